@@ -13,6 +13,7 @@ from typing import Any, Literal
 from rlxweb.errors import AdapterMissing
 from rlxweb.forked import ForkLock
 from rlxweb.gpu import adapters as choice
+from rlxweb.gpu.c_types import parse_at_once
 from rlxweb.gpu.drivers import drivers
 from rlxweb.gpu.port import DeviceFacts, Want
 
@@ -75,5 +76,7 @@ def _gpu(library: Library) -> Any:
 
         return wgpudawn.gpu
     import wgpu
+    from wgpu.backends.wgpu_native import ffi
 
+    parse_at_once(ffi)
     return wgpu.gpu

@@ -62,7 +62,8 @@ def _inside(
     dtype = library.dtype_of(tensor.data_type)
     plain = dtype.kind in "biufc" and dtype.name not in _PACKED_BITS
     if tensor.HasField("raw_data"):
-        have = len(tensor.raw_data)
+        raw = tensor.raw_data  # a copy, each time it is asked for
+        have = len(raw)
         if have != nbytes:
             raise ModelError(
                 doing,
@@ -71,7 +72,7 @@ def _inside(
             )
         if plain:
             little = dtype.newbyteorder("<")
-            return lambda: np.frombuffer(tensor.raw_data, little).reshape(shape)
+            return lambda: np.frombuffer(raw, little).reshape(shape)
         return lambda: library.array_of_message(tensor)
     _check_count(tensor, shape, dtype, doing)
     return lambda: library.array_of_message(tensor)

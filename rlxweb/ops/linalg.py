@@ -169,7 +169,12 @@ def _call(box: _Box, offsets: list[int], dtype: DType) -> Call:
         ),
         values=values
         | {"x_row": x_row, "x_k": x_k, "y_row": y_row, "y_n": y_n, "z_row": n},
-        uses=("matmul_tile", f"matmul_{scalar_of(dtype)}", "finish_none"),
+        uses=(
+            f"matmul_{scalar_of(dtype)}",
+            "matmul_tile",
+            "matmul_columns",
+            "finish_none",
+        ),
         turns=1.0,
         finishes="tile" if numel((*batch, m, n)) <= MOST_FINISHED else "",
     )

@@ -19,6 +19,7 @@ from rlxweb.ir.op import Attrs
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.recipes.lane_cells import MAIN
 from rlxweb.recipes.reduce_calls import scalar_of
+from rlxweb.recipes.sum_tile import SumTile
 from rlxweb.recipes.windows import Padded, Windows, padded, windows_of
 
 MOST_ROWS, FOURS = 16, 4
@@ -128,7 +129,7 @@ def walks_of(one: Convolution, extents: Shape) -> tuple[tuple[int, ...], ...]:
 @lru_cache(maxsize=64)
 def text_of(rows: int, fours: int) -> str:
     """The shader of a tile, after its element types and where its elements lie."""
-    every = [(r, q) for r in range(rows) for q in range(fours)]
+    sums = SumTile(rows, fours, "a")
     lines = [
         MAIN,
         f"  let at = conv_item(item, {rows}u, {4 * fours}u);",
@@ -146,9 +147,20 @@ def text_of(rows: int, fours: int) -> str:
         f"  let m{r} = min(at.row + {r}u, u.m - 1u);\n  let w{r} = at.w + m{r} * u.w_m;"
         for r in range(rows)
     ]
-    lines += [f"  var a{r}_{q} = V();" for r, q in every]
+    lines += [f"  {line}" for line in sums.zeros()]
+    lines.append(f"  let rows = min({rows}u, u.m - at.row);")
+
+    def place(q: int, number: str) -> str:
+        return f"z{q} + min(at.row + {number}, u.m - 1u) * u.z_m"
+
+    def loads(r: int, number: str) -> list[str]:
+        return [f"a{r}_{q} = load_z({place(q, number)});" for q in range(fours)]
+
+    def stores(r: int, number: str) -> list[str]:
+        return [f"store_z({place(q, number)}, a{r}_{q});" for q in range(fours)]
+
     lines.append("  if ((u.at_c | u.at_k0 | u.at_k1 | u.at_k2) > 0u) {")
-    lines += [f"    a{r}_{q} = load_z(z{q} + m{r} * u.z_m);" for r, q in every]
+    lines += [f"    {line}" for line in sums.loaded("rows", loads)]
     lines.append("  }")
     for name in SUMMED:
         lines.append(f"  for (var {name} = 0u; {name} < u.{name}; {name}++) {{")
@@ -162,6 +174,6 @@ def text_of(rows: int, fours: int) -> str:
             f"    a{r}_{q} = mul_add(one{r}, v{q}, a{r}_{q});" for q in range(fours)
         ]
     lines.append("  }}}}")
-    lines += [f"  store_z(z{q} + m{r} * u.z_m, a{r}_{q});" for r, q in every]
+    lines += [f"  {line}" for line in sums.stored("rows", stores)]
     lines += [f"  finish_conv(at, {rows}u, {4 * fours}u);", "}"]
     return "\n".join(lines)

@@ -22,6 +22,7 @@ from rlxweb.recipes.conv_calls import LANES, SUMMED
 from rlxweb.recipes.conv_calls import text_of as tile_text
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.lane_cells import MAIN
+from rlxweb.recipes.sum_tile import SumTile
 from rlxweb.recipes.windows import windows_of
 
 MOST_SUMS = 64
@@ -127,19 +128,27 @@ def _whole(axis: Axis) -> Axis:
 def text_of(rows: int, width: int, taps: int, stride: int) -> str:
     """The shader of `rows` channels at `width` neighbours of a line."""
     fours = width // 4
-    every = [(r, q) for r in range(rows) for q in range(fours)]
+    sums = SumTile(rows, fours, "a")
     lines = [MAIN, f"  let at = line_item(item, {rows}u, {width}u);"]
-    for r in range(rows):
-        lines += [
-            f"  let m{r} = min(at.row + {r}u, u.m - 1u);",
-            f"  let w{r} = at.w + m{r} * u.w_m;",
-            f"  let z{r} = at.z + m{r} * u.z_m;",
-        ]
-    lines += [f"  var a{r}_{q} = V();" for r, q in every]
-    lines.append("  if ((u.at_c | u.at_k0 | u.at_k1) > 0u) {")
     lines += [
-        f"    a{r}_{q} = load_four(z{r}, at.position + {4 * q}u);" for r, q in every
+        f"  let w{r} = at.w + min(at.row + {r}u, u.m - 1u) * u.w_m;"
+        for r in range(rows)
     ]
+    lines += [f"  {line}" for line in sums.zeros()]
+    lines.append(f"  let rows = min({rows}u, u.m - at.row);")
+
+    def place(q: int, number: str) -> str:
+        channel = f"at.z + min(at.row + {number}, u.m - 1u) * u.z_m"
+        return f"{channel}, at.position + {4 * q}u"
+
+    def loads(r: int, number: str) -> list[str]:
+        return [f"a{r}_{q} = load_four({place(q, number)});" for q in range(fours)]
+
+    def stores(r: int, number: str) -> list[str]:
+        return [f"store_four({place(q, number)}, a{r}_{q});" for q in range(fours)]
+
+    lines.append("  if ((u.at_c | u.at_k0 | u.at_k1) > 0u) {")
+    lines += [f"    {line}" for line in sums.loaded("rows", loads)]
     # Behind the last window nothing may be read; what is made of it is not stored.
     lines += ["  }", f"  let last = (u.o2 - 1u) * u.x_o2 + {taps - 1}u;"]
     span = (width - 1) * stride + taps
@@ -164,8 +173,6 @@ def text_of(rows: int, width: int, taps: int, stride: int) -> str:
                 for q in range(fours)
             ]
     lines.append("  }}}")
-    lines += [
-        f"  store_four(z{r}, at.position + {4 * q}u, a{r}_{q});" for r, q in every
-    ]
+    lines += [f"  {line}" for line in sums.stored("rows", stores)]
     lines.append(f"  finish_line(at, {rows}u, {width}u);")
     return "\n".join([*lines, "}"])

@@ -259,7 +259,7 @@ def _block_call(
     axes = tuple(replace(a, kind="whole") if parts > 1 else a for a in call.axes)
     x, y, z = call.accesses
     k = next(axis.size for axis in axes if axis.name == "k")
-    types = next(name for name in call.uses if name != "matmul_tile")
+    types = call.uses[0]
     return Call(
         "matmul_blocks",
         axes=(Axis("part", parts, "whole"), *axes),

@@ -19,6 +19,7 @@ from rlxweb.limits import Limits
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.matmul_blocks import WARP, Blocks, parts_of, split, suits
 from rlxweb.recipes.remap_calls import MAIN
+from rlxweb.recipes.sum_tile import SumTile
 
 COLUMNS = 4
 ROWS = (1, 2, 4, 8)
@@ -139,16 +140,18 @@ def _places(rows: int, quads: int = 1) -> list[str]:
 
 
 def _stores(rows: int, indent: str, quads: int = 1) -> list[str]:
-    lines = []
-    for r in range(rows):
-        at = f"(row + {r}u) * u.line + column"
-        lines.append(f"if (row + {r}u < u.m) {{")
-        lines += [
+    sums = SumTile(rows, quads, "c")
+
+    def row(r: int, number: str) -> list[str]:
+        at = f"(row + {number}) * u.line + column"
+        columns = [
             f"  if (column + {c}u < u.n) "
             f"{{ st2({at} + {c}u, c{r}_{c // 4}.{'xyzw'[c % 4]}); }}"
             for c in range(4 * quads)
         ]
-        lines.append("}")
+        return [f"if (row + {number} < u.m) {{", *columns, "}"]
+
+    lines = sums.stored(f"min({rows}u, u.m - row)", row)
     return [indent + line for line in lines]
 
 

@@ -29,6 +29,7 @@ from rlxweb.recipes.fft_team_rows import team_recipe
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.line_blocks import line_blocks
 from rlxweb.recipes.matmul_blocks import SIDES, matmul_blocks
+from rlxweb.recipes.matmul_fours import TILES, matmul_fours
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 from rlxweb.recipes.movement_variants import fours_copy, gather_rows, tiled_copy
 from rlxweb.recipes.packed_calls import blocks_of_packed, few_rows, large_tiles
@@ -132,6 +133,15 @@ WELCH = ("welch_power", "welch_row_peaks")
 PSD = ("psd_real",)
 
 _MATMULS = (
+    *(
+        Variant(
+            f"matmul, in fours, {side} by {side}",
+            "matmul",
+            on_software,
+            matmul_fours(side, least),
+        )
+        for side, least in TILES
+    ),
     Variant("matmul, 16 by 16 a lane", "matmul", on_software, matmul_rows),
     *(
         Variant(f"matmul, blocks of {side}", "matmul", on_hardware, matmul_blocks(side))
@@ -161,6 +171,15 @@ _MATMULS = (
     ),
 )
 _CONVOLUTIONS = (
+    *(
+        Variant(
+            f"conv, in fours, {side} by {side}",
+            "conv",
+            on_software,
+            as_product(matmul_fours(side, least)),
+        )
+        for side, least in TILES
+    ),
     Variant("conv, 16 by 16 a lane", "conv", on_software, as_product(matmul_rows)),
     *(
         Variant(

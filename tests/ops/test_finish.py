@@ -83,6 +83,13 @@ CASES: dict[str, tuple[Build, Shape, Shape, Shape]] = {
         (40, 68),
         (68,),
     ),
+    "in fours": (gated, (44, 20), (20, 36), (44, 36)),
+    "in fours, turned": (
+        lambda g, x, w, b: layer(g, turned(g, x), turned(g, w), b),
+        (3, 20, 44),
+        (3, 36, 20),
+        (36,),
+    ),
     "channels": (images, (2, 3, 9, 11), (18, 3, 3, 3), (18, 1, 1)),
     "few channels": (images, (2, 3, 9, 11), (3, 3, 3, 3), (3, 1, 1)),
     "channels, one tap": (images, (2, 16, 6, 6), (20, 16, 1, 1), (20, 1, 1)),

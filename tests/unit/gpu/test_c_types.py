@@ -1,0 +1,100 @@
+"""Types of C that are parsed in one go are those that cffi parses one by one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from rlxweb.gpu.c_types import NAMES, parse_at_once
+from rlxweb.gpu.libraries import adapters
+
+HEADER = """
+typedef struct WGPULimits { int most; } WGPULimits;
+typedef struct WGPUAdapterImpl *WGPUAdapter;
+"""
+# What cffi parses in a process that opens a device, computes and times.
+RUN = """
+import cffi.cparser as parser
+parse, seen = parser.Parser._parse, []
+def seeing(self, source):
+    seen.append(source)
+    return parse(self, source)
+parser.Parser._parse = seeing
+import numpy as np
+import rlxweb as rlx
+g = rlx.Graph("g")
+g.set_outputs([g.matmul(g.input("x", (64, 64)), g.param("w", (64, 64)))])
+run = rlx.Session("vulkan", adapter="llvmpipe").compile(g)
+run.set_param("w", np.ones((64, 64), np.float32))
+run.run({"x": np.ones((64, 64), np.float32)})
+run.profile({"x": np.ones((64, 64), np.float32)})
+for one in seen:
+    if "__dummy" in one:
+        print(one.split("__dummy(")[1].rsplit(")", 1)[0].strip())
+"""
+
+
+def fresh() -> Any:
+    import cffi
+
+    ffi = cffi.FFI()
+    ffi.cdef(HEADER)
+    return ffi
+
+
+@pytest.mark.requires_wgpu
+def test_types_are_those_that_cffi_parses() -> None:
+    adapters("wgpu")  # loads the library
+    ffi = sys.modules["wgpu.backends.wgpu_native"].ffi
+    for name in NAMES:
+        at_once = ffi._parsed_types.pop(name)
+        ffi._typeof(name, consider_function_as_funcptr=True)
+        assert ffi._parsed_types[name] == at_once
+        assert ffi._parsed_types[name][0] is at_once[0]
+
+
+@pytest.mark.requires_wgpu
+def test_run_parses_no_other_type() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", RUN], capture_output=True, text=True, timeout=100
+    )
+    assert ran.returncode == 0, ran.stderr
+    # The library's own two, before it can be handed anything, and the struct of all.
+    types = ran.stdout.splitlines()
+    assert types[-1] == "struct rlxweb_types"
+    assert all(
+        one.startswith(("void(WGPULogLevel", "WGPUStringView")) for one in types[:-1]
+    )
+
+
+@pytest.mark.requires_wgpu
+def test_names_that_a_library_lacks_are_left_out() -> None:
+    ffi = fresh()
+    parse_at_once(ffi)
+    assert ffi._parsed_types["WGPULimits *"][0] is ffi.typeof("WGPULimits *")
+    assert ffi.sizeof(ffi.new("WGPUAdapter[]", 3)) == 3 * ffi.sizeof("void *")
+    assert "WGPUDeviceDescriptor *" not in ffi._parsed_types
+
+
+def test_cffi_of_another_kind_is_left_alone() -> None:
+    class Other:
+        """One that keeps its types elsewhere."""
+
+    class Refusing:
+        """One that parses no structs."""
+
+        _parsed_types: dict[str, object] = {}  # noqa: RUF012
+
+        def list_types(self) -> tuple[list[str], list[str], list[str]]:
+            return [], [], []
+
+        def cdef(self, _source: str) -> None:
+            raise NotImplementedError
+
+    parse_at_once(Other())
+    other = Refusing()
+    parse_at_once(other)
+    assert other._parsed_types == {}
