@@ -24,8 +24,9 @@ from rlxweb.recipes.lane_cells import LANES, MAIN
 from rlxweb.recipes.sum_tile import SumTile
 
 TILES = ((16, 1 << 28), (8, 1))
-"""Tiles, and the multiplications of a product from which a few runs make up for the
-time that the text of one takes to compile.
+"""Tiles, and the multiplications of one matrix by one from which a few runs make up for
+the time that the text of one takes to compile. However many of them a batch has: more
+examples should find the texts that fewer have compiled.
 """
 TERMS = tuple(enumerate("xyzw"))
 
@@ -140,32 +141,32 @@ def matmul_fours(side: int, least: int = 1) -> RecipeFor:
     """The recipe of a product by tiles of `side` by `side`, for adapters on the CPU.
 
     Sums whole axes. None where an operand or the output has lines that are not of whole
-    fours, for products smaller than a tile or of less than `least` multiplications.
+    fours, for matrices smaller than a tile or of less than `least` multiplications.
     """
 
     def recipe(
         inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
     ) -> Recipe | None:
-        work = out.numel * inputs[0].shape[-1]
-        if min(out.shape[-2:]) < side or work < least:
+        if min(out.shape[-2:]) < side:
             return None
         made = registry.get("matmul").recipe(inputs, out, attrs)
         if made is None:
             return None
-        calls = [_by_fours(side, call) for call in made.calls]
+        calls = [_by_fours(side, least, call) for call in made.calls]
         found = tuple(call for call in calls if call is not None)
         return Recipe(found) if len(found) == len(calls) else None
 
     return recipe
 
 
-def _by_fours(side: int, call: Call) -> Call | None:
+def _by_fours(side: int, least: int, call: Call) -> Call | None:
     """A product's own call by this kernel."""
     size = {axis.name: axis.size for axis in call.axes}
     turned = call.values["x_k"] != 1, call.values["y_n"] != 1
     fours = [size["k"], size["n"], size["m"] if turned[0] else 4]
     starts = [access.offset for access in call.accesses]
-    if any(number % 4 for number in (*fours, *starts)):
+    is_odd = any(number % 4 for number in (*fours, *starts))
+    if is_odd or size["m"] * size["n"] * size["k"] < least:
         return None
     x, y, z = (replace(access, wide=True) for access in call.accesses)
     tiles = {"m": side, "n": side}
