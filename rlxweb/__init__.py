@@ -77,8 +77,22 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.welch_peaks import welch_peaks as welch_peaks
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
     from rlxweb.signal.welch_stream import WelchStream as WelchStream
+    from rlxweb.tracing.derivatives import grad as grad
+    from rlxweb.tracing.derivatives import jvp as jvp
+    from rlxweb.tracing.derivatives import value_and_grad as value_and_grad
     from rlxweb.tracing.function import Function as Function
     from rlxweb.tracing.function import function as function
+    from rlxweb.tracing.mapped import vmap as vmap
+    from rlxweb.tracing.ops_on_arrays import nn as nn
+    from rlxweb.tracing.segments import checkpoint as checkpoint
+    from rlxweb.training.lbfgs import Minimum as Minimum
+    from rlxweb.training.lbfgs import lbfgs as lbfgs
+    from rlxweb.training.loop import Patience as Patience
+    from rlxweb.training.loop import Trained as Trained
+    from rlxweb.training.loop import train as train
+    from rlxweb.training.optimizers import SGD as SGD
+    from rlxweb.training.optimizers import Adam as Adam
+    from rlxweb.training.optimizers import AdamW as AdamW
 
 _OWN = {
     "rlxweb.choose.resolve": "fastest_device_for",
@@ -125,7 +139,14 @@ _OWN = {
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
     "rlxweb.signal.stream_frame": "StreamFrame",
     "rlxweb.signal.welch_stream": "WelchStream",
+    "rlxweb.tracing.derivatives": "grad jvp value_and_grad",
     "rlxweb.tracing.function": "Function function",
+    "rlxweb.tracing.mapped": "vmap",
+    "rlxweb.tracing.ops_on_arrays": "nn",
+    "rlxweb.tracing.segments": "checkpoint",
+    "rlxweb.training.lbfgs": "Minimum lbfgs",
+    "rlxweb.training.loop": "Patience Trained train",
+    "rlxweb.training.optimizers": "Adam AdamW SGD",
 }
 _OF_DEVICES = {
     "rlxweb.choose.resolve": (

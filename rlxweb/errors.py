@@ -1,10 +1,9 @@
 """The whole exception tree of rlxweb, on one page.
 
 Every message has up to four parts, in this order: what was being done, what went
-wrong, the rule or limit with both numbers, what to do next. The parts stay on the
-exception as fields and the text is built from them, so a caller can read the pieces
-and the command line can say an argument's flag where Python has its keyword. Names in a
-message are foreign text, so every message is shown through `printable`.
+wrong, the rule or limit with both numbers, what to do next. They stay on the exception
+as fields, so that a caller can read them and the command line say a flag where Python
+has a keyword. Names in a message are foreign text: all is shown by `printable`.
 """
 
 from __future__ import annotations
@@ -130,6 +129,10 @@ class ShapeError(GraphError):
 
 class DTypeError(GraphError, TypeError):
     """A dtype the op or the device does not take."""
+
+
+class GradientRefused(GraphError):
+    """Something has no derivative: an op, or a path through integers."""
 
 
 class TraceError(GraphError):
@@ -344,9 +347,6 @@ class DeviceFallbackError(DeviceError):
 
 def _label(device: object) -> str:
     return str(getattr(device, "label", device))
-
-
-# --- other machines -------------------------------------------------------------
 
 
 class ClusterError(RlxError, RuntimeError):

@@ -22,7 +22,7 @@ from rlxweb.errors import RlxError, Unsupported, VerifyError
 from rlxweb.ir.by_reference import by_reference
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, told_apart
-from rlxweb.ir.lowering import Compose, HostOnly, Kernel
+from rlxweb.ir.lowering import Compose, HostOnly, parts_of
 from rlxweb.ir.needless import is_needless, simpler
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.tensor import Tensor
@@ -214,9 +214,7 @@ def without_needless(graph: Graph, target: Target) -> Graph:
 
 def composition(op: Op) -> Compose | None:
     """How to build this op from others, if its record says so."""
-    if isinstance(op.lower, Compose):
-        return op.lower
-    return op.lower.otherwise if isinstance(op.lower, Kernel) else None
+    return parts_of(op.lower)
 
 
 def decompose(graph: Graph, target: Target) -> Graph:

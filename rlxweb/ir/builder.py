@@ -16,6 +16,7 @@ from rlxweb.errors import DTypeError, GraphError
 from rlxweb.given import array_of
 from rlxweb.ir.adding import adding
 from rlxweb.ir.attention_builder import AttentionBuilder
+from rlxweb.ir.derivative_builder import DerivativeBuilder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.indexing import indexed
 from rlxweb.ir.linalg_builder import LinalgBuilder
@@ -58,6 +59,7 @@ class Builder(
     TransformerBuilder,
     LinalgBuilder,
     QuantizeBuilder,
+    DerivativeBuilder,
 ):
     """Builder methods over `apply`; mixed into Graph."""
 

@@ -267,3 +267,10 @@ class Kernel:
 
 
 Lowering = Expr | View | Compose | Kernel | Leaf | Join | HostOnly
+
+
+def parts_of(lower: Lowering) -> Compose | None:
+    """How an op that is lowered so is built of others, if it can be."""
+    if isinstance(lower, Compose):
+        return lower
+    return lower.otherwise if isinstance(lower, Kernel) else None

@@ -18,6 +18,7 @@ from rlxweb.forked import ForkLock
 from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.attribute import Attr as Attr
 from rlxweb.ir.bounds import Bounds
+from rlxweb.ir.derivative import Vjp
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
@@ -25,6 +26,7 @@ from rlxweb.ir.shape import Shape, bad_attribute, numel, short, show
 from rlxweb.names import from_above
 
 if TYPE_CHECKING:
+    from rlxweb.ir.batching import Batch
     from rlxweb.ir.spelled import Spelled
 
 Attrs = Mapping[str, Any]
@@ -143,6 +145,11 @@ class Op:
     joined     (attrs of one, attrs of one that follows it, its output type) → those of
                the op that does both
     spelled    what of a graph is this op written out in others (`ir/spelled.py`)
+    vjp        how the gradient of its result is taken back to its operands; None: by
+               way of what it is built of, or it has no derivative
+    batch      how it takes an axis of examples before its operands' own; None:
+               elementwise ones as they broadcast, others by way of what they are
+               built of, or one example after the other
     family     where it belongs, "" for one of the caller's own; the registry notes it
     """
 
@@ -167,6 +174,8 @@ class Op:
     unchanged: Callable[[Types, TensorType, Attrs], bool] | None = None
     joined: Callable[[Attrs, Attrs, TensorType], Attrs] | None = None
     spelled: Spelled | None = None
+    vjp: Vjp | None = None
+    batch: Batch | None = None
     family: str = ""
 
     def has(self, trait: Trait) -> bool:

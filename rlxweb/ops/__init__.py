@@ -24,6 +24,7 @@ FAMILIES = (
     "remainder",
     "logic",
     "movement",
+    "identity",
     "slices",
     "remapped",
     "reduce",

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from rlxweb.ir import bounds
+from rlxweb.ir.derivative import flat
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, one_type, registry
@@ -35,6 +36,8 @@ _ERFC = [
     """.split()
 ]
 _ERFC_SINGLE = 12
+_FAR = 200.0
+"""Beyond it the slopes of gates are 0 or 1: infinity times 0 is no slope."""
 
 
 def erfc(xp: Any, x: Any) -> Any:
@@ -77,6 +80,26 @@ def _positive(types: Types, out: TensorType, attrs: Attrs) -> str:
     return "larger(x, F(0))" if out.dtype.is_float else "max(x, X(0))"
 
 
+def _gelu_slope(g: Any, x: Any, y: Any) -> Any:
+    """The normal distribution function, and x times its density."""
+    x = g.clip(x, -_FAR, _FAR)
+    below = 0.5 * (1.0 + g.erf(x * math.sqrt(0.5)))
+    return below + x * g.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
+
+
+def _gelu_approx_slope(g: Any, x: Any, y: Any) -> Any:
+    x, root = g.clip(x, -_FAR, _FAR), math.sqrt(2.0 / math.pi)
+    t = g.tanh(root * (x + 0.044715 * x * x * x))
+    inner = root * (1.0 + 3.0 * 0.044715 * x * x)
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
+
+
+def _silu_slope(g: Any, x: Any, y: Any) -> Any:
+    x = g.clip(x, -_FAR, _FAR)
+    s = g.sigmoid(x)
+    return s * (1.0 + x * (1.0 - s))
+
+
 _GELU = Tolerance(rtol=2e-6, atol=1.5e-6)
 
 registry.register_all(
@@ -89,6 +112,7 @@ registry.register_all(
         _GELU,
         ("erf",),
         each=60.0,
+        slope=_gelu_slope,
     ),
     smooth(
         "gelu_approx",
@@ -101,6 +125,7 @@ registry.register_all(
         _GELU,
         ("tanh",),
         each=9.0,
+        slope=_gelu_approx_slope,
     ),
     smooth(
         "silu",
@@ -110,6 +135,7 @@ registry.register_all(
         lambda xp, x: bounded(xp, x) * sigmoid(xp, x),
         uses=("sigmoid",),
         each=11.0,
+        slope=_silu_slope,
     ),
     exact(
         "relu",
@@ -118,6 +144,7 @@ registry.register_all(
         "The larger of x and 0.",
         NUMBERS,
         bounds=bounds.POSITIVE,
+        slope=lambda g, x, y: g.cast(x > 0.0, x.dtype),
     ),
     smooth(
         "sigmoid",
@@ -127,6 +154,7 @@ registry.register_all(
         sigmoid,
         uses=("sigmoid",),
         each=10.0,
+        slope=lambda g, x, y: y * (1.0 - y),
     ),
     smooth(
         "tanh",
@@ -134,6 +162,7 @@ registry.register_all(
         "The hyperbolic tangent.",
         drawn(-4, 4, (-1e4, 1e4), (-0.01, 0.01)),
         uses=("tanh",),
+        slope=lambda g, x, y: 1.0 - y * y,
     ),
     smooth(
         "exp",
@@ -141,6 +170,7 @@ registry.register_all(
         "e to the power x. WGSL promises 3 + 2 |x| ULP.",
         drawn(-4, 4, (-20, 20), (-80, 80)),
         tolerance=Tolerance(rtol=1.5e-5, atol=1e-36),
+        slope=lambda g, x, y: y,
     ),
     smooth(
         "log",
@@ -150,6 +180,7 @@ registry.register_all(
         drawn(0.25, 4, (1e-30, 1e-20), (1, 1e30)),
         tolerance=Tolerance(rtol=1e-6, atol=6e-7),
         uses=("log",),
+        slope=lambda g, x, y: 1.0 / x,
     ),
     smooth(
         "sqrt",
@@ -158,6 +189,7 @@ registry.register_all(
         drawn(0, 4, (0, 1e30)),
         tolerance=Tolerance(rtol=6e-7, atol=1e-18),
         each=1.0,
+        slope=lambda g, x, y: 0.5 / y,
     ),
     smooth(
         "rsqrt",
@@ -166,6 +198,7 @@ registry.register_all(
         drawn(0.0625, 4, (1e-20, 1e-10), (1, 1e30)),
         lambda xp, x: 1.0 / xp.sqrt(x),
         Tolerance(rtol=5e-7),
+        slope=lambda g, x, y: -0.5 * y / x,
     ),
     *(
         smooth(
@@ -174,8 +207,12 @@ registry.register_all(
             f"The {word}; NaN of infinity.",
             drawn(-4, 4, (-100, 100), (-1e4, 1e4), (-1e6, 1e6), (-3e38, 3e38)),
             uses=("trigonometry",),
+            slope=slope,
         )
-        for name, word in (("sin", "sine"), ("cos", "cosine"))
+        for name, word, slope in (
+            ("sin", "sine", lambda g, x, y: g.cos(x)),
+            ("cos", "cosine", lambda g, x, y: -g.sin(x)),
+        )
     ),
     smooth(
         "tan",
@@ -183,6 +220,7 @@ registry.register_all(
         "The tangent, to full accuracy away from its poles; NaN of infinity.",
         drawn(-1.25, 1.25, (1.75, 4.5)),
         uses=("trigonometry",),
+        slope=lambda g, x, y: 1.0 + y * y,
     ),
     smooth(
         "atan",
@@ -191,6 +229,7 @@ registry.register_all(
         drawn(-4, 4, (-1e6, 1e6), (-0.01, 0.01)),
         lambda xp, x: xp.atan(x),
         uses=("atan",),
+        slope=lambda g, x, y: 1.0 / (1.0 + x * x),
     ),
     exact(
         "neg",
@@ -199,6 +238,7 @@ registry.register_all(
         "-x.",
         NUMBERS - UNSIGNED,
         bounds=bounds.NEGATED,
+        slope=lambda g, x, y: -1.0,
     ),
     exact(
         "abs",
@@ -207,6 +247,7 @@ registry.register_all(
         "The magnitude of x.",
         NUMBERS,
         bounds=bounds.MAGNITUDE,
+        slope=lambda g, x, y: g.sign(x),
     ),
     Op(
         name="round",
@@ -222,6 +263,7 @@ registry.register_all(
             *(Sample((Drawn((3,), DType.F32, x, x),)) for x in (-0.5, 2.5, -3.5)),
         ),
         onnx=("Round",),
+        vjp=flat,
         doc="The nearest whole number; halves go to the even one.",
     ),
 )

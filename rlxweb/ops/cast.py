@@ -122,6 +122,7 @@ registry.register_all(
             _cast((0, 5), DType.F32, DType.BOOL),
             _cast((65_537, 2), DType.I32, DType.F32),
         ),
+        vjp=lambda at: [at.g.cast(at.grad, at.x.dtype)],
         doc="The values in another dtype. Float to integer truncates toward zero and "
         "saturates, NaN becomes 0; integer to integer wraps; to bool is != 0.",
     ),

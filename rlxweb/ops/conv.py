@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rlxweb.ir.batching import folded
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
@@ -19,6 +20,7 @@ from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel, show
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
 from rlxweb.ops.linalg import SUMMED, widened
 from rlxweb.ops.windows import windows_in
+from rlxweb.ops.windows_back import conv_back
 from rlxweb.recipes.conv_calls import conv_recipe, convolution
 from rlxweb.recipes.windows import DILATIONS, PADS, STRIDES, Windows, windows_of
 
@@ -129,6 +131,8 @@ registry.register_all(
         work=_work,
         tolerance=SUMMED,
         samples=_SAMPLES,
+        vjp=conv_back,
+        batch=folded,
         doc="Convolution (a correlation) of [N, C, …] by weights [M, C / groups, …] "
         "over 1 to 3 spatial axes. strides, dilations and pads: one number for all "
         "axes or one each; pads also all fronts and then all ends.",

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import GraphError
+from rlxweb.ir.batching import Batch
+from rlxweb.ir.derivative import Vjp
 from rlxweb.ir.graph import Node, typed
 from rlxweb.ir.lowering import Compose, Expr, HostOnly, Kernel, Lowering
 from rlxweb.ir.op import (
@@ -50,6 +52,8 @@ def register_custom(
     samples: Sequence[Sample] = (),
     tolerance: Tolerance = CUSTOM,
     flops: FlopsRule | None = None,
+    vjp: Vjp | None = None,
+    batch: Batch | None = None,
     doc: str = "",
     replace: bool = False,
 ) -> Op:
@@ -62,6 +66,10 @@ def register_custom(
     samples    cases on which the WGSL is compared with the reference where it first
                runs, beside arrays drawn in the types of the graph at hand
     tolerance  what it may be off by there, and in tests
+    vjp        how a gradient is taken back through it (`rlxweb.ir.derivative`); None:
+               by way of a Compose, or it has none
+    batch      how it takes an axis of examples (`rlxweb.ir.batching`); None: as it
+               broadcasts where it is an expression, or one example after the other
     replace    put this record in the place of one of the same name
 
     Errors   GraphError when the name is taken or no identifier, when an expression is
@@ -86,6 +94,8 @@ def register_custom(
         traits=frozenset({"custom", "elementwise"} if fused else {"custom"}),
         tolerance=tolerance,
         samples=tuple(samples),
+        vjp=vjp,
+        batch=batch,
         doc=doc,
     )
     if fused:

@@ -15,11 +15,13 @@ from functools import partial
 from typing import Any
 
 from rlxweb.ir import bounds
+from rlxweb.ir.derivative import Slope, Taken, slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import EXACT, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import Shape, bad_dtype, broadcast
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.kinds import is_float
 
 FLOATS = frozenset(d for d in DType if d.is_float)
@@ -254,6 +256,49 @@ _ONNX_COMPARED = {
 _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
+def _by_power(g: Any, x: Any, y: Any, out: Any) -> Any:
+    """The slope y x^(y - 1): of y = 0 it is 0, whatever x is."""
+    node = g.node(y.id)
+    if node.is_literal:  # most are: squares, cubes, roots
+        power = float(node.attrs["value"].array.reshape(()))
+        if power in (0.0, 1.0, 2.0):
+            return (0.0, 1.0, x * 2.0)[int(power)]
+        return power * g.pow(x, power - 1.0)
+    return g.where(y.eq(0.0), 0.0, y * g.pow(x, g.where(y.eq(0.0), 1.0, y - 1.0)))
+
+
+def _by_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
+    """The slope x^y log(x): of x = 0 it is 0, and of a negative x NaN."""
+    nothing = g.logical_and(x.eq(0.0), y >= 0.0)
+    return g.where(nothing, 0.0, out * g.log(g.where(nothing, 1.0, x)))
+
+
+def _share(better: str) -> tuple[Slope, Slope]:
+    """Of the larger or the smaller operand: 1 where it is this one, half if equal."""
+
+    def share(g: Any, mine: Any, other: Any) -> Any:
+        is_mine = getattr(g, better)(mine, other).cast(mine.dtype)
+        return is_mine + 0.5 * mine.eq(other).cast(mine.dtype)
+
+    return (
+        lambda g, x, y, out: share(g, x, y),
+        lambda g, x, y, out: share(g, y, x),
+    )
+
+
+def _chosen_back(at: Taken) -> list[Tensor | None]:
+    zero = at.g.constant(0, at.grad.dtype)
+    c = at.inputs[0]
+    return [None, at.g.where(c, at.grad, zero), at.g.where(c, zero, at.grad)]
+
+
+_SLOPES: dict[str, tuple[Slope, Slope]] = {
+    "add": (lambda g, x, y, out: 1.0, lambda g, x, y, out: 1.0),
+    "sub": (lambda g, x, y, out: 1.0, lambda g, x, y, out: -1.0),
+    "mul": (lambda g, x, y, out: y, lambda g, x, y, out: x),
+}
+
+
 def _operator(name: str) -> Callable[..., Any]:
     how = getattr(operator, name)
     return lambda xp, attrs, x, y: how(x, y)
@@ -274,6 +319,7 @@ registry.register_all(
             bounds=_FAR[sign],
             telling=_telling(DType.F16) if name == "mul" else (),
             onnx=(name.title(),),
+            vjp=slopes(*_SLOPES[name]),
             doc=f"x {sign} y; integers wrap.",
         )
         for name, sign in _COMPUTED.items()
@@ -287,6 +333,7 @@ registry.register_all(
         samples=_DIVISIONS,
         telling=_telling(DType.I32),
         onnx=("Div",),
+        vjp=slopes(lambda g, x, y, out: 1.0 / y, lambda g, x, y, out: -out / y),
         doc="x / y. Integers truncate toward zero; an integer divided by 0 is 0.",
     ),
     _arithmetic(
@@ -295,6 +342,7 @@ registry.register_all(
         lower=_extreme("max"),
         bounds=bounds.LARGER,
         tolerance=EXACT,
+        vjp=slopes(*_share("gt")),
         doc="The larger of x and y; NaN where either is.",
     ),
     _arithmetic(
@@ -303,6 +351,7 @@ registry.register_all(
         lower=_extreme("min"),
         bounds=bounds.SMALLER,
         tolerance=EXACT,
+        vjp=slopes(*_share("lt")),
         doc="The smaller of x and y; NaN where either is.",
     ),
     _arithmetic(
@@ -312,6 +361,7 @@ registry.register_all(
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=POWER,
         samples=_POWERS,
+        vjp=slopes(_by_power, _by_exponent),
         doc="x to the power y, floats only, with the edges of C's pow: x ** 0 and "
         "1 ** y are 1 whatever the other is, 0 to a negative power is infinity, and a "
         "finite negative x to a fraction is NaN.",
@@ -339,6 +389,7 @@ registry.register_all(
         bounds=bounds.kept(1, 2),
         traits=frozenset({"elementwise"}),
         onnx=("Where",),
+        vjp=_chosen_back,
         samples=(
             *(_choice(c, x, y) for c, x, y in _CHOICES),
             *(_choice((3, 5), (5,), (3, 1), dtype) for dtype in _CHOSEN_TYPES),

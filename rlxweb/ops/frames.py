@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlxweb.ir.batching import together
+from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, View
@@ -15,6 +17,7 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.linalg import widened
+from rlxweb.ops.overlap_back import overlapped
 from rlxweb.ops.spectral import TRANSFORM, block_of, cases, fft_flops, row_length
 from rlxweb.recipes.welch_plan import frame_count
 
@@ -60,6 +63,11 @@ def _build_stft(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
     return g.rfft_block(g.transpose(frames, (at, *others)))
 
 
+def _frame_back(at: Taken) -> list[Tensor | None]:
+    """Frames added up where they came from."""
+    return [overlapped(at.grad, at.attrs["hop"], 1, at.x.shape[-1])]
+
+
 _FRAME_SAMPLES = (
     *cases(((3, 10), (10,)), ({"length": 4, "hop": 2}, {"length": 3, "hop": 5})),
     *cases(((2, 3, 97),), ({"length": 13, "hop": 1}, {"length": 97, "hop": 7})),
@@ -90,6 +98,8 @@ registry.register_all(
         traits=frozenset({"view"}),
         flops=no_flops,
         samples=_FRAME_SAMPLES,
+        vjp=_frame_back,
+        batch=together,
         doc="Overlapping frames [..., count, length] of the last axis.",
     ),
     Op(

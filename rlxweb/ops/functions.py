@@ -113,6 +113,7 @@ registry.register_all(
         erf,
         uses=("erf",),
         each=60.0,
+        slope=lambda g, x, y: g.exp(-x * x) * (2.0 / math.sqrt(math.pi)),
     ),
     *(
         exact(
@@ -148,6 +149,7 @@ registry.register_all(
         Tolerance(rtol=4e-7, atol=1e-37),
         ("opaque",),
         each=1.0,
+        slope=lambda g, x, y: -y * y,
     ),
     smooth(
         "exp2",
@@ -157,6 +159,7 @@ registry.register_all(
         exp2,
         Tolerance(rtol=1.5e-5, atol=1e-36),  # JAX's strays with the size of x
         ("exponential",),
+        slope=lambda g, x, y: y * math.log(2.0),
     ),
     smooth(
         "expm1",
@@ -165,6 +168,7 @@ registry.register_all(
         few(-4, 4, (-1e-3, 1e-3), (-80, 80)),
         tolerance=RELATIVE,
         uses=("exponential",),
+        slope=lambda g, x, y: g.exp(x),
     ),
     smooth(
         "log2",
@@ -173,6 +177,7 @@ registry.register_all(
         few(0.25, 4, (0.999, 1.001), (1e-30, 1e-20), (1, 1e30)),
         tolerance=RELATIVE,
         uses=("logarithms",),
+        slope=lambda g, x, y: (1.0 / math.log(2.0)) / x,
     ),
     smooth(
         "log1p",
@@ -181,6 +186,7 @@ registry.register_all(
         few(-0.9, 4, (-1e-3, 1e-3), (1, 1e30)),
         tolerance=RELATIVE,
         uses=("logarithms",),
+        slope=lambda g, x, y: 1.0 / (1.0 + x),
     ),
     smooth(
         "sinh",
@@ -189,6 +195,7 @@ registry.register_all(
         few(-4, 4, (-1e-3, 1e-3), (-88, 88)),
         tolerance=RELATIVE,
         uses=("hyperbolic",),
+        slope=lambda g, x, y: g.cosh(x),
     ),
     smooth(
         "cosh",
@@ -197,6 +204,7 @@ registry.register_all(
         few(-4, 4, (-88, 88)),
         tolerance=RELATIVE,
         uses=("hyperbolic",),
+        slope=lambda g, x, y: g.sinh(x),
     ),
     smooth(
         "asinh",
@@ -205,6 +213,8 @@ registry.register_all(
         few(-4, 4, (-1e-3, 1e-3), _BIG),
         tolerance=RELATIVE,
         uses=("hyperbolic",),
+        # sqrt(x² + 1), which does not overflow where x² would.
+        slope=lambda g, x, y: 1.0 / g.cosh(y),
     ),
     smooth(
         "acosh",
@@ -213,6 +223,7 @@ registry.register_all(
         few(1, 9, (1, 1.001), (1, 1e30)),
         uses=("hyperbolic",),
         tolerance=RELATIVE,
+        slope=lambda g, x, y: 1.0 / g.sinh(y),
     ),
     smooth(
         "atanh",
@@ -221,6 +232,7 @@ registry.register_all(
         few(-0.99, 0.99, (-1e-3, 1e-3)),
         tolerance=RELATIVE,
         uses=("hyperbolic",),
+        slope=lambda g, x, y: 1.0 / ((1.0 - x) * (1.0 + x)),
     ),
     smooth(
         "asin",
@@ -229,6 +241,7 @@ registry.register_all(
         few(-1, 1, (-1e-3, 1e-3)),
         uses=("arcs",),
         tolerance=RELATIVE,
+        slope=lambda g, x, y: g.rsqrt((1.0 - x) * (1.0 + x)),
     ),
     smooth(
         "acos",
@@ -236,6 +249,7 @@ registry.register_all(
         "The arc cosine; NaN beyond 1 and -1.",
         few(-1, 1, (0.999, 1)),
         uses=("arcs",),
+        slope=lambda g, x, y: -g.rsqrt((1.0 - x) * (1.0 + x)),
     ),
     _test("isnan", "is_nan(x)", "Whether x is NaN.", onnx=("IsNaN",)),
     _test(

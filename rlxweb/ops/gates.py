@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any
 
 from rlxweb.ir import bounds
+from rlxweb.ir.derivative import slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ops import gates_back as back
 from rlxweb.ops.activation import bounded, sigmoid
 from rlxweb.ops.elementwise import NUMBERS, same_of
 from rlxweb.ops.unary import few, pairs, smooth
@@ -118,6 +120,7 @@ registry.register_all(
         few(-4, 4, (-60, 60)),
         softplus,
         uses=("exponential", "logarithms"),
+        slope=back.softplus,
     ),
     _gate(
         "mish",
@@ -126,6 +129,7 @@ registry.register_all(
         few(-4, 4, (-60, 60)),
         mish,
         uses=("mish",),
+        slope=back.mish,
     ),
     _gate(
         "elu",
@@ -135,6 +139,7 @@ registry.register_all(
         elu,
         uses=("exponential", "opaque"),
         attrs=(_number("alpha", 1.0),),
+        slope=back.elu,
     ),
     _gate(
         "selu",
@@ -145,6 +150,7 @@ registry.register_all(
         selu,
         uses=("exponential", "opaque"),
         attrs=(_number("alpha", SELU_ALPHA), _number("gamma", SELU_GAMMA)),
+        slope=back.selu,
     ),
     _gate(
         "celu",
@@ -155,6 +161,7 @@ registry.register_all(
         celu,
         uses=("exponential", "opaque"),
         attrs=(_number("alpha", 1.0),),
+        slope=back.celu,
     ),
     _line(
         "hard_sigmoid",
@@ -163,6 +170,7 @@ registry.register_all(
         few(-4, 4, (-60, 60)),
         hard_sigmoid,
         attrs=(_number("alpha", 0.2), _number("beta", 0.5)),
+        slope=back.hard_sigmoid,
     ),
     _line(
         "hard_swish",
@@ -170,6 +178,7 @@ registry.register_all(
         "x times hard_sigmoid(x, 1/6, 1/2).",
         few(-4, 4, (-60, 60)),
         hard_swish,
+        slope=back.hard_swish,
     ),
     _line(
         "softsign",
@@ -177,6 +186,7 @@ registry.register_all(
         "x / (1 + |x|).",
         few(-4, 4, (-1e6, 1e6)),
         softsign,
+        slope=back.softsign,
     ),
     _line(
         "leaky_relu",
@@ -186,6 +196,7 @@ registry.register_all(
         lambda xp, x, alpha: xp.where(x < 0, alpha * x, x),
         uses=("opaque",),
         attrs=(_number("alpha", 0.01),),
+        slope=back.leaky_relu,
     ),
     _line(
         "thresholded_relu",
@@ -194,6 +205,7 @@ registry.register_all(
         few(-4, 4, alpha=0.75),
         thresholded_relu,
         attrs=(_number("alpha", 1.0),),
+        slope=back.thresholded_relu,
     ),
     _line(
         "shrink",
@@ -205,6 +217,7 @@ registry.register_all(
         shrink,
         uses=("opaque",),
         attrs=(_number("lambd", 0.5), _number("bias", 0.0)),
+        slope=back.shrink,
     ),
     _gate(
         "swish",
@@ -214,6 +227,7 @@ registry.register_all(
         swish,
         uses=("sigmoid",),
         attrs=(_number("alpha", 1.0),),
+        slope=back.swish,
     ),
     Op(
         name="prelu",
@@ -230,6 +244,7 @@ registry.register_all(
             _slopes(DType.U32, 0),
         ),
         onnx=("PRelu",),
+        vjp=slopes(back.by_x, back.by_slope),
         doc="x above 0, the second operand times x below.",
     ),
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir import bounds
+from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
@@ -113,6 +114,20 @@ def _case(
     )
 
 
+def _back(at: Taken) -> list[Tensor | None]:
+    """By x rows times the matrix of their group, turned; by a matrix the products of
+    the rows of its group.
+    """
+    g, (x, w, groups) = at.g, at.inputs
+    by_x = g.apply("grouped_matmul", at.grad, g.swapaxes(w, 1, 2), groups)
+    if not at.wants[1]:
+        return [by_x, None, None]
+    every = np.arange(w.shape[0]).reshape(-1, 1)
+    mine = g.reshape(groups, (1, x.shape[0])).eq(g.constant(every, groups.dtype))
+    own = x * g.reshape(mine.cast(x.dtype), (w.shape[0], x.shape[0], 1))
+    return [by_x, g.swapaxes(own, 1, 2) @ at.grad, None]
+
+
 registry.register_all(
     Op(
         name="grouped_matmul",
@@ -142,6 +157,7 @@ registry.register_all(
             _case((64, 128, 128, 4)),
             _case((128, 256, 512, 8)),
         ),
+        vjp=_back,
         doc="Every row of x [M, K] times the matrix of its group, of w [G, K, N]: row "
         "m's is groups[m]. A row whose index is outside 0 … G - 1 is zeros.",
     )

@@ -11,6 +11,8 @@ import itertools
 from typing import Any, NamedTuple
 
 from rlxweb.ir import bounds
+from rlxweb.ir.batching import together
+from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout, row_major
@@ -271,6 +273,23 @@ def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, 
 SUMMED = Tolerance(rtol=2e-6, atol=8e-6, relative_to_peak=True)
 ACTIVATED = Tolerance(rtol=1e-5, atol=2e-6, relative_to_peak=True)
 
+
+def _turned(x: Tensor) -> Tensor:
+    return x.graph.swapaxes(x, -1, -2)
+
+
+def _to_operands(at: Taken) -> list[Tensor | None]:
+    """Of x grad · yᵀ, of y xᵀ · grad; one y for many rows takes them as one."""
+    x, y, grad, g = at.x, at.y, at.grad, at.g
+    left = grad @ _turned(y) if at.wants[0] else None
+    if not at.wants[1]:
+        return [left, None]
+    if y.rank == 2 and x.rank > 2:
+        rows = numel(x.shape[:-1])
+        x, grad = (g.reshape(t, (rows, t.shape[-1])) for t in (x, grad))
+    return [left, _turned(x) @ grad]
+
+
 registry.register_all(
     Op(
         name="matmul",
@@ -284,6 +303,8 @@ registry.register_all(
         work=_work,
         tolerance=SUMMED,
         samples=_SAMPLES,
+        vjp=_to_operands,
+        batch=together,
         doc="Matrix product of the last two axes; batch axes broadcast. A sum over "
         "no terms is 0.",
     ),

@@ -17,6 +17,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, no_flops
 from rlxweb.ir.shape import Shape, as_shape, bad_dtype, bad_shape
+from rlxweb.ops.places_back import moved_back
 from rlxweb.recipes.remap_calls import Table, remap_recipe
 
 MOST = (1 << 31) - 1
@@ -103,7 +104,7 @@ def remapped(name: str, rule: Rule, **record: Any) -> Op:
         lower=Kernel(recipe),
         bounds=Bounds(_reached, "monotone"),
         flops=no_flops,
-        **record,
+        **({"vjp": moved_back(rule)} | record),
     )
 
 

@@ -1,9 +1,11 @@
 """Whisper-style log-mel features of spectra, and their gradient.
 
 power = re² + im² of the first n // 2 + 1 bins, mel = filters · power, then log10, a
-floor 8 below the largest value of the frame, and (y + 4) / 4. The gradient treats the
-1e-10 clamp and the frame maximum as constants and is 0 within 1e-6 of the floor, as
-RLX's is. Composed of other ops; owns no shader.
+floor 8 below the largest value of the frame, and (y + 4) / 4. `log_mel_backward` treats
+the 1e-10 clamp and the frame maximum as constants and is 0 within 1e-6 of the floor, as
+RLX's gradient is; a graph's `gradients` are those of what is computed: under the floor
+they go to the largest value, and a clamped one is flat. Composed of other ops; owns no
+shader.
 """
 
 from __future__ import annotations

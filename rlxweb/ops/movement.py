@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from rlxweb.ir.batching import Examples, along
+from rlxweb.ir.derivative import Taken, kept
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Join, View
@@ -34,6 +36,7 @@ from rlxweb.ir.shape import (
     solve_expand,
     solve_reshape,
 )
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 
 
@@ -171,6 +174,41 @@ def _last_shape(first: Attrs, then: Attrs, out: TensorType) -> Attrs:
     return {"shape": out.shape}
 
 
+def _permuted_back(at: Taken) -> list[Tensor | None]:
+    perm = permutation(at.attrs["perm"], at.x.rank)
+    back = sorted(range(len(perm)), key=lambda axis: perm[axis])
+    return [at.g.transpose(at.grad, back)]
+
+
+def _narrowed_back(at: Taken) -> list[Tensor | None]:
+    """Zeros on either side."""
+    axis = normal_axis(at.attrs["axis"], at.x.rank)
+    before = at.attrs["start"]
+    after = at.x.shape[axis] - before - at.attrs["length"]
+    pads = [(0, 0)] * at.x.rank
+    pads[axis] = before, after
+    return [at.g.pad(at.grad, pads)]
+
+
+def _joined_back(at: Taken) -> list[Tensor | None]:
+    """Each operand its part."""
+    axis, start, parts = normal_axis(at.attrs["axis"], at.out.rank), 0, []
+    for x in at.inputs:
+        parts.append(at.g.narrow(at.grad, axis, start, x.shape[axis]))
+        start += x.shape[axis]
+    return list(parts)
+
+
+def _permuted_for_all(at: Examples) -> Tensor:
+    perm = permutation(at.attrs["perm"], at.ranks[0])
+    return at.apply(at.x, perm=(0, *(p + 1 for p in perm)))
+
+
+def _expanded_for_all(at: Examples) -> Tensor:
+    x = at.aligned(0, len(at.shape))
+    return at.apply(x, shape=(at.count, *at.shape))
+
+
 _movement = partial(Op, traits=frozenset({"view"}), flops=no_flops)
 
 registry.register_all(
@@ -187,6 +225,8 @@ registry.register_all(
         samples=_cases(
             "()@1x1 1x1@() 6@2x3 0x3@3x0x5 65537x2@2x65537 4x6@-1x8 2x3x4@6x-1", "shape"
         ),
+        vjp=kept,
+        batch=lambda at: at.apply(at.x, shape=(at.count, *at.shape)),
         doc="The same elements, row-major, under another shape; one -1 is solved.",
     ),
     _movement(
@@ -208,6 +248,8 @@ registry.register_all(
             "33x40@1x0",
             "perm",
         ),
+        vjp=_permuted_back,
+        batch=_permuted_for_all,
         doc="The axes in the order `perm` lists them.",
     ),
     _movement(
@@ -226,6 +268,8 @@ registry.register_all(
             "65539x2@0x1x65537 4x7x3@1x3x4",
             *("axis", "start", "length"),
         ),
+        vjp=_narrowed_back,
+        batch=along("axis"),
         doc="`length` elements of one axis from `start` on.",
     ),
     _movement(
@@ -241,6 +285,8 @@ registry.register_all(
         samples=_cases(
             "()@() ()@3 1@0 0x1@0x3 4x1@4x6 2@65537x2 2x3x1@3x-1 3x1x5@2x3x4x5", "shape"
         ),
+        vjp=lambda at: [at.grad],
+        batch=_expanded_for_all,
         doc="Broadcast with a shape: axes of size 1 are repeated, on either side; new "
         "ones lead, and -1 leaves an axis as it is.",
     ),
@@ -259,6 +305,8 @@ registry.register_all(
             *(_side_by_side(1, (3, 3), (3, 4), dtype=d) for d in _TYPES),
         ),
         telling=tuple(_side_by_side(0, s, s) for s in ((8, 8), (256, 256))),
+        vjp=_joined_back,
+        batch=along("axis"),
         doc="The operands one after the other along an axis; the rest must agree.",
     ),
 )

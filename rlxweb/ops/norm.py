@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rlxweb.ir.batching import along
+from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import (
@@ -221,6 +223,12 @@ LOGARITHMIC = Tolerance(rtol=2e-6, atol=6e-6)
 _AXIS = Attr("axis", "int", -1)
 
 
+def _softmax_back(at: Taken) -> list[Tensor | None]:
+    """The rule y · (grad - sum of y · grad)."""
+    both = at.grad * at.out
+    return [both - at.out * at.g.sum(both, (at.attrs["axis"],), keep_dim=True)]
+
+
 _norm = partial(
     Op,
     arity=3,
@@ -251,6 +259,8 @@ registry.register_all(
         samples=_SOFTMAX_SAMPLES,
         telling=tuple(Sample((Drawn(s),)) for s in ((4, 16), (1 << 15, 4), (256, 512))),
         onnx=("Softmax",),
+        vjp=_softmax_back,
+        batch=along("axis"),
         doc="exp(x - max) / sum of exp(x - max) along an axis.",
     ),
     Op(

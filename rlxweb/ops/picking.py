@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir import bounds
+from rlxweb.ir.batching import Examples, along
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Guard, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, normal_axis, numel, show
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.combined import combined, last_wins
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
-from rlxweb.ops.kinds import is_float
 from rlxweb.ops.outside import as_places, first_outside, need_indices, refused, signed
+from rlxweb.ops.picks_back import put_back, taken_back
 from rlxweb.ops.reduce import SUMMED
 from rlxweb.recipes.pick_calls import COMBINED, Picks
 
@@ -211,51 +214,10 @@ def _put(how: How, xp: Any, attrs: Attrs, x: Any, indices: Any, values: Any) -> 
     places = _places(xp, picks, indices)
     flat, put = xp.reshape(x, (numel(shape),)), xp.reshape(values, (count,))
     if attrs["reduction"] == "none":
-        made = _last_wins(xp, flat, places, put)
+        made = last_wins(xp, flat, places, put)
     else:
-        made = _combined(xp, flat, places, put, attrs["reduction"])
+        made = combined(xp, flat, places, put, attrs["reduction"])
     return xp.reshape(made, shape)
-
-
-def _last_wins(xp: Any, flat: Any, places: Any, values: Any) -> Any:
-    if xp is np:
-        out = xp.asarray(flat, copy=True)
-        out[places] = values
-        return out
-    # Which one is put in last is not said of any other library; a largest number is.
-    order = as_places(xp, xp.arange(values.shape[0]), values.shape[0])
-    none = xp.zeros((flat.shape[0],), dtype=order.dtype) - 1
-    last = _combined(xp, none, places, order, "max")
-    found = xp.take(values, xp.where(last < 0, last * 0, last), axis=0)
-    return xp.where(last < 0, flat, found)
-
-
-_OF_TORCH = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
-_OF_UPDATES = {
-    "add": ("add",),
-    "mul": ("multiply",),
-    "max": ("maximum", "max"),
-    "min": ("minimum", "min"),
-}
-
-
-def _combined(xp: Any, flat: Any, places: Any, values: Any, how: str) -> Any:
-    """Each library's own way to combine values at places that may be the same."""
-    if hasattr(flat, "scatter_reduce"):  # PyTorch
-        wide = xp.asarray(places, dtype=xp.int64)
-        return flat.scatter_reduce(0, wide, values, reduce=_OF_TORCH[how])
-    if hasattr(flat, "at"):  # JAX, MLX
-        there = flat.at[places]
-        name = next(n for n in _OF_UPDATES[how] if hasattr(there, n))
-        made = getattr(there, name)(values)
-        if how in ("max", "min") and is_float(xp, flat):  # MLX's leave NaN out
-            nothing = xp.zeros_like(values)
-            made = made.at[places].add(xp.where(xp.isnan(values), values, nothing))
-            made = xp.where(xp.isnan(flat), flat, made)
-        return made
-    out = xp.asarray(flat, copy=True)
-    getattr(xp, _OF_UPDATES[how][0]).at(out, places, values)
-    return out
 
 
 # --- the records ------------------------------------------------------------------
@@ -324,6 +286,11 @@ _ORDER = (
 )
 
 
+def _batched(at: Examples) -> Tensor:
+    every = (at.repeated(i) for i in range(len(at.inputs)))
+    return at.apply(*every, batch_dims=at.attrs["batch_dims"] + 1)
+
+
 _gather = partial(_picking, then=_taken, arity=2, bounds=bounds.kept(0))
 _scatter = partial(_picking, then=_put, arity=3, tolerance=SUMMED, bounds=bounds.PUT_IN)
 
@@ -334,6 +301,8 @@ registry.register_all(
         infer=partial(_gathered, _along_axis),
         lower=Kernel(partial(_gather_calls, _along_axis)),
         attrs=(_AXIS,),
+        vjp=taken_back("scatter_elements"),
+        batch=along("axis"),
         samples=(
             _elements((1,), 1),
             _elements((3, 5), 7, 1),
@@ -357,6 +326,8 @@ registry.register_all(
         infer=partial(_gathered, _by_tuples),
         lower=Kernel(partial(_gather_calls, _by_tuples)),
         attrs=(_BATCH,),
+        vjp=taken_back("scatter_nd"),
+        batch=_batched,
         samples=(
             _tuples((1,), (1,)),
             _tuples((4, 5, 3), (7, 2)),
@@ -377,6 +348,8 @@ registry.register_all(
         infer=partial(_scattered, _along_axis),
         lower=Kernel(partial(_scatter_calls, _along_axis)),
         attrs=(_AXIS, _REDUCTION),
+        vjp=put_back("gather_elements", "scatter_elements"),
+        batch=along("axis"),
         samples=(
             _elements((1,), 1, put="none"),
             _elements((3, 5), 9, 1, put="none"),
@@ -400,6 +373,8 @@ registry.register_all(
         infer=partial(_scattered, _by_tuples),
         lower=Kernel(partial(_scatter_calls, _by_tuples)),
         attrs=(_BATCH, _REDUCTION),
+        vjp=put_back("gather_nd", "scatter_nd"),
+        batch=_batched,
         samples=(
             _tuples((1,), (1,), put="none"),
             _tuples((4, 5, 3), (7, 2), put="add"),

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlxweb.ir import bounds
+from rlxweb.ir.batching import folded
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import row_major
@@ -29,6 +30,7 @@ from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
 from rlxweb.ops.reduce import SUMMED
 from rlxweb.ops.windows import windows_in
+from rlxweb.ops.windows_back import max_pool_back, sum_pool_back
 from rlxweb.recipes.reduce_calls import (
     Kept,
     Pass,
@@ -303,6 +305,8 @@ registry.register_all(
         bounds=bounds.kept(0),
         tolerance=EXACT,
         samples=(*_SAMPLES, *_WHOLE),
+        vjp=max_pool_back,
+        batch=folded,
         doc="The largest element of each window of [N, C, …]; padding is never taken, "
         "NaN stays. ceil_mode: also windows that begin inside and reach out.",
     ),
@@ -313,6 +317,7 @@ registry.register_all(
         lower=Kernel(_places_recipe),
         bounds=bounds.between(0, lambda types, _: numel(types[0].shape[2:]) - 1),
         samples=(*_SAMPLES, *_WHOLE, _TIES),
+        batch=folded,
         doc="Where in its image (flat over the spatial axes, i32) the largest element "
         "of each window stands; the first of equal ones, of NaN if there is one.",
     ),
@@ -323,6 +328,8 @@ registry.register_all(
         bounds=bounds.counted(_in_a_window, partly=True),
         tolerance=SUMMED,
         samples=(*_SAMPLES, *_WHOLE),
+        vjp=sum_pool_back,
+        batch=folded,
         doc="The sum of each window of [N, C, …]. Integers wrap in their dtype.",
     ),
     _floats(

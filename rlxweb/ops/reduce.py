@@ -13,11 +13,14 @@ from functools import partial
 from typing import Any
 
 from rlxweb.ir import bounds
+from rlxweb.ir.batching import along
+from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import Shape, bad_shape, normal_axes, show
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOATS, NUMBERS, need
 from rlxweb.ops.kinds import is_float
 from rlxweb.recipes.reduce_calls import Kind, reduction
@@ -160,6 +163,50 @@ _ORDERED = NUMBERS | {DType.BOOL}
 _FLOAT_SAMPLES = (*_of(_SHORT), *_of(_LONG), *_HALF, *_DOUBLE)
 
 
+def _kept_axes(at: Taken, value: Tensor) -> Tensor:
+    """What is of the result's shape, with axes of size 1 where they were reduced."""
+    axes = normal_axes(at.attrs["axes"], at.x.rank)
+    shape = [1 if a in axes else n for a, n in enumerate(at.x.shape)]
+    return at.g.reshape(value, shape)
+
+
+def _spread(at: Taken) -> list[Tensor | None]:
+    return [at.g.expand(_kept_axes(at, at.grad), at.x.shape)]
+
+
+def _spread_evenly(at: Taken) -> list[Tensor | None]:
+    share = at.grad * (1.0 / count_of(at.x.shape, at.attrs["axes"]))
+    return [at.g.expand(_kept_axes(at, share), at.x.shape)]
+
+
+def _to_the_best(at: Taken) -> list[Tensor | None]:
+    """Equal ones share."""
+    best = at.x.eq(_kept_axes(at, at.out)).cast(at.x.dtype)
+    count = at.g.sum(best, at.attrs["axes"], keep_dim=True)
+    return [best * (_kept_axes(at, at.grad) / count)]
+
+
+def _to_factors(at: Taken) -> list[Tensor | None]:
+    """The product of the others: by division, but for zeros. Without the only one there
+    is a product; without one of two there is the other times it, which is 0 and has a
+    derivative.
+    """
+    g, axes = at.g, at.attrs["axes"]
+
+    def over(op: str, x: Tensor) -> Tensor:
+        return g.apply(op, x, axes=axes, keep_dim=True)
+
+    is_zero = at.x.eq(0.0)
+    zeros = over("sum", is_zero.cast(at.x.dtype))
+    others = g.where(is_zero, 1.0, at.x)
+    rest = over("prod", others)
+    both = over("sum", g.where(is_zero, at.x, 0.0))
+    alone = g.where(zeros.eq(1.0), rest, 0.0)
+    paired = g.where(zeros.eq(2.0), rest, 0.0) * (both - at.x)
+    slope = g.where(is_zero, alone + paired, _kept_axes(at, at.out) / others)
+    return [slope * _kept_axes(at, at.grad)]
+
+
 _reduce = partial(
     Op,
     infer=_infer,
@@ -168,6 +215,7 @@ _reduce = partial(
     flops=lambda inputs, out, attrs: float(inputs[0].numel),
     samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING),
     telling=tuple(_case(s, (1,)) for s in ((4, 16), (1 << 15, 4), (256, 512))),
+    batch=along("axes"),
 )
 
 registry.register_all(
@@ -179,6 +227,7 @@ registry.register_all(
         bounds=bounds.counted(_together),
         tolerance=SUMMED,
         samples=(*_FLOAT_SAMPLES, *_of(_EMPTY), *_INTS, *_WRAPPING),
+        vjp=_spread,
         doc="The sum over axes; 0 over none. Integers wrap in their dtype.",
     ),
     _reduce(
@@ -189,6 +238,7 @@ registry.register_all(
         traits=frozenset({"reduction", "floats_only"}),
         tolerance=SUMMED,
         samples=_FLOAT_SAMPLES,
+        vjp=_spread_evenly,
         doc="The mean over axes of at least one element; floats only.",
     ),
     _reduce(
@@ -198,6 +248,7 @@ registry.register_all(
         lower=_recipe("max"),
         bounds=bounds.kept(0),
         samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING, *_TRUTHS),
+        vjp=_to_the_best,
         doc="The largest element over axes of at least one; of bools if any holds.",
     ),
     _reduce(
@@ -207,6 +258,7 @@ registry.register_all(
         lower=_recipe("min"),
         bounds=bounds.kept(0),
         samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING, *_TRUTHS),
+        vjp=_to_the_best,
         doc="The smallest element over axes of at least one; of bools if all hold.",
     ),
     _reduce(
@@ -231,6 +283,7 @@ registry.register_all(
             _case(s, (1,), low=0.9, high=1.1)
             for s in ((4, 16), (1 << 15, 4), (256, 512))
         ),
+        vjp=_to_factors,
         doc="The product over axes; 1 over none. Integers wrap in their dtype.",
     ),
 )

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from rlxweb.ir import bounds
+from rlxweb.ir.derivative import flat, slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
@@ -110,12 +111,29 @@ def _divided(function: Function, doc: str, **more: Any) -> Op:
     )
 
 
+def _one(g: Any, x: Any, y: Any, out: Any) -> float:
+    return 1.0
+
+
+def _turning(g: Any, y: Any, x: Any) -> tuple[Any, Any]:
+    """Of x and y what they are of x² + y², by numbers whose squares do not overflow; 0
+    at the origin, where there is no angle.
+    """
+    size = g.stop_gradient(g.maximum(g.abs(x), g.abs(y)))
+    size = g.where(size.eq(0.0), 1.0, size)
+    width, height = x / size, y / size
+    square = width * width + height * height
+    far = size * g.where(square.eq(0.0), 1.0, square)
+    return width / far, height / far
+
+
 registry.register_all(
     _divided(
         mod,
         "What x // y leaves, of the sign of y, as Python's %; by 0 it is 0 of "
         "integers and NaN of floats.",
         bounds=bounds.REST,
+        vjp=slopes(_one, lambda g, x, y, out: -g.floor_divide(x, y)),
         aliases=("remainder",),
     ),
     _divided(
@@ -123,12 +141,15 @@ registry.register_all(
         "What the division truncated toward 0 leaves, of the sign of x, as C's "
         "fmod; by 0 it is 0 of integers and NaN of floats.",
         bounds=bounds.C_REST,
+        # The quotient that was taken, be x / y rounded to another whole number.
+        vjp=slopes(_one, lambda g, x, y, out: -g.round_divide(x - out, y)),
     ),
     _divided(
         floor_divide,
         "The whole number not above x / y; an integer divided by 0 is 0, a float "
         "what x / 0 is.",
         bounds=bounds.QUOTIENT,
+        vjp=flat,
     ),
     Op(
         name="round_divide",
@@ -141,6 +162,7 @@ registry.register_all(
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=Tolerance(rtol=4e-7),
         samples=(*pairs(-90, 90, 0.1, 3), _LONG),
+        vjp=flat,
         doc="x / y, rounded as its type is, then to the nearest whole number, halves "
         "to the even one: NumPy's round(x / y) to the last bit on every device.",
     ),
@@ -154,6 +176,10 @@ registry.register_all(
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=SMOOTH,
         samples=(*pairs(-9, 9, -3, 3), _LONG),
+        vjp=slopes(
+            lambda g, y, x, out: _turning(g, y, x)[0],
+            lambda g, y, x, out: -_turning(g, y, x)[1],
+        ),
         doc="The angle of the point (second operand, first operand), from -pi to pi.",
     ),
 )

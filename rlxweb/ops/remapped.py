@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir.batching import along
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attr, Attrs, registry
 from rlxweb.ir.sample import Drawn, Sample
@@ -24,6 +25,14 @@ from rlxweb.ir.shape import (
     show,
 )
 from rlxweb.ops.mapped import Mapped, in_runs, remapped, within
+from rlxweb.ops.places_back import one_further
+from rlxweb.ops.remapped_back import (
+    dilated_back,
+    padded_back,
+    repeated_back,
+    rolled_back,
+    tiled_back,
+)
 from rlxweb.ops.slices import as_many
 from rlxweb.recipes.remap_calls import Table
 
@@ -214,6 +223,8 @@ registry.register_all(
             _padding((3, 4), (0, 1, 1), value=9, dtype=DType.I64),
         ),
         telling=tuple(_padding(s, (0, 1, 1), (1, 1, 1)) for s in _SIZES),
+        vjp=padded_back(padded),
+        batch=one_further,
         doc="More elements before and after some axes, as numpy.pad: of a `value`, or "
         "of what is there. Negative counts take elements away.",
     ),
@@ -230,6 +241,8 @@ registry.register_all(
             _case((2, 3), DType.BOOL, repeats=(1, 2)),
         ),
         telling=tuple(_case(s, repeats=(2, 1)) for s in _SIZES),
+        vjp=tiled_back,
+        batch=lambda at: at.apply(at.x, repeats=(1, *at.attrs["repeats"])),
         doc="The operand again and again along each axis, as numpy.tile.",
     ),
     remapped(
@@ -244,6 +257,8 @@ registry.register_all(
             _case((3, 2, 2), DType.F16, repeats=(2,), axis=1),
         ),
         telling=tuple(_case(s, repeats=(2,), axis=1) for s in _SIZES),
+        vjp=repeated_back,
+        batch=along("axis"),
         doc="Each element of an axis so many times, as numpy.repeat: one count for "
         "all or one for each.",
     ),
@@ -259,6 +274,8 @@ registry.register_all(
             _case((2, 3), DType.BOOL, shifts=(-1,), axes=(1,)),
         ),
         telling=tuple(_case(s, shifts=(3,), axes=(1,)) for s in _SIZES),
+        vjp=rolled_back,
+        batch=one_further,
         doc="The elements moved along some axes; what leaves at an end comes back at "
         "the other, as numpy.roll.",
     ),
@@ -274,6 +291,8 @@ registry.register_all(
             _case((2, 3), DType.I32, axes=(1,), steps=(3,), value=7),
         ),
         telling=tuple(_case(s, axes=(0, 1), steps=(2, 2)) for s in _SIZES),
+        vjp=dilated_back,
+        batch=one_further,
         doc="`step` - 1 times a value between neighbours of some axes, for transposed "
         "convolutions.",
     ),
@@ -292,6 +311,7 @@ registry.register_all(
             _case(s, axes=(1,), sizes=s[1:], places=tuple(reversed(range(s[1]))))
             for s in _SIZES
         ),
+        batch=one_further,
         doc="Elements by tables of places along some axes: `sizes` of them, one behind "
         "the other in `places`; -1 is the value.",
     ),

@@ -14,6 +14,7 @@ from typing import Any
 from rlxweb.advice import Advice
 from rlxweb.errors import Unsupported
 from rlxweb.ir import bounds
+from rlxweb.ir.batching import Examples, along, in_turn, together
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import (
@@ -36,10 +37,13 @@ from rlxweb.ir.shape import (
     numel,
     show,
 )
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, need
 from rlxweb.ops.kinds import is_float
 from rlxweb.ops.outside import as_places, first_outside, need_indices, refused, signed
+from rlxweb.ops.picks_back import gathered_back
 from rlxweb.ops.reduce import SUMMED, accumulator
+from rlxweb.ops.runs_back import multiplied_back, summed_back
 from rlxweb.recipes.reduce_calls import Kind
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
 
@@ -147,6 +151,20 @@ _GATHERED = spelled(
     "5@()@0 1@1@0 7x3@4@0 7x3@2x5@0 4x7x3@5@1 4x7x3@2x2@-1 4x7@0@0 0x7@3@1 "
     "65537x2@11@0 3x2@65537@0 65537x2@3@1"
 )
+
+
+def _gathered_for_all(at: Examples) -> Tensor:
+    """Rows of one table, or the same rows of many, or each example's of its own."""
+    axis = normal_axis(at.attrs["axis"], at.ranks[0])
+    g, (table, indices) = at.g, at.inputs
+    if all(at.varies):
+        return in_turn(at)
+    if at.varies[0]:
+        return at.apply(table, indices, axis=axis + 1)
+    made = at.apply(table, indices, axis=axis)
+    return g.moveaxis(made, axis, 0)
+
+
 _GATHER = Op(
     name="gather",
     arity=2,
@@ -166,6 +184,8 @@ _GATHER = Op(
     ),
     work=_taken,
     telling=(_gathering((16, 4), (16,), 0), _gathering((1024, 128), (1024,), 0)),
+    vjp=gathered_back,
+    batch=_gathered_for_all,
     doc="Rows of a table by index along one axis, in the order the indices give. "
     "A negative index counts from the end; one outside the table is refused.",
 )
@@ -244,6 +264,7 @@ _TOPK = Op(
         _ranking((128, 1024), 8, DType.I32),
         *(_ranking(s, 8, whole=False) for s in ((4, 16), (128, 1024))),
     ),
+    batch=together,
     doc="Indices (i32) of the k largest values of each row, largest first; of equal "
     "values the smaller index comes first, and NaN comes after every number.",
 )
@@ -332,6 +353,8 @@ _CUMSUM = Op(
         _scanning((4, 33), 1, False, DType.U64, 0, 9),
     ),
     telling=tuple(_scanning(s) for s in ((4, 16), (1 << 15, 4), (256, 512))),
+    vjp=summed_back,
+    batch=along("axis"),
     doc=f"Running sums along an axis; {_EXCLUSIVE}",
 )
 _CUMPROD = Op(
@@ -357,6 +380,8 @@ _CUMPROD = Op(
         _scanning((4, 33), 1, False, DType.I64, -9, 9),
     ),
     telling=tuple(_scanning(s) for s in ((4, 16), (1 << 15, 4), (256, 512))),
+    vjp=multiplied_back,
+    batch=along("axis"),
     doc=f"Running products along an axis; {_EXCLUSIVE} Integers wrap in their dtype.",
 )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import View
@@ -25,6 +26,9 @@ from rlxweb.ir.op import (
 )
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, distinct_axes, show
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.overlap_back import overlapped
+from rlxweb.ops.places_back import one_further
 
 Cut = tuple[int, int, int, int]
 """axis, start, length, step"""
@@ -155,6 +159,32 @@ def _window_layout(layout: Layout, out: Shape, attrs: Attrs) -> Layout:
     return Layout(tuple(shape), (*strides, *steps), layout.offset)
 
 
+def _slice_back(at: Taken) -> list[Tensor | None]:
+    """Turned round again, with zeros between and around."""
+    g, grad, shape = at.g, at.grad, tuple(at.x.shape)
+    cuts = [cut for cut in cuts_of(shape, at.attrs) if cut[2]]
+    turned = [axis for axis, *_, step in cuts if step < 0]
+    apart = [(axis, abs(step)) for axis, _, length, step in cuts if length > 1]
+    grad = g.flip(grad, turned) if turned else grad
+    if any(step > 1 for _, step in apart):
+        axes, steps = zip(*apart, strict=True)
+        grad = g.apply("dilate", grad, axes=axes, steps=steps)
+    pads = [(0, n - m) for n, m in zip(shape, grad.shape, strict=True)]
+    for axis, start, length, step in cuts:
+        low = min(start, start + (length - 1) * step)
+        pads[axis] = low, shape[axis] - low - grad.shape[axis]
+    return [g.pad(grad, pads) if pads else grad]
+
+
+def _windows_back(at: Taken) -> list[Tensor | None]:
+    """The last axis of each window beside its places, and both taken back as one."""
+    grad, shape, g = at.grad, tuple(at.x.shape), at.g
+    for axis, _, step, dilation in reversed(list(_windows(shape, at.attrs))):
+        beside = g.moveaxis(grad, axis, -2)
+        grad = g.moveaxis(overlapped(beside, step, dilation, shape[axis]), -1, axis)
+    return [grad]
+
+
 def _case(
     names: str, shape: Shape, *rows: tuple[int, ...], dtype: DType = DType.F32
 ) -> Sample:
@@ -192,6 +222,8 @@ registry.register_all(
                 for d in (DType.I32, DType.BOOL, DType.F16, DType.I64)
             ),
         ),
+        vjp=_slice_back,
+        batch=one_further,
         doc="Every `step`-th element of some axes from `start` to before `stop`, with "
         "Python's bounds: negative ones count from the end, and a negative step goes "
         "backwards.",
@@ -210,6 +242,8 @@ registry.register_all(
             _windowing((2, 7, 9), (2, 3, 3, 1), (1, 2, 1, 2), dtype=DType.I32),
             _windowing((5, 9), (0, 2, 1, 1), (1, 4, 5, 1), dtype=DType.F16),
         ),
+        vjp=_windows_back,
+        batch=one_further,
         doc="Windows that slide along some axes: these become the windows' places, and "
         "new last axes their elements, as numpy.lib.stride_tricks.sliding_window_view; "
         "every `step`-th window, elements `dilation` apart.",

@@ -16,6 +16,7 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.errors import Unsupported
+from rlxweb.ir.batching import alike
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
@@ -26,6 +27,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOATS, need, same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
+from rlxweb.ops.systems_back import det_back, slogdet_back, solve_back
 from rlxweb.recipes.lu_calls import det_recipe, slogdet_recipe, solve_recipe
 
 MOST_UNROLLED = 96
@@ -320,6 +322,8 @@ registry.register_all(
             _system((2,), 4, 2, DType.F64),
         ),
         telling=(_system((4,), 8, 4), _system((4,), 32, 8), _system((8,), 64, 16)),
+        vjp=solve_back,
+        batch=alike,
         doc="The x of a · x = b for matrices a [..., n, n] and right sides "
         "b [..., n, k]. A matrix with a pivot of exactly 0, where NumPy raises "
         "LinAlgError, gives NaN everywhere.",
@@ -345,6 +349,8 @@ registry.register_all(
         ),
         telling=(_matrix((4,), 8), _matrix((4,), 32), _matrix((8,), 64)),
         onnx=("Det",),
+        vjp=det_back,
+        batch=alike,
         doc="The determinants of matrices [..., n, n], one for each.",
     ),
     Op(
@@ -366,6 +372,8 @@ registry.register_all(
             _matrix((2,), 4, DType.F64),
         ),
         telling=(_matrix((4,), 8), _matrix((4,), 32), _matrix((8,), 64)),
+        vjp=slogdet_back,
+        batch=lambda at: at.g.swapaxes(at.apply(at.x), 0, 1),
         doc="The signs of the determinants of matrices [..., n, n], and the logarithms "
         "of their absolute values: [2, ...]. Of a singular one 0 and -infinity.",
     ),

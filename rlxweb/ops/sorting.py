@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir import bounds
+from rlxweb.ir.batching import along
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
@@ -194,6 +195,7 @@ registry.register_all(
         flops=_flops,
         samples=(*_SAMPLES, *_MORE),
         telling=tuple(_case(s, top=1e6) for s in ((4, 16), (64, 512), (8, 1 << 15))),
+        batch=along("axis"),
         doc="The places (i32) of the elements along an axis in sorted order. "
         f"{_AGREED}",
     ),

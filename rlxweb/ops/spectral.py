@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rlxweb.ir.batching import together
+from rlxweb.ir.derivative import slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
@@ -21,6 +23,7 @@ from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops import fft_compose as compose
 from rlxweb.ops.linalg import widened
+from rlxweb.ops.spectral_back import fft_back, irfft_back, rfft_back
 from rlxweb.recipes import fft_calls as calls
 from rlxweb.recipes.fft_plan import bluestein_flops, is_smooth
 
@@ -265,6 +268,8 @@ registry.register_all(
         lower=_kernel("fft", compose.build_fft),
         attrs=(Attr("inverse", "bool", False), NORM),
         samples=_FFT_SAMPLES,
+        vjp=fft_back,
+        batch=together,
         doc="Complex FFT of the last axis, block layout [..., 2N], any N. "
         f"{_SAYS}, so that g.fft(g.fft(x), inverse=True) is x. RLX's `fft` divides "
         "nowhere and gives N · x: that is norm='none', or `g.fft_norm`, which takes "
@@ -278,6 +283,8 @@ registry.register_all(
         lower=_kernel("rfft", compose.build_rfft),
         attrs=(NORM,),
         samples=_RFFT_SAMPLES,
+        vjp=rfft_back,
+        batch=together,
         doc="Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)]. "
         f"{_SAYS} and this by nothing, as RLX's; `forward` divides this by n.",
     ),
@@ -288,6 +295,8 @@ registry.register_all(
         lower=_kernel("irfft", compose.build_irfft),
         attrs=(Attr("n", "int"), NORM),
         samples=_IRFFT_SAMPLES,
+        vjp=irfft_back,
+        batch=together,
         doc="Real rows [..., n] of a half spectrum; imaginary ends are ignored. "
         f"{_SAYS}, which here is n; RLX's divides by nothing (norm='none').",
     ),
@@ -301,6 +310,10 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 4.0 * out.numel,
         tolerance=Tolerance(rtol=1e-6),
         samples=_PSD_SAMPLES,
+        vjp=slopes(
+            lambda g, re, im, out: re * (2.0 / re.shape[-1]),
+            lambda g, re, im, out: im * (2.0 / re.shape[-1]),
+        ),
         doc="(re² + im²) / F, F the length of the last axis.",
     ),
     Op(

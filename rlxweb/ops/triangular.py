@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir.batching import alike
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
@@ -22,6 +23,7 @@ from rlxweb.ops.elementwise import FLOATS, need
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
 from rlxweb.ops.solve import few_enough, square, system_type
+from rlxweb.ops.systems_back import cholesky_back, triangular_back
 from rlxweb.recipes.triangle_calls import cholesky_recipe, solve_triangular_recipe
 
 FEW_ROWS = 16
@@ -236,6 +238,8 @@ registry.register_all(
             _system((2,), 4, 2, False, DType.F64),
         ),
         telling=(_system((4,), 8, 4), _system((4,), 32, 8), _system((8,), 64, 16)),
+        vjp=triangular_back,
+        batch=alike,
         doc="The x of a · x = b for upper or `lower` triangles a [..., n, n], of which "
         "the other half is not read, and right sides b [..., n, k]. A 0 on the "
         "diagonal gives NaN everywhere; `unit_diagonal` takes it for 1.",
@@ -260,6 +264,8 @@ registry.register_all(
             _definite((2,), 4, DType.F64),
         ),
         telling=(_definite((4,), 8), _definite((4,), 32), _definite((8,), 64)),
+        vjp=cholesky_back,
+        batch=alike,
         doc="The lower triangle L of L · Lᵀ = a for matrices a [..., n, n], of which "
         "the lower half is read. NaN everywhere where a is not positive definite.",
     ),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlxweb.ir.bounds import Bounds
+from rlxweb.ir.derivative import Slope, flat, slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types
@@ -117,10 +118,12 @@ def smooth(
     uses: tuple[str, ...] = (),
     each: float = 2.0,
     attrs: tuple[Attr, ...] = (),
+    slope: Slope | None = None,
 ) -> Op:
     """A function of floats only.
 
     function   xp's own of that name when left out
+    slope      its derivative: (graph, x, result, **attrs) → tensor
     each       arithmetic of one element, roughly: what NumPy spends on it in units of
                an addition
     """
@@ -135,6 +138,7 @@ def smooth(
         tolerance=tolerance,
         samples=samples,
         onnx=onnx_of(name),
+        vjp=None if slope is None else slopes(slope),
         doc=doc,
     )
 
@@ -147,8 +151,9 @@ def exact(
     allowed: frozenset[DType],
     samples: tuple[Sample, ...] | None = None,
     bounds: Bounds | None = None,
+    slope: Slope | None = None,
 ) -> Op:
-    """A function of numbers that rounds nothing."""
+    """A function of numbers that rounds nothing; without a slope it is flat."""
     whole = allowed & INTEGERS
 
     def infer(types: Types, attrs: Attrs) -> TensorType:
@@ -167,5 +172,6 @@ def exact(
             *(Sample((Drawn((9, 5), d, -1000, 1000),)) for d in DType if d in whole),
         ),
         onnx=onnx_of(name),
+        vjp=flat if slope is None else slopes(slope),
         doc=doc,
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel, Recipe, Ref
@@ -240,6 +241,17 @@ _estimate = partial(
     Op, arity=2, traits=SPECTRAL, flops=_flops, work=_work, tolerance=CLOSE
 )
 
+
+def _peaks_back(at: Taken) -> list[Tensor | None]:
+    """Of a peak's power to its bin; which bin that is does not move."""
+    g, (rows, bins), k = at.g, at.x.shape, at.attrs["k"]
+    found, grad = (g.reshape(t, (rows, k, 2)) for t in (at.out, at.grad))
+    places = found[:, :, 0].cast(DType.I32)
+    zeros = g.expand(g.constant(0, at.grad.dtype), (rows, bins))
+    how: dict[str, Any] = {"axis": 1, "reduction": "add"}
+    return [g.apply("scatter_elements", zeros, places, grad[:, :, 1], **how)]
+
+
 registry.register_all(
     _estimate(
         name="welch_power",
@@ -262,6 +274,7 @@ registry.register_all(
         telling=tuple(
             Sample((Drawn(s, low=0.0),), {"k": 4}) for s in ((4, 16), (256, 513))
         ),
+        vjp=_peaks_back,
         doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
     ),
     _estimate(

@@ -29,7 +29,9 @@ from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.session import Session
 from rlxweb.tracing.asked import Asked
+from rlxweb.tracing.held_call import HeldCall
 from rlxweb.tracing.program import Leaf, Program, leaf_of, traced
+from rlxweb.tracing.trace import running
 from rlxweb.tracing.traced import Traced
 from rlxweb.tracing.trees import Tree, by_content, by_value, flattened
 
@@ -80,7 +82,7 @@ class Function(Generic[P, R]):
         Errors   TraceError for what no graph can say, with the place; those of
         `Session.compile` and of `CompiledGraph.run`; what the function raises.
         """
-        given = self._given(args, kwargs)
+        given = self.given(args, kwargs)
         if any(isinstance(one, Traced) for one in given.arrays):
             return self._function(*args, **kwargs)  # within a function that is traced
         result: R = drive(self._run(given))
@@ -88,7 +90,7 @@ class Function(Generic[P, R]):
 
     async def run_async(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The call, beside the caller's event loop; in a page it is awaited."""
-        given = self._given(args, kwargs)
+        given = self.given(args, kwargs)
         return await awaited_here(lambda: self._run(given))
 
     def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:
@@ -96,20 +98,20 @@ class Function(Generic[P, R]):
         function are its params. Errors  those of tracing; UsageError if no result of
         it is computed from arrays.
         """
-        return self._graph_of(self._made(self._given(args, kwargs)))
+        return self._graph_of(self._made(self.given(args, kwargs)))
 
     def compiled(self, *args: P.args, **kwargs: P.kwargs) -> CompiledGraph:
         """The compiled graph that a call of these arguments runs, to look into: its
         plan, its decisions, a profile. Errors  those of a call.
         """
-        given = self._given(args, kwargs)
+        given = self.given(args, kwargs)
         made = self._made(given)
         self._graph_of(made)
         return drive(self._on_device(made, given))
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """What a call of these arguments takes, where it runs and why, as text."""
-        given = self._given(args, kwargs)
+        given = self.given(args, kwargs)
         made = self._made(given)
         lines = [f"{self._doing[1:-1]}:"]
         lines += [f"  in   {leaf}" for leaf in given.leaves]
@@ -145,9 +147,26 @@ class Function(Generic[P, R]):
             hint="pickle the plain function, f.__wrapped__, and wrap it there",
         )
 
+    def held(self, *args: P.args, **kwargs: P.kwargs) -> HeldCall:
+        """A call of these arguments' signature, to be made often: with arrays that are
+        on its device or not, such as what it returned before.
+        """
+        return drive(self.held_async(*args, **kwargs))
+
+    async def held_async(self, *args: P.args, **kwargs: P.kwargs) -> HeldCall:
+        """`held` where a page awaits it."""
+        given = self.given(args, kwargs)
+        made = self._made(given)
+        self._graph_of(made)
+        compiled = await self._on_device(made, given)
+        return HeldCall(
+            self, made, given, compiled, lambda: self._on_device(made, given)
+        )
+
     # --- a call, step by step -----------------------------------------------------
 
-    def _given(self, args: Any, kwargs: Any) -> Given:
+    def given(self, args: Any, kwargs: Any) -> Given:
+        """The arguments of a call, taken apart. Errors  UsageError, ShapeError."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         found: list[tuple[str, Any]] = []
@@ -248,6 +267,22 @@ def _with_way_out(error: Any, program: Program, asked: Asked) -> Any:
             f"device='cpu' computes it; {error.hint}"
         ).rstrip("; ")
     return error
+
+
+class Within(Function[..., Any]):
+    """A function made of another that is traced with what calls it.
+
+    The arrays around the other may be traced ones, so that within a tracing it is never
+    compiled by itself, be its arguments what they may.
+    """
+
+    def __init__(self, of: Callable[..., Any]) -> None:
+        super().__init__(of, Asked(None, "", None, (), None, 32, False, False))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if running() is not None:
+            return self._function(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
 
 class Bound:

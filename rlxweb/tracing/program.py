@@ -16,7 +16,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing import vocabulary as vocabulary  # fills the tables
 from rlxweb.tracing.around import Place, places_around
 from rlxweb.tracing.place import refused
-from rlxweb.tracing.trace import Captured, Trace
+from rlxweb.tracing.trace import Captured, Trace, in_trace
 from rlxweb.tracing.traced import DT, Traced
 from rlxweb.tracing.trees import Same, Tree, flattened
 
@@ -155,10 +155,8 @@ def traced(
     every = [_input(trace, leaf) for leaf in leaves]
     given = tree.built(iter(every))
     around = places_around(function, _objects_in(tree))
-    try:
+    with in_trace(trace):
         result = call(given)
-    finally:
-        trace.is_open = False
     program = Program(trace, leaves, around)
     _finish(program, trace, result)
     del given, result, every

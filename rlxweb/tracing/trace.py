@@ -6,8 +6,10 @@ Python and NumPy become traced ones: dtypes are NumPy's, of what the graph can h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from sys import getrefcount
+from threading import local
 from typing import Any, cast
 
 import numpy as np
@@ -70,6 +72,32 @@ class Captured:
         if now.shape != before.shape or not now.flags.c_contiguous:
             return now.shape != before.shape or now.tobytes() != before.tobytes()
         return now.data.cast("B") != before.data.cast("B")
+
+
+class _Running(local):
+    """The tracings of a thread that have not ended, the innermost last."""
+
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+
+
+_RUNNING = _Running()
+
+
+def running() -> Trace | None:
+    """The tracing that this thread is in."""
+    return _RUNNING.traces[-1] if _RUNNING.traces else None
+
+
+@contextmanager
+def in_trace(trace: Trace) -> Iterator[None]:
+    """The block is part of a tracing, which ends with it."""
+    _RUNNING.traces.append(trace)
+    try:
+        yield
+    finally:
+        _RUNNING.traces.remove(trace)
+        trace.is_open = False
 
 
 class Trace:
@@ -293,4 +321,4 @@ def _holds_traced(values: Sequence[Any]) -> bool:
     )
 
 
-__all__ = ["WEAK", "Array", "DTypeError", "Trace", "as_kind"]
+__all__ = ["WEAK", "Array", "DTypeError", "Trace", "as_kind", "in_trace", "running"]

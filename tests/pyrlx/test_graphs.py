@@ -27,7 +27,7 @@ HEADS = [RNG.standard_normal((1, 2, 5, 4)).astype(np.float32) for _ in range(3)]
 
 ELSEWHERE = {
     *("dense_solve", "batched_dense_solve", "custom_fn"),
-    *("stop_gradient", "resize_nearest_2x", "sample", "rope_n"),
+    *("resize_nearest_2x", "sample", "rope_n"),
 }
 """Pyrlx's methods for which there is no op here."""
 OTHERWISE = {"lora_matmul", "rope"}
@@ -36,6 +36,7 @@ HERE = {
     *("constant", "set_outputs", "shape_of", "matmul", "matmul_with_shape"),
     *("fused_matmul_bias_act", "binary", "add", "sub", "mul", "div", "activation"),
     *("gelu", "gelu_approx", "silu", "relu", "exp", "sqrt", "neg", "tanh", "compare"),
+    "stop_gradient",
     *("eq_", "lt_", "gt_", "ge_", "ne_", "where_", "reduce", "sum", "mean", "softmax"),
     *("cumsum", "reshape", "transpose", "narrow", "concat", "gather", "cast", "fft"),
     *("fft_norm", "fft_real", "rfft", "irfft", "fftfreq", "rfftfreq", "psd"),
@@ -146,6 +147,7 @@ CASES = {
     "binary min": Case(lambda g, x, y: g.binary("min", x, y), (A, B), np.minimum(A, B)),
     "binary pow": Case(lambda g, x, y: g.binary("pow", x, y), (B, A), B**A),
     "binary -": Case(lambda g, x, y: g.binary("-", x, y), (A, B), A - B),
+    "stop_gradient": Case(lambda g, x: g.stop_gradient(x), (A,), A),
     "mul broadcast": Case(lambda g, x, y: g.mul(x, y), (A, B[0]), A * B[0]),
     **{
         f"compare {n}": Case(lambda g, x, y, n=n: g.compare(n, x, y), (A, B), want)

@@ -33,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("choose",),
     ("runtime",),
     ("runners", "signal", "tracing"),
-    ("jobs", "live", "onnx"),
+    ("jobs", "live", "onnx", "training"),
     ("models",),
     ("smoke", "dask", "plot"),
     ("",),

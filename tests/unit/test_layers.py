@@ -37,7 +37,7 @@ ENTERS_AT: dict[str, str | tuple[str, ...]] = {
     "dask": "dask/",
     "distributed": "dask/",
     "click": "cli/",
-    "rich": "cli/",
+    "rich": ("cli/", "training/meter.py"),
     "platformdirs": "calibration/cache_folder.py",
     "matplotlib": ("plot/", "cli/"),
     "pyarrow": "io/parquet.py",
@@ -45,7 +45,7 @@ ENTERS_AT: dict[str, str | tuple[str, ...]] = {
     "onnx": "onnx/library.py",
     "soundfile": "io/audio.py",
     "h5py": "io/hdf5.py",
-    "scipy": "io/preparing.py",
+    "scipy": ("io/preparing.py", "training/lbfgs.py"),
     "sounddevice": "live/microphone.py",
     "pylsl": "live/lsl.py",
 }

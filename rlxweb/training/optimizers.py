@@ -1,0 +1,187 @@
+"""Optimisers: how parameters follow their gradients. Functions on arrays, traced.
+
+An optimiser is a frozen record of its settings. `init` makes its state for parameters,
+`update` steps both; within a traced function that becomes part of its graph, and state
+stays where the parameters are. Parameters are arrays, or tuples, lists, dicts and
+dataclasses of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlxweb.errors import UsageError, shown
+from rlxweb.training.trees import changed, parts
+
+Rate = float | Callable[[Any], Any]
+"""A learning rate, or what makes it of the number of the step: 1, 2, …, a float32."""
+
+
+class Optimizer(ABC):
+    """What every optimiser has."""
+
+    rate: Rate
+
+    @abstractmethod
+    def init(self, params: Any) -> Any:
+        """The state before the first step, of parameters or arrays like them."""
+
+    @abstractmethod
+    def update(self, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
+        """The next parameters and state.
+
+        Errors   ShapeError for gradients unlike the parameters.
+        """
+
+    def _rate(self, count: Any, like: Any) -> Any:
+        """The rate of a step, in the dtype of a parameter."""
+        if callable(self.rate):
+            return _as(self.rate(count), like)
+        return self.rate
+
+    def _check(self, name: str, value: float, low: float, high: float) -> None:
+        if not isinstance(value, int | float) or not low <= value < high:
+            raise UsageError(
+                type(self).__name__,
+                f"{name} is {shown(value)}",
+                f"at least {low:g} and below {high:g}",
+            )
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Stochastic gradient descent: v ← momentum · v + g; p ← p - rate · v.
+
+    rate      > 0, or a function of the step's number
+    momentum  of the velocity v; 0: none
+    nesterov  looks ahead: p ← p - rate · (g + momentum · v) (Sutskever et al. 2013)
+    decay     of the weights, added to the gradient: g + decay · p
+    """
+
+    rate: Rate = 1e-2
+    momentum: float = 0.0
+    nesterov: bool = False
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_rate(self)
+        self._check("momentum", self.momentum, 0.0, 1.0)
+        self._check("decay", self.decay, 0.0, np.inf)
+
+    def init(self, params: Any) -> Any:
+        velocity = {"v": _zeros(params)} if self.momentum else {}
+        return {"count": np.zeros((), np.float32), **velocity}
+
+    def update(self, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
+        count = state["count"] + np.float32(1)
+
+        def pulled(p: Any, g: Any) -> Any:
+            return g + self.decay * p if self.decay else g
+
+        def slowly(p: Any, g: Any) -> Any:
+            return p - self._rate(count, p) * pulled(p, g)
+
+        def one(p: Any, g: Any, v: Any) -> tuple[Any, Any]:
+            g = pulled(p, g)
+            v = self.momentum * v + g
+            along = g + self.momentum * v if self.nesterov else v
+            return p - self._rate(count, p) * along, v
+
+        doing = "SGD.update"
+        if not self.momentum:
+            return changed(slowly, params, grads, doing=doing), {"count": count}
+        params, v = parts(2, one, params, grads, state["v"], doing=doing)
+        return params, {"count": count, "v": v}
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015): steps by means of gradients and of their squares.
+
+    m ← b1 m + (1 - b1) g;  v ← b2 v + (1 - b2) g²;
+    p ← p - rate · m̂ / (sqrt(v̂) + eps), with m̂, v̂ divided by 1 - bⁿ of the n-th step
+
+    rate    > 0, or a function of the step's number
+    b1, b2  of the two means
+    eps     keeps the quotient finite
+    """
+
+    rate: Rate = 1e-3
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        _check_rate(self)
+        self._check("b1", self.b1, 0.0, 1.0)
+        self._check("b2", self.b2, 0.0, 1.0)
+        self._check("eps", self.eps, 0.0, 1.0)
+
+    def init(self, params: Any) -> Any:
+        zeros = _zeros(params)
+        return {"count": np.zeros((), np.float32), "m": zeros, "v": _zeros(params)}
+
+    def update(self, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
+        count = state["count"] + np.float32(1)
+
+        def one(p: Any, g: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
+            m = self.b1 * m + (1.0 - self.b1) * g
+            v = self.b2 * v + (1.0 - self.b2) * (g * g)
+            n = _as(count, p)
+            mean, square = m / (1.0 - self.b1**n), v / (1.0 - self.b2**n)
+            step = mean / (np.sqrt(square) + self.eps)
+            return self._moved(p, step, self._rate(count, p)), m, v
+
+        doing = f"{type(self).__name__}.update"
+        made = parts(3, one, params, grads, state["m"], state["v"], doing=doing)
+        return made[0], {"count": count, "m": made[1], "v": made[2]}
+
+    def _moved(self, p: Any, step: Any, rate: Any) -> Any:
+        return p - rate * step
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with weights that decay by themselves (Loshchilov and Hutter 2019).
+
+    p ← p - rate · (m̂ / (sqrt(v̂) + eps) + decay · p)
+    """
+
+    decay: float = 1e-2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("decay", self.decay, 0.0, np.inf)
+
+    def _moved(self, p: Any, step: Any, rate: Any) -> Any:
+        return p - rate * (step + self.decay * p)
+
+
+def _check_rate(of: Optimizer) -> None:
+    if callable(of.rate):
+        return
+    if not isinstance(of.rate, int | float) or not 0.0 < of.rate < np.inf:
+        raise UsageError(
+            type(of).__name__,
+            f"rate is {shown(of.rate)}",
+            "a number above 0, or a function of the step's number",
+        )
+
+
+def _as(value: Any, like: Any) -> Any:
+    """A number in the dtype of an array."""
+    if isinstance(value, int | float):
+        return value
+    return value if value.dtype == like.dtype else value.astype(like.dtype)
+
+
+def _zeros(params: Any) -> Any:
+    def of(p: Any) -> Any:
+        return np.zeros(tuple(p.shape), p.dtype)
+
+    return changed(of, params, doing="an optimiser's state")

@@ -1,0 +1,238 @@
+"""grad, jvp, vmap and checkpoint: what they take, what they refuse, and graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.errors import (
+    DTypeError,
+    GradientRefused,
+    GraphError,
+    ShapeError,
+    TraceError,
+    Unsupported,
+    UsageError,
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(4, 3))
+
+
+def cube(x: Any) -> Any:
+    return x**3
+
+
+def test_numbers_and_orders() -> None:
+    """Python floats, and derivatives of derivatives."""
+    assert rlx.grad(cube)(2.0) == 12.0
+    assert rlx.grad(rlx.grad(cube))(2.0) == 12.0
+    third = rlx.grad(rlx.grad(rlx.grad(np.sin)))(0.3)
+    np.testing.assert_allclose(third, -np.cos(0.3), rtol=1e-12)
+    value, moved = rlx.jvp(np.sin, (0.5,), (2.0,))
+    np.testing.assert_allclose([value, moved], [np.sin(0.5), 2 * np.cos(0.5)])
+
+
+def test_piecewise_linear_functions_have_flat_slopes() -> None:
+    """Masks that a derivative makes are no integers that somebody asked for."""
+
+    def bent(x: Any) -> Any:
+        return np.sum(np.maximum(x, 0.0)) + np.max(x) + np.sum(np.sort(x)[:2])
+
+    second = rlx.grad(lambda x: np.sum(rlx.grad(bent)(x) * X[0]))(X[0])
+    np.testing.assert_array_equal(second, 0.0)
+
+
+def test_stop_gradient_is_a_constant() -> None:
+    """Of values and of what integers are made of."""
+    grad = rlx.grad(lambda x: np.sum(x * rlx.nn.stop_gradient(x)))(X)
+    np.testing.assert_array_equal(grad, X)
+    through = rlx.grad(lambda x: np.sum(rlx.nn.stop_gradient(x) > 0) * 1.0)(X)
+    np.testing.assert_array_equal(through, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: rlx.grad(3), UsageError, "a function on arrays"),
+        (lambda: rlx.grad(cube)(X), TraceError, "one float"),
+        (lambda: rlx.grad(np.sum)(np.arange(3)), TraceError, "real floats"),
+        (lambda: rlx.grad(np.sum)(X + 1j), TraceError, "x.real and x.imag"),
+        (lambda: rlx.grad(np.sum, argnums=2)(X), UsageError, "argnums names 2"),
+        (lambda: rlx.grad(np.sum, argnums="x"), UsageError, "argnums"),
+        (
+            lambda: rlx.grad(lambda x: np.sum(np.argsort(x)) * 1.0)(X[0]),
+            GradientRefused,
+            r"identity → .*argsort.*integers",
+        ),
+        (
+            lambda: rlx.grad(lambda x: np.sum(x), has_aux=True)(X),
+            TraceError,
+            "has_aux",
+        ),
+        (lambda: rlx.jvp(cube, (X,), ()), UsageError, "one for each"),
+        (lambda: rlx.jvp(cube, (X,), (X[0],)), TraceError, "its array is"),
+        (lambda: rlx.vmap(cube, in_axes=2)(X), TraceError, "axis 2"),
+        (lambda: rlx.vmap(cube, in_axes=(0, 1))(X), TraceError, "in_axes has 2"),
+        (
+            lambda: rlx.vmap(lambda x, y: x + y)(X, X[:2]),
+            TraceError,
+            "2 examples.*has 4",
+        ),
+        (lambda: rlx.vmap(cube, in_axes="x"), UsageError, "an axis or None"),
+        (lambda: rlx.checkpoint(3), UsageError, "a function"),
+    ],
+)
+def test_what_is_refused(call: Any, error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_the_place_is_told() -> None:
+    """The line of the user's that asked for it."""
+    with pytest.raises(TraceError, match=r"test_derivatives\.py:\d+ in "):
+        rlx.grad(lambda x: x)(X)
+
+
+def layer(w: Any, x: Any) -> Any:
+    return np.tanh(x @ w) * np.sin(x) + x
+
+
+def test_checkpoint_takes_less_memory_for_the_same_bits() -> None:
+    weights = [RNG.normal(size=(32, 32)) / 6 for _ in range(6)]
+    x = RNG.normal(size=(512, 32))
+
+    def loss(weights: Any, x: Any, how: Any) -> Any:
+        for w in weights:
+            x = how(layer)(w, x)
+        return np.mean(x * x)
+
+    plain = rlx.grad(lambda w, x: loss(w, x, lambda f: f))
+    again = rlx.grad(lambda w, x: loss(w, x, rlx.checkpoint))
+    for a, b in zip(plain(weights, x), again(weights, x), strict=True):
+        np.testing.assert_array_equal(a, b)
+    sizes = [sum(f.compiled(weights, x).plan.slot_bytes) for f in (plain, again)]
+    assert sizes[1] < 0.75 * sizes[0]
+
+
+def test_checkpoints_within_checkpoints_and_of_several_results() -> None:
+    """With values from around the function, one result used and one not."""
+    w = RNG.normal(size=(3, 3))
+
+    def two(x: Any) -> Any:
+        inner = rlx.checkpoint(lambda x: (np.sin(x @ w), np.exp(x)))
+        a, _ = inner(x)
+        return a, np.cos(a) * x
+
+    def loss(x: Any, how: Any) -> Any:
+        a, b = how(two)(x)
+        return np.sum(a * b) + np.sum(how(two)(b)[1])
+
+    plain = rlx.grad(lambda x: loss(x, lambda f: f))(X)
+    again = rlx.grad(lambda x: loss(x, rlx.checkpoint))(X)
+    np.testing.assert_allclose(again, plain, rtol=1e-12)
+    np.testing.assert_array_equal(rlx.checkpoint(cube)(X), X**3)
+
+
+def graph() -> rlx.Graph:
+    g = rlx.Graph("layer")
+    x, w = g.input("x", (4, 3)), g.param("w", (3, 2))
+    g.set_outputs([g.mean(g.tanh(x @ w))])
+    return g
+
+
+def run(g: rlx.Graph, **feeds: Any) -> list[Any]:
+    compiled = rlx.Session("cpu").compile(g)
+    for name in g.named("param"):
+        compiled.set_param(name, feeds[name])
+    outs: list[Any] = compiled.run({n: feeds[n] for n in g.named("input")})
+    return outs
+
+
+def test_graphs_in_graphs_out() -> None:
+    """The gradient by params and by names, the tangent, many examples."""
+    x, w = X.astype("f4"), RNG.normal(size=(3, 2)).astype("f4")
+    value, by_w = run(rlx.value_and_grad(graph()), x=x, w=w)
+    (by_x,) = run(rlx.grad(graph(), wrt="x"), x=x, w=w)
+    slope = (1 - np.tanh(x @ w) ** 2) / 8
+    np.testing.assert_allclose(by_w, x.T @ slope, rtol=1e-5)
+    np.testing.assert_allclose(by_x, slope @ w.T, rtol=1e-5)
+    _, moved = run(rlx.jvp(graph(), wrt="x"), x=x, w=w, d_x=x)
+    np.testing.assert_allclose(moved, (by_x * x).sum(), rtol=1e-5)
+    many = np.stack([x, 2 * x])
+    (values,) = run(rlx.vmap(graph(), count=2), x=many, w=w)
+    np.testing.assert_allclose(values, np.tanh(many @ w).mean((1, 2)), rtol=1e-5)
+    with pytest.raises(GraphError, match="its inputs and params are x, w"):
+        rlx.grad(graph(), wrt="v")
+    with pytest.raises(UsageError, match="count=8"):
+        rlx.vmap(graph())
+    wide = graph()
+    wide.set_outputs([wide.tensor(2)])
+    with pytest.raises(ShapeError, match="one float"):
+        rlx.grad(wide)
+
+
+def test_sizes_that_vary(tmp_path: Path) -> None:
+    """A gradient in a graph of dims, and the same from a file."""
+    g = rlx.Graph("layer")
+    x, w = g.input("x", (rlx.Dim("batch"), 3)), g.param("w", (3, 2))
+    y = g.sum(g.tanh(x @ w))
+    g.set_outputs([y, *g.gradients([y], [w])])
+    value = RNG.normal(size=(3, 2)).astype("f4")
+    compiled = rlx.Session("cpu").compile(g)
+    compiled.set_param("w", value)
+    g.save(tmp_path / "layer.rlxg", {"w": value})
+    for rows in (2, 5):
+        x = RNG.normal(size=(rows, 3)).astype("f4")
+        want = x.T @ (1 - np.tanh(x @ value) ** 2)
+        np.testing.assert_allclose(compiled.run({"x": x})[1], want, rtol=1e-5)
+
+
+def test_gradients_of_other_types_are_refused() -> None:
+    g = rlx.Graph("g")
+    x, n = g.input("x", (3,)), g.input("n", (3,), "i32")
+    y = g.exp(x)
+    with pytest.raises(DTypeError, match="by floats"):
+        g.gradients([y], [n])
+    with pytest.raises(ShapeError, match="its output is"):
+        g.gradients([y], [x], [g.sum(x)])
+    with pytest.raises(ShapeError, match="wholes"):
+        g.vectorized([y], [x], [])
+    (zeros,) = g.gradients([g.exp(g.input("z", (2,)))], [x])
+    assert tuple(zeros.shape) == (3,)
+
+
+def test_an_op_of_ones_own() -> None:
+    """With a rule it is differentiated and mapped; without one it is refused."""
+    from rlxweb.ir.derivative import slopes
+    from rlxweb.ir.op import registry
+
+    rlx.register_custom(
+        "own_square",
+        arity=1,
+        reference=lambda xp, attrs, x: x * x,
+        vjp=slopes(lambda g, x, y: 2.0 * x),
+    )
+    rlx.register_custom("own_cube", arity=1, reference=lambda xp, a, x: x * x * x)
+    try:
+        g = rlx.Graph("own")
+        x = g.input("x", (3,), "f64")
+        g.set_outputs(g.gradients([g.custom_op("own_square", x)], [x]))
+        np.testing.assert_array_equal(run(g, x=X[0])[0], 2 * X[0])
+        with pytest.raises(GradientRefused, match=r"own_cube.*no derivative"):
+            g.gradients([g.custom_op("own_cube", x)], [x])
+        y = g.custom_op("own_cube", x)
+        whole = g.input("many", (5, 3), "f64")
+        g.set_outputs(g.vectorized([y], [x], [whole]))
+        many = RNG.normal(size=(5, 3))
+        np.testing.assert_allclose(run(g, x=X[0], many=many)[0], many**3)
+        far = g.input("far", (300, 3), "f64")
+        with pytest.raises(Unsupported, match="300 examples"):
+            g.vectorized([y], [x], [far])
+    finally:
+        for name in ("own_square", "own_cube"):
+            registry.unregister(name)
