@@ -157,6 +157,7 @@ def test_graphs_in_graphs_out() -> None:
     """The gradient by params and by names, the tangent, many examples."""
     x, w = X.astype("f4"), RNG.normal(size=(3, 2)).astype("f4")
     value, by_w = run(rlx.value_and_grad(graph()), x=x, w=w)
+    np.testing.assert_allclose(value, np.tanh(x @ w).mean(), rtol=1e-5)
     (by_x,) = run(rlx.grad(graph(), wrt="x"), x=x, w=w)
     slope = (1 - np.tanh(x @ w) ** 2) / 8
     np.testing.assert_allclose(by_w, x.T @ slope, rtol=1e-5)
