@@ -127,11 +127,13 @@ def compare(
     at = tuple(int(i) for i in np.argwhere(~right_here)[0])
     is_near = 0 < allowed[at] < np.inf
     near = f"within {allowed[at]:.3g} of it" if is_near else "must be equal"
+    shown = (have, right) if dtype is DType.BF16 else (got, want)
+    found, wanted = (values[at] for values in shown)
     why = (
         f"{wrong} of {got.size} elements are wrong, first at {at}: "
-        f"{got[at]} instead of {want[at]} ({near})"
+        f"{found} instead of {wanted} ({near})"
     )
-    return Agreement(why, wrong, got.size, *numbers, (at, got[at], want[at]))
+    return Agreement(why, wrong, got.size, *numbers, (at, found, wanted))
 
 
 def _allowed(right: Array, tolerance: Tolerance, extra: Any) -> Array:

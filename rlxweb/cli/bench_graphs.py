@@ -14,6 +14,7 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graphs import GraphJob
+from rlxweb.cli.bench_gradients import GRADIENTS
 from rlxweb.cli.bench_language import LANGUAGE
 from rlxweb.cli.bench_linear import LINEAR
 from rlxweb.cli.bench_networks import NETWORKS
@@ -210,6 +211,7 @@ FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     **NETWORKS,
     **LANGUAGE,
     **LINEAR,
+    **GRADIENTS,
 }
 
 

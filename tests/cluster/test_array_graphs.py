@@ -77,6 +77,10 @@ APART: dict[str, Build] = {
     "largest": lambda g, x: g.topk(x, 2),
     "sorted": lambda g, x: g.sort(x, descending=True),
     "every second, backwards": lambda g, x: g.pad(x[:, ::-2], ((0, 0), (1, 2))),
+    "what says how to differentiate": lambda g, x: (
+        g.apply("again", g.segment_out(g.exp(g.segment_in(g.identity(x), 0)), 0))
+        * g.stop_gradient(x)
+    ),
     "again and again": lambda g, x: g.repeat(g.tile(x, (1, 2)), 2, axis=1),
     "windows of a row": lambda g, x: g.sum(g.windows(g.roll(x, 1, 1), 3), [2]),
     "a convolution": lambda g, x: g.max_pool(

@@ -94,20 +94,10 @@ def block(z: Any) -> Any:
 
 TIMES = {"add": A + B, "sub": A - B, "mul": A * B, "div": A / B}
 HOLDS = {
-    "eq": A == B,
-    "ne": A != B,
-    "lt": A < B,
-    "le": A <= B,
-    "gt": A > B,
-    "ge": A >= B,
+    **{"eq": A == B, "ne": A != B, "lt": A < B},
+    **{"le": A <= B, "gt": A > B, "ge": A >= B},
 }
-REDUCED = {
-    "sum": np.sum,
-    "mean": np.mean,
-    "max": np.max,
-    "min": np.min,
-    "prod": np.prod,
-}
+REDUCED = {name: getattr(np, name) for name in ("sum", "mean", "max", "min", "prod")}
 KINDS = {
     "gelu": B / 2 * (1 + erf(B / math.sqrt(2))),
     "gelu_approx": B

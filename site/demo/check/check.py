@@ -138,6 +138,7 @@ def spoiled(result):
         at = flat.size // 2
         if changed.dtype.kind == "f":  # never the value it was, nor near it
             flat[at] = 2 * np.abs(flat[at]) + 1 if np.isfinite(flat[at]) else 0
-        else:
-            flat[at] ^= np.array(1, changed.dtype)
+        else:  # bfloat16 is a record of its bits: the highest below the exponent
+            bit = 64 if changed.dtype.kind == "V" else 1
+            flat.view(f"u{changed.itemsize}")[at] ^= bit
     return changed

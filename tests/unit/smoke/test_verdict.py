@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlxweb import bfloat16
 from rlxweb.backends.agreement import compare
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compile.pipeline import compile_graph
@@ -181,3 +182,12 @@ def test_a_custom_op_without_a_shader_may_be_refused() -> None:
     )
     found = check(case_of(halve, 0), BrokenBackend(Unsupported("run", "no shader")))
     assert found.word == "refused"
+
+
+def test_a_wrong_bfloat16_is_told_as_a_number() -> None:
+    """NumPy has no such type: its array is one of bits."""
+    want = bfloat16.from_float32(np.array([1, 2, 3], np.float32))
+    got = bfloat16.from_float32(np.array([1, 2.5, 3], np.float32))
+    found = compare(got, want, DType.BF16, EXACT)
+    assert found.first == ((1,), 2.5, 2.0)
+    assert "2.5 instead of 2.0" in found.why
