@@ -8,13 +8,14 @@ has a keyword. Names in a message are foreign text: all is shown by `printable`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
 from rlxweb.advice import Advice
 from rlxweb.printable import printable
+from rlxweb.spelling import did_you_mean as did_you_mean
+from rlxweb.spelling import near as near
 
-_COMPARED_CHARS, _COMPARED_NAMES, _SHOWN_PLACES = 100, 2000, 3
+_SHOWN_PLACES = 3
 
 
 class RlxError(Exception):
@@ -23,14 +24,11 @@ class RlxError(Exception):
     doing    what was being done ("softmax 'probs' [8, 4096] f32")
     problem  what went wrong
     rule     the rule or limit, with both numbers
-    hint     what to do next; an `Advice` where it names arguments
-
-    Any part may be an `Advice`.
+    hint     what to do next; each part an `Advice` where it names arguments
     """
 
     exit_code = 1
-    _lines = ""
-    """Characters a message may hold although they cannot be seen."""
+    _lines = ""  # characters a message may hold although they cannot be seen
 
     def __init__(
         self, doing: str, problem: str, rule: str = "", hint: str = ""
@@ -60,35 +58,6 @@ def _with_flags(part: str | RlxError) -> str:
     if isinstance(part, Advice):
         return part.as_flags
     return part.with_flags if isinstance(part, RlxError) else part
-
-
-def did_you_mean(
-    name: str, known: Iterable[str], most: int = 3, least: float = 0.6
-) -> str:
-    """A hint that names the nearest matches; "" when nothing is near.
-
-    Upper and lower case are alike. Very long names, and what comes after the first
-    thousands of them, are not compared: a hint is not worth seconds.
-
-    most   how many are named
-    least  how alike they must be (difflib's ratio, 0 to 1)
-    """
-    found = near(name, known, most, least)
-    return f"did you mean {' or '.join(map(repr, found))}?" if found else ""
-
-
-def near(
-    name: str, known: Iterable[str], most: int = 3, least: float = 0.6
-) -> list[str]:
-    """The names most like `name`, nearest first."""
-    from difflib import get_close_matches  # of no use until something is wrong
-
-    if len(name) > _COMPARED_CHARS:
-        return []
-    first = islice(known, _COMPARED_NAMES)
-    folded = {one.casefold(): one for one in first if len(one) <= _COMPARED_CHARS}
-    found = get_close_matches(name.casefold(), list(folded), most, least)
-    return [folded[one] for one in found]
 
 
 def shown(value: object, most: int = 60) -> str:
@@ -229,6 +198,10 @@ class NotWritten(RecordingError):
     """A result that the system would not take: the disk is full, say."""
 
     exit_code = 1
+
+
+class Inexact(RlxError, ArithmeticError):
+    """A way that saves arithmetic would be wrong by more than was allowed."""
 
 
 # --- the device -----------------------------------------------------------------

@@ -118,7 +118,7 @@ Runner = Callable[[Candidate, WelchJob, Rows], object]
 def run_candidate(candidate: Candidate, job: WelchJob, x: Rows) -> object:
     """The real thing."""
     spec = job.by(candidate).spec
-    return drive(engine_for(candidate).strongest(x, spec, job.k))
+    return drive(engine_for(candidate, job).strongest(x, spec, job.k))
 
 
 @dataclass(frozen=True, slots=True)

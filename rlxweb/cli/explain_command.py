@@ -31,7 +31,7 @@ from rlxweb.jobs.settings import Settings, group_spec, group_taken
 from rlxweb.rlx.seed_candidates import seed_candidates
 from rlxweb.signal.crossover import crossover, welch_candidates
 from rlxweb.signal.offers import STRATEGIES, WelchJob, engine_for
-from rlxweb.signal.welch_peaks import checked_min_segments
+from rlxweb.signal.peaks_asked import checked_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
 SEED_NOTE = (
@@ -221,7 +221,7 @@ def _measured(candidate: Any, job: WelchJob) -> Any:
     x = np.random.default_rng(0).standard_normal(shape)
     x = (1000 * x).astype(np.int16) if spec.is_digital else x.astype(spec.dtype)
     try:
-        engine = engine_for(candidate)
+        engine = engine_for(candidate, job)
         timing = MEASURE.time(lambda: drive(engine.strongest(x, spec, job.k)))
     except (RlxError, MemoryError) as error:
         return replace(candidate, blocker=f"it failed: {error or 'out of memory'}")

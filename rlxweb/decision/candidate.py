@@ -29,6 +29,7 @@ class Candidate:
     source      where the constants come from: "calibrated", "assumed" or "seed"
     blocker     why it cannot be taken; "" when it can
     adapter     as it was asked for: part of a name, "" for the best
+    off         what its answer is expected to be off by, relative, beyond rounding
     """
 
     device: Device
@@ -42,6 +43,7 @@ class Candidate:
     source: str = ""
     blocker: str = ""
     adapter: str = ""
+    off: float = 0.0
 
     @property
     def predicted_ns(self) -> float:
@@ -62,7 +64,8 @@ class Candidate:
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> Candidate:
         """What `as_json` told."""
-        own = {field.name: told[field.name] for field in fields(cls)}
+        names = (field.name for field in fields(cls))
+        own = {name: told[name] for name in names if name in told}
         own["device"] = parse_device(told["device"])
         if told["terms"] is not None:
             own["terms"] = Terms.of_json(told["terms"])

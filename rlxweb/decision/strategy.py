@@ -14,6 +14,7 @@ class WelchPeaksStrategy(Enum):
     FAST_STREAMING    every segment, on the CPU
     RLX_COMPILED      a compiled graph on a device ("fused")
     LEARNED_COMPILED  a pruned transform that was trained for the job
+    BAND              the bins of a band alone; RLX has no such strategy
     """
 
     AUTO = "auto"
@@ -21,11 +22,15 @@ class WelchPeaksStrategy(Enum):
     FAST_STREAMING = "fast_streaming_rustfft"
     RLX_COMPILED = "rlx_compiled"
     LEARNED_COMPILED = "learned_compiled"
+    BAND = "band"
 
     @property
     def label(self) -> str:
         return self.value
 
+
+OF_RLX = tuple(one for one in WelchPeaksStrategy if one.value != "band")
+"""Those that RLX has, in its order."""
 
 _NAMES = {
     WelchPeaksStrategy.AUTO: "auto",
@@ -33,6 +38,7 @@ _NAMES = {
     WelchPeaksStrategy.FAST_STREAMING: "fast streaming fast_streaming rustfft 2seg",
     WelchPeaksStrategy.RLX_COMPILED: "rlx compiled gpu fused",
     WelchPeaksStrategy.LEARNED_COMPILED: "learned",
+    WelchPeaksStrategy.BAND: "band decimated",
 }
 _BY_NAME = {n: s for s, names in _NAMES.items() for n in (*names.split(), s.value)}
 _BY_NAME[""] = WelchPeaksStrategy.AUTO
@@ -48,5 +54,5 @@ def parse_welch_peaks_strategy(text: str | WelchPeaksStrategy) -> WelchPeaksStra
     name = text.strip().lower().replace("-", "_") if isinstance(text, str) else None
     if name not in _BY_NAME:
         said = f"unknown welch peaks strategy {shown(text)}"
-        raise UsageError("strategy", f"{said} (try auto|ultra|fast|rlx|learned)")
+        raise UsageError("strategy", f"{said} (try auto|ultra|fast|rlx|band|learned)")
     return _BY_NAME[name]

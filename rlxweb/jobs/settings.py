@@ -16,10 +16,10 @@ from rlxweb.io import Group
 from rlxweb.io.access import Access
 from rlxweb.io.contents import Layout
 from rlxweb.jobs.epoching import Epoching
+from rlxweb.signal.peaks_asked import checked_k
 from rlxweb.signal.precision import Precision, Taken, taken
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.request import OF_PRESET
-from rlxweb.signal.welch_peaks import checked_k
 
 USUAL_K = 16
 OF_FILES = (

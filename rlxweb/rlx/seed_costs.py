@@ -28,7 +28,7 @@ from rlxweb.cost.model import (
     RocmCostModel,
     WgpuCostModel,
 )
-from rlxweb.decision.strategy import WelchPeaksStrategy
+from rlxweb.decision.strategy import OF_RLX, WelchPeaksStrategy
 from rlxweb.device import Device
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
@@ -319,7 +319,7 @@ class SeedCosts:
 
 def cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:
     """The strategy of the smallest number; the first of equals."""
-    _, *ways = WelchPeaksStrategy  # "auto" is none of them
+    _, *ways = OF_RLX  # "auto" is none of them
     return least_of(zip(ways, astuple(costs), strict=True), ways[0])
 
 

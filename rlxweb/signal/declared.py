@@ -21,6 +21,7 @@ from rlxweb.host.spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.own_detrend import own_detrend
+from rlxweb.signal.peaks_asked import checked_band
 from rlxweb.signal.peaks_of_power import check_prominence
 from rlxweb.signal.precision import PRECISIONS, Taken, taken
 
@@ -66,7 +67,7 @@ def declared_peaks(
     fmin, fmax = wanted.pop("fmin"), wanted.pop("fmax")
     job = welch_peaks.job_of((prod(batch), shape[axis]), how, **wanted)
     hz = frequencies(job.spec, wanted["fs"])
-    welch_peaks.checked_band(hz, fmin, fmax, job.k)
+    checked_band(hz, fmin, fmax, job.k)
     check_prominence(prominence, job.mode, doing)
     return DeclaredPeaks(job.k, job.mode, wanted["fs"], job.spec.power_dtype)
 

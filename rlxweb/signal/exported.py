@@ -16,9 +16,9 @@ from rlxweb.export.written import Exported, Job, Tell, To, write_export
 from rlxweb.limits import Limits
 from rlxweb.signal.page_cases import cases_of
 from rlxweb.signal.page_estimate import Output, PageEstimate
+from rlxweb.signal.peaks_asked import checked_k
 from rlxweb.signal.request import OF_PRESET, WelchRequest
 from rlxweb.signal.scaled import cleared
-from rlxweb.signal.welch_peaks import checked_k
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

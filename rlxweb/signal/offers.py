@@ -23,12 +23,14 @@ from rlxweb.errors import RlxError, Unsupported, UsageError
 from rlxweb.given import from_there
 from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.kept import SMALL
+from rlxweb.signal.by_model import LEARNED
 from rlxweb.signal.engine import Engine
-from rlxweb.signal.on_device import FUSED, LEARNED
+from rlxweb.signal.in_band import BAND
+from rlxweb.signal.on_device import FUSED
 from rlxweb.signal.on_host import FAST, ULTRA
 from rlxweb.signal.ways import Strategy, WelchEstimate
 
-STRATEGIES = {s.name: s for s in (FAST, ULTRA, FUSED, LEARNED)}
+STRATEGIES = {s.name: s for s in (FAST, ULTRA, FUSED, BAND, LEARNED)}
 """By our names; where two are predicted to be as fast, the first is taken."""
 _BY_LABEL = {s.label: s.name for s in STRATEGIES.values()}
 
@@ -53,7 +55,10 @@ class WelchJob(WelchEstimate, Job):
     def reach(self) -> Reach:
         if self.strategy == "auto":
             return "anywhere"
-        return "cpu" if STRATEGIES[self.strategy].on_host else "devices"
+        on_host = STRATEGIES[self.strategy].on_host
+        if on_host is None:
+            return "anywhere"
+        return "cpu" if on_host else "devices"
 
     def cpu_ns(self) -> float:
         return min(self._corrected(way).predicted_ns for way in FAST.ways(self, CPU))
@@ -90,7 +95,7 @@ class WelchJob(WelchEstimate, Job):
             raise UsageError(
                 where,
                 f"strategy {self.strategy!r} does not run there",
-                f"it has {' and '.join(has)}",
+                f"it has {', '.join(has)}",
                 "leave the device or the strategy open",
             )
         if self.strategy == "auto":
@@ -143,7 +148,7 @@ class WelchJob(WelchEstimate, Job):
 
 def _at(place: Place) -> Iterator[Strategy]:
     is_cpu = place.device is Device.CPU
-    return (one for one in STRATEGIES.values() if one.on_host == is_cpu)
+    return (one for one in STRATEGIES.values() if one.on_host in (is_cpu, None))
 
 
 def checked_strategy(
@@ -173,13 +178,16 @@ def checked_strategy(
     return one.name
 
 
-def engine_for(candidate: Candidate) -> Engine:
-    """What runs a candidate. Errors  UsageError for one that is blocked."""
+def engine_for(candidate: Candidate, job: WelchEstimate | None = None) -> Engine:
+    """What runs a candidate of a job.
+
+    Errors   UsageError for one that is blocked.
+    """
     if candidate.blocker:
         raise UsageError(
             f"{candidate.strategy} on {candidate.engine}", candidate.blocker
         )
-    return STRATEGIES[candidate.strategy].engine(candidate)
+    return STRATEGIES[candidate.strategy].engine(candidate, job)
 
 
 def _refuse(job: WelchJob, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""The strategies that average on a device: "fused", and "learned", without a model yet.
+"""The strategy that averages on a device, "fused".
 
 "fused" searches the peaks there as well ("fused_op") or leaves that to the host, which
 is given the bins of a band ("band_fft_host") or all ("block_fft_host").
@@ -28,7 +28,6 @@ from rlxweb.signal.on_host import host_model
 from rlxweb.signal.ways import Strategy, WelchEstimate
 
 POINTS = ("welch_fused",)
-NO_MODEL = "it needs a trained model of the transform, and rlxweb has none yet"
 PEAKS_ON_HOST = "local maxima are searched on the host"
 LEVEL_ON_HOST = "the level of integers belongs to the power, and the host adds it"
 # A size without a fused kernel is composed: more passes over memory, more launches.
@@ -124,17 +123,7 @@ def _in_batches(
     return total
 
 
-def _learned(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
-    try:
-        engine = pool.backend(place.device.label, place.adapter).name
-    except DeviceError:
-        return  # "fused" says why
-    if estimate.k:
-        blank = Candidate(place.device, engine, "learned", adapter=place.adapter)
-        yield replace(blank, blocker=NO_MODEL)
-
-
-def _engine(candidate: Candidate) -> GraphEngine:
+def _engine(candidate: Candidate, estimate: WelchEstimate | None = None) -> GraphEngine:
     # A candidate that was read back from a file may name any.
     how = next((one for one in get_args(How) if one == candidate.how), "fused_op")
     return device_engine(candidate.device, candidate.adapter, how)
@@ -142,6 +131,3 @@ def _engine(candidate: Candidate) -> GraphEngine:
 
 _DEVICE = partial(Strategy, on_host=False, engine=_engine)
 FUSED = _DEVICE("fused", WelchPeaksStrategy.RLX_COMPILED, ways=_fused, points=POINTS)
-LEARNED = _DEVICE(
-    "learned", WelchPeaksStrategy.LEARNED_COMPILED, ways=_learned, blocker=NO_MODEL
-)

@@ -85,7 +85,7 @@ def compiled_terms(estimate: WelchEstimate) -> Terms | None:
     return model.terms(estimate.size).slowed(wider)
 
 
-def _engine(way: Candidate) -> Engine:
+def _engine(way: Candidate, estimate: WelchEstimate | None = None) -> Engine:
     return COMPILED if way.how == "compiled" else NUMPY
 
 

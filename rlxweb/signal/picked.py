@@ -11,9 +11,11 @@ from typing import TypeVar
 
 from rlxweb.choose.again import LOST, done_again, told
 from rlxweb.choose.chooser import Pick
-from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.attempt import Attempt
+from rlxweb.decision.candidate import Candidate, candidate_name, ranked
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
+from rlxweb.errors import Inexact
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.strongest import Found
 from rlxweb.kept import SMALL, lru_of_small
@@ -33,7 +35,7 @@ def ready(pick: Pick[WelchJob]) -> tuple[WelchJob, Engine]:
 
 def _engine(job: WelchJob, way: Candidate) -> Engine:
     """What runs a way of the job; of one that is never compiled nothing is learned."""
-    engine = engine_for(way)
+    engine = engine_for(way, job)
     return NUMPY_ALONE if engine is NUMPY and job.compiled is False else engine
 
 
@@ -47,6 +49,21 @@ async def run_pick(
     """
     try:
         return await work(*ready(pick)), pick
+    except Inexact as error:
+        exact = [way for way in pick.decision.candidates if _is_exact(way)]
+        if strict or not exact:
+            raise
+        way = ranked(exact)[0]
+        answer = await work(pick.job.by(way), _engine(pick.job, way))
+        lost = Attempt(pick.device, str(error), error)
+        why = f"{pick.decision.why}; that was not exact enough, so {way.strategy} was"
+        decision = replace(
+            pick.decision,
+            what=candidate_name(way),
+            why=f"{why} taken",
+            attempts=(lost, Attempt(way.device, "")),
+        )
+        return answer, replace(pick, candidate=way, decision=decision)
     except LOST as error:
         if strict:
             raise
@@ -58,6 +75,11 @@ async def run_pick(
         answer, way, tries = await done_again(error, pick.candidate, ways, again)
         decision = told(pick.decision, tries)
         return answer, replace(pick, candidate=way, decision=decision)
+
+
+def _is_exact(way: Candidate) -> bool:
+    """Is it open, and off by rounding alone?"""
+    return not way.blocker and not way.off
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from rlxweb.devices.place import Place
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.engine import Engine
+from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.precision import Taken
 
 
@@ -31,6 +32,8 @@ class WelchEstimate:
     taken         how the samples came to be of the spec's dtype
     is_there      the samples lie on the device already
     band          bins that are wanted of the spectrum; None: all
+    max_error     what the power may be off by, relative; 0: no more than by rounding
+    model         a transform that was trained for such a job
     compiled      by code compiled for it: None where there is such already; True has it
                   made first; False never, so that the last digit does not depend on
                   what ran before
@@ -47,6 +50,8 @@ class WelchEstimate:
     is_there: bool = False
     compiled: bool | None = None
     band: Band | None = None
+    max_error: float = 0.0
+    model: LearnedTransform | None = None
 
     @property
     def only_on_host(self) -> str:
@@ -80,9 +85,10 @@ class Strategy:
 
     name      ours: "fast"
     label     RLX's
-    on_host   averages on the CPU, whatever device it is compared with; else on a device
+    on_host   averages on the CPU, whatever device it is compared with; else on a
+              device; None: on either
     ways      (estimate, place) → candidates at a place of its kind; none raises
-    engine    what runs a candidate
+    engine    what runs a candidate for an estimate
     points    the kinds of measured points its prices rest on; any one will do
     segments  how many it averages; 0: all that are asked for
     blocker   why nobody can take it yet; "" when one can
@@ -90,9 +96,9 @@ class Strategy:
 
     name: str
     label: WelchPeaksStrategy
-    on_host: bool
+    on_host: bool | None
     ways: Callable[[WelchEstimate, Place], Iterator[Candidate]]
-    engine: Callable[[Candidate], Engine]
+    engine: Callable[[Candidate, WelchEstimate | None], Engine]
     points: tuple[str, ...] = ()
     segments: int = 0
     blocker: str = ""

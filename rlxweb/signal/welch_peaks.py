@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import bound, number, switch, whole
+from rlxweb.arguments import bound, number, switch
 from rlxweb.choose.again import LOST
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.errors import UsageError
@@ -20,14 +19,18 @@ from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower, as_peaks
 from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.at_once import at_once
-from rlxweb.signal.band import bins_between
-from rlxweb.signal.band_peaks import Band
+from rlxweb.signal.by_model import NAME as LEARNED
 from rlxweb.signal.known_calls import KnownCall, keep_call, key_of, known_call
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.offers import WelchJob, checked_strategy
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
+from rlxweb.signal.peaks_asked import (
+    checked_band,
+    checked_error,
+    checked_k,
+    checked_min_segments,
+)
 from rlxweb.signal.peaks_of_power import (
-    check_mode,
     check_prominence,
     peaks_of_bins,
     peaks_of_power,
@@ -49,7 +52,10 @@ if TYPE_CHECKING:
     from rlxweb.decision.strategy import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
+    from rlxweb.signal.band_peaks import Band
     from rlxweb.signal.engine import Engine, Rows
+    from rlxweb.signal.learned.file import ModelLike
+    from rlxweb.signal.learned.transform import LearnedTransform
     from rlxweb.signal.own_detrend import OwnDetrend
     from rlxweb.signal.precision import Precision, Taken
     from rlxweb.signal.scaled import NanPolicy
@@ -87,6 +93,8 @@ def welch_peaks(
     nan: NanPolicy = "raise",
     strict: bool = False,
     spectrum: bool = False,
+    max_error: float | None = None,
+    model: ModelLike | None = None,
 ) -> WelchPeaks:
     """Average power spectrum of every row, then its k strongest bins or peaks.
 
@@ -111,12 +119,17 @@ def welch_peaks(
              `decision` of the result says which others there were
     strategy "auto", or the way to go: "fast" averages on the CPU, "fused" on a device
              with the peaks searched there, "ultra" averages the first segment alone,
-             "learned" needs a trained model and is refused until there is one
+             "band" computes the bins from fmin to fmax alone, "learned" does by a
+             `model` that was trained for them
     min_segments  1 allows "auto" to average a single segment where that is faster: a
              noisier estimate, and `spec.n_segments` of the result says so. Left out,
              all segments asked for are averaged, whatever the speed
     strict   as `welch`; `decision` of the result says where a run was lost
     spectrum True: the result keeps the whole power spectrum as well
+    max_error what the power of a bin may be off by, relative, root mean square (1e-3):
+             allows ways of "band" and "learned" that compute with fewer samples. Part
+             of every answer is compared with the exact one. None: no such way is taken
+    model    of "learned": what `rlxweb learn` wrote, a path or loaded
     Numerics as `welch`
     Errors   UsageError for k, nperseg, nsegments outside their domain (k over the
              number of bins, or of those in the band, is refused), for a band without a
@@ -182,6 +195,8 @@ def _called(
     nan: NanPolicy,
     strict: bool,
     spectrum: bool,
+    max_error: float | None,
+    model: ModelLike | None,
     key: object = None,
     started: int = 0,
     **wanted: Any,
@@ -198,15 +213,13 @@ def _called(
     strict = switch("strict", strict, DOING)
     wanted["fs"] = number("fs", wanted["fs"], DOING)
     job = job_of(rows.shape, how, **wanted)
+    job = replace(job, max_error=checked_error(max_error))
     hz, k = frequencies(job.spec, wanted["fs"]), job.k
     band = checked_band(hz, fmin, fmax, k)
     spectrum = switch("spectrum", spectrum, DOING)
-    # Peaks are searched on the host in what is kept, and in what tells local maxima.
-    if spectrum:
-        job = replace(job, k=0)
-    elif band is not None:
-        near = band.beside(len(hz), job.mode)
-        job = replace(job, k=job.k if job.mode == "bins" else 0, band=near)
+    job = _in_band(job, band, len(hz), spectrum)
+    if model is not None or job.strategy == LEARNED:
+        job = replace(job, model=_model_for(model, job, wanted["fs"]))
     least = check_prominence(prominence, job.mode, DOING)
     caller = Caller(DOING, batch)
     given: ReadyRows | RowsThere
@@ -223,9 +236,25 @@ def _called(
         asked = asked_at(array, device, adapter, DOING)
     fs = wanted["fs"]
     known = KnownCall(job, asked, caller, hz, fs, least, strict, nan, k, band, spectrum)
-    if own is None and axis in (-1, array.ndim - 1):
+    if own is None and model is None and axis in (-1, array.ndim - 1):
         keep_call(key, known)
     return job, asked, partial(_run, rows, given, known, started)
+
+
+def _in_band(job: WelchJob, band: Band | None, n_bins: int, spectrum: bool) -> WelchJob:
+    """Peaks are searched on the host in what is kept, and in what tells maxima."""
+    if spectrum:
+        return replace(job, k=0)
+    if band is None:
+        return job
+    near = band.beside(n_bins, job.mode)
+    return replace(job, k=job.k if job.mode == "bins" else 0, band=near)
+
+
+def _model_for(model: ModelLike | None, job: WelchJob, fs: float) -> LearnedTransform:
+    from rlxweb.signal.learned.file import model_for  # few calls have one
+
+    return model_for(model, job, fs)
 
 
 def _job(
@@ -372,45 +401,3 @@ async def _search(
         return found, kept
     found = peaks_of_power(power, hz, call.k, call.prominence, job.mode, floor=floor)
     return found, kept
-
-
-def checked_band(
-    hz: NDArray[np.float64], fmin: float, fmax: float | None, k: int
-) -> Band | None:
-    """The bins that are looked at; None: all. Errors  UsageError."""
-    if bins_between(hz, fmin, fmax, DOING) is None:
-        return None
-    band = Band.of(hz, fmin, fmax, DOING)
-    if k > len(band):
-        raise UsageError(
-            DOING,
-            f"k is {k}",
-            f"it must be 1 to {len(band)}, the number of bins in the band",
-            Advice("ask for fewer peaks, or give a larger {}", nperseg=Blank("N")),
-        )
-    return band
-
-
-def checked_k(k: int, n_freqs: int, mode: str) -> int:
-    """K as an int inside its domain. Errors  UsageError with both numbers."""
-    check_mode(DOING, mode)
-    hint = Advice("ask for fewer peaks or give a larger {}", nperseg=Blank("N"))
-    return _counted("k", k, n_freqs, "the number of bins", hint)
-
-
-def checked_min_segments(least: int | None, segments: int) -> int | None:
-    """min_segments as an int inside its domain, or None.
-
-    Errors   UsageError with both numbers.
-    """
-    if least is None:
-        return None
-    return _counted("min_segments", least, segments, "the number of segments asked for")
-
-
-def _counted(name: str, value: int, most: int, why: str, hint: str = "") -> int:
-    count = whole(name, value, DOING)
-    if not 1 <= count <= most:
-        rule = f"it must be 1 to {most}, {why}"
-        raise UsageError(DOING, f"{name} is {count}", rule, hint)
-    return count

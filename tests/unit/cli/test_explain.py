@@ -27,7 +27,7 @@ from tests.unit.cli.known import know, place_of
 TERMS = {f.name for f in fields(Terms)} | {"total_ns"}
 KEYS = {
     *("device", "engine", "adapter", "strategy", "how", "predicted_ns", "terms"),
-    *("correction", "error", "measured_ns", "source", "blocker"),
+    *("correction", "error", "measured_ns", "source", "blocker", "off"),
 }
 # batch, n_fft, k, segments
 SIZES = [
@@ -309,10 +309,10 @@ def test_a_way_that_fails_when_measured_is_blocked_by_that(
 ) -> None:
     """The others are measured and explained all the same."""
 
-    def broken(candidate: Any) -> Any:
+    def broken(candidate: Any, job: Any) -> Any:
         if candidate.strategy == "ultra":
             raise OutOfMemory("run", "no room for 5 GiB")
-        return engine_for(candidate)
+        return engine_for(candidate, job)
 
     monkeypatch.setattr(explain_command, "engine_for", broken)
     monkeypatch.setattr(explain_command, "MEASURE", ticking(1_000_000))

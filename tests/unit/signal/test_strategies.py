@@ -28,7 +28,6 @@ from rlxweb.errors import (
     AdapterMissing,
     DeviceLost,
     GpuTimeout,
-    Unsupported,
     UsageError,
 )
 from rlxweb.gpu.drive import drive
@@ -38,7 +37,7 @@ from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.signal import engine, offers
 from rlxweb.signal.engine import device_engine
-from rlxweb.signal.on_device import LEARNED
+from rlxweb.signal.on_device import FUSED
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.ways import WelchEstimate
 from tests.fake_port import Failure
@@ -166,7 +165,7 @@ def test_ultra_does_not_break_a_promise_of_more_segments() -> None:
 
 @pytest.mark.parametrize("name", ["fft", "learn", "ultrafast", "auto,fast", "None", 3])
 def test_unknown_strategies_are_refused(name: Any) -> None:
-    said = rf"unknown welch peaks strategy {name!r} \(try auto\|ultra\|fast\|rlx\|lea"
+    said = rf"unknown welch peaks strategy {name!r} \(try auto\|ultra\|fast\|rlx\|ba"
     with pytest.raises(UsageError, match=said):
         rlx.welch_peaks(noise(1, 300), strategy=name)
 
@@ -175,10 +174,10 @@ def test_unknown_strategies_are_refused(name: Any) -> None:
 @pytest.mark.parametrize("device", [None, "auto", "cpu", "tpu"])
 def test_learned_needs_a_model(gpu: PretendGpu, name: str, device: Any) -> None:
     """Wherever it is asked for; nothing is opened to find that out."""
-    with pytest.raises(Unsupported) as found:
+    with pytest.raises(UsageError) as found:
         rlx.welch_peaks(noise(1, 300), strategy=name, device=device)
     assert "needs a trained model" in found.value.problem
-    assert found.value.hint == "use strategy='fused'"
+    assert "rlxweb learn" in found.value.hint
     assert gpu.ports == []
 
 
@@ -187,9 +186,9 @@ def test_strategies_stay_on_their_side(gpu: PretendGpu) -> None:
     x = noise(1, 300)
     with pytest.raises(UsageError, match="on CPU: strategy 'fused' does not run") as no:
         rlx.welch_peaks(x, device="cpu", strategy="rlx")
-    assert no.value.rule == "it has fast and ultra"
+    assert no.value.rule == "it has fast, ultra, band, learned"
     for name in ("ultra", "fast"):
-        said = f"on TPU: strategy '{name}' does not run there; it has fused; leave"
+        said = f"on TPU: strategy '{name}' does not run there; it has fused, ba"
         with pytest.raises(UsageError, match=said):
             rlx.welch_peaks(x, device=LABEL, strategy=name)
 
@@ -200,21 +199,21 @@ def test_a_strategy_is_one_record(
     """A made-up one is offered, priced, picked, run and told of like the others."""
 
     def ways(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
-        yield Candidate(place.device, "a model", "learned", terms=Terms(compute_ns=1.0))
+        yield Candidate(place.device, "a model", "fused", terms=Terms(compute_ns=1.0))
 
-    made = replace(LEARNED, ways=ways, engine=lambda way: engine.NUMPY, blocker="")
-    monkeypatch.setitem(offers.STRATEGIES, "learned", made)
+    made = replace(FUSED, ways=ways, engine=lambda way, job: engine.NUMPY, blocker="")
+    monkeypatch.setitem(offers.STRATEGIES, "fused", made)
     worth.add(1e9)  # work enough to look at other devices
     x = noise(60, 1152)
-    for asked in ("auto", "learned"):
+    for asked in ("auto", "fused"):
         found = rlx.welch_peaks(x, strategy=asked, k=5)
-        assert found.decision.what == "learned on a model"
+        assert found.decision.what == "fused on a model"
         assert found.decision.candidates[0].terms == Terms(compute_ns=1.0)
         check(found, estimate(x, 256), SINGLE)
-    there = rlx.welch_peaks(x, strategy="learned", device=LABEL)
-    assert there.decision.what == "learned on a model"
-    with pytest.raises(UsageError, match="on CPU: strategy 'learned' does not run"):
-        rlx.welch_peaks(x, strategy="learned", device="cpu")
+    there = rlx.welch_peaks(x, strategy="fused", device=LABEL)
+    assert there.decision.what == "fused on a model"
+    with pytest.raises(UsageError, match="on CPU: strategy 'fused' does not run"):
+        rlx.welch_peaks(x, strategy="fused", device="cpu")
 
 
 @pytest.mark.parametrize("strategy", ["ultra", "fast"])

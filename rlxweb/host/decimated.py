@@ -1,0 +1,211 @@
+"""Rows through a low-pass filter that keeps one sample of so many.
+
+Machine code where the extra `fast` is installed, else one product of matrices: blocks
+of a row against the filter's places in a block, whose ends are added to the block
+before. At the ends of a row, where there are no samples, its own are taken turned about
+the last: a level and a slope go on.
+"""
+
+from __future__ import annotations
+
+from ctypes import c_int64, c_void_p
+from functools import lru_cache
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.host.compiled import address
+from rlxweb.host.row_blocks import Task, run_tasks
+from rlxweb.machine.making import code_of, fast_mode
+from rlxweb.machine.workshop import Workshop
+from rlxweb.recipes.decimation_plan import LowPass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rlxweb.machine.text import Real
+
+    _Part = tuple[int, int, int, int]
+    """Rows [low, high), outputs [first, stop)."""
+    Kernel = tuple[Callable[..., None], int]
+    """The function, and how many outputs it makes at a time."""
+
+_TASK: Final = 1 << 18
+"""Samples that a thread takes at a time."""
+_THREADED: Final = 1 << 20
+_BLOCK: Final = 128
+"""Samples of a block of the product; more where the filter is long."""
+_REALS: Final[dict[np.dtype[Any], Real]] = {
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+}
+
+
+def _made(about: object) -> Kernel:
+    """What a module of `machine/decimation.py` exports, tried. Errors  as it says."""
+    from rlxweb.machine import library
+    from rlxweb.machine.decimation import NAME, Decimation
+
+    real, step, count = cast("tuple[Real, int, int]", about)
+    nbytes = library.processor().nbytes
+    lanes = nbytes // (4 if real == "float" else 8)
+    own = Decimation(real, step, -(-count // lanes), nbytes)
+    code = code_of(own.text())
+    run = code.function(NAME, None, c_void_p, c_void_p, c_void_p, c_int64)
+    return run, own.lanes
+
+
+decimation_kernels: Workshop[Kernel] = Workshop(_made, fast_mode)
+"""The compiled filters of this process, by (real, step, taps)."""
+
+
+def kernel_key(filter_: LowPass, dtype: np.dtype[Any]) -> tuple[Real, int, int]:
+    """What a filter's code is known by."""
+    return _REALS[dtype], filter_.step, len(filter_.taps)
+
+
+def decimated(x: NDArray[Any], filter_: LowPass) -> NDArray[Any]:
+    """Rows x (B, T), float32 or float64, contiguous → (B, T // step) of that dtype."""
+    n_rows, width = x.shape
+    count = width // filter_.step
+    out = np.empty((n_rows, count), x.dtype)
+    if not out.size:
+        return out
+    key, begun = kernel_key(filter_, x.dtype), perf_counter()
+    kernel = decimation_kernels.ready(key) if decimation_kernels.is_open else None
+    if kernel is None:
+        work = _by_product(x, filter_, out)
+    else:
+        work = _by_code(kernel, x, filter_, out)
+    first, stop = _inside(filter_, width)
+    if first >= stop:
+        first = stop = count
+    _ends(x, filter_, out, 0, min(first, count))
+    _ends(x, filter_, out, stop, count)
+    if first < stop:
+        tasks = _tasks(n_rows, first, stop, filter_.step)
+        # The library of products has threads of its own.
+        threads = 1 if kernel is None or x.size < _THREADED else None
+
+        def task(at: int) -> None:
+            work(*tasks[at])
+
+        def make_worker() -> Task:
+            return task
+
+        run_tasks(len(tasks), make_worker, threads=threads)
+    if kernel is None and decimation_kernels.is_open:
+        decimation_kernels.spent(key, perf_counter() - begun)
+    return out
+
+
+def _tasks(n_rows: int, first: int, stop: int, step: int) -> list[_Part]:
+    """Parts of about `_TASK` samples: some rows, or a stretch of one."""
+    each = max(1, _TASK // step)
+    rows = max(1, each // (stop - first))
+    return [
+        (low, min(n_rows, low + rows), at, min(stop, at + each))
+        for low in range(0, n_rows, rows)
+        for at in range(first, stop, each)
+    ]
+
+
+def _inside(filter_: LowPass, width: int) -> tuple[int, int]:
+    """Outputs [first, stop) whose samples all lie in the row."""
+    step, taps = filter_.step, len(filter_.taps)
+    first = -(-filter_.before // step)
+    return first, max(0, (width - taps + filter_.before) // step + 1)
+
+
+def _ends(
+    x: NDArray[Any], filter_: LowPass, out: NDArray[Any], first: int, stop: int
+) -> None:
+    """Outputs whose samples lie beyond an end of the row, in part."""
+    if first >= stop:
+        return
+    width, taps = x.shape[1], len(filter_.taps)
+    low = first * filter_.step - filter_.before
+    high = (stop - 1) * filter_.step - filter_.before + taps
+    places = np.arange(low, high)
+    turned = np.abs(places)
+    turned = np.where(turned < width, turned, 2 * (width - 1) - turned)
+    turned = np.clip(turned, 0, width - 1)
+    part = x[:, turned].astype(np.float64)
+    # The row goes on as it was, seen from its end: 2 x(end) - x(mirrored).
+    part[:, places < 0] = 2.0 * x[:, :1] - part[:, places < 0]
+    part[:, places >= width] = 2.0 * x[:, -1:] - part[:, places >= width]
+    cut = np.lib.stride_tricks.sliding_window_view(part, taps, axis=1)
+    out[:, first:stop] = cut[:, :: filter_.step] @ filter_.taps
+
+
+def _by_code(
+    kernel: Kernel, x: NDArray[Any], filter_: LowPass, out: NDArray[Any]
+) -> Callable[..., None]:
+    run, lanes = kernel
+    taps = _padded(filter_, x.dtype, lanes)
+    size, width, pitch = x.itemsize, x.shape[1], out.shape[1]
+    x_at, out_at, taps_at = address(x), address(out), address(taps)
+
+    def work(low: int, high: int, first: int, stop: int) -> None:
+        # What fills up the last vector of taps is read, so it must lie in the row.
+        last = (width - len(taps) + filter_.before) // filter_.step + 1
+        whole = max(0, min(stop, last) - first) // lanes * lanes
+        start = first * filter_.step - filter_.before
+        for row in range(low, high):
+            here = x_at + (row * width + start) * size
+            there = out_at + (row * pitch + first) * size
+            run(here, there, taps_at, whole)
+        _ends(x[low:high], filter_, out[low:high], first + whole, stop)
+
+    return work
+
+
+@lru_cache(maxsize=64)
+def _padded(filter_: LowPass, dtype: np.dtype[Any], lanes: int) -> NDArray[Any]:
+    """The taps, and zeros up to whole vectors."""
+    taps = np.zeros(-(-len(filter_.taps) // lanes) * lanes, dtype)
+    taps[: len(filter_.taps)] = filter_.taps
+    return taps
+
+
+@lru_cache(maxsize=64)
+def _block_matrix(filter_: LowPass, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """(L, L / step + reach): what each sample of a block adds to which output.
+
+    The first `reach` of these are the last outputs of the block before.
+    """
+    step, taps = filter_.step, len(filter_.taps)
+    reach = -(-(taps - step) // step)
+    outputs = max(-(-_BLOCK // step), reach)
+    sample = np.arange(outputs * step)[:, None]
+    tap = sample - (np.arange(reach + outputs) - reach)[None, :] * step
+    inside = (tap >= 0) & (tap < taps)
+    return np.where(inside, filter_.taps[np.clip(tap, 0, taps - 1)], 0.0).astype(dtype)
+
+
+def _by_product(
+    x: NDArray[Any], filter_: LowPass, out: NDArray[Any]
+) -> Callable[..., None]:
+    matrix = _block_matrix(filter_, x.dtype)
+    samples = len(matrix)
+    outputs = samples // filter_.step
+    reach = matrix.shape[1] - outputs
+
+    def work(low: int, high: int, first: int, stop: int) -> None:
+        start = first * filter_.step - filter_.before
+        blocks = (x.shape[1] - start) // samples
+        # The last block's sums want what comes after it.
+        whole = max(0, min(stop - first, blocks * outputs - reach))
+        if whole:
+            cut = x[low:high, start : start + blocks * samples].reshape(-1, samples)
+            sums = (cut @ matrix).reshape(high - low, blocks, -1)
+            made = sums[:, :, reach:]
+            made[:, :-1, outputs - reach :] += sums[:, 1:, :reach]
+            out[low:high, first : first + whole] = made.reshape(high - low, -1)[
+                :, :whole
+            ]
+        _ends(x[low:high], filter_, out[low:high], first + whole, stop)
+
+    return work

@@ -1,0 +1,1 @@
+"""Training of transforms for a user's own recordings and job."""

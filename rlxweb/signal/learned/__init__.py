@@ -1,0 +1,1 @@
+"""Transforms that were trained to compute a band of a spectrum and no more."""
