@@ -35,6 +35,7 @@ const DEMOS = [
   ["check", "Is this GPU right?"],
   ["search", "Search your notes"],
   ["notes", "Hear the notes"],
+  ["train", "Train a network"],
   ["playground", "Playground"],
   ["export", "Without Python"],
 ];

@@ -89,7 +89,7 @@ class Data:
         return ""
 
     def example(self, seed, seconds):
-        """A held-out voice that speaks longer: who says what, the sound, a frame of it."""
+        """A held-out voice that speaks longer: who says what, the sound, a frame."""
         rng = np.random.default_rng(seed)
         one = self.said["test"].only(rng.integers(0, len(self.said["test"]), 1))
         sound = sounds(rng, one, int(seconds * FS))[0]

@@ -103,8 +103,8 @@ def make(args, buffers):
 
 
 async def prepare(args, buffers):
-    """Compile the step for a device and a size of batch, of a new network or the old."""
-    global training
+    """Compile the step for a device and a size of batch; make what is missing."""
+    global training, loaded
     why = data.missing(args["data"])
     if why:
         return {"missing": why}
@@ -118,6 +118,7 @@ async def prepare(args, buffers):
     training.state = training.safe[0]
     training.move(args["device"], args["batch"], args["data"])
     batch = training.examples(0, args["rate"])
+    loaded = None
     try:
         call = await training.held(step_by(training.kind), training.state, batch)
     except DeviceError as error:
@@ -161,7 +162,7 @@ async def advance(args, buffers):
 
 
 async def stopped(call, state, first, good, args, losses):
-    """Back to the state before the step whose loss is no number, and the cause of it."""
+    """Back to before the step whose loss is no number, and the cause of that."""
     now = training
     for n in range(first, first + good):
         batch = now.examples(n, args["rate"])
@@ -304,7 +305,10 @@ def open_network(args, buffers):
     if loaded is not None:
         loaded.close()
     loaded = found
-    return {"weights": sum(int(one.size) for one in found.params.values())}
+    return {
+        "weights": sum(int(one.size) for one in found.params.values()),
+        "steps": len(training.losses) if training else 0,
+    }
 
 
 def open_state(args, buffers):
