@@ -114,13 +114,13 @@ export class Curve {
     const every = Math.ceil(losses.length / MOST_POINTS) || 1;
     const shown = losses.map((loss, k) => [k + 1, loss]).filter((_, k) => k % every === 0);
     this.clipped(box, () => {
-      pen.globalAlpha = 0.35;
+      pen.globalAlpha = 0.45;
       this.stroke(shown, across, up, colours.loss, 1);
       pen.globalAlpha = 1;
       this.stroke(shown.map(([step]) => [step, this.mean(step)]), across, up, colours.loss, 2.25);
       this.stroke(judged.map(({ step, loss }) => [step, loss]), across, up, colours.held, 2.25, true);
     });
-    this.title("loss", box);
+    this.title("loss", box.right, box.top + 4, "top");
   }
 
   paintRight(box, across) {
@@ -130,7 +130,7 @@ export class Curve {
     this.clipped(box, () => {
       this.stroke(judged.map(({ step, right }) => [step, 100 * right]), across, up, colours.right, 2.25, true);
     });
-    this.title("% right", box);
+    this.title("% right", box.right, box.bottom - 5, "bottom"); // where a good curve is not
   }
 
   clipped(box, draw) {
@@ -181,12 +181,12 @@ export class Curve {
   }
 
   // What an axis tells, within its box.
-  title(words, box) {
+  title(words, right, y, baseline) {
     const { pen, colours } = this;
     pen.textAlign = "right";
-    pen.textBaseline = "top";
+    pen.textBaseline = baseline;
     pen.fillStyle = colours.text;
-    pen.fillText(words, box.right - 4, box.top + 4);
+    pen.fillText(words, right - 5, y);
   }
 
   rule(x0, y0, x1, y1) {

@@ -28,6 +28,7 @@ export function hearing({ page, ask, names, settings }) {
     bars.forEach(({ label, fill, value }, k) => {
       fill.style.width = `${100 * found[k]}%`;
       value.textContent = `${(100 * found[k]).toFixed(0)} %`;
+      value.title = found[k].toPrecision(7);
       label.toggleAttribute("data-best", found[k] === best);
     });
   }

@@ -9,7 +9,7 @@ import { hearing } from "./hearing.js";
 import { Settings } from "./settings.js";
 import { voices } from "./voices.js";
 
-const CALL_MS = 90; // of steps that one call makes
+const CALL_MS = 70; // of steps that one call makes
 const JUDGED = 25; // steps between two looks at the held-out part
 const TOLD = 100; // steps between two sentences for those who listen to the page
 const ROWS = 12; // of the table of the curve
@@ -57,11 +57,16 @@ async function run() {
       how = next;
       break;
     }
-    if (how === "paused" || how === "done") await judge();
+    if (how === "paused") {
+      running = false;
+      show(how); // at once; whoever goes on now is asked after this
+    }
+    if ((how === "paused" || how === "done") && (await judge())) how = "lost";
   } catch (error) {
     how = "failed";
     page.failure(error, { title: "The training failed", key: "failed" });
   }
+  if (how === "paused") return;
   running = wanted = false;
   show(how);
 }
@@ -100,15 +105,15 @@ async function prepare(asked) {
   paces = [];
   engine = result.engine;
   page.engine(engine);
-  at("why").textContent = `${engine}: ${why(asked.device)}. A step is a graph of ${result.nodes} nodes and was ready after ${result.seconds.toFixed(1)} s; the network has ${count(result.weights)} weights.`;
+  at("why").textContent = `${engine}: ${why(asked.device, result.why)}. A step is a graph of ${result.nodes} nodes and was ready after ${result.seconds.toFixed(1)} s; the network has ${count(result.weights)} weights.`;
   at("explain").textContent = result.explain;
   at("explained").hidden = false;
   say(`Training on ${engine}`);
   return "";
 }
 
-function why(device) {
-  if (device === "auto") return "rlxweb found it the cheapest for this step";
+function why(device, decided) {
+  if (device === "auto") return decided;
   return page.gpu.there ? "you chose it" : "there is no WebGPU here";
 }
 

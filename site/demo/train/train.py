@@ -127,6 +127,7 @@ async def prepare(args, buffers):
     return {
         "engine": call.compiled.engine,
         "device": call.device.label,
+        "why": call.compiled.decisions[0].why,
         "explain": call.compiled.explain(),
         "nodes": len(call.graph.nodes()),
         "weights": sum(int(one.size) for _, one in params),

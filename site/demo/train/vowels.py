@@ -98,7 +98,7 @@ def utterances(rng, speakers, each):
 
 
 def sounds(rng, said, samples=FRAME):
-    """Utterances with their noise, float32 [n, samples], each of a loudness (rms) of 1."""
+    """Utterances with their noise, float32 [n, samples], each with an rms of 1."""
     t = np.arange(samples) / FS
     turns = said.pitch[:, None] * (t + 0.5 * said.drift[:, None] * t * t)
     turns += rng.uniform(0.0, 1.0, (len(said), 1))
