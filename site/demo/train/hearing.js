@@ -7,7 +7,7 @@ const HEARD = 0.1; // seconds of sound that are asked of at once
 const EVERY_MS = 120;
 const KEPT = 0.5; // of the bars before, so that they do not flicker
 
-export function hearing({ page, ask, names, settings }) {
+export function hearing({ page, ask, names, settings, lost }) {
   const at = (id) => document.getElementById(id);
   const bars = names.map(([name, word]) => {
     const fill = make("div");
@@ -44,6 +44,7 @@ export function hearing({ page, ask, names, settings }) {
     bars.forEach(({ label, fill, value }) => {
       fill.style.width = "0";
       value.textContent = "–";
+      value.removeAttribute("title");
       label.removeAttribute("data-best");
     });
     said("Nothing has been heard yet");
@@ -53,7 +54,9 @@ export function hearing({ page, ask, names, settings }) {
     page.settled("hear");
     try {
       const { result, buffers } = await ask("example", { seed: ++seed, seconds: SECONDS, device: settings.device });
+      at("bars").dataset.seed = seed; // which example it was
       play(new Float32Array(buffers[0].buffer), result.fs);
+      if (result.lost) return lost(result);
       if (!result.probabilities) return said("There is no network yet");
       draw(result.probabilities);
       const name = nameOf(result.probabilities);
@@ -115,8 +118,10 @@ export function hearing({ page, ask, names, settings }) {
     }
   }
 
-  function hear({ quiet, probabilities }) {
-    if (!microphone) return;
+  function hear(result) {
+    const { quiet, probabilities } = result;
+    if (result.lost) lost(result);
+    if (!microphone || result.lost) return;
     if (quiet) return said("Listening: it is quiet");
     if (!probabilities) return said("There is no network yet");
     draw(shares ? shares.map((share, k) => KEPT * share + (1 - KEPT) * probabilities[k]) : probabilities);

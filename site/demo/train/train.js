@@ -264,7 +264,19 @@ function show(state) {
 
 // --- the page --------------------------------------------------------------------------
 
-const parts = { page, ask, names: NAMES, settings, began, halt, show };
+const parts = {
+  page,
+  ask,
+  names: NAMES,
+  settings,
+  began,
+  halt,
+  show,
+  lost(result) {
+    lost(result);
+    if (!running) show("lost");
+  },
+};
 const heard = hearing(parts);
 const own = voices(parts);
 const saved = files(parts);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,14 @@ def train(demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def called(answer: Any) -> Any:
-    """The answer of a call, awaited where it must be."""
-    return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
+    """The answer of a call, awaited where it must be.
+
+    On a thread of its own: this one may have the loop of a browser that is driven.
+    """
+    if not asyncio.iscoroutine(answer):
+        return answer
+    with ThreadPoolExecutor(1) as beside:
+        return beside.submit(asyncio.run, answer).result()
 
 
 def steps(train: Any, count: int, **asked: Any) -> tuple[dict[str, Any], list[float]]:
