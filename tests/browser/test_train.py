@@ -179,7 +179,7 @@ def check_file(page: Page, raw: bytes) -> None:
     page.click("#example")
     expect(page.locator("#hear-said")).to_contain_text("says “")
     told = page.inner_text("#hear-said")
-    values = page.locator("#bars output")
+    values = page.locator("#bars .value")
     shown = [float(one.get_attribute("title") or "nan") for one in values.all()]
     seed = int(page.get_attribute("#bars", "data-seed") or 0)
     with training_demo() as demo:

@@ -176,7 +176,7 @@ export class Curve {
     pen.textBaseline = "middle";
     for (const { at, text } of up.ticks(Math.max(2, (box.bottom - box.top) / 36))) {
       this.rule(box.left, at, box.right, at);
-      pen.fillText(text, box.left - 7, at);
+      pen.fillText(narrow(text), box.left - 7, at);
     }
   }
 
@@ -196,6 +196,11 @@ export class Curve {
     pen.lineTo(Math.round(x1) + 0.5, Math.round(y1) + 0.5);
     pen.stroke();
   }
+}
+
+// A tick's text that fits beside the axis: 1e5 for 100,000.
+function narrow(text) {
+  return text.length <= 6 ? text : Number(text.replaceAll(",", "")).toExponential().replace("e+", "e");
 }
 
 export const inPercent = (share) => `${(100 * share).toFixed(1)} %`;

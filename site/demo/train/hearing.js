@@ -12,7 +12,7 @@ export function hearing({ page, ask, names, settings, lost }) {
   const bars = names.map(([name, word]) => {
     const fill = make("div");
     const label = make("dt", {}, [name, " ", make("i", {}, [`as in ${word}`])]);
-    const value = make("output", {}, ["–"]);
+    const value = make("span", { class: "value" }, ["–"]); // no <output>: it would be spoken
     const node = make("dd", {}, [make("div", { class: "track", "aria-hidden": "true" }, [fill]), value]);
     at("bars").append(label, node);
     return { label, fill, value };

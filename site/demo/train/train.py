@@ -6,6 +6,7 @@ copy of it is taken whenever the held-out part is judged, and a lost device cost
 more than the steps since.
 """
 
+import asyncio
 import os
 from pathlib import Path
 from time import perf_counter
@@ -152,7 +153,7 @@ async def advance(args, buffers):
             batch = now.examples(n, args["rate"])
             now.state, loss = await call.run_async(now.state, batch, stay=2)
             kept.append(loss)
-        losses = np.array([float(await as_array(one)) for one in kept])
+        losses = np.array(await asyncio.gather(*map(as_array, kept)), float)
         seconds = perf_counter() - begun
         good = np.isfinite(losses)
         if not good.all():
