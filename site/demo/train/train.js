@@ -57,7 +57,7 @@ async function run() {
       how = next;
       break;
     }
-    if (how === "paused") {
+    if (how === "paused" && steps) {
       running = false;
       show(how); // at once; whoever goes on now is asked after this
     }
@@ -66,7 +66,8 @@ async function run() {
     how = "failed";
     page.failure(error, { title: "The training failed", key: "failed" });
   }
-  if (how === "paused") return;
+  if (how === "paused" && steps) return;
+  if (how === "paused") how = "ready"; // before its first step
   running = wanted = false;
   show(how);
 }

@@ -111,7 +111,7 @@ async def prepare(args, buffers):
     why = data.missing(args["data"])
     if why:
         return {"missing": why}
-    if training is None:
+    if training is None or not training.losses:  # the settings may be others now
         training = Training(args["kind"], args["hidden"], args["seed"])
     begun = perf_counter()
     try:

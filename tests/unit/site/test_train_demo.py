@@ -157,6 +157,16 @@ def test_a_saved_state_goes_on_as_if_it_had_never_ended(train: Any) -> None:
     assert steps(train, 10)[1] == wanted
 
 
+def test_before_the_first_step_the_network_follows_the_settings(train: Any) -> None:
+    """Filters, optimiser: what was compiled and not used is made anew."""
+    few = prepared(train)
+    many = prepared(train, kind="sgd", hidden=16)
+    assert many["weights"] > few["weights"]
+    assert train.training.kind == "sgd"
+    steps(train, 1)
+    assert prepared(train)["weights"] == many["weights"]
+
+
 def test_a_loss_that_is_no_number_ends_it(train: Any) -> None:
     """With the step and the first bad op; the network is that before it, whole."""
     prepared(train, kind="sgd", rate=1000.0)
