@@ -35,6 +35,7 @@ const DEMOS = [
   ["check", "Is this GPU right?"],
   ["search", "Search your notes"],
   ["notes", "Hear the notes"],
+  ["train", "Train"],
   ["playground", "Playground"],
   ["export", "Without Python"],
 ];
