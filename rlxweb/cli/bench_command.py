@@ -14,6 +14,7 @@ from rich.console import Console
 
 from rlxweb.calibration.known import may_measure, record_for
 from rlxweb.cli import options
+from rlxweb.cli.bench_band_command import band
 from rlxweb.cli.bench_picker import (
     AnyCell,
     Measured,
@@ -230,6 +231,9 @@ def gpu(json_path: str | None, plot_path: str | None, **asked: Any) -> int:
         check_plot(plot_path)
     check_targets([], [("--json", json_path), ("--plot", plot_path)])
     return bench(json_path, plot_path, **asked)
+
+
+command.add_command(band)
 
 
 def _measured_places(devices: Sequence[str]) -> list[Place]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -55,6 +55,14 @@ class Learned:
     def save(self, file: str | PathLike[str] | IO[bytes]) -> None:
         """Write the transform as a .rlxl file, whole or not at all."""
         save(self.transform, file)
+
+    def within(self, error: float) -> LearnedTransform:
+        """Of the same training, the cheapest that keeps within another error."""
+        one = best_within(list(self.tried), error)
+        found = {
+            name: getattr(one, name) for name in ("gates", "program", "error", "recall")
+        }
+        return replace(self.transform, **found, asked=error)
 
     @property
     def is_exact(self) -> bool:

@@ -33,9 +33,10 @@ _STEP: Final = "1 of "
 # Times in parts of what NumPy takes for segments of 1,024 that overlap by half, for as
 # many samples; measured on one machine and corrected by runs on others.
 _REFERENCE: Final = 1024
-_A_PRODUCT: Final = 0.010
-_A_TAP: Final = {True: 0.0058, False: 0.016}
-_AN_OUTPUT: Final = {True: 0.145, False: 0.8}
+_A_PRODUCT: Final = 0.0076
+_PRODUCTS: Final = 0.4
+_A_TAP: Final = {True: 0.0058, False: 0.003}
+_AN_OUTPUT: Final = {True: 0.145, False: 0.18}
 """By whether the filter is compiled."""
 
 
@@ -79,8 +80,9 @@ def _by_bins(estimate: WelchEstimate) -> Candidate:
     reason = why_not(estimate.spec)
     if reason:
         return replace(way, blocker=reason)
-    share = products_per_sample(estimate.spec, len(estimate.band)) * _A_PRODUCT
-    terms = Terms(launches=1, compute_ns=1e4 + share * _samples_ns(estimate))
+    products = products_per_sample(estimate.spec, len(estimate.band))
+    share = _PRODUCTS + _A_PRODUCT * products
+    terms = Terms(launches=1, compute_ns=share * _samples_ns(estimate))
     return replace(way, terms=terms, error=model.error)
 
 

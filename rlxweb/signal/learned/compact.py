@@ -26,8 +26,8 @@ from rlxweb.signal.learned.butterflies import (
 # A value of a transform for each of its stages, and a term of a bin's sum, as they were
 # measured in NumPy.
 _A_STAGE: Final = 1.0
-_A_TERM: Final = 4.0
-_A_SAMPLE: Final = 2.0
+_A_TERM: Final = 6.0
+_A_SAMPLE: Final = 8.0
 _LEAST: Final = 8
 """Shorter transforms cost their calls more than their arithmetic."""
 

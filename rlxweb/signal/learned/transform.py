@@ -17,8 +17,8 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.host.spec import Detrend, WelchSpec
 from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.learned.butterflies import Gates, active
-from rlxweb.signal.learned.compact import Compact, exact
+from rlxweb.signal.learned.butterflies import Gates, active, stages_of
+from rlxweb.signal.learned.compact import Compact, compacted, exact
 
 _CLOSE = 1e-6
 
@@ -127,6 +127,16 @@ class LearnedTransform:
                 if band is None
                 else "train one for this band: rlxweb learn",
             )
+
+
+def untrained(spec: WelchSpec, fs: float, band: Band) -> LearnedTransform:
+    """The exact transform of a band, with no butterfly but what its bins need."""
+    n, bins = spec.nperseg, np.arange(band.first, band.stop)
+    gates = np.ones((stages_of(n), n // 2), np.bool_)
+    trend: Any = spec.detrend
+    program = compacted(gates, bins)
+    own = (n, fs, spec.window, trend, band, gates, program)
+    return LearnedTransform(*own, error=0.0, recall=1.0, asked=0.0, k=1)
 
 
 def rows_of(band: Band, of: Band) -> slice:
