@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     _Part = tuple[int, int, int, int]
     """Rows [low, high), outputs [first, stop)."""
-    Kernel = tuple[Callable[..., None], int]
-    """The function, and how many outputs it makes at a time."""
+    from rlxweb.machine.decimation import Decimation
+
+    Kernel = tuple[Callable[..., None], Decimation]
 
 _TASK: Final = 1 << 18
 """Samples that a thread takes at a time."""
@@ -49,12 +50,10 @@ def _made(about: object) -> Kernel:
     from rlxweb.machine.decimation import NAME, Decimation
 
     real, step, count = cast("tuple[Real, int, int]", about)
-    nbytes = library.processor().nbytes
-    lanes = nbytes // (4 if real == "float" else 8)
-    own = Decimation(real, step, -(-count // lanes), nbytes)
+    own = Decimation(real, step, count, library.processor().nbytes)
     code = code_of(own.text())
-    run = code.function(NAME, None, c_void_p, c_void_p, c_void_p, c_int64)
-    return run, own.lanes
+    run = code.function(NAME, None, *[c_void_p] * 3, c_int64, c_void_p)
+    return run, own
 
 
 decimation_kernels: Workshop[Kernel] = Workshop(_made, fast_mode)
@@ -122,52 +121,67 @@ def _inside(filter_: LowPass, width: int) -> tuple[int, int]:
 def _ends(
     x: NDArray[Any], filter_: LowPass, out: NDArray[Any], first: int, stop: int
 ) -> None:
-    """Outputs whose samples lie beyond an end of the row, in part."""
-    if first >= stop:
-        return
-    width, taps = x.shape[1], len(filter_.taps)
-    low = first * filter_.step - filter_.before
-    high = (stop - 1) * filter_.step - filter_.before + taps
-    places = np.arange(low, high)
-    turned = np.abs(places)
-    turned = np.where(turned < width, turned, 2 * (width - 1) - turned)
-    turned = np.clip(turned, 0, width - 1)
-    part = x[:, turned].astype(np.float64)
-    # The row goes on as it was, seen from its end: 2 x(end) - x(mirrored).
-    part[:, places < 0] = 2.0 * x[:, :1] - part[:, places < 0]
-    part[:, places >= width] = 2.0 * x[:, -1:] - part[:, places >= width]
-    cut = np.lib.stride_tricks.sliding_window_view(part, taps, axis=1)
-    out[:, first:stop] = cut[:, :: filter_.step] @ filter_.taps
+    """Outputs whose samples lie beyond an end of the row, in part, and the few that
+    fill no block.
+    """
+    if first < stop:
+        low, matrix = _end_matrix(filter_, x.shape[1], first, stop)
+        out[:, first:stop] = x[:, low : low + len(matrix)].astype(np.float64) @ matrix
+
+
+@lru_cache(maxsize=256)
+def _end_matrix(
+    filter_: LowPass, width: int, first: int, stop: int
+) -> tuple[int, NDArray[np.float64]]:
+    """What each sample of a row adds to outputs [first, stop): the first sample that
+    does, and (samples, outputs).
+
+    A row goes on as it was, seen from its end: 2 x(end) - x(mirrored).
+    """
+    starts = np.arange(first, stop)[:, None] * filter_.step - filter_.before
+    places = starts + np.arange(len(filter_.taps))
+    before, after = places < 0, places >= width
+    mirrored = np.where(after, 2 * (width - 1) - places, np.abs(places))
+    mirrored = np.clip(mirrored, 0, width - 1)
+    low = 0 if before.any() else int(mirrored.min())
+    high = width if after.any() else int(mirrored.max()) + 1
+    made = np.zeros((high - low, stop - first))
+    taps = np.broadcast_to(filter_.taps, places.shape)
+    outputs = np.broadcast_to(np.arange(stop - first)[:, None], places.shape)
+    signs = np.where(before | after, -taps, taps)
+    np.add.at(made, (mirrored - low, outputs), signs)
+    made[0] += 2.0 * np.where(before, taps, 0.0).sum(axis=1)
+    made[-1] += 2.0 * np.where(after, taps, 0.0).sum(axis=1)
+    return low, made
 
 
 def _by_code(
     kernel: Kernel, x: NDArray[Any], filter_: LowPass, out: NDArray[Any]
 ) -> Callable[..., None]:
-    run, lanes = kernel
-    taps = _padded(filter_, x.dtype, lanes)
-    size, width, pitch = x.itemsize, x.shape[1], out.shape[1]
+    run, made = kernel
+    taps = filter_.taps.astype(x.dtype)
+    size, width, pitch, step = x.itemsize, x.shape[1], out.shape[1], filter_.step
     x_at, out_at, taps_at = address(x), address(out), address(taps)
+    # What is read beyond the last sample that counts must lie in the row.
+    most = (width - made.beyond + filter_.before) // step + 1
 
     def work(low: int, high: int, first: int, stop: int) -> None:
-        # What fills up the last vector of taps is read, so it must lie in the row.
-        last = (width - len(taps) + filter_.before) // filter_.step + 1
-        whole = max(0, min(stop, last) - first) // lanes * lanes
-        start = first * filter_.step - filter_.before
+        scratch = np.empty(made.scratch, x.dtype)
+        count = max(0, min(stop, most) - first)
+        whole = count // made.block * made.block
+        # The last block may go over what was made before: the same numbers.
+        parts = [(first, whole)] if whole else []
+        if whole and count > whole:
+            parts.append((first + count - made.block, made.block))
         for row in range(low, high):
-            here = x_at + (row * width + start) * size
-            there = out_at + (row * pitch + first) * size
-            run(here, there, taps_at, whole)
-        _ends(x[low:high], filter_, out[low:high], first + whole, stop)
+            for at, length in parts:
+                here = x_at + (row * width + at * step - filter_.before) * size
+                there = out_at + (row * pitch + at) * size
+                run(here, there, taps_at, length, address(scratch))
+        done = first + (count if whole else 0)
+        _ends(x[low:high], filter_, out[low:high], done, stop)
 
     return work
-
-
-@lru_cache(maxsize=64)
-def _padded(filter_: LowPass, dtype: np.dtype[Any], lanes: int) -> NDArray[Any]:
-    """The taps, and zeros up to whole vectors."""
-    taps = np.zeros(-(-len(filter_.taps) // lanes) * lanes, dtype)
-    taps[: len(filter_.taps)] = filter_.taps
-    return taps
 
 
 @lru_cache(maxsize=64)

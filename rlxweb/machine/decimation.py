@@ -1,78 +1,113 @@
 """A low-pass filter that gives every so manieth sample, as machine code.
 
-As many outputs as a vector has lanes are made at once. Each is a sum over vectors of
-taps, and what is left of those in lanes is added up in a tree: two shuffles and a sum
-for two outputs, in place of a walk over the lanes of each.
+A stretch of the signal is first dealt out to as many arrays as a step has samples, so
+that what a tap meets in neighbouring outputs lies side by side. Then every tap is one
+product and sum of whole vectors, several of them abreast: none waits for another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rlxweb.machine.text import SIZE, Real, Shape, Value, Whole, Writer
 
-NAME = "decimate"
+NAME: Final = "decimate"
+_ABREAST: Final = 4
+_STRETCH: Final = 8
+"""Blocks of a stretch: it stays in the first-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decimation:
-    """@decimate(x, y, taps, count): y[j] = sum over t of taps[t] * x[j * step + t].
+    """@decimate(x, y, taps, count, scratch): y[j] is the sum of taps[t] x[j step + t].
 
-    step     samples of x for one of y
-    vectors  of taps; the last is filled up with zeros, and x is read as far
-    nbytes   of a vector
-    count    of y, a multiple of `lanes`
+    step    samples of x for one of y
+    taps    how many there are
+    nbytes  of a vector
+    count   of y, a multiple of `block`
+    x       is read `beyond` samples behind the last that the taps meet, at most
     """
 
     real: Real
     step: int
-    vectors: int
+    taps: int
     nbytes: int
 
     @property
     def lanes(self) -> int:
         return self.nbytes // SIZE[self.real]
 
+    @property
+    def block(self) -> int:
+        """Outputs that are made at once."""
+        return _ABREAST * self.lanes
+
+    @property
+    def reach(self) -> int:
+        """Samples of one array that the taps of an output meet, in whole vectors."""
+        own = -(-self.taps // self.step)
+        return -(-own // self.lanes) * self.lanes
+
+    @property
+    def beyond(self) -> int:
+        return self.reach * self.step
+
+    @property
+    def _pitch(self) -> int:
+        """From one array to the next; not so that all lie on the same cache lines."""
+        return _STRETCH * self.block + self.reach + self.lanes
+
+    @property
+    def scratch(self) -> int:
+        """Elements of scratch."""
+        return self.step * self._pitch
+
     def text(self) -> str:
         """The module."""
-        arguments = "ptr noalias %x, ptr noalias %y, ptr noalias %taps, i64 %count"
-        w = Writer(f"void @{NAME}({arguments})", Shape(self.real, self.lanes))
-        turns = w.let(f"udiv i64 %count, {self.lanes}")
-        w.loop(turns, lambda i: self._outputs(w, w.multiple(i, self.lanes)))
+        given = "ptr noalias %x, ptr noalias %y, ptr noalias %taps, i64 %count"
+        signature = f"void @{NAME}({given}, ptr noalias %scratch)"
+        w = Writer(signature, Shape(self.real, self.lanes))
+        blocks = w.let(f"udiv i64 %count, {self.block}")
+        up = w.let(f"add i64 {blocks}, {_STRETCH - 1}")
+        stretches = w.let(f"udiv i64 {up}, {_STRETCH}")
+        w.loop(stretches, lambda i: self._stretch(w, w.multiple(i, _STRETCH), blocks))
         w.say("ret void")
         return w.text
 
-    def _outputs(self, w: Writer, first: Whole) -> None:
-        """As many as there are lanes."""
-        x = w.at("%x", w.multiple(first, self.step))
+    def _stretch(self, w: Writer, first: Whole, blocks: Value) -> None:
+        """Some blocks, from block `first` on."""
+        own = w.least(_STRETCH, w.difference(blocks, first))
+        start = w.multiple(first, self.block)
+        x = w.at("%x", w.multiple(start, self.step))
+        vectors = w.sum(w.multiple(own, _ABREAST), self.reach // self.lanes)
+        w.loop(vectors, lambda i: self._deal(w, x, i))
+        y = w.at("%y", start)
+        w.loop(own, lambda i: self._block(w, w.multiple(i, self.block), y))
 
-        def vector(v: Whole, *sums: Value) -> Sequence[Value]:
-            at = w.multiple(v, self.lanes)
-            taps, start = w.load(w.at("%taps", at)), w.at(x, at)
-            return [
-                w.plus(total, w.times(taps, w.load(w.at(start, j * self.step))))
-                for j, total in enumerate(sums)
+    def _deal(self, w: Writer, x: Value, i: Whole) -> None:
+        """A vector for each of the arrays."""
+        wide = f"<{self.lanes * self.step} x {self.real}>"
+        at = w.at(x, w.multiple(i, self.lanes * self.step))
+        given = w.let(f"load {wide}, ptr {at}, align {SIZE[self.real]}")
+        for phase in range(self.step):
+            picks = ", ".join(f"i32 {phase + e * self.step}" for e in range(self.lanes))
+            mask = f"<{self.lanes} x i32> <{picks}>"
+            part = w.let(f"shufflevector {wide} {given}, {wide} poison, {mask}")
+            place = w.sum(w.multiple(i, self.lanes), phase * self._pitch)
+            w.store(part, w.at("%scratch", place))
+
+    def _block(self, w: Writer, first: Whole, y: Value) -> None:
+        sums: Sequence[Value] = ["zeroinitializer"] * _ABREAST
+        for tap in range(self.taps):
+            factor = w.spread(w.one("%taps", tap))
+            later, phase = divmod(tap, self.step)
+            array = w.at("%scratch", w.sum(first, phase * self._pitch + later))
+            sums = [
+                w.plus(total, w.times(factor, w.load(w.at(array, n * self.lanes))))
+                for n, total in enumerate(sums)
             ]
-
-        begun = [(w.shape.vector, "zeroinitializer")] * self.lanes
-        w.store(_summed(w, w.loop(self.vectors, vector, begun)), w.at("%y", first))
-
-
-def _summed(w: Writer, rows: Sequence[Value]) -> Value:
-    """A vector of the sum of each, of as many as there are lanes."""
-    lanes, now, width = w.shape.lanes, list(rows), 1
-    while len(now) > 1:
-        half = len(now) // 2
-        # Lanes whose number has the bit `width` go to the second of a pair.
-        low = [e if not e & width else (e ^ width) + lanes for e in range(lanes)]
-        high = [e | width if not e & width else e + lanes for e in range(lanes)]
-        now = [
-            w.plus(
-                w.shuffled(now[2 * i], now[2 * i + 1], low),
-                w.shuffled(now[2 * i], now[2 * i + 1], high),
-            )
-            for i in range(half)
-        ]
-        width *= 2
-    return now[0]
+        out = w.at(y, first)
+        for n, total in enumerate(sums):
+            w.store(total, w.at(out, n * self.lanes))
