@@ -94,6 +94,8 @@ def comparison(picked: Candidate, candidates: Iterable[Candidate]) -> str:
     if picked.terms is None:
         return "nothing is known of its speed"
     said = f"predicted {human_ns(picked.predicted_ns)} ({picked.source})"
+    if picked.off:
+        said += f", the power off by {picked.off:.1e}"
     others = [c for c in ranked(candidates) if c is not picked]
     rivals = [c for c in others if not c.blocker]
     if rivals:

@@ -83,6 +83,8 @@ def _qualities(candidate: Candidate) -> list[str]:
         found.append(f"model ±{candidate.error:.0%}")
     if candidate.correction != 1.0:
         found.append(f"x{candidate.correction:.2f} by earlier runs")
+    if candidate.off:
+        found.append(f"power off by {candidate.off:.1e}")
     return found or ["unsourced"]
 
 

@@ -73,11 +73,16 @@ class WelchPeaksCosts:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A trained transform: is there one, and how many of its gates are active?"""
+    """A trained transform: is there one, and how many of its gates are active?
+
+    share   its arithmetic in parts of the whole transform's; None where only gates are
+            known, as in RLX
+    """
 
     available: bool = False
     active_gates: int | None = None
     total_gates: int = 0
+    share: float | None = None
 
     @property
     def is_sparse(self) -> bool:

@@ -88,7 +88,8 @@ class MeasuredCosts:
         """Predicted times of the strategies; infinite for those that cannot run.
 
         ultra and fast run on the CPU whatever the device; rlx takes the faster of the
-        fused kernel and the spectrum read back. learned has no code to run.
+        fused kernel and the spectrum read back. learned is the whole transform's time
+        on the CPU by the share of its arithmetic, where that is known.
         """
         fast = WelchPeakParams.fast(n_fft, k)
         rlx = math.inf
@@ -96,7 +97,10 @@ class MeasuredCosts:
             block = self.block_ns(device, batch, n_fft, k)
             rlx = min(self.fused_ns(device, batch, fast), block)
         ultra = _job(batch, WelchPeakParams.ultra_fast(n_fft, k)).cpu_ns()
-        return WelchPeaksCosts(ultra, _job(batch, fast).cpu_ns(), rlx, math.inf)
+        whole = _job(batch, fast).cpu_ns()
+        share = learned.share if learned.available else None
+        sparse = math.inf if share is None else share * whole
+        return WelchPeaksCosts(ultra, whole, rlx, sparse)
 
     def _way(
         self, device: Device, batch: int, params: WelchPeakParams, how: str

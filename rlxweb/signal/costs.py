@@ -41,6 +41,7 @@ from rlxweb.rlx.welch_params import DEFAULT_PEAK_K, WelchPeakParams
 
 if TYPE_CHECKING:
     from rlxweb.signal.calibrated_costs import MeasuredCosts
+    from rlxweb.signal.learned.file import ModelLike
 
 __all__ = [
     "DEFAULT_PEAK_K",
@@ -110,6 +111,24 @@ def _costs(
 
         return MeasuredCosts(adapter)
     raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
+
+
+def _learned(
+    n_fft: int, available: bool | ModelLike, active: int | None, total: int
+) -> Learned:
+    """What is known of a trained transform.
+
+    Errors   UsageError for one of another length; those of its file.
+    """
+    if isinstance(available, bool):
+        return Learned(available, active, total)
+    from rlxweb.signal.learned.file import load
+
+    own = load(available)
+    if own.n != n_fft:
+        rule = f"the transform is one of {own.n}"
+        raise UsageError("Welch costs", f"n_fft is {n_fft}", rule)
+    return Learned(True, own.active, own.total, own.share)
 
 
 def _checked(device: DeviceLike, batch: int, n_fft: int, k: int = 1) -> Device:
@@ -221,17 +240,19 @@ def estimate_welch_peaks_costs(
     batch: int,
     n_fft: int,
     k: int,
-    learned_available: bool = False,
+    learned_available: bool | ModelLike = False,
     learned_active_gates: int | None = None,
     learned_total_gates: int = 0,
     **mode: Unpack[Mode],
 ) -> WelchPeaksCosts:
     """The four strategies' times; infinite where one cannot or should not run.
 
-    learned_*   a trained transform and how many of its gates are active
+    learned_*   is there a trained transform, and how many of its gates are active: by
+                its file, or as numbers
     """
     which = _checked(device, batch, n_fft, k)
-    learned = Learned(learned_available, learned_active_gates, learned_total_gates)
+    gates = learned_active_gates, learned_total_gates
+    learned = _learned(n_fft, learned_available, *gates)
     return _costs(**mode).strategies(which, batch, n_fft, k, learned)
 
 
@@ -248,7 +269,7 @@ def pick_welch_peaks_breakdown(
     batch: int,
     n_fft: int,
     k: int,
-    learned_available: bool = False,
+    learned_available: bool | ModelLike = False,
     learned_active_gates: int | None = None,
     learned_total_gates: int = 0,
     *,
@@ -264,7 +285,7 @@ def pick_welch_peaks_breakdown(
     if legacy_picker_from_env() if legacy is None else legacy:
         which = _checked(device, batch, n_fft, k)
         costs = WelchPeaksCosts(0.0, 0.0, 0.0, 0.0)
-        picked = legacy_pick(which, batch, Learned(*learned))
+        picked = legacy_pick(which, batch, _learned(n_fft, *learned))
     else:
         costs = estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
         picked = cheapest(costs)
@@ -288,7 +309,7 @@ def pick_welch_peaks_strategy(
     batch: int,
     n_fft: int,
     k: int,
-    learned_available: bool = False,
+    learned_available: bool | ModelLike = False,
     learned_active_gates: int | None = None,
     learned_total_gates: int = 0,
     *,

@@ -5,8 +5,10 @@ own tests, and the words it knows its strategies by.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlxweb.cost import (
@@ -22,7 +24,11 @@ from rlxweb.cost import (
 from rlxweb.device import Device
 from rlxweb.errors import UnknownDevice, UsageError
 from rlxweb.signal import costs
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.costs import WelchPeakParams, WelchPeaksStrategy
+from rlxweb.signal.learned.file import save
+from rlxweb.signal.learned.transform import untrained
+from rlxweb.signal.request import WelchRequest
 
 FAST = WelchPeakParams.fast(256, 16)
 NO_MODEL = {Device.GPU: None, Device.CUDA: None, Device.METAL: None}
@@ -382,3 +388,18 @@ def test_numbers_of_rows_and_samples_are_whole(wrong: Any) -> None:
                 ask("cpu", *job, 16)
         with pytest.raises(UsageError, match=r"k is .* must be a whole number"):
             ask("cpu", 8, 256, wrong)
+
+
+def test_a_file_says_how_many_gates_are_active(tmp_path: Path) -> None:
+    """It is priced as its numbers are; one of another length is refused."""
+    spec = WelchRequest(fs=128.0, nperseg=256, preset="rlx").spec(2048, np.float32)
+    own = untrained(spec, 128.0, Band(3, 6))
+    save(own, tmp_path / "own.rlxl")
+    how = ("metal", 8192, 256, 16)
+    by_file = costs.estimate_welch_peaks_costs(*how, str(tmp_path / "own.rlxl"))
+    assert by_file == costs.estimate_welch_peaks_costs(
+        *how, True, own.active, own.total
+    )
+    assert costs.pick_welch_peaks_strategy(*how, own) is WelchPeaksStrategy.RLX_COMPILED
+    with pytest.raises(UsageError, match="n_fft is 512; the transform is one of 256"):
+        costs.estimate_welch_peaks_costs("metal", 8192, 512, 16, own)
