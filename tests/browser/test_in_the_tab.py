@@ -5,8 +5,16 @@ Every sample of every op is checked in test_check.py, through the page for visit
 
 from __future__ import annotations
 
+import base64
+import io
+import textwrap
+from typing import Any
+
+import numpy as np
 import pytest
 
+import rlxweb as rlx
+from rlxweb.learn.learned import learn_welch
 from tests.browser.conftest import Tab
 
 pytestmark = pytest.mark.requires_browser
@@ -223,3 +231,47 @@ def test_a_function_is_traced_and_runs_on_the_gpu(tab: Tab) -> None:
     assert "the truth value" in found[2]
     assert "in asking" in found[2]
     assert found[3] == "float32"
+
+
+DRIFT = """
+rng = np.random.default_rng(3)
+drift = np.cumsum(np.cumsum(rng.standard_normal((4, 6144)), axis=1), axis=1)
+drift = (drift - drift.mean(axis=1, keepdims=True)) / drift.std()
+"""
+"""Rows that fall as 1/f⁴: what a transform can leave most of its samples out of."""
+
+
+def test_a_learned_transform_computes_what_it_does_on_the_desktop(tab: Tab) -> None:
+    """From one file, on the tab's NumPy and on its GPU."""
+    here: dict[str, Any] = {"np": np}
+    exec(DRIFT, here)
+    learned = learn_welch(
+        here["drift"], 256.0, nperseg=128, fmax=24.0, k=3, max_error=0.05, steps=5
+    )
+    assert not learned.is_exact
+    file = io.BytesIO()
+    learned.save(file)
+    asked = {"nperseg": 128, "k": 3, "fmin": 2.0, "fmax": 22.0, "strategy": "learned"}
+    right = rlx.welch_peaks(
+        here["drift"], 256.0, model=file.getvalue(), device="cpu", **asked
+    )
+    found = tab.run(
+        f"""
+        import base64, json
+        import numpy as np, rlxweb as rlx
+        {textwrap.indent(DRIFT, " " * 8).strip()}
+        model = base64.b64decode("{base64.b64encode(file.getvalue()).decode()}")
+        await rlx.open_async("webgpu")
+        found = []
+        for device in ("cpu", "webgpu"):
+            one = await rlx.welch_peaks_async(
+                drift, 256.0, model=model, device=device, precision="f32", **{asked!r}
+            )
+            found.append([one.engine, one.bins.tolist(), one.power.tolist()])
+        json.dumps(found)
+        """
+    )
+    for _, bins, power in found:
+        assert bins == right.bins.tolist()
+        np.testing.assert_allclose(power, right.power, rtol=1e-3)
+    assert "swiftshader" in found[1][0].lower()
