@@ -33,6 +33,7 @@ from tests.benchmarks import (
     report,
     script_cells,
     spectral_cells,
+    training_cells,
     welch_cells,
 )
 from tests.benchmarks.cells import CAREFUL, QUICK, run
@@ -49,7 +50,7 @@ def main(args: Sequence[str] | None = None) -> int:
     works = [*welch_cells.works(), *op_cells.works(), *cpu_cells.works()]
     works += [*cpu_op_cells.works(), *peer_cells.works(), *file_cells.works()]
     works += [*spectral_cells.works(), *script_cells.works(), *model_cells.works()]
-    works += [*gpu_model_cells.works()]
+    works += [*gpu_model_cells.works(), *training_cells.works()]
     chosen = [make for name, make in works if all(part in name for part in asked.only)]
     if asked.list:
         print("\n".join(name for name, _ in works))

@@ -119,7 +119,7 @@ def transformer() -> Task:
             return xp.transpose(xp.reshape(h @ w, (n, t, 2, d // 2)), (0, 2, 1, 3))
 
         q, k, v = heads(p["q"]), heads(p["k"]), heads(p["v"])
-        scores = q @ xp.swapaxes(k, -1, -2) / np.float32(np.sqrt(d // 2))
+        scores = q @ xp.swapaxes(k, -1, -2) / (d // 2) ** 0.5
         e = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
         mixed = (e / xp.sum(e, axis=-1, keepdims=True)) @ v
         x = x + xp.reshape(xp.transpose(mixed, (0, 2, 1, 3)), (n, t, d)) @ p["o"]
