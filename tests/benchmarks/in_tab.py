@@ -34,6 +34,7 @@ CELLS = [
     *(("matmul", n) for n in (256, 512, 1024)),
     ("softmax", 1024),
     ("attention", 128),
+    *(("training", n) for n in (128, 512)),
 ]
 DEMOS = ("live", "check", "playground")
 SCHEMA = "rlxweb.bench.tab/2"

@@ -1,5 +1,5 @@
 // The work of the browser benchmark on jax-js, on the numbers that Python drew.
-import { init, defaultDevice, numpy as np, jit, lax, nn } from "./jax/index.js";
+import { init, defaultDevice, numpy as np, jit, lax, nn, valueAndGrad } from "./jax/index.js";
 
 const K = 16;
 const [HEADS, DIM] = [12, 64];
@@ -52,11 +52,35 @@ function kindOf(kind, n, arrays) {
   return { shape: [rows * 2, n], compiled: welchOf(rows, n), prepare: (x) => framesOf(x, rows, n) };
 }
 
+// A step of the perceptron of peers.py: a batch goes in, the loss comes out.
+function trainingPeers(n, arrays) {
+  const [batch, classes, rate] = [64, 10, 0.01];
+  const shapes = [[n, n], [n, classes], [batch, n], [batch, classes]];
+  const at = (i) => np.array(arrays[i], { shape: shapes[i] });
+  const loss = (w, v, x, y) => {
+    const z = np.matmul(np.maximum(np.matmul(x, w), 0), v);
+    return nn.logSoftmax(z).mul(y).sum().mul(-1 / batch);
+  };
+  const step = jit((w, v, x, y) => {
+    const [value, [dw, dv]] = valueAndGrad(loss, { argnums: [0, 1] })(w.ref, v.ref, x, y);
+    return [value, w.sub(dw.mul(rate)), v.sub(dv.mul(rate))];
+  });
+  let [w, v] = [at(0), at(1)];
+  return {
+    "jax-js in+out": async () => {
+      let value;
+      [value, w, v] = step(w, v, at(2), at(3));
+      return (await value.data())[0];
+    },
+  };
+}
+
 // name → function to time; `arrays` are Float32Arrays.
 export async function jaxPeers(kind, n, arrays) {
   const devices = await init("webgpu");
   if (!devices.includes("webgpu")) throw new Error(`jax-js has ${devices}, not webgpu`);
   defaultDevice("webgpu");
+  if (kind === "training") return trainingPeers(n, arrays);
   const { shape, compiled, prepare } = kindOf(kind, n, arrays);
   const kept = arrays.map((x) => np.array(prepare(x), { shape }));
   return {

@@ -15,6 +15,7 @@ import rlxweb as rlx
 
 ROWS, K = 256, 16
 HEADS, DIM = 12, 64
+BATCH, CLASSES, RATE = 64, 10, 0.01
 Peers = dict[str, Callable[[], Any]]
 
 
@@ -27,12 +28,18 @@ def numbers(kind: str, n: int) -> list[Any]:
         "attention": [(1, n, HEADS * DIM)] * 3,
         "welch": [(ROWS, n + n // 2)],
     }
+    if kind == "training":  # weights, then images and their classes
+        w, v = (draw.standard_normal(s, np.float32) for s in ((n, n), (n, CLASSES)))
+        x = draw.standard_normal((BATCH, n), np.float32)
+        y = np.eye(CLASSES, dtype=np.float32)[draw.integers(0, CLASSES, BATCH)]
+        return [w / np.float32(n**0.5), v / np.float32(n**0.5), x, y]
     return [draw.standard_normal(shape, np.float32) for shape in shapes[kind]]
 
 
 def work(kind: str, n: int) -> Peers:
     """What to time: "… in+out" begins and ends with host arrays."""
     kinds = {"matmul": _matmul, "softmax": _softmax, "attention": _attention}
+    kinds["training"] = _training
     return kinds.get(kind, _welch)(n)
 
 
@@ -113,3 +120,54 @@ def _welch(n: int) -> Peers:
         "rlxweb on NumPy wasm": ours("cpu"),
         "NumPy wasm": plain,
     }
+
+
+def _training(n: int) -> Peers:
+    """A step of a perceptron: a batch goes in, the loss comes out, weights stay."""
+    w, v, *batch = numbers("training", n)
+
+    def loss(params: Any, batch: Any) -> Any:
+        x, y = batch
+        z = np.maximum(x @ params[0], 0.0) @ params[1]
+        z = z - np.max(z, axis=-1, keepdims=True)
+        logs = z - np.log(np.sum(np.exp(z), axis=-1, keepdims=True))
+        return -np.mean(np.sum(logs * y, axis=-1))
+
+    def step(params: Any, batch: Any) -> Any:
+        value, grads = rlx.value_and_grad(loss)(params, batch)
+        moved = [p - RATE * g for p, g in zip(params, grads, strict=True)]
+        return moved, value
+
+    def ours(device: str) -> Callable[[], Any]:
+        held = rlx.function(step, device=device).held([w, v], batch)
+        state: Any = [w, v]
+
+        def run() -> float:
+            nonlocal state
+            state, value = held(state, batch, stay=1)
+            return float(np.asarray(value))
+
+        return run
+
+    return {
+        "rlxweb in+out": ours("webgpu"),
+        "rlxweb on NumPy wasm": ours("cpu"),
+        "NumPy wasm": _trained_by_hand(w, v, *batch),
+    }
+
+
+def _trained_by_hand(w: Any, v: Any, x: Any, y: Any) -> Callable[[], float]:
+    w, v = w.copy(), v.copy()
+
+    def run() -> float:
+        before = x @ w
+        h = np.maximum(before, 0.0)
+        z = h @ v
+        p = _by_numpy(z)
+        g = (p - y) / np.float32(len(x))
+        back = (g @ v.T) * (before > 0)
+        v[...] -= RATE * (h.T @ g)
+        w[...] -= RATE * (x.T @ back)
+        return float(-np.mean(np.sum(np.log(p) * y, axis=-1)))
+
+    return run
