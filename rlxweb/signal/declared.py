@@ -21,7 +21,7 @@ from rlxweb.host.spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.own_detrend import own_detrend
-from rlxweb.signal.peaks_asked import checked_band
+from rlxweb.signal.peaks_asked import checked_band, checked_error
 from rlxweb.signal.peaks_of_power import check_prominence
 from rlxweb.signal.precision import PRECISIONS, Taken, taken
 
@@ -65,9 +65,15 @@ def declared_peaks(
         raise UsageError(doing, f"the batch {list(batch)} has no rows", "rows >= 1")
     prominence = wanted.pop("prominence")
     fmin, fmax = wanted.pop("fmin"), wanted.pop("fmax")
+    checked_error(wanted.pop("max_error"))
+    model = wanted.pop("model")
     job = welch_peaks.job_of((prod(batch), shape[axis]), how, **wanted)
     hz = frequencies(job.spec, wanted["fs"])
-    checked_band(hz, fmin, fmax, job.k)
+    band = checked_band(hz, fmin, fmax, job.k)
+    if model is not None:
+        from rlxweb.signal.learned.file import load  # few calls have one
+
+        load(model).check_fits(job.spec, wanted["fs"], band)
     check_prominence(prominence, job.mode, doing)
     return DeclaredPeaks(job.k, job.mode, wanted["fs"], job.spec.power_dtype)
 
