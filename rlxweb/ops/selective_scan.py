@@ -18,10 +18,10 @@ from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import bad_shape, show
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.cell_steps import CARRIED, MOST_UNROLLED
 from rlxweb.ops.elementwise import FLOATS, need, same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
-from rlxweb.ops.recurrent import CARRIED, MOST_UNROLLED
 from rlxweb.recipes.scan_calls import scan_recipe
 
 
