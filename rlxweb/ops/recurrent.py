@@ -30,6 +30,7 @@ from rlxweb.ops.cell_steps import (
 from rlxweb.ops.elementwise import FLOATS, need
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
+from rlxweb.ops.recurrent_back import recurrent_back
 from rlxweb.recipes.recurrent_calls import step_recipe
 from rlxweb.recipes.recurrent_cells import DIRECTIONS, SHOWN, Kind, Network, network
 
@@ -213,6 +214,7 @@ def _op(kind: Kind, most: int, usual: str, doc: str, *own: Attr, **more: Any) ->
         flops=partial(_flops, kind),
         work=partial(_work, kind),
         tolerance=CARRIED,
+        vjp=recurrent_back(kind),
         doc=doc,
         **more,
     )
