@@ -136,7 +136,7 @@ def _back(at: Taken) -> list[Tensor | None]:
     # The gradient of what follows a step: of the last one that of the last state.
     ahead = preceding(at.grad[:T], at.grad[T], not reverse)
     zeros = g.expand(g.constant(0, x.dtype), (B, m, H))
-    how = {"reverse": not reverse, "transposed": not transposed}
+    how: dict[str, Any] = {"reverse": not reverse, "transposed": not transposed}
     found = g.apply(NAME, ahead, coefs, weights, zeros, **how)
     q, p = found[:T], out[:T]
     by_state = at.grad[T - 1 if reverse else 0] + found[T]

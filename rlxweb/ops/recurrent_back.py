@@ -212,7 +212,10 @@ class _Direction:
         h = self.before[0]
         if self.sent is None:
             return product(h, by_products)
-        both = [product(h, by_products[:2]), product(self.sent, by_products[2:])]
+        both = [
+            product(h, by_products[:2]),
+            product(self._kept(self.sent), by_products[2:]),
+        ]
         return g.concat(both, axis=1)
 
     # --- the way back through time ----------------------------------------------------
@@ -237,7 +240,7 @@ class _Direction:
     ) -> Tensor:
         g = self.g
         operands = g.stack(x, 2), g.stack(coefs, 2), self.w, g.stack(start, 1)
-        how = {"reverse": not self.reverse, "transposed": True}
+        how: dict[str, Any] = {"reverse": not self.reverse, "transposed": True}
         return g.apply(NAME, *operands, **how)
 
     def _walked(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:

@@ -327,9 +327,9 @@ def _phases(one: Linear, walk: str) -> list[str]:
         second.append(f"  a{k} = fma({value}, ld2(w + {k}u * u.w_gate), a{k});")
     second.append("}")
     for i in range(m):
-        terms = _received(one, coef, i)
-        if terms:
-            second.append(f"state[{i * H}u + j] += {' + '.join(terms)};")
+        got = _received(one, coef, i)
+        if got:
+            second.append(f"state[{i * H}u + j] += {' + '.join(got)};")
     return [
         walk,
         *(f"  {line}" for line in first),
