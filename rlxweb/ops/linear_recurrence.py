@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlxweb.errors import Unsupported
+from rlxweb.ir.batching import folding
 from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -211,6 +212,7 @@ registry.register_all(
         ),
         work=_work,
         vjp=_back,
+        batch=folding(1, 1, None, 0, out=1),
         doc="What the derivative of a recurrent network comes down to. A state of m "
         "numbers for each of H channels [B, m, H] has x [T, B, m, H] added, which is "
         "the result of a step, and is then mixed: each part of a channel's state by "

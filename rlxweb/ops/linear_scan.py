@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlxweb.errors import Unsupported
-from rlxweb.ir.batching import Examples
+from rlxweb.ir.batching import folding
 from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -93,14 +93,6 @@ def moved_on(x: Tensor, reverse: bool) -> Tensor:
     return x.graph.apply("pad", x, axes=(1,), before=one, after=back)
 
 
-def _many(at: Examples) -> Tensor:
-    """Examples are rows like the others."""
-    rows = [at.repeated(n) for n in range(2)]
-    shape = rows[0].shape
-    made = at.apply(*(at.g.reshape(one, (-1, *shape[2:])) for one in rows))
-    return at.g.reshape(made, shape)
-
-
 def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
     B, L, D = out.shape
     return "recurrence", {"steps": L, "m": B, "k": 1, "n": D, "calls": 4, "read": 0}
@@ -136,7 +128,7 @@ registry.register_all(
         ),
         work=_work,
         vjp=_back,
-        batch=_many,
+        batch=folding(0, 0),
         doc="s = a s + x, step by step along axis 1 of x and a [B, L, D], from 0 on; "
         "with `reverse`, from the last step back. The result is s of every step.",
     )

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from rlxweb.errors import Unsupported
+from rlxweb.ir.batching import Examples, merged
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
@@ -131,6 +132,21 @@ def _unrolled(g: Graph, net: Network, d: int, operands: tuple[Tensor, ...]) -> T
     return g.concat([g.reshape(one, (1, 1, B, H)) for one in made], axis=0)
 
 
+def _rows_for_all(kind: Kind, at: Examples) -> Tensor:
+    """Examples are rows like the others, where the weights are the same for all."""
+    ones = [
+        TensorType(tuple(x.shape[1:] if varies else x.shape), x.dtype)
+        for x, varies in zip(at.inputs, at.varies, strict=True)
+    ]
+    net = network(kind, tuple(ones), at.attrs)
+    axes: list[int | None] = [1, None, *[None] * (len(ones) - 2)]
+    if net.state is not None:
+        axes[net.state : net.state + net.parts] = [1] * net.parts
+    if net.lengths is not None:
+        axes[net.lengths] = 0
+    return merged(at, axes, 2)
+
+
 def _flops(kind: Kind, inputs: Types, out: TensorType, attrs: Attrs) -> float:
     net = network(kind, inputs, attrs)
     each = 2.0 * net.gates * net.H * net.H + 12.0 * net.gates * net.H
@@ -215,6 +231,7 @@ def _op(kind: Kind, most: int, usual: str, doc: str, *own: Attr, **more: Any) ->
         work=partial(_work, kind),
         tolerance=CARRIED,
         vjp=recurrent_back(kind),
+        batch=partial(_rows_for_all, kind),
         doc=doc,
         **more,
     )

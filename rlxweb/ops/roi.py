@@ -14,6 +14,7 @@ import numpy as np
 
 from rlxweb.errors import IndexRefused
 from rlxweb.ir import bounds
+from rlxweb.ir.batching import folding
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel
 from rlxweb.ir.op import Attr, Attrs, Guard, Op, TensorType, Types, registry
@@ -271,6 +272,7 @@ registry.register_all(
         ),
         flops=_flops,
         vjp=pooled_back,
+        batch=folding(None, 0, 0),
         tolerance=SAMPLED,
         samples=(
             _case((1, 1, 1, 1), 1),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlxweb.errors import Unsupported
+from rlxweb.ir.batching import folding
 from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -169,6 +170,7 @@ registry.register_all(
         ),
         work=_work,
         vjp=_back,
+        batch=folding(0, 0, None, 0, 0, 0),
         doc="The selective scan of Mamba: h = exp(delta a) h + delta x b, y = c · h, "
         "step by step for every channel. x and delta [B, L, D], a [D, N], b and c "
         "[B, L, N], and, if wanted, a first state [B, N, D]. The result [B, L + N, D] "

@@ -184,6 +184,28 @@ def test_a_long_selective_scan() -> None:
         np.testing.assert_allclose(a, b, atol=3e-5 * np.abs(b).max())
 
 
+@pytest.mark.parametrize("kind", MODULES)
+def test_gradients_for_every_example(kind: str) -> None:
+    """By weights that are the same for all, without a copy of the network for each."""
+    g, count = gates(6, 2, 3, kind), 4
+    named = g.named("input")
+    x, w = (g.tensor(named[n].id) for n in ("x", "w"))
+    every = g.input("every", (count, *x.shape))
+    ends = [g.tensor(at) for at in g.outputs]
+    before = len(g)
+    g.set_outputs(g.vectorized(ends, [x], [every]))
+    assert len(g) - before < 3 * before
+    rng = np.random.default_rng(7)
+    feeds = {n: rng.normal(size=t.shape).astype("f4") for n, t in (("x", x), ("w", w))}
+    feeds["every"] = rng.normal(size=every.shape).astype("f4")
+    found = engine(None).run(g, feeds)
+    alone = gates(6, 2, 3, kind)
+    for n in range(count):
+        want = engine(None).run(alone, {"x": feeds["every"][n], "w": feeds["w"]})
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a[n], b, rtol=1e-4, atol=1e-4)
+
+
 def test_a_gradient_of_too_many_corners_is_refused() -> None:
     g = rlx.Graph("regions")
     x, rois = g.input("x", (1, 64, 200, 200)), g.input("rois", (100, 4))
