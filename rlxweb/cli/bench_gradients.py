@@ -12,6 +12,8 @@ Build = Callable[[Graph, Shape], Tensor]
 
 LAYERS = ((8, 64), (128, 256), (512, 512))
 """(rows, width) of a batch."""
+SEQUENCES = ((8, 2, 16), (48, 8, 64), (64, 16, 128))
+"""(steps, rows, width)."""
 _PART = 0
 """The number of the part of the graph that is computed twice."""
 
@@ -35,7 +37,27 @@ def _recomputed(g: Graph, s: Shape) -> Tensor:
     return g.gradients(g.mean((y - g.stop_gradient(y * 0.9)) ** 2.0, (0, 1)), [w])[0]
 
 
+def _through_time(g: Graph, s: Shape) -> Tensor:
+    """By the state's weights, of a recurrent network over (steps, rows, width)."""
+    width = s[2]
+    w, r = (g.input(n, (1, 4 * width, width)) * (1.0 / width) for n in "wr")
+    steps = g.lstm(g.input("x", s), w, r)[0]
+    return g.gradients(g.mean(steps**2.0, (0, 1, 2, 3)), [r])[0]
+
+
+def _through_scan(g: Graph, s: Shape) -> Tensor:
+    """By the rates of a selective scan over places of a width."""
+    places, width = s
+    x, delta = (g.input(n, (1, places, width)) for n in ("x", "delta"))
+    a = -g.input("a", (width, 4))
+    b, c = (g.input(n, (1, places, 4)) for n in "bc")
+    y = g.selective_scan(x, delta, a, b, c)[0]
+    return g.gradients(g.mean(y**2.0, (0, 1, 2)), [a])[0]
+
+
 GRADIENTS: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "descent": (_descent, LAYERS),
     "descent, recomputed": (_recomputed, LAYERS),
+    "lstm, back": (_through_time, SEQUENCES),
+    "selective_scan, back": (_through_scan, LAYERS),
 }

@@ -142,9 +142,9 @@ class _Walk:
                 over = (lengths <= t)[:, None]
                 for one, old in zip(self.state, before, strict=True):
                     np.copyto(one, old, where=over)
-                out[t] = np.where(over, 0.0, self.state[0])
+                out[t] = np.where(over, 0.0, self.state[net.shown])
             else:
-                out[t] = self.state[0]
+                out[t] = self.state[net.shown]
         for part, one in enumerate(self.state):
             out[net.T + part] = one
 

@@ -110,11 +110,37 @@ def folded(at: Examples) -> Tensor:
     """Of an op whose first operand's first axis counts what it does one by one: the
     examples and that axis as one. Other operands that vary are taken in turn.
     """
-    if any(at.varies[1:]):
+    return merged(at, (0, *[None] * (len(at.inputs) - 1)), 0)
+
+
+def merged(at: Examples, axes: Sequence[int | None], out: int) -> Tensor:
+    """Of an op that does things one by one: the examples and those as one axis.
+
+    axes   of each operand the axis that counts them; None: it is the same for all, and
+           where it varies the examples are taken in turn
+    out    that axis of the result
+    """
+    if any(
+        varies and axis is None for varies, axis in zip(at.varies, axes, strict=True)
+    ):
         return in_turn(at)
-    x = at.x
-    made = at.apply(at.g.reshape(x, (-1, *x.shape[2:])), *at.inputs[1:])
-    return at.g.reshape(made, (at.count, x.shape[1], *made.shape[1:]))
+    given = []
+    for n, axis in enumerate(axes):
+        if axis is None:
+            given.append(at.inputs[n])
+            continue
+        x = at.g.moveaxis(at.repeated(n), 0, axis)
+        shape = x.shape
+        one = (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+        given.append(at.g.reshape(x, one))
+    made = at.apply(*given)
+    apart = (*at.shape[:out], at.count, *at.shape[out:])
+    return at.g.moveaxis(at.g.reshape(made, apart), out, 0)
+
+
+def folding(*axes: int | None, out: int = 0) -> Batch:
+    """`merged` as a rule; operands that may be left out are named too."""
+    return lambda at: merged(at, axes[: len(at.inputs)], out)
 
 
 def in_turn(at: Examples) -> Tensor:

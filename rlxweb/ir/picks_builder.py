@@ -273,6 +273,8 @@ def _pairs(given: Widths, rank: int) -> list[tuple[int, int]]:
                 "there is one pair (before, after) for each axis",
             )
         return [(before, after) for before, after in pairs]
+    if not rows and not rank:
+        return []
     flat = integers(given, "a width")
     if len(flat) not in (1, 2):
         raise bad_shape(f"{len(flat)} widths", "one number, or (before, after)")

@@ -54,6 +54,8 @@ FAMILIES = (
     "quantize",
     "integer_products",
     "packed_weights",
+    "linear_scan",
+    "linear_recurrence",
     "recurrent",
     "selective_scan",
     "spectral",

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlxweb.ir.batching import folded
+from rlxweb.ir.batching import Examples, folded
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel, show
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
 from rlxweb.ops.linalg import SUMMED, widened
 from rlxweb.ops.windows import windows_in
@@ -76,6 +77,33 @@ def products(xp: Any, groups: int, windows: Windows, x: Any, w: Any) -> Any:
     return xp.reshape(xp.matmul(rows, cut), (n, m, *windows.out))
 
 
+def _for_all(at: Examples) -> Tensor:
+    """Images of all examples as one batch; weights of each make channels of their own
+    where the images are the same.
+    """
+    if not at.varies[1]:
+        return folded(at)
+    if at.varies[0] or at.attrs["groups"] > 1:
+        return by_groups(at)
+    g, (x, w) = at.g, at.inputs
+    made = at.apply(x, g.reshape(w, (at.count * w.shape[1], *w.shape[2:])))
+    return _channels_apart(at, made)
+
+
+def by_groups(at: Examples) -> Tensor:
+    """With weights of its own each example is a group of channels."""
+    g, n, w = at.g, at.count, at.inputs[1]
+    x = g.moveaxis(at.repeated(0), 0, 1)
+    x = g.reshape(x, (x.shape[0], n * x.shape[2], *x.shape[3:]))
+    weights = g.reshape(w, (n * w.shape[1], *w.shape[2:]))
+    return _channels_apart(at, at.apply(x, weights, groups=n * at.attrs["groups"]))
+
+
+def _channels_apart(at: Examples, made: Tensor) -> Tensor:
+    shape = (made.shape[0], at.count, at.shape[1], *made.shape[2:])
+    return at.g.moveaxis(at.g.reshape(made, shape), 1, 0)
+
+
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return 2.0 * out.numel * numel(inputs[1].shape[1:])
 
@@ -132,7 +160,7 @@ registry.register_all(
         tolerance=SUMMED,
         samples=_SAMPLES,
         vjp=conv_back,
-        batch=folded,
+        batch=_for_all,
         doc="Convolution (a correlation) of [N, C, …] by weights [M, C / groups, …] "
         "over 1 to 3 spatial axes. strides, dilations and pads: one number for all "
         "axes or one each; pads also all fronts and then all ends.",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlxweb.ir.batching import folded
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
@@ -21,7 +22,7 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel, show
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.conv import GROUPS, products
+from rlxweb.ops.conv import GROUPS, by_groups, products
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
 from rlxweb.ops.linalg import SUMMED, widened
 from rlxweb.recipes.windows import (
@@ -272,6 +273,7 @@ _SAMPLES = (
 registry.register_all(
     Op(
         name="conv_transpose",
+        batch=lambda at: by_groups(at) if at.varies[1] else folded(at),
         arity=2,
         infer=_infer,
         reference=_reference,

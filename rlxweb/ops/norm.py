@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rlxweb.ir.batching import along
+from rlxweb.ir.batching import Examples, along
 from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -157,6 +157,8 @@ def _compose_log_softmax(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
 
 def _compose_norm(centred: bool) -> Compose:
     def build(g: Graph, attrs: Attrs, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        if 0 in x.shape:
+            return g.identity(x)
         axis = normal_axis(attrs["axis"], x.rank)
         wide, scale, shift = in_f32(g, x, gamma, beta)
         if centred:
@@ -229,8 +231,22 @@ def _softmax_back(at: Taken) -> list[Tensor | None]:
     return [both - at.out * at.g.sum(both, (at.attrs["axis"],), keep_dim=True)]
 
 
+def _normed_for_all(at: Examples) -> Tensor:
+    """Lines of all examples at once; with a scale of its own each, that comes after."""
+    axis = normal_axis(at.attrs["axis"], at.ranks[0])
+    x, gamma, beta = at.inputs
+    if not any(at.varies[1:]):
+        return at.apply(x, gamma, beta, axis=axis + 1)
+    g, shape = at.g, _along(at.ranks[0], axis, gamma.shape[-1])
+    bare = (g.expand(g.constant(value, x.dtype), gamma.shape[-1:]) for value in (1, 0))
+    made = at.apply(x, *bare, axis=axis + at.varies[0])
+    scale, shift = (g.reshape(one, (*one.shape[:-1], *shape)) for one in (gamma, beta))
+    return made * scale + shift
+
+
 _norm = partial(
     Op,
+    batch=_normed_for_all,
     arity=3,
     infer=_infer_norm,
     attrs=(_AXIS, Attr("eps", "float", 1e-5)),

@@ -14,21 +14,26 @@ from functools import partial
 from typing import Any
 
 from rlxweb.errors import Unsupported
+from rlxweb.ir.batching import Examples, merged
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.cell_steps import (
+    CARRIED,
+    MOST_UNROLLED,
+    Cell,
+    CellOfTensors,
+    network_of,
+)
 from rlxweb.ops.elementwise import FLOATS, need
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
-from rlxweb.recipes.cell_functions import CellFunction
+from rlxweb.ops.recurrent_back import recurrent_back
 from rlxweb.recipes.recurrent_calls import step_recipe
-from rlxweb.recipes.recurrent_cells import DIRECTIONS, Kind, Network, network
-
-MOST_UNROLLED = 4096
-"""Steps of all directions that are written out where a device has no other way."""
+from rlxweb.recipes.recurrent_cells import DIRECTIONS, SHOWN, Kind, Network, network
 
 
 def _infer(kind: Kind, types: Types, attrs: Attrs) -> TensorType:
@@ -39,106 +44,11 @@ def _infer(kind: Kind, types: Types, attrs: Attrs) -> TensorType:
     return TensorType(net.output, types[0].dtype)
 
 
-def _net(kind: Kind, attrs: Attrs, operands: tuple[Any, ...]) -> Network:
-    """The network of arrays, or of tensors; only an operand of lengths is whole."""
-    types = [TensorType(tuple(x.shape), DType.F32) for x in operands]
-    if len(types) > 2 and len(types[-1].shape) == 1:
-        types[-1] = TensorType(types[-1].shape, DType.I32)
-    return network(kind, tuple(types), attrs)
-
-
-class _Cell:
-    """The steps of a direction, over arrays of a namespace or over tensors.
-
-    n      the namespace, or the graph
-    w      weights of each gate
-    extra  parts of the extra operand, or None
-    """
-
-    def __init__(self, n: Any, net: Network, d: int, w: list[Any], extra: Any) -> None:
-        self.n, self.net, self.w, self.extra = n, net, w, extra
-        self.functions, self.times = net.of(d), net.times(d)
-
-    def apply(self, function: CellFunction, x: Any) -> Any:
-        """What the function makes of an array."""
-        return function.over(self.n, x)
-
-    def fill(self, x: Any, value: float) -> Any:
-        """The number, to stand beside x."""
-        return self.n.full_like(x, value)
-
-    def walk(
-        self,
-        state: list[Any],
-        inputs: Callable[[int], list[Any]],
-        lengths: Any,
-    ) -> list[Any]:
-        """What is shown of every step, h, and the last state.
-
-        inputs   of a step: the gates' part of it
-        lengths  of the rows, [B, 1]; None: all have every step
-        """
-        step: Callable[..., list[Any]] = getattr(self, self.net.kind)
-        made: list[Any] = [None] * self.net.T
-        for t in self.times:
-            new = step(inputs(t), state)
-            shown = new[0]
-            if lengths is not None:
-                on = lengths > t
-                new = [self.n.where(on, a, b) for a, b in zip(new, state, strict=True)]
-                shown = self.n.where(on, shown, self.fill(shown, 0.0))
-            state, made[t] = new, shown
-        return [*made, *state]
-
-    def _at(self, function: CellFunction, x: Any) -> Any:
-        clip = self.net.clip
-        if clip is not None:
-            x = self.n.where(x < -clip, self.fill(x, -clip), x)
-            x = self.n.where(x > clip, self.fill(x, clip), x)
-        return self.apply(function, x)
-
-    def rnn(self, x: list[Any], state: list[Any]) -> list[Any]:
-        return [self._at(self.functions[0], x[0] + state[0] @ self.w[0])]
-
-    def gru(self, x: list[Any], state: list[Any]) -> list[Any]:
-        (h,), (f, g), w = state, self.functions, self.w
-        z, r = (self._at(f, x[k] + h @ w[k]) for k in (0, 1))
-        if self.net.late:
-            product = h @ w[2]
-            product = product if self.extra is None else product + self.extra[0]
-            new = self._at(g, x[2] + r * product)
-        else:
-            new = self._at(g, x[2] + (r * h) @ w[2])
-        return [(1.0 - z) * new + z * h]
-
-    def lstm(self, x: list[Any], state: list[Any]) -> list[Any]:
-        (h, c), (f, g, last) = state, self.functions
-        i, o, forget, new = (x[k] + h @ self.w[k] for k in range(4))
-        if self.extra is not None:
-            i, forget = i + self.extra[0] * c, forget + self.extra[2] * c
-        i = self._at(f, i)
-        forget = 1.0 - i if self.net.coupled else self._at(f, forget)
-        c = forget * c + i * self._at(g, new)
-        if self.extra is not None:
-            o = o + self.extra[1] * c
-        return [self._at(f, o) * self._at(last, c), c]
-
-
-class _CellOfTensors(_Cell):
-    """The same as nodes of a graph."""
-
-    def apply(self, function: CellFunction, x: Any) -> Any:
-        return function.into(self.n, x)
-
-    def fill(self, x: Any, value: float) -> Any:
-        return value
-
-
 def _meaning(kind: Kind) -> Callable[..., Any]:
     """Step by step, in f32 where it is f16."""
 
     def reference(xp: Any, attrs: Attrs, *operands: Any) -> Any:
-        net = _net(kind, attrs, operands)
+        net = network_of(kind, attrs, operands)
         gates, weights = (widened(xp, x) for x in operands[:2])
         made = [_direction(xp, net, d, gates, weights, operands) for d in range(net.D)]
         whole = [xp.reshape(one, (-1, 1, net.B, net.H)) for one in made]
@@ -170,7 +80,7 @@ def _direction(
     lengths = None
     if net.lengths is not None:
         lengths = xp.reshape(operands[net.lengths], (net.B, 1))
-    made = _Cell(xp, net, d, w, extra).walk(state, inputs, lengths)
+    made = Cell(xp, net, d, w, extra).walk(state, inputs, lengths)
     return xp.concat(made, axis=0)
 
 
@@ -179,7 +89,7 @@ def _build(kind: Kind, g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
     if operands[0].dtype is DType.F16:
         wide = in_f32(g, *operands)
         return g.cast(g.apply(kind, *wide, **attrs), DType.F16)
-    net = _net(kind, attrs, operands)
+    net = network_of(kind, attrs, operands)
     if net.T * net.D > MOST_UNROLLED:
         raise Unsupported(
             f"{kind} of {net.T * net.D} steps in all and {net.H} hidden units",
@@ -218,8 +128,23 @@ def _unrolled(g: Graph, net: Network, d: int, operands: tuple[Tensor, ...]) -> T
     lengths = None
     if net.lengths is not None:
         lengths = g.reshape(operands[net.lengths], (B, 1))
-    made = _CellOfTensors(g, net, d, w, extra).walk(state, inputs, lengths)
+    made = CellOfTensors(g, net, d, w, extra).walk(state, inputs, lengths)
     return g.concat([g.reshape(one, (1, 1, B, H)) for one in made], axis=0)
+
+
+def _rows_for_all(kind: Kind, at: Examples) -> Tensor:
+    """Examples are rows like the others, where the weights are the same for all."""
+    ones = [
+        TensorType(tuple(x.shape[1:] if varies else x.shape), x.dtype)
+        for x, varies in zip(at.inputs, at.varies, strict=True)
+    ]
+    net = network(kind, tuple(ones), at.attrs)
+    axes: list[int | None] = [1, None, *[None] * (len(ones) - 2)]
+    if net.state is not None:
+        axes[net.state : net.state + net.parts] = [1] * net.parts
+    if net.lengths is not None:
+        axes[net.lengths] = 0
+    return merged(at, axes, 2)
 
 
 def _flops(kind: Kind, inputs: Types, out: TensorType, attrs: Attrs) -> float:
@@ -238,10 +163,6 @@ def _work(
     calls = 8 + 4 * net.gates
     steps = net.T * net.D
     return "recurrence", {"steps": steps, "calls": calls, "read": read, **size}
-
-
-# Sums of up to 40 products, carried on over up to 9 steps.
-CARRIED = Tolerance(rtol=2e-5, atol=1e-5, relative_to_peak=True)
 
 
 def _sample(
@@ -309,6 +230,8 @@ def _op(kind: Kind, most: int, usual: str, doc: str, *own: Attr, **more: Any) ->
         flops=partial(_flops, kind),
         work=partial(_work, kind),
         tolerance=CARRIED,
+        vjp=recurrent_back(kind),
+        batch=partial(_rows_for_all, kind),
         doc=doc,
         **more,
     )
@@ -333,12 +256,27 @@ registry.register_all(
             more="h0 and c0 [D, B, H], peepholes [D, 3·H] (i o f)",
             parts=2,
             last="the last h and c",
-        ),
+        )
+        + " shows: 'cell' has c of every step in place of h.",
         Attr("input_forget", "bool", False),
+        Attr("shows", "str", "hidden", allowed=SHOWN),
         samples=(
             *_samples("lstm", "sigmoid tanh tanh"),
             _sample("lstm", (4, 3, 5), extra=True, state=True, lengths=4),
             _sample("lstm", (4, 3, 5), input_forget=True),
+            _sample(
+                "lstm",
+                (4, 3, 5),
+                state=True,
+                extra=True,
+                lengths=5,
+                clip=2.0,
+                input_forget=True,
+                direction="bidirectional",
+                note="all at once",
+            ),
+            _sample("lstm", (4, 3, 5), extra=True, shows="cell", lengths=4),
+            _sample("lstm", (5, 2, 40), shows="cell", direction="bidirectional"),
         ),
     ),
     _op(

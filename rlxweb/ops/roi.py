@@ -14,6 +14,7 @@ import numpy as np
 
 from rlxweb.errors import IndexRefused
 from rlxweb.ir import bounds
+from rlxweb.ir.batching import folding
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel
 from rlxweb.ir.op import Attr, Attrs, Guard, Op, TensorType, Types, registry
@@ -23,11 +24,10 @@ from rlxweb.ops.elementwise import FLOATS, need, same_dtype
 from rlxweb.ops.grid_sample import SAMPLED
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.outside import as_places, first_outside, need_indices, refused
+from rlxweb.ops.roi_back import MOST_SAMPLES, pooled_back
 from rlxweb.recipes.roi_calls import roi_recipe, walked
 
 MODES = ("avg", "max")
-_MOST = float(1 << 24)
-"""Samples along a bin: float32 counts no further."""
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
@@ -77,7 +77,7 @@ def _line(xp: Any, rois: Any, axis: int, bins: int, most: int, attrs: Attrs) -> 
     if not attrs["sampling"]:
         count = xp.ceil(width)
         count = xp.where(count > 0, count, xp.zeros_like(count))
-        count = xp.minimum(count, xp.full_like(count, _MOST))
+        count = xp.minimum(count, xp.full_like(count, MOST_SAMPLES))
     step = width / xp.maximum(count, xp.ones_like(count))
     bin_ = xp.asarray(xp.arange(bins), dtype=rois.dtype)
     at = begin[:, None] + bin_ * width[:, None]
@@ -271,6 +271,8 @@ registry.register_all(
             Attr("mode", "str", "avg", allowed=MODES),
         ),
         flops=_flops,
+        vjp=pooled_back,
+        batch=folding(None, 0, 0),
         tolerance=SAMPLED,
         samples=(
             _case((1, 1, 1, 1), 1),

@@ -14,7 +14,7 @@ from typing import Any
 from rlxweb.advice import Advice
 from rlxweb.errors import Unsupported
 from rlxweb.ir import bounds
-from rlxweb.ir.batching import Examples, along, in_turn, together
+from rlxweb.ir.batching import Examples, along, together
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import (
@@ -158,7 +158,14 @@ def _gathered_for_all(at: Examples) -> Tensor:
     axis = normal_axis(at.attrs["axis"], at.ranks[0])
     g, (table, indices) = at.g, at.inputs
     if all(at.varies):
-        return in_turn(at)
+        # Each index is one of its own example's table: it is refused by that.
+        table = g.moveaxis(table, axis + 1, 1)
+        lines = g.reshape(indices, (at.count, -1, 1))
+        made = g.apply("gather_nd", table, lines, batch_dims=1)
+        made = g.reshape(made, (*indices.shape, *table.shape[2:]))
+        rank = at.ranks[1]
+        ends = [1 + n for n in range(rank)], [1 + axis + n for n in range(rank)]
+        return g.moveaxis(made, *ends)
     if at.varies[0]:
         return at.apply(table, indices, axis=axis + 1)
     made = at.apply(table, indices, axis=axis)

@@ -11,17 +11,20 @@ from __future__ import annotations
 from typing import Any
 
 from rlxweb.errors import Unsupported
+from rlxweb.ir.batching import folding
+from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.pullback import pulled_back
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import bad_shape, show
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.cell_steps import CARRIED, MOST_UNROLLED
 from rlxweb.ops.elementwise import FLOATS, need, same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
-from rlxweb.ops.recurrent import CARRIED, MOST_UNROLLED
 from rlxweb.recipes.scan_calls import scan_recipe
 
 
@@ -83,6 +86,37 @@ def _build(g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
     return g.concat([*steps, h], axis=1)
 
 
+def _back(at: Taken) -> list[Tensor | None]:
+    """By way of the states of all steps side by side, from a scan without products."""
+    g = at.g
+    if not at.x.shape[1]:  # the result is the state
+        return [*[None] * 5, at.grad][: len(at.inputs)]
+    names = [g.identity(one) for one in at.inputs]
+    asked = [x for x, wanted in zip(names, at.wants, strict=True) if wanted]
+    made = _with_all_states(g, *names)
+    found = iter(pulled_back(g, [made], [at.grad], asked, "selective_scan"))
+    return [next(found) if wanted else None for wanted in at.wants]
+
+
+def _with_all_states(g: Graph, *operands: Tensor) -> Tensor:
+    """The op as elementwise work around a linear scan, [B, L, N, D] large."""
+    x, delta, a, b, c, *state = in_f32(g, *operands)
+    (B, L, D), N = x.shape, a.shape[1]
+    step = g.reshape(delta, (B, L, 1, D))
+    decays = g.exp(step * g.transpose(a, (1, 0)))
+    into = g.reshape(b, (B, L, N, 1)) * (step * g.reshape(x, (B, L, 1, D)))
+    if state:  # as a step before the others; what it would decay by is of no account
+        first = g.reshape(state[0], (B, 1, N, D))
+        into = g.concat([first, into], axis=1)
+        decays = g.concat([g.stop_gradient(first), decays], axis=1)
+    lines = (g.reshape(one, (B, -1, N * D)) for one in (into, decays))
+    h = g.reshape(g.apply("linear_scan", *lines), into.shape)
+    steps = h[:, 1:] if state else h
+    y = g.sum(g.reshape(c, (B, L, N, 1)) * steps, 2)
+    made = g.concat([y, h[:, -1]], axis=1)
+    return made if made.dtype is operands[0].dtype else g.cast(made, DType.F16)
+
+
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return 16.0 * inputs[0].numel * inputs[2].shape[1]
 
@@ -135,6 +169,8 @@ registry.register_all(
             _case((2, 3, 4, 2), True, DType.F64),
         ),
         work=_work,
+        vjp=_back,
+        batch=folding(0, 0, None, 0, 0, 0),
         doc="The selective scan of Mamba: h = exp(delta a) h + delta x b, y = c · h, "
         "step by step for every channel. x and delta [B, L, D], a [D, N], b and c "
         "[B, L, N], and, if wanted, a first state [B, N, D]. The result [B, L + N, D] "

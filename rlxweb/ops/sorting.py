@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir import bounds
-from rlxweb.ir.batching import along
+from rlxweb.ir.batching import alike, along
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
@@ -231,6 +231,7 @@ registry.register_all(
             _searching((1,), 65_537),
         ),
         telling=(_searching((64,), 64), _searching((8, 4096), 65_536)),
+        batch=alike,
         doc="Where values go into sorted rows (i32), as numpy.searchsorted and "
         "PyTorch: before their equals (`left`) or behind them (`right`). NaN is above "
         "every number.",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rlxweb.ir.batching import together
+from rlxweb.ir.batching import alike, together
 from rlxweb.ir.derivative import slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -314,6 +314,7 @@ registry.register_all(
             lambda g, re, im, out: re * (2.0 / re.shape[-1]),
             lambda g, re, im, out: im * (2.0 / re.shape[-1]),
         ),
+        batch=alike,
         doc="(re² + im²) / F, F the length of the last axis.",
     ),
     Op(

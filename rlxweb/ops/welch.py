@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rlxweb.ir.batching import folding
 from rlxweb.ir.derivative import Taken
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -275,6 +276,7 @@ registry.register_all(
             Sample((Drawn(s, low=0.0),), {"k": 4}) for s in ((4, 16), (256, 513))
         ),
         vjp=_peaks_back,
+        batch=folding(0),
         doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
     ),
     _estimate(
@@ -289,6 +291,7 @@ registry.register_all(
     ),
     Op(
         name="welch_peaks",
+        batch=folding(0),
         infer=_infer_welch_peaks,
         reference=_welch_peaks,
         lower=Compose(_build_welch_peaks),

@@ -4,7 +4,8 @@ The gates of all steps have come from one product before. What is left is serial
 is the product of the state with the recurrent weights and the cell's arithmetic. Two
 ways: a call for every step, an invocation for every unit (any device, no workgroup
 memory), or a workgroup for every row that keeps its state to itself over many steps.
-Results lie as [T + parts, D, B, H]: h of every step, then the last h, then the last c.
+Results lie as [T + parts, D, B, H]: what is shown of every step, h or c, then the last
+h, then the last c.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rlxweb.recipes.recurrent_cells import (
     cell_text,
     functions_text,
     network,
+    shown_text,
     uses_of,
 )
 
@@ -35,7 +37,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>,
   if (item >= u.items) { return; }"""
 
 
-def _moved(source: Ref | None, target: Ref, count: int, at: int = 0) -> Call:
+def moved_run(source: Ref | None, target: Ref, count: int, at: int = 0) -> Call:
     """A run of elements copied to offset `at`, or filled with zeros."""
     axes = (Axis("n", count),)
     write = Access(target, (1,), "write", at)
@@ -53,16 +55,16 @@ def _moved(source: Ref | None, target: Ref, count: int, at: int = 0) -> Call:
 def _first_state(net: Network, state: Ref) -> list[Call]:
     each = net.D * net.B * net.H
     if net.state is None:
-        return [_moved(None, state, net.parts * each)]
+        return [moved_run(None, state, net.parts * each)]
     return [
-        _moved(Ref("in", net.state + part), state, each, part * each)
+        moved_run(Ref("in", net.state + part), state, each, part * each)
         for part in range(net.parts)
     ]
 
 
 def _last_state(net: Network, state: Ref) -> Call:
     each = net.D * net.B * net.H
-    return _moved(state, Ref("out"), net.parts * each, net.T * each)
+    return moved_run(state, Ref("out"), net.parts * each, net.T * each)
 
 
 def _weight_steps(net: Network, turned: bool) -> tuple[int, int, int]:
@@ -225,7 +227,7 @@ def _step_text(net: Network, d: int) -> str:
     ]
     if net.parts == 2:
         lines.append(f"st3(u.s_part + to, {_kept(net, 'next_c', 'c')});")
-    lines.append(f"st{out}(to, {_kept(net, 'next_h', '0.0')});")
+    lines.append(f"st{out}(to, {_kept(net, shown_text(net), '0.0')});")
     body = [f"  {line}" for line in lines]
     return "\n".join([*functions_text(net, d), MAIN, *body, "}"])
 
@@ -361,7 +363,7 @@ def _phases(net: Network) -> list[str]:
         "let y = row * u.size + t * u.y_time + j;",
         f"hidden[after + j] = {_kept(net, 'next_h', 'h')};",
         *([f"cell[j] = {_kept(net, 'next_c', 'c')};"] if net.kind == "lstm" else []),
-        f"st3(y, {_kept(net, 'next_h', '0.0')});",
+        f"st3(y, {_kept(net, shown_text(net), '0.0')});",
     ]
     h = "let h = hidden[before + j];"
     if not _waits(net):

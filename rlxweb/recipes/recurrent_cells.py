@@ -20,6 +20,8 @@ GATES: dict[Kind, int] = {"lstm": 4, "gru": 3, "rnn": 1}
 FUNCTIONS: dict[Kind, int] = {"lstm": 3, "gru": 2, "rnn": 1}
 PARTS: dict[Kind, int] = {"lstm": 2, "gru": 1, "rnn": 1}
 DIRECTIONS = ("forward", "reverse", "bidirectional")
+SHOWN = ("hidden", "cell")
+"""What of an LSTM's state the result may have of every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Network:
     clip       bound of what goes into a function, or None
     coupled    an LSTM's forget gate is 1 - i
     late       a GRU's reset gate multiplies the product, not the state
+    shown      which part of the state a result has of every step
     state, extra, lengths  where these operands stand; the state of an LSTM is two
     """
 
@@ -47,6 +50,7 @@ class Network:
     state: int | None
     extra: int | None
     lengths: int | None
+    shown: int
 
     @property
     def gates(self) -> int:
@@ -118,6 +122,7 @@ def network(kind: Kind, types: Types, attrs: Mapping[str, Any]) -> Network:
         attrs.get("input_forget", False),
         attrs.get("linear_before_reset", False),
         *places,
+        SHOWN.index(attrs.get("shows", "hidden")),
     )
 
 
@@ -188,6 +193,11 @@ def functions_text(net: Network, d: int) -> list[str]:
 def uses_of(net: Network, d: int) -> tuple[str, ...]:
     """The includes that the functions of a direction call."""
     return tuple(dict.fromkeys(one for f in net.of(d) for one in f.uses))
+
+
+def shown_text(net: Network) -> str:
+    """The name of what is shown of a step."""
+    return ("next_h", "next_c")[net.shown]
 
 
 BLENDED = "let next_h = (1.0 - z) * n + z * h;"

@@ -28,6 +28,7 @@ from rlxweb.recipes.conv_variants import as_product, neighbours, small_tiles
 from rlxweb.recipes.fft_team_rows import team_recipe
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.line_blocks import line_blocks
+from rlxweb.recipes.linear_recurrence_calls import linear_row_recipe
 from rlxweb.recipes.matmul_blocks import SIDES, matmul_blocks
 from rlxweb.recipes.matmul_fours import TILES, matmul_fours
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
@@ -229,6 +230,14 @@ _REDUCTIONS = tuple(
 _NETWORKS = tuple(
     Variant(f"{kind}, workgroup a row", kind, always, partial(row_recipe, kind))
     for kind in GATES
+)
+_NETWORKS += (
+    Variant(
+        "linear_recurrence, workgroup a row",
+        "linear_recurrence",
+        always,
+        linear_row_recipe,
+    ),
 )
 _FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], ...] = (
     (

@@ -37,6 +37,7 @@ SITE_PAGES = TESTS.parent / "site" / "pages"
 INSIDE = (
     "agreement.py",
     "browser/inside/*.py",
+    "graphs/differentiated.py",
     "ops/special.py",
 )
 

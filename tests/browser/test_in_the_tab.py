@@ -91,6 +91,12 @@ def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
     assert found["nodes"] > 5 * each
 
 
+def test_gradients_of_random_graphs_are_right(worker_tab: Tab) -> None:
+    found = worker_tab.run("await suite.random_gradients(0, 24)")
+    assert found["wrong"] == []
+    assert found["judged"] > 1000
+
+
 def test_welch_peaks_find_the_rhythms(tab: Tab) -> None:
     """On the GPU and on NumPy alike, and the engine's name tells which."""
     found = tab.run(

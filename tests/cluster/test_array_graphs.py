@@ -165,7 +165,7 @@ def test_an_op_without_a_rule_is_refused() -> None:
         *("attention", "log_mel", "log_mel_backward", "welch_peaks"),
         *("gather", "gather_elements", "gather_nd", "grid_sample"),
         *("scatter_elements", "scatter_nd"),
-        *("lstm", "gru", "rnn"),
+        *("lstm", "gru", "rnn", "linear_scan", "linear_recurrence"),
         *("rope", "glu", "lora_matmul", "grouped_matmul", "selective_scan"),
         "quantized_matmul",
         *("solve", "det", "slogdet", "solve_triangular", "cholesky", "add_norm"),

@@ -2,7 +2,8 @@
 
 The gradient of sum(result * weights) along a random direction must be what the
 function itself does there, for every sample of an op whose operands are floats, and the
-forward mode must be the transpose of the reverse mode: (J v) · u = v · (Jᵀ u).
+forward mode must be the transpose of the reverse mode: (J v) · u = v · (Jᵀ u). A GPU
+must find the same in float32.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import parts_of
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
-from tests.agreement import Array, engine
+from rlxweb.smoke.grown import GrownGraph
+from tests.agreement import Array, engine, feeds_of, one_op
+from tests.graphs.differentiated import Differentiated, differentiated
 
 MOST = 3000
 """Elements of a sample's operand: larger ones are of the same shapes."""
@@ -168,3 +172,33 @@ def test_gradients_are_what_the_function_does(op: Op) -> None:
             if wrong:
                 said[f"{[d.shape for d in sample.inputs]} {dict(sample.attrs)}"] = wrong
     assert said == {}
+
+
+def small_case(op: Op) -> Differentiated | None:
+    """The gradients of the smallest float32 sample that has more than one element."""
+    found = []
+    for sample in op.samples:
+        floats = [one for one in sample.inputs if one.dtype.is_float]
+        sizes = [int(np.prod(one.shape)) for one in sample.inputs]
+        plain = all(one.dtype is DType.F32 and abs(one.high) <= 100 for one in floats)
+        if floats and plain and 1 < min(sizes) and sum(sizes) <= MOST:
+            found.append((sum(sizes), len(found), sample))
+    if not found:
+        return None
+    arrays = min(found)[2].draw(0)
+    case = GrownGraph(one_op(op, min(found)[2], arrays), feeds_of(arrays), [])
+    return differentiated(case)
+
+
+@pytest.mark.requires_wgpu
+def test_gradients_are_the_same_on_an_adapter(adapter: Want) -> None:
+    """As far as float32 lets them, of the squares of the result."""
+    wrong, count = {}, 0
+    for op in EVERY:
+        case = small_case(op)
+        if case is not None:
+            outs = engine(adapter).run(case.graph, case.feeds)
+            wrong[op.name] = case.misses(outs)
+            count += 1
+    assert {name: said for name, said in wrong.items() if said} == {}
+    assert count > 100

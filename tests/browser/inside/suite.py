@@ -19,6 +19,7 @@ from rlxweb.ir.verify import verify
 from rlxweb.limits import Limits, shrunk
 from rlxweb.runtime.feeds import as_input
 from rlxweb.smoke.random_graphs import grown_graph
+from tests.graphs.differentiated import differentiated
 from tests.ops.special import FOLDED, elementwise, missed, of_op, of_way
 
 
@@ -68,6 +69,19 @@ async def random_graphs(first: int, count: int) -> str:
             outs = await outputs(backend(limits), case.graph, case.feeds)
             wrong += [f"graph {seed} {why}" for why in case.misses(outs)]
     return json.dumps({"nodes": nodes, "wrong": wrong})
+
+
+async def random_gradients(first: int, count: int) -> str:
+    """The gradients of grown graphs number `first` and on."""
+    await rlx.open_async("webgpu")
+    wrong, judged = [], 0
+    for seed in range(first, first + count):
+        case = differentiated(grown_graph(seed))
+        if case is not None:
+            outs = await outputs(backend(), case.graph, case.feeds)
+            wrong += [f"graph {seed} {why}" for why in case.misses(outs)]
+            judged += case.judged[0]
+    return json.dumps({"judged": judged, "wrong": wrong})
 
 
 def layer() -> rlx.Graph:

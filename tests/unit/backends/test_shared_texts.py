@@ -24,6 +24,7 @@ FILLING = {"deform_conv"}
 """Eight images more fill a GPU by a lane a result; fewer go by blocks."""
 IN_REGISTERS = {
     "lstm",
+    "lstm, back",
     "gru",
     "rnn",
     "softmax",

@@ -245,7 +245,7 @@ MEASURED = {"run", *KERNELS}
 def timed(*kinds: type) -> set[str]:
     """Ops lowered so that no kind tells the price of; of bits, of whole numbers."""
     told = {"matmul", "conv", "fft", "rfft", "irfft", "lstm", "gru", "rnn"}
-    told |= {"selective_scan"}
+    told |= {"selective_scan", "linear_scan", "linear_recurrence"}
     found = {o.name for o in registry if isinstance(o.lower, kinds)} - told
     of_bits = ("bitwise_", "shift_")
     return {f"{n} whole" if n.startswith(of_bits) else n for n in found}

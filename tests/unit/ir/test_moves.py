@@ -177,6 +177,12 @@ def test_depth_goes_to_space_and_back() -> None:
     np.testing.assert_array_equal(turned, want)
 
 
+def test_a_single_number_has_no_axis_to_pad() -> None:
+    g = Graph()
+    x = g.input("x", ())
+    assert g.pad(x, []).shape == g.pad(x, ()).shape == ()
+
+
 def test_moves_that_do_not_fit_are_refused() -> None:
     g = Graph()
     x = g.input("x", X.shape)
