@@ -24,6 +24,7 @@ from rlxweb.signal.learned.compact import exact
 from rlxweb.signal.learned.file import LONGEST, save
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.request import WelchRequest
+from rlxweb.training.loop import STOPPED
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -144,16 +145,24 @@ def learn_welch(
     steps       of training; price: of all open gates together, against the error of
                 the spectrum (1: all of it)
     device      where it is trained
-    save_to     a file from which an interrupted training goes on
+    save_to     a file from which a training that was interrupted, by Ctrl-C too, goes
+                on to the same bits
+    told        called with the number of steps made and the loss of the last
+    progress    a bar on standard error; None: where that is a terminal
     Errors      UsageError for what is outside its domain and for recordings that are
-                too short; NotFinite where training meets no number, with the step
+                too short; NotFinite where training meets no number, with the step;
+                InputError for the file of another training
     """
     rows = _recordings(recordings)
-    rate, error, count = (
-        number("fs", fs, _DOING),
-        number("max_error", max_error, _DOING),
-        whole("k", k, _DOING),
+    rate, error, cost = (
+        number(name, value, _DOING)
+        for name, value in (("fs", fs), ("max_error", max_error), ("price", price))
     )
+    count, made, first = (
+        whole(name, value, _DOING)
+        for name, value in (("k", k), ("steps", steps), ("seed", seed))
+    )
+    _check_training(made, cost, first)
     asked = WelchRequest(
         fs=rate,
         nperseg=whole("nperseg", nperseg, _DOING),
@@ -165,24 +174,26 @@ def learn_welch(
     spec = asked.spec(None, np.float64)
     band = _band(spec, rate, fmin, fmax)
     _check(spec, band, count, error)
-    examples = examples_of(rows, spec, seed)
+    examples = examples_of(rows, spec, first)
     trained = train_gates(
         examples.learned,
         band,
         count,
-        steps=whole("steps", steps, _DOING),
-        price=number("price", price, _DOING),
-        seed=seed,
+        steps=made,
+        price=cost,
+        seed=first,
         device=device,
         save_to=save_to,
         told=told,
         progress=progress,
     )
+    if trained.run.why == STOPPED:
+        raise KeyboardInterrupt  # the file, where there is one, goes on from here
     tried = tried_prunings(trained.gates, examples, band, count)
     chosen = best_within(tried, error)
-    made = (spec.nperseg, rate, spec.window, spec.detrend, band)
+    of = (spec.nperseg, rate, spec.window, spec.detrend, band)
     found = (chosen.gates, chosen.program, chosen.error, chosen.recall)
-    transform = LearnedTransform(*made, *found, error, count)
+    transform = LearnedTransform(*of, *found, error, count)
     return Learned(transform, chosen, tuple(tried), trained, examples)
 
 
@@ -201,6 +212,12 @@ def _recordings(given: Any) -> list[Any]:
     if not made:
         raise UsageError(_DOING, "there is no recording", "one is the least")
     return made
+
+
+def _check_training(steps: int, price: float, seed: int) -> None:
+    for name, value in (("steps", steps), ("price", price), ("seed", seed)):
+        if value < 0:
+            raise UsageError(_DOING, f"{name} is {value}", "it must be 0 or more")
 
 
 def _check(spec: WelchSpec, band: Band, k: int, error: float) -> None:

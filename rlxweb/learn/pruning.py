@@ -10,6 +10,7 @@ error the cheapest is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -55,8 +56,13 @@ def tried_prunings(
     """The exact network first; then prunings, in two orders."""
     bins = np.arange(band.first, band.stop)
     found = [_tested(np.ones(trained.shape, np.bool_), examples, band, k, fit=False)]
+    seen: set[bytes] = set()
     for gates in (*_halved(trained), *_closed(trained, bins)):
-        if active(gates, bins) < found[0].active:
+        open_ = needed(gates, bins) & gates
+        if int(open_.sum()) >= found[0].active or open_.tobytes() in seen:
+            continue
+        seen.add(open_.tobytes())
+        with suppress(ValueError):  # its program has too many weights: no savings
             found.append(_tested(gates, examples, band, k))
     return found
 

@@ -20,7 +20,7 @@ from rlxweb.graphfile.layout import METADATA, Layout, read_layout
 from rlxweb.graphfile.opened import Source, opened
 from rlxweb.host.spec import Detrend
 from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.learned.butterflies import stages_of
+from rlxweb.signal.learned.butterflies import Gates, stages_of
 from rlxweb.signal.learned.compact import Compact, compacted
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.whole_file import written_to
@@ -139,9 +139,7 @@ class _Reading:
         packed = self._array("gates", "U8", (-(-stages * (n // 2) // 8),))
         flat = np.unpackbits(packed, count=stages * (n // 2)).astype(np.bool_)
         gates = flat.reshape(stages, n // 2)
-        program = self._program(
-            compacted(gates, np.arange(band.first, band.stop)), told
-        )
+        program = self._program(self._compacted(gates, band), told)
         if set(self.layout.entries) != set(_TENSORS):
             extra = sorted(set(self.layout.entries) - set(_TENSORS))
             raise self.refused(f"it holds {shown(extra[0])}", "nothing belongs there")
@@ -159,6 +157,12 @@ class _Reading:
             asked=float(figures["asked"]),
             k=told["k"],
         )
+
+    def _compacted(self, gates: Gates, band: Band) -> Compact:
+        try:
+            return compacted(gates, np.arange(band.first, band.stop))
+        except ValueError as error:
+            raise self.refused(str(error)) from None
 
     def _program(self, of_gates: Compact, told: dict[str, Any]) -> Compact:
         """The weights as they were fitted, on the gates' own program."""
