@@ -65,7 +65,7 @@ def train_gates(
     steps: int,
     price: float,
     seed: int,
-    device: DeviceLike | None,
+    where: tuple[DeviceLike | None, str],
     save_to: str | PathLike[str] | None,
     told: Callable[[int, float], object] | None,
     progress: bool | None,
@@ -73,6 +73,7 @@ def train_gates(
     """Train on windowed segments (S, n).
 
     k       strongest bins of a segment, which count more
+    where   it is trained: device and adapter
     price   of all open gates together, against a relative error of the spectrum
     Errors  those of `rlxweb.train`: NotFinite with the step and the op; InputError for
             a file of other segments or settings.
@@ -86,7 +87,8 @@ def train_gates(
         task.batch,
         start,
         steps=steps,
-        device=device,
+        device=where[0],
+        adapter=where[1],
         save_to=save_to,
         save_every=25,
         progress=progress,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _DOING: Final = "learn a transform"
 PRICE: Final = 0.1
 STEPS: Final = 200
+USUAL_K: Final = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +115,7 @@ def learn_welch(
     nperseg: int = 256,
     fmin: float = 0.5,
     fmax: float | None = None,
-    k: int = 16,
+    k: int | None = None,
     max_error: float = 1e-3,
     preset: str = "rlx",
     window: WindowLike | ArrayLike | None = None,
@@ -124,6 +125,7 @@ def learn_welch(
     price: float = PRICE,
     seed: int = 0,
     device: DeviceLike | None = None,
+    adapter: str = "",
     save_to: str | PathLike[str] | None = None,
     told: Callable[[int, float], object] | None = None,
     progress: bool | None = None,
@@ -139,12 +141,13 @@ def learn_welch(
 
     recordings  (C, T) or (T,), or several of these, all at the rate fs in Hz
     fmin, fmax  the band in Hz; for peaks one bin beyond either end is kept as well
-    k           peaks that are looked for, and count more in training
+    k           peaks that are looked for, and count more in training: 16, or all bins
+                where there are fewer
     max_error   of the power of a bin, relative, root mean square over bins and rows
     preset, window, detrend, noverlap   as of `welch_peaks`
     steps       of training; price: of all open gates together, against the error of
                 the spectrum (1: all of it)
-    device      where it is trained
+    device, adapter   where it is trained
     save_to     a file from which a training that was interrupted, by Ctrl-C too, goes
                 on to the same bits
     told        called with the number of steps made and the loss of the last
@@ -158,9 +161,8 @@ def learn_welch(
         number(name, value, _DOING)
         for name, value in (("fs", fs), ("max_error", max_error), ("price", price))
     )
-    count, made, first = (
-        whole(name, value, _DOING)
-        for name, value in (("k", k), ("steps", steps), ("seed", seed))
+    made, first = (
+        whole(name, value, _DOING) for name, value in (("steps", steps), ("seed", seed))
     )
     _check_training(made, cost, first)
     asked = WelchRequest(
@@ -173,6 +175,7 @@ def learn_welch(
     )
     spec = asked.spec(None, np.float64)
     band = _band(spec, rate, fmin, fmax)
+    count = min(USUAL_K, len(band)) if k is None else whole("k", k, _DOING)
     _check(spec, band, count, error)
     examples = examples_of(rows, spec, first)
     trained = train_gates(
@@ -182,7 +185,7 @@ def learn_welch(
         steps=made,
         price=cost,
         seed=first,
-        device=device,
+        where=(device, adapter),
         save_to=save_to,
         told=told,
         progress=progress,

@@ -9,7 +9,7 @@ error the cheapest is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -111,7 +111,16 @@ def _groups(
 def best_within(tried: list[Tried], error: float) -> Tried:
     """The cheapest that keeps within an error; the exact one where no other does."""
     allowed = [one for one in tried[1:] if one.error <= error]
-    return min([tried[0], *allowed], key=lambda one: one.program.cost)
+    return min([tried[0], *allowed], key=lambda one: (one.program.cost, one.error))
+
+
+def front(tried: Sequence[Tried]) -> list[Tried]:
+    """Those that none is at least as good as in error and in cost, the dearest first."""
+    found: list[Tried] = []
+    for one in sorted(tried, key=lambda one: (one.program.cost, one.error)):
+        if not found or one.error < found[-1].error:
+            found.append(one)
+    return found[::-1]
 
 
 def _tested(

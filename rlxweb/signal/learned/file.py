@@ -73,7 +73,7 @@ def save(transform: LearnedTransform, file: str | os.PathLike[str] | IO[bytes]) 
             out.write(np.ascontiguousarray(little).tobytes())
 
 
-def load(source: ModelLike) -> LearnedTransform:
+def load_learned(source: ModelLike) -> LearnedTransform:
     """One from a path, bytes or an open file; one that is loaded as it is.
 
     Errors   GraphFileError with the rule that the file breaks.
@@ -98,7 +98,7 @@ def model_for(model: ModelLike | None, job: Any, fs: float) -> LearnedTransform:
             "there is none that suits all recordings",
             "train one: rlxweb learn FILES --out MODEL.rlxl, and give it as model=",
         )
-    transform = load(model)
+    transform = load_learned(model)
     transform.check_fits(job.spec, fs, job.band)
     return transform
 
