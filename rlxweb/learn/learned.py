@@ -149,7 +149,7 @@ def learn_welch(
                 the spectrum (1: all of it)
     device, adapter   where it is trained
     save_to     a file from which a training that was interrupted, by Ctrl-C too, goes
-                on to the same bits
+                on; without compiled code (RLX_FAST=off) to the same bits
     told        called with the number of steps made and the loss of the last
     progress    a bar on standard error; None: where that is a terminal
     Errors      UsageError for what is outside its domain and for recordings that are

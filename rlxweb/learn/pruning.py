@@ -115,7 +115,7 @@ def best_within(tried: list[Tried], error: float) -> Tried:
 
 
 def front(tried: Sequence[Tried]) -> list[Tried]:
-    """Those that none is at least as good as in error and in cost, the dearest first."""
+    """Those that no cheaper one is as exact as, the dearest first."""
     found: list[Tried] = []
     for one in sorted(tried, key=lambda one: (one.program.cost, one.error)):
         if not found or one.error < found[-1].error:

@@ -67,8 +67,8 @@ async def check(x: Any, spec: WelchSpec, band: Band, limit: float, by: Power) ->
         raise Inexact(
             "welch_peaks",
             f"the power of the band would be wrong by {error:.2g}, relative",
-            f"{limit:g} is allowed, and {int(finite.sum())} of its rows were looked"
-            " at: what lies beyond the band falls back into it",
+            f"{limit:.2g} is allowed; rows that were compared with the exact answer:"
+            f" {int(finite.sum())}",
             Advice("allow more, or leave {} out", max_error=None),
         )
     return error
