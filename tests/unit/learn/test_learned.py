@@ -161,7 +161,7 @@ def test_the_error_is_relative_and_of_weak_bins_to_the_strongest() -> None:
     assert spectrum_error(1.1 * right, right) == pytest.approx(
         0.1 / np.sqrt(3), rel=1e-2
     )
-    assert spectrum_error(right + [[0, 1e-9, 0]], right) < 1e-3
+    assert spectrum_error(right + np.array([0, 1e-9, 0]), right) < 1e-3
     assert spectrum_error(np.empty((0, 3)), np.empty((0, 3))) == 0.0
 
 
