@@ -17,7 +17,7 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.learn.examples import Examples, examples_of
 from rlxweb.learn.gates import TrainedGates, train_gates
-from rlxweb.learn.pruning import Tried, best_within, tried_prunings
+from rlxweb.learn.pruning import Tried, best_within, tried_prunings, worst_of
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.learned.butterflies import stages_of
 from rlxweb.signal.learned.compact import exact
@@ -80,6 +80,7 @@ class Learned:
             "k": own.k,
             "max_error": own.asked,
             "error": own.error,
+            "worst": own.worst,
             "recall": own.recall,
             "gates": {"active": own.active, "total": own.total},
             "transforms": {"of": own.program.m, "count": len(own.program.phases)},
@@ -195,7 +196,8 @@ def learn_welch(
     tried = tried_prunings(trained.gates, examples, band, count)
     chosen = best_within(tried, error)
     of = (spec.nperseg, rate, spec.window, spec.detrend, band)
-    found = (chosen.gates, chosen.program, chosen.error, chosen.recall)
+    worst = worst_of(chosen.program, examples, band)
+    found = (chosen.gates, chosen.program, chosen.error, worst, chosen.recall)
     transform = LearnedTransform(*of, *found, error, count)
     return Learned(transform, chosen, tuple(tried), trained, examples)
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.host.spectrum import frames
+from rlxweb.host.spectrum import frames, welch_power
 from rlxweb.learn.examples import Examples
-from rlxweb.signal.accuracy import spectrum_error
+from rlxweb.signal.accuracy import SEGMENTS, spectrum_error
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.learned.butterflies import Complex, Gates, active, needed
 from rlxweb.signal.learned.compact import Compact, compacted
@@ -161,6 +161,20 @@ def fitted(program: Compact, segments: Any, band: Band) -> Compact:
 def _only(program: Compact, p: int, bins: int) -> Compact:
     ones = np.ones((bins, 1), np.complex128)
     return replace(program, phases=(program.phases[p],), weights=ones)
+
+
+def worst_of(program: Compact, examples: Examples, band: Band) -> float:
+    """The largest error of as many segments as are compared while it runs."""
+    spec, found = examples.spec, 0.0
+    length = spec.nperseg + (SEGMENTS - 1) * spec.hop
+    few = replace(spec, n_segments=SEGMENTS)
+    for at in range(0, examples.rows.shape[1] - length + 1, length):
+        rows = examples.rows[:, at : at + length]
+        right = welch_power(rows, few)[:, band.bins]
+        power = power_of(program, replace(examples, spec=few, rows=rows), band)
+        pairs = zip(power, right, strict=True)
+        found = max(found, *(spectrum_error(a[None], b[None]) for a, b in pairs))
+    return found
 
 
 def power_of(program: Compact, examples: Examples, band: Band) -> Any:

@@ -31,7 +31,7 @@ KEY: Final = "rlxweb.learned"
 FORMAT: Final = 1
 LONGEST: Final = 1 << 16
 _MOST_HEADER: Final = 1 << 16
-_FIGURES: Final = ("fs", "error", "recall", "asked")
+_FIGURES: Final = ("fs", "error", "worst", "recall", "asked")
 _WHOLE: Final = ("format", "n", "first", "stop", "k", "m")
 _DETRENDS: Final = ("none", *get_args(Detrend))
 
@@ -130,7 +130,9 @@ class _Reading:
             raise self.refused(f"its bins are {band.first} to {band.stop - 1}", rule)
         if not 1 <= told["k"] <= len(band):
             raise self.refused(f"k is {told['k']}", f"1 to {len(band)}, its bins")
-        figures = dict(zip(_FIGURES, self._floats("figures", (4,)), strict=True))
+        figures = dict(
+            zip(_FIGURES, self._floats("figures", (len(_FIGURES),)), strict=True)
+        )
         for name, value in figures.items():
             most = 1.0 if name == "recall" else np.inf
             if value < 0 or value > most or (name == "fs" and value == 0):
@@ -153,6 +155,7 @@ class _Reading:
             gates=gates,
             program=program,
             error=float(figures["error"]),
+            worst=float(figures["worst"]),
             recall=float(figures["recall"]),
             asked=float(figures["asked"]),
             k=told["k"],

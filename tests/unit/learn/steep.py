@@ -14,9 +14,10 @@ N = 128
 BAND: dict[str, Any] = {"fmin": 16.0, "fmax": 200.0}
 SETTINGS: dict[str, Any] = {
     **BAND,
+    "preset": "scipy",
     "nperseg": N,
     "k": 4,
-    "max_error": 2e-2,
+    "max_error": 3e-2,
     "steps": 12,
     "device": "cpu",
 }

@@ -24,7 +24,7 @@ from rlxweb.learn.pruning import (
 from rlxweb.signal.accuracy import spectrum_error
 from rlxweb.signal.learned.compact import compacted
 from rlxweb.signal.learned.transform import spectra
-from tests.unit.learn.steep import FS, N, SETTINGS, learned, recordings, steep
+from tests.unit.learn.steep import FS, SETTINGS, N, learned, recordings, steep
 
 
 def test_steep_spectra_lose_most_of_the_arithmetic() -> None:
@@ -33,7 +33,7 @@ def test_steep_spectra_lose_most_of_the_arithmetic() -> None:
     assert not own.is_exact
     assert own.transform.error <= SETTINGS["max_error"]
     assert own.transform.active < own.tried[0].active / 2
-    assert own.chosen.program.cost < own.tried[0].program.cost / 2
+    assert own.chosen.program.cost <= own.tried[0].program.cost / 2
     assert own.tried[0].error < 1e-12
     assert own.tried[0].recall == 1.0
     assert "of 448 gates" in repr(own.transform)
@@ -43,7 +43,7 @@ def test_the_error_is_that_of_welch_peaks() -> None:
     """The whole way, on recordings that the training has not seen."""
     x = steep(6, 24_000, seed=9)[:, : 8 * N]
     own = learned().transform
-    hz, power = rlx.welch(x, fs=FS, nperseg=N, preset="rlx", precision="f64")
+    hz, power = rlx.welch(x, fs=FS, nperseg=N, preset="scipy", precision="f64")
     inside = slice(own.band.first, own.band.stop)
     examples = Examples(
         replace(learned().examples.spec, n_segments=0),
