@@ -69,7 +69,7 @@ async def check(x: Any, spec: WelchSpec, band: Band, limit: float, by: Power) ->
             f"the power of the band would be wrong by {error:.2g}, relative",
             f"{limit:.2g} is allowed; rows that were compared with the exact answer:"
             f" {int(finite.sum())}",
-            Advice("allow more, or leave {} out", max_error=None),
+            Advice("allow more, or ask for {}", strategy="fast"),
         )
     return error
 
