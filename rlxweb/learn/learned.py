@@ -193,12 +193,35 @@ def learn_welch(
     )
     if trained.run.why == STOPPED:
         raise KeyboardInterrupt  # the file, where there is one, goes on from here
-    tried = tried_prunings(trained.gates, examples, band, count)
-    chosen = best_within(tried, error)
-    of = (spec.nperseg, rate, spec.window, spec.detrend, band)
-    worst = worst_of(chosen.program, examples, band)
-    found = (chosen.gates, chosen.program, chosen.error, worst, chosen.recall)
-    transform = LearnedTransform(*of, *found, error, count)
+    return _pruned(trained, examples, band, rate, count, error)
+
+
+def _pruned(
+    trained: TrainedGates,
+    examples: Examples,
+    band: Band,
+    fs: float,
+    k: int,
+    most: float,
+) -> Learned:
+    """The cheapest of all prunings that keeps within the error."""
+    spec = examples.spec
+    tried = tried_prunings(trained.gates, examples, band, k)
+    chosen = best_within(tried, most)
+    transform = LearnedTransform(
+        n=spec.nperseg,
+        fs=fs,
+        window=spec.window,
+        detrend=spec.detrend,
+        band=band,
+        gates=chosen.gates,
+        program=chosen.program,
+        error=chosen.error,
+        worst=worst_of(chosen.program, examples, band),
+        recall=chosen.recall,
+        asked=most,
+        k=k,
+    )
     return Learned(transform, chosen, tuple(tried), trained, examples)
 
 

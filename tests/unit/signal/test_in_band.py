@@ -200,6 +200,6 @@ def test_rows_on_a_device_are_not_made_fewer_there() -> None:
     there = rlx.put(noise(), device="gpu")
     with pytest.raises(rlx.RlxError, match="lie on a device already"):
         rlx.welch_peaks(there, **ASKED, strategy="band", max_error=ERROR)
+    asked = {**ASKED, "strategy": "band", "device": "gpu", "max_error": ERROR}
     with pytest.raises(rlx.RlxError, match="for the CPU only"):
-        asked = {**ASKED, "strategy": "band", "device": "gpu", "max_error": ERROR}
         rlx.welch_peaks(noise("int16"), **asked)
