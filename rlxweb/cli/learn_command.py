@@ -261,14 +261,26 @@ def _show(out: Console, learned: Learned, asked: dict[str, Any], took: float) ->
     if learned.is_exact:
         said = f"nothing can be left out within {own.asked:g}"
         say(out, f"{said}: the file holds the exact transform of the band")
-    low, high = asked["band"]
-    preset = "" if asked["preset"] == "rlx" else f" preset={asked['preset']!r},"
-    say(
-        out,
-        f"next: rlx.welch_peaks(x, fs={own.fs:g}, nperseg={own.n},{preset} "
-        f"fmin={low:g}, fmax={high:g}, k={own.k}, strategy='learned', "
-        f"model={asked['out_path']!r})",
+    say(out, f"next: {_usage(learned, asked)}")
+
+
+def _usage(learned: Learned, asked: dict[str, Any]) -> str:
+    """A call that takes the transform, as it is typed in Python."""
+    own, (low, high) = learned.transform, asked["band"]
+    given: dict[str, Any] = {"fs": own.fs, "nperseg": own.n}
+    if asked["preset"] != "rlx":
+        given["preset"] = asked["preset"]
+    if asked["window"] is not None:
+        given["window"] = asked["window"]
+    if asked["detrend"] is not None:
+        given["detrend"] = own.detrend or False
+    given |= {"fmin": low, "fmax": high, "k": own.k}
+    given |= {"strategy": "learned", "model": asked["out_path"]}
+    words = (
+        f"{name}={value:.15g}" if isinstance(value, float) else f"{name}={value!r}"
+        for name, value in given.items()
     )
+    return f"rlx.welch_peaks(x, {', '.join(words)})"
 
 
 def _row(learned: Learned, one: Tried) -> tuple[Cell, ...]:

@@ -58,6 +58,42 @@ def test_a_transform_is_trained_reported_drawn_and_used(call: Call) -> None:
     assert found.decision.what.startswith("learned on ")
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--window", "kaiser,8.6", "--detrend", "none"),
+        ("--window", "hamming", "--detrend", "constant", "--preset", "rlx"),
+    ],
+)
+def test_what_it_says_to_type_has_what_was_asked_for(
+    call: Call, more: tuple[str, ...]
+) -> None:
+    said = call("learn", "a.npz", *QUICK, *more, "--error", 0.5, "--out", "m.rlxl")
+    (usage,) = [line for line in said.out.splitlines() if line.startswith("next: ")]
+    x = steep(3, 12_000)
+    found = eval(usage.removeprefix("next: "), {"rlx": rlx, "x": x})
+    assert found.decision.what.startswith("learned on ")
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "begin"),
+    [
+        ("p.svg", ("--dark",), b"<?xml"),
+        ("p.pdf", ("--steps", "0"), b"%PDF"),
+        ("p.png", ("--error", "1e-9"), b"\x89PNG"),
+    ],
+)
+def test_pictures_are_of_every_kind(
+    call: Call, name: str, more: tuple[str, ...], begin: bytes
+) -> None:
+    """Dark, without a step of training, and with nothing that could be left out."""
+    said = call(
+        "learn", "a.npz", *QUICK, *more, "-q", "--out", "m.rlxl", "--plot", name
+    )
+    assert (said.code, said.out) == (0, "")
+    assert Path(name).read_bytes().startswith(begin)
+
+
 def test_the_report_can_be_standard_output_and_nothing_else_is(call: Call) -> None:
     said = call("learn", "a.npz", *QUICK, "--out", "m.rlxl", "--json", "-", "--quiet")
     assert said.code == 0
