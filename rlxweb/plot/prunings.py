@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlxweb.learn.pruning import Tried
 
 _LEAST_ERROR: Final = 1e-7
-"""That is drawn: the exact transform's own is rounding alone."""
+"""That is drawn, unless less is asked for: the exact one's own is rounding alone."""
 _MOST_ERROR: Final = 1.0
 """That is drawn: what is off by more than all of the power interests nobody."""
 _OVER: Final = 9
@@ -29,9 +29,9 @@ def draw_prunings(axis: Any, learned: Learned) -> None:
     drawn = [one for one in tried[1:] if one.error < _MOST_ERROR]
     others = [one for one in drawn if one is not chosen]
     edge = [one for one in front(tried) if one in drawn]
-    axis.plot(*_spots(edge), color=hairline(axis), lw=1.0, zorder=1)
+    axis.plot(*_spots(learned, edge), color=hairline(axis), lw=1.0, zorder=1)
     every = axis.scatter(
-        *_spots(others),
+        *_spots(learned, others),
         c=[_share(learned, one) for one in others],
         vmin=0.0,
         vmax=100.0,
@@ -39,12 +39,14 @@ def draw_prunings(axis: Any, learned: Learned) -> None:
         linewidths=0,
         zorder=2,
     )
-    axis.scatter(*_spots([exact]), s=46, marker="s", color=quiet_ink(axis), zorder=3)
-    marked = axis.scatter(*_spots([chosen]), s=110, marker="o", zorder=4)
+    axis.scatter(
+        *_spots(learned, [exact]), s=46, marker="s", color=quiet_ink(axis), zorder=3
+    )
+    marked = axis.scatter(*_spots(learned, [chosen]), s=110, marker="o", zorder=4)
     marked.set(facecolor="none", edgecolor=COLOURS[4], linewidth=1.8)
     if chosen is not exact:
         axis.scatter(
-            *_spots([chosen]),
+            *_spots(learned, [chosen]),
             c=[_share(learned, chosen)],
             vmin=0.0,
             vmax=100.0,
@@ -58,7 +60,7 @@ def draw_prunings(axis: Any, learned: Learned) -> None:
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.grid(visible=True)
     more = len(tried) - 1 - len(drawn)
-    left = f"; {more} that are off by all of the power left out" if more else ""
+    left = f"; not drawn: {more}, off by all of the power" if more else ""
     axis.set_title(f"prunings that were tested{left}")
     _name(axis, learned)
     bar = axis.figure.colorbar(every, ax=axis, pad=0.02, aspect=28)
@@ -80,11 +82,11 @@ def _name(axis: Any, learned: Learned) -> None:
         ha="right",
         color=quiet_ink(axis),
     )
-    (x,), (y,) = _spots([exact])
+    (x,), (y,) = _spots(learned, [exact])
     said = f"exact but for rounding, {_share(learned, exact):.0f} %"
     if exact is not chosen:
         axis.annotate(said, (x, y), **near, xytext=(-8, 6), ha="right")
-    (x,), (y,) = _spots([chosen])
+    (x,), (y,) = _spots(learned, [chosen])
     head = "chosen" if exact is not chosen else "chosen: exact"
     said = f"{head}, {_share(learned, chosen):.0f} %"
     is_right = x > 0.6 * right
@@ -99,10 +101,11 @@ def _name(axis: Any, learned: Learned) -> None:
     )
 
 
-def _spots(tried: list[Tried]) -> tuple[list[int], list[float]]:
+def _spots(learned: Learned, tried: list[Tried]) -> tuple[list[int], list[float]]:
+    least = min(_LEAST_ERROR, 0.1 * learned.transform.asked)
     return (
         [one.active for one in tried],
-        [max(_LEAST_ERROR, one.error) for one in tried],
+        [max(least, one.error) for one in tried],
     )
 
 

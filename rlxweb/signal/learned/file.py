@@ -15,6 +15,7 @@ from typing import IO, Any, Final, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import GraphFileError, UsageError, shown
 from rlxweb.graphfile.layout import METADATA, Layout, read_layout
 from rlxweb.graphfile.opened import Source, opened
@@ -96,7 +97,10 @@ def model_for(model: ModelLike | None, job: Any, fs: float) -> LearnedTransform:
             "welch_peaks with strategy='learned'",
             "it needs a trained model of the transform",
             "there is none that suits all recordings",
-            "train one: rlxweb learn FILES --out MODEL.rlxl, and give it as model=",
+            Advice(
+                "train one by `rlxweb learn` or rlx.learn_welch, and give {}",
+                model=Blank("FILE"),
+            ),
         )
     transform = load_learned(model)
     transform.check_fits(job.spec, fs, job.band)
