@@ -31,6 +31,7 @@ COMMANDS = {
     "bands": "Power in bands of frequency, per channel, of recordings.",
     "spectrogram": "Spectra over time, per channel, of recordings.",
     "convert": "Recordings as EDF+, BDF+, NPZ, WAV or Parquet files.",
+    "learn": "A transform that is trained for your recordings and your band.",
     "live": "Spectra and peaks of a signal that is still running.",
     "info": "What recordings hold: channels, rates, units, annotations, times.",
     "devices": "List every device: available or not, and why.",

@@ -27,6 +27,8 @@ SEGMENTS: Final = 8
 """Averaged in a row that is tested on."""
 MOST_SEGMENTS: Final = 4096
 MOST_ROWS: Final = 512
+_MOST_SAMPLES: Final = 1 << 24
+"""Of the segments, and of the rows: they are held as float64."""
 _DOING: Final = "learn a transform"
 
 
@@ -70,8 +72,10 @@ def examples_of(recordings: Sequence[Rows], spec: WelchSpec, seed: int = 0) -> E
         found = f"there are {len(learned)} segments and {len(tested)} rows to test on"
         raise UsageError(_DOING, found, rule, hint)
     few = replace(spec, n_segments=SEGMENTS, dtype="float64")
-    rows = np.stack(_some(tested, MOST_ROWS, rng)).astype(np.float64)
-    segments = np.stack(_some(learned, MOST_SEGMENTS, rng)).astype(np.float64)
+    most_rows = max(1, min(MOST_ROWS, _MOST_SAMPLES // row))
+    most = max(least, min(MOST_SEGMENTS, _MOST_SAMPLES // spec.nperseg))
+    rows = np.stack(_some(tested, most_rows, rng)).astype(np.float64)
+    segments = np.stack(_some(learned, most, rng)).astype(np.float64)
     rng.shuffle(segments)  # some of them shall stand for all
     if spec.detrend == "constant":
         remove_constant(segments)
@@ -79,7 +83,8 @@ def examples_of(recordings: Sequence[Rows], spec: WelchSpec, seed: int = 0) -> E
     loud = np.sqrt(np.square(segments).mean(axis=1))
     segments = segments[loud > 1e-9 * loud.max(initial=0.0)]
     if len(segments) < least:
-        raise UsageError(_DOING, "nearly all segments are silent", "give a signal")
+        found = "nearly all segments are silent"
+        raise UsageError(_DOING, found, f"at least {least} with a signal in them")
     return Examples(few, segments, rows, welch_power(rows, few))
 
 

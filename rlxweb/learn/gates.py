@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from os import PathLike
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rlxweb.device import DeviceLike
+from rlxweb.errors import InputError, shown
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.learned.butterflies import (
     bit_reversed,
@@ -30,6 +33,7 @@ from rlxweb.tracing.derivatives import value_and_grad
 from rlxweb.tracing.ops_on_arrays import nn
 from rlxweb.training.loop import Trained, train
 from rlxweb.training.optimizers import Adam
+from rlxweb.training.saved import load
 
 F64 = npt.NDArray[np.float64]
 
@@ -61,7 +65,7 @@ def train_gates(
     steps: int,
     price: float,
     seed: int,
-    device: DeviceLike | None,
+    where: tuple[DeviceLike | None, str],
     save_to: str | PathLike[str] | None,
     told: Callable[[int, float], object] | None,
     progress: bool | None,
@@ -69,16 +73,22 @@ def train_gates(
     """Train on windowed segments (S, n).
 
     k       strongest bins of a segment, which count more
+    where   it is trained: device and adapter
     price   of all open gates together, against a relative error of the spectrum
-    Errors  those of `rlxweb.train`: NotFinite with the step and the op.
+    Errors  those of `rlxweb.train`: NotFinite with the step and the op; InputError for
+            a file of other segments or settings.
     """
     task = _Task(segments, band, k, steps, price, seed)
+    start = (task.params, task.adam.init(task.params), task.digest())
+    if save_to is not None and Path(save_to).exists():
+        _check_same(load(save_to, start).state[2], start[2], str(save_to))
     run = train(
         task.step,
         task.batch,
-        (task.params, task.adam.init(task.params)),
+        start,
         steps=steps,
-        device=device,
+        device=where[0],
+        adapter=where[1],
         save_to=save_to,
         save_every=25,
         progress=progress,
@@ -98,6 +108,7 @@ class _Task:
         stages, bins = stages_of(n), np.arange(band.first, band.stop)
         self.segments, self.bins, self.k, self.seed = segments, bins, k, seed
         self.soft, self.price = max(1.0, _SOFT * steps), price
+        self.of = (steps, price, seed, k, band.first, band.stop)
         self.counts = needed(np.ones((stages, n // 2), np.bool_), bins)
         self.spectra = np.fft.rfft(segments)[:, bins]
         power = np.square(np.abs(self.spectra)).mean(axis=0)
@@ -111,6 +122,12 @@ class _Task:
         }
         total = max(1, int(self.counts.sum()))
         self.shares = [(own / total).astype(np.float32) for own in self.counts]
+
+    def digest(self) -> npt.NDArray[np.uint32]:
+        """What all that it depends on comes to: another training has another."""
+        made = sha256(self.segments.tobytes())
+        made.update(repr(self.of).encode())
+        return np.frombuffer(made.digest(), np.uint32).copy()
 
     def batch(self, step: int) -> Any:
         """Segments, their bins, and what an error of each counts."""
@@ -147,11 +164,21 @@ class _Task:
 
     def step(self, state: Any, given: Any) -> Any:
         """One of Adam's; gates stay between 0 and 1."""
-        own, moments = state
+        own, moments, of = state
         value, grads = value_and_grad(self.loss)(own, given)
         own, moments = self.adam.update(own, grads, moments)
         gates = [np.clip(gate, 0.0, 1.0) for gate in own["gates"]]
-        return ({**own, "gates": gates}, moments), value
+        return ({**own, "gates": gates}, moments, of), value
+
+
+def _check_same(found: Any, own: npt.NDArray[np.uint32], file: str) -> None:
+    if not np.array_equal(found, own):
+        raise InputError(
+            f"go on from {shown(file)}",
+            "it is of a training on other recordings, or with other settings",
+            "a file goes on with the training that wrote it",
+            "name another file, or delete it to begin anew",
+        )
 
 
 def _used(gate: Any, hard: Any) -> Any:

@@ -17,13 +17,14 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.learn.examples import Examples, examples_of
 from rlxweb.learn.gates import TrainedGates, train_gates
-from rlxweb.learn.pruning import Tried, best_within, tried_prunings
+from rlxweb.learn.pruning import Tried, best_within, tried_prunings, worst_of
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.learned.butterflies import stages_of
 from rlxweb.signal.learned.compact import exact
 from rlxweb.signal.learned.file import LONGEST, save
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.request import WelchRequest
+from rlxweb.training.loop import STOPPED
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _DOING: Final = "learn a transform"
 PRICE: Final = 0.1
 STEPS: Final = 200
+USUAL_K: Final = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,7 @@ class Learned:
             "k": own.k,
             "max_error": own.asked,
             "error": own.error,
+            "worst": own.worst,
             "recall": own.recall,
             "gates": {"active": own.active, "total": own.total},
             "transforms": {"of": own.program.m, "count": len(own.program.phases)},
@@ -121,7 +124,7 @@ def learn_welch(
     nperseg: int = 256,
     fmin: float = 0.5,
     fmax: float | None = None,
-    k: int = 16,
+    k: int | None = None,
     max_error: float = 1e-3,
     preset: str = "rlx",
     window: WindowLike | ArrayLike | None = None,
@@ -131,6 +134,7 @@ def learn_welch(
     price: float = PRICE,
     seed: int = 0,
     device: DeviceLike | None = None,
+    adapter: str = "",
     save_to: str | PathLike[str] | None = None,
     told: Callable[[int, float], object] | None = None,
     progress: bool | None = None,
@@ -146,22 +150,30 @@ def learn_welch(
 
     recordings  (C, T) or (T,), or several of these, all at the rate fs in Hz
     fmin, fmax  the band in Hz; for peaks one bin beyond either end is kept as well
-    k           peaks that are looked for, and count more in training
+    k           peaks that are looked for, and count more in training: 16, or all bins
+                where there are fewer
     max_error   of the power of a bin, relative, root mean square over bins and rows
     preset, window, detrend, noverlap   as of `welch_peaks`
     steps       of training; price: of all open gates together, against the error of
                 the spectrum (1: all of it)
-    device      where it is trained
-    save_to     a file from which an interrupted training goes on
+    device, adapter   where it is trained
+    save_to     a file from which a training that was interrupted, by Ctrl-C too, goes
+                on; without compiled code (RLX_FAST=off) to the same bits
+    told        called with the number of steps made and the loss of the last
+    progress    a bar on standard error; None: where that is a terminal
     Errors      UsageError for what is outside its domain and for recordings that are
-                too short; NotFinite where training meets no number, with the step
+                too short; NotFinite where training meets no number, with the step;
+                InputError for the file of another training
     """
     rows = _recordings(recordings)
-    rate, error, count = (
-        number("fs", fs, _DOING),
-        number("max_error", max_error, _DOING),
-        whole("k", k, _DOING),
+    rate, error, cost = (
+        number(name, value, _DOING)
+        for name, value in (("fs", fs), ("max_error", max_error), ("price", price))
     )
+    made, first = (
+        whole(name, value, _DOING) for name, value in (("steps", steps), ("seed", seed))
+    )
+    _check_training(made, cost, first)
     asked = WelchRequest(
         fs=rate,
         nperseg=whole("nperseg", nperseg, _DOING),
@@ -172,25 +184,52 @@ def learn_welch(
     )
     spec = asked.spec(None, np.float64)
     band = _band(spec, rate, fmin, fmax)
+    count = min(USUAL_K, len(band)) if k is None else whole("k", k, _DOING)
     _check(spec, band, count, error)
-    examples = examples_of(rows, spec, seed)
+    examples = examples_of(rows, spec, first)
     trained = train_gates(
         examples.learned,
         band,
         count,
-        steps=whole("steps", steps, _DOING),
-        price=number("price", price, _DOING),
-        seed=seed,
-        device=device,
+        steps=made,
+        price=cost,
+        seed=first,
+        where=(device, adapter),
         save_to=save_to,
         told=told,
         progress=progress,
     )
-    tried = tried_prunings(trained.gates, examples, band, count)
-    chosen = best_within(tried, error)
-    made = (spec.nperseg, rate, spec.window, spec.detrend, band)
-    found = (chosen.gates, chosen.program, chosen.error, chosen.recall)
-    transform = LearnedTransform(*made, *found, error, count)
+    if trained.run.why == STOPPED:
+        raise KeyboardInterrupt  # the file, where there is one, goes on from here
+    return _pruned(trained, examples, band, rate, count, error)
+
+
+def _pruned(
+    trained: TrainedGates,
+    examples: Examples,
+    band: Band,
+    fs: float,
+    k: int,
+    most: float,
+) -> Learned:
+    """The cheapest of all prunings that keeps within the error."""
+    spec = examples.spec
+    tried = tried_prunings(trained.gates, examples, band, k)
+    chosen = best_within(tried, most)
+    transform = LearnedTransform(
+        n=spec.nperseg,
+        fs=fs,
+        window=spec.window,
+        detrend=spec.detrend,
+        band=band,
+        gates=chosen.gates,
+        program=chosen.program,
+        error=chosen.error,
+        worst=worst_of(chosen.program, examples, band),
+        recall=chosen.recall,
+        asked=most,
+        k=k,
+    )
     return Learned(transform, chosen, tuple(tried), trained, examples)
 
 
@@ -209,6 +248,12 @@ def _recordings(given: Any) -> list[Any]:
     if not made:
         raise UsageError(_DOING, "there is no recording", "one is the least")
     return made
+
+
+def _check_training(steps: int, price: float, seed: int) -> None:
+    for name, value in (("steps", steps), ("price", price), ("seed", seed)):
+        if value < 0:
+            raise UsageError(_DOING, f"{name} is {value}", "it must be 0 or more")
 
 
 def _check(spec: WelchSpec, band: Band, k: int, error: float) -> None:

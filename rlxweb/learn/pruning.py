@@ -9,16 +9,17 @@ error the cheapest is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.host.spectrum import frames
+from rlxweb.host.spectrum import frames, welch_power
 from rlxweb.learn.examples import Examples
-from rlxweb.signal.accuracy import spectrum_error
+from rlxweb.signal.accuracy import SEGMENTS, spectrum_error
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.learned.butterflies import Complex, Gates, active, needed
 from rlxweb.signal.learned.compact import Compact, compacted
@@ -55,8 +56,13 @@ def tried_prunings(
     """The exact network first; then prunings, in two orders."""
     bins = np.arange(band.first, band.stop)
     found = [_tested(np.ones(trained.shape, np.bool_), examples, band, k, fit=False)]
+    seen: set[bytes] = set()
     for gates in (*_halved(trained), *_closed(trained, bins)):
-        if active(gates, bins) < found[0].active:
+        open_ = needed(gates, bins) & gates
+        if int(open_.sum()) >= found[0].active or open_.tobytes() in seen:
+            continue
+        seen.add(open_.tobytes())
+        with suppress(ValueError):  # its program has too many weights: no savings
             found.append(_tested(gates, examples, band, k))
     return found
 
@@ -105,7 +111,16 @@ def _groups(
 def best_within(tried: list[Tried], error: float) -> Tried:
     """The cheapest that keeps within an error; the exact one where no other does."""
     allowed = [one for one in tried[1:] if one.error <= error]
-    return min([tried[0], *allowed], key=lambda one: one.program.cost)
+    return min([tried[0], *allowed], key=lambda one: (one.program.cost, one.error))
+
+
+def front(tried: Sequence[Tried]) -> list[Tried]:
+    """Those that no cheaper one is as exact as, the dearest first."""
+    found: list[Tried] = []
+    for one in sorted(tried, key=lambda one: (one.program.cost, one.error)):
+        if not found or one.error < found[-1].error:
+            found.append(one)
+    return found[::-1]
 
 
 def _tested(
@@ -146,6 +161,20 @@ def fitted(program: Compact, segments: Any, band: Band) -> Compact:
 def _only(program: Compact, p: int, bins: int) -> Compact:
     ones = np.ones((bins, 1), np.complex128)
     return replace(program, phases=(program.phases[p],), weights=ones)
+
+
+def worst_of(program: Compact, examples: Examples, band: Band) -> float:
+    """The largest error of as many segments as are compared while it runs."""
+    spec, found = examples.spec, 0.0
+    length = spec.nperseg + (SEGMENTS - 1) * spec.hop
+    few = replace(spec, n_segments=SEGMENTS)
+    for at in range(0, examples.rows.shape[1] - length + 1, length):
+        rows = examples.rows[:, at : at + length]
+        right = welch_power(rows, few)[:, band.bins]
+        power = power_of(program, replace(examples, spec=few, rows=rows), band)
+        pairs = zip(power, right, strict=True)
+        found = max(found, *(spectrum_error(a[None], b[None]) for a, b in pairs))
+    return found
 
 
 def power_of(program: Compact, examples: Examples, band: Band) -> Any:

@@ -29,8 +29,9 @@ from rlxweb.signal.ways import Strategy, WelchEstimate
 
 NAME: Final = "learned"
 NO_MODEL: Final = "it needs a trained model of the transform (model=)"
-_MORE: Final = 4.0
-"""Times its own error, which recordings that it was not tested on may show."""
+_MORE: Final = 10.0
+"""Times its own error, a mean over recordings: not each has as much."""
+_MORE_THAN_WORST: Final = 2.0
 _LEAST: Final = 1e-4
 _LAUNCHES: Final = 4
 # A graph of several ops, where the estimate has a kernel of its own.
@@ -40,7 +41,9 @@ _COMPOSED: Final = 4.0
 def limit_of(estimate: WelchEstimate) -> float:
     """The error that part of an answer is held to."""
     assert estimate.model is not None
-    return estimate.max_error or max(_LEAST, _MORE * estimate.model.error)
+    own = estimate.model
+    usual = max(_LEAST, _MORE * own.error, _MORE_THAN_WORST * own.worst)
+    return estimate.max_error or usual
 
 
 def _ways(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:

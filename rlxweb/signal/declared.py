@@ -6,7 +6,7 @@ of the calls themselves; nothing is computed and no device is opened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -20,6 +20,8 @@ from rlxweb.errors import UsageError
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
 from rlxweb.signal.band import bins_between
+from rlxweb.signal.by_model import NAME as LEARNED
+from rlxweb.signal.learned.file import model_for
 from rlxweb.signal.own_detrend import own_detrend
 from rlxweb.signal.peaks_asked import checked_band, checked_error
 from rlxweb.signal.peaks_of_power import check_prominence
@@ -70,10 +72,9 @@ def declared_peaks(
     job = welch_peaks.job_of((prod(batch), shape[axis]), how, **wanted)
     hz = frequencies(job.spec, wanted["fs"])
     band = checked_band(hz, fmin, fmax, job.k)
-    if model is not None:
-        from rlxweb.signal.learned.file import load  # few calls have one
-
-        load(model).check_fits(job.spec, wanted["fs"], band)
+    if model is not None or job.strategy == LEARNED:
+        near = None if band is None else band.beside(len(hz), job.mode)
+        model_for(model, replace(job, band=near), wanted["fs"])
     check_prominence(prominence, job.mode, doing)
     return DeclaredPeaks(job.k, job.mode, wanted["fs"], job.spec.power_dtype)
 

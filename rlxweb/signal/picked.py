@@ -56,11 +56,11 @@ async def run_pick(
         way = ranked(exact)[0]
         answer = await work(pick.job.by(way), _engine(pick.job, way))
         lost = Attempt(pick.device, str(error), error)
-        why = f"{pick.decision.why}; that was not exact enough, so {way.strategy} was"
+        said = f"that was not exact enough, so {candidate_name(way)} was taken"
         decision = replace(
             pick.decision,
             what=candidate_name(way),
-            why=f"{why} taken",
+            why=f"{pick.decision.why}; {said}",
             attempts=(lost, Attempt(way.device, "")),
         )
         return answer, replace(pick, candidate=way, decision=decision)

@@ -9,7 +9,7 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from rlxweb.training.first_bad import first_bad
 from rlxweb.training.meter import meter
 from rlxweb.training.saved import Saved, load, save
 from rlxweb.training.trees import changed
+
+STOPPED: Final = "Ctrl-C"
+"""Why a training ended that was interrupted."""
 
 Step = Callable[[Any, Any], Any]
 Batches = Iterable[Any] | Callable[[int], Any]
@@ -183,7 +186,7 @@ class _Run:
                     if asked.file and len(self._losses) % asked.every == 0:
                         self._save()
         except KeyboardInterrupt:
-            self._stopped = "Ctrl-C"
+            self._stopped = STOPPED
         if not self._stopped:
             whole_ = asked.steps is not None and len(self._losses) >= asked.steps
             self._stopped = "all steps were made" if whole_ else "the batches ended"

@@ -39,6 +39,7 @@ from rlxweb.errors import (
 )
 from rlxweb.gpu.port import Want
 from tests.command_line import python
+from tests.unit.learn.steep import BAND, FS, N, learned, steep
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("bins", "hz", "power", "count", "prominence")
@@ -324,6 +325,26 @@ def test_what_cannot_be_is_refused_at_once(name: str) -> None:
         rd.welch_peaks(x, 256, 64, 2)
     assert isinstance(caught.value, RlxError)
     assert said in str(caught.value)
+
+
+def test_ways_that_are_off_are_allowed_or_refused_as_of_the_whole_array() -> None:
+    """The error that is allowed, and a model that was trained for such rows."""
+    asked: Any = {"fs": FS, "nperseg": N, "preset": "scipy", "k": 3, **BAND}
+    x = steep(4, 24_000, seed=5)
+    lazy = da.from_array(x, chunks=(2, -1))
+    for more in ({"strategy": "learned", "model": learned().transform}, {}):
+        own: Any = {**asked, **more, "max_error": 0.1}
+        found = rd.welch_peaks(lazy, **own, device="cpu").compute()
+        whole = rlxweb.welch_peaks(x, **own, device="cpu")
+        np.testing.assert_array_equal(found.bins, whole.bins)
+        np.testing.assert_allclose(found.power, whole.power, rtol=0.1)
+    for wrong, words in (
+        ({"max_error": 2}, "max_error is 2"),
+        ({"strategy": "learned"}, "needs a trained model"),
+        ({"model": learned().transform, "fmax": 400.0}, "it gives bins"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            rd.welch_peaks(lazy, **{**asked, **wrong})
 
 
 def test_the_rechunk_that_is_advised_mends_it() -> None:

@@ -30,6 +30,8 @@ _A_TERM: Final = 6.0
 _A_SAMPLE: Final = 8.0
 _LEAST: Final = 8
 """Shorter transforms cost their calls more than their arithmetic."""
+MOST_WEIGHTS: Final = 1 << 22
+"""Of all bins and blocks: programs that need more are no savings, and fill memories."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,13 +63,18 @@ def _cost(m: int, phases: int, bins: int) -> float:
 
 
 def compacted(gates: Gates, bins: npt.NDArray[np.int64]) -> Compact:
-    """The cheapest program of a network for its bins."""
+    """The cheapest program of a network for its bins.
+
+    Errors   ValueError where there is none of at most MOST_WEIGHTS.
+    """
     stages = len(gates)
     n = 1 << stages
     counts = needed(gates, bins)
     best = None
     for level in range(stages, -1, -1):
         m = 1 << level
+        if level < stages and (n >> level) * len(bins) > MOST_WEIGHTS:
+            break
         weights = weights_at(gates, bins, level)
         lives = (weights != 0).any(axis=0)
         if not _are_exact(gates, counts, lives, level):
@@ -79,7 +86,12 @@ def compacted(gates: Gates, bins: npt.NDArray[np.int64]) -> Compact:
         made = Compact(n, m, phases, weights[:, kept])
         if best is None or (m >= _LEAST and made.cost < best.cost):
             best = made
-    assert best is not None  # level 0 has no butterflies below it
+        # Further down there are as many blocks or more, and a term for each.
+        if _A_TERM * len(phases) * len(bins) >= best.cost:
+            break
+    if best is None:
+        rule = f"weights of {len(bins):,} bins and over {MOST_WEIGHTS:,} in all"
+        raise ValueError(f"its gates leave {rule}")
     return best
 
 

@@ -15,12 +15,13 @@ from typing import IO, Any, Final, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import GraphFileError, UsageError, shown
 from rlxweb.graphfile.layout import METADATA, Layout, read_layout
 from rlxweb.graphfile.opened import Source, opened
 from rlxweb.host.spec import Detrend
 from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.learned.butterflies import stages_of
+from rlxweb.signal.learned.butterflies import Gates, stages_of
 from rlxweb.signal.learned.compact import Compact, compacted
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.whole_file import written_to
@@ -31,7 +32,7 @@ KEY: Final = "rlxweb.learned"
 FORMAT: Final = 1
 LONGEST: Final = 1 << 16
 _MOST_HEADER: Final = 1 << 16
-_FIGURES: Final = ("fs", "error", "recall", "asked")
+_FIGURES: Final = ("fs", "error", "worst", "recall", "asked")
 _WHOLE: Final = ("format", "n", "first", "stop", "k", "m")
 _DETRENDS: Final = ("none", *get_args(Detrend))
 
@@ -73,7 +74,7 @@ def save(transform: LearnedTransform, file: str | os.PathLike[str] | IO[bytes]) 
             out.write(np.ascontiguousarray(little).tobytes())
 
 
-def load(source: ModelLike) -> LearnedTransform:
+def load_learned(source: ModelLike) -> LearnedTransform:
     """One from a path, bytes or an open file; one that is loaded as it is.
 
     Errors   GraphFileError with the rule that the file breaks.
@@ -96,9 +97,12 @@ def model_for(model: ModelLike | None, job: Any, fs: float) -> LearnedTransform:
             "welch_peaks with strategy='learned'",
             "it needs a trained model of the transform",
             "there is none that suits all recordings",
-            "train one: rlxweb learn FILES --out MODEL.rlxl, and give it as model=",
+            Advice(
+                "train one by `rlxweb learn` or rlx.learn_welch, and give {}",
+                model=Blank("FILE"),
+            ),
         )
-    transform = load(model)
+    transform = load_learned(model)
     transform.check_fits(job.spec, fs, job.band)
     return transform
 
@@ -130,7 +134,9 @@ class _Reading:
             raise self.refused(f"its bins are {band.first} to {band.stop - 1}", rule)
         if not 1 <= told["k"] <= len(band):
             raise self.refused(f"k is {told['k']}", f"1 to {len(band)}, its bins")
-        figures = dict(zip(_FIGURES, self._floats("figures", (4,)), strict=True))
+        figures = dict(
+            zip(_FIGURES, self._floats("figures", (len(_FIGURES),)), strict=True)
+        )
         for name, value in figures.items():
             most = 1.0 if name == "recall" else np.inf
             if value < 0 or value > most or (name == "fs" and value == 0):
@@ -139,9 +145,7 @@ class _Reading:
         packed = self._array("gates", "U8", (-(-stages * (n // 2) // 8),))
         flat = np.unpackbits(packed, count=stages * (n // 2)).astype(np.bool_)
         gates = flat.reshape(stages, n // 2)
-        program = self._program(
-            compacted(gates, np.arange(band.first, band.stop)), told
-        )
+        program = self._program(self._compacted(gates, band), told)
         if set(self.layout.entries) != set(_TENSORS):
             extra = sorted(set(self.layout.entries) - set(_TENSORS))
             raise self.refused(f"it holds {shown(extra[0])}", "nothing belongs there")
@@ -155,10 +159,17 @@ class _Reading:
             gates=gates,
             program=program,
             error=float(figures["error"]),
+            worst=float(figures["worst"]),
             recall=float(figures["recall"]),
             asked=float(figures["asked"]),
             k=told["k"],
         )
+
+    def _compacted(self, gates: Gates, band: Band) -> Compact:
+        try:
+            return compacted(gates, np.arange(band.first, band.stop))
+        except ValueError as error:
+            raise self.refused(str(error)) from None
 
     def _program(self, of_gates: Compact, told: dict[str, Any]) -> Compact:
         """The weights as they were fitted, on the gates' own program."""

@@ -35,6 +35,7 @@ class LearnedTransform:
     gates    (stages, n / 2) of its network, True where a butterfly is open
     program  what is run
     error    of the power of a bin, relative, on recordings it was not trained on
+    worst    the error of a few segments of one row, at most, there
     recall   part of the true peaks that were found there, 0 to 1
     asked    the error that it was trained for
     k        peaks that were looked for
@@ -48,6 +49,7 @@ class LearnedTransform:
     gates: Gates
     program: Compact
     error: float
+    worst: float
     recall: float
     asked: float
     k: int
