@@ -141,7 +141,8 @@ def _end_matrix(
     starts = np.arange(first, stop)[:, None] * filter_.step - filter_.before
     places = starts + np.arange(len(filter_.taps))
     before, after = places < 0, places >= width
-    mirrored = np.where(after, 2 * (width - 1) - places, np.abs(places))
+    mirrored = np.abs(places)
+    mirrored = np.where(mirrored < width, mirrored, 2 * (width - 1) - mirrored)
     mirrored = np.clip(mirrored, 0, width - 1)
     low = 0 if before.any() else int(mirrored.min())
     high = width if after.any() else int(mirrored.max()) + 1
@@ -161,7 +162,7 @@ def _by_code(
     run, made = kernel
     taps = filter_.taps.astype(x.dtype)
     size, width, pitch, step = x.itemsize, x.shape[1], out.shape[1], filter_.step
-    x_at, out_at, taps_at = address(x), address(out), address(taps)
+    x_at, out_at = address(x), address(out)
     # What is read beyond the last sample that counts must lie in the row.
     most = (width - made.beyond + filter_.before) // step + 1
 
@@ -177,7 +178,7 @@ def _by_code(
             for at, length in parts:
                 here = x_at + (row * width + at * step - filter_.before) * size
                 there = out_at + (row * pitch + at) * size
-                run(here, there, taps_at, length, address(scratch))
+                run(here, there, address(taps), length, address(scratch))
         done = first + (count if whole else 0)
         _ends(x[low:high], filter_, out[low:high], done, stop)
 

@@ -64,7 +64,8 @@ class Learned:
         found = {
             name: getattr(one, name) for name in ("gates", "program", "error", "recall")
         }
-        return replace(self.transform, **found, asked=error)
+        worst = worst_of(one.program, self.examples, self.transform.band)
+        return replace(self.transform, **found, worst=worst, asked=error)
 
     @property
     def is_exact(self) -> bool:

@@ -122,9 +122,9 @@ def _learned(
     """
     if isinstance(available, bool):
         return Learned(available, active, total)
-    from rlxweb.signal.learned.file import load
+    from rlxweb.signal.learned.file import load_learned
 
-    own = load(available)
+    own = load_learned(available)
     if own.n != n_fft:
         rule = f"the transform is one of {own.n}"
         raise UsageError("Welch costs", f"n_fft is {n_fft}", rule)

@@ -138,7 +138,7 @@ def untrained(spec: WelchSpec, fs: float, band: Band) -> LearnedTransform:
     trend: Any = spec.detrend
     program = compacted(gates, bins)
     own = (n, fs, spec.window, trend, band, gates, program)
-    return LearnedTransform(*own, error=0.0, recall=1.0, asked=0.0, k=1)
+    return LearnedTransform(*own, error=0.0, worst=0.0, recall=1.0, asked=0.0, k=1)
 
 
 def rows_of(band: Band, of: Band) -> slice:
