@@ -23,6 +23,7 @@ from rlxweb.tracing.held_call import HeldCall
 from rlxweb.training.first_bad import first_bad
 from rlxweb.training.meter import meter
 from rlxweb.training.saved import Saved, load, save
+from rlxweb.training.settled import settle
 from rlxweb.training.trees import changed
 
 STOPPED: Final = "Ctrl-C"
@@ -208,6 +209,7 @@ class _Run:
         before = self._state
         if self._call is None:
             self._call = self._make.held(before, batch)
+            settle(self._call, before, batch)
         result = self._call(before, batch, stay=1)
         if not isinstance(result, tuple) or len(result) != 2:
             given = f"it returned {named(result)}"

@@ -138,9 +138,21 @@ def test_updates_are_those_of_pytorch() -> None:
         np.testing.assert_allclose(p, t.detach().numpy(), rtol=1e-6, atol=1e-7)
 
 
-def test_going_on_from_a_file_is_never_having_stopped(tmp_path: Path) -> None:
-    """To the bit, losses and all, in two pieces and in three."""
-    task, adam = mlp(), rlx.Adam(1e-2)
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "fast",
+    [
+        "off",
+        pytest.param("background", marks=pytest.mark.requires_fast),
+        pytest.param("wait", marks=pytest.mark.requires_fast),
+    ],
+)
+def test_going_on_from_a_file_is_never_having_stopped(
+    name: str, fast: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, losses and all, in two pieces and in three; whenever code is made."""
+    monkeypatch.setenv("RLX_FAST", fast)
+    task, adam = TASKS[name](), rlx.Adam(1e-2)
     state = (task.params, adam.init(task.params))
 
     def run(steps: int, file: Path | None) -> Any:

@@ -123,7 +123,7 @@ def test_a_training_that_is_stopped_goes_on(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To what it would have been; another one does not take its file."""
-    monkeypatch.setenv("RLX_FAST", "off")
+    monkeypatch.setenv("RLX_FAST", "background")
     learn = sys.modules.get("rlxweb.cli.learn_command")
     if learn is None:
         call("learn", "--help")

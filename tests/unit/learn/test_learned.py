@@ -99,7 +99,7 @@ def test_training_is_the_same_to_the_bit_and_goes_on_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one seed, interrupted or not; another seed is another training."""
-    monkeypatch.setenv("RLX_FAST", "off")  # first runs of compiled code have other bits
+    monkeypatch.setenv("RLX_FAST", "background")
     asked = {**SETTINGS, "nperseg": 64, "steps": 8}
     whole = rlx.learn_welch(recordings(), FS, **asked)
     state = tmp_path / "state.npz"
