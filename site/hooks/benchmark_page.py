@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import band_section
 import gpu_section
 import picker_section
 import scaling_section
@@ -165,6 +166,7 @@ def _side(name: str) -> str:
 SECTIONS: dict[str, Callable[[Record, str], str]] = {
     "rlxweb.bench": _ops,
     "rlxweb.bench.gpu": gpu_section.section,
+    "rlxweb.bench.band": band_section.section,
     "rlxweb.bench.graphs": picker_section.section,
     "rlxweb.bench.picker": picker_section.section,
     "rlxweb.bench.scaling": scaling_section.section,
