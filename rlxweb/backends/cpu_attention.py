@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.cpu_lines import computed, line_kernels
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.host.shared_code import Shared
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.cpu_products import multiply, product_kernels
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.backends.cpu_windows import ConvCall, shares_of
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.convolution import Products
 from rlxweb.host.phases import Phases, lengths_of, phases_of
 from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.host.shared_code import Shared
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.in_parts import in_parts
+from rlxweb.host.shared_code import Shared
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types

@@ -19,10 +19,10 @@ from rlxweb.backends.cpu_regions import (
     Region,
     RegionCode,
 )
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.host.shared_code import Shared
 from rlxweb.ir.shape import Shape
 from rlxweb.machine import library
 from rlxweb.machine.jobs import address_of, packed

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.host import short_sums
 from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.host.shared_code import Shared
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry

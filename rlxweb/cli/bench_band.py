@@ -31,7 +31,7 @@ LENGTHS: Final = (256, 1024, 4096)
 SHARES: Final = (0.10, 0.25, 0.50, 1.0)
 ERRORS: Final = (1e-2, 1e-3, 1e-4)
 SIGNALS: Final = ("eeg", "white", "steep")
-ROWS: Final = 16
+ROWS: Final = 64
 _LEARNED_ROWS: Final = 4
 _SEGMENTS: Final = 96
 
@@ -131,7 +131,7 @@ class BandSweep:
 
     places: Mapping[str, Place]
     rounds: int = 7
-    samples: int = 1 << 17
+    samples: int = 1 << 16
     steps: int = 60
     kind: str = "eeg"
     errors: tuple[float, ...] = ERRORS

@@ -64,7 +64,7 @@ def band(
     sweep = BandSweep(beside, rounds, kind=signal, steps=steps)
     cells = [BandCell(n, share) for n in lengths or LENGTHS for share in SHARES]
     if quick:
-        sweep = BandSweep(beside, 3, 1 << 14, 5, signal, (1e-2, 1e-3))
+        sweep = BandSweep(beside, 3, 1 << 12, 5, signal, (1e-2, 1e-3))
         cells = [BandCell(lengths[0] if lengths else 256, 0.1)]
     found: list[BandResult] = []
     with progress_on(err) as bar:

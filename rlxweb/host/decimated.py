@@ -8,7 +8,6 @@ the last: a level and a slope go on.
 
 from __future__ import annotations
 
-from ctypes import c_int64, c_void_p
 from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
-from rlxweb.host.row_blocks import Task, run_tasks
+from rlxweb.host.shared_code import Shared
+from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
 from rlxweb.recipes.decimation_plan import LowPass
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     """Rows [low, high), outputs [first, stop)."""
     from rlxweb.machine.decimation import Decimation
 
-    Kernel = tuple[Callable[..., None], Decimation]
+    Kernel = tuple[Shared, Decimation]
 
-_TASK: Final = 1 << 18
+_TASK: Final = 1 << 17
 """Samples that a thread takes at a time."""
 _THREADED: Final = 1 << 20
 _BLOCK: Final = 128
@@ -51,9 +52,7 @@ def _made(about: object) -> Kernel:
 
     real, step, count = cast("tuple[Real, int, int]", about)
     own = Decimation(real, step, count, library.processor().nbytes)
-    code = code_of(own.text())
-    run = code.function(NAME, None, *[c_void_p] * 3, c_int64, c_void_p)
-    return run, own
+    return Shared.of(code_of(own.text()), NAME), own
 
 
 decimation_kernels: Workshop[Kernel] = Workshop(_made, fast_mode)
@@ -69,32 +68,22 @@ def decimated(x: NDArray[Any], filter_: LowPass) -> NDArray[Any]:
     """Rows x (B, T), float32 or float64, contiguous → (B, T // step) of that dtype."""
     n_rows, width = x.shape
     count = width // filter_.step
-    out = np.empty((n_rows, count), x.dtype)
+    out = pool.empty((n_rows, count), x.dtype)
     if not out.size:
         return out
     key, begun = kernel_key(filter_, x.dtype), perf_counter()
     kernel = decimation_kernels.ready(key) if decimation_kernels.is_open else None
-    if kernel is None:
-        work = _by_product(x, filter_, out)
-    else:
-        work = _by_code(kernel, x, filter_, out)
     first, stop = _inside(filter_, width)
     if first >= stop:
         first = stop = count
     _ends(x, filter_, out, 0, min(first, count))
     _ends(x, filter_, out, stop, count)
-    if first < stop:
-        tasks = _tasks(n_rows, first, stop, filter_.step)
-        # The library of products has threads of its own.
-        threads = 1 if kernel is None or x.size < _THREADED else None
-
-        def task(at: int) -> None:
-            work(*tasks[at])
-
-        def make_worker() -> Task:
-            return task
-
-        run_tasks(len(tasks), make_worker, threads=threads)
+    if first < stop and kernel is not None:
+        _by_code(kernel, x, filter_, out, first, stop)
+    elif first < stop:
+        work = _by_product(x, filter_, out)
+        for part in _tasks(n_rows, first, stop, filter_.step):
+            work(*part)
     if kernel is None and decimation_kernels.is_open:
         decimation_kernels.spent(key, perf_counter() - begun)
     return out
@@ -157,32 +146,42 @@ def _end_matrix(
 
 
 def _by_code(
-    kernel: Kernel, x: NDArray[Any], filter_: LowPass, out: NDArray[Any]
-) -> Callable[..., None]:
+    kernel: Kernel,
+    x: NDArray[Any],
+    filter_: LowPass,
+    out: NDArray[Any],
+    first: int,
+    stop: int,
+) -> None:
     run, made = kernel
     taps = filter_.taps.astype(x.dtype)
-    size, width, pitch, step = x.itemsize, x.shape[1], out.shape[1], filter_.step
-    x_at, out_at = address(x), address(out)
+    size, (n_rows, width), step = x.itemsize, x.shape, filter_.step
     # What is read beyond the last sample that counts must lie in the row.
     most = (width - made.beyond + filter_.before) // step + 1
-
-    def work(low: int, high: int, first: int, stop: int) -> None:
-        scratch = np.empty(made.scratch, x.dtype)
-        count = max(0, min(stop, most) - first)
-        whole = count // made.block * made.block
-        # The last block may go over what was made before: the same numbers.
-        parts = [(first, whole)] if whole else []
-        if whole and count > whole:
-            parts.append((first + count - made.block, made.block))
-        for row in range(low, high):
-            for at, length in parts:
-                here = x_at + (row * width + at * step - filter_.before) * size
-                there = out_at + (row * pitch + at) * size
-                run(here, there, address(taps), length, address(scratch))
-        done = first + (count if whole else 0)
-        _ends(x[low:high], filter_, out[low:high], done, stop)
-
-    return work
+    count = max(0, min(stop, most) - first)
+    whole = count // made.block * made.block
+    # The last block may go over what was made before: the same numbers.
+    parts = [(first, whole)] if whole else []
+    if whole and count > whole:
+        parts.append((first + count - made.block, made.block))
+    for at, length in parts:
+        stretches = -(-length // made.stretch)
+        share = max(1, _TASK // (made.stretch * step))
+        taken = np.zeros(1, np.int64)
+        job = packed(
+            address(x) + (at * step - filter_.before) * size,
+            address(out) + at * size,
+            address(taps),
+            length,
+            n_rows,
+            width,
+            out.shape[1],
+            -(-stretches // share),
+            share,
+            address(taken),
+        )
+        run(job, threaded=length * n_rows * step >= _THREADED)
+    _ends(x, filter_, out, first + (count if whole else 0), stop)
 
 
 @lru_cache(maxsize=64)

@@ -11,9 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rlxweb.machine.jobs import job_text
 from rlxweb.machine.text import SIZE, Real, Shape, Value, Whole, Writer
 
 NAME: Final = "decimate"
+SIGNATURE: Final = (
+    "void @decimate(ptr %x, ptr %y, ptr %taps, i64 %count, i64 %rows, i64 %width, "
+    "i64 %pitch, i64 %parts, i64 %share, ptr %taken)"
+)
 _ABREAST: Final = 4
 _STRETCH: Final = 8
 """Blocks of a stretch: it stays in the first-level cache."""
@@ -21,13 +26,16 @@ _STRETCH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Decimation:
-    """@decimate(x, y, taps, count, scratch): y[j] is the sum of taps[t] x[j step + t].
+    """@decimate: y[j] is the sum of taps[t] x[j step + t], of some rows.
 
     step    samples of x for one of y
     taps    how many there are
     nbytes  of a vector
-    count   of y, a multiple of `block`
-    x       is read `beyond` samples behind the last that the taps meet, at most
+
+    Its arguments, as SIGNATURE has them: `count` of y, a multiple of `block`; from one
+    row of x to the next `width` elements, of y `pitch`. Threads that call it together
+    take `share` stretches of a row at a time, `parts` to a row, and count them in
+    `taken`. x is read `beyond` samples behind the last that the taps meet, at most.
     """
 
     real: Real
@@ -60,30 +68,47 @@ class Decimation:
         return _STRETCH * self.block + self.reach + self.lanes
 
     @property
-    def scratch(self) -> int:
-        """Elements of scratch."""
-        return self.step * self._pitch
+    def stretch(self) -> int:
+        """Outputs of a stretch."""
+        return _STRETCH * self.block
 
     def text(self) -> str:
         """The module."""
-        given = "ptr noalias %x, ptr noalias %y, ptr noalias %taps, i64 %count"
-        signature = f"void @{NAME}({given}, ptr noalias %scratch)"
-        w = Writer(signature, Shape(self.real, self.lanes))
+        w = Writer(SIGNATURE, Shape(self.real, self.lanes))
+        scratch = self.step * self._pitch
+        w.say(f"%scratch = alloca [{scratch} x {self.real}], align 64")
         blocks = w.let(f"udiv i64 %count, {self.block}")
         up = w.let(f"add i64 {blocks}, {_STRETCH - 1}")
         stretches = w.let(f"udiv i64 {up}, {_STRETCH}")
-        w.loop(stretches, lambda i: self._stretch(w, w.multiple(i, _STRETCH), blocks))
-        w.say("ret void")
-        return w.text
 
-    def _stretch(self, w: Writer, first: Whole, blocks: Value) -> None:
+        def some(unit: Value) -> None:
+            row = w.let(f"udiv i64 {unit}, %parts")
+            part = w.let(f"urem i64 {unit}, %parts")
+            x = w.at("%x", w.multiple(row, "%width"))
+            y = w.at("%y", w.multiple(row, "%pitch"))
+            first = w.multiple(part, "%share")
+            own = w.least("%share", w.difference(stretches, first))
+
+            def stretch(i: Whole) -> None:
+                at = w.multiple(w.sum(first, i), _STRETCH)
+                self._stretch(w, (x, y), at, blocks)
+
+            w.loop(own, stretch)
+
+        w.claimed("%taken", 1, w.multiple("%rows", "%parts"), some)
+        w.say("ret void")
+        return w.text + job_text(SIGNATURE)
+
+    def _stretch(
+        self, w: Writer, row: tuple[Value, Value], first: Whole, blocks: Value
+    ) -> None:
         """Some blocks, from block `first` on."""
         own = w.least(_STRETCH, w.difference(blocks, first))
         start = w.multiple(first, self.block)
-        x = w.at("%x", w.multiple(start, self.step))
+        x = w.at(row[0], w.multiple(start, self.step))
         vectors = w.sum(w.multiple(own, _ABREAST), self.reach // self.lanes)
         w.loop(vectors, lambda i: self._deal(w, x, i))
-        y = w.at("%y", start)
+        y = w.at(row[1], start)
         w.loop(own, lambda i: self._block(w, w.multiple(i, self.block), y))
 
     def _deal(self, w: Writer, x: Value, i: Whole) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from rlxweb.signal.engine import BATCH_BYTES, Engine, Power, Rows
 from rlxweb.signal.levels import level_rows
 from rlxweb.signal.rows_there import RowsThere
 from rlxweb.stopping import check_stopped
+
+CACHED_BYTES: Final = 8 << 20
+"""Rows of fewer samples that are made at once on the CPU, which then has them near."""
 
 
 def strongest_of_band(power: Power, k: int, band: Band) -> Found:
@@ -68,7 +71,8 @@ class DecimatingEngine:
         limit = self.max_error if self.is_held else math.inf
         await check(x, spec, band, limit, some)
         n_rows, width = x.shape
-        each = max(1, self.step * BATCH_BYTES // (8 * width))
+        most = CACHED_BYTES if self.device is Device.CPU else BATCH_BYTES
+        each = max(1, self.step * most // (8 * width))
         out = np.empty((n_rows, len(band)), spec.power_dtype)
         for at in range(0, n_rows, each):
             check_stopped()

@@ -23,10 +23,10 @@ from rlxweb.backends.cpu_products import (
 )
 from rlxweb.backends.cpu_regions import region_kernels
 from rlxweb.backends.cpu_tails import ProductCall, is_joined
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.drive import drive
+from rlxweb.host.shared_code import Shared
 from rlxweb.ir.graph import Graph
 from rlxweb.machine import workshop
 from rlxweb.machine.library import Code, object_code, processor

@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.compiled import address
+from rlxweb.host.shared_code import Shared
 from rlxweb.machine.crew import Crew
 from rlxweb.machine.jobs import job_text, packed
 from rlxweb.machine.library import Code, object_code
