@@ -35,8 +35,8 @@ _STEP: Final = "1 of "
 _REFERENCE: Final = 1024
 _A_PRODUCT: Final = 0.0076
 _PRODUCTS: Final = 0.4
-_A_TAP: Final = {True: 0.0058, False: 0.003}
-_AN_OUTPUT: Final = {True: 0.145, False: 0.18}
+_A_TAP: Final = {True: 0.006, False: 0.009}
+_AN_OUTPUT: Final = {True: 0.05, False: 0.55}
 """By whether the filter is compiled."""
 
 
