@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.segment_power import tables
 from rlxweb.host.spec import WelchSpec
 
 _BLOCK: Final = 1 << 20
@@ -83,7 +84,6 @@ def _tables(spec: WelchSpec, first: int, stop: int) -> tuple[NDArray[np.float64]
     both = np.stack([np.cos(angle), -np.sin(angle)], axis=-1)
     both *= spec.window_array[:, None, None]
     waves = both.reshape(-1, spec.hop, 2 * len(bins)).transpose(1, 0, 2)
-    weights = np.full(len(bins), spec.scale)
-    weights[(bins > 0) & (2 * bins < spec.nfft)] *= 2.0
     flat = np.ascontiguousarray(waves).reshape(spec.hop, -1)
-    return flat, both.reshape(spec.nperseg, -1).sum(axis=0), weights
+    of_window = both.reshape(spec.nperseg, -1).sum(axis=0)
+    return flat, of_window, tables(spec).weights[first:stop]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.segment_power import tables
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames
 from rlxweb.signal.band_peaks import Band
@@ -36,7 +37,5 @@ def goertzel_power(x: NDArray[Any], spec: WelchSpec, band: Band) -> NDArray[Any]
         before += cut[:, :, t, None]
         before, last = last, before
     power = last**2 + before**2 - twice * last * before
-    weights = np.full(len(bins), spec.scale)
-    weights[(bins > 0) & (2 * bins < spec.nfft)] *= 2.0
-    made: NDArray[Any] = power.mean(axis=1) * weights
+    made: NDArray[Any] = power.mean(axis=1) * tables(spec).weights[band.bins]
     return made

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.host.segment_power import tables
 from rlxweb.host.spectrum import frames, welch_power
 from rlxweb.learn.examples import Examples
 from rlxweb.signal.accuracy import SEGMENTS, spectrum_error
@@ -185,10 +186,7 @@ def power_of(program: Compact, examples: Examples, band: Band) -> Any:
     if spec.detrend == "constant":
         cut = cut - cut.mean(axis=-1, keepdims=True)
     found = spectra(program, band, cut * spec.window_array)
-    bins = np.arange(band.first, band.stop)
-    weights = np.full(len(bins), spec.scale)
-    weights[(bins > 0) & (2 * bins < spec.nfft)] *= 2.0
-    return np.square(np.abs(found)).mean(axis=1) * weights
+    return np.square(np.abs(found)).mean(axis=1) * tables(spec).weights[band.bins]
 
 
 def recall(found: Any, right: Any, k: int) -> float:

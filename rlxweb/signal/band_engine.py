@@ -32,14 +32,26 @@ CACHED_BYTES: Final = 8 << 20
 """Rows of fewer samples that are made at once on the CPU, which then has them near."""
 
 
-def strongest_of_band(power: Power, k: int, band: Band) -> Found:
-    """Of the band's own bins."""
-    bins, found = strongest_bins(power, k)
-    return bins + band.first, found
+class OfBand:
+    """An engine that gives a band's power, and searches that for peaks."""
+
+    __slots__ = ()
+
+    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
+        """See `Engine`; the chooser offers these for bands alone."""
+        raise NotImplementedError
+
+    async def strongest(
+        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
+    ) -> Found:
+        """See `Engine`."""
+        assert band is not None
+        bins, found = strongest_bins(await self.power(x, spec, band), k)
+        return bins + band.first, found
 
 
 @dataclass(frozen=True, slots=True)
-class DecimatingEngine:
+class DecimatingEngine(OfBand):
     """Another engine, given one sample of `step`.
 
     max_error   what the power may be off by, relative; checked on some of the rows
@@ -98,12 +110,6 @@ class DecimatingEngine:
             plans = f"no filter keeps every {self.step}th sample"
         raise Unsupported("a Welch estimate of a band in fewer samples", plans)
 
-    async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
-    ) -> Found:
-        assert band is not None
-        return strongest_of_band(await self.power(x, spec, band), k, band)
-
     def is_ready(
         self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
     ) -> bool:
@@ -128,7 +134,7 @@ def _fewer(x: Any, plan: BandPlan, spec: WelchSpec) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class BinsEngine:
+class BinsEngine(OfBand):
     """The bins of a band by one product of matrices, in NumPy."""
 
     device: Device = Device.CPU
@@ -139,12 +145,6 @@ class BinsEngine:
         assert not isinstance(x, RowsThere)
         rows = x.physical() if isinstance(x, Digital) else np.asarray(x)
         return bins_power(rows, spec, band.first, band.stop).astype(spec.power_dtype)
-
-    async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
-    ) -> Found:
-        assert band is not None
-        return strongest_of_band(await self.power(x, spec, band), k, band)
 
     def is_ready(
         self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None

@@ -17,9 +17,8 @@ from rlxweb.device import Device
 from rlxweb.digital import Digital
 from rlxweb.errors import Unsupported
 from rlxweb.host.spec import WelchSpec
-from rlxweb.host.strongest import Found
 from rlxweb.signal.accuracy import check
-from rlxweb.signal.band_engine import strongest_of_band
+from rlxweb.signal.band_engine import OfBand
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.engine import Power, Rows, batch_rows
 from rlxweb.signal.learned.in_numpy import learned_power
@@ -30,7 +29,7 @@ from rlxweb.stopping import check_stopped
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedEngine:
+class LearnedEngine(OfBand):
     """A transform on the CPU, or where `device` says.
 
     limit    what the power may be off by on the rows that are checked
@@ -84,12 +83,6 @@ class LearnedEngine:
                 backend.kept.trim()
             (power,) = await program.computed({"x": x}, strict=True)
         return np.asarray(power)
-
-    async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
-    ) -> Found:
-        assert band is not None
-        return strongest_of_band(await self.power(x, spec, band), k, band)
 
     def is_ready(
         self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.row_blocks import Task, run_tasks
+from rlxweb.host.segment_power import tables
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames
 from rlxweb.signal.band_peaks import Band
@@ -52,10 +53,7 @@ def learned_power(
     threads = 1 if view.size < _THREADED else None
     run_tasks(len(cuts), make_worker, threads=threads)
     np.add.at(out, [row for row, _, _ in cuts], parts)
-    weights = np.full(len(band), spec.scale / count)
-    bins = np.arange(band.first, band.stop)
-    weights[(bins > 0) & (2 * bins < spec.nfft)] *= 2.0
-    out *= weights
+    out *= tables(spec).weights[band.bins] / count
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlxweb.host.segment_power import tables
 from rlxweb.host.spec import WelchSpec
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
@@ -42,9 +43,7 @@ def learned_graph(
         im = own_im if im is None else im + own_im
     assert re is not None
     assert im is not None
-    bins = np.arange(band.first, band.stop)
-    weights = np.full(len(bins), spec.scale)
-    weights[(bins > 0) & (2 * bins < spec.nfft)] *= 2.0
+    weights = tables(spec).weights[band.bins]
     power = graph.mean(re * re + im * im, (1,)) * graph.constant(weights, "f32")
     graph.set_outputs([power])
     return graph
