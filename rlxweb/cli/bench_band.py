@@ -131,7 +131,7 @@ class BandSweep:
 
     places: Mapping[str, Place]
     rounds: int = 7
-    samples: int = 1 << 16
+    samples: int = 1 << 18
     steps: int = 60
     kind: str = "eeg"
     errors: tuple[float, ...] = ERRORS

@@ -20,9 +20,10 @@ from rlxweb.errors import Unsupported
 from rlxweb.host.bins_product import bins_power
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.strongest import Found, strongest_bins
-from rlxweb.signal.accuracy import check
+from rlxweb.signal.accuracy import Way, check
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.band_plan import BandPlan, band_plans
+from rlxweb.signal.compiled_engine import COMPILED, kernel_of
 from rlxweb.signal.engine import BATCH_BYTES, Engine, Power, Rows
 from rlxweb.signal.levels import level_rows
 from rlxweb.signal.rows_there import RowsThere
@@ -81,7 +82,7 @@ class DecimatingEngine(OfBand):
             return await self._some(rows, plan, own.n_segments, own, band)
 
         limit = self.max_error if self.is_held else math.inf
-        await check(x, spec, band, limit, some)
+        await check(x, spec, band, limit, some, self._exact(spec, band))
         n_rows, width = x.shape
         most = CACHED_BYTES if self.device is Device.CPU else BATCH_BYTES
         each = max(1, self.step * most // (8 * width))
@@ -92,6 +93,12 @@ class DecimatingEngine(OfBand):
             part = x.rows(mine) if isinstance(x, Digital) else x[mine]
             out[mine] = await some(part, spec)
         return out
+
+    def _exact(self, spec: WelchSpec, band: Band) -> Way | None:
+        """What the answer is held against: compiled code too, where that is ready."""
+        if self.inner is not COMPILED or kernel_of(spec) is None:
+            return None
+        return lambda rows, own: COMPILED.power(rows, own, band)
 
     async def _some(
         self, x: Any, plan: BandPlan, segments: int, spec: WelchSpec, band: Band

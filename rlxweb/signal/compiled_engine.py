@@ -62,11 +62,17 @@ class CompiledEngine:
         return True
 
 
+def kernel_of(spec: WelchSpec, k: int = 0) -> Kernel | None:
+    """The one for an estimate, where it is compiled."""
+    about = wanted(spec, k)
+    return None if isinstance(about, str) else welch_kernels.ready(about)
+
+
 def _kernel(spec: WelchSpec, k: int) -> Kernel:
     """The one for an estimate. Errors  Unsupported where there is none."""
-    about = wanted(spec, k)
-    kernel = None if isinstance(about, str) else welch_kernels.ready(about)
+    kernel = kernel_of(spec, k)
     if kernel is None:
+        about = wanted(spec, k)
         why = about if isinstance(about, str) else welch_kernels.state(about)
         raise Unsupported("a Welch estimate by compiled code", why)
     return kernel
