@@ -132,6 +132,7 @@ class WebGpuBackend(Backend):
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,
             finishes=self.recipes.finishes,
+            line_length=self.recipes.line_length,
             gate=assumed_gate(),
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
             limits=self.limits,

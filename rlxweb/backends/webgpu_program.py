@@ -238,6 +238,9 @@ class ProgramBuilder:
             fits = len(reads) < self.limits.max_storage_buffers_per_shader_stage
             made = region_call(self.plan.graph, step.nodes, reads, allow_wide=fits)
             await self._generated(step, made, step.inputs)
+        elif step.kind == "lines":
+            made = self.recipes.along(self.plan.graph, step)
+            await self._generated(step, made, step.inputs)
         elif step.kind == "copy":
             layout = Layout.dense(out.shape)
             made = self.recipes.copy(step.inputs[0].layout, layout, out.dtype)

@@ -40,6 +40,7 @@ from rlxweb.kept import Kept
 from rlxweb.kernels.expression import copy_call
 from rlxweb.kernels.finish import finish_of, finished
 from rlxweb.kernels.launch import Launch, Shader, launches
+from rlxweb.kernels.lines import MOST_SHARED, line_call
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import (
     COPIES,
@@ -52,6 +53,8 @@ from rlxweb.recipes.variants import (
     variants_of,
 )
 
+_ALONG, _TOGETHER = 1 << 12, 1 << 13
+"""Elements of the longest line of one invocation, and of a workgroup."""
 CAPACITY, CAPACITY_BYTES = 1024, 64 << 20
 
 
@@ -197,6 +200,20 @@ class Recipes:
             return False
         node = graph.node(ids[0])
         return self.choose(*_asked(graph, node, layouts), finish) is not None
+
+    @property
+    def line_length(self) -> int:
+        """Elements of the longest line that one pass goes along."""
+        room = self.hardware.limits.max_storage_buffer_binding_size // 8
+        return min(room, _ALONG if self.hardware.software else _TOGETHER)
+
+    def along(self, graph: Graph, step: Step) -> Call:
+        """The pass of some nodes along lines."""
+        limits = self.hardware.limits
+        room = limits.max_compute_workgroup_storage_size // 16 // MOST_SHARED
+        most = 1 if self.hardware.software else min(limits.workgroup_lanes, room)
+        layouts = [operand.layout for operand in step.inputs]
+        return line_call(graph, step.nodes, layouts, most)
 
     def _search(
         self,

@@ -59,6 +59,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
         f"{before} nodes became {len(plan.steps)} steps for {target.name}",
         {
             "regions": sum(s.kind == "region" for s in plan.steps),
+            "lines": sum(s.kind == "lines" for s in plan.steps),
             "copies": sum(s.kind == "copy" for s in plan.steps),
             "joined": joins,
             "slots": len(sizes),

@@ -49,7 +49,7 @@ class Held:
         return f"{self.low} to {self.high}"
 
 
-StepKind = Literal["view", "region", "kernel", "join", "copy"]
+StepKind = Literal["view", "region", "lines", "kernel", "join", "copy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,14 @@ class Step:
 
     view    `nodes[0]` moves no data (kept only for targets that make their own views)
     region  the elementwise `nodes`, in order, as one pass; the last is the result
+    lines   reductions along the same lines and the elementwise `nodes` around them, as
+            one pass; the last is the result
     kernel  one op as it stands, and the elementwise nodes done on what it stores
     join    the inputs side by side in the output
     copy    one operand made dense
 
-    `reads` are the graph nodes that `inputs` hold, in a region (views differ there); of
+    `reads` are the graph nodes that `inputs` hold, in a region (views differ there) and
+    along lines, whose elements all layouts are spread over; of
     a kernel with elementwise nodes after it, those that only these read, held last.
     """
 

@@ -133,7 +133,8 @@ def _item(plan: Plan, step: Step, target: Target) -> Item:
         flops = one.flops + sum(flops_of(graph, graph.node(i)) for i in step.nodes[1:])
         return Item(one.kind, step.label, starts, flops, nbytes, one.size)
     flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)
-    kind = "elementwise" if step.kind == "region" else "copy"
+    is_computed = step.kind in ("region", "lines")
+    kind = "elementwise" if is_computed else "copy"
     # Side by side, each part is copied to its place by a kernel of its own.
     parts = sum(0 not in o.layout.shape for o in step.inputs)
     starts = parts if step.kind == "join" and not target.keeps_views else 1

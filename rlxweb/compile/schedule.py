@@ -3,6 +3,7 @@
 Elementwise nodes are grouped first: a producer joins its consumer when nothing else
 needs it, both have the same shape, and the region still fits the device's bindings.
 Joining saves a write, a read and a launch and costs nothing, so no cost model is asked.
+Before that, what goes along lines is taken out (`line_steps.py`).
 Then the nodes are walked in order, and for each the Operand is kept that it can be read
 as. A layout no reader can use is made dense by a copy step, once per layout.
 """
@@ -13,10 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rlxweb.compile.line_steps import LineStep, Passes, line_steps
 from rlxweb.compile.plan import Operand, Step, StepKind
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
+from rlxweb.ir.lines import Lines
 from rlxweb.ir.lowering import Expr, Join, Kernel, Leaf, View
 from rlxweb.ir.op import TensorType, registry
 
@@ -25,6 +28,8 @@ MAX_NODES = 160
 # An offset that is a multiple of this starts on any device's binding alignment, even
 # with 2-byte elements, so a kernel can be bound there without a copy.
 ALIGN_ELEMENTS = 128
+_WIDEST = 4
+"""Bytes of an element that passes along lines read."""
 
 
 @dataclass(slots=True)
@@ -95,6 +100,28 @@ class Schedule:
         self.at[node.id] = Operand(node.id, Layout.dense(shape))
         return True
 
+    def along(self, node: Node, step: LineStep) -> None:
+        """One pass along lines."""
+        self.types[node.id] = node.type
+        reads = []
+        for i, to_bare in step.reads:
+            reads.append(self._spread(self.at[i], step.lines, to_bare))
+        label = _label([self.graph.node(i) for i in step.nodes])
+        ids = tuple(i for i, _ in step.reads)
+        self.steps.append(Step("lines", step.nodes, tuple(reads), node.id, label, ids))
+        self.at[node.id] = Operand(node.id, Layout.dense(node.type.shape))
+
+    def _spread(self, operand: Operand, lines: Lines, to_bare: bool) -> Operand:
+        """As a pass along lines reads it; dense, where a line reaches further than the
+        device binds.
+        """
+        limits = self.target.limits
+        reach = lines.reach(lines.spread(operand.layout, to_bare))
+        if limits and _WIDEST * reach > limits.max_storage_buffer_binding_size // 2:
+            operand = self.dense(operand)
+        layout = lines.spread(operand.layout, to_bare)
+        return Operand(operand.value, layout)
+
     def _for_kernel(self, node: Node) -> list[Operand]:
         """The operands of a kernel, copied where it cannot read them as they lie."""
         lower = registry.get(node.op).lower
@@ -151,24 +178,28 @@ def _label(nodes: Sequence[Node]) -> str:
     return "+".join(names[:4]) + ("…" if len(names) > 4 else "")
 
 
-def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
+def regions(
+    graph: Graph, target: Target, fuse: bool, passes: Passes | None = None
+) -> dict[int, Region]:
     """Last node → its region, for every elementwise node that is not inside another.
 
     What all who read it are in one region for is computed there, once: the sum whose
     two readers are a function of it and their product.
+
+    passes   what is computed along lines and in no region
     """
-    uses = Counter(i for node in graph.nodes() for i in node.inputs)
-    uses.update(graph.outputs)
+    passes = passes or Passes.of(graph, {})
     found: dict[int, Region] = {}
     for node in graph.nodes():
-        if not isinstance(registry.get(node.op).lower, Expr):
+        is_one = isinstance(registry.get(node.op).lower, Expr)
+        if not is_one or not passes.leave(node.id):
             continue
         outside = [i for i in node.inputs if not graph.node(i).is_literal]
         region = Region([node.id], list(dict.fromkeys(outside)))
         asked = list(region.reads) if fuse else []
         while asked:
             i = asked.pop(0)
-            joined = _joined(graph, target, region, i, found, uses[i])
+            joined = _joined(graph, target, region, i, found, passes.uses[i])
             if joined is not None:
                 # What it reads may have had readers in both.
                 asked = [*found.pop(i).reads, *asked]
@@ -202,29 +233,32 @@ def _joined(
     return Region(sorted({*inner.nodes, *region.nodes}), reads) if fits else None
 
 
-def _kernels_before(graph: Graph, found: Mapping[int, Region]) -> dict[int, Node]:
+def _kernels_before(
+    graph: Graph, found: Mapping[int, Region], passes: Passes
+) -> dict[int, Node]:
     """Last node of a region → the kernel whose result nobody else reads.
 
     Of several the last: the others are there by then.
     """
-    uses = Counter(i for node in graph.nodes() for i in node.inputs)
-    uses.update(graph.outputs)
     before: dict[int, Node] = {}
     for last, region in found.items():
         inside = Counter(i for at in region.nodes for i in graph.node(at).inputs)
         for i in sorted(region.reads):
             node = graph.node(i)
-            alone = inside[i] == uses[i] and node.type == graph.node(last).type
-            if alone and isinstance(registry.get(node.op).lower, Kernel):
+            alone = inside[i] == passes.uses[i] and passes.leave(i)
+            is_like = node.type == graph.node(last).type
+            if alone and is_like and isinstance(registry.get(node.op).lower, Kernel):
                 before[last] = node
     return before
 
 
 def schedule(graph: Graph, target: Target, fuse: bool) -> Schedule:
     """All steps of a graph, and its outputs as operands."""
-    found = regions(graph, target, fuse)
+    lines = line_steps(graph, target) if fuse and target.line_length else {}
+    passes = Passes.of(graph, lines)
+    found = regions(graph, target, fuse, passes)
     takes = fuse and target.finishes is not None
-    before = _kernels_before(graph, found) if takes else {}
+    before = _kernels_before(graph, found, passes) if takes else {}
     held = {kernel.id for kernel in before.values()}
     inside = {i for r in found.values() for i in r.nodes} - set(found)
     plan = Schedule(graph, target)
@@ -232,7 +266,10 @@ def schedule(graph: Graph, target: Target, fuse: bool) -> Schedule:
     for node in graph.nodes():
         if node.id in inside or (node.id not in wanted and node.op == "constant"):
             continue
-        if node.id in held:
+        if node.id in held or node.id not in passes.alive:
+            continue
+        if node.id in lines:
+            plan.along(node, lines[node.id])
             continue
         region, kernel = found.get(node.id), before.get(node.id)
         if region is not None and kernel is not None:

@@ -41,6 +41,8 @@ class Target:
     finishes      (graph, a kernel's node and the elementwise ones after it, the layouts
                   of its operands, what else these read and through which layouts) → may
                   be one step
+    line_length   elements of the longest line that reductions and what is elementwise
+                  around them may go along in one step; 0: there are no such steps
     gate          what a fusion must gain there; None fuses whatever has a kernel
     limits        what the device granted; None where there is nothing to stay under
     features      optional abilities of the device, by their WebGPU names
@@ -57,6 +59,7 @@ class Target:
     refusal: Rule[RlxError | None] = lambda op, inputs, out, attrs: None
     launches: Rule[int] = lambda op, inputs, out, attrs: 1
     finishes: Finishes | None = None
+    line_length: int = 0
     gate: IoFusionGate | None = None
     limits: Limits | None = None
     features: frozenset[str] = frozenset()

@@ -259,11 +259,14 @@ class Kernel:
     otherwise  what to do on a device whose limits the recipe's whole axes break
     turns      inputs that may lie with their last two axes exchanged, by position; the
                recipe is told by attrs[TURNED], a flag for each operand
+    folds      it reduces its operand over attrs["axes"], so: several of them and what
+               is elementwise around them may be one step
     """
 
     recipe: RecipeRule
     otherwise: Compose | None = None
     turns: tuple[int, ...] = ()
+    folds: Literal["", "sum", "prod", "max", "min"] = ""
 
 
 Lowering = Expr | View | Compose | Kernel | Leaf | Join | HostOnly

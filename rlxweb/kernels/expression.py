@@ -102,7 +102,7 @@ def body_of(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> Body:
         for i in node.inputs:
             one = graph.node(i)
             if i not in named and one.is_literal:
-                named[i] = _given(one, values)
+                named[i] = given(one, values)
         kinds = tuple(graph.node(i).type for i in node.inputs)
         text = expression(
             expr,
@@ -121,7 +121,7 @@ def body_of(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> Body:
     return Body(lines, named[ids[-1]], tuple(uses), values)
 
 
-def _given(one: Node, values: dict[str, int | float]) -> str:
+def given(one: Node, values: dict[str, int | float]) -> str:
     """A literal constant as an operand: a uniform, so that another number is no other
     text. A driver that sees it takes x * 0.0 for 0 too, and a module is refused when
     an expression of literals alone overflows or divides by zero.
@@ -201,7 +201,7 @@ def _walk(
         "        @builtin(local_invocation_index) lid: u32) {",
         "  let item = item_of(wid, nwg, lid);",
         "  if (item >= u.items) { return; }",
-        *_indices(len(shape), lanes),
+        *indices(len(shape), lanes),
     ]
     for k, layout in enumerate(reads):
         load = f"ld{k}({_address(k, layout)})"
@@ -351,7 +351,7 @@ def _implied(layout: Layout, axis: int) -> bool:
     return stride == 0 or (stride == 1 and axis == len(layout.shape) - 1)
 
 
-def _indices(rank: int, lanes: int) -> list[str]:
+def indices(rank: int, lanes: int) -> list[str]:
     """Positions on the axes; on the last one of so many elements together."""
     if rank <= 1:
         return ["  let i0 = item;"]

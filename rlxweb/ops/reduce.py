@@ -97,7 +97,7 @@ def _recipe(kind: Kind) -> Kernel:
         axes = normal_axes(attrs["axes"], types[0].rank)
         return reduction(kind, types[0].dtype, types[0].shape, axes)
 
-    return Kernel(recipe, Compose(partial(_build_truth, kind)))
+    return Kernel(recipe, Compose(partial(_build_truth, kind)), folds=kind)
 
 
 def _build_truth(kind: Kind, g: Any, attrs: Attrs, x: Any) -> Any:
