@@ -133,6 +133,34 @@ def _adds() -> Op:
     return {"x": _noise(1024)}, lambda g, x: sums(x), sums
 
 
+def _losses() -> Op:
+    """Of 512 examples of 1,000 classes, written out: no op of either library's."""
+
+    def ours(g: Any, z: Any, y: Any) -> Any:
+        low = z - g.max(z, -1, keep_dim=True)
+        return g.sum((low - g.log(g.sum(g.exp(low), -1, keep_dim=True))) * y, -1)
+
+    def theirs(z: Any, y: Any) -> Any:
+        low = z - z.max(-1, keepdim=True)
+        return ((low - low.exp().sum(-1, keepdim=True).log()) * y).sum(-1)
+
+    return {"z": _noise(512, 1000), "y": _noise(512, 1000)}, ours, theirs
+
+
+def _standard() -> Op:
+    """Rows less their mean, by their deviation, written out."""
+
+    def ours(g: Any, x: Any) -> Any:
+        low = x - g.mean(x, -1, keep_dim=True)
+        return low / g.sqrt(g.mean(low * low, -1, keep_dim=True) + 1e-5)
+
+    def theirs(x: Any) -> Any:
+        low = x - x.mean(-1, keepdim=True)
+        return low / ((low * low).mean(-1, keepdim=True) + 1e-5).sqrt()
+
+    return {"x": _noise(1024, 768)}, ours, theirs
+
+
 OPS: dict[str, Callable[[], Op]] = {
     "matmul 256": partial(_product, 256, 256, 256),
     "matmul 512": partial(_product, 512, 512, 512),
@@ -144,6 +172,8 @@ OPS: dict[str, Callable[[], Op]] = {
         lambda x: x.softmax(-1),
     ),
     "layer norm [1024, 768]": _norm,
+    "losses written out [512, 1000]": _losses,
+    "standardised rows [1024, 768]": _standard,
     "attention [1, 12, 128, 64]": _attention,
     "chain gelu(2x+1)·y of 4M": _chain,
     "100 dependent adds [1024]": _adds,
