@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rlxweb.host.arrays import pool
 from rlxweb.host.boxes import SHARE, for_each
 from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.host.wasm_products import into, matmul
 from rlxweb.ir.layout import row_major
 from rlxweb.recipes.conv_calls import Convolution
 from rlxweb.recipes.windows import Windows
@@ -40,7 +41,8 @@ Multiply = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
 
 
 def _matmul(x: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
-    np.matmul(x, y, out=out)
+    if not into(x, y, out):
+        np.matmul(x, y, out=out)
 
 
 class Products:
@@ -137,7 +139,7 @@ class Products:
         _put(side, ordered)
         images, m, *positions = out.shape
         if not self._is_upright:
-            made = np.matmul(side.reshape(-1, self._terms), weights.T)
+            made = matmul(side.reshape(-1, self._terms), weights.T)
             out[...] = made.reshape(images, *positions, m).transpose(0, 4, 1, 2, 3)
         elif images == 1 and out.flags.c_contiguous:
             flat = side.reshape(self._terms, -1)

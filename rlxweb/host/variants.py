@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host import error_function, one_row, padding, recurrent, short_sums
+from rlxweb.host import (
+    error_function,
+    one_row,
+    padding,
+    recurrent,
+    short_sums,
+    wasm_products,
+)
 from rlxweb.host.in_parts import LINES, in_parts, is_large
 from rlxweb.host.packed_weights import quantized_matmul
 from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spectra
@@ -173,6 +180,10 @@ def _relu(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
 
 
 VARIANTS: tuple[Variant, ...] = (
+    *(
+        Variant(f"{op}, by WebAssembly", op, wasm_products.is_open, made)
+        for op, made in wasm_products.ROWS.items()
+    ),
     Variant("reshape, its shape known", "reshape", lambda *node: True, _reshape, True),
     Variant("sigmoid, in one array", "sigmoid", _floats, _sigmoid),
     Variant("relu, a number", "relu", _floats, _relu, planned=True),

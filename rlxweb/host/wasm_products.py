@@ -1,0 +1,118 @@
+"""Products of float32 in a browser's Python, by WebAssembly of our own.
+
+NumPy has no BLAS there and takes 30 times as long as a processor needs. What cannot be
+computed so, or where a browser refuses the module, is left to NumPy.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from ctypes import CDLL
+from functools import cache
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.machine.wasm_products import products_module, room_of
+
+_IN_A_TAB = sys.platform == "emscripten"
+LEAST: Final = 1 << 14
+"""Multiplications from which it pays to leave NumPy."""
+Array = NDArray[Any]
+_Product = Callable[..., None]
+
+
+@cache
+def product() -> _Product | None:
+    """The function, None where there is no WebAssembly or it is refused."""
+    if not _IN_A_TAB:
+        return None
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(products_module())
+            file.flush()
+            function = CDLL(file.name).product
+    except OSError:  # a browser without SIMD, say
+        return None
+    function.restype = None
+    return function
+
+
+def matmul(x: Array, y: Array) -> Array:
+    """`numpy.matmul` of at least two axes each."""
+    out = np.empty(
+        (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]),
+        np.result_type(x, y),
+    )
+    return np.matmul(x, y, out=out) if not into(x, y, out) else out
+
+
+def into(x: Array, y: Array, out: Array) -> bool:
+    """The product into an array, if it is one for this: was it done?"""
+    function = product()
+    kinds = {x.dtype, y.dtype, out.dtype}
+    count = prod(out.shape) * x.shape[-1]
+    if function is None or kinds != {np.dtype(np.float32)} or count < LEAST:
+        return False
+    if out.strides[-1] != 4:
+        return False
+    if y.ndim == 2 and x.ndim > 2 and out.flags.c_contiguous:
+        x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
+    x, y = _in_rows(x), _in_rows(y)
+    batch = out.shape[:-2]
+    x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
+    y = np.broadcast_to(y, (*batch, *y.shape[-2:]))
+    rows, terms, columns = *x.shape[-2:], y.shape[-1]
+    room = np.empty(room_of(terms), np.float32).ctypes
+    rest = x.strides[-2], y.strides[-2], out.strides[-2], room.data
+    a, b, c = (one.ctypes.data for one in (x, y, out))
+    for at in np.ndindex(batch):
+        places = (
+            start + sum(n * step for n, step in zip(at, one.strides, strict=False))
+            for start, one in ((a, x), (b, y), (c, out))
+        )
+        function(*places, rows, terms, columns, *rest)
+    return True
+
+
+def _in_rows(x: Array) -> Array:
+    """With elements of a row side by side, and rows that do not go backwards."""
+    well = x.strides[-1] == 4 and x.strides[-2] >= 0 and x.strides[-2] % 4 == 0
+    return x if well else np.ascontiguousarray(x)
+
+
+def is_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Of float32, and large enough."""
+    x, y = inputs[:2]
+    if product() is None or min(x.rank, y.rank) < 2:
+        return False
+    floats = all(one.dtype is DType.F32 for one in inputs)
+    return floats and out.numel * x.shape[-1] >= LEAST
+
+
+def by_matmul(attrs: Attrs, x: Array, y: Array) -> Array:
+    """`matmul`."""
+    return matmul(x, y)
+
+
+def dense(attrs: Attrs, x: Array, w: Array, bias: Array) -> Array:
+    """`fused_matmul_bias_act`."""
+    made = matmul(x, w)
+    made += bias
+    kind = attrs["activation"]
+    if kind is None:
+        return made
+    done: Array = registry.get(kind).reference(np, {}, made)
+    return done
+
+
+ROWS: Final[dict[str, Callable[..., Any]]] = (
+    {"matmul": by_matmul, "fused_matmul_bias_act": dense} if _IN_A_TAB else {}
+)
+"""Op → its way, where there is one."""
