@@ -19,8 +19,9 @@ from rlxweb.ir.op import registry
 from rlxweb.kernels.expression import expression
 from rlxweb.kernels.source import shader_text, with_needs
 from rlxweb.machine.jobs import job_text
-from rlxweb.machine.lowering import Lowering, Of, Result
+from rlxweb.machine.lowering import Lowering
 from rlxweb.machine.text import Shape, Value, Whole, Writer
+from rlxweb.machine.trees import Of, Result, Walk
 from rlxweb.machine.wgsl import Function, Library, library_of, tree_of
 
 KINDS: Final = {DType.F32: "F", DType.I32: "I", DType.U32: "U", DType.BOOL: "B"}
@@ -64,11 +65,11 @@ def region_text(
     nodes = [graph.node(i) for i in ids]
     uses: dict[str, None] = {}
     for node in nodes:
-        uses |= dict.fromkeys(_declared(node).uses)
+        uses |= dict.fromkeys(declared(node).uses)
     shape = Shape("float", nbytes // 4)
     w = Writer(_SIGNATURE, shape)
     to = Lowering(w, library_for(tuple(uses)))
-    kinds = [_kind(graph.node(i)) for i in (ids[-1], *reads)]
+    kinds = [kind_of(graph.node(i)) for i in (ids[-1], *reads)]
     bases = [w.one("%job", k, "ptr") for k in range(len(kinds))]
     steps = [w.one("%job", len(kinds) + k, "i64") for k in range(len(kinds))]
     some = w.let(f"udiv i64 {w.sum('%inner', shape.lanes - 1)}, {shape.lanes}")
@@ -90,7 +91,7 @@ def region_text(
                 for n, kind, at, is_one in both
                 if not is_one
             }
-            made = _value(to, graph, nodes, {**fixed, **loaded})
+            made = value_of(to, graph, nodes, {**fixed, **loaded})
             _store(to, made, rows[0], first)
 
         w.loop(some, vector)
@@ -104,14 +105,15 @@ def why_not(nodes: Sequence[Node]) -> str:
     """Why elementwise nodes cannot be said in vectors of 32 bits; "" where they can."""
     try:
         for node in nodes:
-            _declared(node)
-            _kind(node)
+            declared(node)
+            kind_of(node)
     except Unsupported as error:
         return str(error)
     return ""
 
 
-def _declared(node: Node) -> Expr:
+def declared(node: Node) -> Expr:
+    """What is computed for a node. Errors  Unsupported."""
     lower = registry.get(node.op).lower
     if not isinstance(lower, Expr) or not registry.is_ours(node.op):
         raise Unsupported(f"compile {node}", "it is no expression of ours")
@@ -120,35 +122,34 @@ def _declared(node: Node) -> Expr:
     return _BY_PROCESSOR.get(node.op, lower)
 
 
-def _kind(node: Node) -> str:
+def kind_of(node: Node) -> str:
+    """The kind of its values. Errors  Unsupported."""
     kind = KINDS.get(node.type.dtype)
     if kind is None:
         raise Unsupported(f"compile {node}", f"{node.type.dtype} is computed by NumPy")
     return kind
 
 
-def _value(
-    to: Lowering, graph: Graph, nodes: Sequence[Node], known: dict[int, Of]
-) -> Of:
+def value_of(to: Walk, graph: Graph, nodes: Sequence[Node], known: dict[int, Of]) -> Of:
     """The last node's value, each node's once."""
     for node in nodes:
-        kind, types = _kind(node), tuple(graph.node(i).type for i in node.inputs)
+        kind, types = kind_of(node), tuple(graph.node(i).type for i in node.inputs)
         names: dict[str, Result] = {}
         for i in node.inputs:
             names[f"v{i}"] = known[i] if i in known else _literal(to, graph.node(i))
         operands = [f"v{i}" for i in node.inputs]
         dtypes = [one.dtype for one in types]
-        text = expression(_declared(node), operands, dtypes, node, (types, node.type))
+        text = expression(declared(node), operands, dtypes, node, (types, node.type))
         found = to.of(tree_of(text), names)
         known[node.id] = to.converted(kind, found)
     return known[nodes[-1].id]
 
 
-def _literal(to: Lowering, node: Node) -> Of:
+def _literal(to: Walk, node: Node) -> Of:
     if not node.is_literal:
         raise Unsupported(f"compile {node}", "it is no number")
     value = node.attrs["value"].array.reshape(-1)[0].item()
-    return to.splat(_kind(node), value)
+    return to.splat(kind_of(node), value)
 
 
 def _load(to: Lowering, kind: str, base: Value, index: Whole) -> Of:

@@ -26,7 +26,8 @@ from rlxweb.ir.shape import Shape
 from rlxweb.machine import library
 from rlxweb.machine.jobs import address_of
 from rlxweb.machine.making import code_of, fast_mode
-from rlxweb.machine.workshop import Workshop
+from rlxweb.machine.wasm import IN_A_TAB, opened
+from rlxweb.machine.workshop import WasmWorkshop, Workshop
 
 LEAST_WORK: Final = 1 << 13
 """Elements times ops from which one call of ours is faster than NumPy's."""
@@ -177,7 +178,20 @@ def _made(about: object) -> RegionCode:
     return RegionCode(call, address_of(code.function("region_job", None, c_void_p)))
 
 
-region_kernels: Workshop[RegionCode] = Workshop(_made, fast_mode)
+def _made_in_a_tab(about: object) -> RegionCode:
+    """The same as WebAssembly. Errors  Unsupported, OSError."""
+    from rlxweb.backends.wasm_region_text import region_module
+
+    assert isinstance(about, Region)
+    code = region_module(about.graph, about.ids, about.reads, about.spread)
+    return RegionCode(opened(code, "region"), 0)
+
+
+region_kernels: Workshop[RegionCode] = (
+    WasmWorkshop(_made_in_a_tab, lambda: "background")
+    if IN_A_TAB
+    else Workshop(_made, fast_mode)
+)
 """The compiled regions of this process."""
 
 

@@ -6,10 +6,7 @@ computed so, or where a browser refuses the module, is left to NumPy.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Callable
-from ctypes import CDLL
 from functools import cache
 from math import prod
 from typing import Any, Final
@@ -19,9 +16,9 @@ from numpy.typing import NDArray
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.machine.wasm import IN_A_TAB, opened
 from rlxweb.machine.wasm_products import products_module, room_of
 
-_IN_A_TAB = sys.platform == "emscripten"
 LEAST: Final = 1 << 14
 """Multiplications from which it pays to leave NumPy."""
 Array = NDArray[Any]
@@ -31,17 +28,12 @@ _Product = Callable[..., None]
 @cache
 def product() -> _Product | None:
     """The function, None where there is no WebAssembly or it is refused."""
-    if not _IN_A_TAB:
+    if not IN_A_TAB:
         return None
     try:
-        with tempfile.NamedTemporaryFile(suffix=".so") as file:
-            file.write(products_module())
-            file.flush()
-            function = CDLL(file.name).product
+        return opened(products_module(), "product")
     except OSError:  # a browser without SIMD, say
         return None
-    function.restype = None
-    return function
 
 
 def matmul(x: Array, y: Array) -> Array:
@@ -113,6 +105,6 @@ def dense(attrs: Attrs, x: Array, w: Array, bias: Array) -> Array:
 
 
 ROWS: Final[dict[str, Callable[..., Any]]] = (
-    {"matmul": by_matmul, "fused_matmul_bias_act": dense} if _IN_A_TAB else {}
+    {"matmul": by_matmul, "fused_matmul_bias_act": dense} if IN_A_TAB else {}
 )
 """Op → its way, where there is one."""

@@ -7,39 +7,14 @@ operations round one by one, as NumPy's do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
-from rlxweb.errors import Unsupported
 from rlxweb.machine import functions
 from rlxweb.machine.text import Value, Writer
-from rlxweb.machine.wgsl import (
-    Apply,
-    Library,
-    Member,
-    Name,
-    Number,
-    Put,
-    ReturnIf,
-    Tree,
-)
-
-Kind: TypeAlias = str
-"""F, I, U, B; "truth" is one for all lanes, "number" one that has no type yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Of:
-    """A value of a kind."""
-
-    kind: Kind
-    value: Value
-
-
-Record: TypeAlias = "dict[str, Of]"
-Result: TypeAlias = "Of | Record"
+from rlxweb.machine.trees import Kind, Of, Result, Walk, plain, refused
+from rlxweb.machine.wgsl import Library
 
 _FLOATS: Final = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 _WHOLES: Final = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
@@ -54,13 +29,8 @@ _ROUNDINGS: Final = {
 _POWERS: Final = {"exp": functions.exp, "exp2": functions.exp2, "log": functions.log}
 
 
-def refused(what: str) -> Unsupported:
-    """For what is not known here: it is computed by other means."""
-    return Unsupported("compile an expression", f"{what} is not understood")
-
-
 @dataclass(slots=True)
-class Lowering:
+class Lowering(Walk):
     """Writes trees into a function.
 
     library  the functions and records that expressions may name
@@ -68,7 +38,7 @@ class Lowering:
 
     w: Writer
     library: Library
-    _depth: int = field(default=0, repr=False)
+    depth: int = field(default=0, repr=False)
 
     def type_of(self, kind: Kind) -> str:
         """A kind's type in LLVM."""
@@ -86,69 +56,7 @@ class Lowering:
             one = f"i32 {int(number) & 0xFFFFFFFF}"
         return Of(kind, f"<{', '.join([one] * self.w.shape.lanes)}>")
 
-    def of(self, tree: Tree, names: Mapping[str, Result]) -> Of:
-        """The value of a tree. Errors  Unsupported."""
-        found = self._result(tree, names)
-        if isinstance(found, dict):
-            raise refused("a record as a number")
-        return found
-
-    def converted(self, kind: Kind, one: Of) -> Of:
-        """The value as another kind."""
-        return self._as(kind, one, convert=True)
-
-    def _result(self, tree: Tree, names: Mapping[str, Result]) -> Result:
-        if isinstance(tree, Number):
-            return _number(tree.text)
-        if isinstance(tree, Name):
-            if tree.name in ("true", "false"):
-                return self.splat("B", tree.name == "true")
-            if tree.name not in names:
-                raise refused(f"the name {tree.name}")
-            return names[tree.name]
-        if isinstance(tree, Member):
-            record = self._result(tree.record, names)
-            if not isinstance(record, dict):
-                raise refused(f"part {tree.name} of a number")
-            return record[tree.name]
-        return self._applied(tree, names)
-
-    def _applied(self, tree: Apply, names: Mapping[str, Result]) -> Result:
-        given = [self._result(one, names) for one in tree.operands]
-        if tree.name in self.library.records:
-            parts = self.library.records[tree.name]
-            return dict(zip(parts, _plain(given), strict=True))
-        own = self._operator(tree.name, given) or self._builtin(tree.name, given)
-        if own is not None:
-            return own
-        if tree.name not in self.library.functions:
-            raise refused(f"the function {tree.name}")
-        function = self.library.functions[tree.name]
-        inside: dict[str, Result] = {}
-        for (name, kind), one in zip(function.parameters, given, strict=True):
-            inside[name] = self._as(kind, one) if isinstance(one, Of) else one
-        self._depth += 1
-        found = self._run(function.lines, inside)
-        self._depth -= 1
-        return found
-
-    def _run(
-        self, lines: tuple[Put | ReturnIf, ...], names: dict[str, Result]
-    ) -> Result:
-        for at, line in enumerate(lines):
-            if isinstance(line, Put):
-                names[line.name] = self._result(line.value, names)
-                continue
-            if line.condition is None:
-                return self._result(line.value, names)
-            return self._branch(
-                self.of(line.condition, names).value,
-                partial(self._result, line.value, dict(names)),
-                partial(self._run, lines[at + 1 :], dict(names)),
-            )
-        raise refused("a function without an end")
-
-    def _branch(
+    def branch(
         self, condition: Value, yes: Callable[[], Result], no: Callable[[], Result]
     ) -> Result:
         made: list[Result] = []
@@ -168,21 +76,21 @@ class Lowering:
 
     # --- operators
 
-    def _operator(self, sign: str, given: list[Result]) -> Of | None:
+    def operator(self, sign: str, given: list[Result]) -> Of | None:
         if sign in ("-x", "!x", "~x"):
-            (one,) = _plain(given)
+            (one,) = plain(given)
             return self._unary(sign, one)
         if sign not in _ORDER and sign not in (*_WHOLES, *_FLOATS, "<<", ">>", "%"):
             return None
-        a, b = _plain(given)
+        a, b = plain(given)
         if sign in ("<<", ">>") and "number" not in (a.kind, b.kind):
             b = Of(a.kind, b.value)  # by how much has no sign
-        a, b = self._alike(a, b)
+        a, b = self.alike(a, b)
         if sign in _ORDER:
             return self._compared(_ORDER[sign], a, b)
         kind, type_ = a.kind, self.type_of(a.kind)
         if kind == "F" and sign in _FLOATS:
-            flag = " contract" if self._depth else ""
+            flag = " contract" if self.depth else ""
             how = _FLOATS[sign] + flag
         elif kind in "IU" and sign in ("<<", ">>"):
             b = Of(kind, self._and(b, 31))
@@ -222,16 +130,16 @@ class Lowering:
 
     # --- functions that WGSL has
 
-    def _builtin(self, name: str, given: list[Result]) -> Result | None:
-        every = _plain(given)
+    def builtin(self, name: str, given: list[Result]) -> Result | None:
+        every = plain(given)
         if name in ("F", "I", "U", "B"):
-            return self._as(name, every[0], convert=True)
+            return self.as_kind(name, every[0], convert=True)
         if name.startswith("bitcast "):
             return self._bits(name.removeprefix("bitcast "), every[0])
         if name == "opaque":  # nobody sees through anything here
             return every[0]
         if name == "quotient":  # which is right of every divisor here
-            return self._operator("/", given)
+            return self.operator("/", given)
         if name == "is_nan":
             value = every[0].value
             how = f"fcmp uno {self.w.shape.vector} {value}, {value}"
@@ -259,14 +167,14 @@ class Lowering:
             below = self._compared("lt", one, self.splat(one.kind, 0))
             return self._select(one, minus, below) if one.kind == "I" else one
         if name in ("min", "max"):
-            a, b = self._alike(*every)
+            a, b = self.alike(*every)
             other = self._compared("lt" if name == "min" else "gt", b, a)
             return self._select(a, b, other)
         if name == "clamp":
             low = self._chosen("max", every[:2])
             return None if low is None else self._chosen("min", [low, every[2]])
         if name == "select":
-            a, b = self._alike(*every[:2])
+            a, b = self.alike(*every[:2])
             return self._select(a, b, every[2])
         return None
 
@@ -290,14 +198,7 @@ class Lowering:
 
     # --- kinds
 
-    def _alike(self, a: Of, b: Of) -> tuple[Of, Of]:
-        kind = b.kind if a.kind == "number" else a.kind
-        a, b = self._as(kind, a), self._as(kind, b)
-        if a.kind != b.kind:
-            raise refused(f"{a.kind} beside {b.kind}")
-        return a, b
-
-    def _as(self, kind: Kind, one: Of, convert: bool = False) -> Of:
+    def as_kind(self, kind: Kind, one: Of, convert: bool = False) -> Of:
         """A value of a kind: a number that had none, or what is to be converted."""
         if one.kind == kind:
             return one
@@ -320,15 +221,3 @@ class Lowering:
             return Of(kind, self.w.let(f"call {to} {name}({type_} {one.value})"))
         how = {"IF": "sitofp", "UF": "uitofp", "BF": "uitofp"}.get(pair, "zext")
         return Of(kind, self.w.let(f"{how} {type_} {one.value} to {to}"))
-
-
-def _plain(given: list[Result]) -> list[Of]:
-    if any(isinstance(one, dict) for one in given):
-        raise refused("a record as a number")
-    return [one for one in given if isinstance(one, Of)]
-
-
-def _number(text: str) -> Of:
-    if text.startswith("0x"):
-        return Of("number", str(int(text.removesuffix("u"), 16)))
-    return Of("number", text.removesuffix("u"))

@@ -10,9 +10,15 @@ tool conventions of dynamic linking.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import CDLL
 from typing import Final
+
+IN_A_TAB = sys.platform == "emscripten"
+"""Is this Python itself WebAssembly, so that its modules can be opened?"""
 
 _KINDS: Final = {"i32": 0x7F, "f32": 0x7D, "v128": 0x7B}
 _PLAIN: Final = {
@@ -21,6 +27,8 @@ _PLAIN: Final = {
     "if": b"\x04\x40",
     "else": b"\x05",
     "end": b"\x0b",
+    "select": b"\x1b",
+    "i32.eqz": b"\x45",
     "i32.eq": b"\x46",
     "i32.lt_u": b"\x49",
     "i32.gt_u": b"\x4b",
@@ -29,9 +37,64 @@ _PLAIN: Final = {
     "i32.add": b"\x6a",
     "i32.sub": b"\x6b",
     "i32.mul": b"\x6c",
-    "select": b"\x1b",
-    "f32x4.add": b"\xfd\xe4\x01",
-    "f32x4.mul": b"\xfd\xe6\x01",
+    "i32.shl": b"\x74",
+    "i32.shr_s": b"\x75",
+    "i32.shr_u": b"\x76",
+}
+_VECTORS: Final = {  # after the prefix 0xfd
+    "i32x4.splat": 0x11,
+    "f32x4.splat": 0x13,
+    "i32x4.eq": 0x37,
+    "i32x4.ne": 0x38,
+    "i32x4.lt_s": 0x39,
+    "i32x4.lt_u": 0x3A,
+    "i32x4.gt_s": 0x3B,
+    "i32x4.gt_u": 0x3C,
+    "i32x4.le_s": 0x3D,
+    "i32x4.le_u": 0x3E,
+    "i32x4.ge_s": 0x3F,
+    "i32x4.ge_u": 0x40,
+    "f32x4.eq": 0x41,
+    "f32x4.ne": 0x42,
+    "f32x4.lt": 0x43,
+    "f32x4.gt": 0x44,
+    "f32x4.le": 0x45,
+    "f32x4.ge": 0x46,
+    "v128.not": 0x4D,
+    "v128.and": 0x4E,
+    "v128.or": 0x50,
+    "v128.xor": 0x51,
+    "v128.bitselect": 0x52,
+    "v128.any_true": 0x53,
+    "f32x4.ceil": 0x67,
+    "f32x4.floor": 0x68,
+    "f32x4.trunc": 0x69,
+    "f32x4.nearest": 0x6A,
+    "i8x16.narrow_i16x8_u": 0x66,
+    "i16x8.narrow_i32x4_u": 0x86,
+    "i16x8.extend_low_i8x16_u": 0x89,
+    "i32x4.extend_low_i16x8_u": 0xA9,
+    "i32x4.abs": 0xA0,
+    "i32x4.neg": 0xA1,
+    "i32x4.shl": 0xAB,
+    "i32x4.shr_s": 0xAC,
+    "i32x4.shr_u": 0xAD,
+    "i32x4.add": 0xAE,
+    "i32x4.sub": 0xB1,
+    "i32x4.mul": 0xB5,
+    "f32x4.abs": 0xE0,
+    "f32x4.neg": 0xE1,
+    "f32x4.sqrt": 0xE3,
+    "f32x4.add": 0xE4,
+    "f32x4.sub": 0xE5,
+    "f32x4.mul": 0xE6,
+    "f32x4.div": 0xE7,
+    "f32x4.pmin": 0xEA,
+    "f32x4.pmax": 0xEB,
+    "i32x4.trunc_sat_f32x4_s": 0xF8,
+    "i32x4.trunc_sat_f32x4_u": 0xF9,
+    "f32x4.convert_i32x4_s": 0xFA,
+    "f32x4.convert_i32x4_u": 0xFB,
 }
 _MEMORY: Final = {  # with the alignment that they state, as a power of two
     "f32.load": (b"\x2a", 2),
@@ -39,6 +102,9 @@ _MEMORY: Final = {  # with the alignment that they state, as a power of two
     "v128.load": (b"\xfd\x00", 2),
     "v128.load32_splat": (b"\xfd\x09", 2),
     "v128.store": (b"\xfd\x0b", 2),
+    "v128.load32_zero": (b"\xfd\x5c", 0),
+    "i32.load": (b"\x28", 2),
+    "i32.load8_u": (b"\x2d", 0),
 }
 
 
@@ -78,7 +144,7 @@ class Function:
         self.name, self.arguments = name, arguments
         self._at = {one: at for at, one in enumerate(arguments)}
         self._kinds: list[str] = []
-        self._body = bytearray()
+        self._head, self._body = bytearray(), bytearray()
 
     def local(self, kind: str, *names: str) -> None:
         """Variables of a type: i32, f32 or v128; they begin as 0."""
@@ -93,13 +159,29 @@ class Function:
                 self._body += b"\x41" + signed(word)
             elif word in self._at:
                 self._body += b"\x20" + unsigned(self._at[word])
-            else:
+            elif word in _PLAIN:
                 self._body += _PLAIN[word]
+            else:
+                self._body += b"\xfd" + unsigned(_VECTORS[word])
 
     def put(self, name: str, *words: str | int) -> None:
         """What the words leave, into a variable."""
         self.say(*words)
         self._body += b"\x21" + unsigned(self._at[name])
+
+    def constant(self, name: str, lane: bytes) -> None:
+        """A vector of four equal lanes, there from the beginning."""
+        self._head += b"\xfd\x0c" + 4 * lane
+        self._head += b"\x21" + unsigned(self._at[name])
+
+    def lane(self, what: str, at: int) -> None:
+        """`extract` or `replace` a lane of 32 bits."""
+        code = {"extract": 0x1B, "replace": 0x1C}[what]
+        self._body += b"\xfd" + unsigned(code) + bytes([at])
+
+    def store_lane(self) -> None:
+        """The first 32 bits of a vector to the address below it on the stack."""
+        self._body += b"\xfd\x5a\x00\x00\x00"
 
     def move(self, what: str, offset: int = 0) -> None:
         """A load or a store at the address on the stack, so many bytes further."""
@@ -133,7 +215,7 @@ class Function:
     def code(self) -> bytes:
         """Its locals and its body."""
         kinds = [unsigned(1) + bytes([_KINDS[kind]]) for kind in self._kinds]
-        made = _many(kinds) + bytes(self._body) + b"\x0b"
+        made = _many(kinds) + bytes(self._head) + bytes(self._body) + b"\x0b"
         return unsigned(len(made)) + made
 
 
@@ -158,3 +240,13 @@ def module(functions: Sequence[Function]) -> bytes:
     )
     told = [bytes([at]) + unsigned(len(body)) + body for at, body in sections]
     return b"\0asm\x01\0\0\0" + b"".join(told)
+
+
+def opened(code: bytes, name: str) -> Callable[..., None]:
+    """A function of a module. Errors  OSError where a browser refuses it."""
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(code)
+        file.flush()
+        function = CDLL(file.name)[name]
+    function.restype = None
+    return function

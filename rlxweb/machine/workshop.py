@@ -60,9 +60,14 @@ class Workshop(Generic[K]):
         watch(self, Workshop._in_child)
 
     @property
+    def _has_tools(self) -> bool:
+        """Is there something to make kernels with?"""
+        return library.is_installed()
+
+    @property
     def why_not(self) -> str:
         """Why no kernel is made at all; "" where they are."""
-        if not library.is_installed():
+        if not self._has_tools:
             return "llvmlite is not installed (the extra `fast`)"
         if self._mode() == "off":
             return "RLX_FAST=off"
@@ -76,7 +81,7 @@ class Workshop(Generic[K]):
     @property
     def is_open(self) -> bool:
         """Is it there, and wanted? What went wrong since is said by `state`."""
-        return library.is_installed() and self._mode() != "off"
+        return self._has_tools and self._mode() != "off"
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -182,6 +187,19 @@ class Workshop(Generic[K]):
             self._busy = False
             self._lost = f"process {os.getppid()} forked this one while it compiled"
             self.changes += 1
+
+
+class WasmWorkshop(Workshop[K]):
+    """In a browser's Python: nothing to install, no thread; what is worth it is made
+    on the spot, some milliseconds.
+    """
+
+    @property
+    def _has_tools(self) -> bool:
+        return True
+
+    def _ask(self, about: Hashable) -> None:
+        self.now(about)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -57,6 +57,7 @@ FILES = {
     "tests/unit/models/test_silero.py": "onnxruntime",
     "tests/unit/plot/test_above.py": "matplotlib",
     "tests/unit/plot/test_plot.py": "matplotlib",
+    "tests/unit/machine/test_wasm_modules.py": "wgpu",
     "tests/unit/results/test_results.py": "pyarrow",
     "tests/unit/runtime/test_export_web.py": "wgpu",
     "tests/unit/signal/test_doors.py": "mne",

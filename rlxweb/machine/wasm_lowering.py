@@ -1,0 +1,252 @@
+"""Trees of WGSL as vector instructions of WebAssembly: four lanes of 32 bits.
+
+A value is a variable of 128 bits; a truth has all bits of its lane or none. Powers and
+logarithms are functions in WGSL themselves.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from rlxweb.machine.trees import Branch, Kind, Of, Result, Value, Walk, plain, refused
+from rlxweb.machine.wasm import Function
+from rlxweb.machine.wgsl import Library, library_of
+
+_FLOATS: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+_WHOLES: Final = {"+": "i32x4.add", "-": "i32x4.sub", "*": "i32x4.mul"}
+_BITS: Final = {"&": "v128.and", "|": "v128.or", "^": "v128.xor"}
+_ORDER: Final = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_ROUNDINGS: Final = {
+    "round": "nearest",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "sqrt": "sqrt",
+}
+_CONVERTED: Final = {
+    "FI": "i32x4.trunc_sat_f32x4_s",
+    "FU": "i32x4.trunc_sat_f32x4_u",
+    "IF": "f32x4.convert_i32x4_s",
+    "UF": "f32x4.convert_i32x4_u",
+}
+_POWERS: Final = {"exp": "precise_exp", "exp2": "precise_exp2", "log": "own_log"}
+NEEDED: Final = ("exponential",)
+"""What of `shaders/include/` the powers are in."""
+
+# log(m · 2**e) with m from sqrt(1/2) to sqrt(2): our fit, as `functions.log` has it.
+_LOG: Final = """
+fn own_log(x: F) -> F {
+  let small = x < F(1.17549435e-38);
+  let y = select(x, x * F(8388608.0), small);
+  let bits = bitcast<I>(y);
+  let e = (bits - I(0x3F3504F3)) >> U(23u);
+  let f = bitcast<F>(bits - (e << U(23u))) - F(1.0);
+  let part = F(e);
+  let n = select(part, part - F(23.0), small);
+  let s = f * f;
+  var p = F(0.067465596) * f + F(-0.116796434);
+  p = p * f + F(0.11890336);
+  p = p * f + F(-0.124051377);
+  p = p * f + F(0.14219223);
+  p = p * f + F(-0.16668007);
+  p = p * f + F(0.20002134);
+  p = p * f + F(-0.2500001);
+  p = p * f + F(0.33333313);
+  let t = s * f * p + n * F(-0.00021219444) - F(0.5) * s;
+  return n * F(0.693359375) + (t + f);
+}
+"""
+
+
+class WasmLowering(Walk):
+    """Writes trees into a function.
+
+    library  the functions and records that expressions may name, those of NEEDED too
+    """
+
+    def __init__(self, function: Function, library: Library) -> None:
+        self.f, self.depth = function, 0
+        own = library_of(_LOG)
+        self.library = Library(library.functions | own.functions, library.records)
+        self._count = 0
+        self._constants: dict[bytes, Value] = {}
+        self._numbers: dict[Value, int] = {}
+
+    def fresh(self, kind: str = "v128") -> Value:
+        """A new variable."""
+        self._count += 1
+        self.f.local(kind, f"n{self._count}")
+        return f"n{self._count}"
+
+    def let(self, *words: str | int) -> Value:
+        """A new variable with what the words leave."""
+        name = self.fresh()
+        self.f.put(name, *words)
+        return name
+
+    def splat(self, kind: Kind, number: float) -> Of:
+        if kind == "F":
+            lane = struct.pack("<f", number)
+        else:
+            lane = struct.pack("<I", (int(number) * (-1 if kind == "B" else 1)) % 2**32)
+        if lane not in self._constants:
+            self._constants[lane] = name = self.fresh()
+            self.f.constant(name, lane)
+        name = self._constants[lane]
+        self._numbers[name] = int.from_bytes(lane, "little")
+        return Of(kind, name)
+
+    def branch(self, condition: Value, yes: Branch, no: Branch) -> Result:
+        self.f.say(condition, "if")
+        one = yes()
+        parts = one if isinstance(one, dict) else {"": one}
+        merged = {name: Of(part.kind, self.fresh()) for name, part in parts.items()}
+
+        def kept(found: Result) -> None:
+            every = found if isinstance(found, dict) else {"": found}
+            for name, part in every.items():
+                self.f.put(merged[name].value, part.value)
+
+        kept(one)
+        self.f.say("else")
+        kept(no())
+        self.f.say("end")
+        return merged if isinstance(one, dict) else merged[""]
+
+    # --- operators
+
+    def operator(self, sign: str, given: list[Result]) -> Of | None:
+        if sign in ("-x", "!x", "~x"):
+            (one,) = plain(given)
+            return self._unary(sign, one)
+        if sign in ("<<", ">>"):
+            return self._shifted(sign, *plain(given))
+        if sign not in (*_ORDER, *_WHOLES, *_FLOATS, *_BITS, "%"):
+            return None
+        a, b = self.alike(*plain(given))
+        if sign in _ORDER:
+            return self._compared(_ORDER[sign], a, b)
+        if a.kind == "F" and sign in _FLOATS:
+            how = f"f32x4.{_FLOATS[sign]}"
+        elif a.kind in "IU" and sign in _WHOLES:
+            how = _WHOLES[sign]
+        elif a.kind in "IUB" and sign in _BITS:
+            how = _BITS[sign]
+        else:
+            raise refused(f"{sign} of {a.kind}")
+        return Of(a.kind, self.let(a.value, b.value, how))
+
+    def _shifted(self, sign: str, a: Of, b: Of) -> Of:
+        """By one number for all lanes, or lane by lane: there is no instruction."""
+        if b.kind == "number":
+            b = self.as_kind("U", b)
+        if a.kind not in "IU":
+            raise refused(f"{sign} of {a.kind}")
+        right = "shr_s" if a.kind == "I" else "shr_u"
+        how, by = "shl" if sign == "<<" else right, self._numbers.get(b.value)
+        if by is not None:
+            return Of(a.kind, self.let(a.value, by & 31, f"i32x4.{how}"))
+        made = self.let(a.value)
+        for lane in range(4):
+            self.f.say(made)
+            for one in (a, b):
+                self.f.say(one.value)
+                self.f.lane("extract", lane)
+            self.f.say(f"i32.{how}")
+            self.f.lane("replace", lane)
+            self.f.put(made)
+        return Of(a.kind, made)
+
+    def _unary(self, sign: str, one: Of) -> Of:
+        if one.kind == "number" and sign == "-x":
+            return Of("number", f"-{one.value}")
+        if one.kind == "truth":
+            name = self.fresh("i32")
+            self.f.put(name, one.value, "i32.eqz")
+            return Of("truth", name)
+        minus = "f32x4.neg" if one.kind == "F" else "i32x4.neg"
+        return Of(one.kind, self.let(one.value, minus if sign == "-x" else "v128.not"))
+
+    def _compared(self, order: str, a: Of, b: Of) -> Of:
+        if a.kind == "F":
+            how = f"f32x4.{order}"
+        elif order in ("eq", "ne"):
+            how = f"i32x4.{order}"
+        elif a.kind in "IU":
+            how = f"i32x4.{order}_{'s' if a.kind == 'I' else 'u'}"
+        else:
+            raise refused(f"{order} of {a.kind}")
+        return Of("B", self.let(a.value, b.value, how))
+
+    # --- functions that WGSL has
+
+    def builtin(self, name: str, given: list[Result]) -> Result | None:
+        every = plain(given)
+        if name in ("F", "I", "U", "B"):
+            return self.as_kind(name, every[0], convert=True)
+        if name.startswith("bitcast "):
+            return Of(name.removeprefix("bitcast "), every[0].value)
+        if name == "opaque":  # nobody sees through anything here
+            return every[0]
+        if name == "quotient":  # which is right of every divisor here
+            return self.operator("/", given)
+        if name == "is_nan":
+            return Of("B", self.let(every[0].value, every[0].value, "f32x4.ne"))
+        if name == "any":
+            truth = self.fresh("i32")
+            self.f.put(truth, every[0].value, "v128.any_true")
+            return Of("truth", truth)
+        if name in _ROUNDINGS:
+            return Of("F", self.let(every[0].value, f"f32x4.{_ROUNDINGS[name]}"))
+        if name in _POWERS:
+            return self.call(_POWERS[name], given)
+        if name == "inverseSqrt":
+            root = self.let(every[0].value, "f32x4.sqrt")
+            return Of("F", self.let(self.splat("F", 1.0).value, root, "f32x4.div"))
+        return self._chosen(name, every)
+
+    def _chosen(self, name: str, every: list[Of]) -> Of | None:
+        if name == "abs":
+            (one,) = every
+            if one.kind == "U":
+                return one
+            how = "f32x4.abs" if one.kind == "F" else "i32x4.abs"
+            return Of(one.kind, self.let(one.value, how))
+        if name in ("min", "max"):
+            a, b = self.alike(*every)
+            if a.kind == "F":  # the first, where a comparison says no
+                return Of("F", self.let(a.value, b.value, f"f32x4.p{name}"))
+            other = self._compared("lt" if name == "min" else "gt", b, a)
+            return self._select(a, b, other)
+        if name == "clamp":
+            low = self._chosen("max", every[:2])
+            return None if low is None else self._chosen("min", [low, every[2]])
+        if name == "select":
+            a, b = self.alike(*every[:2])
+            return self._select(a, b, every[2])
+        return None
+
+    def _select(self, no: Of, yes: Of, where: Of) -> Of:
+        chosen = self.let(yes.value, no.value, where.value, "v128.bitselect")
+        return Of(no.kind, chosen)
+
+    # --- kinds
+
+    def as_kind(self, kind: Kind, one: Of, convert: bool = False) -> Of:
+        if one.kind == kind:
+            return one
+        if one.kind == "number":
+            text = one.value.removeprefix("-")
+            size = float(text) if any(c in text for c in ".eE") else int(text, 0)
+            return self.splat(kind, -size if one.value[0] == "-" else size)
+        if not convert:
+            return one
+        pair = one.kind + kind
+        if pair in ("IU", "UI"):
+            return Of(kind, one.value)
+        if kind == "B":
+            return self._compared("ne", one, self.splat(one.kind, 0))
+        if one.kind == "B":
+            return Of(kind, self.let(one.value, self.splat(kind, 1).value, "v128.and"))
+        return Of(kind, self.let(one.value, _CONVERTED[pair]))
