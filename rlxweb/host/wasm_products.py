@@ -30,10 +30,12 @@ def product() -> _Product | None:
     """The function, None where there is no WebAssembly or it is refused."""
     if not IN_A_TAB:
         return None
-    try:
-        return opened(products_module(), "product")
-    except OSError:  # a browser without SIMD, say
-        return None
+    for fused in (True, False):
+        try:
+            return opened(products_module(fused=fused), "product")
+        except OSError:  # a browser without relaxed SIMD, or without any
+            continue
+    return None
 
 
 def matmul(x: Array, y: Array) -> Array:

@@ -11,10 +11,8 @@ tool conventions of dynamic linking.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import CDLL
 from typing import Final
 
 IN_A_TAB = sys.platform == "emscripten"
@@ -95,6 +93,7 @@ _VECTORS: Final = {  # after the prefix 0xfd
     "i32x4.trunc_sat_f32x4_u": 0xF9,
     "f32x4.convert_i32x4_s": 0xFA,
     "f32x4.convert_i32x4_u": 0xFB,
+    "f32x4.relaxed_madd": 0x105,
 }
 _MEMORY: Final = {  # with the alignment that they state, as a power of two
     "f32.load": (b"\x2a", 2),
@@ -244,6 +243,10 @@ def module(functions: Sequence[Function]) -> bytes:
 
 def opened(code: bytes, name: str) -> Callable[..., None]:
     """A function of a module. Errors  OSError where a browser refuses it."""
+    # Loaded where there is something to open: a page waits for every import.
+    import tempfile
+    from ctypes import CDLL
+
     with tempfile.NamedTemporaryFile(suffix=".so") as file:
         file.write(code)
         file.flush()

@@ -28,9 +28,13 @@ def room_of(terms: int) -> int:
     return (terms * PANELS + 1) * COLUMNS
 
 
-def products_module() -> bytes:
-    """`product`: out = a b, of [rows, terms] by [terms, columns]."""
-    tiles = [_tile(rows) for rows in range(1, ROWS + 1)]
+def products_module(*, fused: bool) -> bytes:
+    """`product`: out = a b, of [rows, terms] by [terms, columns].
+
+    fused   by additions that need not round the product, where a browser knows them:
+            twice as fast where the processor does
+    """
+    tiles = [_tile(rows, fused) for rows in range(1, ROWS + 1)]
     return module([*tiles, _copied(), _panel(), _product()])
 
 
@@ -38,7 +42,7 @@ _COPY: Final = ROWS
 _PANEL: Final = ROWS + 1
 
 
-def _tile(rows: int) -> Function:
+def _tile(rows: int, fused: bool) -> Function:
     """Some rows by a panel. `width` columns of it count; `spare` has room for all."""
     f = Function(
         f"tile{rows}",
@@ -50,29 +54,10 @@ def _tile(rows: int) -> Function:
     f.put("p0", "a")
     for r in every[1:]:
         f.put(f"p{r}", f"p{r - 1}", "a_row", "i32.add")
-
-    def terms(count: int) -> None:
-        for at in range(count):
-            for c in (0, 1):
-                f.say("b")
-                f.move("v128.load", 32 * at + 16 * c)
-                f.put(f"b{c}")
-            for r in every:
-                f.say(f"p{r}")
-                f.move("v128.load32_splat", 4 * at)
-                f.put("s")
-                for c in (0, 1):
-                    total = f"t{r}_{c}"
-                    f.put(total, "s", f"b{c}", "f32x4.mul", total, "f32x4.add")
-        for r in every:
-            f.put(f"p{r}", f"p{r}", 4 * count, "i32.add")
-        f.put("b", "b", 32 * count, "i32.add")
-        f.put("terms", "terms", count, "i32.sub")
-
     with f.repeated("terms", _UNROLLED, "i32.lt_u"):
-        terms(_UNROLLED)
+        _terms(f, rows, _UNROLLED, fused)
     with f.repeated("terms", 0, "i32.eq"):
-        terms(1)
+        _terms(f, rows, 1, fused)
     for r in every:
         # Straight to its place, or by way of the spare room.
         f.put("a", "out", "spare", "width", COLUMNS, "i32.eq", "select")
@@ -84,6 +69,28 @@ def _tile(rows: int) -> Function:
             f.call(_COPY)
         f.put("out", "out", "out_row", "i32.add")
     return f
+
+
+def _terms(f: Function, rows: int, count: int, fused: bool) -> None:
+    """So many terms onto all sums."""
+    for at in range(count):
+        for c in (0, 1):
+            f.say("b")
+            f.move("v128.load", 32 * at + 16 * c)
+            f.put(f"b{c}")
+        for r in range(rows):
+            f.say(f"p{r}")
+            f.move("v128.load32_splat", 4 * at)
+            f.put("s")
+            for c in (0, 1):
+                total, own = f"t{r}_{c}", f"b{c}"
+                both = ("s", own, total, "f32x4.relaxed_madd")
+                apart = ("s", own, "f32x4.mul", total, "f32x4.add")
+                f.put(total, *(both if fused else apart))
+    for r in range(rows):
+        f.put(f"p{r}", f"p{r}", 4 * count, "i32.add")
+    f.put("b", "b", 32 * count, "i32.add")
+    f.put("terms", "terms", count, "i32.sub")
 
 
 def _copied() -> Function:

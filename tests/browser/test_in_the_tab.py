@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import textwrap
 from typing import Any
 
@@ -119,6 +120,48 @@ def test_welch_peaks_find_the_rhythms(tab: Tab) -> None:
     assert label == "webgpu"
     assert cpu.startswith("NumPy")
     assert hz == hz_cpu == [4.0, 10.0, 17.0, 40.0]
+
+
+def test_products_and_regions_are_webassembly_of_our_own(tab: Tab) -> None:
+    """Also on the page's own thread, where browsers compile small modules only; with
+    the additions that do not round, which node has not.
+    """
+    found = tab.run(
+        """
+        import json
+        import numpy as np, rlxweb as rlx
+        from rlxweb.backends.cpu_regions import region_kernels
+        from rlxweb.host import wasm_products
+        from rlxweb.machine.wasm import opened
+        from rlxweb.machine.wasm_products import products_module
+        opened(products_module(fused=True), "product")
+        g = rlx.Graph("layer")
+        x, w, b = g.input("x", (64, 96)), g.param("w", (96, 130)), g.param("b", (130,))
+        g.set_outputs([g.gelu(x @ w + b)])
+        layer = rlx.Session("cpu").compile(g)
+        draw = np.random.default_rng(1).standard_normal
+        w, b, x = (draw(s).astype(np.float32) for s in ((96, 130), (130,), (64, 96)))
+        layer.set_param("w", w)
+        layer.set_param("b", b)
+        for _ in range(200):
+            (y,) = layer.run({"x": x})
+        json.dumps(
+            {
+                "product": wasm_products.product() is not None,
+                "regions": len(region_kernels._made),
+                "refused": list(region_kernels._refused.values()),
+                "y": y.tolist(), "x": x.tolist(), "w": w.tolist(), "b": b.tolist(),
+            }
+        )
+        """
+    )
+    assert found["product"]
+    assert found["regions"] > 0
+    assert found["refused"] == []
+    x, w, b = (np.array(found[name]) for name in "xwb")
+    z = x @ w + b
+    right = z * 0.5 * (1 + np.vectorize(math.erf)(z / np.sqrt(2)))
+    np.testing.assert_allclose(found["y"], right, 1e-4, 1e-5)
 
 
 def test_state_stays_on_the_gpu_of_the_tab(tab: Tab) -> None:
