@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host.spec import DIGITAL, WelchSpec
 from rlxweb.kept import SMALL, lru_of_small
+from rlxweb.machine.wasm import IN_A_TAB
 from rlxweb.recipes.welch_plan import centred_ramp
 
 if TYPE_CHECKING:  # what writes kernels is loaded where there is one to be made
@@ -121,6 +122,8 @@ def job_of(kernel: Kernel, spec: WelchSpec, segments: int, k: int, size: int) ->
 
 def address(array: NDArray[Any]) -> int:
     """Where an array begins."""
+    if IN_A_TAB:  # the other ways take five times as long there
+        return array.ctypes.data
     if array.flags.writeable and array.flags.c_contiguous and array.size:
         # A third of the time that the other way takes, which one row would feel.
         return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]

@@ -6,9 +6,8 @@ computed so, or where a browser refuses the module, is left to NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from rlxweb.machine.wasm_products import products_module, room_of
 LEAST: Final = 1 << 14
 """Multiplications from which it pays to leave NumPy."""
 Array = NDArray[Any]
+_F32 = np.dtype(np.float32)
 _Product = Callable[..., None]
 
 
@@ -50,29 +50,37 @@ def matmul(x: Array, y: Array) -> Array:
 def into(x: Array, y: Array, out: Array) -> bool:
     """The product into an array, if it is one for this: was it done?"""
     function = product()
-    kinds = {x.dtype, y.dtype, out.dtype}
-    count = prod(out.shape) * x.shape[-1]
-    if function is None or kinds != {np.dtype(np.float32)} or count < LEAST:
+    if function is None or not x.dtype == y.dtype == out.dtype == _F32:
         return False
-    if out.strides[-1] != 4:
+    rows, terms, columns = *x.shape[-2:], y.shape[-1]
+    if out.size * terms < LEAST or out.strides[-1] != 4:
         return False
-    if y.ndim == 2 and x.ndim > 2 and out.flags.c_contiguous:
-        x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
+    if y.ndim == 2 and out.ndim > 2 and out.flags.c_contiguous and x.ndim == out.ndim:
+        x, out = x.reshape(-1, terms), out.reshape(-1, columns)
+        rows = len(x)
     x, y = _in_rows(x), _in_rows(y)
+    room = np.empty(room_of(terms), np.float32)
+    steps = x.strides[-2], y.strides[-2], out.strides[-2], room.ctypes.data
+    a, b, c = x.ctypes.data, y.ctypes.data, out.ctypes.data
+    for i, j, k in _starts(x, y, out):
+        function(a + i, b + j, c + k, rows, terms, columns, *steps)
+    return True
+
+
+def _starts(x: Array, y: Array, out: Array) -> Iterable[tuple[int, int, int]]:
+    """Where each matrix of a batch begins, in bytes."""
     batch = out.shape[:-2]
+    if not batch:
+        return ((0, 0, 0),)
     x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
     y = np.broadcast_to(y, (*batch, *y.shape[-2:]))
-    rows, terms, columns = *x.shape[-2:], y.shape[-1]
-    room = np.empty(room_of(terms), np.float32).ctypes
-    rest = x.strides[-2], y.strides[-2], out.strides[-2], room.data
-    a, b, c = (one.ctypes.data for one in (x, y, out))
-    for at in np.ndindex(batch):
-        places = (
-            start + sum(n * step for n, step in zip(at, one.strides, strict=False))
-            for start, one in ((a, x), (b, y), (c, out))
-        )
-        function(*places, rows, terms, columns, *rest)
-    return True
+    every = [np.zeros(1, np.int64)] * 3
+    for at, size in enumerate(batch):
+        every = [
+            (one[:, None] + np.arange(size) * step.strides[at]).reshape(-1)
+            for one, step in zip(every, (x, y, out), strict=True)
+        ]
+    return zip(*(one.tolist() for one in every), strict=True)
 
 
 def _in_rows(x: Array) -> Array:
