@@ -188,9 +188,7 @@ def _made_in_a_tab(about: object) -> RegionCode:
 
 
 region_kernels: Workshop[RegionCode] = (
-    WasmWorkshop(_made_in_a_tab, lambda: "background")
-    if IN_A_TAB
-    else Workshop(_made, fast_mode)
+    WasmWorkshop(_made_in_a_tab, fast_mode) if IN_A_TAB else Workshop(_made, fast_mode)
 )
 """The compiled regions of this process."""
 

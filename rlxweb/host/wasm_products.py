@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.machine.making import fast_mode
 from rlxweb.machine.wasm import IN_A_TAB, opened
 from rlxweb.machine.wasm_products import products_module, room_of
 
@@ -25,11 +26,13 @@ _F32 = np.dtype(np.float32)
 _Product = Callable[..., None]
 
 
-@cache
 def product() -> _Product | None:
-    """The function, None where there is no WebAssembly or it is refused."""
-    if not IN_A_TAB:
-        return None
+    """The function; None where there is no WebAssembly, it is refused or unwanted."""
+    return _product() if IN_A_TAB and fast_mode() != "off" else None
+
+
+@cache
+def _product() -> _Product | None:
     for fused in (True, False):
         try:
             return opened(products_module(fused=fused), "product")

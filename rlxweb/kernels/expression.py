@@ -23,7 +23,8 @@ from rlxweb.ir.op import registry
 from rlxweb.kernels.source import ALIAS, in_a_word
 
 _OPERANDS = "xyz"
-_SHORT = NARROW | {DType.F16}
+SHORT = NARROW | {DType.F16}
+"""What is loaded and stored element by element."""
 _NOT_FINITE = ("inf", "-inf", "nan")
 _WORD = re.compile(r"\{(\w+)\}|\b([xyzXYZ])\b")
 
@@ -334,7 +335,7 @@ def _wide(every: Sequence[Layout], dtypes: Sequence[DType]) -> tuple[bool, ...]:
     element each.
     """
     shape = every[-1].shape
-    can = bool(shape) and shape[-1] % 4 == 0 and not _SHORT.intersection(dtypes)
+    can = bool(shape) and shape[-1] % 4 == 0 and not SHORT.intersection(dtypes)
     can = can and every[-1].strides[-1] == 1 and all(map(_in_fours, every))
     return tuple(can and lay.strides[-1] == 1 for lay in every)
 

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lines import lines_in
+from rlxweb.ir.lines import lines_in, reads_in
 from rlxweb.ir.lowering import Access, Axis, Call, Ref
+from rlxweb.kernels.expression import SHORT
 from rlxweb.kernels.line_text import LineText
 
 LEAST_SHARED = 32
@@ -51,6 +52,8 @@ def line_call(
     at = len(lines.kept)
     kept, along = _part(every, slice(0, at)), _part(every, slice(at, None))
     wide = _wide(kept, along, [lay.offset for lay in every])
+    if SHORT & {graph.node(i).type.dtype for i, _ in reads_in(graph, lines, ids)}:
+        wide = (False,) * len(every)  # such elements are not loaded in fours
     turns = lines.length // (4 if any(wide) else 1)
     lanes = lanes_of(turns, most)
     text = LineText(graph, lines, ids, (kept, along), wide, lanes)

@@ -231,6 +231,28 @@ def test_the_compiler_of_a_browser_takes_them(name: str) -> None:
 
 
 @pytest.mark.requires_wgpu
+@pytest.mark.parametrize("kind", ["bf16", "i8", "u8", "i16", "u16"])
+@pytest.mark.parametrize("length", [64, 45])
+def test_packed_elements_are_read_one_by_one(
+    adapter: Want, kind: str, length: int
+) -> None:
+    """Where others lie in whole fours too."""
+    g = Graph(kind)
+    x, y = g.input("x", (6, length), kind), g.input("y", (6, length))
+    wide = g.cast(x, "f32")
+    g.set_outputs([g.sum(g.tanh(wide * 0.01) + y, -1)])
+    drawn = np.random.default_rng(5).integers(0, 100, (6, length))
+    dtype = g.node(x.id).type.dtype.numpy
+    given = drawn.astype(np.float32).view(np.uint32) >> 16
+    packed = given.astype(np.uint16).view(dtype) if kind == "bf16" else drawn
+    feeds = {"x": packed.astype(dtype), "y": drawn.astype("f4") / 100}
+    (right,) = engine(None).run(g, feeds)
+    for one in (engine(adapter), as_gpu(adapter)):
+        (found,) = one.run(g, feeds)
+        assert off(found, right) < 2e-6
+
+
+@pytest.mark.requires_wgpu
 def test_what_is_not_finite_stays_so(adapter: Want) -> None:
     """A NaN takes its own line, and no other; infinities are found as extremes."""
     x = np.random.default_rng(4).standard_normal((6, 45)).astype("f4")

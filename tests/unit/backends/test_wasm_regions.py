@@ -77,8 +77,9 @@ def net(g: Graph) -> Any:
     return [g.where(keep, y, 0.25), g.gt(y, b), g.logical_and(keep, g.lt(x, 0.0))]
 
 
-def test_rows_columns_and_truths() -> None:
+def test_rows_columns_and_truths(monkeypatch: pytest.MonkeyPatch) -> None:
     """A region of several reads, through the engine; by its code in a tab."""
+    monkeypatch.setenv("RLX_FAST", "background")
     graph = Graph("net")
     graph.set_outputs(net(graph))
     rng = np.random.default_rng(1)

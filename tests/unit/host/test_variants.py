@@ -19,6 +19,12 @@ from tests.ops.ways import Case, plain, through_views
 ROWS = {row.op: row for row in VARIANTS}
 
 
+@pytest.fixture(autouse=True)
+def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In WebAssembly rows of it are there where it is wanted."""
+    monkeypatch.setenv("RLX_FAST", "background")
+
+
 def gate_of(row: Variant, case: Case) -> bool:
     """Whether the gate is open for a case."""
     node = case.graph.node(case.graph.outputs[0])

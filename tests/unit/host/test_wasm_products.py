@@ -20,6 +20,12 @@ from rlxweb.host.wasm_products import LEAST, into, matmul, product
 IN_WASM = sys.platform == "emscripten"
 
 
+@pytest.fixture(autouse=True)
+def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests compile nothing."""
+    monkeypatch.setenv("RLX_FAST", "background")
+
+
 def drawn(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
@@ -38,6 +44,13 @@ def test_it_is_there_where_it_belongs() -> None:
     )
     x = drawn(64, 64)
     assert into(x, x, np.empty_like(x)) == IN_WASM
+
+
+def test_nothing_is_compiled_where_nobody_wants_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RLX_FAST", "off")
+    assert product() is None
 
 
 @settings(max_examples=80)
