@@ -13,7 +13,7 @@ it keeps nothing they are compiled once more, and right as well.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -46,31 +46,29 @@ class Warm:
         self._shares = facts.backend == "vulkan" and "Mesa" in facts.driver
         self._done = done
 
-    async def up(
-        self, program: WebGpuProgram, launches: Mapping[int, Launch] | None = None
-    ) -> None:
+    async def up(self, program: WebGpuProgram, launches: Mapping[int, Launch]) -> None:
         """Compile what a program dispatches and no other before it did.
 
-        launches   pipeline → one of its launches
+        launches   pipeline → its first launch, of all that it dispatches
         Errors   those of the port.
         """
         if not self._is_late:
             return
         cold = {
             one.pipeline: one
-            for one in program.commands
+            for one in reversed(program.commands)
             if isinstance(one, Dispatch) and one.pipeline not in self._done
         }
-        launches = launches or {}
         # The longest first, so that all devices end at about the same time.
-        known = sorted((at for at in cold if at in launches), key=_text(launches))
-        todo, elsewhere = deque(known), list[int]()
+        length = {at: len(launches[at].shader.source) for at in cold}
+        todo = deque(sorted(cold, key=length.__getitem__, reverse=True))
+        elsewhere: list[int] = []
         with ThreadPoolExecutor(_MOST_DEVICES) as threads:
-            for _ in range(self._others(len(known))):
+            for _ in range(self._others(len(cold))):
                 threads.submit(drive, self._elsewhere(todo, launches, elsewhere))
             while (at := _next(todo)) is not None:
                 await self._one(program, cold[at])
-        for at in (*elsewhere, *(at for at in cold if at not in launches)):
+        for at in elsewhere:
             await self._one(program, cold[at])
 
     async def _one(self, program: WebGpuProgram, dispatch: Dispatch) -> None:
@@ -106,10 +104,6 @@ def _next(todo: deque[int]) -> int | None:
         return todo.popleft()
     except IndexError:
         return None
-
-
-def _text(launches: Mapping[int, Launch]) -> Callable[[int], int]:
-    return lambda at: -len(launches[at].shader.source)
 
 
 async def _compiled(port: Port, launch: Launch) -> None:

@@ -21,6 +21,7 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Access, Axis, Call, Expr, Ref, as_uniform, wrapped
 from rlxweb.ir.op import registry
 from rlxweb.kernels.source import ALIAS, in_a_word
+from rlxweb.recipes.entry import MAIN
 
 _OPERANDS = "xyz"
 SHORT = NARROW | {DType.F16}
@@ -103,7 +104,7 @@ def body_of(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> Body:
         for i in node.inputs:
             one = graph.node(i)
             if i not in named and one.is_literal:
-                named[i] = given(one, values)
+                named[i] = literal_operand(one, values)
         kinds = tuple(graph.node(i).type for i in node.inputs)
         text = expression(
             expr,
@@ -122,7 +123,7 @@ def body_of(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> Body:
     return Body(lines, named[ids[-1]], tuple(uses), values)
 
 
-def given(one: Node, values: dict[str, int | float]) -> str:
+def literal_operand(one: Node, values: dict[str, int | float]) -> str:
     """A literal constant as an operand: a uniform, so that another number is no other
     text. A driver that sees it takes x * 0.0 for 0 too, and a module is refused when
     an expression of literals alone overflows or divides by zero.
@@ -196,12 +197,7 @@ def _walk(
         for k, layout in enumerate(every)
     )
     lines = [
-        "@compute @workgroup_size(WG)",
-        "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
-        "        @builtin(num_workgroups) nwg: vec3<u32>,",
-        "        @builtin(local_invocation_index) lid: u32) {",
-        "  let item = item_of(wid, nwg, lid);",
-        "  if (item >= u.items) { return; }",
+        *MAIN,
         *indices(len(shape), lanes),
     ]
     for k, layout in enumerate(reads):
@@ -248,12 +244,7 @@ def _walk_words(
     values |= more
     accesses.append(Access(Ref("out"), (count,), "write", span=count))
     lines = [
-        "@compute @workgroup_size(WG)",
-        "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
-        "        @builtin(num_workgroups) nwg: vec3<u32>,",
-        "        @builtin(local_invocation_index) lid: u32) {",
-        "  let item = item_of(wid, nwg, lid);",
-        "  if (item >= u.items) { return; }",
+        *MAIN,
         f"  let first = (item + u.at_words) * {count}u;",
         f"  let many = min({count}u, u.elements - first);",
         "  var word = 0u;",

@@ -15,8 +15,9 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.lines import Level, Lines, reads_in
 from rlxweb.ir.lowering import Expr, Kernel, View, wrapped
 from rlxweb.ir.op import registry
-from rlxweb.kernels.expression import expression, given, indices
+from rlxweb.kernels.expression import expression, indices, literal_operand
 from rlxweb.kernels.source import ALIAS
+from rlxweb.recipes.entry import MAIN
 
 _BLOCK = 64
 """Elements that one invocation takes in a row: a float sum of n carries the rounding of
@@ -94,12 +95,7 @@ class LineText:
     def source(self, is_whole: bool) -> str:
         """All of it. is_whole: the result has a value for each element."""
         body = [
-            "@compute @workgroup_size(WG)",
-            "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
-            "        @builtin(num_workgroups) nwg: vec3<u32>,",
-            "        @builtin(local_invocation_index) lid: u32) {",
-            "  let item = item_of(wid, nwg, lid);",
-            "  if (item >= u.items) { return; }",
+            *MAIN,
             *indices(len(self.kept[0].shape), 1),
             f"  let lane = {'lid' if self.lanes > 1 else '0u'};",
             *self._begins(),
@@ -160,7 +156,7 @@ class LineText:
             return self.known[at]
         if node.is_literal:
             if at not in self.literals:
-                self.literals[at] = given(node, self.values)
+                self.literals[at] = literal_operand(node, self.values)
             return self.literals[at]
         return f"r{self.reads.index((at, self.lines.is_bare(reader)))}"
 

@@ -13,12 +13,11 @@ from typing import Final
 
 from rlxweb.machine import functions
 from rlxweb.machine.text import Value, Writer
-from rlxweb.machine.trees import Kind, Of, Result, Walk, plain, refused
+from rlxweb.machine.trees import ORDER, Kind, Of, Result, Walk, plain, refused
 from rlxweb.machine.wgsl import Library
 
 _FLOATS: Final = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 _WHOLES: Final = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
-_ORDER: Final = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _ROUNDINGS: Final = {
     "round": "roundeven",
     "floor": "floor",
@@ -80,14 +79,14 @@ class Lowering(Walk):
         if sign in ("-x", "!x", "~x"):
             (one,) = plain(given)
             return self._unary(sign, one)
-        if sign not in _ORDER and sign not in (*_WHOLES, *_FLOATS, "<<", ">>", "%"):
+        if sign not in ORDER and sign not in (*_WHOLES, *_FLOATS, "<<", ">>", "%"):
             return None
         a, b = plain(given)
         if sign in ("<<", ">>") and "number" not in (a.kind, b.kind):
             b = Of(a.kind, b.value)  # by how much has no sign
         a, b = self.alike(a, b)
-        if sign in _ORDER:
-            return self._compared(_ORDER[sign], a, b)
+        if sign in ORDER:
+            return self.compared(ORDER[sign], a, b)
         kind, type_ = a.kind, self.type_of(a.kind)
         if kind == "F" and sign in _FLOATS:
             flag = " contract" if self.depth else ""
@@ -118,7 +117,7 @@ class Lowering(Walk):
         every = self.splat(one.kind, 1 if one.kind == "B" else 0xFFFFFFFF).value
         return Of(one.kind, self.w.let(f"xor {type_} {one.value}, {every}"))
 
-    def _compared(self, order: str, a: Of, b: Of) -> Of:
+    def compared(self, order: str, a: Of, b: Of) -> Of:
         type_ = self.type_of(a.kind)
         if a.kind == "F":
             how = f"fcmp {'une' if order == 'ne' else f'o{order}'}"
@@ -156,29 +155,17 @@ class Lowering(Walk):
             root = functions.intrinsic(self.w, "sqrt", every[0].value)
             one = self.splat("F", 1.0).value
             return Of("F", self.w.let(f"fdiv {self.w.shape.vector} {one}, {root}"))
-        return self._chosen(name, every)
+        return self.chosen(name, every)
 
-    def _chosen(self, name: str, every: list[Of]) -> Of | None:
-        if name == "abs":
-            (one,) = every
-            if one.kind == "F":
-                return Of("F", functions.intrinsic(self.w, "fabs", one.value))
-            minus = self._unary("-x", one)
-            below = self._compared("lt", one, self.splat(one.kind, 0))
-            return self._select(one, minus, below) if one.kind == "I" else one
-        if name in ("min", "max"):
-            a, b = self.alike(*every)
-            other = self._compared("lt" if name == "min" else "gt", b, a)
-            return self._select(a, b, other)
-        if name == "clamp":
-            low = self._chosen("max", every[:2])
-            return None if low is None else self._chosen("min", [low, every[2]])
-        if name == "select":
-            a, b = self.alike(*every[:2])
-            return self._select(a, b, every[2])
-        return None
+    def absolute(self, one: Of) -> Of:
+        if one.kind == "F":
+            return Of("F", functions.intrinsic(self.w, "fabs", one.value))
+        if one.kind != "I":
+            return one
+        below = self.compared("lt", one, self.splat("I", 0))
+        return self.select(one, self._unary("-x", one), below)
 
-    def _select(self, no: Of, yes: Of, where: Of) -> Of:
+    def select(self, no: Of, yes: Of, where: Of) -> Of:
         type_ = self.type_of(no.kind)
         chosen = f"{type_} {yes.value}, {type_} {no.value}"
         return Of(
@@ -198,26 +185,14 @@ class Lowering(Walk):
 
     # --- kinds
 
-    def as_kind(self, kind: Kind, one: Of, convert: bool = False) -> Of:
-        """A value of a kind: a number that had none, or what is to be converted."""
-        if one.kind == kind:
-            return one
-        if one.kind == "number":
-            text = one.value.removeprefix("-")
-            size = float(text) if any(c in text for c in ".eE") else int(text, 0)
-            return self.splat(kind, -size if one.value[0] == "-" else size)
-        if not convert:
-            return one
-        pair = one.kind + kind
+    def conversion(self, kind: Kind, one: Of) -> Of:
         type_, to = self.type_of(one.kind), self.type_of(kind)
         lanes = self.w.shape.lanes
-        if pair in ("IU", "UI"):
-            return Of(kind, one.value)
-        if kind == "B":
-            return self._compared("ne", one, self.splat(one.kind, 0))
         if one.kind == "F":
             how = "fptosi" if kind == "I" else "fptoui"
             name = f"@llvm.{how}.sat.v{lanes}i32.v{lanes}f32"
             return Of(kind, self.w.let(f"call {to} {name}({type_} {one.value})"))
-        how = {"IF": "sitofp", "UF": "uitofp", "BF": "uitofp"}.get(pair, "zext")
+        how = {"IF": "sitofp", "UF": "uitofp", "BF": "uitofp"}.get(
+            one.kind + kind, "zext"
+        )
         return Of(kind, self.w.let(f"{how} {type_} {one.value} to {to}"))

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from rlxweb.errors import Unsupported
 from rlxweb.machine.wgsl import (
@@ -74,8 +74,56 @@ class Walk(ABC):
         """One or the other, by a truth that is one for all lanes."""
 
     @abstractmethod
+    def compared(self, order: str, a: Of, b: Of) -> Of:
+        """Truths: "lt", "le", "gt", "ge", "eq" or "ne" of two of one kind."""
+
+    @abstractmethod
+    def select(self, no: Of, yes: Of, where: Of) -> Of:
+        """Lane by lane one of two of one kind."""
+
+    @abstractmethod
+    def absolute(self, one: Of) -> Of:
+        """Without its sign."""
+
+    @abstractmethod
+    def conversion(self, kind: Kind, one: Of) -> Of:
+        """A float, whole number or truth as another one of these; truths are not made
+        here, nor whole numbers of others.
+        """
+
     def as_kind(self, kind: Kind, one: Of, convert: bool = False) -> Of:
         """A value of a kind: a number that had none, or what is to be converted."""
+        if one.kind == kind:
+            return one
+        if one.kind == "number":
+            text = one.value.removeprefix("-")
+            size = float(text) if any(c in text for c in ".eE") else int(text, 0)
+            return self.splat(kind, -size if one.value[0] == "-" else size)
+        if not convert:
+            return one
+        if {kind, one.kind} == {"I", "U"}:
+            return Of(kind, one.value)
+        if kind == "B":
+            return self.compared("ne", one, self.splat(one.kind, 0))
+        return self.conversion(kind, one)
+
+    def extreme(self, name: str, a: Of, b: Of) -> Of:
+        """The "min" or "max" of two of one kind; a, where a comparison says no."""
+        other = self.compared("lt" if name == "min" else "gt", b, a)
+        return self.select(a, b, other)
+
+    def chosen(self, name: str, every: list[Of]) -> Of | None:
+        """abs, min, max, clamp and select; None for another function."""
+        if name == "abs":
+            return self.absolute(*every)
+        if name in ("min", "max"):
+            return self.extreme(name, *self.alike(*every))
+        if name == "clamp":
+            low = self.extreme("max", *self.alike(*every[:2]))
+            return self.extreme("min", *self.alike(low, every[2]))
+        if name == "select":
+            return self.select(*self.alike(*every[:2]), every[2])
+        return None
 
     def of(self, tree: Tree, names: Mapping[str, Result]) -> Of:
         """The value of a tree. Errors  Unsupported."""
@@ -150,6 +198,10 @@ class Walk(ABC):
         if a.kind != b.kind:
             raise refused(f"{a.kind} beside {b.kind}")
         return a, b
+
+
+ORDER: Final = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+"""Comparisons, by their signs."""
 
 
 def plain(given: list[Result]) -> list[Of]:

@@ -9,14 +9,23 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from rlxweb.machine.trees import Branch, Kind, Of, Result, Value, Walk, plain, refused
+from rlxweb.machine.trees import (
+    ORDER,
+    Branch,
+    Kind,
+    Of,
+    Result,
+    Value,
+    Walk,
+    plain,
+    refused,
+)
 from rlxweb.machine.wasm import Function
 from rlxweb.machine.wgsl import Library, library_of
 
 _FLOATS: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 _WHOLES: Final = {"+": "i32x4.add", "-": "i32x4.sub", "*": "i32x4.mul"}
 _BITS: Final = {"&": "v128.and", "|": "v128.or", "^": "v128.xor"}
-_ORDER: Final = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _ROUNDINGS: Final = {
     "round": "nearest",
     "floor": "floor",
@@ -122,11 +131,11 @@ class WasmLowering(Walk):
             return self._unary(sign, one)
         if sign in ("<<", ">>"):
             return self._shifted(sign, *plain(given))
-        if sign not in (*_ORDER, *_WHOLES, *_FLOATS, *_BITS, "%"):
+        if sign not in (*ORDER, *_WHOLES, *_FLOATS, *_BITS, "%"):
             return None
         a, b = self.alike(*plain(given))
-        if sign in _ORDER:
-            return self._compared(_ORDER[sign], a, b)
+        if sign in ORDER:
+            return self.compared(ORDER[sign], a, b)
         if a.kind == "F" and sign in _FLOATS:
             how = f"f32x4.{_FLOATS[sign]}"
         elif a.kind in "IU" and sign in _WHOLES:
@@ -168,7 +177,7 @@ class WasmLowering(Walk):
         minus = "f32x4.neg" if one.kind == "F" else "i32x4.neg"
         return Of(one.kind, self.let(one.value, minus if sign == "-x" else "v128.not"))
 
-    def _compared(self, order: str, a: Of, b: Of) -> Of:
+    def compared(self, order: str, a: Of, b: Of) -> Of:
         if a.kind == "F":
             how = f"f32x4.{order}"
         elif order in ("eq", "ne"):
@@ -204,49 +213,26 @@ class WasmLowering(Walk):
         if name == "inverseSqrt":
             root = self.let(every[0].value, "f32x4.sqrt")
             return Of("F", self.let(self.splat("F", 1.0).value, root, "f32x4.div"))
-        return self._chosen(name, every)
+        return self.chosen(name, every)
 
-    def _chosen(self, name: str, every: list[Of]) -> Of | None:
-        if name == "abs":
-            (one,) = every
-            if one.kind == "U":
-                return one
-            how = "f32x4.abs" if one.kind == "F" else "i32x4.abs"
-            return Of(one.kind, self.let(one.value, how))
-        if name in ("min", "max"):
-            a, b = self.alike(*every)
-            if a.kind == "F":  # the first, where a comparison says no
-                return Of("F", self.let(a.value, b.value, f"f32x4.p{name}"))
-            other = self._compared("lt" if name == "min" else "gt", b, a)
-            return self._select(a, b, other)
-        if name == "clamp":
-            low = self._chosen("max", every[:2])
-            return None if low is None else self._chosen("min", [low, every[2]])
-        if name == "select":
-            a, b = self.alike(*every[:2])
-            return self._select(a, b, every[2])
-        return None
+    def absolute(self, one: Of) -> Of:
+        if one.kind == "U":
+            return one
+        how = "f32x4.abs" if one.kind == "F" else "i32x4.abs"
+        return Of(one.kind, self.let(one.value, how))
 
-    def _select(self, no: Of, yes: Of, where: Of) -> Of:
+    def extreme(self, name: str, a: Of, b: Of) -> Of:
+        if a.kind == "F":
+            return Of("F", self.let(a.value, b.value, f"f32x4.p{name}"))
+        return super().extreme(name, a, b)
+
+    def select(self, no: Of, yes: Of, where: Of) -> Of:
         chosen = self.let(yes.value, no.value, where.value, "v128.bitselect")
         return Of(no.kind, chosen)
 
     # --- kinds
 
-    def as_kind(self, kind: Kind, one: Of, convert: bool = False) -> Of:
-        if one.kind == kind:
-            return one
-        if one.kind == "number":
-            text = one.value.removeprefix("-")
-            size = float(text) if any(c in text for c in ".eE") else int(text, 0)
-            return self.splat(kind, -size if one.value[0] == "-" else size)
-        if not convert:
-            return one
-        pair = one.kind + kind
-        if pair in ("IU", "UI"):
-            return Of(kind, one.value)
-        if kind == "B":
-            return self._compared("ne", one, self.splat(one.kind, 0))
+    def conversion(self, kind: Kind, one: Of) -> Of:
         if one.kind == "B":
             return Of(kind, self.let(one.value, self.splat(kind, 1).value, "v128.and"))
-        return Of(kind, self.let(one.value, _CONVERTED[pair]))
+        return Of(kind, self.let(one.value, _CONVERTED[one.kind + kind]))

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.recipes.remap_calls import MAIN
+from rlxweb.recipes.entry import MAIN
 
 
 def linear_scan_recipe(

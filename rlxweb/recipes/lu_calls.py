@@ -15,7 +15,7 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
-from rlxweb.recipes.remap_calls import MAIN
+from rlxweb.recipes.entry import MAIN
 
 LANES = 64
 FEW = 8

@@ -16,9 +16,9 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
+from rlxweb.recipes.entry import MAIN
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.matmul_blocks import WARP, Blocks, parts_of, split, suits
-from rlxweb.recipes.remap_calls import MAIN
 from rlxweb.recipes.sum_tile import SumTile
 
 COLUMNS = 4

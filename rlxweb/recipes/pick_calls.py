@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import ALL, Access, Axis, Call, Recipe, Ref
+from rlxweb.recipes.entry import MAIN
 from rlxweb.recipes.reduce_calls import type_include
-from rlxweb.recipes.remap_calls import MAIN
 
 _X, _AT, _OUT = Ref("in"), Ref("in", 1), Ref("out")
 COMBINED = {

@@ -17,19 +17,11 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, as_uniform
 from rlxweb.ir.shape import Shape, numel
+from rlxweb.recipes.entry import MAIN
 
 Table = npt.NDArray[np.int32]
 """Positions of the result along an axis → positions of the operand, -1: the fill."""
 _IN, _OUT = Ref("in"), Ref("out")
-MAIN = (
-    "@compute @workgroup_size(WG)",
-    "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
-    "        @builtin(num_workgroups) nwg: vec3<u32>,",
-    "        @builtin(local_invocation_index) lid: u32) {",
-    "  let item = item_of(wid, nwg, lid);",
-    "  if (item >= u.items) { return; }",
-)
-"""How a shader of one invocation per item begins."""
 
 
 class _Line(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.recipes.remap_calls import MAIN
+from rlxweb.recipes.entry import MAIN
 
 MOST_STATE = 64
 """Numbers of a channel's state that registers may hold."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
+from rlxweb.recipes.entry import MAIN
 from rlxweb.recipes.reduce_calls import scalar_of, type_include
-from rlxweb.recipes.remap_calls import MAIN
 
 _MOST = (1 << 32) - 1
 _IN, _OUT = Ref("in"), Ref("out")

@@ -13,8 +13,8 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
+from rlxweb.recipes.entry import MAIN
 from rlxweb.recipes.lu_calls import FEW, LANES, SIGN, WORK, answered, substitute
-from rlxweb.recipes.remap_calls import MAIN
 
 
 def solve_triangular_recipe(

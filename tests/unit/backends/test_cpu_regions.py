@@ -63,6 +63,16 @@ def one_op(op: Op, arrays: list[np.ndarray], sample: Sample) -> Graph:
     return graph
 
 
+def operands(sample: Sample) -> list[list[np.ndarray]]:
+    """Ordinary numbers, and of floats every edge beside every other."""
+    rng = np.random.default_rng(0)
+    drawn = [replace(one, shape=(517,)).draw(rng) for one in sample.inputs]
+    sets = [drawn]
+    if all(one.dtype is DType.F32 for one in sample.inputs):
+        sets.append([g.reshape(-1) for g in np.meshgrid(*[EDGES] * len(drawn))])
+    return [[np.ascontiguousarray(one) for one in arrays] for arrays in sets]
+
+
 def computed(graph: Graph, arrays: list[np.ndarray], nbytes: int) -> np.ndarray:
     """The graph's one op by code for vectors of so many bytes."""
     node = graph.node(graph.outputs[0])
@@ -80,14 +90,8 @@ def computed(graph: Graph, arrays: list[np.ndarray], nbytes: int) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_op_is_what_it_declares(op: Op, sample: Sample) -> None:
     """Within its tolerance of NumPy in float64, on ordinary numbers and on edges."""
-    rng = np.random.default_rng(0)
-    drawn = [replace(one, shape=(517,)).draw(rng) for one in sample.inputs]
-    sets = [drawn]
-    if all(one.dtype is DType.F32 for one in sample.inputs):
-        sets.append([g.reshape(-1) for g in np.meshgrid(*[EDGES] * len(drawn))])
     nbytes = processor().nbytes
-    for arrays in sets:
-        arrays = [np.ascontiguousarray(one) for one in arrays]
+    for arrays in operands(sample):
         graph = one_op(op, arrays, sample)
         node = graph.node(graph.outputs[0])
         if (op.name, sample.inputs[0].dtype.label) in BY_NUMPY:

@@ -5,7 +5,6 @@ On a desktop the modules are only made; `test_wasm_modules.py` has node look at 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,11 @@ from rlxweb.backends.cpu_regions import Region, region_kernels
 from rlxweb.backends.wasm_region_text import region_module
 from rlxweb.errors import Unsupported
 from rlxweb.host.compiled import address
-from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op
 from rlxweb.ir.sample import Sample
 from rlxweb.machine.wasm import IN_A_TAB, opened
-from tests.unit.backends.test_cpu_regions import BY_NUMPY, EDGES, cases, one_op
+from tests.unit.backends.test_cpu_regions import BY_NUMPY, cases, one_op, operands
 
 
 def computed(graph: Graph, arrays: list[np.ndarray]) -> Any:
@@ -44,13 +42,7 @@ def is_refused(op: Op, sample: Sample) -> bool:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_op_is_what_it_declares(op: Op, sample: Sample) -> None:
     """Within its tolerance of NumPy in float64, on ordinary numbers and on edges."""
-    rng = np.random.default_rng(0)
-    drawn = [replace(one, shape=(517,)).draw(rng) for one in sample.inputs]
-    sets = [drawn]
-    if all(one.dtype is DType.F32 for one in sample.inputs):
-        sets.append([g.reshape(-1) for g in np.meshgrid(*[EDGES] * len(drawn))])
-    for arrays in sets:
-        arrays = [np.ascontiguousarray(one) for one in arrays]
+    for arrays in operands(sample):
         graph = one_op(op, arrays, sample)
         if is_refused(op, sample):
             with pytest.raises(Unsupported):
