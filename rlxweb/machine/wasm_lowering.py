@@ -40,30 +40,14 @@ _CONVERTED: Final = {
     "UF": "f32x4.convert_i32x4_u",
 }
 _POWERS: Final = {"exp": "precise_exp", "exp2": "precise_exp2", "log": "own_log"}
-NEEDED: Final = ("exponential",)
+NEEDED: Final = ("exponential", "logarithms")
 """What of `shaders/include/` the powers are in."""
-
-# log(m · 2**e) with m from sqrt(1/2) to sqrt(2): our fit, as `functions.log` has it.
+# By the parts of the logarithms that are declared there; log(2) in two, so that a whole
+# number times the first is exact.
 _LOG: Final = """
 fn own_log(x: F) -> F {
-  let small = x < F(1.17549435e-38);
-  let y = select(x, x * F(8388608.0), small);
-  let bits = bitcast<I>(y);
-  let e = (bits - I(0x3F3504F3)) >> U(23u);
-  let f = bitcast<F>(bits - (e << U(23u))) - F(1.0);
-  let part = F(e);
-  let n = select(part, part - F(23.0), small);
-  let s = f * f;
-  var p = F(0.067465596) * f + F(-0.116796434);
-  p = p * f + F(0.11890336);
-  p = p * f + F(-0.124051377);
-  p = p * f + F(0.14219223);
-  p = p * f + F(-0.16668007);
-  p = p * f + F(0.20002134);
-  p = p * f + F(-0.2500001);
-  p = p * f + F(0.33333313);
-  let t = s * f * p + n * F(-0.00021219444) - F(0.5) * s;
-  return n * F(0.693359375) + (t + f);
+  let s = split_of(x);
+  return s.e * F(0.693359375) + (near_log(s.f) - s.e * F(0.00021219444));
 }
 """
 
