@@ -1,8 +1,8 @@
 """Whole networks on a real GPU, by Vulkan and by CUDA, against what others run there.
 
 A call: arrays of the host in and out; weights lie on the device. PyTorch has MiniLM
-alone, written as its users write it (SDPA, float32 without TF32), once as calls and
-once as one replay of a CUDA graph; ONNX Runtime and tinygrad take the file.
+alone, written as its users write it (SDPA), once as calls and once as one replay of a
+CUDA graph; ONNX Runtime and tinygrad take the file. Nobody's products are of TF32.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from rlxweb.errors import RlxError
 from tests.benchmarks import model_files
 from tests.benchmarks.cells import Entry, Goal, Work
 from tests.benchmarks.libraries import library
+from tests.benchmarks.libraries import session as onnx_session
 from tests.benchmarks.machine import gpu
 from tests.benchmarks.model_cells import Run, by_onnx_runtime, by_tinygrad, work
-from tests.benchmarks.model_files import MINILM, Known
+from tests.benchmarks.model_files import MINILM, Arrays, Known
 
 PATIENCE_S = float(os.environ.get("RLX_BENCH_PATIENCE_S", "40"))
 """For tinygrad's compiler."""
@@ -87,8 +88,23 @@ def _peers(
         yield on_cuda, f"this ONNX Runtime has no {provider}"
         yield on_cpu, by_onnx_runtime(file, inputs, threads=os.cpu_count() or 1)
     else:
-        yield on_cuda, by_onnx_runtime(file, inputs, providers=[provider])
+        yield on_cuda, _by_onnx_runtime_on_cuda(ort, file, inputs)
+        yield on_cpu, by_onnx_runtime(file, inputs, threads=os.cpu_count() or 1)
     yield tiny, by_tinygrad(file, inputs, PATIENCE_S)
+
+
+def _by_onnx_runtime_on_cuda(ort: Any, file: bytes, inputs: Arrays) -> Run | str:
+    """Its run there, or why it has none: without CUDA's libraries it takes the CPU."""
+    provider = "CUDAExecutionProvider"
+    ort.preload_dlls()
+    try:
+        session = onnx_session(file, providers=[(provider, {"use_tf32": "0"})])
+    except Exception as error:  # as it likes
+        return f"{type(error).__name__}: {error}"[:300]
+    if provider not in session.get_providers():
+        return f"it loads no {provider} here"
+    names = [one.name for one in session.get_outputs()]
+    return lambda: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
 def _by_torch(inputs: Mapping[str, np.ndarray], graphed: bool) -> Run | str:

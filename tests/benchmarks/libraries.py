@@ -101,9 +101,11 @@ def session(
     file: bytes,
     *,
     threads: int = THREADS,
-    providers: Sequence[str] = ("CPUExecutionProvider",),
+    providers: Sequence[Any] = ("CPUExecutionProvider",),
 ) -> Any:
     """ONNX Runtime's session of a model, on the CPU where nothing else is said.
+
+    Providers are names, or pairs of a name and its options.
 
     Errors   ImportError where it is not installed.
     """

@@ -1,9 +1,9 @@
 """A step of training: forward, backward, the optimiser, and the loss back on the host.
 
 The networks that the tests train, and one of a usual size, by momentum. On the CPU
-against JAX, compiled by XLA; on lavapipe against tinygrad on Dawn (TinyJit). Batches
-come from the host, parameters and moments stay where they are. The first losses of all
-peers are held against each other.
+against JAX, compiled by XLA; on lavapipe against tinygrad on Dawn (TinyJit); on a GPU
+by Vulkan against JAX on CUDA. Batches come from the host, parameters and moments stay
+where they are. The first losses of all peers are held against each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import rlxweb as rlx
 from tests.benchmarks.cells import Entry, Goal, Work
 from tests.benchmarks.libraries import BASE, COMPILED, engines, in_mode, library
-from tests.benchmarks.machine import lavapipe
+from tests.benchmarks.machine import gpu, lavapipe
 from tests.benchmarks.peer_cells import tinygrad
 from tests.gradients.networks import Task, conv_net, mlp, transformer
 
@@ -69,6 +69,9 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
         if lavapipe() is not None:
             cell = f"training lavapipe {name}"
             yield cell, partial(_on_lavapipe, cell, make)
+        if gpu() is not None:
+            cell = f"training gpu {name}"
+            yield cell, partial(_on_gpu, cell, make)
 
 
 def _on_cpu(name: str, make: Callable[[], Task]) -> Work:
@@ -80,7 +83,8 @@ def _on_cpu(name: str, make: Callable[[], Task]) -> Work:
         steps.append((own, engine, step, True))
     jax = library("jax")
     if not isinstance(jax, str):
-        steps.append(("JAX", f"JAX {jax.__version__}, CPU", by_jax(jax, task), False))
+        theirs = by_jax(jax, task, "cpu")
+        steps.append(("JAX", f"JAX {jax.__version__}, CPU", theirs, False))
     # JAX is told of, and held to nothing: XLA is a compiler of ten years.
     goals = (Goal(COMPILED, ("JAX",), 3.0), Goal(BASE, ("JAX",), 10.0))
     return _work(name, steps, goals)
@@ -98,6 +102,27 @@ def _on_lavapipe(name: str, make: Callable[[], Task]) -> Work:
         theirs = by_tinygrad(tiny, task)
         steps.append(("tinygrad", "tinygrad on Dawn", theirs, False))
     made = _work(name, steps, (Goal("rlxweb", ("tinygrad",), 0.5),))
+    return Work(made.name, made.entries, made.goals, made.check, absent=absent)
+
+
+def _on_gpu(name: str, make: Callable[[], Task]) -> Work:
+    facts, task = gpu(), make()
+    assert facts is not None
+    absent: dict[str, str] = {}
+    step = ours(task, device="vulkan", adapter=facts.name)
+    steps = [("rlxweb, Vulkan", facts.name, step, True)]
+    jax = library("jax")
+    if isinstance(jax, str):
+        absent["JAX, CUDA"] = jax
+    else:
+        try:
+            theirs = by_jax(jax, task, "cuda")
+        except RuntimeError as error:
+            absent["JAX, CUDA"] = f"{type(error).__name__}: {error}"[:300]
+        else:
+            engine = f"JAX {jax.__version__}, CUDA"
+            steps.append(("JAX, CUDA", engine, theirs, False))
+    made = _work(name, steps, (Goal("rlxweb, Vulkan", ("JAX, CUDA",), 1.0),))
     return Work(made.name, made.entries, made.goals, made.check, absent=absent)
 
 
@@ -163,7 +188,7 @@ def ours(task: Task, **where: Any) -> Step:
     return run
 
 
-def by_jax(jax: Any, task: Task) -> Step:
+def by_jax(jax: Any, task: Task, platform: str) -> Step:
     """The same by JAX, in one compiled function."""
     jnp = jax.numpy
 
@@ -180,8 +205,8 @@ def by_jax(jax: Any, task: Task) -> Step:
         params = jax.tree.map(lambda p, m: p - RATE * m, params, moments)
         return params, moments, loss
 
-    (cpu, *_) = jax.devices("cpu")
-    params = jax.device_put(task.params, cpu)
+    (device, *_) = jax.devices(platform)
+    params = jax.device_put(task.params, device)
     moments = jax.tree.map(jnp.zeros_like, params)
     count = 0
 
