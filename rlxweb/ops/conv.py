@@ -136,6 +136,7 @@ _SAMPLES = (
     _case((1, 2, 5, 6, 7), (3, 2, 2, 3, 2), strides=(1, 2, 1), pads=(0, 1, 1)),
     _case((1, 3, 23, 31), (18, 3, 4, 4), pads=(3, 0, 1, 2), note="pieces"),
     _case((3, 40, 4, 5), (21, 40, 1, 1), note="one tap"),
+    _case((3, 16, 5, 6), (72, 8, 3, 3), groups=2, pads=1, note="many channels"),
     _case((1, 1, 1500), (2, 1, 1100), pads=30, note="a long sum"),
     _case((2, 0, 5, 5), (3, 0, 2, 2), note="nothing to sum: zeros"),
     _case((0, 2, 5), (3, 2, 2), note="no images"),

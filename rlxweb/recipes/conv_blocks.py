@@ -3,7 +3,9 @@
 The weights of a group are the left operand. The right one, whose columns are windows,
 is nowhere: its elements are fetched from the array, where a table says each tap lies.
 All else (slices through workgroup memory, 8 by 8 sums a lane, the sum in parts where
-blocks are few) is as in `matmul_blocks.py`. Images of a group fit one binding here.
+blocks are few) is as in `matmul_blocks.py`. The windows of all images are columns of
+one product where they fit one binding: a network's last layers have few on each. Else
+every image is a product of its own.
 """
 
 from __future__ import annotations
@@ -49,18 +51,21 @@ def conv_blocks(side: int) -> RecipeFor:
     ) -> Recipe | None:
         x, w = inputs
         one = convolution(x.shape, w.shape, attrs)
-        (c, m), n = one.channels, numel(one.windows.out)
-        k, blocks = c * numel(one.windows.kernel), Blocks(side, False)
-        lines = one.batch * one.groups * -(-m // side) * -(-n // side)
+        (c, m), places = one.channels, numel(one.windows.out)
+        k = c * numel(one.windows.kernel)
+        blocks = Blocks(side, False, "windows_at")
+        images = max(1, one.batch) if _together(one, x, out, limits) else 1
+        n = images * places
+        lines = one.batch // images * one.groups * -(-m // side) * -(-n // side)
         warps = lines * (blocks.lanes // WARP)
-        if not suits(blocks, (m, n, k), warps, limits):
+        if not warps or not suits(blocks, (m, n, k), warps, limits):
             return None
         source = padded(one.windows, one.batch * x.shape[1], x.dtype, first=1)
         length = -(-k // (parts_of(warps, k) * DEPTH)) * DEPTH
         parts = -(-k // length)
         first = len(source.scratch)
         target = Ref("out") if parts == 1 else Ref("scratch", first)
-        call = _call(one, blocks, source, (parts, length, out), target)
+        call = _call(one, images, blocks, source, (parts, length, out), target)
         tables = (_taps(one, source), *source.tables)
         if parts == 1:
             return Recipe((*source.calls, call), source.scratch, tables)
@@ -71,6 +76,14 @@ def conv_blocks(side: int) -> RecipeFor:
         return Recipe((*source.calls, call, summed), scratch, tables)
 
     return recipe
+
+
+def _together(one: Convolution, x: TensorType, out: TensorType, limits: Limits) -> bool:
+    """Whether the images, in their padding, fit one binding, and so their results."""
+    windows = one.windows
+    extents = windows.size if windows.is_inside else windows.reach
+    read = one.batch * x.shape[1] * numel(extents) * x.dtype.nbytes
+    return max(read, out.nbytes) <= limits.max_storage_buffer_binding_size
 
 
 def _taps(one: Convolution, source: Padded) -> np.ndarray[Any, Any]:
@@ -84,22 +97,24 @@ def _taps(one: Convolution, source: Padded) -> np.ndarray[Any, Any]:
 
 def _call(
     one: Convolution,
+    images: int,
     blocks: Blocks,
     source: Padded,
     split: tuple[int, int, TensorType],
     target: Ref,
 ) -> Call:
-    """`split`: parts of the sum, terms of one, the result."""
+    """`images`: of one product. `split`: parts of the sum, terms of one, the result."""
     parts, length, out = split
     (c, m), w = one.channels, one.windows
-    n, k = numel(w.out), c * numel(w.kernel)
+    places, k = numel(w.out), c * numel(w.kernel)
     x, _, z = walks_of(one, source.extents)
-    image = c * numel(source.extents)
+    others = images - 1
+    read = others * x[0] + c * numel(source.extents)
     still = (0, 0, 0)
     walks = (
         (0, 0, 0, m * k, k, 0, 1),
         (0, 0, x[0], x[1], *still),
-        (out.numel, 0, z[0], z[1], z[2], 1, 0),
+        (out.numel, 0, z[0], z[1], z[2], 0, 0),
         (0,) * 7,
     )
     values = {
@@ -107,7 +122,8 @@ def _call(
         for letter, walk in zip("xyz", walks, strict=False)
         for i in range(3)
     }
-    values |= {"x_row": k, "x_k": 1, "z_row": n, "length": length}
+    values |= {"x_row": k, "x_k": 1, "z_row": places, "length": length}
+    values |= {"places": places, "y_image": x[0], "z_image": z[0]}
     values |= {"z_part": out.numel, "o1": w.out[1], "o2": w.out[2]}
     values |= {f"s{i}": step for i, step in enumerate(x[3:6])}
     return Call(
@@ -115,16 +131,16 @@ def _call(
         axes=(
             Axis("part", parts, "whole"),
             Axis("b0", 1),
-            Axis("b1", one.batch),
+            Axis("b1", one.batch // images),
             Axis("b2", one.groups),
             Axis("m", m),
-            Axis("n", n, "whole"),
+            Axis("n", images * places, "whole"),
             Axis("k", k, "whole"),
         ),
         accesses=(
             Access(Ref("in", 1), walks[0]),
-            Access(source.ref, walks[1], span=image),
-            Access(target, walks[2], "write"),
+            Access(source.ref, walks[1], span=read),
+            Access(target, walks[2], "write", span=others * z[0] + places),
             Access(Ref("table"), walks[3], span=k),
         ),
         grid=(

@@ -52,10 +52,17 @@ terms take 14 µs for 80, by 1,536 21 for 307).
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """One kernel: side of its block, whether it moves the right operand by vec4s."""
+    """One kernel.
+
+    side     rows and columns of its block
+    wide     whether it moves the right operand by vec4s
+    columns  a function of the text that y_four takes four columns from, by the first of
+             them; none: y_four takes the first
+    """
 
     side: int
     wide: bool
+    columns: str = ""
 
     @property
     def lanes(self) -> int:
@@ -125,6 +132,8 @@ class Blocks:
             "  let warp = lid / 32u;",
             f"  let row = (warp / {across}u * 4u + lid / 8u % 4u) * 4u;",
             f"  let column = (warp % {across}u * 8u + lid % 8u) * 4u;",
+            # A lane fetches the same columns of every slice.
+            f"  let fetched = {self.columns}(b.column + lid % {side // 4}u * 4u);",
         ]
         return lines + [f"  var c{r}{h} = V();" for r in range(EACH) for h in range(2)]
 
@@ -138,7 +147,7 @@ class Blocks:
                 f"  let x{q} = x_four(b, b.row + {at} / {DEPTH}u * 4u, "
                 f"from_k + {at} % {DEPTH}u);",
                 f"  let y{q} = y_four(b.y, from_k + {at} / {beside}u, "
-                f"b.column + {at} % {beside}u * 4u, b.last);",
+                "fetched, b.last);",
             ]
         return lines
 
