@@ -7,7 +7,7 @@ handed and never imports wgpu. Used by `native.py` only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -79,33 +79,44 @@ class Binder:
         groups = [self._group_layout(part) for part in _parts(layout)]
         return self._device.create_pipeline_layout(bind_group_layouts=groups)
 
-    def encode(
-        self,
-        lists: Sequence[Sequence[Command]],
-        limits: Limits,
-        stamps: Stamps | None = None,
-    ) -> tuple[Any, frozenset[int]]:
-        """One finished command buffer and the handles it uses.
+    def pieces(
+        self, lists: Sequence[Sequence[Command]], limits: Limits, most: int | None
+    ) -> tuple[Iterator[Any], frozenset[int]]:
+        """Finished command buffers and the handles that they use.
 
-        Neighbouring dispatches share a pass.
+        Neighbouring dispatches share a pass. All commands are checked here; a buffer is
+        encoded when it is asked for.
+
+        most   about how many commands of one buffer; None: all
+        """
+        ready = [self._ready_of(commands, limits) for commands in lists]
+        handles = frozenset[int]().union(*(one.handles for one in ready))
+        steps = list(chain.from_iterable(one.steps for one in ready))
+        return map(self._encoded, _cut(steps, most)), handles
+
+    def stamped(
+        self, lists: Sequence[Sequence[Command]], limits: Limits, stamps: Stamps
+    ) -> tuple[Any, frozenset[int]]:
+        """The same in one, with the times.
 
         stamps   queries, two for each list, and a buffer of theirs: the time before and
                  behind each list goes there
         """
         ready = [self._ready_of(commands, limits) for commands in lists]
         handles = frozenset[int]().union(*(one.handles for one in ready))
-        if stamps is None and self._quick is not None:
-            steps = chain.from_iterable(one.steps for one in ready)
-            return self._quick.encode(steps), handles
         encoder = self._device.create_command_encoder()
-        if stamps is None:
-            _encode(encoder, chain.from_iterable(one.steps for one in ready))
-        else:
-            queries, resolved = stamps
-            for at, one in enumerate(ready):
-                _encode_stamped(encoder, one.steps, queries, 2 * at)
-            encoder.resolve_query_set(queries, 0, 2 * len(ready), resolved, 0)
+        queries, resolved = stamps
+        for at, one in enumerate(ready):
+            _encode_stamped(encoder, one.steps, queries, 2 * at)
+        encoder.resolve_query_set(queries, 0, 2 * len(ready), resolved, 0)
         return encoder.finish(), handles
+
+    def _encoded(self, steps: Sequence[_Run | _Call]) -> Any:
+        if self._quick is not None:
+            return self._quick.encode(steps)
+        encoder = self._device.create_command_encoder()
+        _encode(encoder, steps)
+        return encoder.finish()
 
     def forget(self, handle: int) -> None:
         """Drop whatever holds a buffer or pipeline that is about to go."""
@@ -180,6 +191,15 @@ class Binder:
     def _resource(self, span: Range) -> dict[str, Any]:
         native = self._tables.buffers[span.handle]
         return {"buffer": native, "offset": span.offset, "size": span.nbytes}
+
+
+def _cut(
+    steps: Sequence[_Run | _Call], most: int | None
+) -> Iterator[Sequence[_Run | _Call]]:
+    """The steps in pieces of much the same length."""
+    count = max(1, round(len(steps) / most)) if most else 1
+    size = max(1, -(-len(steps) // count))
+    return (steps[at : at + size] for at in range(0, max(1, len(steps)), size))
 
 
 def _encode(

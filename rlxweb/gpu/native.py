@@ -94,6 +94,16 @@ class NativePort(Books):
     def compiler(self) -> str:
         return shader_compiler(self.library)
 
+    @property
+    def _at_once(self) -> int | None:
+        """Dispatches of one submission, of a longer list; None: all of them.
+
+        A GPU works while the next are encoded. An adapter that runs on the CPU's own
+        cores would take them from the encoder, and OpenGL has no queue.
+        """
+        apart = self.facts.software or self.facts.backend == "opengl"
+        return None if apart else PIECE
+
     def _in_child(self) -> None:
         """A fork has none of the driver's threads: whatever touches it may hang."""
         if self._device is not None and not self._closed:
@@ -181,8 +191,10 @@ class NativePort(Books):
         with self._lock:
             self._check_open("submit")
             with self._ours(f"submit {sum(map(len, lists))} commands"):
-                encoded, handles = self._binder.encode(lists, self.facts.limits)
-                self._queue(encoded, handles)
+                limits = self.facts.limits
+                pieces, handles = self._binder.pieces(lists, limits, self._at_once)
+                for encoded in pieces:
+                    self._queue(encoded, handles)
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
         with self._lock:
@@ -352,10 +364,12 @@ class NativePort(Books):
 
     def _queue(self, encoded: Any, handles: frozenset[int]) -> None:
         # An idle device takes a submission at once, except OpenGL, which runs it then
-        # and there; a busy one may block until it is idle.
-        idle, self._running = self._running is _IDLE, handles
+        # and there; a busy one may block until it is idle. Pieces of one list follow
+        # on each other, on devices that have a queue of their own.
+        takes = self._running is _IDLE or self._running is handles
+        self._running = handles
         self._written.clear()
-        if idle and self.facts.backend != "opengl":
+        if takes and self.facts.backend != "opengl":
             self._submit(encoded)
         else:
             self._waits.call(lambda: self._submit(encoded))
@@ -390,5 +404,9 @@ class NativePort(Books):
             raise ours from error
 
 
+PIECE = 24
+"""Dispatches of a piece of a long list: on an H200 a submission costs as much as the
+encoding of three, and the device is done with them when the next are encoded.
+"""
 _IDLE = frozenset({0})
 _STAGED: frozenset[int] = frozenset()

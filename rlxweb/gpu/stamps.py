@@ -37,7 +37,7 @@ def device_ns(
     queries = device.create_query_set(type="timestamp", count=count)
     resolved = device.create_buffer(size=8 * count, usage="QUERY_RESOLVE|COPY_SRC")
     try:
-        encoded, handles = binder.encode(lists, limits, (queries, resolved))
+        encoded, handles = binder.stamped(lists, limits, (queries, resolved))
         queue(encoded, handles)
         raw = np.empty(8 * count, np.uint8)
         reader.from_storage(resolved, 0, raw)

@@ -190,6 +190,36 @@ def test_dispatches_copies_and_clears_keep_their_order(clean: NativePort) -> Non
     ]
 
 
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_long_list_goes_out_in_pieces(
+    most: int, clean: NativePort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As GPUs have it: in order, each with what was written before, and as a whole."""
+    monkeypatch.setattr(NativePort, "_at_once", most)
+    queued: list[object] = []
+    queue = clean._queue
+
+    def kept(encoded: object, handles: frozenset[int]) -> None:
+        queued.append(encoded)
+        queue(encoded, handles)
+
+    monkeypatch.setattr(clean, "_queue", kept)
+    span = Range(clean.buffer(16, "storage"), 0, 16)
+    other = Range(clean.buffer(16, "storage"), 0, 16)
+    kernel = drive(clean.pipeline(REVERSE, ("write",), {"N": 4}))
+    turn = Dispatch(kernel, (span,), (1, 1, 1))
+    for values in ([0, 1, 2, 3], [4, 5, 6, 7]):
+        clean.write(span.handle, 0, memoryview(np.array(values, np.uint32)))
+        before = len(queued)
+        clean.submit([turn] * 3, [Copy(span, other.handle), turn])
+        assert len(queued) - before == {1: 5, 2: 2, 5: 1}[most]
+        assert numbers(clean, other).tolist() == values[::-1]
+        assert numbers(clean, span).tolist() == values
+    before = len(queued)
+    clean.submit([])
+    assert len(queued) == before + 1
+
+
 def test_a_thousand_runs_make_nothing_new(clean: NativePort) -> None:
     commands, back = workload(clean)
     clean.submit(commands)
