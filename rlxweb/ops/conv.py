@@ -137,6 +137,7 @@ _SAMPLES = (
     _case((1, 3, 23, 31), (18, 3, 4, 4), pads=(3, 0, 1, 2), note="pieces"),
     _case((3, 40, 4, 5), (21, 40, 1, 1), note="one tap"),
     _case((3, 16, 5, 6), (72, 8, 3, 3), groups=2, pads=1, note="many channels"),
+    _case((4, 70, 4, 4), (5, 70, 4, 4), note="few results of long sums"),
     _case((1, 1, 1500), (2, 1, 1100), pads=30, note="a long sum"),
     _case((2, 0, 5, 5), (3, 0, 2, 2), note="nothing to sum: zeros"),
     _case((0, 2, 5), (3, 2, 2), note="no images"),

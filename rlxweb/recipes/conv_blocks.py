@@ -25,6 +25,7 @@ from rlxweb.recipes.matmul_blocks import (
     DEPTH,
     WARP,
     Blocks,
+    is_long,
     parts_of,
     suits,
     turns_of,
@@ -43,7 +44,7 @@ from rlxweb.recipes.windows import Padded, padded
 def conv_blocks(side: int) -> RecipeFor:
     """The recipe of a convolution by blocks of `side` channels by `side` windows.
 
-    None where blocks would be few or mostly empty.
+    None where blocks would be few or mostly empty for a short sum.
     """
 
     def recipe(
@@ -58,7 +59,10 @@ def conv_blocks(side: int) -> RecipeFor:
         n = images * places
         lines = one.batch // images * one.groups * -(-m // side) * -(-n // side)
         warps = lines * (blocks.lanes // WARP)
-        if not warps or not suits(blocks, (m, n, k), warps, limits):
+        if not warps:
+            return None
+        sizes = (m, n, k)
+        if not (suits(blocks, sizes, warps, limits) or is_long(blocks, sizes, warps)):
             return None
         source = padded(one.windows, one.batch * x.shape[1], x.dtype, first=1)
         length = -(-k // (parts_of(warps, k) * DEPTH)) * DEPTH

@@ -46,7 +46,7 @@ GPU without work.
 FEW_ROWS_DEPTH = 128
 """Terms from which blocks are faster than a lane a result, be they mostly empty: their
 time is that of the sum, whose parts are computed side by side (an H100: 32 rows by 384
-terms take 14 µs for 80, by 1,536 21 for 307).
+terms take 14 µs for 80, by 1,536 21 for 307). Few rows and few columns: from LONG on.
 """
 
 
@@ -209,7 +209,7 @@ def matmul_blocks(side: int) -> RecipeFor:
         m, n, k = size["m"], size["n"], size["k"]
         one = Blocks(side, n % 4 == 0 and call.values["y_n"] == 1)
         warps = batch * -(-m // side) * -(-n // side) * (one.lanes // WARP)
-        if not (suits(one, (m, n, k), warps, limits) or _few(one, (m, n, k), warps)):
+        if not (suits(one, (m, n, k), warps, limits) or is_long(one, (m, n, k), warps)):
             return None
         largest = max(t.nbytes for t in (*inputs, out))
         most = limits.max_storage_buffer_binding_size
@@ -232,11 +232,11 @@ def suits(one: Blocks, sizes: tuple[int, int, int], warps: int, limits: Limits) 
     return large and full and one.lanes <= room
 
 
-def _few(one: Blocks, sizes: tuple[int, int, int], warps: int) -> bool:
+def is_long(one: Blocks, sizes: tuple[int, int, int], warps: int) -> bool:
     """Few rows or columns, long sums, and too little of them for a large GPU."""
     m, n, k = sizes
-    is_long = k >= FEW_ROWS_DEPTH and max(m, n) * 2 > one.side
-    return one.side == SIDES[-1] and is_long and warps < ENOUGH
+    least = FEW_ROWS_DEPTH if max(m, n) * 2 > one.side else LONG
+    return one.side == SIDES[-1] and k >= least and warps < ENOUGH
 
 
 def turns_of(k: int) -> float:
