@@ -32,6 +32,7 @@ from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.compile.plan import Plan, Step
 from rlxweb.host.pooling import ROWS as POOLS
 from rlxweb.host.variants import VARIANTS, Variant
+from rlxweb.host.wasm_products import Product
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
@@ -100,7 +101,7 @@ class CpuBackend(ArrayBackend):
         """Small steps that follow each other are one call, where code is compiled."""
         program = await super().prepare(plan)
         for call in program.calls:
-            if isinstance(call.function, ProductCall):
+            if isinstance(call.function, ProductCall | Product):
                 call.function.is_weight = _is_weight(plan.graph, call.inputs[1])
         if self.variants and tape_kernels.is_open and not tape_kernels.why_not:
             ways: list[Way] = []

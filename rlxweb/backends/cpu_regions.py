@@ -184,7 +184,8 @@ def _made_in_a_tab(about: object) -> RegionCode:
 
     assert isinstance(about, Region)
     code = region_module(about.graph, about.ids, about.reads, about.spread)
-    return RegionCode(opened(code, "region"), 0)
+    (call,) = opened(code, "region")
+    return RegionCode(call, 0)
 
 
 region_kernels: Workshop[RegionCode] = (

@@ -22,6 +22,7 @@ from rlxweb.host.arrays import pool
 from rlxweb.host.boxes import SHARE, for_each
 from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.wasm_products import into, matmul
+from rlxweb.host.wasm_windows import Windows as Gathered
 from rlxweb.ir.layout import row_major
 from rlxweb.recipes.conv_calls import Convolution
 from rlxweb.recipes.windows import Windows
@@ -70,6 +71,8 @@ class Products:
         self._is_upright = self._order is _UPRIGHT
         alone = one.batch == one.groups == 1 and not (self.is_plain or self.by_taps)
         few = alone and terms * prod(w.out) <= _FEW
+        inside = self.is_plain or self.by_taps or few
+        self._windows = None if inside or not Gathered.fit(one) else Gathered(one)
         self._places = None
         if few:
             count = c * prod(w.size)
@@ -95,9 +98,17 @@ class Products:
         padded = with_padding(x, one.windows).reshape(self.held)
         if self.by_taps:
             _by_taps(one.windows, padded[:, :, 0], weights, out)
-        else:
+        elif not self._is_gathered(padded, weights, out):
             self._in_blocks(padded, weights, out)
         return out
+
+    def _is_gathered(
+        self, x: NDArray[Any], weights: NDArray[Any], out: NDArray[Any]
+    ) -> bool:
+        """Was it made where WebAssembly makes it?"""
+        floats = x.dtype == weights.dtype == out.dtype == np.float32
+        there = self._windows if floats else None
+        return there is not None and there.into(x, weights, out)
 
     def _of_few(
         self, places: NDArray[np.intp], x: NDArray[Any], w: NDArray[Any]

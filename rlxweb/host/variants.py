@@ -181,7 +181,7 @@ def _relu(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
 
 VARIANTS: tuple[Variant, ...] = (
     *(
-        Variant(f"{op}, by WebAssembly", op, wasm_products.is_open, made)
+        Variant(f"{op}, by WebAssembly", op, wasm_products.is_open, made, planned=True)
         for op, made in wasm_products.ROWS.items()
     ),
     Variant("reshape, its shape known", "reshape", lambda *node: True, _reshape, True),

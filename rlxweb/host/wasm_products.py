@@ -6,9 +6,11 @@ computed so, or where a browser refuses the module, is left to NumPy.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +19,35 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.machine.making import fast_mode
 from rlxweb.machine.wasm import IN_A_TAB, opened
-from rlxweb.machine.wasm_products import products_module, room_of
+from rlxweb.machine.wasm_products import ARGUMENTS, laid_of, products_module, room_of
 
 LEAST: Final = 1 << 14
 """Multiplications from which it pays to leave NumPy."""
+FEW_ROWS: Final = 96
+"""Up to so many, laying the right matrix in panels is felt: weights are kept so."""
 Array = NDArray[Any]
 _F32 = np.dtype(np.float32)
-_Product = Callable[..., None]
 
 
-def product() -> _Product | None:
-    """The function; None where there is no WebAssembly, it is refused or unwanted."""
-    return _product() if IN_A_TAB and fast_mode() != "off" else None
+class Functions(NamedTuple):
+    """Those of the module; `machine/wasm_products.py` says what they take."""
+
+    product: Callable[..., None]
+    laid: Callable[..., None]
+    of_laid: Callable[..., None]
+    of_windows: Callable[..., None]
+
+
+def functions() -> Functions | None:
+    """Them; None where there is no WebAssembly, it is refused or unwanted."""
+    return _functions() if IN_A_TAB and fast_mode() != "off" else None
 
 
 @cache
-def _product() -> _Product | None:
+def _functions() -> Functions | None:
     for fused in (True, False):
         try:
-            return opened(products_module(fused=fused), "product")
+            return Functions(*opened(products_module(fused=fused), *ARGUMENTS))
         except OSError:  # a browser without relaxed SIMD, or without any
             continue
     return None
@@ -52,38 +64,51 @@ def matmul(x: Array, y: Array) -> Array:
 
 def into(x: Array, y: Array, out: Array) -> bool:
     """The product into an array, if it is one for this: was it done?"""
-    function = product()
-    if function is None or not x.dtype == y.dtype == out.dtype == _F32:
+    if not x.dtype == y.dtype == out.dtype == _F32:
         return False
-    rows, terms, columns = *x.shape[-2:], y.shape[-1]
-    if out.size * terms < LEAST or out.strides[-1] != 4:
+    if out.size * x.shape[-1] < LEAST or out.strides[-1] != 4:
         return False
+    known = functions()
+    if known is None:
+        return False
+    terms, columns = x.shape[-1], y.shape[-1]
     if y.ndim == 2 and out.ndim > 2 and out.flags.c_contiguous and x.ndim == out.ndim:
         x, out = x.reshape(-1, terms), out.reshape(-1, columns)
-        rows = len(x)
     x, y = _in_rows(x), _in_rows(y)
     room = np.empty(room_of(terms), np.float32)
+    sizes = x.shape[-2], terms, columns
     steps = x.strides[-2], y.strides[-2], out.strides[-2], room.ctypes.data
     a, b, c = x.ctypes.data, y.ctypes.data, out.ctypes.data
-    for i, j, k in _starts(x, y, out):
-        function(a + i, b + j, c + k, rows, terms, columns, *steps)
+    count, own, starts = _batch(x, y, out)
+    for i, j, k in starts:
+        known.product(a + i, b + j, c + k, *sizes, *steps, count, *own)
     return True
 
 
-def _starts(x: Array, y: Array, out: Array) -> Iterable[tuple[int, int, int]]:
-    """Where each matrix of a batch begins, in bytes."""
+def _batch(
+    x: Array, y: Array, out: Array
+) -> tuple[int, tuple[int, ...], Iterable[tuple[int, ...]]]:
+    """How many matrices of each lie one after the other on the last axis of a batch,
+    how far apart, and where each such line of them begins: all in bytes.
+    """
     batch = out.shape[:-2]
     if not batch:
-        return ((0, 0, 0),)
-    x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    y = np.broadcast_to(y, (*batch, *y.shape[-2:]))
-    every = [np.zeros(1, np.int64)] * 3
-    for at, size in enumerate(batch):
+        return 1, (0, 0, 0), ((0, 0, 0),)
+    if x.shape[:-2] != batch:
+        x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
+    if y.shape[:-2] != batch:
+        y = np.broadcast_to(y, (*batch, *y.shape[-2:]))
+    each = x, y, out
+    own = tuple(one.strides[-3] for one in each)
+    every: list[tuple[int, ...]] = [(0, 0, 0)]
+    for at, size in enumerate(batch[:-1]):
+        steps = [one.strides[at] for one in each]
         every = [
-            (one[:, None] + np.arange(size) * step.strides[at]).reshape(-1)
-            for one, step in zip(every, (x, y, out), strict=True)
+            tuple(start + i * step for start, step in zip(starts, steps, strict=True))
+            for starts in every
+            for i in range(size)
         ]
-    return zip(*(one.tolist() for one in every), strict=True)
+    return batch[-1], own, every
 
 
 def _in_rows(x: Array) -> Array:
@@ -95,29 +120,101 @@ def _in_rows(x: Array) -> Array:
 def is_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Of float32, and large enough."""
     x, y = inputs[:2]
-    if product() is None or min(x.rank, y.rank) < 2:
+    if min(x.rank, y.rank) < 2 or functions() is None:
         return False
     floats = all(one.dtype is DType.F32 for one in inputs)
     return floats and out.numel * x.shape[-1] >= LEAST
 
 
-def by_matmul(attrs: Attrs, x: Array, y: Array) -> Array:
-    """`matmul`."""
-    return matmul(x, y)
+class Product:
+    """`matmul` of one node.
+
+    is_weight  the right matrix is the same from run to run, until a param is set
+    """
+
+    is_weight = False
+    _before: object = None
+
+    def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
+        x, y = inputs[:2]
+        self._rows = out.numel // max(1, y.shape[-1])
+        self._shape, self._is_flat = out.shape, y.rank == 2
+        self._sizes = self._rows, x.shape[-1], y.shape[-1]
+
+    def __call__(self, attrs: Attrs, x: Array, y: Array) -> Array:
+        """The product."""
+        kept = self.is_weight and self._is_flat and self._rows <= FEW_ROWS
+        known = functions() if kept else None
+        laid = None if known is None else self._kept(known, y)
+        if known is None or laid is None:
+            return matmul(x, y)
+        out = np.empty(self._shape, np.float32)
+        x = np.ascontiguousarray(x)
+        _, terms, columns = self._sizes
+        panels = laid.ctypes.data
+        spare = panels + 4 * (laid_of(terms, columns) - 8)
+        ends = x.ctypes.data, panels, out.ctypes.data
+        known.of_laid(*ends, *self._sizes, 4 * terms, 4 * columns, spare)
+        return out
+
+    def _kept(self, known: Functions, y: Array) -> Array | None:
+        """The panels of weights that were there before."""
+        root = y if y.base is None else y.base
+        before, self._before = self._before, root
+        # What is set anew for every run is not worth laying out.
+        return PANELS.of(known, root, y) if before is root else None
 
 
-def dense(attrs: Attrs, x: Array, w: Array, bias: Array) -> Array:
-    """`fused_matmul_bias_act`."""
-    made = matmul(x, w)
-    made += bias
-    kind = attrs["activation"]
-    if kind is None:
-        return made
-    done: Array = registry.get(kind).reference(np, {}, made)
-    return done
+class _Panels:
+    """Weights in panels, as long as the weights are there: programs share them."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, Array] = {}
+        self._lock = threading.Lock()
+
+    def of(self, known: Functions, root: Any, y: Array) -> Array | None:
+        """Those of an array that nobody writes into; None where nobody tells when it
+        is gone.
+
+        root  whose memory it is: itself, or what it is a view of
+        """
+        key = id(root), y.ctypes.data, y.shape, y.strides
+        found = self._made.get(key)
+        if found is None:
+            with self._lock:
+                try:
+                    finalize(root, self._made.pop, key, None)
+                except TypeError:  # bytes, say
+                    return None
+                found = self._made[key] = _laid(known, y)
+        return found
 
 
-ROWS: Final[dict[str, Callable[..., Any]]] = (
-    {"matmul": by_matmul, "fused_matmul_bias_act": dense} if IN_A_TAB else {}
+def _laid(known: Functions, y: Array) -> Array:
+    made, rows = np.empty(laid_of(*y.shape), np.float32), _in_rows(y)
+    known.laid(rows.ctypes.data, *y.shape, rows.strides[0], made.ctypes.data)
+    return made
+
+
+PANELS: Final = _Panels()
+"""The process's."""
+
+
+class Dense(Product):
+    """`fused_matmul_bias_act` of one node."""
+
+    def __call__(self, attrs: Attrs, x: Array, y: Array, bias: Any = None) -> Array:
+        """The product, what is added to it, and a function of the sum."""
+        made = super().__call__(attrs, x, y)
+        made += bias
+        kind = attrs["activation"]
+        if kind is None:
+            return made
+        done: Array = registry.get(kind).reference(np, {}, made)
+        return done
+
+
+ROWS: Final[dict[str, type[Product]]] = (
+    {"matmul": Product, "fused_matmul_bias_act": Dense} if IN_A_TAB else {}
 )
 """Op → its way, where there is one."""

@@ -35,6 +35,7 @@ _PLAIN: Final = {
     "i32.add": b"\x6a",
     "i32.sub": b"\x6b",
     "i32.mul": b"\x6c",
+    "i32.div_u": b"\x6e",
     "i32.shl": b"\x74",
     "i32.shr_s": b"\x75",
     "i32.shr_u": b"\x76",
@@ -178,6 +179,10 @@ class Function:
         code = {"extract": 0x1B, "replace": 0x1C}[what]
         self._body += b"\xfd" + unsigned(code) + bytes([at])
 
+    def load_lane(self, at: int) -> None:
+        """32 bits from the address below a vector on the stack into a lane of it."""
+        self._body += b"\xfd\x56\x02\x00" + bytes([at])
+
     def store_lane(self) -> None:
         """The first 32 bits of a vector to the address below it on the stack."""
         self._body += b"\xfd\x5a\x00\x00\x00"
@@ -241,8 +246,8 @@ def module(functions: Sequence[Function]) -> bytes:
     return b"\0asm\x01\0\0\0" + b"".join(told)
 
 
-def opened(code: bytes, name: str) -> Callable[..., None]:
-    """A function of a module. Errors  OSError where a browser refuses it."""
+def opened(code: bytes, *names: str) -> tuple[Callable[..., None], ...]:
+    """Functions of a module. Errors  OSError where a browser refuses it."""
     # Loaded where there is something to open: a page waits for every import.
     import tempfile
     from ctypes import CDLL
@@ -250,6 +255,8 @@ def opened(code: bytes, name: str) -> Callable[..., None]:
     with tempfile.NamedTemporaryFile(suffix=".so") as file:
         file.write(code)
         file.flush()
-        function = CDLL(file.name)[name]
-    function.restype = None
-    return function
+        library = CDLL(file.name)
+    functions = tuple(library[name] for name in names)
+    for one in functions:
+        one.restype = None
+    return functions

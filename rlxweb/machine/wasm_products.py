@@ -2,11 +2,14 @@
 
 Eight columns of the right matrix are laid side by side, a panel; as many panels as the
 second-level cache holds are met by six rows of the left one at a time, whose twelve
-vectors of sums stay in registers.
+vectors of sums stay in registers. Panels come from a matrix, were laid before, or are
+windows of an array: what a convolution multiplies its weights by.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from rlxweb.machine.wasm import Function, module
@@ -15,12 +18,25 @@ ROWS: Final = 6
 COLUMNS: Final = 8
 PANELS: Final = 8
 """Panels that are made at once."""
+PLACE: Final = COLUMNS + 2
+"""Numbers of a panel of windows: where each begins, where its sums go, how many are."""
 _UNROLLED: Final = 4
-ARGUMENTS: Final = (
-    *("a", "b", "out", "rows", "terms", "columns"),
-    *("a_row", "b_row", "out_row", "room"),
-)
-"""Of `product`: addresses, sizes, and bytes from one row to the next."""
+_SIZES: Final = ("rows", "terms", "columns")
+ARGUMENTS: Final = {
+    "product": (
+        *("a", "b", "out", *_SIZES, "a_row", "b_row", "out_row", "room"),
+        *("count", "a_step", "b_step", "out_step"),
+    ),
+    "laid": ("b", "terms", "columns", "b_row", "room"),
+    "of_laid": ("a", "room", "out", *_SIZES, "a_row", "out_row", "spare"),
+    "of_windows": (
+        *("a", "x", "taps", "places", "out", "rows", "terms", "columns"),
+        *("a_row", "out_row", "room"),
+    ),
+}
+"""Of the functions that are called: addresses, sizes, and bytes from one row, or one
+matrix, to the next.
+"""
 
 
 def room_of(terms: int) -> int:
@@ -28,18 +44,29 @@ def room_of(terms: int) -> int:
     return (terms * PANELS + 1) * COLUMNS
 
 
+def laid_of(terms: int, columns: int) -> int:
+    """Floats of a matrix in panels, and of the spare room behind them."""
+    return (terms * -(-columns // COLUMNS) + 1) * COLUMNS
+
+
 def products_module(*, fused: bool) -> bytes:
-    """`product`: out = a b, of [rows, terms] by [terms, columns].
+    """`product`: out = a b, of `count` times [rows, terms] by [terms, columns].
+
+    `laid`: the panels of b; `of_laid`: the product with them. `of_windows`: that with
+    windows of an array, whose elements lie `taps` bytes from where `places` says;
+    `columns` counts panels of them.
 
     fused   by additions that need not round the product, where a browser knows them:
             twice as fast where the processor does
     """
     tiles = [_tile(rows, fused) for rows in range(1, ROWS + 1)]
-    return module([*tiles, _copied(), _panel(), _product()])
+    made = [_product(), _laid(), _of_laid(), _of_windows()]
+    return module([*tiles, _copied(), _panel(), _gathered(), *made])
 
 
 _COPY: Final = ROWS
 _PANEL: Final = ROWS + 1
+_GATHERED: Final = ROWS + 2
 
 
 def _tile(rows: int, fused: bool) -> Function:
@@ -129,35 +156,187 @@ def _panel() -> Function:
     return f
 
 
-def _product() -> Function:
-    """Group of panels by group, six rows by six rows, panel by panel."""
-    f = Function("product", *ARGUMENTS)
-    f.local("i32", "group", "many", "at", "width", "row", "left", "panel", "spare")
+def _gathered() -> Function:
+    """Eight windows side by side, whose elements lie anywhere, term by term."""
+    places = [f"p{i}" for i in range(COLUMNS)]
+    f = Function("gathered", "x", "place", "taps", "terms", "to")
+    f.local("i32", *places, "tap")
+    f.local("v128", "v")
+    for i, place in enumerate(places):
+        f.say("x", "place")
+        f.move("i32.load", 4 * i)
+        f.put(place, "i32.add")
+    # One after the other: they grow from each to the next.
+    beside = (places[-1], places[0], "i32.sub", 4 * (COLUMNS - 1), "i32.eq")
+    f.say(*beside, "if")
+    with _each_term(f):
+        for at in (0, 16):
+            f.say("to", places[0], "tap", "i32.add")
+            f.move("v128.load", at)
+            f.move("v128.store", at)
+    f.say("else")
+    with _each_term(f):
+        for half in (0, 4):
+            for i in range(4):
+                f.say(places[half + i], "tap", "i32.add", "v")
+                f.load_lane(i)
+                f.put("v")
+            f.say("to", "v")
+            f.move("v128.store", 4 * half)
+    f.say("end")
+    return f
+
+
+@contextmanager
+def _each_term(f: Function) -> Iterator[None]:
+    """`tap` is the term's."""
+    with f.repeated("terms", 0, "i32.eq"):
+        f.say("taps")
+        f.move("i32.load")
+        f.put("tap")
+        yield
+        f.put("taps", "taps", 4, "i32.add")
+        f.put("to", "to", 4 * COLUMNS, "i32.add")
+        f.put("terms", "terms", 1, "i32.sub")
+
+
+def _of(name: str) -> Function:
+    f = Function(name, *ARGUMENTS[name])
+    own = ("group", "many", "at", "width", "row", "left", "take", "tiles", "panel")
+    f.local("i32", *own, *(["spare"] if "spare" not in ARGUMENTS[name] else []))
     f.put("panel", "terms", 4 * COLUMNS, "i32.mul")
+    return f
+
+
+def _product() -> Function:
+    """Matrix by matrix, group of panels by group."""
+    f = _of("product")
     f.put("spare", "room", "panel", PANELS, "i32.mul", "i32.add")
+    with f.repeated("count", 0, "i32.eq"):
+        f.put("group", 0)
+        with _each_group(f, PANELS * COLUMNS):
+            with _each_panel(f, COLUMNS):
+                _width(f)
+                f.say("b", *_COLUMN, "i32.add", "b_row", "terms", "width")
+                _place(f)
+                f.call(_PANEL)
+            _met(f, COLUMNS, _width, _beside)
+        for one in ("a", "b", "out"):
+            f.put(one, one, f"{one}_step", "i32.add")
+        f.put("count", "count", 1, "i32.sub")
+    return f
+
+
+def _laid() -> Function:
+    """All columns of the right matrix."""
+    f = _of("laid")
+    f.put("many", "columns")
+    with _each_panel(f, COLUMNS):
+        _width(f)
+        f.say("b", *_COLUMN, "i32.add", "b_row", "terms", "width")
+        _place(f)
+        f.call(_PANEL)
+    return f
+
+
+def _of_laid() -> Function:
+    """As `product`, of one matrix."""
+    f = _of("of_laid")
+    with _each_group(f, PANELS * COLUMNS):
+        _met(f, COLUMNS, _width, _beside)
+        f.put("room", "room", "panel", PANELS, "i32.mul", "i32.add")
+    return f
+
+
+def _of_windows() -> Function:
+    """As `product`: a panel's sums go where its record says."""
+    f = _of("of_windows")
+    f.local("i32", "record")
+    f.put("spare", "room", "panel", PANELS, "i32.mul", "i32.add")
+
+    def record(f: Function) -> None:
+        f.put("record", "group", "at", "i32.add", 4 * PLACE, "i32.mul")
+        f.put("record", "record", "places", "i32.add")
+
+    def width(f: Function) -> None:
+        record(f)
+        f.say("record")
+        f.move("i32.load", 4 * (COLUMNS + 1))
+        f.put("width")
+
+    def there(f: Function) -> None:
+        f.say("record")
+        f.move("i32.load", 4 * COLUMNS)
+
+    with _each_group(f, PANELS):
+        with _each_panel(f, 1):
+            record(f)
+            f.say("x", "record", "taps", "terms")
+            f.say("room", "at", "panel", "i32.mul", "i32.add")
+            f.call(_GATHERED)
+        _met(f, 1, width, there)
+    return f
+
+
+_COLUMN: Final = ("group", "at", "i32.add", 4, "i32.mul")
+"""Bytes from a row's first element to the panel's."""
+
+
+@contextmanager
+def _each_group(f: Function, wide: int) -> Iterator[None]:
+    """`group` is the first column, or panel, and `many` how many there are of it."""
     with f.repeated("group", "columns", "i32.ge_u"):
         f.put("many", "columns", "group", "i32.sub")
-        wide = PANELS * COLUMNS
         f.put("many", "many", wide, "many", wide, "i32.lt_u", "select")
-        f.put("at", 0)
-        with f.repeated("at", "many", "i32.ge_u"):
-            _width(f)
-            f.say("b", "group", "at", "i32.add", 4, "i32.mul", "i32.add")
-            f.say("b_row", "terms", "width")
-            _place(f)
-            f.call(_PANEL)
-            f.put("at", "at", COLUMNS, "i32.add")
-        f.put("row", 0)
-        with f.repeated("row", "rows", "i32.ge_u"):
-            f.put("left", "rows", "row", "i32.sub")
-            f.put("at", 0)
-            with f.repeated("at", "many", "i32.ge_u"):
-                _width(f)
-                _by_rows(f)
-                f.put("at", "at", COLUMNS, "i32.add")
-            f.put("row", "row", ROWS, "i32.add")
+        yield
         f.put("group", "group", wide, "i32.add")
-    return f
+
+
+@contextmanager
+def _each_panel(f: Function, step: int) -> Iterator[None]:
+    f.put("at", 0)
+    with f.repeated("at", "many", "i32.ge_u"):
+        yield
+        f.put("at", "at", step, "i32.add")
+
+
+def _met(
+    f: Function,
+    step: int,
+    width: Callable[[Function], None],
+    there: Callable[[Function], None],
+) -> None:
+    """All rows by the panels of the group: as many rows at a time as come out even.
+
+    step    from a panel to the next
+    width   puts how many columns of a panel count
+    there   leaves how many bytes from the first row's place its sums go
+    """
+    f.put("left", "rows")
+    f.put("tiles", "rows", ROWS - 1, "i32.add", ROWS, "i32.div_u")
+    f.put("row", 0)
+    with f.repeated("tiles", 0, "i32.eq"):
+        f.put("take", "left", "tiles", "i32.add", 1, "i32.sub", "tiles", "i32.div_u")
+        with _each_panel(f, step):
+            width(f)
+            for rows in range(1, ROWS + 1):
+                with f.only_if("take", rows, "i32.eq"):
+                    f.say("a", "row", "a_row", "i32.mul", "i32.add", "a_row", "room")
+                    f.say("at", "panel", "i32.mul")
+                    if step > 1:
+                        f.say(step, "i32.div_u")
+                    f.say("i32.add")
+                    f.say("terms", "out", "row", "out_row", "i32.mul", "i32.add")
+                    there(f)
+                    f.say("i32.add", "out_row", "width", "spare")
+                    f.call(rows - 1)
+        f.put("row", "row", "take", "i32.add")
+        f.put("left", "left", "take", "i32.sub")
+        f.put("tiles", "tiles", 1, "i32.sub")
+
+
+def _beside(f: Function) -> None:
+    f.say(*_COLUMN)
 
 
 def _width(f: Function) -> None:
@@ -169,16 +348,3 @@ def _width(f: Function) -> None:
 def _place(f: Function) -> None:
     """Where the panel of columns `at` lies in the room."""
     f.say("room", "at", "terms", "i32.mul", 4, "i32.mul", "i32.add")
-
-
-def _by_rows(f: Function) -> None:
-    """The tile of as many rows as are left, six at most."""
-    for rows in range(1, ROWS + 1):
-        as_many = "i32.ge_u" if rows == ROWS else "i32.eq"
-        with f.only_if("left", rows, as_many):
-            f.say("a", "row", "a_row", "i32.mul", "i32.add", "a_row")
-            _place(f)
-            f.say("terms", "out", "row", "out_row", "i32.mul", "i32.add")
-            f.say("group", "at", "i32.add", 4, "i32.mul", "i32.add")
-            f.say("out_row", "width", "spare")
-            f.call(rows - 1)

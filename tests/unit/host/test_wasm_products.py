@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.host import wasm_products
-from rlxweb.host.wasm_products import LEAST, into, matmul, product
+from rlxweb.host.wasm_products import LEAST, functions, into, matmul
 
 IN_WASM = sys.platform == "emscripten"
 
@@ -38,7 +38,7 @@ def near(found: Any, x: Any, y: Any) -> None:
 
 
 def test_it_is_there_where_it_belongs() -> None:
-    assert (product() is not None) == IN_WASM
+    assert (functions() is not None) == IN_WASM
     assert set(wasm_products.ROWS) == (
         {"matmul", "fused_matmul_bias_act"} if IN_WASM else set()
     )
@@ -50,7 +50,7 @@ def test_nothing_is_compiled_where_nobody_wants_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RLX_FAST", "off")
-    assert product() is None
+    assert functions() is None
 
 
 @settings(max_examples=80)
@@ -115,3 +115,26 @@ def test_graphs_are_computed_by_it() -> None:
     wanted = np.einsum("cyxij,mcij->myx", windows, given["k"].astype(np.float64))
     np.testing.assert_allclose(planes[0], wanted, 1e-4, 1e-4)
     assert 2 * 32 * 24 * 40 >= LEAST
+
+
+def test_weights_are_laid_in_panels_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From their second run on, until others are set; what is fed never is."""
+    laid: list[Any] = []
+    real = wasm_products._laid
+    monkeypatch.setattr(
+        wasm_products, "_laid", lambda *given: laid.append(1) or real(*given)
+    )
+    g = rlx.Graph("layers")
+    x, y, w = g.input("x", (2, 20, 70)), g.input("y", (70, 31)), g.param("w", (70, 31))
+    g.set_outputs([x @ w, x @ y])
+    made = rlx.Session("cpu").compile(g)
+    x0, y0 = drawn(2, 20, 70), drawn(70, 31, seed=1)
+    for seed in (2, 3):
+        w0 = drawn(70, 31, seed=seed)
+        made.set_param("w", w0)
+        for _ in range(3):
+            for found, right in zip(
+                made.run({"x": x0, "y": y0}), (w0, y0), strict=True
+            ):
+                near(found, x0, right)
+    assert len(laid) == (2 if IN_WASM else 0)
