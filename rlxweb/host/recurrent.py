@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.wasm_products import times
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.recipes.cell_functions import CellFunction
@@ -58,6 +59,7 @@ class _Walk:
         self.functions = net.of(d)
         is_kept = net.T <= FEW and w.flags.f_contiguous
         self.w = w if is_kept else np.ascontiguousarray(w)
+        self.times = times(self.w)
         self.wide = np.empty((B, G * H), gates.dtype)
         self.room = np.empty((B, H), gates.dtype)
         self.gates = [self.wide[:, k * H : (k + 1) * H] for k in range(G)]
@@ -79,7 +81,7 @@ class _Walk:
 
     def rnn(self, x: Array, h: Array) -> None:
         """The state after a step whose gates are x; h before it, written over."""
-        np.matmul(h, self.w, out=self.wide)
+        self.times(h, self.wide)
         np.add(self.wide, x, out=h)
         self._function(0, h)
 
@@ -88,7 +90,7 @@ class _Walk:
         H = self.net.H
         both, new, room = self.wide[:, : 2 * H], self.gates[2], self.room
         if self.net.late:
-            np.matmul(h, self.w, out=self.wide)
+            self.times(h, self.wide)
             if self.extra:
                 new += self.extra[0]
         else:
@@ -110,7 +112,7 @@ class _Walk:
     def lstm(self, x: Array, h: Array, c: Array) -> None:
         """As `rnn`, of both parts of the state."""
         H, room = self.net.H, self.room
-        np.matmul(h, self.w, out=self.wide)
+        self.times(h, self.wide)
         self.wide += x
         i, o, forget, new = self.gates
         if self.extra:

@@ -19,7 +19,13 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.machine.making import fast_mode
 from rlxweb.machine.wasm import IN_A_TAB, opened
-from rlxweb.machine.wasm_products import ARGUMENTS, laid_of, products_module, room_of
+from rlxweb.machine.wasm_products import (
+    ARGUMENTS,
+    COLUMNS,
+    laid_of,
+    products_module,
+    room_of,
+)
 
 LEAST: Final = 1 << 14
 """Multiplications from which it pays to leave NumPy."""
@@ -30,12 +36,15 @@ _F32 = np.dtype(np.float32)
 
 
 class Functions(NamedTuple):
-    """Those of the module; `machine/wasm_products.py` says what they take."""
+    """Those of the module; `machine/wasm_products.py` and `wasm_lines.py` say what they
+    take.
+    """
 
     product: Callable[..., None]
     laid: Callable[..., None]
     of_laid: Callable[..., None]
     of_windows: Callable[..., None]
+    of_lines: Callable[..., None]
 
 
 def functions() -> Functions | None:
@@ -149,12 +158,7 @@ class Product:
         if known is None or laid is None:
             return matmul(x, y)
         out = np.empty(self._shape, np.float32)
-        x = np.ascontiguousarray(x)
-        _, terms, columns = self._sizes
-        panels = laid.ctypes.data
-        spare = panels + 4 * (laid_of(terms, columns) - 8)
-        ends = x.ctypes.data, panels, out.ctypes.data
-        known.of_laid(*ends, *self._sizes, 4 * terms, 4 * columns, spare)
+        _of_laid(known, laid, np.ascontiguousarray(x), out, *self._sizes)
         return out
 
     def _kept(self, known: Functions, y: Array) -> Array | None:
@@ -194,6 +198,30 @@ def _laid(known: Functions, y: Array) -> Array:
     made, rows = np.empty(laid_of(*y.shape), np.float32), _in_rows(y)
     known.laid(rows.ctypes.data, *y.shape, rows.strides[0], made.ctypes.data)
     return made
+
+
+def _of_laid(known: Functions, laid: Array, x: Array, out: Array, *sizes: int) -> None:
+    """The product of contiguous rows with panels; `sizes`: rows, terms, columns."""
+    _, terms, columns = sizes
+    panels = laid.ctypes.data
+    spare = panels + 4 * (laid.size - COLUMNS)
+    ends = x.ctypes.data, panels, out.ctypes.data
+    known.of_laid(*ends, *sizes, 4 * terms, 4 * columns, spare)
+
+
+def times(y: Array) -> Callable[[Array, Array], object]:
+    """(x, out) → the product of x with a matrix that many are multiplied by, into a
+    contiguous array.
+    """
+    known = functions() if y.dtype == _F32 and y.size >= LEAST else None
+    if known is None:
+        return lambda x, out: np.matmul(x, y, out=out)
+    laid = _laid(known, y)
+
+    def by_panels(x: Array, out: Array) -> None:
+        _of_laid(known, laid, np.ascontiguousarray(x), out, len(x), *y.shape)
+
+    return by_panels
 
 
 PANELS: Final = _Panels()

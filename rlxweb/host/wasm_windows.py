@@ -2,7 +2,9 @@
 
 The code of `machine/wasm_products.py` gathers windows of an array as it needs them, by
 tables of where each begins and where each term of the sum lies from there: nothing is
-laid side by side before.
+laid side by side before. Few channels meet lines of windows by `machine/wasm_lines.py`.
+Where windows are some elements apart, each of so many phases of a line is laid side by
+side, in which they are neighbours.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host.wasm_products import LEAST, functions
 from rlxweb.ir.layout import row_major
+from rlxweb.machine.wasm_lines import SHORTEST
 from rlxweb.machine.wasm_products import COLUMNS, PANELS, PLACE, room_of
 from rlxweb.recipes.conv_calls import Convolution
 
@@ -22,6 +25,9 @@ Array = NDArray[Any]
 _BYTES: Final = 4
 _LEAST_PLACES: Final = 4
 """Windows on an image: fewer leave most of a panel empty."""
+_FEW_ROWS: Final = 12
+"""Channels up to which to gather a window takes longer than to meet it where it is."""
+_MOST_PHASES: Final = 4
 
 
 class Windows:
@@ -34,17 +40,30 @@ class Windows:
         w, (c, m) = one.windows, one.channels
         self._groups, self._rows = one.groups, m
         self._terms, places = c * prod(w.kernel), prod(w.out)
-        held = one.batch, one.groups, c, *w.reach
-        made = one.batch, one.groups, m, *w.out
-        self._x, self._out = (_in_bytes(shape) for shape in (held, made))
-        each = 1 if places >= COLUMNS * PANELS else one.batch
+        long, step = w.out[2] >= SHORTEST, w.strides[2]
+        self._phases = step if long and step <= _MOST_PHASES else 1
+        self._each = -(-w.reach[2] // self._phases)
+        held = one.batch, one.groups, c, *w.reach[:2], self._each * self._phases
+        self._held = *held[:-1], self._phases, self._each
+        self._x = _in_bytes(held)
+        self._out = _in_bytes((one.batch, one.groups, m, *w.out))
+        side = [_along(w.kernel[at], w.dilations[at], self._x[3 + at]) for at in (0, 1)]
+        far = _along(w.kernel[2], w.dilations[2], 1)
+        place, phase = far // self._phases, far % self._phases
+        side.append((phase * self._each + place) * _BYTES)
+        channels = _along(c, 1, self._x[2])
+        self._taps = _every(channels, *side)
+        moves = [_along(w.out[at], w.strides[at], self._x[3 + at]) for at in (0, 1)]
+        next_to = step // self._phases
+        self._by_lines = long and next_to == 1 and m <= _FEW_ROWS
+        if self._by_lines:
+            each, self._places = 1, _every(*moves)
+        else:
+            each = 1 if places >= COLUMNS * PANELS else one.batch
+            begins = _every(*moves, _along(w.out[2], next_to, _BYTES))
+            self._places = _panels(begins, each, self._x[0], self._out[0])
         self._images = range(0, one.batch, max(1, each))
-        taps = (d * s for d, s in zip(w.dilations, self._x[3:], strict=True))
-        moves = (n * s for n, s in zip(w.strides, self._x[3:], strict=True))
-        self._taps = _walked((c, *w.kernel), (self._x[2], *taps))
-        self._places = _panels(
-            _walked(w.out, tuple(moves)), each, self._x[0], self._out[0]
-        )
+        self._length = w.out[2]
         self._room = room_of(self._terms)
 
     @staticmethod
@@ -62,31 +81,48 @@ class Windows:
         known = functions()
         if known is None:
             return False
+        x = self._in_phases(x)
         room = np.empty(self._room, np.float32)
         tables = self._taps.ctypes.data, self._places.ctypes.data
         a_row, out_row = self._terms * _BYTES, self._out[2]
         sizes = self._rows, self._terms, len(self._places)
         a, b, c = weights.ctypes.data, x.ctypes.data, out.ctypes.data
+        rest = a_row, out_row, room.ctypes.data
+        run = known.of_windows
+        if self._by_lines:
+            run, rest = known.of_lines, (self._length, a_row, out_row)
         for n in self._images:
             for g in range(self._groups):
                 read = b + n * self._x[0] + g * self._x[1]
                 written = c + n * self._out[0] + g * self._out[1]
-                known.of_windows(
-                    *(a + g * self._rows * a_row, read, *tables, written),
-                    *(*sizes, a_row, out_row, room.ctypes.data),
-                )
+                at = a + g * self._rows * a_row
+                run(at, read, *tables, written, *sizes, *rest)
         return True
+
+    def _in_phases(self, x: Array) -> Array:
+        """Every so manieth element of a line side by side, and those after them."""
+        if self._phases == 1:
+            return x
+        made = np.empty(self._held, x.dtype)
+        for phase in range(self._phases):
+            own = x[..., phase :: self._phases]
+            made[..., phase, : own.shape[-1]] = own
+        return made
 
 
 def _in_bytes(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(step * _BYTES for step in row_major(shape))
 
 
-def _walked(sizes: tuple[int, ...], steps: tuple[int, ...]) -> NDArray[np.int32]:
-    """Where each element of such a box lies, in order."""
+def _along(size: int, stride: int, step: int) -> NDArray[np.int64]:
+    return np.arange(size, dtype=np.int64) * stride * step
+
+
+def _every(*axes: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Where each element of a box lies, in order, by what is on each axis."""
     made = np.zeros((), np.int64)
-    for size, step in zip(sizes, steps, strict=True):
-        made = made[..., None] + np.arange(size) * step
+    for one in axes:
+        made = made[..., None] + one
     return made.reshape(-1).astype(np.int32)
 
 

@@ -52,6 +52,10 @@ def checked(x: Shape, w: Shape, **given: Any) -> bool:
         ((1, 4, 7, 8, 9), (5, 4, 3, 2, 3), {"pads": 1, "strides": (1, 2, 1)}),
         ((40, 30, 4, 4), (20, 30, 3, 3), {}),
         ((2, 1, 3000), (36, 1, 256), {"strides": 8}),
+        ((1, 1, 3001), (1, 1, 256), {"strides": 2}),
+        ((2, 3, 9, 50), (1, 3, 5, 5), {"pads": 2}),
+        ((1, 4, 6, 75), (7, 4, 3, 4), {"strides": (1, 3), "dilations": (1, 2)}),
+        ((1, 3, 16, 60), (20, 3, 3, 3), {"strides": 4, "pads": 1}),
     ],
 )
 def test_it_is_made_where_it_belongs(x: Shape, w: Shape, attrs: Any) -> None:
