@@ -224,7 +224,7 @@ _TABLE = (
     # Open the device and run once; compile one shader; run next to nothing; one more
     # call of NumPy's; an empty submit and wait; one more kernel.
     *(WorkKind(name) for name in ("cold_start", "compile", "run")),
-    WorkKind("call", assumed={"cpu": {(): 1.5 * US}, "tab": {(): 12 * US}}),
+    WorkKind("call", assumed={"cpu": {(): 1.5 * US}, "tab": {(): 8 * US}}),
     WorkKind("submit", assumed={"gpu": {(): 150 * US}}),
     WorkKind("dispatch", assumed={"gpu": {(): 5 * US}}),
     WorkKind("upload", _BYTES, assumed={"gpu": _TRANSFERS}),
@@ -239,7 +239,7 @@ _TABLE = (
         price=_product_price,
         assumed={
             "cpu": {(64, 64, 64): 18 * US, (512, 512, 512): 3_300 * US},
-            "tab": {(64, 64, 64): 150 * US, (512, 512, 512): 250_000 * US},
+            "tab": {(64, 64, 64): 40 * US, (512, 512, 512): 5_000 * US},
             "gpu": {(256, 256, 256): 60 * US, (1024, 1024, 1024): 1_500 * US},
         },
     ),
@@ -297,7 +297,7 @@ _TABLE = (
         probes=probes.readings,
         assumed={
             "cpu": {(16_793_600,): 400 * US},
-            "tab": {(16_793_600,): 10_000 * US},
+            "tab": {(16_793_600,): 700 * US},
             "gpu": {(16_793_600,): 120 * US},
         },
     ),
@@ -330,7 +330,7 @@ _TABLE = (
         probes=probes.arithmetic,
         assumed={
             "cpu": {(1_048_576, 7_864_320): 3_000 * US},
-            "tab": {(1_048_576, 7_864_320): 10_000 * US},
+            "tab": {(1_048_576, 7_864_320): 700 * US},
             "gpu": {(8_388_608, 33_554_432): 120 * US},
         },
     ),
@@ -345,7 +345,9 @@ KINDS: Mapping[str, WorkKind] = {kind.name: kind for kind in _TABLE}
 
 @cache
 def assumed_cpu(in_a_tab: bool = False) -> Calibration:
-    """NumPy on an ordinary machine, or compiled to WebAssembly on the same one."""
+    """NumPy on an ordinary machine; or what a browser has on the same one, where products
+    of floats and what is elementwise are WebAssembly of our own.
+    """
     return _assumed("cpu", "NumPy", "tab" if in_a_tab else "cpu")
 
 
