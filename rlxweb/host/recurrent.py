@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.recipes.cell_functions import CellFunction
-from rlxweb.recipes.recurrent_cells import GATES, Kind, Network, network
+from rlxweb.recipes.recurrent_cells import GATES, Kind, Network, in_bytes, network
 
 Array = NDArray[Any]
 
@@ -110,7 +110,8 @@ class _Walk:
     def lstm(self, x: Array, h: Array, c: Array) -> None:
         """As `rnn`, of both parts of the state."""
         H, room = self.net.H, self.room
-        np.matmul(h, self.w, out=self.wide)
+        read = in_bytes(np, h) if self.net.quantized and H else h
+        np.matmul(read, self.w, out=self.wide)
         self.wide += x
         i, o, forget, new = self.gates
         if self.extra:
