@@ -22,6 +22,8 @@ from rlxweb.backends.cpu_convolution import conv_kernels
 from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_products import product_kernels
+from rlxweb.backends.cpu_recurrence import COMPILED as RECURRENCES
+from rlxweb.backends.cpu_recurrence import RecurrenceCall, recurrence_kernels
 from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
 from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
@@ -44,6 +46,7 @@ ROWS: Final = (
     *CONVOLUTIONS,
     *POOLS,
     *REDUCTIONS,
+    *RECURRENCES,
     *VARIANTS,
 )
 """Ways to run an op: by compiled code, by NumPy used well."""
@@ -53,6 +56,7 @@ WORKSHOPS: Final = (
     attention_kernels,
     conv_kernels,
     reduction_kernels,
+    recurrence_kernels,
     tape_kernels,
     product_kernels,
 )
@@ -100,7 +104,7 @@ class CpuBackend(ArrayBackend):
         """Small steps that follow each other are one call, where code is compiled."""
         program = await super().prepare(plan)
         for call in program.calls:
-            if isinstance(call.function, ProductCall):
+            if isinstance(call.function, ProductCall | RecurrenceCall):
                 call.function.is_weight = _is_weight(plan.graph, call.inputs[1])
         if self.variants and tape_kernels.is_open and not tape_kernels.why_not:
             ways: list[Way] = []

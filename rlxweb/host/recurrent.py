@@ -154,10 +154,11 @@ def _planned(
     kind: Kind, inputs: Types, out: TensorType, attrs: Attrs
 ) -> Callable[..., Array]:
     """How a node is run, its network worked out."""
-    return partial(_run, network(kind, inputs, attrs))
+    return partial(run, network(kind, inputs, attrs))
 
 
-def _run(net: Network, attrs: Attrs, *operands: Array) -> Array:
+def run(net: Network, attrs: Attrs, *operands: Array) -> Array:
+    """The op, of a network and its operands."""
     gates = operands[0]
     out = np.empty(net.output, gates.dtype)
     lengths = None if net.lengths is None else operands[net.lengths]

@@ -11,6 +11,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Unpack
 
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Value, converter_of, converts
@@ -24,10 +28,13 @@ from rlxweb.onnx.quantized import (
     requantized,
     scales_of,
     single,
+    told,
     zero_of,
 )
 from rlxweb.onnx.recurrent import Cell, network_of
 from rlxweb.onnx.windows import Pooled, pooled_mean
+
+Array = npt.NDArray[Any]
 
 
 def _floats(call: Call, x: Tensor, scale: Tensor, zero: Value, axis: int = 0) -> Tensor:
@@ -340,15 +347,29 @@ def _lstm(
 
 def _of_gates(call: Call, w: Tensor, scale: Tensor, zero: Value) -> Tensor:
     """Weights [D, inputs, 4H] in floats; scales [D] or [D, 4H]."""
-    if prod(scale.shape) == 1:
+    if scale.rank < 2:
         return _floats(call, w, scale, zero)
-    shape = (*scale.shape, 1) if scale.rank == 1 else scale.shape
-    by = scale.reshape((shape[0], 1, shape[1]))
-    wide = w.cast("i32")
+    g, (D, columns) = call.g, scale.shape
     at = None if zero is None else integers(call, zero)
-    if at is not None:
-        wide = wide - at.reshape(by.shape).cast("i32")
-    return wide.cast("f32") * by
+    if at is None:
+        at = g.constant(np.zeros(scale.shape, w.dtype.numpy))
+    steps, zeros = g.known(scale), g.known(at)
+    if steps is not None and zeros is not None:
+        steps, zeros = (one.reshape(D, 1, columns) for one in (steps, zeros))
+
+        def numbers(array: Array) -> Array:
+            whole = array.astype(np.int32) - zeros.astype(np.int32)
+            made: Array = whole.astype(np.float32) * steps
+            return made
+
+        key = ("gates", told(steps), told(zeros))
+        found = g.derived(w, key, DType.F32, numbers)
+        if found is not None:
+            return found
+    by, zeros_of = (one.reshape((D, 1, columns)) for one in (scale, at))
+    whole = w.cast("i32") - zeros_of.cast("i32")
+    made: Tensor = whole.cast("f32") * by
+    return made
 
 
 @converts("QEmbedLayerNormalization", domain=DOMAIN)

@@ -89,6 +89,11 @@ LSTM = (  # of one row: several are quantised in as many parts as there are thre
     ),
     *(steps(2), np.zeros(2, np.int8), steps(2), np.zeros(2, np.int8)),
 )
+BY_COLUMNS = (
+    *LSTM[:8],
+    *(steps(2, 32), np.zeros((2, 32), np.int8)),
+    *(steps(2, 32), np.zeros((2, 32), np.int8)),
+)
 
 CASES: dict[str, Any] = {
     "dynamic": (
@@ -231,6 +236,12 @@ CASES: dict[str, Any] = {
     "lstm": (
         "DynamicQuantizeLSTM",
         named(*LSTM),
+        (1, 2, 3, 8, 9, 10, 11),
+        {"hidden_size": 8, "direction": "bidirectional", "outputs": 3},
+    ),
+    "lstm of scales for columns": (
+        "DynamicQuantizeLSTM",
+        named(*BY_COLUMNS),
         (1, 2, 3, 8, 9, 10, 11),
         {"hidden_size": 8, "direction": "bidirectional", "outputs": 3},
     ),
