@@ -335,10 +335,8 @@ def _lstm(
     """
     if w_scale is None or r_scale is None:
         call.contradict("a scale of its weights is left out", "W_scale and R_scale")
-    first, second = (
-        call.g.swapaxes(_of_gates(call, *one), 1, 2)
-        for one in ((w, w_scale, w_zero), (r, r_scale, r_zero))
-    )
+    first = _of_gates(call, w, w_scale, w_zero)
+    second = _of_gates(call, r, r_scale, r_zero)
     small, scale, zero = call.g.dynamic_quantize_linear(x)
     near = dequantized(call, small, scale, zero)
     given, more = (near, first, second), (b, lengths, h0, c0, peepholes)
@@ -346,29 +344,28 @@ def _lstm(
 
 
 def _of_gates(call: Call, w: Tensor, scale: Tensor, zero: Value) -> Tensor:
-    """Weights [D, inputs, 4H] in floats; scales [D] or [D, 4H]."""
-    if scale.rank < 2:
-        return _floats(call, w, scale, zero)
-    g, (D, columns) = call.g, scale.shape
+    """Weights [D, inputs, 4H] as floats [D, 4H, inputs]; scales [D] or [D, 4H]."""
+    g, beside = call.g, (*scale.shape, 1, 1)[:2]
+    beside = (beside[0], 1, beside[1])
     at = None if zero is None else integers(call, zero)
     if at is None:
         at = g.constant(np.zeros(scale.shape, w.dtype.numpy))
     steps, zeros = g.known(scale), g.known(at)
     if steps is not None and zeros is not None:
-        steps, zeros = (one.reshape(D, 1, columns) for one in (steps, zeros))
+        steps, zeros = (one.reshape(beside) for one in (steps, zeros))
 
         def numbers(array: Array) -> Array:
             whole = array.astype(np.int32) - zeros.astype(np.int32)
-            made: Array = whole.astype(np.float32) * steps
-            return made
+            wide = whole.astype(np.float32) * steps
+            return np.ascontiguousarray(wide.swapaxes(1, 2))
 
+        D, inputs, columns = w.shape
         key = ("gates", told(steps), told(zeros))
-        found = g.derived(w, key, DType.F32, numbers)
+        found = g.derived(w, key, DType.F32, numbers, (D, columns, inputs))
         if found is not None:
             return found
-    by, zeros_of = (one.reshape((D, 1, columns)) for one in (scale, at))
-    whole = w.cast("i32") - zeros_of.cast("i32")
-    made: Tensor = whole.cast("f32") * by
+    whole = w.cast("i32") - at.reshape(beside).cast("i32")
+    made: Tensor = g.swapaxes(whole.cast("f32") * scale.reshape(beside), 1, 2)
     return made
 
 
