@@ -158,6 +158,15 @@ CASES: dict[str, Any] = {
         2,
         {"epsilon": 1e-5},
     ),
+    "embeddings without kinds": (
+        "EmbedLayerNormalization",
+        named(
+            *(whole([[1, 3, 2], [4, 0, 0]]), None, real(5, 8), real(4, 8), None),
+            *(real(8), real(8), whole([[1, 1, 1], [1, 0, 0]])),
+        ),
+        2,
+        {},
+    ),
     "rotary": (
         "RotaryEmbedding",
         named(X, whole(np.arange(10).reshape(2, 5) % 7, dtype=np.int64), *SHORT),
