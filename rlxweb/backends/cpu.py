@@ -19,6 +19,7 @@ from rlxweb.backends.cpu_attention import attention_kernels, joins
 from rlxweb.backends.cpu_blocks import RegionByNumPy
 from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
 from rlxweb.backends.cpu_convolution import conv_kernels
+from rlxweb.backends.cpu_halves import by_float32
 from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_products import product_kernels
@@ -39,7 +40,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.stopping import check_stopped
 
-ROWS: Final = (
+_OWN: Final = (
     *LINES,
     *ATTENTION,
     *PRODUCTS,
@@ -49,6 +50,7 @@ ROWS: Final = (
     *RECURRENCES,
     *VARIANTS,
 )
+ROWS: Final = (*_OWN, *by_float32(_OWN))
 """Ways to run an op: by compiled code, by NumPy used well."""
 WORKSHOPS: Final = (
     region_kernels,
