@@ -19,9 +19,12 @@ from rlxweb.backends.cpu_attention import attention_kernels, joins
 from rlxweb.backends.cpu_blocks import RegionByNumPy
 from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
 from rlxweb.backends.cpu_convolution import conv_kernels
+from rlxweb.backends.cpu_halves import by_float32
 from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_products import product_kernels
+from rlxweb.backends.cpu_recurrence import COMPILED as RECURRENCES
+from rlxweb.backends.cpu_recurrence import RecurrenceCall, recurrence_kernels
 from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
 from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
@@ -39,7 +42,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.stopping import check_stopped
 
-ROWS: Final = (
+_OWN: Final = (
     *IN_THE_TAB,
     *LINES,
     *ATTENTION,
@@ -47,8 +50,10 @@ ROWS: Final = (
     *CONVOLUTIONS,
     *POOLS,
     *REDUCTIONS,
+    *RECURRENCES,
     *VARIANTS,
 )
+ROWS: Final = (*_OWN, *by_float32(_OWN))
 """Ways to run an op: by compiled code, by NumPy used well."""
 WORKSHOPS: Final = (
     region_kernels,
@@ -56,6 +61,7 @@ WORKSHOPS: Final = (
     attention_kernels,
     conv_kernels,
     reduction_kernels,
+    recurrence_kernels,
     tape_kernels,
     product_kernels,
 )
@@ -103,7 +109,7 @@ class CpuBackend(ArrayBackend):
         """Small steps that follow each other are one call, where code is compiled."""
         program = await super().prepare(plan)
         for call in program.calls:
-            if isinstance(call.function, ProductCall | Product):
+            if isinstance(call.function, ProductCall | RecurrenceCall | Product):
                 call.function.is_weight = _is_weight(plan.graph, call.inputs[1])
         if self.variants and tape_kernels.is_open and not tape_kernels.why_not:
             ways: list[Way] = []

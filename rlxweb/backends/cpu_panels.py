@@ -1,8 +1,9 @@
-"""Weights of products in panels, which memory likes better than matrices."""
+"""Weights as compiled code reads them, which memory likes better than matrices."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 from weakref import finalize
 
@@ -27,7 +28,7 @@ def in_panels(y: Array, shares: Shares, lanes: int) -> Array:
 
 
 class _Panels:
-    """Weights in panels, as long as the weights are there: programs share them."""
+    """Weights laid out anew, as long as the weights are there: programs share them."""
 
     def __init__(self) -> None:
         self._made: dict[object, Array] = {}
@@ -40,7 +41,15 @@ class _Panels:
         root  whose memory it is: itself, or what it is a view of
         """
         # Tiles of one width share them: another number of rows takes no more memory.
-        key = id(root), address(y), y.shape, y.strides, shares.tile.vectors
+        key = address(y), y.shape, y.strides, shares.tile.vectors
+        lanes = library.processor().nbytes // 4
+        return self.kept(root, key, lambda: in_panels(y, shares, lanes))
+
+    def kept(
+        self, root: Array, key: Hashable, make: Callable[[], Array]
+    ) -> Array | None:
+        """What is made of an array's numbers, as `of`; `key` says of which and how."""
+        key = id(root), key
         found = self._made.get(key)
         if found is None:
             with self._lock:
@@ -50,7 +59,7 @@ class _Panels:
                         finalize(root, self._made.pop, key, None)
                     except TypeError:  # bytes, say
                         return None
-                    found = in_panels(y, shares, library.processor().nbytes // 4)
+                    found = make()
                     self._made[key] = found
         return found
 

@@ -18,19 +18,26 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry
 from rlxweb.kernels.expression import expression
 from rlxweb.kernels.source import shader_text, with_needs
+from rlxweb.machine import library
 from rlxweb.machine.jobs import job_text
 from rlxweb.machine.lowering import Lowering
 from rlxweb.machine.text import Shape, Value, Whole, Writer
 from rlxweb.machine.trees import Of, Result, Walk
 from rlxweb.machine.wgsl import Function, Library, library_of, tree_of
 
-KINDS: Final = {DType.F32: "F", DType.I32: "I", DType.U32: "U", DType.BOOL: "B"}
+KINDS: Final = {
+    DType.F32: "F",
+    DType.F16: "F",
+    DType.I32: "I",
+    DType.U32: "U",
+    DType.BOOL: "B",
+}
 # What an expression that is right on any GPU may leave out, and NumPy does not.
 _BY_NUMPY: Final = {"pow": "its expression takes denormal numbers for 0"}
 # What an expression takes pains with on a GPU, and a processor does by itself.
 _BY_PROCESSOR: Final = {"round_divide": Expr("round(x / y)")}
-_STORED: Final = {"F": "float", "I": "i32", "U": "i32", "B": "i8"}
-_SIZE: Final = {"float": 4, "i32": 4, "i8": 1}
+_STORED: Final = {"F": "float", "H": "half", "I": "i32", "U": "i32", "B": "i8"}
+_SIZE: Final = {"float": 4, "half": 2, "i32": 4, "i8": 1}
 _SIGNATURE: Final = "void @region(ptr noalias %job, i64 %outer, i64 %inner)"
 
 
@@ -69,7 +76,7 @@ def region_text(
     shape = Shape("float", nbytes // 4)
     w = Writer(_SIGNATURE, shape)
     to = Lowering(w, library_for(tuple(uses)))
-    kinds = [kind_of(graph.node(i)) for i in (ids[-1], *reads)]
+    kinds = [stored_as(graph.node(i)) for i in (ids[-1], *reads)]
     bases = [w.one("%job", k, "ptr") for k in range(len(kinds))]
     steps = [w.one("%job", len(kinds) + k, "i64") for k in range(len(kinds))]
     some = w.let(f"udiv i64 {w.sum('%inner', shape.lanes - 1)}, {shape.lanes}")
@@ -92,7 +99,7 @@ def region_text(
                 if not is_one
             }
             made = value_of(to, graph, nodes, {**fixed, **loaded})
-            _store(to, made, rows[0], first)
+            _store(to, made, kinds[0], rows[0], first)
 
         w.loop(some, vector)
 
@@ -125,9 +132,14 @@ def declared(node: Node) -> Expr:
 def kind_of(node: Node) -> str:
     """The kind of its values. Errors  Unsupported."""
     kind = KINDS.get(node.type.dtype)
-    if kind is None:
+    if kind is None or (node.type.dtype is DType.F16 and not library.has_halves()):
         raise Unsupported(f"compile {node}", f"{node.type.dtype} is computed by NumPy")
     return kind
+
+
+def stored_as(node: Node) -> str:
+    """The kind of its values in memory: H is half of an F. Errors  Unsupported."""
+    return "H" if node.type.dtype is DType.F16 else kind_of(node)
 
 
 def value_of(to: Walk, graph: Graph, nodes: Sequence[Node], known: dict[int, Of]) -> Of:
@@ -141,7 +153,8 @@ def value_of(to: Walk, graph: Graph, nodes: Sequence[Node], known: dict[int, Of]
         dtypes = [one.dtype for one in types]
         text = expression(declared(node), operands, dtypes, node, (types, node.type))
         found = to.of(tree_of(text), names)
-        known[node.id] = to.converted(kind, found)
+        made = to.converted(kind, found)
+        known[node.id] = to.rounded(made) if node.type.dtype is DType.F16 else made
     return known[nodes[-1].id]
 
 
@@ -157,13 +170,19 @@ def _load(to: Lowering, kind: str, base: Value, index: Whole) -> Of:
     vector = f"<{to.w.shape.lanes} x {stored}>"
     where = to.w.at(base, index, stored)
     found = to.w.let(f"load {vector}, ptr {where}, align {_SIZE[stored]}")
-    return Of(kind, _as_truth(to, found, vector) if kind == "B" else found)
+    return _read(to, kind, found, vector)
 
 
 def _one(to: Lowering, kind: str, where: Value) -> Of:
     stored = _STORED[kind]
     vector = f"<{to.w.shape.lanes} x {stored}>"
     found = to.w.spread(to.w.one(where, 0, stored), stored)
+    return _read(to, kind, found, vector)
+
+
+def _read(to: Lowering, kind: str, found: Value, vector: str) -> Of:
+    if kind == "H":
+        return Of("F", to.w.let(f"fpext {vector} {found} to {to.w.shape.vector}"))
     return Of(kind, _as_truth(to, found, vector) if kind == "B" else found)
 
 
@@ -171,10 +190,12 @@ def _as_truth(to: Lowering, value: Value, vector: str) -> Value:
     return to.w.let(f"icmp ne {vector} {value}, zeroinitializer")
 
 
-def _store(to: Lowering, made: Of, base: Value, index: Whole) -> None:
-    stored, value = _STORED[made.kind], made.value
+def _store(to: Lowering, made: Of, kind: str, base: Value, index: Whole) -> None:
+    stored, value = _STORED[kind], made.value
     vector = f"<{to.w.shape.lanes} x {stored}>"
     if made.kind == "B":
         value = to.w.let(f"zext {to.type_of('B')} {value} to {vector}")
+    if kind == "H":
+        value = to.w.let(f"fptrunc {to.w.shape.vector} {value} to {vector}")
     where = to.w.at(base, index, stored)
     to.w.say(f"store {vector} {value}, ptr {where}, align {_SIZE[stored]}")

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlxweb.backends.cpu_region_text import declared, kind_of, library_for, value_of
+from rlxweb.backends.cpu_region_text import (
+    declared,
+    library_for,
+    stored_as,
+    value_of,
+)
+from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.machine.trees import Of
 from rlxweb.machine.wasm import Function, module
@@ -33,7 +39,9 @@ def region_module(
     uses = dict.fromkeys(use for node in nodes for use in declared(node).uses)
     f = Function("region", "job", "outer", "inner")
     to = WasmLowering(f, library_for((*uses, *NEEDED)))
-    kinds = [kind_of(graph.node(i)) for i in (ids[-1], *reads)]
+    kinds = [stored_as(graph.node(i)) for i in (ids[-1], *reads)]
+    if "H" in kinds:
+        raise Unsupported("compile a region", "WebAssembly has no halves")
     rows = [f"row{k}" for k in range(len(kinds))]
     steps = [f"step{k}" for k in range(len(kinds))]
     f.local("i32", *rows, *steps, "at", "first", "last")

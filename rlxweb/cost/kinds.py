@@ -345,8 +345,8 @@ KINDS: Mapping[str, WorkKind] = {kind.name: kind for kind in _TABLE}
 
 @cache
 def assumed_cpu(in_a_tab: bool = False) -> Calibration:
-    """NumPy on an ordinary machine; or what a browser has on the same one, where products
-    of floats and what is elementwise are WebAssembly of our own.
+    """NumPy on an ordinary machine; or what a browser has on the same one, where
+    products of floats and what is elementwise are WebAssembly of our own.
     """
     return _assumed("cpu", "NumPy", "tab" if in_a_tab else "cpu")
 

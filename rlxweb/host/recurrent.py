@@ -17,7 +17,7 @@ from rlxweb.host.wasm_products import times
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.recipes.cell_functions import CellFunction
-from rlxweb.recipes.recurrent_cells import GATES, Kind, Network, network
+from rlxweb.recipes.recurrent_cells import GATES, Kind, Network, in_bytes, network
 
 Array = NDArray[Any]
 
@@ -112,7 +112,8 @@ class _Walk:
     def lstm(self, x: Array, h: Array, c: Array) -> None:
         """As `rnn`, of both parts of the state."""
         H, room = self.net.H, self.room
-        self.times(h, self.wide)
+        read = in_bytes(np, h) if self.net.quantized and H else h
+        self.times(read, self.wide)
         self.wide += x
         i, o, forget, new = self.gates
         if self.extra:
@@ -155,10 +156,11 @@ def _planned(
     kind: Kind, inputs: Types, out: TensorType, attrs: Attrs
 ) -> Callable[..., Array]:
     """How a node is run, its network worked out."""
-    return partial(_run, network(kind, inputs, attrs))
+    return partial(run, network(kind, inputs, attrs))
 
 
-def _run(net: Network, attrs: Attrs, *operands: Array) -> Array:
+def run(net: Network, attrs: Attrs, *operands: Array) -> Array:
+    """The op, of a network and its operands."""
     gates = operands[0]
     out = np.empty(net.output, gates.dtype)
     lengths = None if net.lengths is None else operands[net.lengths]

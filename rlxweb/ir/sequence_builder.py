@@ -40,10 +40,12 @@ class SequenceBuilder(ABC):
         activations: str = "sigmoid tanh tanh",
         clip: float | None = None,
         input_forget: bool = False,
+        quantized_state: bool = False,
         batch_first: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Long short-term memory over a sequence: (steps, last h, last c).
 
+        quantized_state   products take h in 8 bits, of each row's own range
         Shapes   x [T, B, I], w [D, 4·H, I], r [D, 4·H, H], b [D, 8·H], state (h0, c0)
                  each [D, B, H], peepholes [D, 3·H], lengths [B] of integers → steps
                  [T, D, B, H], h and c [D, B, H]. batch_first, as ONNX's layout 1:
@@ -58,6 +60,7 @@ class SequenceBuilder(ABC):
             activations=activations,
             clip=clip,
             input_forget=input_forget,
+            quantized_state=quantized_state,
         )
         return steps, h, c
 

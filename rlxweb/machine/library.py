@@ -89,6 +89,15 @@ def processor() -> Processor:
     return Processor(llvm.get_host_cpu_name(), has.flatten(), nbytes, version)
 
 
+@cache
+def has_halves() -> bool:
+    """Has the processor instructions that read and write floats of 16 bits?"""
+    if not is_installed():
+        return False
+    features = processor().features.split(",")
+    return "+f16c" in features or "+fullfp16" in features
+
+
 def _target() -> Any:
     llvm, own = _llvm(), processor()
     target = llvm.Target.from_default_triple()

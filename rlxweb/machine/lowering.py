@@ -73,6 +73,12 @@ class Lowering(Walk):
             return {name: Of(one.kind, value) for (name, one), value in both}
         return Of(like.kind, merged[0])
 
+    def rounded(self, one: Of) -> Of:
+        """To the nearest half."""
+        wide, half = self.w.shape.vector, f"<{self.w.shape.lanes} x half>"
+        near = self.w.let(f"fptrunc {wide} {one.value} to {half}")
+        return Of("F", self.w.let(f"fpext {half} {near} to {wide}"))
+
     # --- operators
 
     def operator(self, sign: str, given: list[Result]) -> Of | None:

@@ -91,6 +91,10 @@ class Walk(ABC):
         here, nor whole numbers of others.
         """
 
+    def rounded(self, one: Of) -> Of:
+        """A float to the nearest half. Errors  Unsupported where there are none."""
+        raise refused("a half")
+
     def as_kind(self, kind: Kind, one: Of, convert: bool = False) -> Of:
         """A value of a kind: a number that had none, or what is to be converted."""
         if one.kind == kind:

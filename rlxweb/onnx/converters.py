@@ -111,11 +111,12 @@ class NeedsValues(Exception):  # not an error: it asks
 class Registered:
     """A converter and what its signature says.
 
-    least  how many inputs must be given
+    least  how many inputs it is called with at least
     most   how many it takes; None: any number
     attrs  the attributes it knows; None: any, it looks itself
     anything  the places of inputs that may be more than tensors of ours; from `more` on
               all of them
+    optional  of the least those that may be left out all the same
     """
 
     convert: Converter
@@ -124,6 +125,7 @@ class Registered:
     attrs: frozenset[str] | None
     anything: frozenset[int] = frozenset()
     more: int | None = None
+    optional: frozenset[int] = frozenset()
 
     def takes_anything(self, place: int) -> bool:
         """May that input be a sequence, or an array of a type that rlxweb has not?"""
@@ -164,6 +166,11 @@ def _registered(convert: Converter) -> Registered:
         frozenset(known) if all(shared) else None,
         frozenset(at for at, p in enumerate(places) if _is_open(p)),
         len(places) if last is not None and _is_open(last) else None,
+        frozenset(
+            at
+            for at, p in enumerate(places)
+            if p.default is Parameter.empty and "None" in str(p.annotation)
+        ),
     )
 
 

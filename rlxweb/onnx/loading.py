@@ -10,6 +10,7 @@ from rlxweb.errors import ModelError, shown
 from rlxweb.given import named
 from rlxweb.onnx import library
 from rlxweb.onnx.model import Model
+from rlxweb.onnx.order import put_in_order
 from rlxweb.onnx.reading import read_model
 
 
@@ -28,6 +29,7 @@ def load(source: str | PathLike[str] | bytes | BinaryIO) -> Model:
     doing = f"load {shown(name)}"
     message = library.parsed(data, doing)
     _check_opsets(message, doing)
+    put_in_order(message)
     folder = None if path is None else path.parent
     record = read_model(message, folder, doing)
     library.check(message, doing)

@@ -81,7 +81,7 @@ def _skip_layer_norm(
     beta: Tensor | None = None,
     bias: Tensor | None = None,
     *,
-    epsilon: float = 1e-5,
+    epsilon: float = 1e-12,
 ) -> tuple[Tensor | None, ...]:
     _only(call, 1, 2)
     total = x + skip if bias is None else x + bias + skip
@@ -96,7 +96,7 @@ def _skip_simplified(
     gamma: Tensor,
     bias: Tensor | None = None,
     *,
-    epsilon: float = 1e-5,
+    epsilon: float = 1e-12,
 ) -> tuple[Tensor | None, ...]:
     _only(call, 1, 2)
     total = x + skip if bias is None else x + bias + skip
@@ -253,3 +253,26 @@ def _bias_softmax(
 @converts("Inverse", domain=DOMAIN)
 def _inverse(call: Call, x: Tensor) -> Tensor:
     return call.g.inv(x)
+
+
+@converts("CDist", domain=DOMAIN)
+def _distances(call: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Any:
+    """Of the rows of two matrices. Both are moved to the middle of b first, for squares
+    of what lies far off leave few digits of a difference.
+    """
+    if metric not in ("euclidean", "sqeuclidean"):
+        call.refuse(f"metric={metric!r}", "euclidean or sqeuclidean")
+    g = call.g
+    middle = g.mean(b, 0, keep_dim=True)
+    x, y = a - middle, b - middle
+    squares = [g.sum(one * one, 1, keep_dim=True) for one in (x, y)]
+    total = squares[0] + g.swapaxes(squares[1], 0, 1)
+    found = g.relu(total - 2.0 * g.matmul(x, g.swapaxes(y, 0, 1)))
+    return g.sqrt(found) if metric == "euclidean" else found
+
+
+@converts("ExpandDims", domain=DOMAIN)
+def _expand_dims(call: Call, x: Tensor, axis: Tensor) -> Tensor:
+    at = int(call.known(axis, "its axis").reshape(()))
+    at = normal_axis(at, x.rank + 1)
+    return call.g.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))

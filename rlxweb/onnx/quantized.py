@@ -170,7 +170,7 @@ def dequantized(
     by, at = g.known(scale), g.known(zero)
     if by is None or at is None:
         return g.apply("dequantize_linear", x, scale, zero, **attrs)
-    key = ("dequantized", _told(by), _told(at), *attrs.values())
+    key = ("dequantized", told(by), told(at), *attrs.values())
 
     def numbers(array: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -196,7 +196,7 @@ def _dynamic(call: Call, x: Tensor) -> tuple[Tensor, ...]:
     return call.g.dynamic_quantize_linear(x)
 
 
-def _told(array: Array) -> tuple[str, bytes]:
+def told(array: Array) -> tuple[str, bytes]:
     """Equal for arrays of one shape, type and content."""
     content = np.ascontiguousarray(array).tobytes()
     return f"{array.shape} {array.dtype}", blake2b(content, digest_size=16).digest()
@@ -232,7 +232,7 @@ def _whole_number(
         at = None
     reach = reach_of(whole.dtype, np.zeros(1, np.int32) if at is None else known)
     if at is None or known is not None:
-        key = ("whole", None if known is None else _told(known))
+        key = ("whole", None if known is None else told(known))
         held = 0 if at is None or known is None else known.astype(np.int32)
 
         def numbers(array: Array) -> Array:

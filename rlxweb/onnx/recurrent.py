@@ -79,16 +79,39 @@ def lstm_of(
     **cell: Unpack[Cell],
 ) -> tuple[Tensor, ...]:
     """An LSTM of ONNX's operands and attributes."""
-    state = None
-    given = h0 if c0 is None else c0
-    if given is not None:  # one without the other: that is 0
-        zeros = call.g.expand(call.g.constant(0.0, given.dtype), given.shape)
+    given = (b, lengths, h0, c0, peepholes)
+    return network_of(call, (x, w, r), given, bool(input_forget), cell)
+
+
+def network_of(
+    call: Call,
+    given: tuple[Tensor, Tensor, Tensor],
+    more: tuple[Tensor | None, ...],
+    coupled: bool,
+    cell: Cell,
+    quantized: bool = False,
+) -> tuple[Tensor, ...]:
+    """The same, whose state may be quantised.
+
+    given   the sequence and both weights
+    more    bias, lengths, first h and c, peepholes
+    """
+    b, lengths, h0, c0, peepholes = more
+    state, first = None, h0 if c0 is None else c0
+    if first is not None:  # one without the other: that is 0
+        zeros = call.g.expand(call.g.constant(0.0, first.dtype), first.shape)
         state = (zeros if h0 is None else h0, zeros if c0 is None else c0)
-    return call.g.lstm(
-        *(x, w, r, b, state, peepholes, lengths),
-        input_forget=bool(input_forget),
-        **_named(call, r, cell),
+    made: tuple[Tensor, ...] = call.g.lstm(
+        *given,
+        b=b,
+        state=state,
+        peepholes=peepholes,
+        lengths=lengths,
+        input_forget=coupled,
+        quantized_state=quantized,
+        **_named(call, given[2], cell),
     )
+    return made
 
 
 @converts("GRU")

@@ -152,6 +152,7 @@ def _by_sizes(
 
 
 @converts("GridSample", since=16)
+@converts("GridSample", domain="com.microsoft")
 def _grid_sample(
     call: Call,
     x: Tensor,

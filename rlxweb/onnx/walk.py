@@ -211,9 +211,11 @@ class Walk:
             values.pop()
         if how.most is not None and len(values) > how.most:
             call.contradict(f"{len(values)} inputs", f"it takes at most {how.most}")
-        given = sum(v is not None for v in values[: how.least])
-        if given < how.least:
-            call.contradict(f"{given} inputs are given", f"it needs {how.least}")
+        values += [None] * (how.least - len(values))
+        needed = [at for at in range(how.least) if at not in how.optional]
+        given = sum(values[at] is not None for at in needed)
+        if given < len(needed):
+            call.contradict(f"{given} inputs are given", f"it needs {len(needed)}")
         for at, value in enumerate(values):
             if value is not None and not how.takes_anything(at):
                 _check_tensor(call, at, value)

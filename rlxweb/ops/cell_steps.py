@@ -12,7 +12,7 @@ from typing import Any
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Tolerance
 from rlxweb.recipes.cell_functions import CellFunction
-from rlxweb.recipes.recurrent_cells import Kind, Network, network
+from rlxweb.recipes.recurrent_cells import Kind, Network, in_bytes, network
 
 MOST_UNROLLED = 4096
 """Steps of all directions that are written out where a device has no other way."""
@@ -52,6 +52,14 @@ class Cell:
     def product(self, h: Any, k: int) -> Any:
         """The product of a state with the weights of gate k."""
         return h @ self.w[k]
+
+    def read(self, h: Any) -> Any:
+        """The state as products take it."""
+        return self.in_bytes(h) if self.net.quantized and self.net.H else h
+
+    def in_bytes(self, h: Any) -> Any:
+        """Each row as 8 bits of its range and 0, and back."""
+        return in_bytes(self.n, h)
 
     def walk(
         self,
@@ -99,7 +107,8 @@ class Cell:
 
     def lstm(self, x: list[Any], state: list[Any]) -> list[Any]:
         (h, c), (f, g, last) = state, self.functions
-        i, o, forget, new = (x[k] + self.product(h, k) for k in range(4))
+        read = self.read(h)
+        i, o, forget, new = (x[k] + self.product(read, k) for k in range(4))
         if self.extra is not None:
             i, forget = i + self.extra[0] * c, forget + self.extra[2] * c
         i = self._at(f, i)
@@ -118,3 +127,12 @@ class CellOfTensors(Cell):
 
     def fill(self, x: Any, value: float) -> Any:
         return value
+
+    def in_bytes(self, h: Any) -> Any:
+        g = self.n
+        low = g.minimum(g.min(h, 1, keep_dim=True), 0.0)
+        high = g.maximum(g.max(h, 1, keep_dim=True), 0.0)
+        scale = g.where(g.eq(high, low), 1.0, (high - low) / 255.0)
+        zero = g.round_divide(-low, scale)
+        q = g.clip(g.round_divide(h, scale) + zero, 0.0, 255.0)
+        return (q - zero) * scale

@@ -257,9 +257,12 @@ registry.register_all(
             parts=2,
             last="the last h and c",
         )
-        + " shows: 'cell' has c of every step in place of h.",
+        + " shows: 'cell' has c of every step in place of h. quantized_state: products "
+        "take h as the nearest of 256 equal steps that span each row's range and 0, as "
+        "networks of 8 bits do.",
         Attr("input_forget", "bool", False),
         Attr("shows", "str", "hidden", allowed=SHOWN),
+        Attr("quantized_state", "bool", False),
         samples=(
             *_samples("lstm", "sigmoid tanh tanh"),
             _sample("lstm", (4, 3, 5), extra=True, state=True, lengths=4),
@@ -277,6 +280,14 @@ registry.register_all(
             ),
             _sample("lstm", (4, 3, 5), extra=True, shows="cell", lengths=4),
             _sample("lstm", (5, 2, 40), shows="cell", direction="bidirectional"),
+            _sample("lstm", (4, 3, 5), quantized_state=True, state=True),
+            _sample(
+                "lstm",
+                (5, 2, 40),
+                quantized_state=True,
+                direction="bidirectional",
+                lengths=5,
+            ),
         ),
     ),
     _op(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlxweb.errors import GradientRefused
 from rlxweb.ir.derivative import Taken, Vjp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.pullback import pulled_back
@@ -30,6 +31,13 @@ def recurrent_back(kind: Kind) -> Vjp:
     """The rule of a kind of network; in f32 of f16, as the op computes."""
 
     def rule(at: Taken) -> Sequence[Tensor | None]:
+        if at.attrs.get("quantized_state"):
+            raise GradientRefused(
+                DOING,
+                f"an {kind} whose state is quantised has no derivative",
+                "rounding is flat between its steps",
+                "train it with quantized_state=False",
+            )
         if at.grad.dtype is not DType.F16:
             return _Networks(kind, at).gradients()
         g, count = at.g, len(at.inputs)

@@ -21,6 +21,9 @@ from rlxweb.ops.elementwise import FLOATS, need, same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.recipes.suppress_calls import suppress_recipe, suppressing
 
+_TOGETHER = 64
+"""Boxes that are held against those before them in one go."""
+
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     boxes, scores = types
@@ -113,16 +116,34 @@ def _one_by_one(attrs: Attrs, keep: int, low: Any, high: Any, scores: Any) -> An
         line = scores[b, c]
         there = np.flatnonzero(line > least if least is not None else line == line)
         rest = there[np.argsort(-line[there], stable=True)]
-        for k in range(keep):
-            if not len(rest):
-                break
-            first, rest = rest[0], rest[1:]
-            out[b, c, k] = first
-            mine = low[b, first], high[b, first]
-            others = low[b, rest], high[b, rest]
-            gone = _overlap(np, *others, mine, attrs["iou_threshold"])
-            rest = rest[~gone]
+        found = _kept(rest, keep, low[b], high[b], attrs["iou_threshold"])
+        out[b, c, : len(found)] = found
     return out
+
+
+def _kept(rest: Any, keep: int, low: Any, high: Any, most: float) -> list[int]:
+    """Of boxes in their order those that none before them covers, `keep` at most.
+
+    Some at a time are held against those that are kept: boxes behind the last that is
+    wanted are never looked at.
+    """
+    found: list[int] = []
+    for begin in range(0, len(rest), _TOGETHER):
+        if len(found) >= keep:
+            break
+        some = rest[begin : begin + _TOGETHER]
+        if found:
+            kept = low[found], high[found]
+            covered = _overlap(np, low[some][:, None], high[some][:, None], kept, most)
+            some = some[~covered.any(axis=1)]
+        both = low[some], high[some]
+        covers = _overlap(np, both[0][:, None], both[1][:, None], both, most)
+        gone = np.zeros(len(some), bool)
+        for k, one in enumerate(some.tolist()):
+            if not gone[k]:
+                found.append(one)
+                gone |= covers[k]
+    return found[:keep]
 
 
 def _calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:

@@ -24,6 +24,8 @@ from rlxweb.recipes.recurrent_cells import (
     cell_text,
     functions_text,
     network,
+    range_text,
+    read_text,
     shown_text,
     uses_of,
 )
@@ -136,7 +138,7 @@ def _kept(net: Network, name: str, old: str) -> str:
 def _sums(net: Network, gates: range, state: str, product: str = "") -> list[str]:
     """Adds the products of the state to the gates' sums, `product` in place of a2."""
     names = [product if product and g == 2 else f"a{g}" for g in gates]
-    lines = ["for (var k = 0u; k < u.k; k++) {", f"  let v = {state};"]
+    lines = ["for (var k = 0u; k < u.k; k++) {", f"  let v = {read_text(net, state)};"]
     lines.append("  let w = k * u.w_k + j * u.w_unit;")
     for g, name in zip(gates, names, strict=True):
         at = f"w + {g}u * u.w_gate" if g else "w"
@@ -202,7 +204,7 @@ def _step(net: Network, d: int, t: int, turned: bool, old: Ref, new: Ref) -> Cal
         values=_values(net, turned) | ({"time_at": t} if live else {}),
         uses=uses_of(net, d),
         source=_step_text(net, d),
-        turns=1.0 / (net.gates * net.parts * net.extras),
+        turns=(1.0 + net.quantized) / (net.gates * net.parts * net.extras),
     )
 
 
@@ -217,6 +219,7 @@ def _step_text(net: Network, d: int) -> str:
         *_inputs(net),
         "let line = row * u.size;",
         *(["var m = 0.0;"] if net.late else []),
+        *range_text(net, "ld2(line + k)"),
         *_sums(net, range(net.gates), "ld2(line + k)", "m" if net.late else ""),
         "let own = line + u.at_unit + j;",
         "let h = ld2(own);",
@@ -250,6 +253,7 @@ def row_recipe(
     lanes = 1 << (lanes.bit_length() - 1)
     # The last look at a loop's end counts as a turn of it.
     turns = -(-net.H // lanes) * (net.H + 4) * (1 + _waits(net)) + 8
+    turns += (net.H + 4) * net.quantized
     most = min(limits.max_storage_buffer_binding_size, limits.max_buffer_size) // 4
     wide = net.B * net.D * net.gates * net.H
     chunk = max(1, min(net.T, MAX_TURNS // turns, (most - 128) // max(1, wide)))
@@ -376,7 +380,8 @@ def _phases(net: Network) -> list[str]:
             *cell_text(net, load),
             *ends,
         ]
-        return [walk, *(f"  {line}" for line in lines), "}"]
+        ranged = range_text(net, state)
+        return [*ranged, walk, *(f"  {line}" for line in lines), "}"]
     first = [
         *_inputs(net)[:2],
         *_sums(net, range(2), state),

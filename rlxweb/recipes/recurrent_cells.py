@@ -34,6 +34,8 @@ class Network:
     coupled    an LSTM's forget gate is 1 - i
     late       a GRU's reset gate multiplies the product, not the state
     shown      which part of the state a result has of every step
+    quantized  products take h as 8 bits: of each row 256 steps from its least to its
+               largest number, 0 among them
     state, extra, lengths  where these operands stand; the state of an LSTM is two
     """
 
@@ -51,6 +53,7 @@ class Network:
     extra: int | None
     lengths: int | None
     shown: int
+    quantized: bool
 
     @property
     def gates(self) -> int:
@@ -123,6 +126,7 @@ def network(kind: Kind, types: Types, attrs: Mapping[str, Any]) -> Network:
         attrs.get("linear_before_reset", False),
         *places,
         SHOWN.index(attrs.get("shows", "hidden")),
+        attrs.get("quantized_state", False),
     )
 
 
@@ -174,6 +178,19 @@ def _check(one: TensorType, shape: tuple[int, ...], dtype: Any) -> None:
         raise bad_dtype(f"an operand of {one.dtype}", f"the gates are {dtype}")
 
 
+def in_bytes(xp: Any, h: Any) -> Any:
+    """Numbers [B, H] that 8 bits of each row's range hold, 0 among them."""
+    low, high = xp.min(h, axis=1, keepdims=True), xp.max(h, axis=1, keepdims=True)
+    none = xp.zeros_like(low)
+    low, high = xp.minimum(low, none), xp.maximum(high, none)
+    wide = high - low
+    scale = xp.where(wide == 0, xp.ones_like(wide), wide / 255)
+    zero = xp.round(-low / scale)
+    q = xp.round(h / scale) + zero
+    q = xp.minimum(xp.maximum(q, xp.zeros_like(q)), xp.full_like(q, 255.0))
+    return (q - zero) * scale
+
+
 # --- WGSL ---------------------------------------------------------------------------
 
 
@@ -187,12 +204,44 @@ def functions_text(net: Network, d: int) -> list[str]:
             bound = repr(float(net.clip))
             x = f"keeps_nan(x, clamp(x, -{bound}, {bound}))"
         lines.append(f"fn f{at}(x: F) -> F {{ return bare{at}({x}); }}")
-    return lines
+    return [*lines, IN_BYTES] if net.quantized else lines
 
 
 def uses_of(net: Network, d: int) -> tuple[str, ...]:
     """The includes that the functions of a direction call."""
-    return tuple(dict.fromkeys(one for f in net.of(d) for one in f.uses))
+    own = ("quotient", "rounded_quotient") if net.quantized else ()
+    return tuple(dict.fromkeys((*(one for f in net.of(d) for one in f.uses), *own)))
+
+
+def range_text(net: Network, state: str) -> list[str]:
+    """The scale and the zero by which a row's state is 8 bits.
+
+    state   WGSL of its element k
+    """
+    if not net.quantized:
+        return []
+    return [
+        "var low = 0.0;",
+        "var high = 0.0;",
+        "for (var k = 0u; k < u.k; k++) {",
+        f"  let v = {state};",
+        "  low = min(low, v);",
+        "  high = max(high, v);",
+        "}",
+        "let scale = select(quotient(high - low, 255.0), 1.0, high == low);",
+        "let zero = rounded_quotient(-low, scale);",
+    ]
+
+
+def read_text(net: Network, state: str) -> str:
+    """WGSL of an element of the state as products take it, after `range_text`."""
+    return f"in_bytes({state}, scale, zero)" if net.quantized else state
+
+
+IN_BYTES = """fn in_bytes(x: F, scale: F, zero: F) -> F {
+  let q = clamp(rounded_quotient(x, scale) + zero, 0.0, 255.0);
+  return keeps_nan(x, (q - zero) * scale);
+}"""
 
 
 def shown_text(net: Network) -> str:

@@ -231,3 +231,12 @@ def test_every_op_of_floats_has_a_derivative() -> None:
             if made.dtype.is_float and any(x.dtype.is_float for x in given):
                 without.add(op.name)
     assert without == {"bitcast"}
+
+
+def test_a_state_of_8_bits_has_none() -> None:
+    g = rlx.Graph("net")
+    x, w = g.input("x", (3, 1, 4)), g.input("w", (1, 20, 4))
+    r = g.input("r", (1, 20, 5))
+    y, _, _ = g.lstm(x, w, r, quantized_state=True)
+    with pytest.raises(GradientRefused, match="quantized_state=False"):
+        g.gradients(g.sum(y), [x])

@@ -96,6 +96,34 @@ CASES: dict[str, Any] = {
         1,
         {"epsilon": 1e-3},
     ),
+    # Without an epsilon it is small: of small rows it would be most of the norm.
+    "skip norm of small rows": (
+        "SkipLayerNormalization",
+        named(1e-3 * X, 1e-3 * SKIP, ROW[0]),
+        1,
+        {},
+    ),
+    "skip simplified norm of small rows": (
+        "SkipSimplifiedLayerNormalization",
+        named(1e-3 * X, 1e-3 * SKIP, ROW[0]),
+        1,
+        {},
+    ),
+    "distances": (
+        "CDist",
+        named(real(6, 3), real(4, 3)),
+        1,
+        {"metric": "euclidean"},
+    ),
+    "squared distances": ("CDist", named(real(6, 3), real(4, 3)), 1, {}),
+    "one more axis": ("ExpandDims", named(X, np.array(-1, np.int32)), 1, {}),
+    "grid sample": (
+        "GridSample",
+        named(real(1, 2, 5, 6), real(1, 3, 4, 2)),
+        1,
+        {"mode": "bicubic", "padding_mode": "border", "align_corners": 1},
+    ),
+    "upper triangle": ("Trilu", named(real(2, 4, 5), np.array(1, np.int64)), 1, {}),
     "fused matmul": (
         "FusedMatMul",
         named(real(2, 3, 4), real(2, 5, 3)),
@@ -129,6 +157,15 @@ CASES: dict[str, Any] = {
         ),
         2,
         {"epsilon": 1e-5},
+    ),
+    "embeddings without kinds": (
+        "EmbedLayerNormalization",
+        named(
+            *(whole([[1, 3, 2], [4, 0, 0]]), None, real(5, 8), real(4, 8), None),
+            *(real(8), real(8), whole([[1, 1, 1], [1, 0, 0]])),
+        ),
+        2,
+        {},
     ),
     "rotary": (
         "RotaryEmbedding",
@@ -284,3 +321,13 @@ def test_what_is_not_done_is_refused(says: str) -> None:
     with pytest.raises((Unsupported, ModelError)) as caught:
         rlx.onnx.load(data).run(fed, device="cpu")
     assert says in str(caught.value)
+
+
+def test_distances_far_from_zero_are_right() -> None:
+    """ONNX Runtime's lose half their digits there."""
+    a, b = real(6, 3) + 100, real(4, 3) + 100
+    fed = named(a, b)
+    message = made("CDist", fed, 1, DOMAIN, metric="euclidean")
+    got = rlx.onnx.load(message.SerializeToString()).run(fed, device="cpu")["y0"]
+    want = np.linalg.norm(a[:, None].astype(float) - b[None].astype(float), axis=2)
+    np.testing.assert_allclose(got, want, rtol=1e-5)

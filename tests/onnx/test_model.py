@@ -273,3 +273,23 @@ def test_old_broadcasting_by_an_axis() -> None:
 
 def test_one_op_models_of_these_tests_are_models() -> None:
     assert rlx.onnx.load(one("Relu", (2,), out=(2,)).SerializeToString()).missing == {}
+
+
+def test_nodes_may_stand_in_any_order() -> None:
+    """As converters to float16 leave them; a body sees what comes after its node."""
+    then = helper.make_graph(
+        [node("Add", ["h", "one"], ["t"])], "then", [], [value("t", None)]
+    )
+    other = helper.make_graph(
+        [node("Neg", ["h"], ["e"])], "else", [], [value("e", None)]
+    )
+    nodes = [
+        node("Mul", ["r", "r"], ["y"]),
+        node("If", ["yes"], ["r"], then_branch=then, else_branch=other),
+        node("Exp", ["x"], ["h"]),
+    ]
+    held = weights(yes=np.array(True), one=np.float32(1.0))
+    made = model(nodes, [value("x", (3,))], [value("y", (3,))], held)
+    x = np.array([0.5, -1.0, 2.0], np.float32)
+    got = rlx.onnx.load(made.SerializeToString()).run({"x": x}, device="cpu")["y"]
+    np.testing.assert_allclose(got, (np.exp(x) + 1) ** 2, 1e-6)

@@ -52,6 +52,8 @@ def is_where_it_steps(op: Op, sample: Sample) -> bool:
         return True
     if op.name == "round" or op.name in PEAKS:  # halves, peaks that are equal
         return any(one.low == one.high for one in floats)
+    if sample.attrs.get("quantized_state"):
+        return True
     if op.name == "cast":
         return sample.attrs["to"] is not DType.F64
     return op.name == "pow" and floats[0].low < 0  # by the exponent it is NaN

