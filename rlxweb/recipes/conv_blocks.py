@@ -23,6 +23,7 @@ from rlxweb.recipes.conv_calls import Convolution, convolution, walks_of
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.matmul_blocks import (
     DEPTH,
+    ENOUGH,
     WARP,
     Blocks,
     is_long,
@@ -39,6 +40,8 @@ from rlxweb.recipes.reduce_calls import (
     type_include,
 )
 from rlxweb.recipes.windows import Padded, padded
+
+_FEW = 4
 
 
 def conv_blocks(side: int) -> RecipeFor:
@@ -62,7 +65,9 @@ def conv_blocks(side: int) -> RecipeFor:
         if not warps:
             return None
         sizes = (m, n, k)
-        if not (suits(blocks, sizes, warps, limits) or is_long(blocks, sizes, warps)):
+        # Lanes of tiles fill a GPU before blocks do that are mostly empty.
+        few = _FEW * warps < ENOUGH and is_long(blocks, sizes, warps)
+        if not (suits(blocks, sizes, warps, limits) or few):
             return None
         source = padded(one.windows, one.batch * x.shape[1], x.dtype, first=1)
         length = -(-k // (parts_of(warps, k) * DEPTH)) * DEPTH

@@ -20,8 +20,8 @@ TRANSFORMS = {"fft", "rfft", "irfft", "rfft, prime", "psd_real"}
 """Another length has other butterflies."""
 OF_ONE_ROW = {"psd"}
 """Its rows are a whole recording, and their length is that of the transform."""
-FILLING = {"deform_conv"}
-"""Eight images more fill a GPU by a lane a result; fewer go by blocks."""
+FILLING = {"deform_conv", "conv_integer"}
+"""Eight images more fill a GPU by a lane or a tile a result; fewer go by blocks."""
 IN_REGISTERS = {
     "lstm",
     "lstm, back",

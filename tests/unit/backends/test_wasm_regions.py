@@ -30,7 +30,8 @@ def computed(graph: Graph, arrays: list[np.ndarray]) -> Any:
         return None
     out = np.empty(arrays[0].shape, node.type.dtype.numpy)
     job = np.array([*map(address, [out, *arrays]), *[0] * (len(arrays) + 1)], np.int64)
-    opened(code, "region")(address(job), 1, out.size)
+    (call,) = opened(code, "region")
+    call(address(job), 1, out.size)
     return out
 
 
