@@ -306,10 +306,13 @@ def _added(
     op = _op(given["op"], what)
     operands = _operands(graph, given.get("in", []), what)
     attrs = given.get("attrs", {})
-    if not isinstance(attrs, dict) or attrs.keys() != {a.name for a in op.attrs}:
+    known = {a.name for a in op.attrs}
+    needed = {a.name for a in op.attrs if not a.later}
+    if not isinstance(attrs, dict) or not needed <= attrs.keys() <= known:
         wanted = ", ".join(a.name for a in op.attrs) or "none"
         raise Refused(f"{what} has the attributes {shown(attrs)}", f"it has {wanted}")
-    values = {a.name: attribute_in(a, attrs[a.name]) for a in op.attrs}
+    there = [a for a in op.attrs if a.name in attrs]
+    values = {a.name: attribute_in(a, attrs[a.name]) for a in there}
     return graph.apply(op.name, *operands, name=name, **values)
 
 

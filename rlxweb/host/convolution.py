@@ -71,10 +71,10 @@ class Products:
         self._is_upright = self._order is _UPRIGHT
         alone = one.batch == one.groups == 1 and not (self.is_plain or self.by_taps)
         few = alone and terms * prod(w.out) <= _FEW
-        inside = self.is_plain or self.by_taps or few
-        self._windows = None if inside or not Gathered.fit(one) else Gathered(one)
+        plain = self.is_plain or self.by_taps
+        self._windows = None if plain or not Gathered.fit(one) else Gathered(one)
         self._places = None
-        if few:
+        if few and self._windows is None:
             count = c * prod(w.size)
             numbers = np.arange(count, dtype=np.intp).reshape(c, *w.size)
             self._places = side_by_side(w, numbers, count)

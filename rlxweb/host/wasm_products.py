@@ -143,6 +143,7 @@ class Product:
 
     is_weight = False
     _before: object = None
+    _laid: Array | None = None
 
     def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
         x, y = inputs[:2]
@@ -164,9 +165,13 @@ class Product:
     def _kept(self, known: Functions, y: Array) -> Array | None:
         """The panels of weights that were there before."""
         root = y if y.base is None else y.base
-        before, self._before = self._before, root
+        if self._before is root:
+            if self._laid is None:
+                self._laid = PANELS.of(known, root, y)
+            return self._laid
         # What is set anew for every run is not worth laying out.
-        return PANELS.of(known, root, y) if before is root else None
+        self._before, self._laid = root, None
+        return None
 
 
 class _Panels:

@@ -24,7 +24,7 @@ from rlxweb.recipes.conv_calls import Convolution
 Array = NDArray[Any]
 _BYTES: Final = 4
 _LEAST_PLACES: Final = 4
-"""Windows on an image: fewer leave most of a panel empty."""
+"""Windows on one of several images: fewer leave most of a panel empty."""
 _FEW_ROWS: Final = 12
 """Channels up to which to gather a window takes longer than to meet it where it is."""
 _MOST_PHASES: Final = 4
@@ -38,7 +38,7 @@ class Windows:
 
     def __init__(self, one: Convolution) -> None:
         w, (c, m) = one.windows, one.channels
-        self._groups, self._rows = one.groups, m
+        self._groups = one.groups
         self._terms, places = c * prod(w.kernel), prod(w.out)
         long, step = w.out[2] >= SHORTEST, w.strides[2]
         self._phases = step if long and step <= _MOST_PHASES else 1
@@ -63,8 +63,15 @@ class Windows:
             begins = _every(*moves, _along(w.out[2], next_to, _BYTES))
             self._places = _panels(begins, each, self._x[0], self._out[0])
         self._images = range(0, one.batch, max(1, each))
-        self._length = w.out[2]
-        self._room = room_of(self._terms)
+        a_row, out_row = self._terms * _BYTES, self._out[2]
+        self._a_group, self._sizes = m * a_row, (m, self._terms, len(self._places))
+        # No threads there, and nothing of a call is left in it.
+        self._room = np.empty(room_of(self._terms), np.float32)
+        # A small network would feel what is asked for in every call.
+        self._tables = self._taps.ctypes.data, self._places.ctypes.data
+        self._rest = a_row, out_row, self._room.ctypes.data
+        if self._by_lines:
+            self._rest = w.out[2], a_row, out_row
 
     @staticmethod
     def fit(one: Convolution) -> bool:
@@ -72,7 +79,8 @@ class Windows:
         windows = prod(one.windows.out)
         work = one.batch * one.channels[1] * windows * one.channels[0]
         enough = work * prod(one.windows.kernel) >= LEAST
-        return enough and windows >= _LEAST_PLACES and functions() is not None
+        many = windows >= _LEAST_PLACES or one.batch == 1
+        return enough and many and functions() is not None
 
     def into(self, x: Array, weights: Array, out: Array) -> bool:
         """The products of weights [groups, M, terms] with the windows of x [N, groups,
@@ -82,21 +90,14 @@ class Windows:
         if known is None:
             return False
         x = self._in_phases(x)
-        room = np.empty(self._room, np.float32)
-        tables = self._taps.ctypes.data, self._places.ctypes.data
-        a_row, out_row = self._terms * _BYTES, self._out[2]
-        sizes = self._rows, self._terms, len(self._places)
         a, b, c = weights.ctypes.data, x.ctypes.data, out.ctypes.data
-        rest = a_row, out_row, room.ctypes.data
-        run = known.of_windows
-        if self._by_lines:
-            run, rest = known.of_lines, (self._length, a_row, out_row)
+        run = known.of_lines if self._by_lines else known.of_windows
         for n in self._images:
             for g in range(self._groups):
                 read = b + n * self._x[0] + g * self._x[1]
                 written = c + n * self._out[0] + g * self._out[1]
-                at = a + g * self._rows * a_row
-                run(at, read, *tables, written, *sizes, *rest)
+                at = a + g * self._a_group
+                run(at, read, *self._tables, written, *self._sizes, *self._rest)
         return True
 
     def _in_phases(self, x: Array) -> Array:

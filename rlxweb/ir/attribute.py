@@ -30,13 +30,18 @@ AttrKind = Literal["int", "float", "bool", "str", "ints", "dtype", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """One declared attribute. `allowed` lists the values of a closed set."""
+    """One declared attribute.
+
+    allowed  the values of a closed set
+    later    the op had a release without it: in files of that time the default is meant
+    """
 
     name: str
     kind: AttrKind
     default: Any = REQUIRED
     allowed: tuple[Any, ...] = ()
     optional: bool = False
+    later: bool = False
 
     def check(self, value: Any) -> Any:
         """The value in its canonical type. Errors  AttributeRefused, DTypeError."""

@@ -261,8 +261,8 @@ registry.register_all(
         "take h as the nearest of 256 equal steps that span each row's range and 0, as "
         "networks of 8 bits do.",
         Attr("input_forget", "bool", False),
-        Attr("shows", "str", "hidden", allowed=SHOWN),
-        Attr("quantized_state", "bool", False),
+        Attr("shows", "str", "hidden", allowed=SHOWN, later=True),
+        Attr("quantized_state", "bool", False, later=True),
         samples=(
             *_samples("lstm", "sigmoid tanh tanh"),
             _sample("lstm", (4, 3, 5), extra=True, state=True, lengths=4),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import cast_to
 from rlxweb.ir.op import Op, registry
 from rlxweb.runtime.on_devices import OnDevices
-from tests.unit.graphfile.files import mlp, saved, weights
+from tests.unit.graphfile.files import KEY, mlp, packed, parts, saved, weights
 
 X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
 
@@ -68,6 +69,25 @@ def test_what_is_loaded_and_saved_again_is_the_same_file(name: str) -> None:
     model = rlx.load(SMALL[name])
     again = saved(model.graph, model.params, outputs=list(model.outputs))
     assert again == SMALL[name]
+
+
+def test_a_file_from_before_an_attribute_means_its_default() -> None:
+    """As written by a release whose lstm had fewer of them."""
+    g = rlx.Graph("old")
+    gates, recurrent = g.input("gates", (3, 1, 20)), g.input("w", (1, 5, 20))
+    g.set_outputs([g.apply("lstm", gates, recurrent)])
+
+    def older(record: dict[str, Any]) -> None:
+        attrs = record["nodes"][-1]["attrs"]
+        assert attrs.pop("shows") == "hidden"
+        assert attrs.pop("quantized_state") is False
+
+    whole = saved(g)
+    header, record, data = parts(whole)
+    older(record)
+    header["__metadata__"][KEY] = json.dumps(record)
+    old = rlx.load(packed(json.dumps(header), data))
+    assert saved(old.graph, outputs=list(old.outputs)) == whole
 
 
 def test_a_run_gives_what_the_graph_gives(tmp_path: Path) -> None:
@@ -125,7 +145,7 @@ def test_params_without_a_value_are_none_in_the_file() -> None:
         model.run({"x": X}, device="cpu")
 
 
-def test_weights_are_looked_at_where_they_lie(tmp_path: Path) -> None:
+def test_recurrentare_looked_at_where_they_lie(tmp_path: Path) -> None:
     """No copy: the array is the file's memory, and nobody writes into it."""
     path = tmp_path / "m.rlxg"
     path.write_bytes(SMALL["mlp"])

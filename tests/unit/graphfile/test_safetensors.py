@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401  tells NumPy of bfloat16, which the package names
 import numpy as np
 import safetensors
 import safetensors.numpy
