@@ -25,6 +25,7 @@ from rlxweb.host.phases import Phases, lengths_of, phases_of
 from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.shared_code import Shared
 from rlxweb.host.variants import Variant
+from rlxweb.host.wasm_windows import Windows
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape import Shape
@@ -114,6 +115,8 @@ def _by_products(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
     slowly = partial(_multiplied, made, out.shape)
     if inputs[0].dtype is not DType.F32 or made.by_taps:
         return slowly
+    if made.windows is not None:
+        return partial(_gathered, made.windows, out.shape)
     shares = shares_of(one)
     if shares is None:
         return slowly
@@ -125,6 +128,12 @@ def _multiplied(
 ) -> Array:
     made = products(_shaped(products.one, x), np.ascontiguousarray(w))
     return made.reshape(shape)
+
+
+def _gathered(
+    windows: Windows, shape: Shape, attrs: Attrs, x: Array, w: Array
+) -> Array:
+    return windows(x, w).reshape(shape)
 
 
 def _shaped(one: Convolution, x: Array) -> Array:

@@ -50,6 +50,7 @@ class Products:
     """A convolution by products, with all that its sizes tell worked out.
 
     multiply   two matrices into a third
+    windows    the code for float32 in a browser's Python, where it is one for that
     """
 
     def __init__(self, one: Convolution, multiply: Multiply = _matmul) -> None:
@@ -72,9 +73,9 @@ class Products:
         alone = one.batch == one.groups == 1 and not (self.is_plain or self.by_taps)
         few = alone and terms * prod(w.out) <= _FEW
         plain = self.is_plain or self.by_taps
-        self._windows = None if plain or not Gathered.fit(one) else Gathered(one)
+        self.windows = None if plain or not Gathered.fit(one) else Gathered(one)
         self._places = None
-        if few and self._windows is None:
+        if few and self.windows is None:
             count = c * prod(w.size)
             numbers = np.arange(count, dtype=np.intp).reshape(c, *w.size)
             self._places = side_by_side(w, numbers, count)
@@ -84,6 +85,8 @@ class Products:
 
         Floats of 32 or 64 bits; C / groups is at least 1.
         """
+        if self.windows is not None and x.dtype == w.dtype == np.float32:
+            return self.windows(x, w)
         if self._places is not None:
             return self._of_few(self._places, x, w)
         one, out = self.one, pool.empty(self.result, x.dtype)
@@ -98,17 +101,9 @@ class Products:
         padded = with_padding(x, one.windows).reshape(self.held)
         if self.by_taps:
             _by_taps(one.windows, padded[:, :, 0], weights, out)
-        elif not self._is_gathered(padded, weights, out):
+        else:
             self._in_blocks(padded, weights, out)
         return out
-
-    def _is_gathered(
-        self, x: NDArray[Any], weights: NDArray[Any], out: NDArray[Any]
-    ) -> bool:
-        """Was it made where WebAssembly makes it?"""
-        floats = x.dtype == weights.dtype == out.dtype == np.float32
-        there = self._windows if floats else None
-        return there is not None and there.into(x, weights, out)
 
     def _of_few(
         self, places: NDArray[np.intp], x: NDArray[Any], w: NDArray[Any]

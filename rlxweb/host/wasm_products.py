@@ -135,53 +135,43 @@ def is_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return floats and out.numel * x.shape[-1] >= LEAST
 
 
-class Product:
-    """`matmul` of one node.
+class Laid:
+    """A matrix in panels, for what is multiplied by it."""
 
-    is_weight  the right matrix is the same from run to run, until a param is set
+    def __init__(self, known: Functions, y: Array) -> None:
+        self._run, self._sizes = known.of_laid, y.shape
+        terms, columns = y.shape
+        self._panels, rows = np.empty(laid_of(terms, columns), np.float32), _in_rows(y)
+        at = self._panels.ctypes.data
+        known.laid(rows.ctypes.data, terms, columns, rows.strides[0], at)
+        spare = at + 4 * (self._panels.size - COLUMNS)
+        self._at, self._rest = at, (4 * terms, 4 * columns, spare)
+
+    def times(self, x: Array, out: Array, rows: int) -> None:
+        """The product of so many rows, all contiguous."""
+        ends = x.ctypes.data, self._at, out.ctypes.data
+        self._run(*ends, rows, *self._sizes, *self._rest)
+
+
+def times(y: Array) -> Callable[[Array, Array], object]:
+    """(x, out) → the product of x with a matrix that many are multiplied by, into a
+    contiguous array.
     """
-
-    is_weight = False
-    _before: object = None
-    _laid: Array | None = None
-
-    def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
-        x, y = inputs[:2]
-        self._rows = out.numel // max(1, y.shape[-1])
-        self._shape, self._is_flat = out.shape, y.rank == 2
-        self._sizes = self._rows, x.shape[-1], y.shape[-1]
-
-    def __call__(self, attrs: Attrs, x: Array, y: Array) -> Array:
-        """The product."""
-        kept = self.is_weight and self._is_flat and self._rows <= FEW_ROWS
-        known = functions() if kept else None
-        laid = None if known is None else self._kept(known, y)
-        if known is None or laid is None:
-            return matmul(x, y)
-        out = np.empty(self._shape, np.float32)
-        _of_laid(known, laid, np.ascontiguousarray(x), out, *self._sizes)
-        return out
-
-    def _kept(self, known: Functions, y: Array) -> Array | None:
-        """The panels of weights that were there before."""
-        root = y if y.base is None else y.base
-        if self._before is root:
-            if self._laid is None:
-                self._laid = PANELS.of(known, root, y)
-            return self._laid
-        # What is set anew for every run is not worth laying out.
-        self._before, self._laid = root, None
-        return None
+    known = functions() if y.dtype == _F32 and y.size >= LEAST else None
+    if known is None:
+        return lambda x, out: np.matmul(x, y, out=out)
+    laid = Laid(known, y)
+    return lambda x, out: laid.times(np.ascontiguousarray(x), out, len(x))
 
 
 class _Panels:
     """Weights in panels, as long as the weights are there: programs share them."""
 
     def __init__(self) -> None:
-        self._made: dict[object, Array] = {}
+        self._made: dict[object, Laid] = {}
         self._lock = threading.Lock()
 
-    def of(self, known: Functions, root: Any, y: Array) -> Array | None:
+    def of(self, known: Functions, root: Any, y: Array) -> Laid | None:
         """Those of an array that nobody writes into; None where nobody tells when it
         is gone.
 
@@ -195,42 +185,50 @@ class _Panels:
                     finalize(root, self._made.pop, key, None)
                 except TypeError:  # bytes, say
                     return None
-                found = self._made[key] = _laid(known, y)
+                found = self._made[key] = Laid(known, y)
         return found
-
-
-def _laid(known: Functions, y: Array) -> Array:
-    made, rows = np.empty(laid_of(*y.shape), np.float32), _in_rows(y)
-    known.laid(rows.ctypes.data, *y.shape, rows.strides[0], made.ctypes.data)
-    return made
-
-
-def _of_laid(known: Functions, laid: Array, x: Array, out: Array, *sizes: int) -> None:
-    """The product of contiguous rows with panels; `sizes`: rows, terms, columns."""
-    _, terms, columns = sizes
-    panels = laid.ctypes.data
-    spare = panels + 4 * (laid.size - COLUMNS)
-    ends = x.ctypes.data, panels, out.ctypes.data
-    known.of_laid(*ends, *sizes, 4 * terms, 4 * columns, spare)
-
-
-def times(y: Array) -> Callable[[Array, Array], object]:
-    """(x, out) → the product of x with a matrix that many are multiplied by, into a
-    contiguous array.
-    """
-    known = functions() if y.dtype == _F32 and y.size >= LEAST else None
-    if known is None:
-        return lambda x, out: np.matmul(x, y, out=out)
-    laid = _laid(known, y)
-
-    def by_panels(x: Array, out: Array) -> None:
-        _of_laid(known, laid, np.ascontiguousarray(x), out, len(x), *y.shape)
-
-    return by_panels
 
 
 PANELS: Final = _Panels()
 """The process's."""
+
+
+class Product:
+    """`matmul` of one node.
+
+    is_weight  the right matrix is the same from run to run, until a param is set
+    """
+
+    is_weight = False
+    _before: object = None
+    _laid: Laid | None = None
+
+    def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
+        known = functions()
+        assert known is not None  # the gate asked
+        self._known, self._shape = known, out.shape
+        self._rows = out.numel // max(1, out.shape[-1])
+        self._may_keep = inputs[1].rank == 2 and self._rows <= FEW_ROWS
+
+    def __call__(self, attrs: Attrs, x: Array, y: Array) -> Array:
+        """The product."""
+        laid = self._kept(y) if self._may_keep and self.is_weight else None
+        if laid is None:
+            return matmul(x, y)
+        out = np.empty(self._shape, np.float32)
+        laid.times(np.ascontiguousarray(x), out, self._rows)
+        return out
+
+    def _kept(self, y: Array) -> Laid | None:
+        """The panels of weights that were there before."""
+        root = y if y.base is None else y.base
+        if self._before is root:
+            if self._laid is None:
+                self._laid = PANELS.of(self._known, root, y)
+            return self._laid
+        # What is set anew for every run is not worth laying out.
+        self._before, self._laid = root, None
+        return None
 
 
 class Dense(Product):

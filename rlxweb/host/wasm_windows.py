@@ -20,6 +20,7 @@ from rlxweb.ir.layout import row_major
 from rlxweb.machine.wasm_lines import SHORTEST
 from rlxweb.machine.wasm_products import COLUMNS, PANELS, PLACE, room_of
 from rlxweb.recipes.conv_calls import Convolution
+from rlxweb.recipes.windows import Windows as Reached
 
 Array = NDArray[Any]
 _BYTES: Final = 4
@@ -28,6 +29,8 @@ _LEAST_PLACES: Final = 4
 _FEW_ROWS: Final = 12
 """Channels up to which to gather a window takes longer than to meet it where it is."""
 _MOST_PHASES: Final = 4
+_MOST_KEPT: Final = 1 << 16
+"""Elements of an array in its padding that is kept from call to call."""
 
 
 class Windows:
@@ -37,6 +40,9 @@ class Windows:
     """
 
     def __init__(self, one: Convolution) -> None:
+        known = functions()
+        assert known is not None  # `fit` asked
+        self._known = known
         w, (c, m) = one.windows, one.channels
         self._groups = one.groups
         self._terms, places = c * prod(w.kernel), prod(w.out)
@@ -44,9 +50,10 @@ class Windows:
         self._phases = step if long and step <= _MOST_PHASES else 1
         self._each = -(-w.reach[2] // self._phases)
         held = one.batch, one.groups, c, *w.reach[:2], self._each * self._phases
-        self._held = *held[:-1], self._phases, self._each
+        self._laid = _Laid(one, self._phases, self._each)
         self._x = _in_bytes(held)
-        self._out = _in_bytes((one.batch, one.groups, m, *w.out))
+        self._made = one.batch, one.groups, m, *w.out
+        self._out = _in_bytes(self._made)
         side = [_along(w.kernel[at], w.dilations[at], self._x[3 + at]) for at in (0, 1)]
         far = _along(w.kernel[2], w.dilations[2], 1)
         place, phase = far // self._phases, far % self._phases
@@ -65,13 +72,11 @@ class Windows:
         self._images = range(0, one.batch, max(1, each))
         a_row, out_row = self._terms * _BYTES, self._out[2]
         self._a_group, self._sizes = m * a_row, (m, self._terms, len(self._places))
-        # No threads there, and nothing of a call is left in it.
-        self._room = np.empty(room_of(self._terms), np.float32)
         # A small network would feel what is asked for in every call.
         self._tables = self._taps.ctypes.data, self._places.ctypes.data
-        self._rest = a_row, out_row, self._room.ctypes.data
-        if self._by_lines:
-            self._rest = w.out[2], a_row, out_row
+        self._steps = (w.out[2], a_row, out_row) if self._by_lines else (a_row, out_row)
+        self._w: Array | None = None
+        self._a = 0
 
     @staticmethod
     def fit(one: Convolution) -> bool:
@@ -82,33 +87,87 @@ class Windows:
         many = windows >= _LEAST_PLACES or one.batch == 1
         return enough and many and functions() is not None
 
-    def into(self, x: Array, weights: Array, out: Array) -> bool:
-        """The products of weights [groups, M, terms] with the windows of x [N, groups,
-        C, three axes], float32, into [N, groups, M, three axes]: were they made?
-        """
-        known = functions()
-        if known is None:
-            return False
-        x = self._in_phases(x)
-        a, b, c = weights.ctypes.data, x.ctypes.data, out.ctypes.data
-        run = known.of_lines if self._by_lines else known.of_windows
+    def __call__(self, x: Array, w: Array) -> Array:
+        """[N, groups, M / groups, three axes] of [N, C, …] and the weights, float32."""
+        if w is not self._w:
+            own = np.ascontiguousarray(w)
+            # What was laid out anew goes with the call.
+            self._w = w if own is w else None
+            self._a = own.ctypes.data
+        out, x = np.empty(self._made, np.float32), self._laid(x)
+        run, rest = self._known.of_lines, self._steps
+        if not self._by_lines:
+            run, rest = self._known.of_windows, (*rest, ROOM.of(room_of(self._terms)))
+        b, c = x.ctypes.data, out.ctypes.data
         for n in self._images:
             for g in range(self._groups):
                 read = b + n * self._x[0] + g * self._x[1]
                 written = c + n * self._out[0] + g * self._out[1]
-                at = a + g * self._a_group
-                run(at, read, *self._tables, written, *self._sizes, *self._rest)
-        return True
+                at = self._a + g * self._a_group
+                run(at, read, *self._tables, written, *self._sizes, *rest)
+        return out
 
-    def _in_phases(self, x: Array) -> Array:
-        """Every so manieth element of a line side by side, and those after them."""
-        if self._phases == 1:
-            return x
-        made = np.empty(self._held, x.dtype)
-        for phase in range(self._phases):
-            own = x[..., phase :: self._phases]
-            made[..., phase, : own.shape[-1]] = own
+
+class _Laid:
+    """What windows read of an array [N, C, three axes], zeros around it; of a line
+    every so manieth element side by side, and those after them.
+    """
+
+    def __init__(self, one: Convolution, phases: int, each: int) -> None:
+        w = one.windows
+        self._given = one.batch, one.groups, one.channels[0], *w.size
+        self._is_there = w.is_inside and w.reach == w.size and phases == 1
+        self._shape = *self._given[:3], *w.reach[:2], phases, each
+        self._kept: Array | None = None
+        # (where, from where) of each phase.
+        self._moves: list[tuple[Any, Any]] = []
+        first, second = (_kept(w, at) for at in (0, 1))
+        for phase in range(phases):
+            begin = (phase - w.before[2]) % phases
+            end = min(w.size[2], w.reach[2] - w.before[2])
+            at = (w.before[2] + begin) // phases
+            count = max(0, -(-(end - begin) // phases))
+            there = ..., first[0], second[0], phase, slice(at, at + count)
+            here = ..., first[1], second[1], slice(begin, max(begin, end), phases)
+            self._moves.append((there, here))
+
+    def __call__(self, x: Array) -> Array:
+        """The array, or one of the zeros' size."""
+        if self._is_there:
+            return np.ascontiguousarray(x)
+        made = self._kept
+        if made is None:
+            made = np.zeros(self._shape, np.float32)
+            # What is around the array stays: no threads there, and no call inside one.
+            if made.size <= _MOST_KEPT:
+                self._kept = made
+        x = x.reshape(self._given)
+        for there, here in self._moves:
+            made[there] = x[here]
         return made
+
+
+def _kept(w: Reached, at: int) -> tuple[slice, slice]:
+    """Of an axis: where its elements go, and which of them do."""
+    count = max(0, min(w.size[at], w.reach[at] - w.before[at]))
+    return slice(w.before[at], w.before[at] + count), slice(0, count)
+
+
+class _Room:
+    """Memory that calls write over, as large as any of them needs."""
+
+    def __init__(self) -> None:
+        self._array = np.empty(0, np.float32)
+
+    def of(self, floats: int) -> int:
+        """Its address."""
+        if self._array.size < floats:
+            self._array = np.empty(floats, np.float32)
+        return self._array.ctypes.data
+
+
+ROOM: Final = _Room()
+"""The process's: no threads there, and nothing of a call is left in it."""
 
 
 def _in_bytes(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -120,9 +120,9 @@ def test_graphs_are_computed_by_it() -> None:
 def test_weights_are_laid_in_panels_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """From their second run on, until others are set; what is fed never is."""
     laid: list[Any] = []
-    real = wasm_products._laid
+    real = wasm_products.Laid
     monkeypatch.setattr(
-        wasm_products, "_laid", lambda *given: laid.append(1) or real(*given)
+        wasm_products, "Laid", lambda *given: laid.append(1) or real(*given)
     )
     g = rlx.Graph("layers")
     x, y, w = g.input("x", (2, 20, 70)), g.input("y", (70, 31)), g.param("w", (70, 31))
