@@ -105,7 +105,7 @@ class RecurrenceCall:
             one: Array | None = None
             if self.is_weight and before is root:
                 key = address(y[d]), y.shape, y.strides, about.lanes, about.vectors
-                one = PANELS.kept(root, key, partial(laid, y[d], about))
+                one = PANELS.of(root, key, partial(laid, y[d], about))
             made.append(laid(y[d], about) if one is None else one)
         return made
 

@@ -179,7 +179,7 @@ class ProductCall(Tailed):
             root = y if y.base is None else y.base
             # What is set anew for every run is not worth laying out.
             before, self._before = self._before, root
-            laid = PANELS.of(root, y, self.shares) if before is root else None
+            laid = PANELS.in_panels(root, y, self.shares) if before is root else None
             if laid is not None:
                 return np.ascontiguousarray(x), laid
         return (np.ascontiguousarray(x), y) if well else None

@@ -6,15 +6,14 @@ computed so, or where a browser refuses the module, is left to NumPy.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
-from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.laid_out import LaidOut
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.machine.making import fast_mode
@@ -164,32 +163,7 @@ def times(y: Array) -> Callable[[Array, Array], object]:
     return lambda x, out: laid.times(np.ascontiguousarray(x), out, len(x))
 
 
-class _Panels:
-    """Weights in panels, as long as the weights are there: programs share them."""
-
-    def __init__(self) -> None:
-        self._made: dict[object, Laid] = {}
-        self._lock = threading.Lock()
-
-    def of(self, known: Functions, root: Any, y: Array) -> Laid | None:
-        """Those of an array that nobody writes into; None where nobody tells when it
-        is gone.
-
-        root  whose memory it is: itself, or what it is a view of
-        """
-        key = id(root), y.ctypes.data, y.shape, y.strides
-        found = self._made.get(key)
-        if found is None:
-            with self._lock:
-                try:
-                    finalize(root, self._made.pop, key, None)
-                except TypeError:  # bytes, say
-                    return None
-                found = self._made[key] = Laid(known, y)
-        return found
-
-
-PANELS: Final = _Panels()
+PANELS: Final[LaidOut[Laid]] = LaidOut()
 """The process's."""
 
 
@@ -224,7 +198,8 @@ class Product:
         root = y if y.base is None else y.base
         if self._before is root:
             if self._laid is None:
-                self._laid = PANELS.of(self._known, root, y)
+                key = y.ctypes.data, y.shape, y.strides
+                self._laid = PANELS.of(root, key, partial(Laid, self._known, y))
             return self._laid
         # What is set anew for every run is not worth laying out.
         self._before, self._laid = root, None
