@@ -39,7 +39,7 @@ from rlxweb.recipes.reduce_calls import (
     scalar_of,
     type_include,
 )
-from rlxweb.recipes.windows import Padded, padded
+from rlxweb.recipes.windows import Padded, Windows, padded
 
 _FEW = 4
 
@@ -131,10 +131,7 @@ def _call(
         for letter, walk in zip("xyz", walks, strict=False)
         for i in range(3)
     }
-    values |= {"x_row": k, "x_k": 1, "z_row": places, "length": length}
-    values |= {"places": places, "y_image": x[0], "z_image": z[0]}
-    values |= {"z_part": out.numel, "o1": w.out[1], "o2": w.out[2]}
-    values |= {f"s{i}": step for i, step in enumerate(x[3:6])}
+    values |= {"length": length, "z_part": out.numel, **_steps(w, k, x, z)}
     return Call(
         "conv_blocks",
         axes=(
@@ -167,3 +164,15 @@ def _call(
         turns=turns_of(length) / max(1, k),
         finishes="stores" if parts == 1 else "",
     )
+
+
+def _steps(
+    w: Windows, k: int, x: tuple[int, ...], z: tuple[int, ...]
+) -> dict[str, int]:
+    """From row to row of the weights and the result, from image to image, from window
+    to window.
+    """
+    places = numel(w.out)
+    rows = {"x_row": k, "x_k": 1, "z_row": places, "places": places}
+    images = {"y_image": x[0], "z_image": z[0], "o1": w.out[1], "o2": w.out[2]}
+    return rows | images | {f"s{i}": step for i, step in enumerate(x[3:6])}
