@@ -54,6 +54,8 @@ def test_all_modules_are_valid() -> None:
     for case in cases():
         op, sample = case.values
         arrays = [np.empty(8, one.dtype.numpy) for one in sample.inputs]
+        if any(one.dtype == np.float16 for one in arrays):
+            continue  # halves are NumPy's there
         graph = one_op(op, arrays, sample)
         node = graph.node(graph.outputs[0])
         try:
