@@ -35,7 +35,7 @@ _F32 = np.dtype(np.float32)
 
 
 class Functions(NamedTuple):
-    """Those of the module; `machine/wasm_products.py` and `wasm_lines.py` say what they
+    """Those of the module; `machine/wasm_products.py` and `wasm_runs.py` say what they
     take.
     """
 
@@ -43,7 +43,7 @@ class Functions(NamedTuple):
     laid: Callable[..., None]
     of_laid: Callable[..., None]
     of_windows: Callable[..., None]
-    of_lines: Callable[..., None]
+    of_runs: Callable[..., None]
 
 
 def functions() -> Functions | None:
@@ -59,6 +59,23 @@ def _functions() -> Functions | None:
         except OSError:  # a browser without relaxed SIMD, or without any
             continue
     return None
+
+
+class _Room:
+    """Memory that calls write over, as large as any of them needs."""
+
+    def __init__(self) -> None:
+        self._array = np.empty(0, np.float32)
+
+    def of(self, floats: int) -> int:
+        """Its address."""
+        if self._array.size < floats:
+            self._array = np.empty(floats, np.float32)
+        return self._array.ctypes.data
+
+
+ROOM: Final = _Room()
+"""The process's: no threads there, and nothing of a call is left in it."""
 
 
 def matmul(x: Array, y: Array) -> Array:
@@ -83,9 +100,9 @@ def into(x: Array, y: Array, out: Array) -> bool:
     if y.ndim == 2 and out.ndim > 2 and out.flags.c_contiguous and x.ndim == out.ndim:
         x, out = x.reshape(-1, terms), out.reshape(-1, columns)
     x, y = _in_rows(x), _in_rows(y)
-    room = np.empty(room_of(terms), np.float32)
     sizes = x.shape[-2], terms, columns
-    steps = x.strides[-2], y.strides[-2], out.strides[-2], room.ctypes.data
+    room = ROOM.of(room_of(terms))
+    steps = x.strides[-2], y.strides[-2], out.strides[-2], room
     a, b, c = x.ctypes.data, y.ctypes.data, out.ctypes.data
     count, own, starts = _batch(x, y, out)
     for i, j, k in starts:

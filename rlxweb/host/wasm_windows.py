@@ -2,7 +2,7 @@
 
 The code of `machine/wasm_products.py` gathers windows of an array as it needs them, by
 tables of where each begins and where each term of the sum lies from there: nothing is
-laid side by side before. Few channels meet lines of windows by `machine/wasm_lines.py`.
+laid side by side before. Few channels meet lines of windows by `machine/wasm_runs.py`.
 Where windows are some elements apart, each of so many phases of a line is laid side by
 side, in which they are neighbours.
 """
@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.wasm_products import LEAST, functions
+from rlxweb.host.wasm_products import LEAST, ROOM, functions
 from rlxweb.ir.layout import row_major
-from rlxweb.machine.wasm_lines import SHORTEST
 from rlxweb.machine.wasm_products import COLUMNS, PANELS, PLACE, room_of
+from rlxweb.machine.wasm_runs import SHORTEST
 from rlxweb.recipes.conv_calls import Convolution
 from rlxweb.recipes.windows import Windows as Reached
 
@@ -27,7 +27,9 @@ _BYTES: Final = 4
 _LEAST_PLACES: Final = 4
 """Windows on one of several images: fewer leave most of a panel empty."""
 _FEW_ROWS: Final = 12
-"""Channels up to which to gather a window takes longer than to meet it where it is."""
+"""Channels up to which windows are met where they lie. On paper: to gather one costs as
+much as to meet it with twelve.
+"""
 _MOST_PHASES: Final = 4
 _MOST_KEPT: Final = 1 << 16
 """Elements of an array in its padding that is kept from call to call."""
@@ -42,41 +44,46 @@ class Windows:
     def __init__(self, one: Convolution) -> None:
         known = functions()
         assert known is not None  # `fit` asked
-        self._known = known
+        self._known, self._groups = known, one.groups
         w, (c, m) = one.windows, one.channels
-        self._groups = one.groups
-        self._terms, places = c * prod(w.kernel), prod(w.out)
         long, step = w.out[2] >= SHORTEST, w.strides[2]
-        self._phases = step if long and step <= _MOST_PHASES else 1
-        self._each = -(-w.reach[2] // self._phases)
-        held = one.batch, one.groups, c, *w.reach[:2], self._each * self._phases
-        self._laid = _Laid(one, self._phases, self._each)
-        self._x = _in_bytes(held)
+        phases = step if long and step <= _MOST_PHASES else 1
+        each = -(-w.reach[2] // phases)
+        self._laid = _Laid(one, phases, each)
+        self._x = _in_bytes((one.batch, one.groups, c, *w.reach[:2], each * phases))
         self._made = one.batch, one.groups, m, *w.out
         self._out = _in_bytes(self._made)
-        side = [_along(w.kernel[at], w.dilations[at], self._x[3 + at]) for at in (0, 1)]
-        far = _along(w.kernel[2], w.dilations[2], 1)
-        place, phase = far // self._phases, far % self._phases
-        side.append((phase * self._each + place) * _BYTES)
-        channels = _along(c, 1, self._x[2])
-        self._taps = _every(channels, *side)
+        self._taps = self._taps_of(one, phases, each)
+        self._by_runs = long and step == phases and m <= _FEW_ROWS
+        terms = len(self._taps)
         moves = [_along(w.out[at], w.strides[at], self._x[3 + at]) for at in (0, 1)]
-        next_to = step // self._phases
-        self._by_lines = long and next_to == 1 and m <= _FEW_ROWS
-        if self._by_lines:
-            each, self._places = 1, _every(*moves)
+        together = 1
+        if self._by_runs:
+            self._places = _every(*moves)
         else:
-            each = 1 if places >= COLUMNS * PANELS else one.batch
-            begins = _every(*moves, _along(w.out[2], next_to, _BYTES))
-            self._places = _panels(begins, each, self._x[0], self._out[0])
-        self._images = range(0, one.batch, max(1, each))
-        a_row, out_row = self._terms * _BYTES, self._out[2]
-        self._a_group, self._sizes = m * a_row, (m, self._terms, len(self._places))
+            few = prod(w.out) < COLUMNS * PANELS
+            together = max(1, one.batch) if few else 1
+            begins = _every(*moves, _along(w.out[2], step // phases, _BYTES))
+            self._places = _panels(begins, together, self._x[0], self._out[0])
+        self._images = range(0, one.batch, together)
+        a_row, out_row = terms * _BYTES, self._out[2]
+        self._a_group, self._sizes = m * a_row, (m, terms, len(self._places))
         # A small network would feel what is asked for in every call.
         self._tables = self._taps.ctypes.data, self._places.ctypes.data
-        self._steps = (w.out[2], a_row, out_row) if self._by_lines else (a_row, out_row)
+        self._steps = (w.out[2], a_row, out_row) if self._by_runs else (a_row, out_row)
+        self._room = room_of(terms)
         self._w: Array | None = None
         self._a = 0
+
+    def _taps_of(self, one: Convolution, phases: int, each: int) -> NDArray[np.int32]:
+        """Where each term lies from its window's first element, in bytes."""
+        w = one.windows
+        first = [
+            _along(w.kernel[at], w.dilations[at], self._x[3 + at]) for at in (0, 1)
+        ]
+        far = _along(w.kernel[2], w.dilations[2], 1)
+        last = (far % phases * each + far // phases) * _BYTES
+        return _every(_along(one.channels[0], 1, self._x[2]), *first, last)
 
     @staticmethod
     def fit(one: Convolution) -> bool:
@@ -95,9 +102,9 @@ class Windows:
             self._w = w if own is w else None
             self._a = own.ctypes.data
         out, x = np.empty(self._made, np.float32), self._laid(x)
-        run, rest = self._known.of_lines, self._steps
-        if not self._by_lines:
-            run, rest = self._known.of_windows, (*rest, ROOM.of(room_of(self._terms)))
+        run, rest = self._known.of_runs, self._steps
+        if not self._by_runs:
+            run, rest = self._known.of_windows, (*rest, ROOM.of(self._room))
         b, c = x.ctypes.data, out.ctypes.data
         for n in self._images:
             for g in range(self._groups):
@@ -151,23 +158,6 @@ def _kept(w: Reached, at: int) -> tuple[slice, slice]:
     """Of an axis: where its elements go, and which of them do."""
     count = max(0, min(w.size[at], w.reach[at] - w.before[at]))
     return slice(w.before[at], w.before[at] + count), slice(0, count)
-
-
-class _Room:
-    """Memory that calls write over, as large as any of them needs."""
-
-    def __init__(self) -> None:
-        self._array = np.empty(0, np.float32)
-
-    def of(self, floats: int) -> int:
-        """Its address."""
-        if self._array.size < floats:
-            self._array = np.empty(floats, np.float32)
-        return self._array.ctypes.data
-
-
-ROOM: Final = _Room()
-"""The process's: no threads there, and nothing of a call is left in it."""
 
 
 def _in_bytes(shape: tuple[int, ...]) -> tuple[int, ...]:

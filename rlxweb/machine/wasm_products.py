@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from rlxweb.machine.wasm import Function, module
-from rlxweb.machine.wasm_lines import ARGUMENTS as LINES
-from rlxweb.machine.wasm_lines import lines_of
+from rlxweb.machine.wasm_runs import ARGUMENTS as RUNS
+from rlxweb.machine.wasm_runs import runs_of
 
 ROWS: Final = 6
 COLUMNS: Final = 8
@@ -35,7 +35,7 @@ ARGUMENTS: Final = {
         *("a", "x", "taps", "places", "out", "rows", "terms", "columns"),
         *("a_row", "out_row", "room"),
     ),
-    "of_lines": LINES,
+    "of_runs": RUNS,
 }
 """Of the functions that are called: addresses, sizes, and bytes from one row, or one
 matrix, to the next.
@@ -57,7 +57,7 @@ def products_module(*, fused: bool) -> bytes:
 
     `laid`: the panels of b; `of_laid`: the product with them. `of_windows`: that with
     windows of an array, whose elements lie `taps` bytes from where `places` says;
-    `columns` counts panels of them. `of_lines`: see `wasm_lines.py`.
+    `columns` counts panels of them. `of_runs`: see `wasm_runs.py`.
 
     fused   by additions that need not round the product, where a browser knows them:
             twice as fast where the processor does
@@ -65,7 +65,7 @@ def products_module(*, fused: bool) -> bytes:
     tiles = [_tile(rows, fused) for rows in range(1, ROWS + 1)]
     made = [_product(), _laid(), _of_laid(), _of_windows()]
     parts = [*tiles, _copied(), _panel(), _gathered(), *made]
-    return module([*parts, *lines_of(len(parts), fused)])
+    return module([*parts, *runs_of(len(parts), fused)])
 
 
 _COPY: Final = ROWS

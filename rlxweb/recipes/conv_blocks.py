@@ -42,6 +42,7 @@ from rlxweb.recipes.reduce_calls import (
 from rlxweb.recipes.windows import Padded, Windows, padded
 
 _FEW = 4
+"""Below that part of what fills a large GPU blocks are few. On paper."""
 
 
 def conv_blocks(side: int) -> RecipeFor:

@@ -15,7 +15,7 @@ ARGUMENTS: Final = (
     *("a", "x", "taps", "starts", "out", "rows", "terms", "count", "length"),
     *("a_row", "out_row"),
 )
-"""Of `of_lines`: so many lines of `length` windows begin `starts` bytes from x, their
+"""Of `of_runs`: so many lines of `length` windows begin `starts` bytes from x, their
 terms `taps` bytes from there; lines of the result lie one after the other.
 """
 SHORTEST: Final = 8
@@ -25,14 +25,14 @@ _TILES: Final = ((4, 2), (2, 4), (2, 2), (1, 8), (1, 2))
 _LANES: Final = 4
 
 
-def lines_of(first: int, fused: bool) -> list[Function]:
-    """`of_lines` and what it calls; `first` is the first's number in the module."""
-    return [*(_tile(*one, fused) for one in _TILES), _of_lines(first)]
+def runs_of(first: int, fused: bool) -> list[Function]:
+    """`of_runs` and what it calls; `first` is the first's number in the module."""
+    return [*(_tile(*one, fused) for one in _TILES), _of_runs(first)]
 
 
 def _tile(rows: int, vectors: int, fused: bool) -> Function:
     f = Function(
-        f"line{rows}x{vectors}",
+        f"run{rows}x{vectors}",
         *("a", "a_row", "x", "taps", "terms", "out", "out_row"),
     )
     every = range(rows)
@@ -76,9 +76,9 @@ def _term(f: Function, rows: int, vectors: int, at: int, fused: bool) -> None:
             f.put(total, *(both if fused else apart))
 
 
-def _of_lines(first: int) -> Function:
+def _of_runs(first: int) -> Function:
     """Line by line, some rows at a time."""
-    f = Function("of_lines", *ARGUMENTS)
+    f = Function("of_runs", *ARGUMENTS)
     f.local("i32", "row", "left", "begin", "at", "here")
     with f.repeated("count", 0, "i32.eq"):
         f.say("x", "starts")
