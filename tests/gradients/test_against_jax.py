@@ -1,4 +1,7 @@
-"""Gradients, tangents, second derivatives and maps of functions, against JAX's."""
+"""Gradients, tangents, second derivatives and maps of functions, against JAX's.
+
+JAX compiles each function whole: one by one its steps take longer to compile.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def test_value_and_gradients(name: str, jax: Any) -> None:
     f, shapes = CASES[name]
     args, by = drawn(shapes), tuple(range(len(shapes)))
     value, grads = rlx.value_and_grad(lambda *x: f(np, *x), argnums=by)(*args)
-    want = jax.value_and_grad(lambda *x: f(jax.numpy, *x), argnums=by)(*args)
+    want = jax.jit(jax.value_and_grad(lambda *x: f(jax.numpy, *x), argnums=by))(*args)
     close(np.asarray(value), want[0])
     for ours, theirs in zip(grads, want[1], strict=True):
         close(ours, theirs)
@@ -49,7 +52,8 @@ def test_tangents(name: str, jax: Any) -> None:
     f, shapes = CASES[name]
     args, along = drawn(shapes), drawn(shapes, 1)
     value, tangent = rlx.jvp(lambda *x: f(np, *x), args, along)
-    want = jax.jvp(lambda *x: f(jax.numpy, *x), args, along)
+    theirs = jax.jit(lambda *both: jax.jvp(lambda *x: f(jax.numpy, *x), *both))
+    want = theirs(args, along)
     close(np.asarray(value), want[0])
     close(np.asarray(tangent), want[1])
 
@@ -65,7 +69,9 @@ def test_second_derivatives(name: str, jax: Any) -> None:
         return xp.sum(grad(lambda *y: f(xp, *y))(*x) * v)
 
     ours = rlx.grad(lambda *x: bent(np, rlx.grad, *x))(*args)
-    close(ours, jax.grad(lambda *x: bent(jax.numpy, jax.grad, *x))(*args), 1e-8)
+    close(
+        ours, jax.jit(jax.grad(lambda *x: bent(jax.numpy, jax.grad, *x)))(*args), 1e-8
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -77,7 +83,7 @@ def test_maps(name: str, jax: Any) -> None:
     args = [first, *drawn(shapes)[1:]]
     axes = (0, *[None] * (len(shapes) - 1))
     ours = rlx.vmap(rlx.grad(lambda *x: f(np, *x)), in_axes=axes)(*args)
-    want = jax.vmap(jax.grad(lambda *x: f(jax.numpy, *x)), in_axes=axes)(*args)
+    want = jax.jit(jax.vmap(jax.grad(lambda *x: f(jax.numpy, *x)), in_axes=axes))(*args)
     close(ours, want)
 
 
