@@ -21,12 +21,12 @@ p the number at p - 1.
 PRODUCT_FIELDS: Final = (
     *("a", "b", "out"),
     *("rows", "columns", "terms"),
-    *("a_row", "a_term", "b_step", "out_row", "out_column"),
+    *("a_row", "b_step", "out_row", "out_column"),
 )
 """Addresses of floats; rows of a, columns of the result, terms of each sum; elements
-from one row, and one term of it, to the next; from one row of b to the next, which are
-columns of the result where rows meet rows and terms where they meet columns; from one
-row and one column of the result to the next.
+from one row to the next; from one row of b to the next, which are columns of the result
+where rows meet rows and terms where they meet columns; from one row and one column of
+the result to the next.
 """
 
 
@@ -190,7 +190,7 @@ class _Product:
             given = [w.load(w.at(line, v * lanes)) for v in range(width)]
             made = []
             for r, own in enumerate(ours):
-                number = w.spread(w.one(own, w.multiple(i, of["a_term"])))
+                number = w.spread(w.one(own, i))
                 made += [
                     functions.fused(w, number, one, so_far[r * width + v])
                     for v, one in enumerate(given)
