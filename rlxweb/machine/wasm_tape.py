@@ -6,8 +6,9 @@ of each word of 64 bits the lower half counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Final
 
 from rlxweb.machine.jobs import WORD
@@ -124,7 +125,7 @@ class _Product:
         """To each of the rows from `first` on."""
         f, step = self.f, "b_step" if base == "b" else "a_row"
         f.put(names[0], base, first, step, "i32.mul", "i32.add")
-        for before, name in zip(names, names[1:], strict=False):
+        for before, name in pairwise(names):
             f.put(name, before, step, "i32.add")
 
     def _added(self, total: str, other: str) -> None:
@@ -194,9 +195,9 @@ class _Product:
         self,
         turn: Callable[[int], None],
         step: int,
-        pointers: list[str] | tuple[str, ...],
+        pointers: Sequence[str],
     ) -> None:
-        """`left` of them, some at a time; after each the pointers are a step further."""
+        """`left` of them, some at a time; `step` is bytes of the pointers for each."""
         f = self.f
         for count in (_UNROLLED, 1):
             with f.repeated("left", count, "i32.lt_u"):
