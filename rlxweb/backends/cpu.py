@@ -22,6 +22,7 @@ from rlxweb.backends.cpu_convolution import conv_kernels
 from rlxweb.backends.cpu_halves import by_float32
 from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
+from rlxweb.backends.cpu_phases import phase_kernels
 from rlxweb.backends.cpu_products import product_kernels
 from rlxweb.backends.cpu_recurrence import COMPILED as RECURRENCES
 from rlxweb.backends.cpu_recurrence import RecurrenceCall, recurrence_kernels
@@ -60,6 +61,7 @@ WORKSHOPS: Final = (
     line_kernels,
     attention_kernels,
     conv_kernels,
+    phase_kernels,
     reduction_kernels,
     recurrence_kernels,
     tape_kernels,
