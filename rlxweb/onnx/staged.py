@@ -52,7 +52,7 @@ _ASKED = {dtype: whole(dtype) for dtype in (DType.I32, DType.U32, DType.I64)}
 
 
 class Part(NamedTuple):
-    """A graph of some nodes, all that it computes, and how far integers it gives lie."""
+    """A graph of some nodes, all it computes, and how far integers it gives lie."""
 
     made: Imported
     own: set[int]
