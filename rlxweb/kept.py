@@ -83,8 +83,10 @@ class Kept(Generic[K, V]):
         """What has to go, out of the table; what is to be spared stays in it."""
         gone: list[V] = []
         with self._lock:
+            if self._fits():  # mostly, and then nothing is walked through
+                return gone
             for key in list(self._held)[:-1]:
-                if len(self._held) <= self.count and self.nbytes <= self.most_bytes:
+                if self._fits():
                     break
                 value, nbytes = self._held[key]
                 if not spare(value):
@@ -92,6 +94,9 @@ class Kept(Generic[K, V]):
                     self.nbytes -= nbytes
                     gone.append(value)
         return gone
+
+    def _fits(self) -> bool:
+        return len(self._held) <= self.count and self.nbytes <= self.most_bytes
 
     def made(self, key: K, make: Callable[[], V], weigh: Callable[[V], int]) -> V:
         """What is kept there; made now if nothing is. Two threads may both make it."""

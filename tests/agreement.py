@@ -7,7 +7,8 @@ and the poison that makes unwritten memory show; the comparison is the package's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -151,9 +152,16 @@ class Engine:
 
     def run(self, graph: Graph, feeds: Mapping[str, Any]) -> list[Array]:
         """The outputs, with every device object freed again."""
+        with self.prepared(graph) as run:
+            return run(feeds)
+
+    @contextmanager
+    def prepared(self, graph: Graph) -> Iterator[Callable[[Any], list[Array]]]:
+        """How the graph is run on feeds, as often as wanted; freed at the end."""
         plan = compile_graph(graph, self.backend.target, optimise=self.optimise)
         program = drive(self.backend.prepare(plan))
-        try:
+
+        def run(feeds: Mapping[str, Any]) -> list[Array]:
             given = {n: feeds[n] for n in graph.named("input")}
             for name, node in graph.named("param").items():
                 array = as_input("param", node, feeds[name])
@@ -161,6 +169,9 @@ class Engine:
             arrays = check_feeds(graph, graph.named("input"), given)
             outs: list[Array] = drive(self.backend.run(program, arrays))
             return outs
+
+        try:
+            yield run
         finally:
             drive(self.backend.release(program))
 

@@ -1,9 +1,10 @@
-"""A demo of the site with one of its files changed on its way to the browser."""
+"""A demo of the site with some of its files changed on their way to the browser."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Page, Route
@@ -14,17 +15,26 @@ NO_GPU = 'Object.defineProperty(navigator, "gpu", { value: undefined });\n'
 """At the end of worker.js: a browser without WebGPU."""
 
 
-def changed(
-    open_page: OpenPage, to: str, file: str, change: Callable[[str], str]
-) -> Page:
+Change = Callable[[str], str]
+
+
+def changed(open_page: OpenPage, to: str, file: str, change: Change) -> Page:
     """The page `to` of the demos, with `file` of theirs changed."""
+    return all_changed(open_page, to, {file: change})
+
+
+def all_changed(open_page: OpenPage, to: str, changes: Mapping[str, Change]) -> Page:
+    """The page `to` of the demos, with some of their files changed."""
     page = open_page("demo/icon.svg")
-    text = change((DEMO / file).read_text("utf-8"))
-    kind = "text/javascript" if file.endswith(".js") else "text/plain"
-
-    def answer(route: Route) -> None:
-        route.fulfill(body=text, content_type=kind)
-
-    page.context.route(re.compile(rf"/demo/{re.escape(file)}$"), answer)
+    for file, change in changes.items():
+        text = change((DEMO / file).read_text("utf-8"))
+        kind = "text/javascript" if file.endswith(".js") else "text/plain"
+        answer = partial(fulfilled, text, kind)
+        page.context.route(re.compile(rf"/demo/{re.escape(file)}$"), answer)
     page.goto(page.url.replace("icon.svg", to))
     return page
+
+
+def fulfilled(text: str, kind: str, route: Route) -> None:
+    """Answers with the text."""
+    route.fulfill(body=text, content_type=kind)

@@ -1,6 +1,6 @@
 """The same wheel in a tab: graphs and Welch peaks against NumPy in float64.
 
-Every sample of every op is checked in test_check.py, through the page for visitors.
+Samples of every op are checked in test_check.py, through the page for visitors.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,11 @@ from tests.agreement import ARRAYS, Array, Engine, engine
 from tests.ops.special import INF, NAN, SPECIAL
 from tests.ops.test_agreement import ODD, wrong
 from tests.ops.ways import names
+
+FEW_VIEWS = {"jax-cpu": 2}
+"""Library → views of each op. What makes arrays of views is the same for all of them;
+JAX takes long to compile it, so the others have all views.
+"""
 
 
 @pytest.fixture(scope="module", params=ARRAYS)
@@ -104,7 +109,8 @@ def test_every_op_agrees(name: str, library: str) -> None:
     in turn: fed to the same graphs.
     """
     one, op = engine(library), registry.get(name)
-    trials, odd = held(one, [*plain(op), *through_views(op)]), turns(name)
+    views = islice(through_views(op), FEW_VIEWS.get(library))
+    trials, odd = held(one, [*plain(op), *views]), turns(name)
     ways = [one]
     if name in {row.op for row in one.backend.variants}:
         ways.append(engine(library, variants=False))

@@ -22,17 +22,20 @@ from watchdog import expect  # run.mjs makes it
 from tests.wasm.left_out import FILES, REASONS, SKIPS, TESTS, Reason
 
 TEST_S = 120
+EXAMPLES = 10
 ROOT = Path("/checkout")
 
 _count: Counter[str] = Counter()
 _BROKEN = pytest.StashKey[bool]()
+_SETTINGS = "_hypothesis_internal_use_settings"
+"""Where hypothesis keeps those of a test."""
 
 hypothesis.settings.register_profile(
     "wasm",
     deadline=None,
     derandomize=True,
     print_blob=True,
-    max_examples=10,
+    max_examples=EXAMPLES,
     # what fails since something is missing there is not made smaller, for seconds
     phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
 )
@@ -65,10 +68,20 @@ def pytest_collection_modifyitems(
 ) -> None:
     """What is not even tried."""
     reasons = [reason_of(item) for item in items]
+    for item in items:
+        _give_few_examples(item)
     gone = [i for i, r in zip(items, reasons, strict=True) if r and not r.fails_with]
     _count.update(r.words for r in reasons if r and not r.fails_with)
     config.hook.pytest_deselected(items=gone)
     items[:] = [item for item in items if item not in gone]
+
+
+def _give_few_examples(item: pytest.Item) -> None:
+    """Also a test that asks for more than the profile by itself gets no more."""
+    test = getattr(item, "obj", None)
+    own = getattr(test, _SETTINGS, None)
+    if own is not None and own.max_examples > EXAMPLES:
+        setattr(test, _SETTINGS, hypothesis.settings(own, max_examples=EXAMPLES))
 
 
 @pytest.hookimpl(wrapper=True)
