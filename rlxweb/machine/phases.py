@@ -41,19 +41,11 @@ class _Phases:
     def __init__(self, stride: int, shape: Shape) -> None:
         w = self.w = Writer(SIGNATURE, shape)
         self.stride = stride
-        self.of = {
-            name: w.one("%job", at, "ptr" if name in _ADDRESSES else "i64")
-            for at, name in enumerate(FIELDS)
-        }
+        self.of = w.fields(FIELDS, _ADDRESSES)
 
     def text(self) -> str:
         w, of = self.w, self.of
-
-        def some(begin: Value) -> None:
-            count = w.least(of["each"], w.difference(of["channels"], begin))
-            w.loop(count, lambda i: self._channel(w.sum(begin, i)))
-
-        w.claimed("%taken", of["each"], of["channels"], some)
+        w.shared_out("%taken", of["each"], of["channels"], self._channel)
         w.say("ret void")
         return w.text + job_text(SIGNATURE)
 

@@ -96,10 +96,7 @@ class _Product:
         w = self.w = Writer(SIGNATURE, shape)
         self.tile, self.width = tile, tile.vectors * shape.lanes
         self.gathered = gathered
-        self.of = {
-            name: w.one("%job", at, "ptr" if name in _ADDRESSES else "i64")
-            for at, name in enumerate(FIELDS)
-        }
+        self.of = w.fields(FIELDS, _ADDRESSES)
         self.own = self.operands = self.panel = ""
 
     def text(self) -> str:

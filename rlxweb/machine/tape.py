@@ -8,7 +8,7 @@ done with some of what was done before: the same numbers again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rlxweb.machine import functions
@@ -81,16 +81,9 @@ def _walk(shape: Shape) -> str:
     return w.text
 
 
-def _fields(w: Writer, names: Sequence[str], addresses: int) -> dict[str, Value]:
-    return {
-        name: w.one("%job", at, "ptr" if at < addresses else "i64")
-        for at, name in enumerate(names)
-    }
-
-
 def _move(shape: Shape) -> str:
     w = Writer("void @move(ptr %job)", shape)
-    of = _fields(w, MOVE_FIELDS, 3)
+    of = w.fields(MOVE_FIELDS, MOVE_FIELDS[:3])
 
     def one(i: Whole) -> None:
         place = w.count(of["table"], i)
@@ -115,7 +108,7 @@ class _Product:
 
     def __init__(self, tile: Tile, shape: Shape) -> None:
         w = self.w = Writer(f"void @{tile.name}(ptr %job)", shape)
-        self.tile, self.of = tile, _fields(w, PRODUCT_FIELDS, 3)
+        self.tile, self.of = tile, w.fields(PRODUCT_FIELDS, PRODUCT_FIELDS[:3])
 
     def text(self) -> str:
         w, of, tile = self.w, self.of, self.tile
