@@ -19,9 +19,10 @@ from rlxweb.backends.cpu_attention import attention_kernels, joins
 from rlxweb.backends.cpu_blocks import RegionByNumPy
 from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
 from rlxweb.backends.cpu_convolution import conv_kernels
-from rlxweb.backends.cpu_halves import by_float32
+from rlxweb.backends.cpu_halves import ByFloat32, by_float32, half_kernels
 from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
+from rlxweb.backends.cpu_phases import phase_kernels
 from rlxweb.backends.cpu_products import product_kernels
 from rlxweb.backends.cpu_recurrence import COMPILED as RECURRENCES
 from rlxweb.backends.cpu_recurrence import RecurrenceCall, recurrence_kernels
@@ -60,6 +61,8 @@ WORKSHOPS: Final = (
     line_kernels,
     attention_kernels,
     conv_kernels,
+    half_kernels,
+    phase_kernels,
     reduction_kernels,
     recurrence_kernels,
     tape_kernels,
@@ -109,8 +112,14 @@ class CpuBackend(ArrayBackend):
         """Small steps that follow each other are one call, where code is compiled."""
         program = await super().prepare(plan)
         for call in program.calls:
-            if isinstance(call.function, ProductCall | RecurrenceCall | Product):
-                call.function.is_weight = _is_weight(plan.graph, call.inputs[1])
+            function = call.function
+            if isinstance(function, ByFloat32):
+                function.leaves = frozenset(
+                    at for at, i in enumerate(call.inputs) if _is_weight(plan.graph, i)
+                )
+                function = function.function
+            if isinstance(function, ProductCall | RecurrenceCall | Product):
+                function.is_weight = _is_weight(plan.graph, call.inputs[1])
         if self.variants and tape_kernels.is_open and not tape_kernels.why_not:
             ways: list[Way] = []
             for at, group in groupby(program.calls, attrgetter("step")):

@@ -16,12 +16,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.backends.cpu_phases import PhasesCall
 from rlxweb.backends.cpu_products import multiply, product_kernels
 from rlxweb.backends.cpu_windows import ConvCall, shares_of
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.convolution import Products
-from rlxweb.host.phases import Phases, lengths_of, phases_of
+from rlxweb.host.phases import lengths_of, taps_of
 from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.shared_code import Shared
 from rlxweb.host.variants import Variant
@@ -154,18 +155,7 @@ def _compiled(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
         (t for t in tiles(nbytes) if t.rows <= one.channels[1]),
         key=lambda t: _cycles(one.channels[1], found, t, nbytes // 4),
     )
-
-    def run(attrs: Attrs, x: Array, w: Array) -> Array:
-        kernel = conv_kernels.ready(tile)
-        if kernel is None:
-            begun = perf_counter()
-            made = by_numpy(attrs, x, w)
-            conv_kernels.spent(tile, perf_counter() - begun)
-            return made
-        phases = phases_of(_shaped(one, x), one.windows)
-        return computed(kernel, one, tile, found, phases, w).reshape(out.shape)
-
-    return run
+    return LinesCall(one, tile, found, out.shape, by_numpy)
 
 
 def lines_of(one: Convolution, q: tuple[int, ...], lanes: int) -> Lines | None:
@@ -191,47 +181,70 @@ def _cycles(m: int, lines: Lines, tile: tuple[int, int], lanes: int) -> float:
     return -(-m // rows) * turns * each
 
 
-def computed(
-    kernel: Shared,
-    one: Convolution,
-    tile: tuple[int, int],
-    lines: Lines,
-    phases: Phases,
-    w: NDArray[Any],
-) -> NDArray[Any]:
-    """The result [N, M, three axes] by a kernel."""
-    (c, m), windows = one.channels, one.windows
-    batch, groups, (rows, vectors) = one.batch, one.groups, tile
-    lanes = library.processor().nbytes // 4
-    o0, o1, o2 = windows.out
-    q1, q2 = phases.values.shape[-2:]
-    blocks, last = -(-m // rows), m - rows
-    weights = np.ascontiguousarray(w)
-    taps = (np.arange(c)[:, None] * phases.channel + phases.taps[None, :]).reshape(-1)
-    out = pool.empty((batch, groups * m, o0, o1, lines.between), np.float32)
-    channel = o0 * o1 * lines.between
-    count = batch * groups * lines.image[0]
-    threaded = out.size * taps.size >= _THREADED
-    wanted = _TASKS * usable_cpus() if threaded else 1
-    # Few lines are shared out by their channels.
-    share = -(-blocks // min(blocks, -(-wanted // count)))
-    shares = -(-blocks // share)
-    tasks = count * shares
-    each = max(1, tasks // wanted)
-    job = np.array(
-        [
-            *map(address, (phases.values, weights, out, taps)),
-            *(taps.size, tasks, each, groups, m, blocks, last, shares, share),
-            *lines.image,
-            *(lines.length, -(-lines.length // (vectors * lanes))),
-            *(groups * c * phases.channel, c * phases.channel, q1 * q2, q2),
-            *(groups * m * channel, m * channel, channel, *lines.apart),
-        ],
-        np.int64,
-    )
-    taken = np.zeros(1, np.int64)
-    kernel(packed(address(job), address(taken)), threaded=threaded)
-    return np.ascontiguousarray(out[..., :o2]) if lines.flat else out
+class LinesCall:
+    """A convolution of few channels, line by line.
+
+    by_numpy  (attributes, x, w) → the result, while there is no code
+    """
+
+    def __init__(
+        self,
+        one: Convolution,
+        tile: tuple[int, int],
+        lines: Lines,
+        shape: Shape,
+        by_numpy: Run,
+    ) -> None:
+        self.one, self.lines, self.shape = one, lines, shape
+        self.by_numpy, self.tile = by_numpy, tile
+        (c, m), windows = one.channels, one.windows
+        batch, groups, (rows, vectors) = one.batch, one.groups, tile
+        lanes = library.processor().nbytes // 4
+        o0, o1, _ = windows.out
+        self.phases = PhasesCall(batch, groups * c, windows)
+        q1, q2 = self.phases.shape[-2:]
+        every = prod(self.phases.shape[2:])
+        own = taps_of(windows, lengths_of(windows))
+        self.taps = (np.arange(c)[:, None] * every + own[None, :]).reshape(-1)
+        self.made = batch, groups * m, o0, o1, lines.between
+        self.threaded = prod(self.made) * self.taps.size >= _THREADED
+        blocks, last = -(-m // rows), m - rows
+        channel = o0 * o1 * lines.between
+        count = batch * groups * lines.image[0]
+        wanted = _TASKS * usable_cpus() if self.threaded else 1
+        # Few lines are shared out by their channels.
+        share = -(-blocks // min(blocks, -(-wanted // count)))
+        shares = -(-blocks // share)
+        tasks = count * shares
+        each = max(1, tasks // wanted)
+        self.job = np.array(
+            [
+                *(0, 0, 0, address(self.taps)),
+                *(self.taps.size, tasks, each, groups, m, blocks, last, shares, share),
+                *lines.image,
+                *(lines.length, -(-lines.length // (vectors * lanes))),
+                *(groups * c * every, c * every, q1 * q2, q2),
+                *(groups * m * channel, m * channel, channel, *lines.apart),
+            ],
+            np.int64,
+        )
+
+    def __call__(self, attrs: Attrs, x: Array, w: Array) -> Array:
+        """[N, M, …]."""
+        kernel = conv_kernels.ready(self.tile)
+        if kernel is None:
+            begun = perf_counter()
+            made = self.by_numpy(attrs, x, w)
+            conv_kernels.spent(self.tile, perf_counter() - begun)
+            return made
+        values, weights = self.phases(_shaped(self.one, x)), np.ascontiguousarray(w)
+        out = pool.empty(self.made, np.float32)
+        job, taken = self.job.copy(), np.zeros(1, np.int64)
+        job[:3] = address(values), address(weights), address(out)
+        kernel(packed(address(job), address(taken)), threaded=self.threaded)
+        if self.lines.flat:
+            out = np.ascontiguousarray(out[..., : self.one.windows.out[2]])
+        return out.reshape(self.shape)
 
 
 COMPILED: Final = (

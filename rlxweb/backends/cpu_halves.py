@@ -7,16 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from time import perf_counter
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.arrays import pool
+from rlxweb.host.compiled import address
+from rlxweb.host.laid_out import LaidOut
+from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.host.shared_code import Shared
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.machine import library
+from rlxweb.machine.halves import halves_text
+from rlxweb.machine.jobs import packed
+from rlxweb.machine.making import code_of, fast_mode
+from rlxweb.machine.workshop import Workshop
 
 Array = NDArray[Any]
+_THREADED: Final = 1 << 17
+"""Elements from which threads share them, some of them at a time."""
+_SHARE: Final = 1 << 14
+_TASKS: Final = 4
+"""For each thread, so that none waits long for the last."""
 _OPS: Final = ("matmul", "conv", "conv_transpose", "lstm", "gru", "rnn")
 
 
@@ -60,9 +76,81 @@ def _planned(
     assert row is not None  # the gate asked
     function = row.of(tuple(map(_wide, inputs)), _wide(out), attrs)
 
-    def run(attrs: Attrs, *arrays: Array) -> Array:
-        wide = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays]
-        made: Array = function(attrs, *wide)
-        return made.astype(np.float16)
+    return ByFloat32(function)
 
-    return run
+
+class ByFloat32:
+    """A function of arrays of float32 as one of halves.
+
+    leaves    which of its operands are the same from run to run, until a param is set
+    function  (attributes, arrays) → the result
+    """
+
+    def __init__(self, function: Callable[..., Array]) -> None:
+        self.function = function
+        self.leaves: frozenset[int] = frozenset()
+        self._before: dict[int, object] = {}
+
+    def __call__(self, attrs: Attrs, *arrays: Array) -> Array:
+        """Computed in float32 and rounded once."""
+        wide = [
+            self._wide(at, one) if one.dtype == np.float16 else one
+            for at, one in enumerate(arrays)
+        ]
+        made: Array = self.function(attrs, *wide)
+        return converted(made, np.float16)
+
+    def _wide(self, at: int, array: Array) -> Array:
+        if at in self.leaves:
+            root = array if array.base is None else array.base
+            # What is set anew for every run is not worth keeping.
+            before, self._before[at] = self._before.get(at), root
+            key = array.ctypes.data, array.shape, array.strides
+            kept = None
+            if before is root:
+                kept = WIDE.of(root, key, lambda: converted(array, np.float32))
+            if kept is not None:
+                return kept
+        return converted(array, np.float32)
+
+
+WIDE: Final[LaidOut[Array]] = LaidOut()
+"""The process's halves in float32."""
+
+
+class Conversions(NamedTuple):
+    """What a module of halves exports, as `machine/halves.py` says."""
+
+    widened: Shared
+    narrowed: Shared
+
+
+def _made(about: object) -> Conversions:
+    code = code_of(halves_text(library.processor().nbytes))
+    return Conversions(*(Shared.of(code, name) for name in Conversions._fields))
+
+
+half_kernels: Workshop[Conversions] = Workshop(_made, fast_mode)
+"""The compiled conversions, under one name."""
+_NAME: Final = "halves"
+
+
+def converted(array: Array, dtype: type[np.floating[Any]]) -> Array:
+    """An array of the other kind of float; values are NumPy's."""
+    code = half_kernels.ready(_NAME) if library.has_halves() else None
+    if code is None:
+        begun = perf_counter()
+        made = array.astype(dtype)
+        if library.has_halves():
+            half_kernels.spent(_NAME, perf_counter() - begun)
+        return made
+    array, out = np.ascontiguousarray(array), pool.empty(array.shape, dtype)
+    threaded = array.size >= _THREADED
+    each = (
+        max(_SHARE, array.size // (_TASKS * usable_cpus())) if threaded else array.size
+    )
+    job = packed(address(array), address(out), array.size, each)
+    taken = np.zeros(1, np.int64)
+    function = code.widened if dtype is np.float32 else code.narrowed
+    function(packed(address(job), address(taken)), threaded=threaded)
+    return out

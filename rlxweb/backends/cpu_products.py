@@ -43,6 +43,9 @@ LEAST: Final = 1 << 18
 """Multiplications from which BLAS would start its threads, which turn round and round
 for a while after each call and keep the processors from ours.
 """
+_FEW: Final = 4
+_LEAST_OF_FEW: Final = 1 << 19
+"""The same of fewer rows than `_FEW`, where BLAS alone is quicker up to there."""
 _THREADED: Final = 1 << 19
 _IN_CACHE: Final = 1 << 17
 """Elements of a block of rows, which lies there beside a panel."""
@@ -300,6 +303,7 @@ def shares_for(sizes: Sizes) -> Shares | None:
 
 @lru_cache(maxsize=256)
 def _shares(sizes: Sizes, lanes: int, threads: int) -> Shares | None:
-    if sizes.batch * sizes.rows * sizes.terms * sizes.columns < LEAST:
+    least = LEAST if sizes.rows >= _FEW else _LEAST_OF_FEW
+    if sizes.batch * sizes.rows * sizes.terms * sizes.columns < least:
         return None
     return shares_of(sizes, lanes, threads)

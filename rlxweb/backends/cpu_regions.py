@@ -184,8 +184,8 @@ def _made_in_a_tab(about: object) -> RegionCode:
 
     assert isinstance(about, Region)
     code = region_module(about.graph, about.ids, about.reads, about.spread)
-    (call,) = opened(code, "region")
-    return RegionCode(call, 0)
+    call, job = opened(code, "region", "region_job")
+    return RegionCode(call, address_of(job))
 
 
 region_kernels: Workshop[RegionCode] = (

@@ -28,7 +28,6 @@ from rlxweb.backends.cpu_regions import (
 )
 from rlxweb.backends.tape_record import (
     RECORDERS,
-    WORD,
     Functions,
     Record,
 )
@@ -46,10 +45,11 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry
 from rlxweb.ir.shape import normal_axes
 from rlxweb.machine import library
-from rlxweb.machine.jobs import address_of
+from rlxweb.machine.jobs import WORD, address_of
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.tape import Tile, tape_text, tiles
-from rlxweb.machine.workshop import Workshop
+from rlxweb.machine.wasm import IN_A_TAB, opened
+from rlxweb.machine.workshop import WasmWorkshop, Workshop
 from rlxweb.recipes.conv_calls import convolution
 
 MOST: Final = 1 << 14
@@ -80,8 +80,13 @@ class TapeCode(NamedTuple):
     products: Mapping[Tile, int]
 
 
+def _nbytes() -> int:
+    """Of the vectors here; WebAssembly has them of one width."""
+    return 16 if IN_A_TAB else library.processor().nbytes
+
+
 def _made(about: object) -> TapeCode:
-    nbytes = library.processor().nbytes
+    nbytes = _nbytes()
     code = code_of(tape_text(nbytes))
 
     def job(name: str) -> int:
@@ -94,7 +99,23 @@ def _made(about: object) -> TapeCode:
     )
 
 
-tape_kernels: Workshop[TapeCode] = Workshop(_made, fast_mode)
+def _made_in_a_tab(about: object) -> TapeCode:
+    """The same as WebAssembly. Errors  OSError."""
+    from rlxweb.machine.wasm_tape import tape_module
+
+    every = tiles(_nbytes())
+    names = "walk", "move", *(tile.name for tile in every)
+    try:
+        walk, *jobs = opened(tape_module(fused=True), *names)
+    except OSError:  # a browser without relaxed SIMD
+        walk, *jobs = opened(tape_module(fused=False), *names)
+    move, *products = map(address_of, jobs)
+    return TapeCode(walk, move, dict(zip(every, products, strict=True)))
+
+
+tape_kernels: Workshop[TapeCode] = (
+    WasmWorkshop(_made_in_a_tab, fast_mode) if IN_A_TAB else Workshop(_made, fast_mode)
+)
 """What walks tapes, under one name."""
 _NAME: Final = "tape"
 
@@ -143,7 +164,9 @@ def _is_elementwise(node: Node) -> bool:
 def may_be_taped(graph: Graph, unit: Unit, lanes: int) -> bool:
     """Is it small, of numbers of 32 bits, and can it be said?"""
     first, out = unit.nodes[0], unit.nodes[-1].type
-    given = [graph.node(i) for i in unit.needs]
+    moves = not unit.reads and only_moves(graph, first)
+    # Where it moves them is known by now.
+    given = [graph.node(i) for i in (unit.needs[:1] if moves else unit.needs)]
     types = [*(node.type for node in given), out]
     if not given or any(one.dtype not in IN_32_BITS or not one.numel for one in types):
         return False
@@ -157,7 +180,7 @@ def may_be_taped(graph: Graph, unit: Unit, lanes: int) -> bool:
         return known and _products(graph, first) <= MOST_PRODUCTS
     if unit.reads:
         return _region_may(unit, out.numel >= lanes)
-    return joins(first) or only_moves(graph, first)
+    return moves or joins(first)
 
 
 def _region_may(unit: Unit, is_whole: bool) -> bool:
@@ -275,7 +298,7 @@ def segments_of(
 
     call_all   (calls, values): one by one
     """
-    graph, lanes = plan.graph, library.processor().nbytes // 4
+    graph, lanes = plan.graph, _nbytes() // 4
     runs: list[tuple[bool, list[Way]]] = []
     for unit, calls in ways:
         taped = unit is not None and may_be_taped(graph, unit, lanes)
@@ -375,7 +398,7 @@ class Segment:
                 return None
             regions[key] = made
         functions = Functions(code.move, code.products, regions)
-        record = Record(self.graph, functions, library.processor().nbytes // 4)
+        record = Record(self.graph, functions, _nbytes() // 4)
         for i, value in fixed.items():
             record.fixed(i, value)
         given = {i: record.given(i) for i in self.reads if i not in fixed}

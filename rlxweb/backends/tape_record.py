@@ -29,12 +29,12 @@ from rlxweb.host.compiled import address
 from rlxweb.host.convolution import side_by_side
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import normal_axes
+from rlxweb.machine.jobs import WORD
 from rlxweb.machine.tape import Tile, tiles
 from rlxweb.recipes.conv_calls import convolution
 
-WORD: Final = 8
 ELEMENT: Final = 4
-"""Bytes of a job's word, and of a number in the arena."""
+"""Bytes of a number in the arena."""
 
 
 class There(NamedTuple):
@@ -286,9 +286,11 @@ class Record:
         rows, columns = a.shape[0], b.shape[1]
         there = There((to.at + first) * ELEMENT, "arena")
         numbers = np.arange(first + 1, first + 1 + rows * columns, dtype=np.intp)
-        if columns >= self.lanes:
+        is_laid, two = a.memory.fixed is not None, 2 * self.lanes
+        # A vector of columns meets one number at a time, two meet it at once.
+        if columns >= self.lanes and not (is_laid and columns < two <= rows):
             self._lines(a, b, there)
-        elif rows >= self.lanes and (a.memory.fixed is not None or rows < columns):
+        elif rows >= self.lanes and (is_laid or rows < columns):
             # The result lies the other way round: its rows are b's columns.
             self._lines(_turned(b), _turned(a), there)
             return numbers.reshape(columns, rows).T
@@ -305,7 +307,7 @@ class Record:
             and one.rows <= rows
             and one.across * self.lanes <= columns
         )
-        sizes, steps = (rows, columns, terms), (terms, 1, columns, columns, 1)
+        sizes, steps = (rows, columns, terms), (terms, columns, columns, 1)
         operands = self.laid(a), self.laid(b), out
         self._entry(self.functions.products[tile], *operands, *sizes, *steps)
 
@@ -314,11 +316,11 @@ class Record:
         rows, columns = a.shape[0], b.shape[1]
         whole = -(-a.shape[1] // self.lanes) * self.lanes
         a, b = _filled(a, whole), _filled(_turned(b), whole)
-        steps = (whole, 1, whole, columns, 1)
+        steps = (whole, whole, columns, 1)
         turned = rows < columns
         if turned:  # more rows than columns meet in registers
             a, b, rows, columns = b, a, columns, rows
-            steps = (whole, 1, whole, 1, rows)
+            steps = (whole, whole, 1, rows)
         tile = next(
             one
             for one in tiles(self.lanes * ELEMENT)

@@ -16,6 +16,7 @@ from rlxweb.backends.cpu_region_text import (
 )
 from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
+from rlxweb.machine.jobs import WORD
 from rlxweb.machine.trees import Of
 from rlxweb.machine.wasm import Function, module
 from rlxweb.machine.wasm_lowering import NEEDED, WasmLowering
@@ -28,6 +29,7 @@ def region_module(
     graph: Graph, ids: Sequence[int], reads: Sequence[int], spread: Sequence[bool]
 ) -> bytes:
     """@region(job, outer, inner): so many rows of so many elements, four at least.
+    @region_job(job): the same of the 64-bit words job, outer and inner.
 
     job      64-bit addresses of the output and of each read, then their bytes from row
              to row
@@ -47,7 +49,7 @@ def region_module(
     f.local("i32", *rows, *steps, "at", "first", "last")
     for k, name in enumerate((*rows, *steps)):
         f.say("job")
-        f.move("i32.load", 8 * k)
+        f.move("i32.load", WORD * k)
         f.put(name)
     f.put("last", "inner", LANES, "i32.sub")
     with f.repeated("outer", "i32.eqz"):
@@ -74,7 +76,17 @@ def region_module(
         for row, step in zip(rows, steps, strict=True):
             f.put(row, row, step, "i32.add")
         f.put("outer", "outer", 1, "i32.sub")
-    return module([f])
+    return module([f, _job()])
+
+
+def _job() -> Function:
+    """The first function of the module, as one of a job."""
+    f = Function("region_job", "job")
+    for at in range(3):
+        f.say("job")
+        f.move("i32.load", WORD * at)
+    f.call(0)
+    return f
 
 
 def _place(to: WasmLowering, kind: str, row: str) -> None:

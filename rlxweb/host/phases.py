@@ -7,7 +7,7 @@ at the same place. A tap of the window is then an offset, the same for all windo
 from __future__ import annotations
 
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +16,6 @@ from rlxweb.host.arrays import pool
 from rlxweb.host.boxes import SHARE, for_each
 from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.recipes.windows import Windows
-
-
-class Phases(NamedTuple):
-    """values [N, C, phase0, phase1, phase2, q0, q1, q2], and what else is known.
-
-    taps   offset of each tap of a channel's window within the channel, kernel order
-    """
-
-    values: NDArray[Any]
-    taps: NDArray[np.int64]
-
-    @property
-    def channel(self) -> int:
-        """Elements of a channel."""
-        return int(np.prod(self.values.shape[2:]))
 
 
 def lengths_of(w: Windows) -> tuple[int, ...]:
@@ -43,8 +28,10 @@ def lengths_of(w: Windows) -> tuple[int, ...]:
     )
 
 
-def phases_of(x: NDArray[Any], w: Windows) -> Phases:
-    """Of an array [N, C, three spatial axes], for windows over these."""
+def phases_of(x: NDArray[Any], w: Windows) -> NDArray[Any]:
+    """Of an array [N, C, three spatial axes], for windows over these: values
+    [N, C, phase0, phase1, phase2, q0, q1, q2].
+    """
     lengths = lengths_of(w)
     if w.strides == (1, 1, 1) and lengths == w.size and not any(w.before):
         flat = np.ascontiguousarray(x)
@@ -62,7 +49,7 @@ def phases_of(x: NDArray[Any], w: Windows) -> Phases:
                 _put(values[own], x[:, some], w, phase)
 
         for_each(-(-channels // share), body, threaded=share < channels)
-    return Phases(values, _taps(w, lengths))
+    return values
 
 
 def _put(
@@ -87,7 +74,8 @@ def _put(
     target[tuple(around)] = x[(slice(None), slice(None), *given)]
 
 
-def _taps(w: Windows, lengths: tuple[int, ...]) -> NDArray[np.int64]:
+def taps_of(w: Windows, lengths: tuple[int, ...]) -> NDArray[np.int64]:
+    """Offset of each tap of a channel's window within the channel, kernel order."""
     whole = [*w.strides, *lengths]
     steps = [int(np.prod(whole[at + 1 :])) for at in range(6)]
     made = np.zeros((), np.int64)

@@ -66,10 +66,7 @@ class _Attention:
         w = self.w = Writer(SIGNATURE, shape)
         self.lanes, self.room = shape.lanes, ""
         self.abreast = 4 if shape.nbytes == 64 else 2
-        self.of = {
-            name: w.one("%job", at, "ptr" if name in _OPERANDS else "i64")
-            for at, name in enumerate(FIELDS)
-        }
+        self.of = w.fields(FIELDS, _OPERANDS)
 
     def text(self) -> str:
         w = self.w

@@ -64,19 +64,11 @@ class _Convolution:
     def __init__(self, tile: Tile, shape: Shape) -> None:
         w = self.w = Writer(SIGNATURE, shape)
         self.tile = tile
-        self.of = {
-            name: w.one("%job", at, "ptr" if name in _ADDRESSES else "i64")
-            for at, name in enumerate(FIELDS)
-        }
+        self.of = w.fields(FIELDS, _ADDRESSES)
 
     def text(self) -> str:
         w, of = self.w, self.of
-
-        def some(begin: Value) -> None:
-            count = w.least(of["each"], w.difference(of["tasks"], begin))
-            w.loop(count, lambda i: self._line(w.sum(begin, i)))
-
-        w.claimed("%taken", of["each"], of["tasks"], some)
+        w.shared_out("%taken", of["each"], of["tasks"], self._line)
         w.say("ret void")
         return w.text + job_text(SIGNATURE)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from ctypes import c_void_p, cast
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+WORD: Final = 8
+"""Bytes of an argument."""
 _NAME = re.compile(r"void @(\w+)\((.*)\)")
 
 

@@ -29,14 +29,11 @@ def lines_text(op: str, nbytes: int) -> str:
     w = Writer(SIGNATURE, Shape("float", nbytes // 4))
     line: Callable[[Writer, Value, Value], None] = _LINES[op]
 
-    def some(begin: Value) -> None:
-        def row(i: Whole) -> None:
-            first = w.multiple(w.sum(begin, i), "%n")
-            line(w, w.at("%x", first), w.at("%out", first))
+    def row(i: Whole) -> None:
+        first = w.multiple(i, "%n")
+        line(w, w.at("%x", first), w.at("%out", first))
 
-        w.loop(w.least("%each", w.difference("%rows", begin)), row)
-
-    w.claimed("%taken", "%each", "%rows", some)
+    w.shared_out("%taken", "%each", "%rows", row)
     w.say("ret void")
     return w.text + job_text(SIGNATURE)
 

@@ -70,7 +70,7 @@ def tiles(nbytes: int) -> tuple[Tile, ...]:
     """Those that leave registers for what they meet, for vectors of so many bytes; the
     last ones for few rows or columns.
     """
-    few = Tile(4, 2), Tile(8, 1), Tile(4, 1)
+    few = Tile(4, 2), Tile(8, 1), Tile(4, 1), Tile(2, 4), Tile(1, 8), Tile(1, 4)
     if nbytes == 64:  # which come with twice as many registers
         return Tile(8, 3), Tile(6, 4), Tile(4, 4), *few
     return Tile(6, 2), Tile(4, 3), *few
@@ -96,10 +96,7 @@ class _Product:
         w = self.w = Writer(SIGNATURE, shape)
         self.tile, self.width = tile, tile.vectors * shape.lanes
         self.gathered = gathered
-        self.of = {
-            name: w.one("%job", at, "ptr" if name in _ADDRESSES else "i64")
-            for at, name in enumerate(FIELDS)
-        }
+        self.of = w.fields(FIELDS, _ADDRESSES)
         self.own = self.operands = self.panel = ""
 
     def text(self) -> str:

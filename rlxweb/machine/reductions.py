@@ -35,16 +35,12 @@ def reduction_text(op: str, lines: bool, nbytes: int) -> str:
 
 
 def _lines(w: Writer, fold: Fold) -> None:
-    def some(begin: Value) -> None:
-        def line(i: Whole) -> None:
-            row = w.sum(begin, i)
-            x = w.at("%x", w.multiple(row, "%count"))
-            made = folded(w, "%count", lambda j: w.load(w.at(x, j)), fold)
-            _put(w, fold, 0, made, w.at("%out", row, fold.real))
+    def line(row: Whole) -> None:
+        x = w.at("%x", w.multiple(row, "%count"))
+        made = folded(w, "%count", lambda j: w.load(w.at(x, j)), fold)
+        _put(w, fold, 0, made, w.at("%out", row, fold.real))
 
-        w.loop(w.least("%each", w.difference("%outer", begin)), line)
-
-    w.claimed("%taken", "%each", "%outer", some)
+    w.shared_out("%taken", "%each", "%outer", line)
 
 
 def _put(w: Writer, fold: Fold, lanes: int, value: Value, where: Value) -> None:

@@ -8,7 +8,7 @@ done with some of what was done before: the same numbers again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rlxweb.machine import functions
@@ -21,12 +21,12 @@ p the number at p - 1.
 PRODUCT_FIELDS: Final = (
     *("a", "b", "out"),
     *("rows", "columns", "terms"),
-    *("a_row", "a_term", "b_step", "out_row", "out_column"),
+    *("a_row", "b_step", "out_row", "out_column"),
 )
 """Addresses of floats; rows of a, columns of the result, terms of each sum; elements
-from one row, and one term of it, to the next; from one row of b to the next, which are
-columns of the result where rows meet rows and terms where they meet columns; from one
-row and one column of the result to the next.
+from one row to the next; from one row of b to the next, which are columns of the result
+where rows meet rows and terms where they meet columns; from one row and one column of
+the result to the next.
 """
 
 
@@ -81,16 +81,9 @@ def _walk(shape: Shape) -> str:
     return w.text
 
 
-def _fields(w: Writer, names: Sequence[str], addresses: int) -> dict[str, Value]:
-    return {
-        name: w.one("%job", at, "ptr" if at < addresses else "i64")
-        for at, name in enumerate(names)
-    }
-
-
 def _move(shape: Shape) -> str:
     w = Writer("void @move(ptr %job)", shape)
-    of = _fields(w, MOVE_FIELDS, 3)
+    of = w.fields(MOVE_FIELDS, MOVE_FIELDS[:3])
 
     def one(i: Whole) -> None:
         place = w.count(of["table"], i)
@@ -115,7 +108,7 @@ class _Product:
 
     def __init__(self, tile: Tile, shape: Shape) -> None:
         w = self.w = Writer(f"void @{tile.name}(ptr %job)", shape)
-        self.tile, self.of = tile, _fields(w, PRODUCT_FIELDS, 3)
+        self.tile, self.of = tile, w.fields(PRODUCT_FIELDS, PRODUCT_FIELDS[:3])
 
     def text(self) -> str:
         w, of, tile = self.w, self.of, self.tile
@@ -190,7 +183,7 @@ class _Product:
             given = [w.load(w.at(line, v * lanes)) for v in range(width)]
             made = []
             for r, own in enumerate(ours):
-                number = w.spread(w.one(own, w.multiple(i, of["a_term"])))
+                number = w.spread(w.one(own, i))
                 made += [
                     functions.fused(w, number, one, so_far[r * width + v])
                     for v, one in enumerate(given)

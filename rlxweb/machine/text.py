@@ -8,7 +8,7 @@ knows no kernel and no library: the text is a string that tests can read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -273,6 +273,28 @@ class Writer(Butterflies):
         body(first)
         self.say(f"br label %{stem}.head")
         self._begin(f"{stem}.end")
+
+    def shared_out(
+        self, taken: Value, each: Whole, count: Whole, body: Callable[[Whole], object]
+    ) -> None:
+        """`body(i)` for every i below `count`; threads claim so many at a time."""
+
+        def some(begin: Value) -> None:
+            def one(i: Whole) -> None:
+                body(self.sum(begin, i))
+
+            self.loop(self.least(each, self.difference(count, begin)), one)
+
+        self.claimed(taken, each, count, some)
+
+    def fields(
+        self, names: Sequence[str], addresses: Collection[str]
+    ) -> dict[str, Value]:
+        """What a job says, by name: addresses, or whole numbers."""
+        return {
+            name: self.one("%job", at, "ptr" if name in addresses else "i64")
+            for at, name in enumerate(names)
+        }
 
     def when(self, condition: Value, body: Callable[[], object]) -> None:
         """`body` where the condition holds."""

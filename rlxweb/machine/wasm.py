@@ -41,6 +41,7 @@ _PLAIN: Final = {
     "i32.shl": b"\x74",
     "i32.shr_s": b"\x75",
     "i32.shr_u": b"\x76",
+    "f32.add": b"\x92",
 }
 _VECTORS: Final = {  # after the prefix 0xfd
     "i32x4.splat": 0x11,
@@ -107,6 +108,7 @@ _MEMORY: Final = {  # with the alignment that they state, as a power of two
     "v128.load32_zero": (b"\xfd\x5c", 0),
     "i32.load": (b"\x28", 2),
     "i32.load8_u": (b"\x2d", 0),
+    "i32.store": (b"\x36", 2),
 }
 
 
@@ -136,6 +138,10 @@ def _named(name: str) -> bytes:
     return _many([bytes([b]) for b in name.encode()])
 
 
+_OF_A_JOB: Final = 0
+"""The type of functions of one argument, in every module."""
+
+
 class Function:
     """One function of i32 arguments that returns nothing, said statement by statement.
 
@@ -147,6 +153,7 @@ class Function:
         self._at = {one: at for at, one in enumerate(arguments)}
         self._kinds: list[str] = []
         self._head, self._body = bytearray(), bytearray()
+        self.uses_table = False
 
     def local(self, kind: str, *names: str) -> None:
         """Variables of a type: i32, f32 or v128; they begin as 0."""
@@ -182,8 +189,8 @@ class Function:
         self._head += b"\x21" + unsigned(self._at[name])
 
     def lane(self, what: str, at: int) -> None:
-        """`extract` or `replace` a lane of 32 bits."""
-        code = {"extract": 0x1B, "replace": 0x1C}[what]
+        """`extract` or `replace` a lane of 32 bits, or `extract f32`."""
+        code = {"extract": 0x1B, "replace": 0x1C, "extract f32": 0x1F}[what]
         self._body += b"\xfd" + unsigned(code) + bytes([at])
 
     def load_lane(self, at: int) -> None:
@@ -206,6 +213,13 @@ class Function:
     def call(self, function: int) -> None:
         """The function of the module with that number."""
         self._body += b"\x10" + unsigned(function)
+
+    def call_at(self) -> None:
+        """The function of one argument that is at a place of the shared table: the
+        argument is on the stack, the place above it.
+        """
+        self.uses_table = True
+        self._body += b"\x11" + unsigned(_OF_A_JOB) + b"\x00"
 
     @contextmanager
     def repeated(self, *until: str | int) -> Iterator[None]:
@@ -232,9 +246,13 @@ class Function:
 
 def module(functions: Sequence[Function]) -> bytes:
     """A side module that exports all of them."""
-    counts = sorted({len(one.arguments) for one in functions})
+    counts = sorted({1, *(len(one.arguments) for one in functions)})
+    assert counts[_OF_A_JOB] == 1
     types = [b"\x60" + _many([b"\x7f"] * count) + _many([]) for count in counts]
-    memory = _named("env") + _named("memory") + b"\x02\x00\x00"
+    imports = [_named("env") + _named("memory") + b"\x02\x00\x00"]
+    if any(one.uses_table for one in functions):
+        named = _named("env") + _named("__indirect_function_table")
+        imports.append(named + b"\x01\x70\x00\x00")
     own = [unsigned(counts.index(len(one.arguments))) for one in functions]
     exports = [
         _named(one.name) + b"\x00" + unsigned(at) for at, one in enumerate(functions)
@@ -244,7 +262,7 @@ def module(functions: Sequence[Function]) -> bytes:
     sections = (
         (0, linked),
         (1, _many(types)),
-        (2, _many([memory])),
+        (2, _many(imports)),
         (3, _many(own)),
         (7, _many(exports)),
         (10, _many([one.code() for one in functions])),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,14 @@ _ASKED = {dtype: whole(dtype) for dtype in (DType.I32, DType.U32, DType.I64)}
 """The types of which it is asked how far values lie."""
 
 
+class Part(NamedTuple):
+    """A graph of some nodes, all it computes, and how far integers it gives lie."""
+
+    made: Imported
+    own: set[int]
+    reached: dict[int, Interval]
+
+
 @dataclass
 class Walked:
     """A conversion, as far as it came.
@@ -65,7 +73,7 @@ class Walked:
     asks: int | None
     outputs: dict[str, Any]
     targets: tuple[int, ...]
-    parts: dict[Any, tuple[Imported, set[int]]] = field(default_factory=dict)
+    parts: dict[Any, Part] = field(default_factory=dict)
 
     def part(
         self, more: frozenset[int], there: dict[int, Any], reach: dict[int, Interval]
@@ -82,13 +90,14 @@ class Walked:
             outputs = self.outputs or {
                 given_as(at): Computed(k) for k, at in enumerate(asked)
             }
-            self.parts[key] = Imported(graph, params, outputs), own
-        made, own = self.parts[key]
-        every = Intervals(made.graph, {}, _ASKED).of
-        for at, out in zip(asked, made.graph.outputs, strict=True):
-            dtype = made.graph.node(out).type.dtype
-            if dtype.is_integer and every[out] != whole(dtype):
-                reach[at] = every[out]
+            every, reached = Intervals(graph, {}, _ASKED).of, {}
+            for at, out in zip(asked, graph.outputs, strict=True):
+                dtype = graph.node(out).type.dtype
+                if dtype.is_integer and every[out] != whole(dtype):
+                    reached[at] = every[out]
+            self.parts[key] = Part(Imported(graph, params, outputs), own, reached)
+        made, own, reached = self.parts[key]
+        reach.update(reached)
         return made, own, asked
 
 
@@ -189,8 +198,8 @@ class Stages:
     def parts(self) -> Iterator[Imported]:
         """All graphs that were made."""
         for one in list(self._made.values()):
-            for made, _ in list(one.parts.values()):
-                yield made
+            for part in list(one.parts.values()):
+                yield part.made
 
 
 def _fed(name: str, binding: Binding, there: dict[int, Any]) -> Any:

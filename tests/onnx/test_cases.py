@@ -12,15 +12,12 @@ import pytest
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
-from tests.conftest import demand
+from tests.conftest import ADAPTERS, demand
 from tests.onnx.cases import Case, cases
 from tests.onnx.left_out import complaint, expected
 
 CHUNKS = 12
-ENGINES = ("cpu", "lavapipe", "opengl")
-"""An adapter with float16 and one without: what becomes of a model is Python's own, and
-tests/ops has every op on the third as well.
-"""
+ENGINES = ("cpu", *ADAPTERS)
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rlxweb as rlx
+from rlxweb.backends import cpu_halves
 from rlxweb.backends.cpu import ROWS
 from rlxweb.ir.op import registry
+from rlxweb.machine import library
 from rlxweb.smoke.case import plain
 
 HALVES = [row for row in ROWS if row.name.endswith("of halves in float32")]
@@ -55,3 +58,49 @@ def test_a_product() -> None:
     want = (x.astype(np.float64) @ y.astype(np.float64)).astype(half)
     assert found.dtype == half
     np.testing.assert_allclose(found, want, 2e-3, 1e-2)
+
+
+@pytest.mark.requires_fast
+@pytest.mark.parametrize("threaded", [False, True])
+def test_conversions_are_numpys(
+    threaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all halves there are, and of floats between them, beyond and in no order."""
+    if not library.has_halves():
+        pytest.skip("the processor has no halves")
+    monkeypatch.setenv("RLX_FAST", "wait")
+    if threaded:
+        monkeypatch.setattr(cpu_halves, "_THREADED", 0)
+        monkeypatch.setattr(cpu_halves, "_SHARE", 100)
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    wide = cpu_halves.converted(every, np.float32)
+    np.testing.assert_array_equal(wide, every.astype(np.float32))
+    between = np.nextafter(wide[:-1], wide[1:])[np.isfinite(wide[:-1])]
+    middle = (wide[:0x7BFF] + wide[1:0x7C00]) / 2
+    rng = np.random.default_rng(5)
+    drawn = rng.integers(0, 1 << 32, 100_003, dtype=np.uint32).view(np.float32)
+    for given in (between, middle, -middle, drawn, wide[::3], wide[:1], wide[:0]):
+        with np.errstate(all="ignore"):
+            want = given.astype(np.float16)
+        np.testing.assert_array_equal(cpu_halves.converted(given, np.float16), want)
+
+
+@pytest.mark.requires_fast
+def test_weights_are_widened_once_until_they_are_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RLX_FAST", "wait")
+    rng, half = np.random.default_rng(4), np.float16
+    x = rng.normal(size=(40, 96)).astype(half)
+    g = rlx.Graph("product")
+    g.set_outputs([g.input("x", x.shape, "f16") @ g.param("w", (96, 128), "f16")])
+    model, before = rlx.Session("cpu").compile(g), len(cpu_halves.WIDE)
+    for _ in range(2):
+        w = rng.normal(size=(96, 128)).astype(half)
+        model.set_param("w", w)
+        for _ in range(4):
+            (found,) = model.run({"x": x})
+            want = x.astype(np.float64) @ w.astype(np.float64)
+            np.testing.assert_allclose(found, want, 2e-3, 1e-2)
+        assert len(cpu_halves.WIDE) == before + 1
+        gc.collect()

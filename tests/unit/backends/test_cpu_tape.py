@@ -24,11 +24,12 @@ from rlxweb.ir.graph import Graph
 from rlxweb.machine import workshop
 from rlxweb.machine.library import Code, object_code
 from rlxweb.machine.tape import tape_text, tiles
+from rlxweb.machine.wasm import IN_A_TAB
 from rlxweb.smoke.grown import GrownGraph
 from tests.agreement import Array
 from tests.graphs.strategy import graphs
 
-pytestmark = pytest.mark.requires_fast
+pytestmark = [] if IN_A_TAB else [pytest.mark.requires_fast]
 RNG = np.random.default_rng(14)
 
 
@@ -82,6 +83,7 @@ class Taped:
         assert self.is_whole
 
 
+@pytest.mark.requires_fast
 @pytest.mark.parametrize("nbytes", [16, 32, 64])
 def test_its_functions_can_be_compiled_for_any_vectors(nbytes: int) -> None:
     code = Code(object_code(tape_text(nbytes)))

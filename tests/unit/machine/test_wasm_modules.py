@@ -14,6 +14,7 @@ from rlxweb.backends.wasm_region_text import region_module
 from rlxweb.errors import Unsupported
 from rlxweb.machine.wasm import Function, module, signed, unsigned
 from rlxweb.machine.wasm_products import products_module
+from rlxweb.machine.wasm_tape import tape_module
 from tests.unit.backends.test_cpu_regions import cases, one_op
 
 LOOK = """
@@ -23,7 +24,9 @@ for (const [name, text] of Object.entries(given)) {
   try {
     const module = new WebAssembly.Module(Buffer.from(text, "base64"));
     const memory = new WebAssembly.Memory({ initial: 1 });
-    const instance = new WebAssembly.Instance(module, { env: { memory } });
+    const table = new WebAssembly.Table({ element: "anyfunc", initial: 1 });
+    const env = { memory, __indirect_function_table: table };
+    const instance = new WebAssembly.Instance(module, { env });
     if (!Object.keys(instance.exports).length) wrong.push(name + ": exports nothing");
   } catch (error) {
     wrong.push(name + ": " + error.message);
@@ -48,8 +51,12 @@ def looked_at(modules: dict[str, bytes]) -> list[str]:
 
 
 def test_all_modules_are_valid() -> None:
-    """Products, lines, and a region for every op and kind."""
-    modules = {"products": products_module(fused=False), "lines": lines_module()}
+    """Products, lines, tapes, and a region for every op and kind."""
+    modules = {
+        "products": products_module(fused=False),
+        "lines": lines_module(),
+        "tape": tape_module(fused=False),
+    }
     refused = set()
     for case in cases():
         op, sample = case.values
