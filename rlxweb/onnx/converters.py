@@ -78,6 +78,7 @@ FAMILIES = (
     "microsoft_attention",
     "trees",
     "classical",
+    "support_vectors",
     "microsoft_packed",
     "microsoft_quantized",
     "microsoft_tables",
