@@ -76,6 +76,7 @@ FAMILIES = (
     "rotary",
     "microsoft",
     "microsoft_attention",
+    "microsoft_images",
     "trees",
     "classical",
     "support_vectors",
