@@ -262,3 +262,11 @@ def _expand_dims(call: Call, x: Tensor, axis: Tensor) -> Tensor:
     at = int(call.known(axis, "its axis").reshape(()))
     at = normal_axis(at, x.rank + 1)
     return call.g.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+
+@converts("UnfoldTensor", domain=DOMAIN)
+def _unfold_tensor(
+    call: Call, x: Tensor, *, dim: int = -1, size: int, step: int = 1
+) -> Tensor:
+    """All slices of an axis, `step` apart, with their elements on a new last axis."""
+    return call.g.windows(x, size, dim, step)
