@@ -63,6 +63,7 @@ FAMILIES = (
     "norms",
     "picking",
     "regions",
+    "region_maxima",
     "grams",
     "resize",
     "selection",
