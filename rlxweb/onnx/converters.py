@@ -77,6 +77,7 @@ FAMILIES = (
     "rotary",
     "microsoft",
     "microsoft_attention",
+    "microsoft_decoder",
     "microsoft_images",
     "trees",
     "classical",
