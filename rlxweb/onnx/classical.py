@@ -11,9 +11,8 @@ from typing import NoReturn
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converters import Call, Value, converts
+from rlxweb.onnx.converters import Call, converts
 from rlxweb.onnx.records import Weight
 from rlxweb.onnx.scores import (
     DOMAIN,
@@ -21,6 +20,7 @@ from rlxweb.onnx.scores import (
     Ints,
     as_real,
     labelled,
+    linear,
     of_two,
     transformed,
 )
@@ -181,18 +181,6 @@ def _zip_map(
 # --- models ---------------------------------------------------------------------------
 
 
-def _linear(call: Call, x: Tensor, coefficients: Floats, intercepts: Floats) -> Tensor:
-    """Rows [N, F] by [C, F] coefficients: [N, C]."""
-    features = int(x.shape[1])
-    if not features or len(coefficients) % features:
-        call.contradict(f"{len(coefficients)} coefficients", f"x is {x.shape}")
-    weights = np.array(coefficients, np.float32).reshape(-1, features)
-    if len(intercepts) not in (0, len(weights)):
-        call.contradict(f"{len(intercepts)} intercepts", f"{len(weights)} scores")
-    made: Tensor = x @ call.hold(np.ascontiguousarray(weights.T))
-    return made + np.array(intercepts, np.float32) if intercepts else made
-
-
 @converts("LinearRegressor", domain=DOMAIN)
 def _linear_regressor(
     call: Call,
@@ -204,7 +192,7 @@ def _linear_regressor(
     targets: int = 1,
 ) -> Tensor:
     rows = call.g.cast(as_real(call, x), DType.F32)
-    made = _linear(call, rows, coefficients, intercepts)
+    made = linear(call, rows, coefficients, intercepts)
     if made.shape[1] != targets:
         call.contradict(f"targets is {targets}", f"there are {made.shape[1]}")
     return transformed(call, made, post_transform)
@@ -225,7 +213,7 @@ def _linear_classifier(
     """One score may stand for two classes: the second one's, about 0."""
     g, count = call.g, len(classlabels_ints or classlabels_strings)
     rows = g.cast(as_real(call, x), DType.F32)
-    scores = _linear(call, rows, coefficients, intercepts)
+    scores = linear(call, rows, coefficients, intercepts)
     if count == 2 and scores.shape[1] == 1:
         which = g.cast(g.gt(scores, 0.0), DType.I32).reshape((-1,))
         made = of_two(call, scores, post_transform, around_half=True)
@@ -235,53 +223,3 @@ def _linear_classifier(
         which = g.argmax(scores, 1)
         made = transformed(call, scores, post_transform)
     return labelled(call, which, classlabels_ints, classlabels_strings), made
-
-
-@converts("SVMRegressor", domain=DOMAIN)
-def _svm_regressor(
-    call: Call,
-    x: Tensor,
-    *,
-    coefficients: Floats = (),
-    kernel_params: Floats = (),
-    kernel_type: str = "LINEAR",
-    n_supports: int = 0,
-    one_class: int = 0,
-    post_transform: str = "NONE",
-    rho: Floats = (),
-    support_vectors: Floats = (),
-) -> Tensor:
-    """Kernels with the support vectors, weighted; of `one_class` 1 or -1, by sign."""
-    g, rows = call.g, call.g.cast(as_real(call, x), DType.F32)
-    if n_supports:
-        if numel((n_supports, rows.shape[1])) != len(support_vectors):
-            call.contradict(
-                f"{n_supports} support vectors of {len(support_vectors)} numbers",
-                f"x is {x.shape}",
-            )
-        vectors = np.array(support_vectors, np.float32).reshape(n_supports, -1)
-        near = _kernel(call, rows, vectors, kernel_type, kernel_params)
-        made = _linear(call, near, coefficients, rho)
-    else:
-        made = _linear(call, rows, coefficients, rho)
-    if one_class:
-        return g.sign(g.sign(made) - 0.5)  # of 0 as well -1
-    return transformed(call, made, post_transform)
-
-
-def _kernel(call: Call, x: Tensor, vectors: Value, kind: str, params: Floats) -> Tensor:
-    """k(x, v) for rows [N, F] and vectors [V, F]: [N, V]."""
-    g = call.g
-    gamma, first, degree = (*params, *(0.0, 0.0, 3.0)[len(params) :])
-    product: Tensor = x @ call.hold(np.ascontiguousarray(vectors.T))
-    if kind == "LINEAR":
-        return product
-    if kind == "SIGMOID":
-        return g.tanh(product * gamma + first)
-    if kind == "POLY":
-        return g.apply("pow", product * gamma + first, g.operand(degree, x.dtype))
-    if kind == "RBF":
-        # By differences: of near ones the expanded square would lose all digits.
-        apart = g.unsqueeze(x, 1) - vectors
-        return g.exp(g.sum(apart * apart, -1) * -gamma)
-    call.contradict(f"kernel_type is {kind!r}", "LINEAR, POLY, RBF or SIGMOID")

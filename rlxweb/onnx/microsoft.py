@@ -7,7 +7,7 @@ them, products with what goes around them, GELU in its forms. Attention is in
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Registered, converter_of, converts
+from rlxweb.onnx.windows import Weighted
 
 DOMAIN = "com.microsoft"
 _ACTIVATIONS = {
@@ -154,11 +155,11 @@ def _fused_matmul(
         call.refuse("a batch axis is exchanged with a row's", "transBatchA and B are 0")
     a = call.g.swapaxes(a, -1, -2) if transA and a.rank > 1 else a
     b = call.g.swapaxes(b, -1, -2) if transB and b.rank > 1 else b
-    made: Tensor = _own("MatMul").convert(call, a, b)
+    made: Tensor = own("MatMul").convert(call, a, b)
     return made * alpha if alpha != 1.0 else made
 
 
-def _own(op: str) -> Registered:
+def own(op: str) -> Registered:
     """The converter of an op of ONNX's own."""
     found = converter_of(op, "", 13)
     if found is None:
@@ -166,9 +167,8 @@ def _own(op: str) -> Registered:
     return found
 
 
-def _activated(
-    call: Call, x: Tensor, name: str, constants: tuple[float, ...]
-) -> Tensor:
+def activated(call: Call, x: Tensor, name: str, constants: tuple[float, ...]) -> Tensor:
+    """What is fused behind a product; no name: nothing."""
     if not name:
         return x
     g = call.g
@@ -201,9 +201,9 @@ def _fused_gemm(
     transB: int = 0,
 ) -> Tensor:
     how = {"alpha": alpha, "beta": beta, "transA": transA, "transB": transB}
-    made = _own("Gemm").convert(call, a, b, c, **how)
+    made = own("Gemm").convert(call, a, b, c, **how)
     given = [v for v in (activation_alpha, activation_beta) if v is not None]
-    return _activated(call, made, activation, tuple(given))
+    return activated(call, made, activation, tuple(given))
 
 
 @converts("FusedConv", domain=DOMAIN)
@@ -216,25 +216,11 @@ def _fused_conv(
     *,
     activation: str = "",
     activation_params: tuple[float, ...] = (),
-    auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] = (),
-    group: int = 1,
-    kernel_shape: tuple[int, ...] = (),
-    pads: tuple[int, ...] = (),
-    strides: tuple[int, ...] = (),
+    **given: Unpack[Weighted],
 ) -> Tensor:
-    where: dict[str, Any] = {
-        "dilations": dilations,
-        "kernel_shape": kernel_shape,
-        "pads": pads,
-        "strides": strides,
-    }
-    where = {name: value for name, value in where.items() if value}
-    made = _own("Conv").convert(
-        call, x, w, bias, auto_pad=auto_pad, group=group, **where
-    )
+    made = own("Conv").convert(call, x, w, bias, **given)
     made = made if more is None else made + more
-    return _activated(call, made, activation, activation_params)
+    return activated(call, made, activation, activation_params)
 
 
 @converts("BiasSoftmax", domain=DOMAIN)
@@ -276,3 +262,11 @@ def _expand_dims(call: Call, x: Tensor, axis: Tensor) -> Tensor:
     at = int(call.known(axis, "its axis").reshape(()))
     at = normal_axis(at, x.rank + 1)
     return call.g.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+
+@converts("UnfoldTensor", domain=DOMAIN)
+def _unfold_tensor(
+    call: Call, x: Tensor, *, dim: int = -1, size: int, step: int = 1
+) -> Tensor:
+    """All slices of an axis, `step` apart, with their elements on a new last axis."""
+    return call.g.windows(x, size, dim, step)

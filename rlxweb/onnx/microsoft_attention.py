@@ -19,7 +19,7 @@ from rlxweb.onnx.converters import Call, converts
 from rlxweb.onnx.microsoft import DOMAIN
 
 
-def _heads(call: Call, x: Tensor, heads: int) -> Tensor:
+def in_heads(call: Call, x: Tensor, heads: int) -> Tensor:
     """[B, S, N·D] as [B, N, S, D]."""
     if x.rank != 3 or heads < 1 or x.shape[2] % heads:
         call.contradict(
@@ -37,7 +37,7 @@ def _flat(call: Call, x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attending:
+class Attending:
     """Queries over keys, all in heads, the first query standing at key `offset`."""
 
     call: Call
@@ -67,7 +67,7 @@ class _Attending:
         return _flat(self.call, made)
 
 
-def _bias(
+def masking(
     call: Call,
     mask: Tensor | None,
     more: Tensor | None,
@@ -160,7 +160,7 @@ def attended(
         call.contradict(f"sizes {sizes} of {made.shape[2]}", "their sum")
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (
-        _heads(call, g.narrow(made, 2, at, size), num_heads)
+        in_heads(call, g.narrow(made, 2, at, size), num_heads)
         for at, size in zip(starts, sizes, strict=True)
     )
     before = 0
@@ -168,9 +168,9 @@ def attended(
         old = [g.reshape(g.narrow(past, 0, i, 1), past.shape[1:]) for i in (0, 1)]
         k, v = (_past_of(call, o, n) for o, n in zip(old, (k, v), strict=True))
         before = past.shape[3]
-    how = _Attending(call, causal, scale, before)
+    how = Attending(call, causal, scale, before)
     lengths = (q.shape[0], q.shape[2], k.shape[2])
-    added = _bias(call, mask, attention_bias, lengths, closed, q.dtype)
+    added = masking(call, mask, attention_bias, lengths, closed, q.dtype)
     present = g.stack([k, v]) if call.wants(1) else None
     return how.over(q, k, v, added), present
 
@@ -203,13 +203,13 @@ def _multi_head(
         if k.rank == 4:
             call.refuse("a bias beside keys in heads", "[B, S, hidden]")
         q, k, v = _with_biases(call, (q, k, v), bias)
-    q = _heads(call, q, num_heads)
-    k, v = (x if x.rank == 4 else _heads(call, x, num_heads) for x in (k, v))
+    q = in_heads(call, q, num_heads)
+    k, v = (x if x.rank == 4 else in_heads(call, x, num_heads) for x in (k, v))
     before = 0 if past_key is None else past_key.shape[2]
     k, v = _past_of(call, past_key, k), _past_of(call, past_value, v)
-    how = _Attending(call, bool(unidirectional), scale, before)
+    how = Attending(call, bool(unidirectional), scale, before)
     lengths = (q.shape[0], q.shape[2], k.shape[2])
-    added = _bias(call, mask, attention_bias, lengths, mask_filter_value, q.dtype)
+    added = masking(call, mask, attention_bias, lengths, mask_filter_value, q.dtype)
     return how.over(q, k, v, added), k, v, None
 
 
@@ -348,12 +348,12 @@ def _group_query(
         k, v = (g.narrow(x, 2, 0, total) for x in kept)
     window = local_window_size - 1 if local_window_size > 0 else None
     if cache.is_even:
-        how = _Attending(call, True, scale, cache.before[0], softcap, window)
+        how = Attending(call, True, scale, cache.before[0], softcap, window)
         return how.over(q, k, v, attention_bias), *kept
     closed = np.where(cache.open(window), 0.0, -np.inf)
     bias = g.constant(closed, q.dtype)
     bias = bias if attention_bias is None else bias + attention_bias
-    return _Attending(call, False, scale, 0, softcap).over(q, k, v, bias), *kept
+    return Attending(call, False, scale, 0, softcap).over(q, k, v, bias), *kept
 
 
 def _plain(call: Call, more: tuple[Any, ...], rest: dict[str, Any]) -> None:
@@ -396,5 +396,5 @@ def _three(
         query, key, value = (
             g.narrow(query, 2, at * size, count * size) for at, count in ends
         )
-    q = _heads(call, query, heads)
-    return q, _heads(call, key, shared), _heads(call, value, shared)
+    q = in_heads(call, query, heads)
+    return q, in_heads(call, key, shared), in_heads(call, value, shared)

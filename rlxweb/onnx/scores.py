@@ -1,4 +1,4 @@
-"""What models of ai.onnx.ml with scores have in common: transforms and labels."""
+"""What models of ai.onnx.ml with scores have in common: sums, transforms and labels."""
 
 from __future__ import annotations
 
@@ -69,3 +69,15 @@ def as_real(call: Call, x: Tensor) -> Tensor:
     if x.rank != 2:
         call.contradict(f"x has rank {x.rank}", "rows of features: [N, F]")
     return x if x.dtype.is_float else call.g.cast(x, DType.F32)
+
+
+def linear(call: Call, x: Tensor, coefficients: Floats, intercepts: Floats) -> Tensor:
+    """Rows [N, F] by [C, F] coefficients: [N, C]."""
+    features = int(x.shape[1])
+    if not features or len(coefficients) % features:
+        call.contradict(f"{len(coefficients)} coefficients", f"x is {x.shape}")
+    weights = np.array(coefficients, np.float32).reshape(-1, features)
+    if len(intercepts) not in (0, len(weights)):
+        call.contradict(f"{len(intercepts)} intercepts", f"{len(weights)} scores")
+    made: Tensor = x @ call.hold(np.ascontiguousarray(weights.T))
+    return made + np.array(intercepts, np.float32) if intercepts else made

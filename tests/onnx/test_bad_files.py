@@ -304,7 +304,7 @@ def test_a_declared_type_of_an_output_is_held_to() -> None:
 def test_all_that_is_missing_is_told_at_once() -> None:
     made = model(
         [
-            node("SVMClassifier", ["x"], ["of", "a"], domain="ai.onnx.ml"),
+            node("DictVectorizer", ["x"], ["a"], domain="ai.onnx.ml"),
             node("Relu", ["a"], ["b"], name="mine"),
             node("Own", ["b"], ["c"], domain="some.where", name="last"),
             node("Own", ["c"], ["y"], domain="some.where"),
@@ -315,7 +315,7 @@ def test_all_that_is_missing_is_told_at_once() -> None:
     )
     loaded = load(made.SerializeToString())
     assert set(loaded.missing) == {
-        "ai.onnx.ml.SVMClassifier (opset 3)",
+        "ai.onnx.ml.DictVectorizer (opset 3)",
         "some.where.Own (opset 1)",
     }
     assert loaded.missing["some.where.Own (opset 1)"] == ("node 2 'last'", "node 3")

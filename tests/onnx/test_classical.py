@@ -118,7 +118,76 @@ SUPPORT = {
     "rho": [0.2],
     "support_vectors": RNG.standard_normal(12).tolist(),
 }
+
+
+def machine(
+    sizes: tuple[int, ...], kind: str = "RBF", likely: bool = False, **attrs: Any
+) -> Any:
+    """A classifier of so many support vectors of each class."""
+    classes, vectors = len(sizes), sum(sizes)
+    pairs = classes * (classes - 1) // 2
+    rng = np.random.default_rng(vectors)
+    lists: dict[str, Any] = {
+        "coefficients": rng.standard_normal((classes - 1) * vectors),
+        "support_vectors": rng.standard_normal(4 * vectors),
+        "rho": rng.standard_normal(pairs) / 9,
+    }
+    if likely:
+        lists["prob_a"] = -rng.uniform(0.5, 3.0, pairs)
+        lists["prob_b"] = rng.standard_normal(pairs) / 2
+    given = {name: one.astype(np.float32).tolist() for name, one in lists.items()}
+    how = {"kernel_type": kind, "kernel_params": [0.4, 0.3, 3.0]}
+    labels = [3 * n - 2 for n in range(classes)]
+    given |= {"vectors_per_class": sizes, "classlabels_ints": labels}
+    return "SVMClassifier", X, 2, {**given, **how, **attrs}
+
+
+def liblinear(classes: int, positive: bool = False, **attrs: Any) -> Any:
+    """A classifier of a line for each class."""
+    rng = np.random.default_rng(classes)
+    lines = rng.standard_normal(4 * classes).astype(np.float32)
+    lines = abs(lines) if positive else lines
+    given = {"coefficients": lines.tolist(), "rho": [0.1], "kernel_params": [0.0] * 3}
+    return (
+        "SVMClassifier",
+        X,
+        2,
+        {
+            **given,
+            "classlabels_ints": [7 - n for n in range(classes)],
+            **attrs,
+        },
+    )
+
+
+KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+AFTER = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+MACHINES: dict[str, Any] = {
+    **{f"machine, {kind}": machine((2, 3, 1), kind) for kind in KERNELS},
+    **{
+        f"machine of {len(sizes)}, {how}{', likely' * likely}": machine(
+            sizes, likely=likely, post_transform=how
+        )
+        for sizes in ((3, 2), (2, 1, 3), (1, 2, 2, 3, 1))
+        for how in AFTER
+        for likely in (False, True)
+    },
+    "machine of sixteen, likely": machine((2,) * 16, likely=True),
+    "machine of two, sure": machine((3, 2), likely=True, prob_a=[-60.0]),
+    "machine of three, sure": machine(
+        (3, 2, 1), likely=True, prob_a=[-60.0, 50.0, -90.0]
+    ),
+    "machine of a class without vectors": machine((3, 0, 2)),
+    **{
+        f"lines of {classes}, {how}": liblinear(classes, post_transform=how)
+        for classes in (2, 4)
+        for how in AFTER
+    },
+    "lines of two, positive": liblinear(2, positive=True),
+    "lines of two, likely": liblinear(2, prob_a=[-1.0], prob_b=[0.1]),
+}
 CASES: dict[str, Any] = {
+    **MACHINES,
     "trees": regressor(X),
     "trees of every comparison": regressor(X, 2, (9, 5, EVERY)),
     "trees and missing values": regressor(ODD, 3, (9, 6, EVERY, True)),
@@ -195,7 +264,7 @@ CASES: dict[str, Any] = {
             1,
             {**SUPPORT, "kernel_type": kind},
         )
-        for kind in ("LINEAR", "POLY", "RBF", "SIGMOID")
+        for kind in KERNELS
     },
     "one class": (
         "SVMRegressor",
@@ -211,7 +280,12 @@ def fed(x: Any) -> dict[str, Any]:
     return {f"x{at}": one for at, one in enumerate(xs)}
 
 
-ON_ADAPTERS = ("trees and missing values", "two classes of one score", "labels")
+ON_ADAPTERS = (
+    "trees and missing values",
+    "two classes of one score",
+    "labels",
+    "machine of 5, NONE, likely",
+)
 GPU = pytest.mark.requires_wgpu
 
 
@@ -288,3 +362,48 @@ def test_texts_and_dictionaries_are_refused() -> None:
     attrs = {k: v for k, v in attrs.items() if "int64s" not in k} | labels
     with pytest.raises(Unsupported, match="labels of its classes are texts"):
         rlx.onnx.load(made(op, x, outputs, **attrs)).run(fed(x))
+
+
+@pytest.mark.parametrize("whole", [np.float64, np.int64])
+def test_machines_of_other_numbers(whole: Any) -> None:
+    """Rows of doubles and integers are float32 there."""
+    op, x, outputs, attrs = machine((2, 1, 3), likely=True)
+    x = (2 * x).astype(whole)
+    data = made(op, x, outputs, **attrs)
+    want = runtime(data, fed(x))
+    for ours, theirs in zip(
+        rlx.onnx.load(data).run(fed(x)).values(), want, strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+ODD_MACHINES: dict[str, Any] = {
+    "one class": ({"classlabels_ints": [1]}, "1 classes"),
+    "prob_b is left out": ({"prob_a": [1.0] * 3}, "prob_b has 0"),
+    "few offsets": ({"rho": [1.0]}, "3 pairs of classes"),
+    "few probabilities": ({"prob_a": [1.0], "prob_b": [1.0]}, "prob_a has 1 numbers"),
+    "few coefficients": ({"coefficients": [1.0]}, "6 support vectors of 3 classes"),
+    "few vectors": ({"support_vectors": [1.0]}, "6 support vectors of 1 numbers"),
+    "another kernel": ({"kernel_type": "COSINE"}, "'COSINE'"),
+    "sizes of two": ({"vectors_per_class": [3, 3]}, "3 classes"),
+    "lines of three": (
+        {"vectors_per_class": None, "classlabels_ints": [1, 2]},
+        "there are 3 lines",
+    ),
+    "probit": ({"post_transform": "PROBIT"}, "PROBIT"),
+    "texts": (
+        {"classlabels_ints": None, "classlabels_strings": ["a", "b", "c"]},
+        "texts",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD_MACHINES)
+def test_machines_that_are_refused(case: str) -> None:
+    change, says = ODD_MACHINES[case]
+    op, x, outputs, attrs = machine((2, 1, 3))
+    attrs = {k: v for k, v in {**attrs, **change}.items() if v is not None}
+    data = made(op, x, outputs, **attrs)
+    with pytest.raises((ModelError, Unsupported)) as caught:
+        rlx.onnx.load(data).run(fed(x), device="cpu")
+    assert says in str(caught.value)

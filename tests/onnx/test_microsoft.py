@@ -117,6 +117,32 @@ CASES: dict[str, Any] = {
     ),
     "squared distances": ("CDist", named(real(6, 3), real(4, 3)), 1, {}),
     "one more axis": ("ExpandDims", named(X, np.array(-1, np.int32)), 1, {}),
+    "slices": ("UnfoldTensor", named(real(2, 7, 3)), 1, {"dim": 1, "size": 3}),
+    "slices apart": ("UnfoldTensor", named(real(4, 9)), 1, {"size": 2, "step": 3}),
+    "a slice": ("UnfoldTensor", named(real(5)), 1, {"size": 5, "dim": -1}),
+    **{
+        f"transposed convolution, pads {pads}": (
+            "ConvTransposeWithDynamicPads",
+            named(
+                *(real(1, 4, 5, 6), real(4, 3, 3, 3)),
+                whole(pads, dtype=np.int64),
+                real(3) if has_bias else None,
+            ),
+            1,
+            {"strides": [2, 1], **how},
+        )
+        for pads, has_bias, how in (
+            ([0, 0, 0, 0], False, {}),
+            ([1, 1, 1, 1], True, {"output_padding": [1, 0]}),
+            ([0, 2, 1, 0], True, {"dilations": [1, 2], "kernel_shape": [3, 3]}),
+        )
+    },
+    "transposed convolution, in groups": (
+        "ConvTransposeWithDynamicPads",
+        named(real(2, 4, 7), real(4, 2, 4), whole([1, 1], dtype=np.int64)),
+        1,
+        {"group": 2, "strides": [2]},
+    ),
     "grid sample": (
         "GridSample",
         named(real(1, 2, 5, 6), real(1, 3, 4, 2)),
