@@ -1,4 +1,4 @@
-"""MaxRoiPool: the largest element in every bin of regions of images.
+"""MaxRoiPool: the largest element of every bin in regions of images.
 
 A bin may be of any size. So the largest of all blocks of 1, 2, 4 … rows by 1, 2, 4 …
 columns are found first, each of two smaller ones; four such blocks, which may overlap,
@@ -51,13 +51,24 @@ def _max_roi_pool(
     if len(pooled_shape) != 2 or min(pooled_shape) < 1:
         call.contradict(f"pooled_shape is {pooled_shape}", "two sizes of at least 1")
     g = call.g
-    images = g.reshape(g.cast(g.narrow(rois, 1, 0, 1), DType.I32), (-1, 1, 1))
+    images = g.cast(g.narrow(rois, 1, 0, 1), DType.I32)
+    images = _by(_of(call, np.arange(x.shape[0]), images), 2)  # refuses what is none
     ends = _rounded(call, rois * spatial_scale)
     down, across = (
         _bins(call, ends, at, size, bins)
         for at, size, bins in zip((2, 1), x.shape[2:], pooled_shape, strict=True)
     )
-    blocks = _blocks(x)
+    made = _largest(call, x, images, down, across)
+    is_some = g.where(_by(down.is_some, 2), _by(across.is_some, 1), False)
+    made = g.where(g.unsqueeze(is_some, -1), made, 0.0)
+    return g.moveaxis(made, -1, 1)
+
+
+def _largest(
+    call: Call, x: Tensor, images: Tensor, down: _Bins, across: _Bins
+) -> Tensor:
+    """The largest elements [R, P, Q, C] of the bins, each covered by four blocks."""
+    g, blocks = call.g, _blocks(x)
     sizes = [(one.shape[1], one.shape[2]) for one in blocks]
     table = g.concat([g.reshape(one, (-1, x.shape[1])) for one in blocks], 0)
     level = _by(down.level, 2) * _levels(x.shape[3]) + _by(across.level, 1)
@@ -71,9 +82,7 @@ def _max_roi_pool(
             one = g.gather(table, at)
             made = one if made is None else g.maximum(made, one)
     assert made is not None
-    is_some = g.where(_by(down.is_some, 2), _by(across.is_some, 1), False)
-    made = g.where(g.unsqueeze(is_some, -1), made, 0.0)
-    return g.moveaxis(made, -1, 1)
+    return made
 
 
 def _levels(size: int) -> int:

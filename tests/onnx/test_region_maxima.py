@@ -11,7 +11,7 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="it is not installed")
 
 import rlxweb as rlx
-from rlxweb.errors import ModelError
+from rlxweb.errors import IndexRefused, ModelError
 from tests.onnx.made import one
 from tests.onnx.test_saving import runtime
 
@@ -73,4 +73,10 @@ def test_as_onnx_runtime(case: str, device: str) -> None:
 def test_what_contradicts(shape: Any, rois: Any, pooled: Any, says: str) -> None:
     data, feeds = made(shape, np.zeros(rois, np.float32), pooled)
     with pytest.raises(ModelError, match=says):
+        rlx.onnx.load(data).run(feeds, device="cpu")
+
+
+def test_a_region_of_an_image_that_is_not_there_is_refused() -> None:
+    data, feeds = made((2, 1, 4, 4), np.array([[2, 0, 0, 1, 1]], np.float32), [1, 1])
+    with pytest.raises(IndexRefused):
         rlx.onnx.load(data).run(feeds, device="cpu")
