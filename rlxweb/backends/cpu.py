@@ -114,9 +114,8 @@ class CpuBackend(ArrayBackend):
         for call in program.calls:
             function = call.function
             if isinstance(function, ByFloat32):
-                function.leaves = frozenset(
-                    at for at, i in enumerate(call.inputs) if _is_weight(plan.graph, i)
-                )
+                each = enumerate(call.inputs)
+                function.keep([at for at, i in each if _is_weight(plan.graph, i)])
                 function = function.function
             if isinstance(function, ProductCall | RecurrenceCall | Product):
                 function.is_weight = _is_weight(plan.graph, call.inputs[1])

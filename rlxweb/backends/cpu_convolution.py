@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlxweb.backends.cpu_phases import PhasesCall
 from rlxweb.backends.cpu_products import multiply, product_kernels
-from rlxweb.backends.cpu_windows import ConvCall, shares_of
+from rlxweb.backends.cpu_windows import MOST_PLACES, ConvCall, shares_of
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.convolution import Products
@@ -102,6 +102,7 @@ def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     work = out.numel * prod(w.shape[1:])
     small = w.numel // one.groups <= _MOST_WEIGHTS
     few = prod(windows.strides) <= _MOST_PHASES
+    few = few and prod(windows.size) <= MOST_PLACES
     is_product = prod(windows.kernel) == 1 and windows.out == windows.size
     least = _LEAST_OF_PRODUCTS if is_product else LEAST
     return m < _MANY and work >= least and small and few
@@ -182,7 +183,8 @@ def _cycles(m: int, lines: Lines, tile: tuple[int, int], lanes: int) -> float:
 
 
 class LinesCall:
-    """A convolution of few channels, line by line.
+    """A convolution of few channels, line by line, with all that its sizes tell worked
+    out.
 
     by_numpy  (attributes, x, w) → the result, while there is no code
     """
@@ -230,7 +232,7 @@ class LinesCall:
         )
 
     def __call__(self, attrs: Attrs, x: Array, w: Array) -> Array:
-        """[N, M, …]."""
+        """The result [N, M, …] of x [N, C, …] and w [M, C / groups, …], float32."""
         kernel = conv_kernels.ready(self.tile)
         if kernel is None:
             begun = perf_counter()

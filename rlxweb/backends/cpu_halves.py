@@ -5,7 +5,7 @@ Their meaning is to be computed in float32 and rounded once, at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
-from rlxweb.host.laid_out import LaidOut
+from rlxweb.host.laid_out import LaidOut, Steady
 from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.shared_code import Shared
 from rlxweb.host.variants import Variant
@@ -82,14 +82,16 @@ def _planned(
 class ByFloat32:
     """A function of arrays of float32 as one of halves.
 
-    leaves    which of its operands are the same from run to run, until a param is set
     function  (attributes, arrays) → the result
     """
 
     def __init__(self, function: Callable[..., Array]) -> None:
         self.function = function
-        self.leaves: frozenset[int] = frozenset()
-        self._before: dict[int, object] = {}
+        self._weights: dict[int, Steady] = {}
+
+    def keep(self, which: Iterable[int]) -> None:
+        """These operands are the same from run to run, until a param is set."""
+        self._weights = {at: Steady() for at in which}
 
     def __call__(self, attrs: Attrs, *arrays: Array) -> Array:
         """Computed in float32 and rounded once."""
@@ -101,17 +103,12 @@ class ByFloat32:
         return converted(made, np.float16)
 
     def _wide(self, at: int, array: Array) -> Array:
-        if at in self.leaves:
-            root = array if array.base is None else array.base
-            # What is set anew for every run is not worth keeping.
-            before, self._before[at] = self._before.get(at), root
+        weight, kept = self._weights.get(at), None
+        root = None if weight is None else weight.root(array)
+        if root is not None:
             key = array.ctypes.data, array.shape, array.strides
-            kept = None
-            if before is root:
-                kept = WIDE.of(root, key, lambda: converted(array, np.float32))
-            if kept is not None:
-                return kept
-        return converted(array, np.float32)
+            kept = WIDE.of(root, key, lambda: converted(array, np.float32))
+        return converted(array, np.float32) if kept is None else kept
 
 
 WIDE: Final[LaidOut[Array]] = LaidOut()
@@ -136,13 +133,16 @@ _NAME: Final = "halves"
 
 
 def converted(array: Array, dtype: type[np.floating[Any]]) -> Array:
-    """An array of the other kind of float; values are NumPy's."""
-    code = half_kernels.ready(_NAME) if library.has_halves() else None
+    """An array of float16 in float32, or the other way round: NumPy's values, any
+    shape.
+    """
+    if not library.has_halves():
+        return array.astype(dtype)
+    code = half_kernels.ready(_NAME)
     if code is None:
         begun = perf_counter()
         made = array.astype(dtype)
-        if library.has_halves():
-            half_kernels.spent(_NAME, perf_counter() - begun)
+        half_kernels.spent(_NAME, perf_counter() - begun)
         return made
     array, out = np.ascontiguousarray(array), pool.empty(array.shape, dtype)
     threaded = array.size >= _THREADED

@@ -19,6 +19,7 @@ from rlxweb.backends.cpu_panels import PANELS
 from rlxweb.backends.cpu_recurrence_text import ROOM, Walked, recurrence_text, walked
 from rlxweb.host import recurrent
 from rlxweb.host.compiled import address
+from rlxweb.host.laid_out import Steady
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
@@ -76,11 +77,10 @@ class RecurrenceCall:
     """
 
     is_weight = False
-    _before: object = None
 
     def __init__(self, net: Network) -> None:
         lanes = library.processor().nbytes // 4
-        self.net = net
+        self.net, self._steady = net, Steady()
         self.cells = [walked(net, d, lanes) for d in range(net.D)]
         self.slowly = partial(recurrent.run, net)
 
@@ -97,13 +97,10 @@ class RecurrenceCall:
 
     def _weights(self, y: Array) -> list[Array]:
         """Of every direction, laid out; kept where they are the same as before."""
-        root = y if y.base is None else y.base
-        # What is set anew for every run is not worth keeping.
-        before, self._before = self._before, root
-        made = []
+        root, made = self._steady.root(y), []
         for d, about in enumerate(self.cells):
             one: Array | None = None
-            if self.is_weight and before is root:
+            if self.is_weight and root is not None:
                 key = address(y[d]), y.shape, y.strides, about.lanes, about.vectors
                 one = PANELS.of(root, key, partial(laid, y[d], about))
             made.append(laid(y[d], about) if one is None else one)

@@ -38,6 +38,7 @@ from rlxweb.backends.cpu_regions import (
     rows_of,
 )
 from rlxweb.host.arrays import pool
+from rlxweb.host.laid_out import Steady
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
@@ -170,16 +171,17 @@ class ProductCall(Tailed):
     """
 
     is_weight = False
-    _before: object = None
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._steady = Steady()
 
     def given(self, x: Array, y: Array) -> tuple[Array, Array] | None:
         well = lies_well(self.sizes, y)
         few = self.sizes.rows <= _FEW_ROWS
         if self.is_weight and self.sizes.shared and (few or not well):
-            root = y if y.base is None else y.base
-            # What is set anew for every run is not worth laying out.
-            before, self._before = self._before, root
-            laid = PANELS.in_panels(root, y, self.shares) if before is root else None
+            root = self._steady.root(y)
+            laid = None if root is None else PANELS.in_panels(root, y, self.shares)
             if laid is not None:
                 return np.ascontiguousarray(x), laid
         return (np.ascontiguousarray(x), y) if well else None

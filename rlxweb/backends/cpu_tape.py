@@ -48,7 +48,7 @@ from rlxweb.machine import library
 from rlxweb.machine.jobs import WORD, address_of
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.tape import Tile, tape_text, tiles
-from rlxweb.machine.wasm import IN_A_TAB, opened
+from rlxweb.machine.wasm import IN_A_TAB, VECTOR, opened_fused
 from rlxweb.machine.workshop import WasmWorkshop, Workshop
 from rlxweb.recipes.conv_calls import convolution
 
@@ -81,8 +81,8 @@ class TapeCode(NamedTuple):
 
 
 def _nbytes() -> int:
-    """Of the vectors here; WebAssembly has them of one width."""
-    return 16 if IN_A_TAB else library.processor().nbytes
+    """Of the vectors here."""
+    return VECTOR if IN_A_TAB else library.processor().nbytes
 
 
 def _made(about: object) -> TapeCode:
@@ -105,10 +105,7 @@ def _made_in_a_tab(about: object) -> TapeCode:
 
     every = tiles(_nbytes())
     names = "walk", "move", *(tile.name for tile in every)
-    try:
-        walk, *jobs = opened(tape_module(fused=True), *names)
-    except OSError:  # a browser without relaxed SIMD
-        walk, *jobs = opened(tape_module(fused=False), *names)
+    walk, *jobs = opened_fused(tape_module, *names)
     move, *products = map(address_of, jobs)
     return TapeCode(walk, move, dict(zip(every, products, strict=True)))
 

@@ -32,7 +32,7 @@ from rlxweb.recipes.conv_calls import Convolution
 
 Array = NDArray[Any]
 
-_MOST: Final = (1 << 31) - 1
+MOST_PLACES: Final = (1 << 31) - 1
 """Elements that a table of places can tell."""
 
 
@@ -46,7 +46,7 @@ def shares_of(one: Convolution) -> Shares | None:
     """How it is shared out; None where it is no work for this way."""
     elements = one.batch * one.groups * one.channels[0] * prod(one.windows.reach)
     results = one.batch * one.groups * one.channels[1] * prod(one.windows.out)
-    return shares_for(sizes_of(one)) if max(elements, results) <= _MOST else None
+    return shares_for(sizes_of(one)) if max(elements, results) <= MOST_PLACES else None
 
 
 @lru_cache(maxsize=64)

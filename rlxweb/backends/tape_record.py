@@ -287,7 +287,8 @@ class Record:
         there = There((to.at + first) * ELEMENT, "arena")
         numbers = np.arange(first + 1, first + 1 + rows * columns, dtype=np.intp)
         is_laid, two = a.memory.fixed is not None, 2 * self.lanes
-        # A vector of columns meets one number at a time, two meet it at once.
+        # For one vector of columns each number of a is loaded once a product; the other
+        # way round it meets two.
         if columns >= self.lanes and not (is_laid and columns < two <= rows):
             self._lines(a, b, there)
         elif rows >= self.lanes and (is_laid or rows < columns):

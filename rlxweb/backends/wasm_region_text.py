@@ -18,10 +18,10 @@ from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.machine.jobs import WORD
 from rlxweb.machine.trees import Of
-from rlxweb.machine.wasm import Function, module
+from rlxweb.machine.wasm import VECTOR, Function, module
 from rlxweb.machine.wasm_lowering import NEEDED, WasmLowering
 
-LANES = 4
+LANES = VECTOR // 4
 _SIZE = {"F": 4, "I": 4, "U": 4, "B": 1}
 
 

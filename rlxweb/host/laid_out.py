@@ -5,9 +5,35 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
-from weakref import finalize
+from weakref import finalize, ref
 
 T = TypeVar("T")
+
+
+class Steady:
+    """Tells an array that was an operand in the run before from one that is set anew
+    for every run: that one is not worth laying out. It keeps none of them alive.
+    """
+
+    def __init__(self) -> None:
+        self._before: Callable[[], Any] = _nothing
+
+    def root(self, array: Any) -> Any | None:
+        """Whose memory it is, itself or what it is a view of; None where that is not
+        what it was in the run before, or nobody tells when it is gone.
+        """
+        root = array if array.base is None else array.base
+        before = self._before()
+        if before is not root:
+            try:
+                self._before = ref(root)
+            except TypeError:  # bytes, say
+                self._before = _nothing
+        return root if before is root else None
+
+
+def _nothing() -> None:
+    """Of what there was before."""
 
 
 class LaidOut(Generic[T]):

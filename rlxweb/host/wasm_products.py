@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.laid_out import LaidOut
+from rlxweb.host.laid_out import LaidOut, Steady
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.machine.making import fast_mode
-from rlxweb.machine.wasm import IN_A_TAB, opened
+from rlxweb.machine.wasm import IN_A_TAB, opened_fused
 from rlxweb.machine.wasm_products import (
     ARGUMENTS,
     COLUMNS,
@@ -53,12 +53,10 @@ def functions() -> Functions | None:
 
 @cache
 def _functions() -> Functions | None:
-    for fused in (True, False):
-        try:
-            return Functions(*opened(products_module(fused=fused), *ARGUMENTS))
-        except OSError:  # a browser without relaxed SIMD, or without any
-            continue
-    return None
+    try:
+        return Functions(*opened_fused(products_module, *ARGUMENTS))
+    except OSError:  # a browser without SIMD
+        return None
 
 
 class _Room:
@@ -191,13 +189,12 @@ class Product:
     """
 
     is_weight = False
-    _before: object = None
     _laid: Laid | None = None
 
     def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
         known = functions()
         assert known is not None  # the gate asked
-        self._known, self._shape = known, out.shape
+        self._known, self._shape, self._steady = known, out.shape, Steady()
         self._rows = out.numel // max(1, out.shape[-1])
         self._may_keep = inputs[1].rank == 2 and self._rows <= FEW_ROWS
 
@@ -212,15 +209,13 @@ class Product:
 
     def _kept(self, y: Array) -> Laid | None:
         """The panels of weights that were there before."""
-        root = y if y.base is None else y.base
-        if self._before is root:
-            if self._laid is None:
-                key = y.ctypes.data, y.shape, y.strides
-                self._laid = PANELS.of(root, key, partial(Laid, self._known, y))
-            return self._laid
-        # What is set anew for every run is not worth laying out.
-        self._before, self._laid = root, None
-        return None
+        root = self._steady.root(y)
+        if root is None:
+            self._laid = None
+        elif self._laid is None:
+            key = y.ctypes.data, y.shape, y.strides
+            self._laid = PANELS.of(root, key, partial(Laid, self._known, y))
+        return self._laid
 
 
 class Dense(Product):

@@ -11,7 +11,7 @@ FIELDS: Final = ("x", "out", "count", "each")
 """Of a job, 64 bits each: addresses of numbers, how many there are, and how many a
 thread takes at once.
 """
-SIZES: Final = {**SIZE, "half": 2}
+_SIZES: Final = {**SIZE, "half": 2}
 
 
 def halves_text(nbytes: int) -> str:
@@ -31,18 +31,17 @@ def halves_text(nbytes: int) -> str:
 def _converted(name: str, shape: Shape, given: str, made: str, how: str) -> str:
     signature = f"void @{name}(ptr %job, ptr %taken)"
     w = Writer(signature, shape)
-    x, out = (w.one("%job", at, "ptr") for at in (0, 1))
-    count, each = (w.one("%job", at, "i64") for at in (2, 3))
+    x, out, count, each = w.fields(FIELDS, FIELDS[:2]).values()
 
     def some(begin: Value) -> None:
         def vector(i: Whole) -> None:
             at, lanes = w.sum(begin, i), w.shape.lanes
             here = w.at(x, at, given)
             read, kept = f"<{lanes} x {given}>", f"<{lanes} x {made}>"
-            one = w.let(f"load {read}, ptr {here}, align {SIZES[given]}")
+            one = w.let(f"load {read}, ptr {here}, align {_SIZES[given]}")
             other = w.let(f"{how} {read} {one} to {kept}")
             there = w.at(out, at, made)
-            w.say(f"store {kept} {other}, ptr {there}, align {SIZES[made]}")
+            w.say(f"store {kept} {other}, ptr {there}, align {_SIZES[made]}")
 
         w.sweep(w.least(each, w.difference(count, begin)), vector)
 

@@ -14,11 +14,13 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 IN_A_TAB = sys.platform == "emscripten"
 """Is this Python itself WebAssembly, so that its modules can be opened?"""
 
+VECTOR: Final = 16
+"""Bytes of a vector."""
 _KINDS: Final = {"i32": 0x7F, "f32": 0x7D, "v128": 0x7B}
 _PLAIN: Final = {
     "block": b"\x02\x40",
@@ -221,6 +223,12 @@ class Function:
         self.uses_table = True
         self._body += b"\x11" + unsigned(_OF_A_JOB) + b"\x00"
 
+    def add_product(self, total: str, a: str, b: str, *, fused: bool) -> None:
+        """A · b onto a vector of sums; fused: the product need not be rounded."""
+        both = (a, b, total, "f32x4.relaxed_madd")
+        apart = (a, b, "f32x4.mul", total, "f32x4.add")
+        self.put(total, *(both if fused else apart))
+
     @contextmanager
     def repeated(self, *until: str | int) -> Iterator[None]:
         """Again and again until the words leave a truth."""
@@ -285,3 +293,19 @@ def opened(code: bytes, *names: str) -> tuple[Callable[..., None], ...]:
     for one in functions:
         one.restype = None
     return functions
+
+
+class _Fused(Protocol):
+    def __call__(self, *, fused: bool) -> bytes: ...
+
+
+def opened_fused(make: _Fused, *names: str) -> tuple[Callable[..., None], ...]:
+    """Functions of `make(fused=…)`: with products that need not be rounded before they
+    are added, where the browser knows such additions (relaxed SIMD), else without.
+
+    Errors  OSError where it refuses both.
+    """
+    try:
+        return opened(make(fused=True), *names)
+    except OSError:
+        return opened(make(fused=False), *names)

@@ -114,10 +114,7 @@ def _terms(f: Function, rows: int, count: int, fused: bool) -> None:
             f.move("v128.load32_splat", 4 * at)
             f.put("s")
             for c in (0, 1):
-                total, own = f"t{r}_{c}", f"b{c}"
-                both = ("s", own, total, "f32x4.relaxed_madd")
-                apart = ("s", own, "f32x4.mul", total, "f32x4.add")
-                f.put(total, *(both if fused else apart))
+                f.add_product(f"t{r}_{c}", "s", f"b{c}", fused=fused)
     for r in range(rows):
         f.put(f"p{r}", f"p{r}", 4 * count, "i32.add")
     f.put("b", "b", 32 * count, "i32.add")

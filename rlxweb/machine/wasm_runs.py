@@ -70,10 +70,7 @@ def _term(f: Function, rows: int, vectors: int, at: int, fused: bool) -> None:
         f.move("v128.load", 16 * c)
         f.put("v")
         for r in range(rows):
-            total = f"t{r}_{c}"
-            both = (f"s{r}", "v", total, "f32x4.relaxed_madd")
-            apart = (f"s{r}", "v", "f32x4.mul", total, "f32x4.add")
-            f.put(total, *(both if fused else apart))
+            f.add_product(f"t{r}_{c}", f"s{r}", "v", fused=fused)
 
 
 def _of_runs(first: int) -> Function:

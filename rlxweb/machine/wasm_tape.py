@@ -13,15 +13,12 @@ from typing import Final
 
 from rlxweb.machine.jobs import WORD
 from rlxweb.machine.tape import MOVE_FIELDS, PRODUCT_FIELDS, Tile, tiles
-from rlxweb.machine.wasm import Function, module
+from rlxweb.machine.wasm import VECTOR, Function, module
 
-NBYTES: Final = 16
-"""Of a vector."""
-_LANES: Final = NBYTES // 4
+_LANES: Final = VECTOR // 4
 _ELEMENT: Final = 4
 _STEPS: Final = ("a_row", "b_step", "out_row", "out_column")
 _UNROLLED: Final = 4
-TILES: Final = tiles(NBYTES)
 
 
 def tape_module(*, fused: bool) -> bytes:
@@ -29,7 +26,7 @@ def tape_module(*, fused: bool) -> bytes:
 
     fused   by additions that need not round the product, where a browser knows them
     """
-    products = [_Product(tile, fused).function() for tile in TILES]
+    products = [_Product(tile, fused).function() for tile in tiles(VECTOR)]
     return module([_walk(), _move(), *products])
 
 
@@ -45,7 +42,7 @@ def _walk() -> Function:
     return f
 
 
-def fields(f: Function, names: tuple[str, ...]) -> None:
+def _fields(f: Function, names: tuple[str, ...]) -> None:
     """What a job says, in variables."""
     f.local("i32", *names)
     for at, name in enumerate(names):
@@ -56,7 +53,7 @@ def fields(f: Function, names: tuple[str, ...]) -> None:
 
 def _move() -> Function:
     f = Function("move", "job")
-    fields(f, MOVE_FIELDS)
+    _fields(f, MOVE_FIELDS)
     f.local("i32", "place")
     # Place 0 reads what is there in any case, and takes 0 instead of it.
     f.put("from", "from", _ELEMENT, "i32.sub")
@@ -82,7 +79,7 @@ class _Product:
     def __init__(self, tile: Tile, fused: bool) -> None:
         self.tile, self.fused = tile, fused
         f = self.f = Function(tile.name, "job")
-        fields(f, PRODUCT_FIELDS)
+        _fields(f, PRODUCT_FIELDS)
         for name in _STEPS:
             f.put(name, name, _ELEMENT, "i32.mul")
         self.ours = [f"a{r}" for r in range(tile.rows)]
@@ -128,11 +125,6 @@ class _Product:
         for before, name in pairwise(names):
             f.put(name, before, step, "i32.add")
 
-    def _added(self, total: str, other: str) -> None:
-        both = ("mine", other, total, "f32x4.relaxed_madd")
-        apart = ("mine", other, "f32x4.mul", total, "f32x4.add")
-        self.f.put(total, *(both if self.fused else apart))
-
     def _dots(self) -> None:
         f = self.f
         self._pointers("b", "column", self.theirs)
@@ -140,17 +132,17 @@ class _Product:
         def turn(at: int) -> None:
             for c, pointer in enumerate(self.theirs):
                 f.say(pointer)
-                f.move("v128.load", NBYTES * at)
+                f.move("v128.load", VECTOR * at)
                 f.put(f"v{c}")
             for pointer, row in zip(self.ours, self.sums, strict=True):
                 f.say(pointer)
-                f.move("v128.load", NBYTES * at)
+                f.move("v128.load", VECTOR * at)
                 f.put("mine")
                 for c, total in enumerate(row):
-                    self._added(total, f"v{c}")
+                    f.add_product(total, "mine", f"v{c}", fused=self.fused)
 
         f.put("left", "terms", _LANES, "i32.div_u")
-        self._turns(turn, NBYTES, (*self.ours, *self.theirs))
+        self._turns(turn, VECTOR, (*self.ours, *self.theirs))
         for r, row in enumerate(self.sums):
             f.put("there", "row", r, "i32.add", "out_row", "i32.mul", "out", "i32.add")
             f.put("there", "column", "out_column", "i32.mul", "there", "i32.add")
@@ -165,13 +157,13 @@ class _Product:
                 f.put("there", "there", "out_column", "i32.add")
 
     def _lines(self) -> None:
-        f, (line,) = self.f, self.theirs[:1]
+        f, line = self.f, self.theirs[0]
         f.put(line, "column", _ELEMENT, "i32.mul", "b", "i32.add")
 
         def turn(at: int) -> None:
             for c in range(self.tile.across):
                 f.say(line)
-                f.move("v128.load", NBYTES * c)
+                f.move("v128.load", VECTOR * c)
                 f.put(f"v{c}")
             f.put(line, line, "b_step", "i32.add")
             for pointer, row in zip(self.ours, self.sums, strict=True):
@@ -179,7 +171,7 @@ class _Product:
                 f.move("v128.load32_splat", _ELEMENT * at)
                 f.put("mine")
                 for c, total in enumerate(row):
-                    self._added(total, f"v{c}")
+                    f.add_product(total, "mine", f"v{c}", fused=self.fused)
 
         f.put("left", "terms")
         self._turns(turn, _ELEMENT, self.ours)
@@ -188,14 +180,11 @@ class _Product:
         for row in self.sums:
             for c, total in enumerate(row):
                 f.say("there", total)
-                f.move("v128.store", NBYTES * c)
+                f.move("v128.store", VECTOR * c)
             f.put("there", "there", "out_row", "i32.add")
 
     def _turns(
-        self,
-        turn: Callable[[int], None],
-        step: int,
-        pointers: Sequence[str],
+        self, turn: Callable[[int], None], step: int, pointers: Sequence[str]
     ) -> None:
         """`left` of them, some at a time; `step` is bytes of the pointers for each."""
         f = self.f

@@ -57,15 +57,24 @@ def _corners(xp: Any, boxes: Any, centered: bool) -> tuple[Any, Any]:
     return xp.minimum(first, second), xp.maximum(first, second)
 
 
-def _overlap(xp: Any, low: Any, high: Any, other: tuple[Any, Any], most: float) -> Any:
-    """Which boxes share more than `most` with another, of what both cover."""
-    sides = xp.minimum(high, other[1]) - xp.maximum(low, other[0])
-    shared = sides[..., 0] * sides[..., 1]
-    is_some = (sides[..., 0] > 0) & (sides[..., 1] > 0) & (shared > 0)
-    own, its = high - low, other[1] - other[0]
-    every = own[..., 0] * own[..., 1] + its[..., 0] * its[..., 1] - shared
+def _overlap(xp: Any, boxes: Any, others: Any, most: float) -> Any:
+    """Which boxes share more than `most` with others, of what both cover.
+
+    Of both the left, top, right and bottom, each an array of its own.
+    """
+    (a0, b0, a1, b1), (x0, y0, x1, y1) = boxes, others
+    wide = xp.minimum(a1, x1) - xp.maximum(a0, x0)
+    tall = xp.minimum(b1, y1) - xp.maximum(b0, y0)
+    shared = wide * tall
+    is_some = (wide > 0) & (tall > 0) & (shared > 0)
+    every = (a1 - a0) * (b1 - b0) + (x1 - x0) * (y1 - y0) - shared
     every = xp.where(is_some, every, xp.ones_like(every))
     return is_some & (shared / every > most)
+
+
+def _sides(low: Any, high: Any) -> tuple[Any, ...]:
+    """The left, top, right and bottom of boxes by their corners."""
+    return low[..., 0], low[..., 1], high[..., 0], high[..., 1]
 
 
 def _reference(xp: Any, attrs: Attrs, boxes: Any, scores: Any) -> Any:
@@ -100,11 +109,12 @@ def _reference(xp: Any, attrs: Attrs, boxes: Any, scores: Any) -> Any:
         best = xp.asarray(best, dtype=xp.int32)
         found.append(xp.where(some, best, xp.full_like(best, -1)))
         zero = xp.zeros_like(low)
-        mine = tuple(
+        mine = [
             xp.sum(xp.where(is_first[..., None], one, zero), axis=2)[:, :, None]
             for one in (low, high)
-        )
-        gone = _overlap(xp, low, high, mine, attrs["iou_threshold"]) | is_first
+        ]
+        every, most = _sides(low, high), attrs["iou_threshold"]
+        gone = _overlap(xp, every, _sides(*mine), most) | is_first
         alive = alive & ~gone
     return xp.concat(found, axis=-1)
 
@@ -129,36 +139,20 @@ def _kept(rest: Any, keep: int, low: Any, high: Any, most: float) -> list[int]:
     """
     found: list[int] = []
     # NumPy is quickest along coordinates that lie side by side.
-    sides = np.concatenate([low[rest].T, high[rest].T])
+    sides = np.stack(_sides(low[rest], high[rest]))
     kept = np.empty((4, min(keep, len(rest)) + _TOGETHER), sides.dtype)
     for begin in range(0, len(rest), _TOGETHER):
         if len(found) >= keep:
             break
         own = sides[:, begin : begin + _TOGETHER]
-        gone = _covered(own, kept[:, : len(found)], most).any(axis=1)
-        covers = _covered(own, own, most)
+        gone = _overlap(np, own[..., None], kept[:, : len(found)], most).any(axis=1)
+        covers = _overlap(np, own[..., None], own, most)
         for k, one in enumerate(rest[begin : begin + _TOGETHER].tolist()):
             if not gone[k]:
                 kept[:, len(found)] = own[:, k]
                 found.append(one)
                 gone |= covers[k]
     return found[:keep]
-
-
-def _covered(sides: Any, others: Any, most: float) -> Any:
-    """`_overlap` of all boxes with all others, coordinate by coordinate."""
-    x0, y0, x1, y1 = (np.ascontiguousarray(one) for one in others)
-    a0, b0, a1, b1 = (one[:, None] for one in sides)
-    wide, tall = np.minimum(a1, x1), np.minimum(b1, y1)
-    wide -= np.maximum(a0, x0)
-    tall -= np.maximum(b0, y0)
-    shared = wide * tall
-    is_some = (wide > 0) & (tall > 0) & (shared > 0)
-    every = (a1 - a0) * (b1 - b0) + (x1 - x0) * (y1 - y0)
-    every -= shared
-    every[~is_some] = 1
-    shared /= every
-    return is_some & (shared > most)
 
 
 def _calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:

@@ -41,6 +41,12 @@ hypothesis.settings.register_profile(
 )
 
 
+@hypothesis.settings(max_examples=EXAMPLES + 1)
+@hypothesis.given(hypothesis.strategies.none())
+def _asking_for_more(nothing: None) -> None:
+    """As a test does."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The deadline."""
     parser.addoption("--wasm-deadline", type=float, default=TEST_S, help="seconds")
@@ -50,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Fewer examples: the desktop tries more of the same."""
     hypothesis.settings.load_profile("wasm")
     config.addinivalue_line("markers", "timeout: the desktop's deadline")
+    assert hasattr(_asking_for_more, _SETTINGS), "hypothesis keeps settings elsewhere"
     for what in set(FILES.values()):
         assert find_spec(what) is None, f"{what} is there, and yet a reason"
 

@@ -12,7 +12,6 @@ import rlxweb as rlx
 from rlxweb.backends import cpu_halves
 from rlxweb.backends.cpu import ROWS
 from rlxweb.ir.op import registry
-from rlxweb.machine import library
 from rlxweb.smoke.case import plain
 
 HALVES = [row for row in ROWS if row.name.endswith("of halves in float32")]
@@ -66,8 +65,6 @@ def test_conversions_are_numpys(
     threaded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all halves there are, and of floats between them, beyond and in no order."""
-    if not library.has_halves():
-        pytest.skip("the processor has no halves")
     monkeypatch.setenv("RLX_FAST", "wait")
     if threaded:
         monkeypatch.setattr(cpu_halves, "_THREADED", 0)

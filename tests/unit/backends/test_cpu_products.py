@@ -238,7 +238,6 @@ def test_weights_of_few_rows_are_kept_in_panels() -> None:
             near(found, feeds["x"].astype(float) @ value, 200)
             assert len(kept) <= count + 1
     drive(run.backend.release(run.program))
-    call._before = None
     gc.collect()
     assert len(kept) == before
 
