@@ -24,6 +24,7 @@ from rlxweb.errors import ClusterError, RlxError, WorkerFailed
 from rlxweb.io.urls import is_url
 from rlxweb.jobs.child import Outcome, Part, Ready, Unfinished, forget, serve
 from rlxweb.jobs.spreading import Job, Told, each
+from rlxweb.jobs.starting import Starting
 from rlxweb.smoke.process import exit_meaning
 from rlxweb.whole_file import abandon
 
@@ -44,6 +45,7 @@ class Children(Generic[T]):
     def __init__(self, job: Job[T], n_processes: int) -> None:
         self._job, self._most = job, n_processes
         self._at_work: list[_Child] = []
+        self._starting = Starting()
 
     def each(
         self, files: Sequence[str], progress: Told
@@ -58,6 +60,7 @@ class Children(Generic[T]):
         if len(waiting) < 2:
             yield from each(self._job, waiting, progress)
             return
+        self._starting = Starting()
         before, signals.cleanup = signals.cleanup, self._abandon
         try:
             yield from self._spread(waiting, progress)
@@ -89,6 +92,7 @@ class Children(Generic[T]):
             # One that died is replaced, where there is a file for it.
             while len(self._at_work) < count and free < len(waiting):
                 self._at_work.append(_Child(self._job, count))
+                self._at_work[-1].start(self._starting)
                 free += 1
             pipes = {child.pipe: child for child in self._at_work}
             for ready in connection.wait(list(pipes)):
@@ -111,15 +115,14 @@ class Children(Generic[T]):
 
     def _end(self) -> None:
         """At once: nobody waits for what they are at."""
-        for child in self._at_work:
-            child.kill()
+        self._starting.end()
         for child in self._at_work:
             child.bury()
         self._at_work.clear()
 
     def _abandon(self) -> None:
+        self._starting.end()
         for child in list(self._at_work):
-            child.kill()
             forget(child.unfinished)
         abandon()
 
@@ -133,20 +136,23 @@ class _Child:
 
     def __init__(self, job: Job[Any], n_processes: int) -> None:
         context = get_context("spawn")  # what forks inherits locks and drivers
-        self.pipe, theirs = context.Pipe()
+        self.pipe, self._theirs = context.Pipe()
         self.file, self.is_ready, self.is_gone = "", False, False
         self.unfinished: list[str] = []
+        self._n_processes = n_processes
         self._process: SpawnProcess = context.Process(
-            target=serve, args=(theirs, job, n_processes), daemon=True
+            target=serve, args=(self._theirs, job, n_processes), daemon=True
         )
+
+    def start(self, starting: Starting) -> None:
+        """Errors   ClusterError where there is no room for one more process"""
         try:
-            with _few_threads(n_processes), _deaf():
-                self._process.start()
+            with _few_threads(self._n_processes), _deaf():
+                starting.start(self._process)
         except OSError as error:
-            self.pipe.close()
             raise _not_started(str(error.strerror or error)) from error
         finally:
-            theirs.close()  # so that its end is heard
+            self._theirs.close()  # so that its end is heard
 
     def give(self, file: str) -> None:
         """A file to do."""
@@ -202,7 +208,8 @@ class _Child:
 
     def bury(self) -> None:
         """What it left, once it has ended."""
-        self._process.join(_END_S)
+        if self._process.pid is not None:  # otherwise it never began
+            self._process.join(_END_S)
         # What it said last is still there, and may name a file.
         with suppress(EOFError, OSError, Exception):
             while not self.pipe.closed and self.pipe.poll():

@@ -28,6 +28,7 @@ from distributed.versions import VersionMismatchWarning
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import ClusterError, UsageError
+from rlxweb.jobs.starting import Starting
 from rlxweb.whole_file import reason
 
 FIND_S = 8
@@ -116,6 +117,7 @@ def _started(n_workers: int, doing: str) -> LocalCluster:
         try:
             with (
                 dask.config.set(_for_workers()),
+                Starting().watched(),
                 _ended_by_ctrl_c(),
             ):
                 return LocalCluster(
