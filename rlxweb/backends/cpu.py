@@ -34,6 +34,7 @@ from rlxweb.backends.cpu_tails import ProductCall, Tailed, is_joined, joined
 from rlxweb.backends.cpu_tape import LEAVES, Way, segments_of, tape_kernels, units_of
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.backends.wasm_lines import LINES as IN_THE_TAB
+from rlxweb.backends.wasm_tails import SHARED, SharedCall, shared_regions
 from rlxweb.compile.plan import Plan, Step
 from rlxweb.host.pooling import ROWS as POOLS
 from rlxweb.host.variants import VARIANTS, Variant
@@ -45,6 +46,7 @@ from rlxweb.stopping import check_stopped
 
 _OWN: Final = (
     *IN_THE_TAB,
+    *SHARED,
     *LINES,
     *ATTENTION,
     *PRODUCTS,
@@ -67,6 +69,7 @@ WORKSHOPS: Final = (
     recurrence_kernels,
     tape_kernels,
     product_kernels,
+    shared_regions,
 )
 """What this engine has compiled."""
 
@@ -117,6 +120,8 @@ class CpuBackend(ArrayBackend):
                 each = enumerate(call.inputs)
                 function.keep([at for at, i in each if _is_weight(plan.graph, i)])
                 function = function.function
+            if isinstance(function, SharedCall):
+                function = function.product
             if isinstance(function, ProductCall | RecurrenceCall | Product):
                 function.is_weight = _is_weight(plan.graph, call.inputs[1])
         if self.variants and tape_kernels.is_open and not tape_kernels.why_not:

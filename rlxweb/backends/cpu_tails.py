@@ -106,7 +106,35 @@ def tail_of(
 class Tailed(ABC):
     """A product as a function of its operands, and of what a tail reads beside it.
 
-    slowly  the same by NumPy: (operands, what else is read) → the result
+    slowly  the same by other means: (operands, what else is read) → the result
+    """
+
+    def __init__(self, shape: Shape, slowly: Callable[..., Array]) -> None:
+        self.shape, self.slowly = shape, slowly
+        self.tail: Tail | None = None
+
+    @abstractmethod
+    def __call__(self, attrs: Attrs, x: Array, y: Array, *rest: Array) -> Array:
+        """The product, or what is done with it."""
+
+    @abstractmethod
+    def tail_of(
+        self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
+    ) -> Tail | None:
+        """A region as what is done with it; None where it does not fit."""
+
+    def with_tail(
+        self, tail: Tail, shape: Shape, slowly: Callable[..., Array]
+    ) -> Tailed:
+        """The same with what is done after it."""
+        made = copy(self)
+        made.tail, made.shape, made.slowly = tail, shape, slowly
+        return made
+
+
+class Compiled(Tailed):
+    """By compiled code, once that is there.
+
     places  where the right matrix and the result lie if they are no matrices
     """
 
@@ -118,12 +146,11 @@ class Tailed(ABC):
         slowly: Callable[..., Array],
         places: Gathered | None = None,
     ) -> None:
-        self.sizes, self.shares, self.shape = sizes, shares, shape
-        self.slowly, self.places = slowly, places
-        self.tail: Tail | None = None
+        super().__init__(shape, slowly)
+        self.sizes, self.shares, self.places = sizes, shares, places
         self.kind = Kind(shares.tile, places is not None)
 
-    def __call__(self, attrs: object, x: Array, y: Array, *rest: Array) -> Array:
+    def __call__(self, attrs: Attrs, x: Array, y: Array, *rest: Array) -> Array:
         kernel = product_kernels.ready(self.kind)
         code = None if self.tail is None else region_kernels.ready(self.tail.region)
         there = kernel is not None and (self.tail is None or code is not None)
@@ -149,22 +176,8 @@ class Tailed(ABC):
     def given(self, x: Array, y: Array) -> tuple[Array, Array] | None:
         """The operands as the code takes them; None where they do not lie so."""
 
-    @abstractmethod
-    def tail_of(
-        self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
-    ) -> Tail | None:
-        """A region as what is done with it; None where it does not fit."""
 
-    def with_tail(
-        self, tail: Tail, shape: Shape, slowly: Callable[..., Array]
-    ) -> Tailed:
-        """The same with what is done after it."""
-        made = copy(self)
-        made.tail, made.shape, made.slowly = tail, shape, slowly
-        return made
-
-
-class ProductCall(Tailed):
+class ProductCall(Compiled):
     """A product of matrices.
 
     is_weight  the right one is the same from run to run, until a param is set

@@ -23,7 +23,7 @@ from rlxweb.backends.cpu_products import (
     shares_for,
 )
 from rlxweb.backends.cpu_regions import Region
-from rlxweb.backends.cpu_tails import Tailed, may_follow
+from rlxweb.backends.cpu_tails import Compiled, may_follow
 from rlxweb.host.convolution import with_padding
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import row_major
@@ -79,7 +79,7 @@ def _places(one: Convolution) -> Gathered:
     )
 
 
-class ConvCall(Tailed):
+class ConvCall(Compiled):
     """A convolution of an array [N, C, …] and weights."""
 
     def __init__(

@@ -26,7 +26,12 @@ _SIZE = {"F": 4, "I": 4, "U": 4, "B": 1}
 
 
 def region_module(
-    graph: Graph, ids: Sequence[int], reads: Sequence[int], spread: Sequence[bool]
+    graph: Graph,
+    ids: Sequence[int],
+    reads: Sequence[int],
+    spread: Sequence[bool],
+    *,
+    shared: bool = False,
 ) -> bytes:
     """@region(job, outer, inner): so many rows of so many elements, four at least.
     @region_job(job): the same of the 64-bit words job, outer and inner.
@@ -35,6 +40,7 @@ def region_module(
              to row
     reads    the nodes that are read
     spread   which of them are one number for a whole row
+    shared   for a memory that several threads have
     Errors   Unsupported.
     """
     nodes = [graph.node(i) for i in ids]
@@ -76,7 +82,7 @@ def region_module(
         for row, step in zip(rows, steps, strict=True):
             f.put(row, row, step, "i32.add")
         f.put("outer", "outer", 1, "i32.sub")
-    return module([f, _job()])
+    return module([f, _job()], shared=shared)
 
 
 def _job() -> Function:

@@ -64,3 +64,7 @@ class LaidOut(Generic[T]):
                         return None
                     found = self._made[key] = make()
         return found
+
+    def gone(self, root: Any, key: Hashable) -> T | None:
+        """What was made, which is kept no longer."""
+        return self._made.pop((id(root), key), None)

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.arrays import pool
 from rlxweb.host.laid_out import LaidOut, Steady
+from rlxweb.host.wasm_shared import LEAST as LEAST_SHARED
+from rlxweb.host.wasm_shared import Done, SharedProduct
+from rlxweb.host.workers import Place, Workers, workers
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.machine.making import fast_mode
@@ -149,6 +154,13 @@ def is_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return floats and out.numel * x.shape[-1] >= LEAST
 
 
+def may_share(inputs: Types, out: TensorType) -> bool:
+    """Is it worth a second thread, where the right matrix is kept?"""
+    x, y = inputs[:2]
+    work = out.numel * x.shape[-1]
+    return y.rank == 2 and work >= LEAST_SHARED and 4 * y.numel <= MOST_KEPT
+
+
 class Laid:
     """A matrix in panels, for what is multiplied by it."""
 
@@ -160,6 +172,11 @@ class Laid:
         known.laid(rows.ctypes.data, terms, columns, rows.strides[0], at)
         spare = at + 4 * (self._panels.size - COLUMNS)
         self._at, self._rest = at, (4 * terms, 4 * columns, spare)
+
+    @property
+    def panels(self) -> Array:
+        """Them, without the spare room."""
+        return self._panels[:-COLUMNS]
 
     def times(self, x: Array, out: Array, rows: int) -> None:
         """The product of so many rows, all contiguous."""
@@ -182,6 +199,18 @@ PANELS: Final[LaidOut[Laid]] = LaidOut()
 """The process's."""
 
 
+class Kept(NamedTuple):
+    """A matrix in panels in the memory of Workers; None where that has no room."""
+
+    place: Place | None
+
+
+KEPT: Final[LaidOut[Kept]] = LaidOut()
+"""The process's."""
+MOST_KEPT: Final = 1 << 28
+"""Bytes of such a matrix."""
+
+
 class Product:
     """`matmul` of one node.
 
@@ -190,22 +219,67 @@ class Product:
 
     is_weight = False
     _laid: Laid | None = None
+    _shared: SharedProduct | None = None
 
     def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
         known = functions()
         assert known is not None  # the gate asked
-        self._known, self._shape, self._steady = known, out.shape, Steady()
+        self._known, self._shape = known, out.shape
+        self._steady, self._steady_for_all = Steady(), Steady()
+        self._seen: Callable[[], Any] = lambda: None
+        self._place: Place | None = None
         self._rows = out.numel // max(1, out.shape[-1])
         self._may_keep = inputs[1].rank == 2 and self._rows <= FEW_ROWS
+        self._workers = workers() if may_share(inputs, out) else None
+        if self._workers is not None:
+            self._shared = SharedProduct(self._rows, *inputs[1].shape)
 
     def __call__(self, attrs: Attrs, x: Array, y: Array) -> Array:
         """The product."""
+        made = self.by_all(x, y)
+        if made is not None:
+            return made
         laid = self._kept(y) if self._may_keep and self.is_weight else None
         if laid is None:
             return matmul(x, y)
         out = np.empty(self._shape, np.float32)
         laid.times(np.ascontiguousarray(x), out, self._rows)
         return out
+
+    @property
+    def is_shared(self) -> bool:
+        """Are there Workers by now, for a weight?"""
+        there = self._workers
+        return self.is_weight and there is not None and there.are_there
+
+    def by_all(self, x: Array, y: Array, done: Done | None = None) -> Array | None:
+        """The product, or what is done with it, by Workers as well as this thread; None
+        where there are none, or none yet, or the matrix is not kept.
+        """
+        shared, there = self._shared, self._workers
+        if shared is None or there is None or not self.is_shared:
+            return None
+        if self._seen() is not y:
+            root = self._steady_for_all.root(y)
+            kept = None if root is None else self._kept_for_all(there, root, y)
+            if kept is None or kept.place is None:
+                return None
+            self._seen, self._place = ref(y), kept.place
+        assert self._place is not None  # of what was seen
+        out = pool.empty(self._shape, np.float32)
+        given = np.ascontiguousarray(x), self._place, out, done
+        return out if shared.run(there, *given) else None
+
+    def _kept_for_all(self, there: Workers, root: Any, y: Array) -> Kept | None:
+        """Panels in the memory of Workers: no others are needed then."""
+        key = y.ctypes.data, y.shape, y.strides
+
+        def make() -> Kept:
+            laid = PANELS.gone(root, key) or Laid(self._known, y)
+            self._laid = None
+            return Kept(there.kept(laid.panels))
+
+        return KEPT.of(root, key, make)
 
     def _kept(self, y: Array) -> Laid | None:
         """The panels of weights that were there before."""

@@ -39,6 +39,7 @@ _PLAIN: Final = {
     "i32.sub": b"\x6b",
     "i32.mul": b"\x6c",
     "i32.div_u": b"\x6e",
+    "i32.rem_u": b"\x70",
     "i32.and": b"\x71",
     "i32.shl": b"\x74",
     "i32.shr_s": b"\x75",
@@ -223,6 +224,12 @@ class Function:
         self.uses_table = True
         self._body += b"\x11" + unsigned(_OF_A_JOB) + b"\x00"
 
+    def add_shared(self) -> None:
+        """A number onto that at the address below it on the stack, at once for all
+        threads; what was there before is left.
+        """
+        self._body += b"\xfe\x1e\x02\x00"
+
     def add_product(self, total: str, a: str, b: str, *, fused: bool) -> None:
         """A · b onto a vector of sums; fused: the product need not be rounded."""
         both = (a, b, total, "f32x4.relaxed_madd")
@@ -252,12 +259,22 @@ class Function:
         return unsigned(len(made)) + made
 
 
-def module(functions: Sequence[Function]) -> bytes:
-    """A side module that exports all of them."""
+_OWN_MEMORY: Final = b"\x02\x00\x00"
+MOST_PAGES: Final = 1 << 16
+_SHARED_MEMORY: Final = b"\x02\x03\x00" + unsigned(MOST_PAGES)
+"""As imports: of any size; shared by threads, of at most so many pages."""
+
+
+def module(functions: Sequence[Function], *, shared: bool = False) -> bytes:
+    """A side module that exports all of them.
+
+    shared   for a memory that several threads have
+    """
     counts = sorted({1, *(len(one.arguments) for one in functions)})
     assert counts[_OF_A_JOB] == 1
     types = [b"\x60" + _many([b"\x7f"] * count) + _many([]) for count in counts]
-    imports = [_named("env") + _named("memory") + b"\x02\x00\x00"]
+    memory = _SHARED_MEMORY if shared else _OWN_MEMORY
+    imports = [_named("env") + _named("memory") + memory]
     if any(one.uses_table for one in functions):
         named = _named("env") + _named("__indirect_function_table")
         imports.append(named + b"\x01\x70\x00\x00")

@@ -22,6 +22,8 @@ ALWAYS = {
     "Referrer-Policy": "no-referrer",
     # whoever opened the page has no handle of it, and so cannot change its address
     "Cross-Origin-Opener-Policy": "same-origin",
+    # with it a page is isolated: Workers of Python's may share memory with it
+    "Cross-Origin-Embedder-Policy": "require-corp",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(self), payment=()",
 }
 """Headers that all files have, whatever their kind."""

