@@ -1,7 +1,8 @@
 """Products of float32 in a browser's Python, by WebAssembly of our own.
 
 NumPy has no BLAS there and takes 30 times as long as a processor needs. What cannot be
-computed so, or where a browser refuses the module, is left to NumPy.
+computed so, or where a browser refuses the module, is left to NumPy. Products with
+weights are shared with Workers, where there are any (`wasm_shared.py`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class _Room:
 
 
 ROOM: Final = _Room()
-"""The process's: no threads there, and nothing of a call is left in it."""
+"""The process's: Python has one thread there, and nothing of a call is left in it."""
 
 
 def matmul(x: Array, y: Array) -> Array:

@@ -49,6 +49,7 @@
         if (ticket >> 8 !== round || ticket & CLOSED) break;
         if (Atomics.compareExchange(told, TICKETS, ticket, ticket + 1) !== ticket) continue;
         try {
+          memory.grow(0); // else its buffer may be that of before it grew
           for (; loaded < Atomics.load(told, LOADED); loaded++) {
             const [at, size] = told.subarray(MODULES + 2 * loaded, MODULES + 2 * loaded + 2);
             table.set(loaded + 1, made(new Uint8Array(memory.buffer, at, size).slice()).region_job);

@@ -29,6 +29,8 @@ MOST_PAGES: Final = (1 << 14, 1 << 12)
 """Of the memory: 1 GiB, or a quarter of it where a browser has not so much room for
 what may never be used.
 """
+MOST_ROOM: Final = 1 << 28
+"""Bytes that jobs write over: such a memory never shrinks."""
 _SPIN_MS: Final = 0.5
 """So long a Worker looks for the next job before it sleeps."""
 _ALIGNED: Final = 64
@@ -100,6 +102,8 @@ class Workers:
 
     def room(self, nbytes: int) -> int | None:
         """Memory that jobs write over; None where there is not so much."""
+        if nbytes > MOST_ROOM:
+            return None
         if self._room is None or self._room.end - self._room.at < nbytes:
             self._room = None
             self._room = self._place(nbytes)

@@ -18,10 +18,12 @@ def test_the_pages_are_isolated(tab: Tab) -> None:
 
 
 def test_workers_take_part_and_the_answers_are_right(tab: Tab) -> None:
-    """Two products each; what follows one is done with it, whatever the columns."""
-    for off, jobs in tab.run(f"{IMPORTED}await shared_products.products()"):
+    """Two products each, whatever the columns; those alone are to the bit one thread's.
+    """
+    for off, jobs, is_same in tab.run(f"{IMPORTED}await shared_products.products()"):
         assert off < NEAR
         assert jobs == 2
+        assert is_same
 
 
 def test_the_memory_of_weights_is_given_back(tab: Tab) -> None:

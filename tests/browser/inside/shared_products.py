@@ -15,6 +15,7 @@ import numpy as np
 
 import rlxweb as rlx
 from rlxweb.host import workers as module
+from rlxweb.host.wasm_products import matmul
 from rlxweb.host.workers import Workers, workers
 
 SIZES = ((32, 384, 384), (1, 2000, 600), (97, 130, 100), (200, 64, 109), (90, 256, 65))
@@ -114,7 +115,9 @@ class Counted:
 
 
 async def products() -> str:
-    """For each size: how far off, and how many jobs a run was."""
+    """For each size: how far off, how many jobs a run was, and whether the product that
+    nothing follows is to the bit that of one thread.
+    """
     found = []
     begun()
     for sizes in SIZES:
@@ -124,7 +127,8 @@ async def products() -> str:
             made.run(given)
         with Counted() as counted:
             outputs = made.run(given)
-        found.append([missed(outputs, *sizes), counted.jobs])
+        same = np.array_equal(outputs[1], matmul(given["x"], drawn(*sizes)["v"]))
+        found.append([missed(outputs, *sizes), counted.jobs, same])
     return json.dumps(found)
 
 
