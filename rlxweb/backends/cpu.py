@@ -15,7 +15,8 @@ import numpy as np
 from rlxweb.backends.array import ArrayBackend, ArrayProgram, Work, array_target
 from rlxweb.backends.array_residents import OwnArray
 from rlxweb.backends.cpu_attention import COMPILED as ATTENTION
-from rlxweb.backends.cpu_attention import attention_kernels, joins
+from rlxweb.backends.cpu_attention import attention_kernels
+from rlxweb.backends.cpu_attention import joins as joins_compiled
 from rlxweb.backends.cpu_blocks import RegionByNumPy
 from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
 from rlxweb.backends.cpu_convolution import conv_kernels
@@ -33,6 +34,8 @@ from rlxweb.backends.cpu_tails import COMPILED as PRODUCTS
 from rlxweb.backends.cpu_tails import ProductCall, Tailed, is_joined, joined
 from rlxweb.backends.cpu_tape import LEAVES, Way, segments_of, tape_kernels, units_of
 from rlxweb.backends.protocol import CPU_ENGINE
+from rlxweb.backends.wasm_attention import ATTENTION as ATTENTION_IN_THE_TAB
+from rlxweb.backends.wasm_attention import joins as joins_in_the_tab
 from rlxweb.backends.wasm_lines import LINES as IN_THE_TAB
 from rlxweb.backends.wasm_tails import SHARED, SharedCall, shared_regions
 from rlxweb.compile.plan import Plan, Step
@@ -41,11 +44,13 @@ from rlxweb.host.variants import VARIANTS, Variant
 from rlxweb.host.wasm_products import Product
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import registry
+from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
+from rlxweb.machine.wasm import IN_A_TAB
 from rlxweb.stopping import check_stopped
 
 _OWN: Final = (
     *IN_THE_TAB,
+    *ATTENTION_IN_THE_TAB,
     *SHARED,
     *LINES,
     *ATTENTION,
@@ -72,6 +77,12 @@ WORKSHOPS: Final = (
     shared_regions,
 )
 """What this engine has compiled."""
+
+
+def joins(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Where what spells an op out is better done as that op."""
+    here = joins_in_the_tab if IN_A_TAB else joins_compiled
+    return here(op, inputs, out, attrs)
 
 
 def _is_weight(graph: Graph, i: int) -> bool:

@@ -103,7 +103,7 @@ def _by_products(
         made: NDArray[Any] = registry.get("attention").reference(np, attrs, *given)
         line_kernels.spent("softmax", perf_counter() - begun)
         return made
-    qh = in_heads(s, q, s.H, s.D) * np.float32(_scale(s, attrs))
+    qh = in_heads(s, q, s.H, s.D) * np.float32(scale_of(s, attrs))
     kh, vh = in_heads(s, k, s.HK, s.D), in_heads(s, v, s.HK, s.DV)
     if s.H != s.HK:
         kh, vh = (np.repeat(one, s.H // s.HK, axis=1) for one in (kh, vh))
@@ -120,19 +120,22 @@ def _by_products(
     return np.ascontiguousarray(out).reshape(s.output)
 
 
-def _scale(s: Sizes, attrs: Attrs) -> float:
+def scale_of(s: Sizes, attrs: Attrs) -> float:
+    """What scores are multiplied by."""
     scale = attrs["score_scale"]
     return float(s.D**-0.5 if scale is None else scale)
 
 
-def _steps(layout: str, heads: int, length: int, size: int) -> tuple[int, int, int]:
+def steps_of(layout: str, heads: int, length: int, size: int) -> tuple[int, int, int]:
     """Elements from one batch, head and row to the next."""
     if layout == "heads":
         return heads * length * size, length * size, size
     return heads * length * size, size, heads * size
 
 
-def _added(s: Sizes, mask: NDArray[Any] | None) -> tuple[NDArray[Any], tuple[int, ...]]:
+def bias_of(
+    s: Sizes, mask: NDArray[Any] | None
+) -> tuple[NDArray[Any], tuple[int, ...]]:
     """What is added to the scores, key by key, and the elements from one batch, head
     and row to the next.
     """
@@ -165,14 +168,14 @@ def _computed(
 
     out = pool.empty(s.output, np.float32)
     dense = [np.ascontiguousarray(one) for one in given]
-    bias, bias_steps = _added(s, mask)
+    bias, bias_steps = bias_of(s, mask)
     each = s.SQ if s.B * s.H >= _MANY_HEADS else _QUERIES
     blocks = -(-s.SQ // each)
     steps = [
-        _steps(s.layout, s.H, s.SQ, s.D),
-        _steps(s.layout, s.HK, s.SK, s.D),
-        _steps(s.layout, s.HK, s.SK, s.DV),
-        _steps(s.layout, s.H, s.SQ, s.DV),
+        steps_of(s.layout, s.H, s.SQ, s.D),
+        steps_of(s.layout, s.HK, s.SK, s.D),
+        steps_of(s.layout, s.HK, s.SK, s.DV),
+        steps_of(s.layout, s.H, s.SQ, s.DV),
         bias_steps,
     ]
     job = np.array(
@@ -187,7 +190,9 @@ def _computed(
     taken, floats = np.zeros(2, np.int64), room_for(s.SK, s.D)
     threaded = s.B * s.H * s.SQ * s.SK * s.D >= _THREADED
     room = pool.empty((floats * (usable_cpus() if threaded else 1),), np.float32)
-    own = packed(address(job), _scale(s, attrs), address(room), floats, address(taken))
+    own = packed(
+        address(job), scale_of(s, attrs), address(room), floats, address(taken)
+    )
     kernel(own, threaded=threaded)
     return out
 

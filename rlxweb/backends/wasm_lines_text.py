@@ -123,6 +123,43 @@ def _softmax(to: WasmLowering) -> None:
         _stored(to, "v", "factor", "f32x4.mul", "v", "mask", "v128.bitselect")
 
 
+def _weights(to: WasmLowering) -> None:
+    """The softmax of x times a factor, in the place of eps, and what is added to it:
+    `gamma` lies key by key, from line to line `beta` bytes further. x is written over.
+    """
+    f = to.f
+    f.say("room")
+    f.move("v128.load32_splat")
+    f.put("factor")
+    f.put("middle", to.splat("F", float("-inf")).value)
+    with _fours(to):
+        _loaded(to, "gamma", "run")
+        _loaded(to, "x")
+        f.put("v", "v", "factor", "f32x4.mul", "run", "f32x4.add")
+        _stored(to, "v")
+        f.put("middle", "middle", "v", "f32x4.pmax")
+    _everywhere(to, "middle", "f32x4.pmax")
+    with _summed(to) as add:
+        _loaded(to, "out")
+        f.put("v", "v", "middle", "f32x4.sub")
+        e = to.call("precise_exp", [Of("F", "v")])
+        assert isinstance(e, Of)
+        _place(to, "x")
+        f.say(e.value)
+        f.move("v128.store")
+        add(e.value)
+    f.put("factor", to.splat("F", 1.0).value, "total", "f32x4.div")
+    with _fours(to):
+        _loaded(to, "x")
+        _stored(to, "v", "factor", "f32x4.mul")
+    f.put("gamma", "gamma", "beta", "i32.add")
+
+
+def weights_function() -> Function:
+    """`weights`: what attention makes of the scores of some queries."""
+    return _function("weights", _weights)
+
+
 def _layer_norm(to: WasmLowering) -> None:
     with _summed(to) as add:
         _loaded(to, "x")

@@ -73,9 +73,13 @@ class _Room:
 
     def of(self, floats: int) -> int:
         """Its address."""
+        return self.array(floats).ctypes.data
+
+    def array(self, floats: int) -> Array:
+        """It itself, as large or larger."""
         if self._array.size < floats:
             self._array = np.empty(floats, np.float32)
-        return self._array.ctypes.data
+        return self._array
 
 
 ROOM: Final = _Room()

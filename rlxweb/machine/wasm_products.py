@@ -62,10 +62,15 @@ def products_module(*, fused: bool) -> bytes:
     fused   by additions that need not round the product, where a browser knows them:
             twice as fast where the processor does
     """
+    parts = functions_of(fused=fused)
+    return module([*parts, *runs_of(len(parts), fused)])
+
+
+def functions_of(*, fused: bool) -> list[Function]:
+    """Of the module, for others to call them by their places in it."""
     tiles = [_tile(rows, fused) for rows in range(1, ROWS + 1)]
     made = [_product(), _laid(), _of_laid(), _of_windows()]
-    parts = [*tiles, _copied(), _panel(), _gathered(), *made]
-    return module([*parts, *runs_of(len(parts), fused)])
+    return [*tiles, _copied(), _panel(), _gathered(), *made]
 
 
 def of_laid_alone(*, fused: bool) -> list[Function]:

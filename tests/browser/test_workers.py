@@ -18,8 +18,7 @@ def test_the_pages_are_isolated(tab: Tab) -> None:
 
 
 def test_workers_take_part_and_the_answers_are_right(tab: Tab) -> None:
-    """Two products each, whatever the columns; those alone are to the bit one thread's.
-    """
+    """Two products each, whatever the columns; one thread alone makes the same bits."""
     for off, jobs, is_same in tab.run(f"{IMPORTED}await shared_products.products()"):
         assert off < NEAR
         assert jobs == 2
