@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
+from rlxweb.backends.wasm_tails import shared_regions
 from rlxweb.host import workers as module
 from rlxweb.host.wasm_products import matmul
 from rlxweb.host.workers import Workers, workers
@@ -69,12 +70,19 @@ def missed(found: Any, *sizes: int) -> float:
     )
 
 
+def forgotten() -> None:
+    """The next who asks for Workers gets others, who know no region."""
+    module._workers.cache_clear()
+    shared_regions._made.clear()
+    shared_regions._known.clear()
+
+
 def begun() -> Workers | None:
     """Two Workers, however many processors the machine has."""
     from pyodide.code import run_js
 
     if not module._workers.cache_info().currsize or workers() is None:
-        module._workers.cache_clear()
+        forgotten()
         run_js(
             "Object.defineProperty(navigator, 'hardwareConcurrency', "
             "{ value: 3, configurable: true })"
@@ -170,7 +178,7 @@ async def faults() -> str:
     with Counted() as counted:
         again = made.run(given)
     said = [broken, counted.jobs, missed(outputs, *sizes), missed(again, *sizes)]
-    module._workers.cache_clear()
+    forgotten()
     return json.dumps(said)
 
 
@@ -180,7 +188,7 @@ def alone() -> str:
 
     hide = "Object.defineProperty(globalThis, 'crossOriginIsolated', "
     run_js(hide + "{ value: false, configurable: true })")
-    module._workers.cache_clear()
+    forgotten()
     try:
         made, given = compiled(*SIZES[0])
         is_none = workers() is None
@@ -189,5 +197,5 @@ def alone() -> str:
                 outputs = made.run(given)
     finally:
         run_js("delete globalThis.crossOriginIsolated")
-        module._workers.cache_clear()
+        forgotten()
     return json.dumps([is_none, counted.jobs, missed(outputs, *SIZES[0])])
