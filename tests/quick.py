@@ -1,8 +1,9 @@
 """`--quick`: the tests that catch most, in minutes, on one adapter.
 
 Left out are the site, the browser, what is packaged and what is measured, trained
-models, the engines of other libraries, the other two adapters, processes that are
-killed, forked or broken on purpose, and what is marked slow.
+models, pictures, streams of other programs, the engines of other libraries, the other
+two adapters, processes that are killed, forked or broken on purpose, and what is marked
+slow.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ LEFT_OUT = (
     *("unit/site/", "unit/models/", "unit/calibration/", "unit/cli/test_bench"),
     *("unit/cli/test_calibrate", "unit/cli/test_smoke", "unit/smoke/"),
     *("unit/cli/test_killed_runs", "unit/cli/test_memory", "unit/cli/test_signals"),
+    *("unit/cli/test_plot", "unit/cli/test_picture_files", "unit/cli/test_learn"),
+    *("unit/live/test_sources", "unit/signal/test_compiled_engine"),
     *("unit/backends/test_entry_points", "unit/backends/test_howto_engine"),
     *("faults/test_broken_libraries", "faults/test_forks", "faults/test_jobs_faults"),
 )
