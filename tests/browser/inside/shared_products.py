@@ -142,17 +142,23 @@ async def products() -> str:
     return json.dumps(found)
 
 
+def used(there: Workers) -> int:
+    """Bytes of the shared memory that somebody holds."""
+    shelf = there._shelf
+    return shelf.end - sum(size for _, size in shelf._free)
+
+
 async def memory() -> str:
     """Bytes that are in use before a network, with it, and when it is gone; whether it
     is right with weights that were set anew.
     """
     one = await there()
     gc.collect()
-    before, sizes = one._shelf.end, SIZES[0]
+    before, sizes = used(one), SIZES[0]
     made, given = compiled(*sizes)
     for _ in range(3):
         made.run(given)
-    within = one._shelf.end
+    within = used(one)
     doubled = 2 * drawn(*sizes)["v"]
     made.set_param("v", doubled)
     for _ in range(3):
@@ -160,7 +166,7 @@ async def memory() -> str:
     off = float(np.abs(turned - given["x"].astype(np.float64) @ doubled).max())
     del made
     gc.collect()
-    return json.dumps([before, within, one._shelf.end, off])
+    return json.dumps([before, within, used(one), off])
 
 
 async def faults() -> str:
