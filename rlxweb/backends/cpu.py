@@ -45,7 +45,6 @@ from rlxweb.host.wasm_products import Product
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
-from rlxweb.machine.wasm import IN_A_TAB
 from rlxweb.stopping import check_stopped
 
 _OWN: Final = (
@@ -81,8 +80,8 @@ WORKSHOPS: Final = (
 
 def joins(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Where what spells an op out is better done as that op."""
-    here = joins_in_the_tab if IN_A_TAB else joins_compiled
-    return here(op, inputs, out, attrs)
+    about = op, inputs, out, attrs
+    return joins_in_the_tab(*about) or joins_compiled(*about)
 
 
 def _is_weight(graph: Graph, i: int) -> bool:

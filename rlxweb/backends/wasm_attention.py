@@ -25,10 +25,11 @@ from rlxweb.machine.wasm import IN_A_TAB, opened_fused
 from rlxweb.recipes.attention_sizes import sizes_of
 
 LEAST: Final = 1 << 9
-"""Elements of a result from which a call is faster than several of NumPy's."""
+"""Elements of a result from which a call is faster than several of NumPy's; on paper,
+as for lines.
+"""
 _MOST_ROOM: Final = 1 << 26
 """Floats."""
-_BIAS: Final = 4
 _BIAS_STEPS: Final = slice(FIELDS.index("bias_batch"), FIELDS.index("bias_row") + 1)
 _ROOM: Final = FIELDS.index("room")
 _ELEMENT: Final = 4

@@ -25,14 +25,15 @@ the lengths; the room, whose first four floats are the factor of scores.
 QUERIES: Final = 64
 """Of a block."""
 _ELEMENT: Final = 4
-_SPARE: Final = 8
+_FRONT: Final = 8
+"""Floats before the rest of the room: the factor, and four that are written over."""
 
 
 def room_for(queries: int, keys: int, size: int) -> int:
     """Floats of the room: the factor, keys in panels, scores twice, the products'."""
     padded = -(-keys // COLUMNS) * COLUMNS
     scores = min(queries, QUERIES) * keys
-    return _SPARE + COLUMNS + padded * size + 2 * scores + room_of(keys)
+    return _FRONT + COLUMNS + padded * size + 2 * scores + room_of(keys)
 
 
 def attention_module(*, fused: bool) -> bytes:
@@ -79,7 +80,7 @@ def _attention(at: dict[str, int]) -> Function:
         f.move("i32.load", _ELEMENT * number)
         f.put(name)
     f.local("i32", "spare", "panels", "raw", "scores", "rest")
-    f.put("spare", "room", _ELEMENT * _SPARE, "i32.add")
+    f.put("spare", "room", _ELEMENT * _FRONT, "i32.add")
     f.put("panels", "spare", _ELEMENT * COLUMNS, "i32.add")
     f.put("rest", "keys", COLUMNS - 1, "i32.add", COLUMNS, "i32.div_u")
     f.put("rest", "rest", "size", "i32.mul", _ELEMENT * COLUMNS, "i32.mul")

@@ -31,6 +31,7 @@ _LEAST_PANELS: Final = 2
 _TURNS: Final = 4
 """Parts for each thread, if they are not too small."""
 _FEW_ROWS: Final = 96
+"""Up to so many, each part has all of them: on paper, as what panels are kept for."""
 _ROWS: Final = 8 * ROWS
 """Of a part where there are more: as many as make reading panels cheap."""
 _ALIGNED: Final = 64

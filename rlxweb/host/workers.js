@@ -13,7 +13,7 @@
 
   // Words of 32 bits at the beginning of the memory.
   const [ROUND, TICKETS, DONE, THERE, FAILED, LOADED] = [0, 1, 2, 3, 4, 5];
-  const NEXT = 8; // written by all: in a line of the cache of its own, as DONE and ROUND
+  const NEXT = 32; // written by all: not in the line of the cache that holds ROUND and DONE
   const MODULES = 64; // pairs: where a module's bytes are, and how many
   const MOST_MODULES = 255;
   const CLOSED = 128; // in TICKETS, below the round: nobody else comes in, and how many did
@@ -49,7 +49,7 @@
         if (ticket >> 8 !== round || ticket & CLOSED) break;
         if (Atomics.compareExchange(told, TICKETS, ticket, ticket + 1) !== ticket) continue;
         try {
-          memory.grow(0); // else its buffer may be that of before it grew
+          if (loaded < Atomics.load(told, LOADED)) memory.grow(0); // else its buffer may be an old one
           for (; loaded < Atomics.load(told, LOADED); loaded++) {
             const [at, size] = told.subarray(MODULES + 2 * loaded, MODULES + 2 * loaded + 2);
             table.set(loaded + 1, made(new Uint8Array(memory.buffer, at, size).slice()).region_job);
@@ -66,8 +66,6 @@
   const SOURCE = `"use strict"; onmessage = ({ data }) => (${serve})(data);`;
 
   return (given, count, pages, spinMs) => {
-    if (!globalThis.crossOriginIsolated) throw new Error("this page is not isolated: threads share no memory");
-    if (!globalThis.Worker) throw new Error("there are no Workers here");
     const code = given.slice();
     const memory = new WebAssembly.Memory({ initial: 1, maximum: pages, shared: true });
     const told = new Int32Array(memory.buffer);

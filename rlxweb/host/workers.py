@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 from weakref import finalize
@@ -173,35 +174,21 @@ def workers() -> Workers | None:
 
 @cache
 def _workers() -> Workers | None:
-    from rlxweb.machine.wasm_shares import shares_module
-
-    for fused in (True, False):
-        made = _started(shares_module(fused=fused))
-        if made is not None:
-            return made
-    return None
-
-
-def _started(code: bytes) -> Workers | None:
     import js
     from pyodide.code import run_js
-    from pyodide.ffi import JsException
+    from pyodide.ffi import JsException, to_js
 
     navigator = getattr(js, "navigator", None)
     count = min(MOST, getattr(navigator, "hardwareConcurrency", 1) - 1)
-    if count < 1:
+    if count < 1 or not getattr(js, "crossOriginIsolated", False):
         return None
+    from rlxweb.machine.wasm_shares import shares_module
+
     make = run_js(Path(__file__).with_name("workers.js").read_text("utf-8"))
-    for pages in MOST_PAGES:
+    for fused, pages in product((True, False), MOST_PAGES):
+        code = to_js(shares_module(fused=fused))
         try:
-            js = make(_bytes(code), count, pages, _SPIN_MS)
-            return Workers(js, count + 1)
-        except JsException:
+            return Workers(make(code, count, pages, _SPIN_MS), count + 1)
+        except JsException:  # no such additions, or memory, or no Workers
             continue
     return None
-
-
-def _bytes(code: bytes) -> Any:
-    from pyodide.ffi import to_js
-
-    return to_js(code)

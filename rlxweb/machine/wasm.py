@@ -260,9 +260,8 @@ class Function:
 
 
 _OWN_MEMORY: Final = b"\x02\x00\x00"
-MOST_PAGES: Final = 1 << 16
-_SHARED_MEMORY: Final = b"\x02\x03\x00" + unsigned(MOST_PAGES)
-"""As imports: of any size; shared by threads, of at most so many pages."""
+_SHARED_MEMORY: Final = b"\x02\x03\x00" + unsigned(1 << 16)
+"""As imports: of any size; shared by threads, of at most as many pages as there are."""
 
 
 def module(functions: Sequence[Function], *, shared: bool = False) -> bytes:

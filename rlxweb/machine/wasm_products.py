@@ -73,12 +73,6 @@ def functions_of(*, fused: bool) -> list[Function]:
     return [*tiles, _copied(), _panel(), _gathered(), *made]
 
 
-def of_laid_alone(*, fused: bool) -> list[Function]:
-    """`of_laid`, the last of them, with what it calls."""
-    tiles = [_tile(rows, fused) for rows in range(1, ROWS + 1)]
-    return [*tiles, _copied(), _of_laid()]
-
-
 _COPY: Final = ROWS
 _PANEL: Final = ROWS + 1
 _GATHERED: Final = ROWS + 2

@@ -12,7 +12,7 @@ from typing import Final
 
 from rlxweb.machine.jobs import WORD
 from rlxweb.machine.wasm import Function, module
-from rlxweb.machine.wasm_products import of_laid_alone
+from rlxweb.machine.wasm_products import functions_of
 
 FIELDS: Final = (
     *("next", "parts", "across", "each_rows", "each_columns"),
@@ -26,7 +26,7 @@ the table (0 for none), how many operands it has, and where they are said.
 OPERAND: Final = ("at", "row", "column")
 """Of each operand, the result first: where it begins, bytes to the next row and column.
 """
-NEXT: Final = 32
+NEXT: Final = 128
 JOB: Final = 49152
 ROOM: Final = 512
 """Where the counter of parts and the job lie, and the bytes of a thread's room: as
@@ -50,8 +50,9 @@ def shares_module(*, fused: bool) -> bytes:
 
     fused   by additions that need not round the product, where a browser knows them
     """
-    before = of_laid_alone(fused=fused)
-    return module([*before, _share(len(before) - 1)], shared=True)
+    parts = functions_of(fused=fused)
+    names = [one.name for one in parts]
+    return module([*parts, _share(names.index("of_laid"))], shared=True)
 
 
 def _share(of_laid: int) -> Function:

@@ -194,8 +194,8 @@ def alone() -> str:
     """Where a page is not isolated there are none, and the answer is the same."""
     from pyodide.code import run_js
 
-    hide = "Object.defineProperty(globalThis, 'crossOriginIsolated', "
-    run_js(hide + "{ value: false, configurable: true })")
+    said = "Object.defineProperty(globalThis, 'crossOriginIsolated', "
+    run_js(said + "{ value: false, configurable: true })")
     forgotten()
     try:
         made, given = compiled(*SIZES[0])
@@ -204,6 +204,6 @@ def alone() -> str:
             for _ in range(3):
                 outputs = made.run(given)
     finally:
-        run_js("delete globalThis.crossOriginIsolated")
+        run_js(said + "{ value: true, configurable: true })")
         forgotten()
     return json.dumps([is_none, counted.jobs, missed(outputs, *SIZES[0])])

@@ -16,6 +16,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.machine.attention import attention_text
 from rlxweb.machine.library import Code, object_code, processor
+from tests.unit.backends.attention_shapes import shapes_of
 
 pytestmark = pytest.mark.requires_fast
 
@@ -62,16 +63,10 @@ def test_it_is_numpys(
 ) -> None:
     """Heads that share keys, lengths that fill no vector, values of another size."""
     heads = keys_of * group
-    attrs = {"num_heads": heads, "head_dim": size}
-    if layout == "flat":
-        q, k = (batch, queries, heads * size), (batch, keys, keys_of * size)
-        check(q, k, (batch, keys, keys_of * value_size), attrs)
-    elif layout == "heads":
-        k = (batch, keys_of, keys, size)
-        check((batch, heads, queries, size), k, (*k[:3], value_size), attrs)
-    elif queries != heads:
-        k = (batch, keys, keys_of, size)
-        check((batch, queries, heads, size), k, (*k[:3], value_size), attrs)
+    sizes = batch, heads, keys_of, queries, keys, size, value_size
+    shapes = shapes_of(layout, *sizes)
+    if shapes is not None:
+        check(*shapes, {"num_heads": heads, "head_dim": size})
 
 
 @pytest.mark.parametrize("nbytes", [16, 32, 64])

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends.wasm_attention import ATTENTION
+from rlxweb.backends.wasm_attention import ATTENTION, Attention
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
+from tests.unit.backends.attention_shapes import shapes_of
 
 IN_WASM = sys.platform == "emscripten"
 (ROW,) = ATTENTION
@@ -89,17 +90,10 @@ def test_it_is_numpys(
 ) -> None:
     """Heads that share keys, lengths that fill no vector, values of another size."""
     heads = keys_of * group
-    attrs = {"num_heads": heads, "head_dim": size}
-    if layout == "flat":
-        q, k = (batch, queries, heads * size), (batch, keys, keys_of * size)
-        check((q, k, (batch, keys, keys_of * value)), None, **attrs)
-    elif layout == "heads":
-        k = (batch, keys_of, keys, size)
-        check(((batch, heads, queries, size), k, k), None, **attrs)
-    else:
-        queries += queries == heads  # which would be the other layout
-        k = (batch, keys, keys_of, size)
-        check(((batch, queries, heads, size), k, k), None, **attrs)
+    sizes = batch, heads, keys_of, queries, keys, size, value
+    shapes = shapes_of(layout, *sizes)
+    if shapes is not None:
+        check(shapes, None, num_heads=heads, head_dim=size)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +116,15 @@ def test_numbers_that_are_none_do_what_they_do_elsewhere(worst: float) -> None:
     check((q, k, k), mask, num_heads=2, head_dim=24)
 
 
-def test_what_spells_it_out_becomes_it() -> None:
+def test_what_spells_it_out_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products around a softmax, as networks have them."""
+    called, call = [], Attention.__call__
+
+    def counted(self: Attention, *given: Any) -> Any:
+        called.append(self)
+        return call(self, *given)
+
+    monkeypatch.setattr(Attention, "__call__", counted)
     g, shape = rlx.Graph("spelled"), (2, 4, 32, 16)
     q, k, v = (g.input(name, shape) for name in "qkv")
     b = g.input("b", (2, 1, 1, 32))
@@ -133,6 +134,7 @@ def test_what_spells_it_out_becomes_it() -> None:
     given = {name: rng.standard_normal(shape, np.float32) for name in "qkv"}
     given["b"] = rng.standard_normal((2, 1, 1, 32), np.float32)
     (found,) = rlx.Session("cpu").compile(g).run(given)
+    assert len(called) == IN_WASM
     wide = {name: one.astype(np.float64) for name, one in given.items()}
     right = wide["q"] @ wide["k"].transpose(0, 1, 3, 2) * 0.25 + wide["b"]
     right = np.exp(right - right.max(-1, keepdims=True))
