@@ -20,10 +20,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDINGS = ROOT.parent / "shared" / "recordings"
-recordings_there = pytest.mark.skipif(
-    not RECORDINGS.is_dir(), reason="the recordings do not lie beside this checkout"
-)
 XLA_IN_TESTS = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )

@@ -223,6 +223,14 @@ def adapter(request: pytest.FixtureRequest) -> Want:
     return ADAPTERS[request.param]
 
 
+@pytest.fixture(scope="session")
+def eeg_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `test.edf` and `test.bdf`, laid out as recorders write them."""
+    from tests.recordings import write_eeg_recordings
+
+    return write_eeg_recordings(tmp_path_factory.mktemp("eeg"))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of a parallel run hands the adapters it used to the controller."""
     output = getattr(session.config, "workeroutput", None)

@@ -34,6 +34,67 @@ def written(
     return path
 
 
+def write_eeg_recordings(folder: Path) -> Path:
+    """Write `test.edf` and `test.bdf`, laid out as recorders write them, by edfio.
+
+    test.edf  6 s: 138 channels of µV at 512 Hz and 16 bits, with a hum at 50 Hz; a
+              status channel; annotations
+    test.bdf  1 s: 72 channels of µV at 2,048 Hz and 24 bits, 66 of them named after
+              electrodes and 6 after no place on a head; a status channel
+    """
+    rng = np.random.default_rng(5)
+    n_sites = 138
+    names = [f"{'ABCDEFGHI'[k // 16]}{k % 16 + 1}" for k in range(n_sites - 2)]
+    n_samples, fs = 3072, 512
+    t = np.arange(n_samples) / fs
+    hum = np.sin(2 * np.pi * 50 * t + rng.uniform(0, 6, (n_sites, 1)))
+    rows = 12 * hum + _brown_noise(rng, n_sites, n_samples)
+    status = np.repeat([0, 255, 4, 0], n_samples // 4)
+    span: dict[str, Any] = {"physical_dimension": "uV", "physical_range": (-500, 500)}
+    signals = [
+        edfio.EdfSignal(row, fs, label=label, **span)
+        for label, row in zip([*names, "Ergo-Left", "Ergo-Right"], rows, strict=True)
+    ]
+    signals.append(edfio.EdfSignal(status, fs, label="Status", physical_dimension="uV"))
+    notes = [(0.1, None, "start"), (0.5, 1.0, "type A"), (2.25, 1.0, "type A")]
+    annotations = [edfio.EdfAnnotation(*note) for note in notes]
+    edfio.Edf(signals, annotations=annotations).write(folder / "test.edf")
+
+    n_samples = fs = 2048
+    labels = [*SITES, "M1", "M2", "EXG1", "EXG2", "HEOG", "VEOG", "IEOG", "EXG8"]
+    span = {"physical_dimension": "uV", "physical_range": (-262144, 262143)}
+    rows = _brown_noise(rng, len(labels), n_samples) + rng.normal(0, 5000, (72, 1))
+    whole = [
+        edfio.BdfSignal(row, fs, label=label, **span, prefiltering="HP: DC; LP: 417 Hz")
+        for label, row in zip(labels, rows, strict=True)
+    ]
+    status = np.repeat([0, 5, 0, 65280], n_samples // 4)
+    whole.append(
+        edfio.BdfSignal(
+            status, fs, label="Status", physical_range=(-(2**23), 2**23 - 1)
+        )
+    )
+    edfio.Bdf(whole).write(folder / "test.bdf")
+    return folder
+
+
+def _brown_noise(
+    rng: np.random.Generator, n_channels: int, n_samples: int
+) -> np.ndarray:
+    """Return µV whose power falls with the frequency, as that of an EEG does."""
+    steps = rng.normal(0, 1, (n_channels, n_samples + 1))
+    walk = np.cumsum(steps, axis=1)
+    return (walk - walk.mean(axis=1, keepdims=True))[:, 1:] + steps[:, 1:]
+
+
+SITES = (
+    "Fp1 AF7 AF3 F1 F3 F5 F7 FT7 FC5 FC3 FC1 C1 C3 C5 T7 TP7 CP5 CP3 CP1 P1 P3 P5 P7 "
+    "P9 PO7 PO3 O1 Iz Oz POz Pz CPz Fpz Fp2 AF8 AF4 AFz Fz F2 F4 F6 F8 FT8 FC6 FC4 FC2 "
+    "FCz Cz C2 C4 C6 T8 TP8 CP6 CP4 CP2 P2 P4 P6 P8 P10 PO8 PO4 O2"
+).split()
+"""The 64 electrodes of a BioSemi cap."""
+
+
 def by_edfio(path: Path) -> dict[str, np.ndarray]:
     """What edfio itself reads: samples by label."""
     signals = KINDS[path.suffix][2](path).signals

@@ -13,6 +13,11 @@ T = TypeVar("T")
 WAIT_S = 60
 
 
+def submitting_threads() -> set[threading.Thread]:
+    """Return the threads that wait for a GPU; other tests may have left others."""
+    return {t for t in threading.enumerate() if t.name == "rlxweb-submit"}
+
+
 def begin(works: Sequence[Callable[[], object]]) -> list[threading.Thread]:
     """A thread for each; one that hangs does not keep the process alive."""
     threads = [threading.Thread(target=work, daemon=True) for work in works]

@@ -1,8 +1,7 @@
-"""Whole processes on real recordings: `rlxweb bands` against a script over MNE.
+"""Whole processes on EDF and BDF files: `rlxweb bands` against a script over MNE.
 
 Import, reading, spectra, integrals and the table on disk are all in the time; modules
-are compiled before, as they are once a package is installed. Nothing is measured where
-the two recordings are not beside the project.
+are compiled before, as they are once a package is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 
 from tests.benchmarks.cells import Entry, Goal, Work
 from tests.benchmarks.libraries import library
-from tests.command_line import RECORDINGS
+from tests.recordings import write_eeg_recordings
 
 NAME = "process: bands of two recordings"
 LIMIT = 0.4
@@ -55,13 +54,8 @@ with open(target, "w", newline="") as out:
 
 
 def works() -> Iterator[tuple[str, Callable[[], Work]]]:
-    """The cell, where there is something to read."""
-    if all(path.exists() for path in _files()):
-        yield NAME, _work
-
-
-def _files() -> list[Path]:
-    return [RECORDINGS / "test.edf", RECORDINGS / "test.bdf"]
+    """Yield the cell."""
+    yield NAME, _work
 
 
 def _run(*command: object) -> None:
@@ -87,12 +81,14 @@ def _work() -> Work:
         Path(folder.name, name) for name in ("ours.csv", "theirs.csv", "bands.py")
     )
     script.write_text(_MNE, "utf-8")
-    command = ("-m", "rlxweb", "bands", *_files(), "--bands", _BANDS, "--csv", ours)
+    write_eeg_recordings(Path(folder.name))
+    files = [Path(folder.name, name) for name in ("test.edf", "test.bdf")]
+    command = ("-m", "rlxweb", "bands", *files, "--bands", _BANDS, "--csv", ours)
     own = partial(_run, *command, "--device", "cpu", "-q")
     entries = [Entry("rlxweb bands", "NumPy", own, True)]
     has_peer = not isinstance(library("mne"), str)
     if has_peer:
-        other = partial(_run, script, theirs, *_files())
+        other = partial(_run, script, theirs, *files)
         entries.append(Entry("MNE script", "MNE", other))
 
     def check() -> None:

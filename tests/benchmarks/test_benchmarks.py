@@ -24,7 +24,7 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.cells import QUICK, Cell, Entry, Goal, Work, run
 from tests.benchmarks.report import SCHEMA, document
-from tests.command_line import python, recordings_there
+from tests.command_line import python
 
 
 def work(ours: int, other: int, check: object = None) -> Work:
@@ -108,7 +108,6 @@ def test_spectra_over_time_have_right_answers(monkeypatch: pytest.MonkeyPatch) -
         made.check()
 
 
-@recordings_there
 def test_whole_processes_have_right_answers() -> None:
     """`rlxweb bands`, and what a script over MNE makes of the same recordings."""
     ((_, make),) = script_cells.works()

@@ -169,7 +169,6 @@ TESTS = {f"tests/unit/{name}": reason for name, reason in _BY_NAME.items()}
 
 SKIPS = {
     "adapter|wgpu": "it runs on a WGSL adapter, and wgpu-py is not there",
-    "recordings do not lie beside": "its recordings do not lie in the checkout",
     "no named pipes": "it needs named pipes",
     "(torch|jax|mlx|cupy)": "its engine's library is not there",
     "llvmlite cannot be loaded": "nothing is compiled for a processor there",

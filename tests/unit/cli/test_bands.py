@@ -14,7 +14,7 @@ import scipy.signal
 
 import rlxweb as rlx
 from rlxweb.jobs import spectrogram as job
-from tests.command_line import RECORDINGS, Call, check_refused, recordings_there
+from tests.command_line import Call, check_refused
 
 RNG = np.random.default_rng(6)
 FS = 200.0
@@ -99,10 +99,11 @@ def test_one_bad_file_costs_itself(npy: Path, tmp_path: Path, call: Call) -> Non
     assert "1 of 2 recordings failed" in said.err
 
 
-@recordings_there
-def test_real_recordings_have_a_table(call: Call, tmp_path: Path) -> None:
+def test_recordings_have_a_table(
+    call: Call, tmp_path: Path, eeg_recordings: Path
+) -> None:
     """One picture each, though they share a stem."""
-    files = [RECORDINGS / "test.edf", RECORDINGS / "test.bdf"]
+    files = [eeg_recordings / "test.edf", eeg_recordings / "test.bdf"]
     said = call("bands", *files, "--plot", tmp_path / "b.png")
     assert said.code == 0, said.err
     assert sum(line.startswith("A1 ") for line in said.out.splitlines()) == 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.info_command import _clock
-from tests.command_line import RECORDINGS, Call, check_refused, recordings_there
+from tests.command_line import Call, check_refused
 from tests.recordings import written
 
 NOTES = [(1.0, None, "go"), (2.5, 1.5, "Größe"), (3.0, None, "go"), (3.5, 0.5, "Größe")]
@@ -103,9 +103,8 @@ def test_clocks() -> None:
     ]
 
 
-@recordings_there
-def test_real_recordings(call: Call) -> None:
-    said = call("info", RECORDINGS / "test.edf", RECORDINGS / "test.bdf")
+def test_recordings_of_other_writers(call: Call, eeg_recordings: Path) -> None:
+    said = call("info", eeg_recordings / "test.edf", eeg_recordings / "test.bdf")
     assert said.code == 0
     assert "138 channels at 512 Hz" in said.out
     assert "72 channels at 2048 Hz" in said.out

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.command_line import RECORDINGS, Call, Said, recordings_there
+from tests.command_line import Call, Said
 
 FS = 512
 SECONDS = 20
@@ -109,7 +109,6 @@ def test_the_tones_put_in_come_out(tmp_path: Path, call: Call, name: str) -> Non
     assert peaks_of(bins) == [[hz] for hz in TONES]
 
 
-@recordings_there
 @pytest.mark.parametrize(
     ("name", "channels", "rate", "left_out"),
     [
@@ -117,13 +116,19 @@ def test_the_tones_put_in_come_out(tmp_path: Path, call: Call, name: str) -> Non
         ("test.bdf", 72, 2048, ["Status"]),
     ],
 )
-def test_recordings_of_strangers(
-    tmp_path: Path, call: Call, name: str, channels: int, rate: int, left_out: list[str]
+def test_recordings_of_many_channels(
+    tmp_path: Path,
+    eeg_recordings: Path,
+    call: Call,
+    name: str,
+    channels: int,
+    rate: int,
+    left_out: list[str],
 ) -> None:
-    """Table, heatmap and record of a real EEG; mains hum stands out in one of them."""
+    """Table, heatmap and record of an EEG; mains hum stands out in one of them."""
     picture = tmp_path / "p.png"
     said = call(
-        *("welch", RECORDINGS / name, "--nperseg", rate, "--preset", "scipy"),
+        *("welch", eeg_recordings / name, "--nperseg", rate, "--preset", "scipy"),
         *("--mode", "peaks", "--k", 40, "--json", "-", "--plot", picture),
     )
     assert said.code == 0, said.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Range, Want
 from rlxweb.limits import Limits, shrunk
 from tests.command_line import python
 from tests.ports import check_closes, check_not_open, native
-from tests.threads import at_once
+from tests.threads import at_once, submitting_threads
 
 ADD = """
 override WIDTH: u32 = 64;
@@ -357,13 +356,13 @@ def test_default_limits_are_the_least_that_is_asked(adapter: Want) -> None:
 def test_before_open_and_after_close_every_verb_says_so(adapter: Want) -> None:
     """And no thread is left behind by what was submitted."""
     check_not_open(NativePort())
-    threads = set(threading.enumerate())
+    threads = submitting_threads()
     with native(adapter) as port:
         commands, _ = workload(port)
         port.submit(commands)
         check_closes(port)
     gc.collect()
-    for thread in set(threading.enumerate()) - threads:
+    for thread in submitting_threads() - threads:
         thread.join(5)
         assert not thread.is_alive()
 

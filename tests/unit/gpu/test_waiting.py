@@ -12,6 +12,7 @@ import pytest
 from rlxweb.errors import GpuTimeout
 from rlxweb.gpu import waiting
 from rlxweb.gpu.waiting import Waits, happened
+from tests.threads import submitting_threads
 
 
 def test_an_event_that_is_set_needs_no_time() -> None:
@@ -77,11 +78,11 @@ def test_a_timed_out_wait_stays_open_until_it_ends() -> None:
 
 
 def test_the_thread_ends_with_its_waits() -> None:
-    before = set(threading.enumerate())
+    before = submitting_threads()
     waits = Waits(lambda: 10.0)
     waits.call(lambda: None)
     waits.call(lambda: None)
-    (worker,) = set(threading.enumerate()) - before
+    (worker,) = submitting_threads() - before
     del waits
     gc.collect()
     worker.join(5)

@@ -17,7 +17,7 @@ import rlxweb as rlx
 from rlxweb.errors import RecordingWarning, UnknownName, UsageError
 from rlxweb.io import Annotation, epochs
 from rlxweb.io.annotations import parsed
-from tests.command_line import RECORDINGS, Call, check_refused, recordings_there
+from tests.command_line import Call, check_refused
 
 FS = 100.0
 X = np.random.default_rng(3).normal(0, 50, (2, 6000))
@@ -49,11 +49,10 @@ def test_they_are_read_by_their_onsets(path: Path) -> None:
         assert recording.begun == 23 * 3600 + 59 * 60 + 30
 
 
-@recordings_there
 @pytest.mark.parametrize("name", ["test.edf", "test.bdf"])
-def test_as_mne_reads_them(name: str) -> None:
-    theirs = mne.io.read_raw(RECORDINGS / name, verbose="error").annotations
-    with rlx.read(RECORDINGS / name) as recording:
+def test_as_mne_reads_them(eeg_recordings: Path, name: str) -> None:
+    theirs = mne.io.read_raw(eeg_recordings / name, verbose="error").annotations
+    with rlx.read(eeg_recordings / name) as recording:
         ours = recording.annotations
     assert len(ours) == len(theirs)
     np.testing.assert_allclose([n.onset for n in ours], theirs.onset, atol=1e-6)

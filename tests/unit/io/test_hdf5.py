@@ -17,7 +17,6 @@ from pynwb.ecephys import ElectricalSeries
 import rlxweb as rlx
 from rlxweb.errors import RecordingError, UnknownName, Unsupported
 from rlxweb.io import open_recording
-from tests.command_line import RECORDINGS, recordings_there
 from tests.recordings import attempt, check_unreadable, read_with_warning
 
 N, FS = 3000, 250.0
@@ -250,10 +249,11 @@ def test_uneven_timestamps_give_no_rate(tmp_path: Path) -> None:
         assert recording.groups[0].fs == 50.0
 
 
-@recordings_there
-def test_a_strangers_recording_has_equal_peaks_in_nwb(tmp_path: Path) -> None:
+def test_a_recording_has_equal_peaks_in_nwb(
+    tmp_path: Path, eeg_recordings: Path
+) -> None:
     """Through EDF and through NWB, in volts there."""
-    with open_recording(RECORDINGS / "test.edf", channels=["A*"]) as recording:
+    with open_recording(eeg_recordings / "test.edf", channels=["A*"]) as recording:
         (group,) = recording.groups
         x, fs = group.read()[:3], group.fs
     path = nwb(tmp_path / "a.nwb", electrical(x.T * 1e-6, rate=fs))

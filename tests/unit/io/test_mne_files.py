@@ -24,7 +24,6 @@ from rlxweb.errors import RecordingError, RecordingWarning, Unsupported
 from rlxweb.io import open_recording
 from rlxweb.io.identity import identity
 from rlxweb.live.file_source import Replay
-from tests.command_line import RECORDINGS, recordings_there
 from tests.recordings import attempt, check_unreadable
 
 mne.set_log_level("ERROR")
@@ -342,13 +341,12 @@ def test_a_packed_file_is_bounded(
 # --- and what comes after -------------------------------------------------------------
 
 
-@recordings_there
 @pytest.mark.parametrize("kind", ["fif", "vhdr", "set"])
-def test_a_strangers_recording_has_equal_peaks_in_every_format(
-    tmp_path: Path, kind: str
+def test_a_recording_has_equal_peaks_in_every_format(
+    tmp_path: Path, eeg_recordings: Path, kind: str
 ) -> None:
     """The file of 139 channels, saved anew from MNE."""
-    raw = mne.io.read_raw_edf(RECORDINGS / "test.edf", preload=True).pick("eeg")
+    raw = mne.io.read_raw_edf(eeg_recordings / "test.edf", preload=True).pick("eeg")
     raw.drop_channels([name for name in raw.ch_names if name == "Status"])
     raw.pick(raw.ch_names[:12])
     raw.set_annotations(None)
@@ -357,7 +355,9 @@ def test_a_strangers_recording_has_equal_peaks_in_every_format(
         raw.save(path, fmt="double")
     else:
         mne.export.export_raw(path, raw)
-    with open_recording(RECORDINGS / "test.edf", channels=raw.ch_names) as recording:
+    with open_recording(
+        eeg_recordings / "test.edf", channels=raw.ch_names
+    ) as recording:
         (group,) = recording.groups
         wanted = rlx.welch_peaks(group.read(), group.fs, k=3, preset="scipy")
     with open_recording(path) as recording:

@@ -18,7 +18,6 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RecordingError, Unsupported
 from rlxweb.io import check_finite, open_recording
-from tests.command_line import RECORDINGS, recordings_there
 from tests.recordings import attempt, check_unreadable, read_with_warning
 
 N, FS = 20_000, 250.0
@@ -231,10 +230,9 @@ def test_a_url_and_a_missing_library(
         open_recording(path)
 
 
-@recordings_there
-def test_a_strangers_recording_has_equal_peaks(tmp_path: Path) -> None:
+def test_a_recording_has_equal_peaks(tmp_path: Path, eeg_recordings: Path) -> None:
     """Through EDF and through Parquet."""
-    with open_recording(RECORDINGS / "test.edf") as recording:
+    with open_recording(eeg_recordings / "test.edf") as recording:
         (group,) = recording.groups
         x, fs, names = group.read(), group.fs, group.names
     path = tmp_path / "a.parquet"

@@ -25,7 +25,6 @@ from rlxweb.models.ica import decompose
 from rlxweb.models.iclabel import CLASSES, INSIDE, PACKAGE, ICLabel
 from rlxweb.models.iclabel_features import component_features
 from rlxweb.signal.electrodes import positions
-from tests.command_line import RECORDINGS, recordings_there
 from tests.unit.models.made_head import NAMES, head
 from tests.unit.models.theirs import folder_of, loaded
 
@@ -167,16 +166,15 @@ def test_a_recording_is_taken_apart_and_labelled(
     assert other.mixing.shape == (20, 5)
 
 
-@recordings_there
-def test_a_strangers_recording_is_labelled(model: ICLabel) -> None:
+def test_a_recording_is_labelled(model: ICLabel, eeg_recordings: Path) -> None:
     """72 channels of a second: eight of them are on no head, and more were asked of."""
-    path = RECORDINGS / "test.bdf"
+    path = eeg_recordings / "test.bdf"
     with pytest.warns(RecordingWarning, match=r"1\.94 s, and the recording for 1 s"):
         found = model.label_recording(path, 8, device="cpu")
     assert len(found.left_out) == 6
     np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, atol=1e-5)
     with pytest.raises(UsageError, match=r"0 of 138 channels .* have a place"):
-        model.label_recording(RECORDINGS / "test.edf")
+        model.label_recording(eeg_recordings / "test.edf")
 
 
 def test_what_is_no_component_is_told(model: ICLabel, tmp_path: Path) -> None:

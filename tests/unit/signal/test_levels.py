@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from rlxweb.signal.engine import NUMPY, device_engine
 from rlxweb.signal.levels import level_rows
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.stream import WelchAverage
-from tests.command_line import RECORDINGS, recordings_there
 
 PRESETS = ("rlx", "scipy", "mne")
 # Of the strongest bin of a row, and of a bin's own power: what the manual states.
@@ -126,15 +126,14 @@ def test_a_device_is_as_near_wherever_the_signal_lies(
     np.testing.assert_allclose(power, exactly, rtol=1e-5)
 
 
-@recordings_there
 @pytest.mark.parametrize("times", [0, 1e6])
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", ["test.edf", "test.bdf"])
-def test_the_error_on_real_recordings(
-    name: str, preset: str, times: float, adapter: Want
+def test_the_error_on_recordings(
+    eeg_recordings: Path, name: str, preset: str, times: float, adapter: Want
 ) -> None:
     """Plain, and with an offset far over the signal."""
-    with open_recording(RECORDINGS / name) as recording:
+    with open_recording(eeg_recordings / name) as recording:
         (group,) = recording.groups
         stored = group.read_stored()
     assert isinstance(stored, Digital)

@@ -1,19 +1,18 @@
-"""Two recordings of strangers, beside the checkout, are read as edfio reads them."""
+"""EDF and BDF as recorders lay them out are read as edfio reads them."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import edfio
 import numpy as np
 
 from rlxweb.io import open_recording
-from tests.command_line import RECORDINGS, recordings_there
-
-pytestmark = recordings_there
 
 
-def test_the_edf_file_of_139_channels() -> None:
+def test_the_edf_file_of_139_channels(eeg_recordings: Path) -> None:
     """All but the status and annotation channels, at 512 Hz, in microvolts."""
-    path = RECORDINGS / "test.edf"
+    path = eeg_recordings / "test.edf"
     signals = [s for s in edfio.read_edf(path).signals if s.label != "Status"]
     with open_recording(path) as recording:
         (group,) = recording.groups
@@ -27,9 +26,9 @@ def test_the_edf_file_of_139_channels() -> None:
         np.testing.assert_array_equal(walked, expected)
 
 
-def test_the_bdf_file_of_73_channels() -> None:
+def test_the_bdf_file_of_73_channels(eeg_recordings: Path) -> None:
     """All but the status channel, at 2,048 Hz; the status channel by its name."""
-    path = RECORDINGS / "test.bdf"
+    path = eeg_recordings / "test.bdf"
     signals = edfio.read_bdf(path).signals
     with open_recording(path) as recording:
         (group,) = recording.groups
