@@ -209,6 +209,12 @@ class Call:
     in_bounds: bool = False
 
 
+def redirected(call: Call, refs: Mapping[Ref, Ref]) -> Call:
+    """Return the call with other buffers for those that `refs` names."""
+    accesses = (replace(a, ref=refs.get(a.ref, a.ref)) for a in call.accesses)
+    return replace(call, accesses=tuple(accesses))
+
+
 def wrapped(number: int) -> int:
     """An integer as the u32 uniform that it is: u32 arithmetic wraps, so that a sum
     with a negative one is right.

@@ -44,6 +44,7 @@ PEAK_SAMPLES = (
     Sample((Drawn((3, 5), low=0.0, high=0.0),), {"k": 5}, "all equal"),
     Sample((Drawn((65_537, 2)),), {"k": 1}),
     Sample((Drawn((2, 5000)),), {"k": 3}),
+    Sample((Drawn((3, 300), whole=True),), {"k": 200}, "ties of many"),
     Sample((Drawn((0, 4)),), {"k": 2}),
     Sample((Drawn((1, 1)),), {"k": 1}),
     Sample((Drawn((3, 9), DType.F64),), {"k": 4}),

@@ -8,11 +8,11 @@ are the places kept so far, and how many. Pure arithmetic; knows no op's meaning
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
+from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, redirected
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes.sort_calls import Lines, sort_recipe
@@ -45,7 +45,7 @@ class Suppressing:
         """The recipe behind one that sorts scores, which it is told to read."""
         places = Ref("scratch", len(sorting.scratch))
         moved = {Ref("in"): _SCORES, _OUT: places}
-        calls = tuple(_moved(call, moved) for call in sorting.calls)
+        calls = tuple(redirected(call, moved) for call in sorting.calls)
         batches, classes, boxes = self.sizes
         lines = batches * classes
         room = (Scratch(lines * boxes, "i32"), Scratch(lines, "i32"))
@@ -82,12 +82,6 @@ class Suppressing:
             uses=("nan",),
             turns=self.keep + 2.0,
         )
-
-
-def _moved(call: Call, refs: Mapping[Ref, Ref]) -> Call:
-    """The call with other buffers."""
-    accesses = (replace(a, ref=refs.get(a.ref, a.ref)) for a in call.accesses)
-    return replace(call, accesses=tuple(accesses))
 
 
 def suppress_recipe(one: Suppressing) -> Recipe:

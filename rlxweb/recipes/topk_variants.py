@@ -103,8 +103,10 @@ def topk_group(
     """
     x, k = inputs[0], attrs["k"]
     rows, n = numel(x.shape[:-1]), x.shape[-1]
-    room = limits.workgroup_lanes
-    if room < MOST or n < LEAST or k > MOST_K:
+    memory = limits.max_compute_workgroup_storage_size
+    if limits.workgroup_lanes < MOST or memory < SHARED_BYTES:
+        return None
+    if n < LEAST or k > MOST_K:
         return None
     scratch: list[Scratch] = []
 

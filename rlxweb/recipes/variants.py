@@ -35,6 +35,7 @@ from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 from rlxweb.recipes.movement_variants import fours_copy, gather_rows, tiled_copy
 from rlxweb.recipes.packed_calls import blocks_of_packed, few_rows, large_tiles
 from rlxweb.recipes.padding_variants import own, padded_at_once
+from rlxweb.recipes.peaks_variants import peaks_on_hardware, peaks_on_software
 from rlxweb.recipes.psd_variants import as_estimate
 from rlxweb.recipes.recurrent_calls import row_recipe
 from rlxweb.recipes.recurrent_cells import GATES
@@ -212,6 +213,8 @@ _PADDED = tuple(
 _SELECTIONS = (
     Variant("topk, workgroup a row", "topk", on_hardware, topk_group),
     Variant("topk, sorted rows", "topk", always, longest_first),
+    Variant("power_peaks, ranked rows", "power_peaks", on_hardware, peaks_on_hardware),
+    Variant("power_peaks, sorted rows", "power_peaks", on_software, peaks_on_software),
     Variant("argsort, runs merged", "argsort", always, merged),
     Variant(
         "non_max_suppression, runs merged",

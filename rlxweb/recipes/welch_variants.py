@@ -34,7 +34,7 @@ from rlxweb.recipes.fft_variants import (
 from rlxweb.recipes.lane_cells import MAIN, LaneCells, add_call, shared_bytes
 from rlxweb.recipes.lane_rows import LanePasses
 from rlxweb.recipes.lane_rows import turns_of as short_turns
-from rlxweb.recipes.select_calls import peaks_call
+from rlxweb.recipes.peaks_variants import add_peaks, ranking_on_software
 from rlxweb.recipes.welch_plan import WelchPlan, welch_plan
 
 RUN = 64
@@ -383,7 +383,8 @@ def recipe_by(
         return work.recipe()
     power = work.spare(case.rows * case.bins).ref
     add(work, power, 0)
-    work.calls.append(peaks_call(power, case.rows, case.bins, k))
+    ranking = ranking_on_software(case.rows, case.bins, k)
+    add_peaks(work, ranking, power, case.bins, k)
     return work.recipe()
 
 

@@ -22,3 +22,18 @@ def test_rising_powers_lose_no_peak(adapter: Want, bins: int, k: int) -> None:
     for row in range(2):
         np.testing.assert_array_equal(got[row, ::2], want)
         np.testing.assert_array_equal(got[row, 1::2], power[row, want])
+
+
+@pytest.mark.requires_wgpu
+def test_long_lists_rank_ties_zeros_infinity_and_nan_as_numpy(adapter: Want) -> None:
+    """NaN stands last; equal powers, the two zeros too, in the order of their bins."""
+    rng = np.random.default_rng(1)
+    power = rng.choice(
+        np.array([np.nan, np.inf, -0.0, 0.0, 1.0, 1e-40, 3e38], np.float32), (5, 700)
+    )
+    g = Graph()
+    g.set_outputs([g.apply("power_peaks", g.input("p", power.shape), k=650)])
+    got = engine(adapter).run(g, {"p": power})[0]
+    want = np.argsort(-power, axis=1, kind="stable")[:, :650]
+    np.testing.assert_array_equal(got[:, ::2], want)
+    np.testing.assert_array_equal(got[:, 1::2], np.take_along_axis(power, want, 1))

@@ -231,14 +231,19 @@ def test_scratch_of_long_rows_does_not_grow_with_the_batch() -> None:
 
 def test_more_peaks_than_registers_take_a_second_call() -> None:
     op = registry.get("welch_row_peaks")
-    types = types_of((10, 512), (256,))
+    types = types_of((10, 512), (512,))
     shaders = {}
-    for k in (16, 100):
+    for k in (16, 33, 100):
         attrs = op.check_attrs({"hop": 256, "k": k})
         recipe = welch.lane_recipe(types, op.output_type(types, attrs), attrs, Limits())
         assert recipe is not None
         shaders[k] = [call.shader for call in recipe.calls]
-    assert shaders == {16: ["welch_lane_256"], 100: ["welch_lane_256", "welch_peaks"]}
+    power, sort = "welch_lane_512", ["sort_blocks", *["sort_merge"] * 4]
+    assert shaders == {
+        16: [power],
+        33: [power, "welch_peaks"],
+        100: [power, *sort, "pairs of bin and power"],
+    }
 
 
 def test_the_short_text_is_for_small_batches_and_has_few_accesses() -> None:

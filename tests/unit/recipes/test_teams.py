@@ -250,10 +250,10 @@ def test_welch_is_numpys_without_a_race(
 
 @pytest.mark.parametrize(
     ("kib", "n", "k", "calls"),
-    [(16, 2048, 16, 1), (16, 4096, 16, 2), (32, 4096, 16, 1), (16, 2048, 300, 2)],
+    [(16, 2048, 16, 1), (16, 4096, 16, 3), (32, 4096, 16, 1), (16, 2048, 300, 9)],
 )
 def test_peaks_are_ranked_where_they_fit(kib: int, n: int, k: int, calls: int) -> None:
-    """Else the powers are written and picked from: two dispatches, not eight."""
+    """Else the powers are written, ranked or sorted by six merges, and paired."""
     made, _, _ = recipe_of(2, n, 2, k, {}, kib)
     assert made is not None
     assert len(made.calls) == calls
