@@ -131,6 +131,7 @@ class WebGpuBackend(Backend):
             native=self.recipes.native,
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,
+            extra_bytes=self.recipes.extra_bytes,
             finishes=self.recipes.finishes,
             line_length=self.recipes.line_length,
             gate=assumed_gate(),

@@ -7,6 +7,7 @@ and whose launches fit is taken, then the op's own kernel, else nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -39,7 +40,7 @@ from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.kept import Kept
 from rlxweb.kernels.expression import copy_call
 from rlxweb.kernels.finish import finish_of, finished
-from rlxweb.kernels.launch import Launch, Shader, launches
+from rlxweb.kernels.launch import Gathered, Launch, Shader, launches, width_of
 from rlxweb.kernels.lines import MOST_SHARED, line_call
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import (
@@ -78,6 +79,10 @@ def hardware_of(facts: DeviceFacts, limits: Limits) -> Hardware:
         # A browser wants them enabled by a directive that wgpu's compiler has not.
         features -= {"subgroup"}
     return Hardware(facts.software, limits, features, facts.vendor)
+
+
+def _held_bytes(kind: TensorType) -> int:
+    return kind.numel * width_of(kind.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +164,23 @@ class Recipes:
             return 0
         chosen = self.choose(op, inputs, out, attrs)
         return 1 if chosen is None else len(chosen.launches)
+
+    def extra_bytes(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> int:
+        """Return the bytes that the op's dispatches bind beyond one pass over its
+        operands and result: scratch, tables, and operands that are bound again.
+        """
+        chosen = None if out.numel == 0 else self.choose(op, inputs, out, attrs)
+        if chosen is None:
+            return 0
+        bound = Counter[Ref]()
+        for launch in chosen.launches:
+            for one in launch.bindings:
+                parts = one.parts if isinstance(one, Gathered) else ((one, 0),)
+                for part, _ in parts:
+                    bound[part.ref] += part.nbytes
+        once = {Ref("in", at): _held_bytes(kind) for at, kind in enumerate(inputs)}
+        once[Ref("out")] = _held_bytes(out)
+        return sum(max(0, nbytes - once.get(ref, 0)) for ref, nbytes in bound.items())
 
     def prefer(self, races: Sequence[Race]) -> None:
         """Try the ways of an op in the order in which a race of them ended.

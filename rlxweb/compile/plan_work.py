@@ -127,9 +127,10 @@ def _item(plan: Plan, step: Step, target: Target) -> Item:
         return Item("copy", step.label, 0, 0.0, nbytes)
     if step.kind == "kernel":
         node = graph.node(step.nodes[0])
-        starts = target.launches(*asked_of(graph, node))
+        asked = asked_of(graph, node)
+        starts = target.launches(*asked)
         one = item_of(graph, node, starts)
-        nbytes = one.size.get("bytes", nbytes)
+        nbytes = one.size.get("bytes", nbytes) + target.extra_bytes(*asked)
         flops = one.flops + sum(flops_of(graph, graph.node(i)) for i in step.nodes[1:])
         return Item(one.kind, step.label, starts, flops, nbytes, one.size)
     flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)

@@ -38,6 +38,7 @@ class Target:
     bool_bytes    bytes a bool takes in a buffer
     refusal       why `native` said no, where a limit of the device is the reason
     launches      kernels a native op starts
+    extra_bytes   bytes that a native op's kernels move besides its operands and result
     finishes      (graph, a kernel's node and the elementwise ones after it, the layouts
                   of its operands, what else these read and through which layouts) → may
                   be one step
@@ -58,6 +59,7 @@ class Target:
     bool_bytes: int = 4
     refusal: Rule[RlxError | None] = lambda op, inputs, out, attrs: None
     launches: Rule[int] = lambda op, inputs, out, attrs: 1
+    extra_bytes: Rule[int] = lambda op, inputs, out, attrs: 0
     finishes: Finishes | None = None
     line_length: int = 0
     gate: IoFusionGate | None = None

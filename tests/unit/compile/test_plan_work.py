@@ -12,15 +12,16 @@ from rlxweb import Graph
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.plan_work import profile_plan, work_of
+from rlxweb.compile.plan_work import profile_plan, work_by_step, work_of
 from rlxweb.compile.target import Target
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.work import Work
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.port import Dispatch
+from rlxweb.gpu.port import Dispatch, Range
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
+from tests.fake_port import FakePort
 from tests.ports import fake
 
 DEVICE = Target(
@@ -211,6 +212,9 @@ GRAPHS: dict[str, Build] = {
     "a transform": lambda g: [g.apply("fft", x_of(g, 3, 2 * 128))],
     "a long transform": lambda g: [g.apply("fft", x_of(g, 2, 2 * 65_536))],
     "an odd transform": lambda g: [g.apply("fft", x_of(g, 3, 2 * 97))],
+    "real transforms": lambda g: [g.rfft(x_of(g, 16, 1024))[0]],
+    "running sums": lambda g: [g.cumsum(x_of(g, 2, 5000), 1)],
+    "an order": lambda g: [g.topk(x_of(g, 3, 700), 300)],
     "peaks": lambda g: [peaks_of(g, 6, 640, 128)],
     "peaks of many segments": lambda g: [peaks_of(g, 2, 9000, 64)],
     "two side by side": lambda g: [both(g)],
@@ -221,14 +225,28 @@ GRAPHS: dict[str, Build] = {
 }
 
 
+def is_storage(port: FakePort, one: Range) -> bool:
+    """Return whether the range is of an array, not of a kernel's uniforms."""
+    return port._tables.sizes[one.handle].usage == "storage"
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_launches_are_dispatches(name: str) -> None:
-    """As many as the program's command list has, and the bytes it reads back."""
-    backend = WebGpuBackend(fake())
+    """As many as the program's commands, with the bytes they bind and read back."""
+    port = fake()
+    backend = WebGpuBackend(port)
     plan = compile_graph(graph_of(GRAPHS[name]), backend.target)
     program = drive(backend.prepare(plan))
-    dispatches = sum(isinstance(c, Dispatch) for c in program.commands)
+    dispatches = [c for c in program.commands if isinstance(c, Dispatch)]
     found = profile_plan(plan, backend.target)
-    assert found.kernel_launches == dispatches
+    assert found.kernel_launches == len(dispatches)
+    for step, item, own in zip(
+        plan.steps, work_by_step(plan, backend.target), program.steps, strict=True
+    ):
+        ranges = [r for c in own if isinstance(c, Dispatch) for r in c.bindings]
+        bound = sum(r.nbytes for r in ranges if is_storage(port, r))
+        told = item.nbytes if item else 0
+        # A copy binds what lies between the elements that it moves.
+        assert told == bound or (step.kind in ("copy", "join") and told < bound)
     assert found.sync_points == 0
     assert found.host_output_bytes == sum(s.type.nbytes for s in program.outputs)
