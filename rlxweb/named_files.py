@@ -1,4 +1,4 @@
-"""Regular files, and the files that a header names: what may be opened, and by what name.
+"""Regular files, and files that a header names: which may be opened, by which names.
 
 A header is data from somebody else. A name in it must not reach a file that its author
 could not read but the user can, and must never lead to a pipe or a device, which would
@@ -74,8 +74,12 @@ def file_beside(folder: str, name: str, what: str, doing: str, error: Refusal) -
 
     Parameters
     ----------
+    folder, name
+        The header's folder, and the name as the header has it.
     what
         The file's role, as messages say it: "samples", "markers".
+    doing
+        What is being done, as messages say it.
     error
         The class of the refusal.
 

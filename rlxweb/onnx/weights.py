@@ -1,9 +1,9 @@
 """The tensors of a model: their sizes checked at once, their numbers read when wanted.
 
 Numbers within the model are looked at where they lie in its message; those in a file
-beside it are mapped into memory. Such a file is named relative to the model's folder
-and below it (a symbolic link there is followed), and must be as long as the model says. Nothing is reserved on the
-word of a file: what a shape claims is held against the bytes that are there.
+beside it are mapped into memory. Such a file lies in the model's folder or below it (a
+symbolic link there is followed), and must be as long as the model says. Nothing is
+reserved on the word of a file: what a shape claims is held against the bytes there.
 """
 
 from __future__ import annotations
