@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.given import named
+from rlxweb.io import bounds
 from rlxweb.io.read_ahead import BlockFile
 from rlxweb.named_files import NotRegular, open_regular
 from rlxweb.whole_file import reason
@@ -117,6 +118,11 @@ class ByteSource(Source):
         with self._lock:
             self.file.seek(place)
             return self.file.read(nbytes)
+
+    def unpacks(self, what: str, nbytes: int) -> None:
+        """Refuse a piece that would unpack to too much for a file of this size."""
+        most = bounds.unpacked_at_once(self.nbytes)
+        self.at_most(f"bytes in {what}", nbytes, most, "write it in smaller pieces")
 
     def peek(self, offset: int, nbytes: int) -> bytes:
         """Up to `nbytes` bytes from `offset`, fewer where the file ends."""
