@@ -10,8 +10,11 @@ import base64
 import io
 import json
 import os
+import struct
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -19,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.decision.decision import Decision
-from rlxweb.errors import RecordingError, UsageError, shown
+from rlxweb.errors import RecordingError, RlxError, UsageError, shown
 from rlxweb.io.parquet import SUFFIX, read_note, write_parquet
 from rlxweb.io.writers import write_npz
 from rlxweb.results.labels import Labels
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.results.tables import Labelled, table_of
-from rlxweb.whole_file import atomic_path
+from rlxweb.whole_file import atomic_path, reason
 
 SCHEMA: Final = "rlxweb.result/1"
 _HEADER = "rlxweb_result"
@@ -108,13 +111,32 @@ def load(path: Path_, kind: str) -> State:
         note = read_note(path, _HEADER, doing)
         if note is None:
             raise RecordingError(doing, "no result of rlxweb is in the file")
-        state = _unpacked(io.BytesIO(base64.b64decode(note)), doing)
+        try:
+            packed = base64.b64decode(note, validate=True)
+        except ValueError as error:
+            raise RecordingError(doing, f"it cannot be read ({error})") from error
+        state = _unpacked(io.BytesIO(packed), doing)
     found = state.plain.get("kind")
     if found != kind:
         raise UsageError(
             doing, f"it holds a {found}", f"a {kind} is wanted", f"use {found}.load"
         )
     return state
+
+
+@contextmanager
+def foreign(path: Path_) -> Iterator[None]:
+    """Turn what a result of another form leads to into a RecordingError."""
+    try:
+        yield
+    except RlxError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RecordingError(
+            f"loading {shown(os.fspath(path))}",
+            f"it does not hold what a result is made of ({reason(error)})",
+            "the file was changed, or another version wrote it",
+        ) from error
 
 
 def _unpacked(source: IO[bytes], doing: str) -> State:
@@ -125,6 +147,8 @@ def _unpacked(source: IO[bytes], doing: str) -> State:
     except KeyError:
         raise RecordingError(doing, "no result of rlxweb is in the file") from None
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise RecordingError(doing, f"it cannot be read ({error})") from error
+    except (zlib.error, RecursionError, struct.error) as error:
         raise RecordingError(doing, f"it cannot be read ({error})") from error
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         raise RecordingError(doing, "it was written by another version of rlxweb")
