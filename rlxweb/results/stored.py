@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,13 +59,36 @@ def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
 
 def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
     """Back again."""
+    _check_texts("dims", plain["dims"])
+    for own in plain["names"]:
+        if own is not None:
+            _check_texts("names", own)
     names = tuple(None if own is None else tuple(own) for own in plain["names"])
     begins = plain.get("begins", 0.0)
-    labels = Labels(tuple(plain["dims"]), names, plain["unit"], begins=begins)
     told = plain["ran"]
+    for what, value, kind in (
+        ("unit", plain["unit"], str),
+        ("begins", begins, int | float),
+        ("engine", told["engine"], str),
+        ("wall_s", told["wall_s"], int | float),
+    ):
+        check_kind(what, value, kind)
+    labels = Labels(tuple(plain["dims"]), names, plain["unit"], begins=begins)
     decision = told["decision"] and Decision.of_json(told["decision"])
     stages = tuple(Stage(*one) for one in told.get("stages", ()))
     return labels, Ran(told["engine"], decision, told["wall_s"], stages)
+
+
+def check_kind(what: str, value: object, kind: Any) -> None:
+    """Raise TypeError for a value of a file that is of another type than it has."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{what} is {shown(value)}")
+
+
+def _check_texts(what: str, values: object) -> None:
+    check_kind(what, values, list)
+    for one in cast(list[object], values):
+        check_kind(what, one, str)
 
 
 def save(path: Path_, kind: str, state: State, own: Labelled) -> None:
