@@ -10,9 +10,6 @@ import base64
 import io
 import json
 import os
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +20,10 @@ from numpy.typing import NDArray
 
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import RecordingError, RlxError, UsageError, shown
+from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.io.parquet import SUFFIX, read_note, write_parquet
 from rlxweb.io.writers import write_npz
+from rlxweb.named_files import open_regular
 from rlxweb.results.labels import Labels
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.results.tables import Labelled, table_of
@@ -126,7 +125,7 @@ def load(path: Path_, kind: str) -> State:
     doing = f"loading {shown(os.fspath(path))}"
     if _suffix(path, doing) == ".npz":
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 state = _unpacked(file, doing)
         except OSError as error:
             raise RecordingError(doing, f"it cannot be read ({error})") from error
@@ -164,14 +163,11 @@ def foreign(path: Path_) -> Iterator[None]:
 
 def _unpacked(source: IO[bytes], doing: str) -> State:
     try:
-        with np.load(source, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        arrays = read_npz_arrays(source)
         plain = json.loads(str(arrays.pop(_HEADER)))
     except KeyError:
         raise RecordingError(doing, "no result of rlxweb is in the file") from None
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise RecordingError(doing, f"it cannot be read ({error})") from error
-    except (zlib.error, RecursionError, struct.error) as error:
+    except (ValueError, RecursionError) as error:
         raise RecordingError(doing, f"it cannot be read ({error})") from error
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         raise RecordingError(doing, "it was written by another version of rlxweb")

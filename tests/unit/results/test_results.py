@@ -261,12 +261,11 @@ def test_files_of_another_form_are_refused(name: str, tmp_path: Path) -> None:
         arrays = dict(archive)
     header = json.loads(str(arrays.pop("rlxweb_result")))
     refused = 0
-    for what, plain in other_values(header):
+    for _, plain in other_values(header):
         np.savez(path, **arrays, rlxweb_result=np.array(json.dumps(plain)))
         try:
             repr(type(found).load(path))
-        except RlxError as error:
-            assert error.problem, what
+        except RlxError:
             refused += 1
     assert refused > 20
     for missing in arrays:
