@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from rlxweb.cli.named_graph import arrays_of
 from rlxweb.device import DeviceLike
 from rlxweb.errors import InputError, UsageError, shown
+from rlxweb.named_files import open_regular
 from rlxweb.onnx.imported import Undecided
 from rlxweb.onnx.loading import load as load_onnx
 from rlxweb.onnx.model import Model
@@ -104,8 +106,9 @@ def _array(name: str, text: str) -> Any:
     if not there and (numbers := _numbers(text)) is not None:
         return numbers
     try:
-        found = np.load(text, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        with open_regular(text):  # NumPy would wait for the writer of a pipe
+            found = np.load(text, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         why = reason(error) if isinstance(error, OSError) else "it holds none"
         raise InputError(
             doing,

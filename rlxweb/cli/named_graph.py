@@ -14,13 +14,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from zipfile import BadZipFile
-
-import numpy as np
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.device import Device
 from rlxweb.errors import InputError, RlxError, UsageError, did_you_mean
+from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.ir.fitting import unknown
 from rlxweb.ir.graph import Graph
 from rlxweb.runners.graph_devices import GraphDevices
@@ -169,12 +167,9 @@ def _set(graph: CompiledGraph, path: str) -> None:
 def arrays_of(doing: str, path: str, kind: str) -> Mapping[str, Any]:
     """The arrays of an NPZ file, one for each `kind`, by name. Errors  InputError."""
     try:
-        with np.load(path, allow_pickle=False) as found:
-            if not hasattr(found, "files"):
-                raise ValueError
-            return {name: found[name] for name in found.files}
-    except (OSError, ValueError, BadZipFile) as error:
-        why = reason(error) if isinstance(error, OSError) else "it is none"
+        return read_npz_arrays(path)
+    except (OSError, ValueError) as error:
+        why = reason(error)
         raise InputError(
             doing,
             f"it cannot be read ({why})",

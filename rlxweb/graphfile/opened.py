@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from rlxweb.errors import GraphFileError, shown
 from rlxweb.given import named
+from rlxweb.named_files import NotRegular, open_regular
 from rlxweb.whole_file import reason
 
 Bytes = npt.NDArray[np.uint8]
@@ -66,15 +66,13 @@ def _read(file: Any, doing: str) -> Bytes:
 
 def _mapped(path: Path, doing: str) -> Bytes:
     try:
-        mode = path.stat().st_mode  # opening a pipe would wait for its writer
-        if stat.S_ISDIR(mode):
-            raise GraphFileError(doing, "it is a folder", hint="name a file inside it")
-        if not stat.S_ISREG(mode):
-            raise GraphFileError(doing, "it is not a regular file")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if not _MAPS or not os.fstat(file.fileno()).st_size:
                 return np.frombuffer(file.read(), np.uint8)
             held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except NotRegular as error:
+        hint = "name a file inside it" if path.is_dir() else ""
+        raise GraphFileError(doing, reason(error), hint=hint) from None
     except FileNotFoundError as error:
         raise GraphFileError(
             doing, "there is no such file", hint="check the name and the folder"

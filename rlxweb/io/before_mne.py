@@ -1,21 +1,31 @@
-"""What is looked at before a file is handed to MNE: headers that cannot be right.
+"""Checks of a file before it is handed to MNE, and the other files that it leads to.
 
 MNE believes what a header says. One that claims a billion channels, or whose tags lead
-back to where they come from, would cost all memory or never end; and a FIF file may
-hold something else than a recording.
+back to where they come from, would cost all memory or never end; one that names a file
+elsewhere would show that file as samples; and a FIF file may hold something else than a
+recording.
 """
 
 from __future__ import annotations
 
+import configparser
+import os
 import re
 import struct
+from collections.abc import Iterator
 from typing import Final
 
+from rlxweb.errors import RecordingError, shown
 from rlxweb.io import bounds
-from rlxweb.io.source import ByteSource
+from rlxweb.io.mat_tags import check_matlab
+from rlxweb.io.source import ByteSource, open_source
+from rlxweb.named_files import check_named, file_beside
+from rlxweb.whole_file import reason
 
 _TAG: Final = struct.Struct(">iIii")  # kind, type, bytes, place of the next
 _BLOCK_START: Final = 104
+_DIR_POINTER: Final = 101
+_REF_ROLE, _REF_NUMBER, _REF_NAME, _NEXT_FILE = 115, 117, 118, 2
 _RECORDED: Final = frozenset({102, 112, 119})
 _OTHERS: Final = {
     373: "epochs",
@@ -29,10 +39,44 @@ _CUT = "copy the file again from where it came"
 _N_CHANNELS: Final = re.compile(rb"^\s*NumberOfChannels\s*=\s*(\d+)", re.MULTILINE)
 
 
-def check_fif(source: ByteSource) -> None:
-    """Errors  RecordingError for a FIF file that is cut, broken or no recording."""
+def fif_files(source: ByteSource) -> tuple[str, ...]:
+    """Check a FIF file and the files it goes on in; return the paths of the latter.
+
+    Raises
+    ------
+    RecordingError
+        For a file that is cut, broken or no recording, for a part that is named outside
+        the folder, and for parts that lead back to one another.
+    """
+    found: dict[str, str] = {}
+    following = _check_fif(source, source.path)
+    seen = {os.path.realpath(source.path)}
+    while following and os.path.exists(following):
+        real = os.path.realpath(following)
+        if real in seen:
+            raise source.error(
+                f"it goes on in {shown(os.path.basename(following))}, a file before it",
+                "each part is read once",
+                _CUT,
+            )
+        source.at_most("parts", len(found) + 2, bounds.ARRAYS)
+        seen.add(real)
+        found[following] = real
+        part = open_source(following)
+        try:
+            if part.head(2) == b"\x1f\x8b":
+                raise part.error("it is packed with gzip", hint="unpack all its parts")
+            following = _check_fif(part, following)
+        finally:
+            part.close()
+    return tuple(found)
+
+
+def _check_fif(source: ByteSource, path: str) -> str:
+    """Check one FIF file, and return the path of the one it goes on in; "" for none."""
     blocks: set[int] = set()
-    place, count = 0, 0
+    place, count, directory = 0, 0, -1
+    parts = _NextPart(source, path)
     while 0 <= place <= source.nbytes - _TAG.size:
         kind, _, nbytes, after = _TAG.unpack(source.read(place, _TAG.size))
         end = place + _TAG.size + nbytes
@@ -43,15 +87,88 @@ def check_fif(source: ByteSource) -> None:
                 _CUT,
             )
         if kind == _BLOCK_START and nbytes == 4:
-            raw = source.read(place + _TAG.size, 4)
-            blocks.add(int.from_bytes(raw, "big"))
+            blocks.add(_whole(source, place))
+        if kind == _DIR_POINTER and nbytes == 4:
+            directory = _whole(source, place) if directory < 0 else directory
+        parts.see(kind, place, nbytes)
         if after < 0:
             break
         if 0 < after <= place:
             raise source.error("it is damaged: its tags lead back", hint=_CUT)
         place, count = after or end, count + 1
         source.at_most("tags", count, _MOST_TAGS)
+    if directory > 0:  # MNE follows it, and not the chain of tags
+        parts = _NextPart(source, path)
+        for kind, place in _listed_tags(source, directory):
+            nbytes = _TAG.unpack(source.read(place, _TAG.size))[2]
+            if nbytes < 0 or place + _TAG.size + nbytes > source.nbytes:
+                raise source.error("its directory leads out of the file", hint=_CUT)
+            parts.see(kind, place, nbytes)
     _check_recorded(source, blocks)
+    return parts.path
+
+
+def _whole(source: ByteSource, place: int) -> int:
+    """Return the number that the tag at a place holds."""
+    return int.from_bytes(source.read(place + _TAG.size, 4), "big", signed=True)
+
+
+def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int]]:
+    """Yield kind and place of each tag in the directory of a FIF file."""
+    raw = source.peek(directory, _TAG.size)
+    if len(raw) < _TAG.size:
+        return
+    nbytes = _TAG.unpack(raw)[2]
+    begin, step = directory + _TAG.size, _TAG.size * 4096
+    for at in range(begin, begin + max(0, nbytes) // _TAG.size * _TAG.size, step):
+        piece = source.read(at, min(step, begin + nbytes - at))
+        for kind, _, _, place in _TAG.iter_unpack(
+            piece[: len(piece) // _TAG.size * _TAG.size]
+        ):
+            if not 0 <= place <= source.nbytes - _TAG.size:
+                raise source.error("its directory leads out of the file", hint=_CUT)
+            yield kind, place
+
+
+class _NextPart:
+    """The reference of a FIF file to the file it goes on in, as MNE understands it.
+
+    path  of that file; "" where there is none
+    """
+
+    def __init__(self, source: ByteSource, path: str) -> None:
+        self._source = source
+        self._folder, self._name = os.path.split(path)
+        self._is_next = True
+        self._is_named = False
+        self.path = ""
+
+    def see(self, kind: int, place: int, nbytes: int) -> None:
+        """Take the next tag into account."""
+        if kind == _BLOCK_START:
+            self._is_next, self._is_named = True, False
+        elif kind == _REF_ROLE and nbytes == 4:
+            self._is_next = _whole(self._source, place) == _NEXT_FILE
+        elif kind == _REF_NAME and self._is_next:
+            self._source.at_most("bytes in a file's name", nbytes, bounds.LINE_NBYTES)
+            raw = self._source.read(place + _TAG.size, nbytes)
+            self._take(raw.decode("latin-1").rstrip("\0"))
+            self._is_named = True
+        elif kind == _REF_NUMBER and self._is_next and not self._is_named:
+            if nbytes == 4:
+                self._take(self._numbered(_whole(self._source, place)))
+
+    def _numbered(self, number: int) -> str:
+        """Return the name of a part that is referred to by its number."""
+        stem, dot, rest = self._name.partition(".")
+        head, dash, own = stem.rpartition("-")
+        return f"{head if dash and own.isdigit() else stem}-{number}{dot}{rest}"
+
+    def _take(self, name: str) -> None:
+        path = file_beside(
+            self._folder, name, "next samples", self._source.doing, RecordingError
+        )
+        self.path = self.path or path
 
 
 def _check_recorded(source: ByteSource, blocks: set[int]) -> None:
@@ -68,10 +185,78 @@ def _check_recorded(source: ByteSource, blocks: set[int]) -> None:
     )
 
 
-def check_brainvision(source: ByteSource) -> None:
-    """Errors  RecordingError for more channels than are read."""
-    for match in _N_CHANNELS.finditer(source.head(bounds.LINE_NBYTES)):
+def brainvision_files(source: ByteSource) -> tuple[str, ...]:
+    """Check the header of a BrainVision recording; return its samples and markers.
+
+    The header is parsed as MNE parses it, by the same library, so that both find the
+    same names.
+
+    Raises
+    ------
+    RecordingError
+        For more channels than are read, and for a file that is named outside the
+        folder or is a pipe or a device.
+    """
+    source.at_most("bytes of header", source.nbytes, bounds.HEADER_NBYTES)
+    raw = source.head(source.nbytes)
+    for match in _N_CHANNELS.finditer(raw):
         source.at_most("channels", int(match[1][:12]), bounds.CHANNELS)
+    text = _brainvision_text(raw.partition(b"\n")[2])
+    found = configparser.ConfigParser(interpolation=None)
+    try:
+        found.read_string(text)
+    except (configparser.Error, ValueError) as error:
+        raise source.error(
+            f"its header cannot be read ({reason(error)})", hint=_CUT
+        ) from error
+    folder, own = os.path.split(source.path)
+    files = []
+    for section in ("Common Infos", "Common infos"):
+        for option, what in (("DataFile", "samples"), ("MarkerFile", "markers")):
+            name = found.get(section, option, fallback="")
+            if name:
+                files.append(
+                    file_beside(folder, name, what, source.doing, RecordingError)
+                )
+    markers = os.path.join(folder, os.path.splitext(own)[0] + ".vmrk")
+    check_named(markers, "markers", source.doing, RecordingError)
+    return tuple(dict.fromkeys([*files, markers]))
+
+
+def _brainvision_text(raw: bytes) -> str:
+    """Return what MNE parses of a header: decoded as it says, up to the comment."""
+    said = re.search("Codepage=(.+)", raw.decode("ascii", "ignore"))
+    page = said[1].strip() if said else "utf-8"
+    try:
+        text = raw.decode("cp1252" if page == "ANSI" else page)
+    except (UnicodeDecodeError, LookupError):
+        text = raw.decode("latin-1")
+    return text.partition("[Comment]")[0]
+
+
+def eeglab_files(source: ByteSource) -> tuple[str, ...]:
+    """Check a set of EEGLAB before MNE reads it; return the files of its samples.
+
+    Raises
+    ------
+    RecordingError
+        For a set that is cut, damaged or claims too much, and for samples that are
+        named outside the folder or in a pipe or a device.
+    """
+    if source.head(10) == b"MATLAB 5.0":
+        names = check_matlab(source)
+    else:
+        from rlxweb.io.hdf5 import check_eeglab
+
+        names = check_eeglab(source)
+    folder = os.path.dirname(source.path)
+    usual = os.path.splitext(source.path)[0] + ".fdt"
+    check_named(usual, "samples", source.doing, RecordingError)
+    files = [
+        file_beside(folder, name, "samples", source.doing, RecordingError)
+        for name in names
+    ]
+    return tuple(dict.fromkeys([*files, usual]))
 
 
 def gdf_units(source: ByteSource) -> dict[int, str]:

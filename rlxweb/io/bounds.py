@@ -7,6 +7,27 @@ numbers; the manual's page on files lists them.
 
 from __future__ import annotations
 
+UNPACKED_AT_ONCE_NBYTES = 64 << 20
+"""A chunk, page or array of any file may unpack to so many bytes, which are held."""
+
+UNPACKED_AT_ONCE_RATIO = 16
+"""A chunk, page or array may unpack to so many times the size of a larger file."""
+
+DEFLATE_RATIO = 1032
+"""Most bytes that deflate makes of one."""
+
+
+def unpacked_at_once(nbytes: int) -> int:
+    """Return how much a file of so many bytes may unpack to in one piece of memory."""
+    return max(UNPACKED_AT_ONCE_NBYTES, UNPACKED_AT_ONCE_RATIO * nbytes)
+
+
+BESIDE_NBYTES = 16 << 20
+"""Largest array or attribute of HDF5 that says something about the samples."""
+
+SEARCHED_NBYTES = 32 << 20
+"""An HDF5 file up to this size is searched for its longest text."""
+
 CHANNELS = 65_536
 """Most channels of a recording."""
 
@@ -51,3 +72,6 @@ NOTE_NBYTES = 1 << 20
 
 ANNOTATIONS_NBYTES = 64 << 20
 """Largest `annotations` beside the array of an NPZ file."""
+
+HEADER_NBYTES = 16 << 20
+"""Longest header of a BrainVision recording."""

@@ -1,17 +1,18 @@
 """Files that are one recording together: a header, and what it leads to.
 
-Owns which belongs to which, by name, and for BrainVision by the header's own words.
-Samples of BrainVision lie beside their header, those of EEGLAB may, and a long FIF file
-goes on in others.
+Owns which belongs to which: in a folder by their names, for a recording by the header's
+own words. Samples of BrainVision lie beside their header, those of EEGLAB may, and a
+long FIF file goes on in others.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Collection
 
+from rlxweb.io.before_mne import brainvision_files, eeglab_files, fif_files
+from rlxweb.io.source import open_source
 from rlxweb.io.urls import is_url
 
 _LED_TO = {
@@ -19,8 +20,7 @@ _LED_TO = {
     ".vmrk": (".vhdr", "the markers of a BrainVision recording"),
     ".fdt": (".set", "the samples of an EEGLAB set"),
 }
-_IN_HEADER = re.compile(rb"^\s*(?:DataFile|MarkerFile)\s*=\s*([^\r\n]+)", re.MULTILINE)
-_HEADER_NBYTES = 1 << 16
+_HEADERS = (".vhdr", ".set", ".fif", ".fif.gz")
 # The first file of a split recording has no number, or 01 as BIDS has it.
 _FIF = re.compile(r"(.*?)(-\d+)?(\.fif(?:\.gz)?)", re.IGNORECASE)
 _SPLIT = re.compile(r"(.*_split-)(\d+)(_.*\.fif(?:\.gz)?)", re.IGNORECASE)
@@ -52,47 +52,30 @@ def is_part(name: str, names: Collection[str]) -> bool:
     return bool(whole and whole[2] and whole[1] + whole[3] in names)
 
 
-def led_to(path: str) -> tuple[str, ...]:
-    """The files on this machine that are a part of this one, in order."""
+def files_of(path: str) -> tuple[str, ...]:
+    """Return the files that one recording consists of, its own first.
+
+    The names are those that the header's reader follows, so that what is read and what
+    is compared for a change are the same files. Those that are missing are left out.
+
+    Raises
+    ------
+    RecordingError
+        For a header that cannot be read, and for a name in it that leads elsewhere.
+    """
     name = os.path.basename(path).lower()
-    if name.endswith(".vhdr"):
-        found = _of_brainvision(path)
-    elif name.endswith(".set"):
-        found = iter([os.path.splitext(path)[0] + ".fdt"])
-    elif name.endswith((".fif", ".fif.gz")):
-        found = _of_fif(path)
-    else:
-        return ()
-    return tuple(sorted({one for one in found if os.path.isfile(one)}))
-
-
-def _of_brainvision(path: str) -> Iterator[str]:
+    if not name.endswith(_HEADERS):
+        return (path,)
+    source = open_source(path)
     try:
-        with Path(path).open("rb") as file:
-            head = file.read(_HEADER_NBYTES)
-    except (OSError, ValueError):
-        return
-    folder, stem = os.path.split(os.path.splitext(path)[0])
-    for match in _IN_HEADER.finditer(head):
-        said = match[1].decode("utf-8", "replace").strip().replace("$b", stem)
-        if "\0" not in said:
-            yield os.path.join(folder, os.path.basename(said.replace("\\", "/")))
-
-
-def _of_fif(path: str) -> Iterator[str]:
-    folder, name = os.path.split(path)
-    split = _SPLIT.fullmatch(name)
-    whole = _FIF.fullmatch(name)
-    at = 1
-    while True:
-        if split:
-            next_name = f"{split[1]}{int(split[2]) + at:0{len(split[2])}}{split[3]}"
-        elif whole:
-            next_name = f"{whole[1]}{whole[2] or ''}-{at}{whole[3]}"
+        if name.endswith(".vhdr"):
+            others = brainvision_files(source)
+        elif name.endswith(".set"):
+            others = eeglab_files(source)
+        elif source.head(2) == b"\x1f\x8b":
+            others = ()  # a packed file goes on in no other
         else:
-            return
-        found = os.path.join(folder, next_name)
-        if not os.path.isfile(found):
-            return
-        yield found
-        at += 1
+            others = fif_files(source)
+    finally:
+        source.close()
+    return (path, *(one for one in others if os.path.isfile(one)))

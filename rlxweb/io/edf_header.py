@@ -122,7 +122,7 @@ def parse_header(source: ByteSource) -> Header:
 def _time_of_day(field: bytes) -> float | None:
     """hh.mm.ss as seconds; None for what is no time."""
     parts = field.decode("latin-1").strip().split(".")
-    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
         return None
     hours, minutes, seconds = map(int, parts)
     if hours > 23 or minutes > 59 or seconds > 59:

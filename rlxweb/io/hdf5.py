@@ -21,9 +21,18 @@ from rlxweb.digital import is_digital
 from rlxweb.errors import RlxError, UnknownName, did_you_mean, not_installed
 from rlxweb.io import bounds
 from rlxweb.io.as_file import SourceFile
-from rlxweb.io.attributes import BESIDE, NAMES, RATES, UNITS, notes_of
+from rlxweb.io.attributes import BESIDE, notes_of
 from rlxweb.io.clock import clock_scale, find_rate
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
+from rlxweb.io.hdf5_access import (
+    attribute,
+    check_array,
+    check_chunks,
+    check_tree,
+    child,
+    is_array,
+    whole,
+)
 from rlxweb.io.npy import is_sample_dtype, native
 from rlxweb.io.source import ByteSource
 from rlxweb.io.strips import Strips, rows_of
@@ -33,6 +42,7 @@ _EXTRA = "pip install 'rlxweb[hdf5]'"
 _NO_NUMBERS: Final = ("char", "cell", "struct", "logical", "function_handle")
 _HIDDEN: Final = "#"  # where MATLAB keeps what others refer to
 _EEGLAB: Final = {"nbchan", "srate"}
+_READ_ATTRIBUTES: Final = (*BESIDE, "scale_factor", "add_offset")
 
 
 def read_hdf5(source: ByteSource, array: str | None, layout: Layout) -> Contents:
@@ -46,7 +56,8 @@ def read_hdf5(source: ByteSource, array: str | None, layout: Layout) -> Contents
     source.at_end.append(file.close)
     with faults(source):
         is_nwb = "nwb_version" in file.attrs
-        inner = file.get("EEG", file)
+        inner = child(source, file, "EEG")
+        inner = file if inner is None else inner
         is_eeglab = hasattr(inner, "keys") and {*inner} >= _EEGLAB
     if is_eeglab:
         from rlxweb.io.mne_raw import read_by_mne
@@ -58,6 +69,32 @@ def read_hdf5(source: ByteSource, array: str | None, layout: Layout) -> Contents
         return read_nwb(source, file, array)
     with faults(source):
         return _read(source, file, array, layout)
+
+
+def check_eeglab(source: ByteSource) -> list[str]:
+    """Check a set of EEGLAB that is HDF5; return the names of files of samples in it.
+
+    Raises
+    ------
+    RecordingError
+        For links to other files, and for arrays that claim more than the file may.
+    """
+    file = _opened(source)
+    names = []
+    try:
+        with faults(source):
+            check_tree(source, file)
+            inner = child(source, file, "EEG")
+            for group in (file, inner):
+                data = child(source, group, "data") if hasattr(group, "keys") else None
+                if not is_array(data):
+                    continue
+                if attribute(source, data, "MATLAB_class") in (b"char", "char"):
+                    codes = whole(source, data).ravel()
+                    names.append("".join(map(chr, codes.astype(int).tolist())))
+    finally:
+        file.close()
+    return names
 
 
 def _opened(source: ByteSource) -> Any:
@@ -92,10 +129,10 @@ def _read(source: ByteSource, file: Any, array: str | None, layout: Layout) -> C
     if is_matlab:  # which writes an array with its axes turned about
         given = "samples-first" if layout == "channels-first" else "channels-first"
     n_channels, n_samples, is_turned = oriented(source, name, data, given)
-    beside = _beside(data.parent, is_matlab)
+    beside = _beside(source, data.parent, is_matlab)
     notes = notes_of(
         source,
-        [_plain(data.attrs), beside],
+        [_plain(source, data), beside],
         n_channels,
         is_digital(native(data.dtype)),
     )
@@ -180,9 +217,11 @@ def _could_be(name: str, arrays: Mapping[str, Any]) -> bool:
 
 def is_numbers(data: Any) -> bool:
     """True for an array of what samples can be."""
+    if not is_sample_dtype(data.dtype):
+        return False
     said = data.attrs.get("MATLAB_class", b"")
     kind = said.decode("latin-1") if isinstance(said, bytes) else str(said)
-    return is_sample_dtype(data.dtype) and kind not in _NO_NUMBERS
+    return kind not in _NO_NUMBERS
 
 
 def oriented(
@@ -202,8 +241,7 @@ def oriented(
             "1 axis (one channel) or 2 (channels, samples)",
             "reshape it, or save each part as an array",
         )
-    if data.external or data.is_virtual:
-        raise source.error(f"the samples of {whose} lie in other files", hint="copy it")
+    check_array(source, data)
     _tell_of_holes(source, name, data)
     if len(shape) == 1:
         return 1, shape[0], False
@@ -239,32 +277,39 @@ def _tell_of_holes(source: ByteSource, name: str, data: Any) -> None:
         )
 
 
-def _beside(group: Any, is_matlab: bool) -> dict[str, Any]:
-    """What the attributes of a group say, and small arrays in it that go by the names.
+def _beside(source: ByteSource, group: Any, is_matlab: bool) -> dict[str, Any]:
+    """Return what a group says: by its attributes, and by small arrays in it.
 
     Of MATLAB, numbers are arrays of one by one.
     """
-    found = _plain(group.attrs)
+    found = _plain(source, group)
     for name in group:
         own = name.lower()
-        if own not in (*RATES, *NAMES, *UNITS) or own in found:
+        if own not in BESIDE or own in found:
             continue
-        node = group[name]
-        if not hasattr(node, "dtype") or node.size > bounds.CHANNELS:
+        node = child(source, group, name)
+        if not is_array(node):
             continue
         if is_matlab and not is_numbers(node):
             continue  # text there is numbers, and lists of text are references
-        found[own] = _value(node[()])
+        found[own] = _value(whole(source, node))
     return found
 
 
-def _plain(attributes: Any) -> dict[str, Any]:
-    """Attributes by small letters, as Python's own types; what has none is left out."""
+def _plain(source: ByteSource, node: Any) -> dict[str, Any]:
+    """Return the attributes that mean something, by small letters, as Python's types.
+
+    What has a type that h5py does not know is left out.
+    """
     found = {}
-    for name in list(attributes)[: bounds.ARRAYS]:
+    for name in list(node.attrs)[: bounds.ARRAYS]:
+        if name.lower() not in _READ_ATTRIBUTES:
+            continue
         try:
-            found[str(name).lower()] = _value(attributes[name])
-        except (OSError, TypeError, ValueError):  # a type that h5py does not know
+            found[name.lower()] = _value(attribute(source, node, name))
+        except RlxError:
+            raise
+        except (OSError, TypeError, ValueError):
             continue
     return found
 
@@ -284,11 +329,13 @@ def _by_clock(
 ) -> tuple[float | None, float, str]:
     """The rate by an array of times beside the samples, its tolerance; why none."""
     for name in group:
-        scale, node = clock_scale(name), group[name]
-        if scale is None or not hasattr(node, "dtype") or node.size != n_samples:
+        scale = clock_scale(name)
+        node = None if scale is None else child(source, group, name)
+        if scale is None or not is_array(node) or node.size != n_samples:
             continue
         if not is_numbers(node):
             continue
+        check_array(source, node)
         clock = find_rate(Times(source, node), 0, scale, n_samples)
         said = f"its array {name!r} {clock.problem}" if clock.problem else ""
         return clock.fs, clock.tolerance, said
@@ -306,6 +353,10 @@ class Times:
         """See SampleReader; in float64."""
         with faults(self.source):
             long = len(self.data.shape) == 2 and self.data.shape[0] == 1
+            span = slice(start, stop)
+            rest = [slice(0, extent) for extent in self.data.shape[1:]]
+            spans = [slice(0, 1), span] if long else [span, *rest]
+            check_chunks(self.source, self.data, spans)
             found = self.data[:, start:stop] if long else self.data[start:stop]
             return np.asarray(found, np.float64).reshape(1, -1)
 
@@ -339,9 +390,13 @@ class ArrayReader:
         span = slice(start, stop)
         with faults(self._source):
             if self._is_flat:
+                check_chunks(self._source, self._data, [span])
                 found = self._data[span][None]
             else:
                 which, order = rows_of(channels)
+                rows = slice(min(channels), max(channels) + 1)
+                spans = [span, rows] if self._is_turned else [rows, span]
+                check_chunks(self._source, self._data, spans)
                 found = (
                     self._data[span, which].T
                     if self._is_turned

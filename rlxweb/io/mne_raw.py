@@ -22,14 +22,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RlxError, not_installed
+from rlxweb.errors import RlxError, not_installed, shown
 from rlxweb.io import bounds
 from rlxweb.io.annotations import MOST, Annotation
-from rlxweb.io.before_mne import check_brainvision, check_fif, gdf_units
+from rlxweb.io.before_mne import (
+    brainvision_files,
+    eeglab_files,
+    fif_files,
+    gdf_units,
+)
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Span, Stream
 from rlxweb.io.days import DAY_S, moved
-from rlxweb.io.mat_tags import check_matlab
 from rlxweb.io.si_units import usual
 from rlxweb.io.source import ByteSource
 from rlxweb.io.unpacking import check_room, store
@@ -79,6 +83,7 @@ def read_by_mne(source: ByteSource, kind: str) -> Contents:
              a URL; Unsupported where MNE is missing
     """
     units: Mapping[int, str] = {}
+    others: tuple[str, ...] = ()
     if not source.path:
         raise source.error(
             f"it is a {kind} file, which MNE reads from this machine alone",
@@ -87,13 +92,13 @@ def read_by_mne(source: ByteSource, kind: str) -> Contents:
     if kind == "FIF":
         if source.head(2) == b"\x1f\x8b":
             _unpack(source)
-        check_fif(source)
+        others = fif_files(source)
     elif kind == "BrainVision":
-        check_brainvision(source)
+        others = brainvision_files(source)
     elif kind == "GDF":
         units = gdf_units(source)
-    elif source.head(10) == b"MATLAB 5.0":
-        check_matlab(source)
+    else:
+        others = eeglab_files(source)
     suffix = os.path.splitext(source.path)[1].lower()
     if suffix == ".mat":
         raise source.error(
@@ -109,9 +114,22 @@ def read_by_mne(source: ByteSource, kind: str) -> Contents:
         )
     raw = _opened(source, kind)
     source.at_end.append(raw.close)
+    _check_files(source, raw, others)
     if kind == "EEGLAB" and raw.filenames[0].suffix.lower() == _SUFFIX[kind][0]:
         _load(source, raw)
     return _contents(source, kind, raw, units)
+
+
+def _check_files(source: ByteSource, raw: Any, others: tuple[str, ...]) -> None:
+    """Refuse samples from another file than the header was seen to name."""
+    known = {os.path.realpath(one) for one in (source.path, *others)}
+    for name in map(str, raw.filenames):
+        if os.path.realpath(name) not in known:
+            raise source.error(
+                f"MNE reads its samples from {shown(name)}",
+                "its header does not name that file plainly",
+                "write the file again with a plain name in its header",
+            )
 
 
 def _opened(source: ByteSource, kind: str) -> Any:

@@ -30,7 +30,7 @@ HEAD_NBYTES = 12 + bounds.NPY_HEADER_CHARS
 """What must be read of a file to parse its header: mark, version, length, text."""
 
 # The header is a Python literal; NumPy passes on whatever a broken one provokes.
-_PARSER_ERRORS = (
+PARSER_ERRORS = (
     ValueError,
     TypeError,
     SyntaxError,
@@ -92,7 +92,7 @@ def parse_header(head: bytes, source: ByteSource) -> NpyHeader:
             # Headers by Python 2 are read all the same.
             warnings.simplefilter("ignore")
             shape, is_fortran, dtype = parse(stream)
-    except _PARSER_ERRORS as error:
+    except PARSER_ERRORS as error:
         raise source.error(
             f"its NPY header cannot be read ({reason(error)})",
             hint="write it again with numpy.save",

@@ -26,6 +26,14 @@ from rlxweb.io.contents import Contents, Found, SampleReader, Samples, Stream
 from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.hdf5 import ArrayReader, Times, all_arrays, faults, is_numbers, oriented
 from rlxweb.io.hdf5 import picked as picked_of
+from rlxweb.io.hdf5_access import (
+    attribute,
+    check_array,
+    child,
+    is_array,
+    link_type,
+    whole,
+)
 from rlxweb.io.npy import native
 from rlxweb.io.si_units import usual
 from rlxweb.io.source import ByteSource
@@ -64,7 +72,7 @@ def read_nwb(source: ByteSource, file: Any, array: str | None) -> Contents:
         clock, first = _clock(source, series, n_samples)
         labels = _labels(source, file, series, n_channels)
         scale = _scale(source, series, data, n_channels)
-        begun, day = _moment(file, first)
+        begun, day = _moment(source, file, first)
     own = native(data.dtype)
     digital = own if is_digital(own) else None
     reader: SampleReader = ArrayReader(source, data, is_turned, n_samples)
@@ -107,19 +115,25 @@ def _is_series(name: str, data: Any) -> bool:
     inside, _, own = name.rpartition("/")
     if own != "data" or not inside or name.startswith(_NOT_HERE):
         return False
-    has_times = "starting_time" in data.parent or "timestamps" in data.parent
+    has_times = any(
+        link_type(data.parent, time) is not None
+        for time in ("starting_time", "timestamps")
+    )
     return has_times and is_numbers(data) and len(data.shape) in (1, 2)
 
 
 def _clock(source: ByteSource, series: Any, n_samples: int) -> tuple[Clock, float]:
     """The rate of a series, and its first sample in seconds of the session."""
-    begin = series.get("starting_time")
-    if begin is not None:
-        fs = float(begin.attrs.get("rate", math.nan))
+    begin = child(source, series, "starting_time")
+    if is_array(begin):
+        fs = float(attribute(source, begin, "rate", math.nan))
         if not (math.isfinite(fs) and fs > 0):
             return Clock(problem=f"its starting_time has the rate {fs:g}"), 0.0
-        return Clock(fs), float(begin[()])
-    times = series["timestamps"]
+        return Clock(fs), float(whole(source, begin))
+    times = child(source, series, "timestamps")
+    if not is_array(times):
+        return Clock(problem="are a link to nothing"), 0.0
+    check_array(source, times)
     if not is_numbers(times) or times.size != n_samples or not n_samples:
         return Clock(problem=f"{times.size} of {n_samples} samples have a time"), 0.0
     rows = Times(source, times)
@@ -128,15 +142,17 @@ def _clock(source: ByteSource, series: Any, n_samples: int) -> tuple[Clock, floa
 
 def _labels(source: ByteSource, file: Any, series: Any, n_channels: int) -> list[str]:
     """The names of the electrodes, where the series leads to them."""
-    region = series.get("electrodes")
-    if region is None or region.size != n_channels or "table" not in region.attrs:
+    region = child(source, series, "electrodes")
+    reference = attribute(source, region, "table") if is_array(region) else None
+    if not reference or region.size != n_channels:
         return [""] * n_channels
-    table = file[region.attrs["table"]]
-    rows = [int(row) for row in region[()]]
+    table = file[reference]
+    rows = [int(row) for row in whole(source, region).ravel()]
     column = next((name for name in _LABELS if name in table), "id")
-    if column not in table or table[column].size > bounds.CHANNELS:
+    labels = child(source, table, column)
+    if not is_array(labels) or labels.size > bounds.CHANNELS:
         return [""] * n_channels
-    texts = [_text(one) for one in table[column][()].ravel()]
+    texts = [_text(one) for one in whole(source, labels).ravel()]
     if not all(0 <= row < len(texts) for row in rows):
         source.warn("its electrodes are not all in their table; they are numbered")
         return [""] * n_channels
@@ -157,13 +173,13 @@ class _Scale:
 
 
 def _scale(source: ByteSource, series: Any, data: Any, n_channels: int) -> _Scale:
-    factor, unit = usual(_text(data.attrs.get("unit", "")))
-    conversion = float(data.attrs.get("conversion", 1.0))
-    offset = float(data.attrs.get("offset", 0.0))
+    factor, unit = usual(_text(attribute(source, data, "unit", "")))
+    conversion = float(attribute(source, data, "conversion", 1.0))
+    offset = float(attribute(source, data, "offset", 0.0))
     gains = np.full(n_channels, conversion * factor)
-    own = series.get("channel_conversion")
-    if own is not None and own.size == n_channels:
-        gains *= np.asarray(own[()], np.float64).ravel()
+    own = child(source, series, "channel_conversion")
+    if is_array(own) and own.size == n_channels:
+        gains *= np.asarray(whole(source, own), np.float64).ravel()
     if not (np.isfinite(gains).all() and gains.all() and math.isfinite(offset)):
         raise source.error(
             f"its conversion is {conversion:g}, its offset {offset:g}",
@@ -186,13 +202,16 @@ class _Scaled:
         return np.asarray(own * gains + self.scale.offset)
 
 
-def _moment(file: Any, first: float) -> tuple[float | None, date | None]:
+def _moment(
+    source: ByteSource, file: Any, first: float
+) -> tuple[float | None, date | None]:
     """Time of day and day of the first sample, in the zone that the file tells."""
     for name in ("timestamps_reference_time", "session_start_time"):
-        if name not in file:
+        moment = child(source, file, name)
+        if not is_array(moment) or moment.size != 1:
             continue
         try:
-            began = datetime.fromisoformat(_text(file[name][()]))
+            began = datetime.fromisoformat(_text(whole(source, moment).item()))
         except ValueError:
             continue
         of_day = 3600 * began.hour + 60 * began.minute + began.second
@@ -212,30 +231,40 @@ def _notes(
         groups = dict.fromkeys(name.rpartition("/")[0] for name in arrays)
         for name in groups:
             if name and not name.startswith(_NOT_HERE):
-                found += _of_group(file[name], name.rpartition("/")[2], first)
+                own = name.rpartition("/")[2]
+                found += _of_group(source, file[name], own, first)
             source.at_most("annotations", len(found), MOST)
     return tuple(sorted(found))
 
 
-def _of_group(group: Any, name: str, first: float) -> Iterator[Annotation]:
-    kind = _text(group.attrs.get("neurodata_type", ""))
+def _of_group(
+    source: ByteSource, group: Any, name: str, first: float
+) -> Iterator[Annotation]:
+    kind = _text(attribute(source, group, "neurodata_type", ""))
     onsets, ends, words = {
         "AnnotationSeries": ("timestamps", "", "data"),
         "EventsTable": ("timestamp", "duration", ""),
         "TimeIntervals": ("start_time", "stop_time", ""),
     }.get(kind, ("", "", ""))
-    if not onsets or onsets not in group or group[onsets].size > MOST:
+    begin = child(source, group, onsets) if onsets else None
+    if not is_array(begin) or begin.size > MOST:
         return
-    times = np.asarray(group[onsets][()], np.float64).ravel()
-    until = np.zeros_like(times)
-    if ends in group and group[ends].size == times.size:
-        until = np.asarray(group[ends][()], np.float64).ravel()
+
+    def column(name: str) -> Any:
+        """Return the column of that name; None where it does not fit the onsets."""
+        found = child(source, group, name) if name else None
+        if not is_array(found) or found.size != begin.size:
+            return None
+        return whole(source, found, bounds.ANNOTATIONS_NBYTES).ravel()
+
+    times = np.asarray(column(onsets), np.float64)
+    until = column(ends)
+    until = np.zeros_like(times) if until is None else np.asarray(until, np.float64)
     if kind == "TimeIntervals":
         until = until - times
     words = words or next((word for word in _WORDS if word in group), "")
-    texts = [name] * len(times)
-    if words in group and group[words].size == times.size:
-        texts = [_text(one) for one in group[words][()].ravel()]
+    said = column(words)
+    texts = [name] * len(times) if said is None else [_text(one) for one in said]
     for onset, duration, text in zip(times, until, texts, strict=True):
         if math.isfinite(onset):
             lasts = float(duration) if math.isfinite(duration) else 0.0

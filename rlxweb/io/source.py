@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import BinaryIO
 
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.given import named
+from rlxweb.io import bounds
 from rlxweb.io.read_ahead import BlockFile
+from rlxweb.named_files import NotRegular, open_regular
 from rlxweb.whole_file import reason
 
 _HAS_PREAD = hasattr(os, "pread") and sys.platform != "emscripten"
@@ -119,6 +119,11 @@ class ByteSource(Source):
             self.file.seek(place)
             return self.file.read(nbytes)
 
+    def unpacks(self, what: str, nbytes: int) -> None:
+        """Refuse a piece that would unpack to too much for a file of this size."""
+        most = bounds.unpacked_at_once(self.nbytes)
+        self.at_most(f"bytes in {what}", nbytes, most, "write it in smaller pieces")
+
     def peek(self, offset: int, nbytes: int) -> bytes:
         """Up to `nbytes` bytes from `offset`, fewer where the file ends."""
         there = max(0, min(nbytes, self.nbytes - offset))
@@ -165,15 +170,16 @@ def open_source(path: str | os.PathLike[str]) -> ByteSource:
     name = _name_of(path)
     doing = f"reading {name!r}"
     try:
-        # A FIFO would block in open, so its kind is asked first.
-        mode = os.stat(name).st_mode
-        if stat.S_ISDIR(mode):
-            raise RecordingError(doing, "it is a folder", hint="name a file inside it")
-        if not stat.S_ISREG(mode):
-            raise RecordingError(
-                doing, "it is not a regular file", hint="write the data to a file first"
-            )
-        file = Path(name).open("rb")
+        file = open_regular(name)
+    except NotRegular as error:
+        is_folder = os.path.isdir(name)
+        raise RecordingError(
+            doing,
+            reason(error),
+            hint="name a file inside it"
+            if is_folder
+            else "write the data to a file first",
+        ) from None
     except FileNotFoundError as error:
         raise RecordingError(
             doing, "there is no such file", hint=_where(name)
@@ -182,8 +188,6 @@ def open_source(path: str | os.PathLike[str]) -> ByteSource:
         raise RecordingError(
             doing, "this user may not read it", hint="change the file's permissions"
         ) from error
-    except RecordingError:
-        raise
     except (OSError, ValueError) as error:
         raise RecordingError(
             doing, f"the system cannot open it ({reason(error)})", hint=_where(name)

@@ -10,19 +10,19 @@ import os
 import stat
 from hashlib import sha256
 
-from rlxweb.io.companions import led_to
+from rlxweb.io.companions import files_of
 
 
 def stamp_of(path: str) -> str:
-    """Size and time of the last change; "" where the system does not tell.
+    """Return size and time of the last change; "" where the system does not tell.
 
-    Of a header, also those of the files that it leads to.
+    Of a header, also those of the files that it leads to; "" where they cannot be told.
     """
     try:
         found = os.stat(path)
         if stat.S_ISDIR(found.st_mode):
             return _of_folder(path)
-        stamps = [found, *map(os.stat, led_to(path))]
+        stamps = [os.stat(one) for one in files_of(path)]
     except (OSError, ValueError):
         return ""
     return ", ".join(f"{one.st_size} bytes of {one.st_mtime_ns} ns" for one in stamps)

@@ -10,12 +10,16 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
+from rlxweb.errors import shown
 from rlxweb.io.writers import finite
 from rlxweb.jobs.epoching import COLUMNS, EpochsUsed
 from rlxweb.jobs.results import Failure, FileResult, GroupResult
 from rlxweb.results.ran import Stage
 
 Entry: TypeAlias = dict[str, Any]
+Schema: TypeAlias = "type | tuple[type, ...] | list[Any] | dict[str, Any]"
+"""The types of plain data, of all that lies in a list by the first of it."""
+MAYBE_NUMBER = (int, float, type(None))
 
 
 def file_entry(result: FileResult) -> Entry:
@@ -103,3 +107,79 @@ def _peaks(group: GroupResult, at: int) -> list[Entry]:
             one["prominence"] = finite(peaks.prominence[at, n])
         out.append(one)
     return out
+
+
+_NUMBER = (int, float)
+_ENTRY: Schema = {
+    "path": str,
+    "format": str,
+    "left_out": [{"channel": str, "reason": str}],
+    "warnings": [str],
+    "groups": [
+        {
+            "fs": _NUMBER,
+            "n_samples": int,
+            "n_segments": int,
+            "nperseg": int,
+            "hop": int,
+            "nfft": int,
+            "hz_per_bin": _NUMBER,
+            "detrend": (str, type(None)),
+            "dtype": str,
+            "samples": str,
+            "device": str,
+            "engine": str,
+            "decision": dict,
+            "channels": [
+                {
+                    "name": str,
+                    "unit": str,
+                    "power_unit": str,
+                    "state": str,
+                    "peaks": [
+                        {"bin": int, "hz": MAYBE_NUMBER, "power": MAYBE_NUMBER},
+                    ],
+                }
+            ],
+        }
+    ],
+    "wall_s": _NUMBER,
+    "stages": dict,
+}
+_EPOCHS: Schema = {"condition": str, "n_epochs": int, "n_dropped": int}
+
+
+def entry_problem(found: object) -> str:
+    """Return what keeps a value from being an entry of a file; "" for an entry."""
+    why = _problem(found, _ENTRY, "it")
+    if why:
+        return why
+    assert isinstance(found, dict)
+    for group in found["groups"]:
+        why = "epochs" in group and _problem(group["epochs"], _EPOCHS, "its epochs")
+        for channel in group["channels"]:
+            for peak in channel["peaks"]:
+                why = why or _problem(peak.get("prominence"), MAYBE_NUMBER, "a peak")
+        if why:
+            return why
+    return ""
+
+
+def _problem(found: object, schema: Schema, what: str) -> str:
+    """Return where a value differs from a schema; what a schema lacks may be there."""
+    if isinstance(schema, dict):
+        if not isinstance(found, dict):
+            return f"{what} is {shown(found)}"
+        for name, inner in schema.items():
+            if name not in found:
+                return f"{what} has no {name!r}"
+            why = _problem(found[name], inner, f"its {name!r}")
+            if why:
+                return why
+        return ""
+    if isinstance(schema, list):
+        if not isinstance(found, list):
+            return f"{what} are {shown(found)}"
+        return next(filter(None, (_problem(one, schema[0], what) for one in found)), "")
+    is_right = isinstance(found, schema) and not isinstance(found, bool)
+    return "" if is_right else f"{what} is {shown(found)}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from rlxweb.advice import Advice
 from rlxweb.errors import NotWritten, RecordingError, UsageError
 from rlxweb.io.writers import for_json
 from rlxweb.jobs.held_file import held
@@ -100,8 +101,22 @@ class Journal:
                 "a note in it is not what was written",
                 hint="run it again: what is damaged is done again",
             )
-        packed = line.rpartition(b"\t")[2]
-        return json.loads(zlib.decompress(base64.b64decode(packed)))
+        packed = line.rstrip(b"\n").rpartition(b"\t")[2]
+        try:
+            return json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
+        except (ValueError, zlib.error, RecursionError) as error:
+            raise self.foreign(
+                f"its data cannot be unpacked ({reason(error)})"
+            ) from None
+
+    def foreign(self, why: str) -> RecordingError:
+        """Return the error for a note that is whole and that no rlxweb wrote."""
+        return RecordingError(
+            f"reading {str(self.path)!r}",
+            f"a note in it is not one that this rlxweb writes: {why}",
+            "the file was changed, or another version wrote it",
+            Advice("delete the file, or begin anew: {}", no_resume=True),
+        )
 
     def add(self, note: Note, body: object = None) -> Place:
         """Write a note behind the others.
@@ -183,5 +198,8 @@ def _note(line: bytes) -> Note | None:
     check, _, text = line.rstrip(b"\n").partition(b" ")
     if check != b"%08x" % zlib.crc32(text):
         return None
-    found = json.loads(text.partition(b"\t")[0])
+    try:
+        found = json.loads(text.partition(b"\t")[0])
+    except (ValueError, RecursionError):
+        return None
     return found if isinstance(found, dict) else None

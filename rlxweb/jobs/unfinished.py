@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
-from rlxweb.errors import UsageError
+from rlxweb.errors import RlxError, UsageError, shown
 from rlxweb.io.identity import identity
-from rlxweb.jobs.entries import Entry, file_entry
+from rlxweb.jobs.entries import Entry, entry_problem, file_entry
 from rlxweb.jobs.journal import Journal, Place
 from rlxweb.jobs.results import FileResult
 from rlxweb.streams import is_stream
@@ -28,6 +28,9 @@ Facts = Mapping[str, Any]
 """What results depend on besides the files: settings and versions, maybe nested."""
 
 _LONGEST_NAME = 255
+# What notes say: of a recording that is done, and of the settings of a run.
+_OF_FILE = ("file", "facts", "where", "stamp")
+_OF_FACTS = ("facts",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +127,21 @@ class Unfinished:
         """What of `files` was done before and is still true.
 
         Errors   UsageError where something was done before, and nobody said whether it
-                 shall be taken up.
+                 shall be taken up; RecordingError for notes that no rlxweb wrote.
         """
-        noted, known = self._noted()
+        noted, known = ({}, {}) if self._resume is False else self._noted()
         if noted and self._resume is None:
             self._refuse(sum(file in noted for file in files), len(files))
         taken = TakenUp()
         if self._resume:
             taken.n_damaged = self._journal.n_damaged
-            for file in files:
-                if file in noted:
-                    self._judge(file, noted[file], known, taken)
+            try:
+                for file in files:
+                    if file in noted:
+                        self._judge(file, noted[file], known, taken)
+            except RlxError:
+                self._places.clear()  # nothing is taken up of notes like these
+                raise
         else:
             self._journal.clear()
         self._is_of_use = bool(self._resume and noted)
@@ -146,6 +153,11 @@ class Unfinished:
         noted: dict[str, list[_Noted]] = {}
         known: dict[str, Place] = {}
         for note, place in self._journal.notes():
+            names = _OF_FILE if "file" in note else _OF_FACTS
+            if set(note) != set(names) or not all(
+                isinstance(value, str) for value in note.values()
+            ):
+                raise self._journal.foreign(f"it holds {shown(note)}")
             if "file" in note:
                 one = _Noted(place, note["facts"], note["where"], note["stamp"])
                 noted.setdefault(note["file"], []).append(one)
@@ -180,13 +192,17 @@ class Unfinished:
         if why:
             taken.again.setdefault(why, []).append(file)
         else:
+            self._entry_at(same[-1].place)
             self._places[file] = same[-1].place
             taken.files.append(file)
 
     def _differing(self, digest: str, known: Mapping[str, Place]) -> str:
         if digest not in known:
             return "nothing tells with which settings it was done"
-        then = _flat(self._journal.body(known[digest]))
+        facts = self._journal.body(known[digest])
+        if not isinstance(facts, dict):
+            raise self._journal.foreign(f"its settings are {shown(facts)}")
+        then = _flat(facts)
         now = _flat(json.loads(_canonical(self._facts)))
         changes = [
             f"{name} was {_shown(then.get(name))} and is {_shown(now.get(name))}"
@@ -212,10 +228,16 @@ class Unfinished:
     def entry(self, file: str) -> Entry:
         """What was noted of a file that is done.
 
-        Errors   RecordingError where the note was damaged since.
+        Errors   RecordingError where the note was damaged since, or is foreign.
         """
-        found: Entry = self._journal.body(self._places[file])
-        return found
+        return self._entry_at(self._places[file])
+
+    def _entry_at(self, place: Place) -> Entry:
+        found = self._journal.body(place)
+        why = entry_problem(found)
+        if why:
+            raise self._journal.foreign(why)
+        return cast(Entry, found)
 
     def finish(self) -> None:
         """The output is complete: the notes are of no more use."""

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 from rlxweb.errors import ModelError, shown
 from rlxweb.given import named
+from rlxweb.named_files import open_regular
 from rlxweb.onnx import library
 from rlxweb.onnx.model import Model
 from rlxweb.onnx.order import put_in_order
@@ -59,9 +60,10 @@ def _contents(source: Any) -> tuple[str, bytes, Path | None]:
             "a path, bytes or an open file is wanted",
         ) from None
     try:
-        return path.name, path.read_bytes(), path
-    except OSError as error:
-        why = error.strerror or str(error)
+        with open_regular(path) as file:
+            return path.name, file.read(), path
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"load {shown(str(path))}", why) from None
 
 

@@ -1,9 +1,9 @@
 """The tensors of a model: their sizes checked at once, their numbers read when wanted.
 
 Numbers within the model are looked at where they lie in its message; those in a file
-beside it are mapped into memory. Such a file is found in the model's folder and below
-it, never elsewhere, and must be as long as the model says. Nothing is reserved on the
-word of a file: what a shape claims is held against the bytes that are there.
+beside it are mapped into memory. Such a file lies in the model's folder or below it (a
+symbolic link there is followed), and must be as long as the model says. Nothing is
+reserved on the word of a file: what a shape claims is held against the bytes there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rlxweb.errors import ModelError, shown
 from rlxweb.ir.shape import show
+from rlxweb.named_files import file_beside, open_regular
 from rlxweb.onnx import library
 from rlxweb.onnx.records import Weight
 
@@ -129,7 +130,8 @@ def _external(
     def mapped() -> Array:
         if not nbytes:
             return np.zeros(shape, dtype)
-        flat = np.memmap(path, np.uint8, "r", offset, (nbytes,))
+        with open_regular(path) as file:
+            flat = np.memmap(file, np.uint8, "r", offset, (nbytes,))
         return flat.view(dtype.newbyteorder("<")).reshape(shape)
 
     return name, mapped
@@ -141,14 +143,14 @@ def _unpacked(tensor: Any, path: Path, offset: int, length: int) -> Array:
     held.CopyFrom(tensor)
     del held.external_data[:]
     held.data_location = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(offset)
         held.raw_data = file.read(length)
     return library.array_of_message(held)
 
 
 def _beside(name: str, folder: Path | None, doing: str) -> Path:
-    """The file of external data, which lies in the model's folder or below it."""
+    """Return the file of external data: by a relative name, links followed."""
     if folder is None:
         raise ModelError(
             doing,
@@ -156,17 +158,7 @@ def _beside(name: str, folder: Path | None, doing: str) -> Path:
             "a model that comes as bytes has no folder",
             "load it by its path",
         )
-    try:
-        path = (folder / name).resolve()
-        inside = path.is_relative_to(folder.resolve()) and bool(name)
-    except (OSError, ValueError) as error:
-        raise ModelError(doing, f"the file {shown(name)}: {error}") from None
-    if Path(name).is_absolute() or not inside:
-        raise ModelError(
-            doing,
-            f"its numbers are said to lie in {shown(name)}",
-            "external data lies in the model's own folder or below it",
-        )
+    path = Path(file_beside(str(folder), name, "numbers", doing, ModelError))
     if not path.is_file():
         raise ModelError(
             doing,

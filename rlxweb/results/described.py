@@ -10,7 +10,7 @@ from rlxweb.errors import UnknownName, UsageError, shown
 from rlxweb.results.labels import UNNAMED, Labels
 from rlxweb.results.ran import UNTOLD, Ran
 from rlxweb.results.result import Result
-from rlxweb.results.stored import State, of_plain, plain_of
+from rlxweb.results.stored import State, check_kind, of_plain, plain_of
 from rlxweb.results.units import power_unit
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class Described(Result):
     @classmethod
     def _of_state(cls, state: State) -> Self:
         about = {name: state.plain[name] for name in _KEPT}
+        for name, kind in zip(_KEPT, (str, int, int | float), strict=True):
+            check_kind(name, about[name], kind)
         labels, ran = of_plain(state.plain)
         arrays = (state.arrays[name] for name in cls._fields)
         return cls.of(*arrays, **about, labels=labels, ran=ran)

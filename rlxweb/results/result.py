@@ -99,7 +99,9 @@ class Result(ABC):
         Errors   RecordingError for a file that is damaged or none of ours; UsageError
                  for one that holds another kind of result.
         """
-        return cls._of_state(stored.load(path, cls.__name__))
+        state = stored.load(path, cls.__name__)
+        with stored.foreign(path):
+            return cls._of_state(state)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Draw it with matplotlib; see `rlxweb.plot`.

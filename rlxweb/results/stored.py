@@ -10,22 +10,24 @@ import base64
 import io
 import json
 import os
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.decision.decision import Decision
-from rlxweb.errors import RecordingError, UsageError, shown
+from rlxweb.errors import RecordingError, RlxError, UsageError, shown
+from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.io.parquet import SUFFIX, read_note, write_parquet
 from rlxweb.io.writers import write_npz
+from rlxweb.named_files import open_regular
 from rlxweb.results.labels import Labels
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.results.tables import Labelled, table_of
-from rlxweb.whole_file import atomic_path
+from rlxweb.whole_file import atomic_path, reason
 
 SCHEMA: Final = "rlxweb.result/1"
 _HEADER = "rlxweb_result"
@@ -56,13 +58,36 @@ def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
 
 def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
     """Back again."""
+    _check_texts("dims", plain["dims"])
+    for own in plain["names"]:
+        if own is not None:
+            _check_texts("names", own)
     names = tuple(None if own is None else tuple(own) for own in plain["names"])
     begins = plain.get("begins", 0.0)
-    labels = Labels(tuple(plain["dims"]), names, plain["unit"], begins=begins)
     told = plain["ran"]
+    for what, value, kind in (
+        ("unit", plain["unit"], str),
+        ("begins", begins, int | float),
+        ("engine", told["engine"], str),
+        ("wall_s", told["wall_s"], int | float),
+    ):
+        check_kind(what, value, kind)
+    labels = Labels(tuple(plain["dims"]), names, plain["unit"], begins=begins)
     decision = told["decision"] and Decision.of_json(told["decision"])
     stages = tuple(Stage(*one) for one in told.get("stages", ()))
     return labels, Ran(told["engine"], decision, told["wall_s"], stages)
+
+
+def check_kind(what: str, value: object, kind: Any) -> None:
+    """Raise TypeError for a value of a file that is of another type than it has."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{what} is {shown(value)}")
+
+
+def _check_texts(what: str, values: object) -> None:
+    check_kind(what, values, list)
+    for one in cast(list[object], values):
+        check_kind(what, one, str)
 
 
 def save(path: Path_, kind: str, state: State, own: Labelled) -> None:
@@ -100,7 +125,7 @@ def load(path: Path_, kind: str) -> State:
     doing = f"loading {shown(os.fspath(path))}"
     if _suffix(path, doing) == ".npz":
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 state = _unpacked(file, doing)
         except OSError as error:
             raise RecordingError(doing, f"it cannot be read ({error})") from error
@@ -108,7 +133,11 @@ def load(path: Path_, kind: str) -> State:
         note = read_note(path, _HEADER, doing)
         if note is None:
             raise RecordingError(doing, "no result of rlxweb is in the file")
-        state = _unpacked(io.BytesIO(base64.b64decode(note)), doing)
+        try:
+            packed = base64.b64decode(note, validate=True)
+        except ValueError as error:
+            raise RecordingError(doing, f"it cannot be read ({error})") from error
+        state = _unpacked(io.BytesIO(packed), doing)
     found = state.plain.get("kind")
     if found != kind:
         raise UsageError(
@@ -117,14 +146,28 @@ def load(path: Path_, kind: str) -> State:
     return state
 
 
+@contextmanager
+def foreign(path: Path_) -> Iterator[None]:
+    """Turn what a result of another form leads to into a RecordingError."""
+    try:
+        yield
+    except RlxError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RecordingError(
+            f"loading {shown(os.fspath(path))}",
+            f"it does not hold what a result is made of ({reason(error)})",
+            "the file was changed, or another version wrote it",
+        ) from error
+
+
 def _unpacked(source: IO[bytes], doing: str) -> State:
     try:
-        with np.load(source, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        arrays = read_npz_arrays(source)
         plain = json.loads(str(arrays.pop(_HEADER)))
     except KeyError:
         raise RecordingError(doing, "no result of rlxweb is in the file") from None
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (ValueError, RecursionError) as error:
         raise RecordingError(doing, f"it cannot be read ({error})") from error
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         raise RecordingError(doing, "it was written by another version of rlxweb")

@@ -138,6 +138,9 @@ class BandPower(Result):
     def _of_state(cls, state: State) -> BandPower:
         labels, ran = of_plain(state.plain)
         bands = tuple(state.plain["bands"])
+        shape = state.arrays["absolute"].shape
+        if shape[-1:] != (len(bands),):
+            raise ValueError(f"{len(bands)} bands, and values of the shape {shape}")
         return cls(bands, **state.arrays, labels=labels, ran=ran)
 
     def _picture(self) -> str:

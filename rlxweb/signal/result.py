@@ -204,7 +204,8 @@ class WelchPeaks(Result):
         arrays: dict[str, Any] = dict(state.arrays)
         plain = state.plain
         labels, ran = of_plain(plain)
-        assert ran.decision is not None
+        if ran.decision is None:
+            raise ValueError("there is no decision")
         spec = WelchSpec(**plain["spec"], window=arrays.pop("window").tobytes())
         spectrum = None
         if "spectrum" in arrays:

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from rlxweb.given import array_of
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.host.strongest import PeaksOfPower
+from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
 from rlxweb.signal.average_held import HeldAverage
 from rlxweb.signal.averages import Average
@@ -366,9 +366,8 @@ class WelchStream:
     def load(cls, path: str | PathLike[str], **device: Any) -> Self:
         """What `save` wrote. Errors  UsageError for another file."""
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as held:
-                state = dict(held)
-        except (OSError, ValueError, EOFError, BadZipFile) as error:
+            state = read_npz_arrays(path)
+        except (OSError, ValueError) as error:
             raise UsageError(
                 f"{DOING}.load {shown(str(path))}",
                 f"it cannot be read as a stream's file ({error})",

@@ -8,7 +8,6 @@ that it belongs to this training. Nothing in it is executed.
 from __future__ import annotations
 
 import json
-import zipfile
 from os import PathLike, fspath
 from typing import Any, NamedTuple, cast
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import InputError, RecordingError, shown
+from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.ir.shape import show
 from rlxweb.training.trees import taken_apart
 from rlxweb.whole_file import atomic_path
@@ -82,15 +82,13 @@ def load(file: File, like: Any) -> Saved:
 
 def _read(file: File, doing: str) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        # Opened here: NumPy leaves a file open that is no whole one.
-        with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
+        arrays = read_npz_arrays(file)
         told = json.loads(arrays.pop(_TOLD).tobytes())
         wanted = {f"a{n}" for n in range(len(told["places"]))} | {"losses"}
         whole = isinstance(told["step"], int) and told["step"] == len(arrays["losses"])
     except OSError as error:
         raise RecordingError(doing, f"it cannot be read: {error}") from None
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RecordingError(
             doing,
             f"it is no state of a training, or not a whole one ({error})",

@@ -18,6 +18,7 @@ import soundfile
 
 from rlxweb import whole_file
 from rlxweb.errors import DeviceLost
+from rlxweb.io import source
 from tests.command_line import Call, check_refused, spawn
 from tests.recordings import written
 
@@ -225,7 +226,7 @@ def test_a_file_this_user_may_not_read(
     path.chmod(0)
     if os.access(path, os.R_OK):  # root may: then the system's answer is made
         denied = PermissionError(errno.EACCES, "Permission denied", str(path))
-        monkeypatch.setattr(Path, "open", Mock(side_effect=denied))
+        monkeypatch.setattr(source, "open_regular", Mock(side_effect=denied))
     said = call("welch", path)
     path.chmod(0o600)
     check_refused(said, 2, "x.edf", "may not read")

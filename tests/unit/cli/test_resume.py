@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -310,3 +314,108 @@ def test_an_output_with_the_longest_name_is_written(call: Call) -> None:
     assert call(*ARGS, "--out", name).code == 0
     assert Path(name).exists()
     assert sorted(os.listdir()) == sorted([*FILES, name])
+
+
+def forged(line: bytes, change: Callable[[Any, Any], tuple[Any, Any]]) -> bytes:
+    """A line of notes of which something else is said, and its checksum is right."""
+    text = line.partition(b" ")[2]
+    note, _, packed = text.partition(b"\t")
+    body = json.loads(zlib.decompress(base64.b64decode(packed)))
+    changed, body = change(json.loads(note), body)
+    if not isinstance(body, bytes):
+        body = base64.b64encode(zlib.compress(json.dumps(body).encode()))
+    text = json.dumps(changed).encode() + b"\t" + body
+    return b"%08x %s" % (zlib.crc32(text), text)
+
+
+def without(*path: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """The body without what is at a path in it."""
+
+    def change(note: Any, body: Any) -> tuple[Any, Any]:
+        inner = body
+        for name in path[:-1]:
+            inner = inner[name]
+        del inner[path[-1]]
+        return note, body
+
+    return change
+
+
+def with_value(value: Any, *path: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """The body with another value at a path in it."""
+
+    def change(note: Any, body: Any) -> tuple[Any, Any]:
+        inner = body
+        for name in path[:-1]:
+            inner = inner[name]
+        inner[path[-1]] = value
+        return note, body
+
+    return change
+
+
+PEAK = ("groups", 0, "channels", 0, "peaks", 0)
+FORGERIES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "a note without facts": lambda n, b: ({k: n[k] for k in n if k != "facts"}, b),
+    "a note without a stamp": lambda n, b: ({k: n[k] for k in n if k != "stamp"}, b),
+    "a note with more": lambda n, b: (n | {"more": "x"}, b),
+    "a file that is a list": lambda n, b: (n | {"file": ["1.npy"]}, b),
+    "a stamp that is a number": lambda n, b: (n | {"stamp": 1}, b),
+    "an entry that is a list": lambda n, b: (n, [b]),
+    "no entry": lambda n, b: (n, None),
+    "an entry that is not packed": lambda n, b: (n, b"AAAA"),
+    "an entry that is no base64": lambda n, b: (n, b"?"),
+    "no groups": without("groups"),
+    "no rate": without("groups", 0, "fs"),
+    "groups that are a number": with_value(7, "groups"),
+    "a group that is a number": with_value(7, "groups", 0),
+    "a channel that is null": with_value(None, "groups", 0, "channels", 0),
+    "peaks that are a text": with_value("x", "groups", 0, "channels", 0, "peaks"),
+    "a bin that is a text": with_value("x", *PEAK, "bin"),
+    "a bin that is a bool": with_value(True, *PEAK, "bin"),
+    "a peak without power": without(*PEAK, "power"),
+    "a prominence that is a text": with_value("x", *PEAK, "prominence"),
+    "epochs that are a text": with_value("x", "groups", 0, "epochs"),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_note_that_nobody_wrote_is_refused(
+    call: Call, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its checksum is right and it says something else; to begin anew helps."""
+    stopped_after(3, monkeypatch, call)
+    lines = NOTES.read_bytes().split(b"\n")
+    (at,) = [n for n, line in enumerate(lines) if b'"1.npy"' in line]
+    lines[at] = forged(lines[at], FORGERIES[what])
+    NOTES.write_bytes(b"\n".join(lines))
+    said = call(*ARGS, *OUT, "--resume")
+    words = "a note in it is not one that this rlxweb writes", "--no-resume"
+    check_refused(said, 2, str(NOTES), *words)
+    assert not Path("o.parquet").exists()
+    assert call(*ARGS, *OUT, "--no-resume").code == 0
+
+
+def test_settings_that_nobody_wrote_are_refused(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a run with other settings, which would be told."""
+    stopped_after(3, monkeypatch, call)
+    lines = NOTES.read_bytes().split(b"\n")
+    (at,) = [n for n, line in enumerate(lines) if b' {"facts"' in line]
+    lines[at] = forged(lines[at], lambda note, body: (note, [body]))
+    NOTES.write_bytes(b"\n".join(lines))
+    said = call(*ARGS, *OUT, "--resume", "--k", "5")
+    check_refused(said, 2, str(NOTES), "its settings are [")
+
+
+def test_a_note_that_is_no_json_is_passed_over(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_after(3, monkeypatch, call)
+    text = b"{\t"
+    with NOTES.open("ab") as file:
+        file.write(b"%08x %s\n" % (zlib.crc32(text), text))
+    said = call(*ARGS, *OUT, "--resume")
+    assert said.code == 0
+    assert "1 note of the earlier run not whole, and passed over" in said.err

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import RecordingError, RecordingWarning, RlxError, UsageError
 from rlxweb.given import named
-from rlxweb.io import open_recording
+from rlxweb.io import open_recording, source
 from tests.recordings import KINDS, check_unreadable, read_with_warning
 
 SUFFIXES = ["edf", "bdf", "wav", "npy", "npz", "csv"]
@@ -123,7 +123,7 @@ def test_an_unreadable_file_is_refused(
     """The permission error of the system becomes ours (root may read anything)."""
     path = small_file(tmp_path, "wav")
     denied = PermissionError(13, "Permission denied", str(path))
-    monkeypatch.setattr(Path, "open", Mock(side_effect=denied))
+    monkeypatch.setattr(source, "open_regular", Mock(side_effect=denied))
     check_unreadable(path, r"small\.wav.*may not read it")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import pickle
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.dom.minidom import parseString
@@ -17,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingError, Unsupported, UsageError
+from rlxweb.errors import RecordingError, RlxError, Unsupported, UsageError
 from rlxweb.results import stored
 from rlxweb.results.labels import Labels
 from rlxweb.results.tables import table_of
@@ -235,3 +237,39 @@ def test_a_spectrum_goes_into_what_takes_a_density() -> None:
         rlx.aperiodic(rlx.coherence(X, X, FS))
     with pytest.raises(UsageError, match="frequencies alone"):
         rlx.band_power_of(found.f)
+
+
+def other_values(plain: Any) -> Iterator[tuple[str, Any]]:
+    """Copies of plain data, each with another value, or none, at one place in it."""
+    for name, own in plain.items():
+        rest = {key: one for key, one in plain.items() if key != name}
+        yield f"no {name}", rest
+        for value in (7, "x", None, [], {}, [{}], [[None] * 9]):
+            if type(value) is not type(own):
+                yield f"{name} {value}", {**rest, name: value}
+        if isinstance(own, dict):
+            for what, inner in other_values(own):
+                yield f"{name} {what}", {**rest, name: inner}
+
+
+@pytest.mark.parametrize("name", ["peaks and spectrum", "welch", "bands", "aperiodic"])
+def test_files_of_another_form_are_refused(name: str, tmp_path: Path) -> None:
+    """JSON of the wrong form, or an array that is missing: an error, no traceback."""
+    found, path = RESULTS[name](), tmp_path / "result.npz"
+    found.save(path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    header = json.loads(str(arrays.pop("rlxweb_result")))
+    refused = 0
+    for _, plain in other_values(header):
+        np.savez(path, **arrays, rlxweb_result=np.array(json.dumps(plain)))
+        try:
+            repr(type(found).load(path))
+        except RlxError:
+            refused += 1
+    assert refused > 20
+    for missing in arrays:
+        less = {key: one for key, one in arrays.items() if key != missing}
+        np.savez(path, **less, rlxweb_result=np.array(json.dumps(header)))
+        with contextlib.suppress(RlxError):  # some are there on request only
+            repr(type(found).load(path))

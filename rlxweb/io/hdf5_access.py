@@ -1,0 +1,312 @@
+"""Checked access to the arrays and attributes of an HDF5 file.
+
+An HDF5 file may refer to other files by external links, external storage and virtual
+arrays, and a file of kilobytes may claim gigabytes: by the shape of an array that was
+never written, by a chunk that unpacks to far more than it says, by many texts that are
+one and the same long text. So nothing of an array is read but through `whole` or after
+`check_array` and `check_chunks`. h5py itself is loaded by `hdf5`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import shown
+from rlxweb.io import bounds
+from rlxweb.io.source import ByteSource
+
+# Filters of the HDF5 library, by their numbers.
+_DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _NBIT, _SCALE = 1, 2, 3, 4, 5, 6
+_HARD, _EXTERNAL = 0, 64
+_DEEPEST, _NODE_NBYTES = 60, 1024
+_TRANSIENT_NBYTES: Final = 64 << 20
+_ONE_FILE = "copy all of it into one file (h5py's copy with expand_external=True)"
+
+
+def child(source: ByteSource, group: Any, name: str) -> Any:
+    """Return what a group holds under a name; None for nothing, or a link to nothing.
+
+    Raises
+    ------
+    RecordingError
+        For a link to another file.
+    """
+    if link_type(group, name) == _EXTERNAL:
+        raise source.error(
+            f"its {shown(name)} is a link to another file",
+            "only what is in the file itself is read",
+            _ONE_FILE,
+        )
+    return group.get(name)
+
+
+def link_type(group: Any, name: str) -> int | None:
+    """Return HDF5's number of a link's type; None where there is no link."""
+    links, raw = group.id.links, name.encode("utf-8", "surrogateescape")
+    return int(links.get_info(raw).type) if links.exists(raw) else None
+
+
+def is_array(node: Any) -> bool:
+    """Return whether a node is an array, neither a group nor a named type."""
+    return hasattr(node, "dtype") and hasattr(node, "shape")
+
+
+def check_array(source: ByteSource, data: Any) -> None:
+    """Refuse an array that lies in other files, or whose chunks claim too much.
+
+    Raises
+    ------
+    RecordingError
+        See above; before anything of the array is read.
+    """
+    whose = f"its array {shown(data.name)}"
+    if data.external or data.is_virtual:
+        raise source.error(
+            f"the numbers of {whose} lie in other files",
+            "only what is in the file itself is read",
+            _ONE_FILE,
+        )
+    if data.chunks is None:
+        return
+    declared = prod(data.chunks) * data.dtype.itemsize
+    source.unpacks(f"a chunk of {whose}", declared)
+    filters = _filters(data)
+    if sum(code == _DEFLATE for code, _ in filters) > 1:
+        raise source.error(f"{whose} is packed twice", "chunks are packed once")
+    for code, values in filters:
+        # The number of elements that the filter makes room for.
+        if code in (_NBIT, _SCALE) and len(values) > 2:
+            if values[2] * data.dtype.itemsize > declared:
+                raise source.error(
+                    f"the packing of {whose} is damaged",
+                    f"{values[2]} elements in a chunk of {prod(data.chunks)}",
+                )
+
+
+def check_chunks(source: ByteSource, data: Any, spans: Iterable[slice]) -> None:
+    """Refuse chunks that unpack to more than their array declares.
+
+    HDF5 unpacks a chunk to its end, however much that is. Deflate makes at most 1,032
+    bytes of one, so that small chunks pass unseen; a larger one is unpacked here first,
+    a piece at a time.
+
+    Parameters
+    ----------
+    source, data
+        The file, and an array in it.
+    spans
+        What is about to be read, one slice per axis.
+    """
+    if data.chunks is None:
+        return
+    filters = _filters(data)
+    if not filters:
+        return
+    is_deflated = any(code == _DEFLATE for code, _ in filters)
+    is_szip = any(code == _SZIP for code, _ in filters)
+    declared = prod(data.chunks) * data.dtype.itemsize
+    allowed = bounds.unpacked_at_once(source.nbytes)
+    axes = [
+        range(span.start // chunk * chunk, span.stop, chunk)
+        for span, chunk in zip(spans, data.chunks, strict=True)
+    ]
+    for place in product(*axes):
+        found = data.id.get_chunk_info_by_coord(place)
+        stored = int(found.size or 0)
+        if stored > declared + declared // 8 + 4096:
+            raise _too_much(source, data, f"{stored} bytes are stored")
+        if is_szip and stored:
+            head = data.id.read_direct_chunk(place)[1][:4]
+            if int.from_bytes(head, "little") > declared:
+                raise _too_much(source, data, "its packing claims more")
+        if is_deflated and stored * bounds.DEFLATE_RATIO > allowed:
+            mask, raw = data.id.read_direct_chunk(place)
+            if not mask and inflates_beyond(raw, declared):
+                raise _too_much(source, data, "it unpacks to more")
+
+
+def inflates_beyond(raw: bytes, most: int, wbits: int = zlib.MAX_WBITS) -> bool:
+    """Return whether deflated bytes unpack to more than `most`, in bounded memory."""
+    unpack, nbytes = zlib.decompressobj(wbits), 0
+    try:
+        while raw and not unpack.eof:
+            nbytes += len(unpack.decompress(raw, bounds.PIECE_NBYTES))
+            if nbytes > most:
+                return True
+            raw = unpack.unconsumed_tail
+    except zlib.error:  # whoever unpacks it in earnest says so
+        pass
+    return False
+
+
+def _too_much(source: ByteSource, data: Any, why: str) -> Exception:
+    return source.error(
+        f"a chunk of its array {shown(data.name)} is damaged ({why})",
+        f"a chunk has {prod(data.chunks) * data.dtype.itemsize} bytes",
+        "write it again",
+    )
+
+
+def _filters(data: Any) -> list[tuple[int, tuple[int, ...]]]:
+    """Return number and values of each filter that packs an array."""
+    how = data.id.get_create_plist()
+    found = [how.get_filter(at) for at in range(how.get_nfilters())]
+    return [(int(code), tuple(values)) for code, _, values, _ in found]
+
+
+def whole(source: ByteSource, data: Any, most: int = bounds.BESIDE_NBYTES) -> Any:
+    """Read an array that stands beside the samples: numbers, or texts.
+
+    Returns
+    -------
+    numpy.ndarray
+        As h5py gives it; texts as objects.
+
+    Raises
+    ------
+    RecordingError
+        For an array in other files, one of more than `most` bytes, and types that are
+        neither numbers nor texts.
+    """
+    check_array(source, data)
+    whose = f"its array {shown(data.name)}"
+    if data.shape is None:
+        return np.empty(0)
+    source.at_most(f"bytes of {whose}", data.size * data.dtype.itemsize, most)
+    check_chunks(source, data, [slice(0, extent) for extent in data.shape])
+    if not data.dtype.hasobject:
+        return np.asarray(data[()])
+    if data.dtype.metadata and "ref" in data.dtype.metadata:
+        return np.asarray(data[()])
+    if not data.dtype.metadata or data.dtype.metadata.get("vlen") not in (str, bytes):
+        raise source.error(
+            f"{whose} holds {data.dtype.kind!r} objects",
+            "numbers and texts are read",
+            "write it again as one of them",
+        )
+    return _texts(source, data, whose, most)
+
+
+def _texts(
+    source: ByteSource, data: Any, whose: str, most: int
+) -> npt.NDArray[np.object_]:
+    """Read texts of any length, few at a time: all may be one long text of the file."""
+    if data.ndim == 0:
+        return np.array(data[()], object)
+    found = np.empty(data.shape, object)
+    rest = prod(data.shape[1:])
+    longest = longest_text(source) or source.nbytes
+    step = max(1, _TRANSIENT_NBYTES // max(1, longest * rest))
+    nbytes = 0
+    for at in range(0, data.shape[0], step):
+        piece = data[at : at + step]
+        found[at : at + step] = piece
+        nbytes += sum(map(len, piece.ravel()))
+        source.at_most(f"bytes of text in {whose}", nbytes, most)
+    return found
+
+
+def attribute(source: ByteSource, node: Any, name: str, default: Any = None) -> Any:
+    """Read an attribute: a number, a text or an array of them.
+
+    Raises
+    ------
+    RecordingError
+        For one that claims more than notes may have.
+    """
+    if name not in node.attrs:
+        return default
+    stored = node.attrs.get_id(name)
+    many = prod(stored.shape or ())
+    what = f"bytes in its attribute {shown(name)}"
+    source.at_most(what, many * stored.dtype.itemsize, bounds.BESIDE_NBYTES)
+    if stored.dtype.hasobject:
+        # Each may be the longest text of the file, and they are read at once.
+        most = bounds.unpacked_at_once(source.nbytes)
+        source.at_most(what, many * min(source.nbytes, longest_text(source)), most)
+    return node.attrs[name]
+
+
+def longest_text(source: ByteSource) -> int:
+    """Return a bound of the texts of a file, by the heaps that hold them.
+
+    Files too large to be searched are their own bound: they cost what they are.
+    """
+    if source.nbytes > bounds.SEARCHED_NBYTES:
+        return 0
+    longest, overlap = 0, b""
+    for place in range(0, source.nbytes, bounds.PIECE_NBYTES):
+        piece = overlap + source.peek(place, bounds.PIECE_NBYTES)
+        at = piece.find(b"GCOL")
+        while at >= 0:
+            size = int.from_bytes(piece[at + 8 : at + 16], "little")
+            longest = max(longest, min(size, source.nbytes))
+            at = piece.find(b"GCOL", at + 1)
+        overlap = piece[-16:]
+    return longest
+
+
+def check_tree(source: ByteSource, file: Any) -> None:
+    """Refuse a file of MATLAB that claims too much, or leads to other files.
+
+    For a library that opens the file itself and reads all of it, an array once for
+    each reference to it.
+    """
+    _Tree(source).see(file, 0)
+
+
+class _Tree:
+    """What a library that reads all of a MATLAB file would hold in memory."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._nbytes = 0
+
+    def see(self, node: Any, depth: int) -> None:
+        """Count an array, or all of a group."""
+        self._source.at_most("arrays in one another", depth, _DEEPEST)
+        for name in ("MATLAB_class", "MATLAB_empty", "MATLAB_sparse"):
+            attribute(self._source, node, name)
+        if is_array(node):
+            self._see_array(node, depth)
+            return
+        for name in node:
+            if depth == 0 and name.startswith("#"):
+                continue  # what references lead to
+            if link_type(node, name) != _HARD:
+                raise self._source.error(
+                    f"its {shown(name)} is a link",
+                    "MATLAB writes none, and MNE would follow it anywhere",
+                    _ONE_FILE,
+                )
+            self.see(node[name], depth + 1)
+
+    def _see_array(self, data: Any, depth: int) -> None:
+        source = self._source
+        check_array(source, data)
+        is_reference = bool(data.dtype.metadata and "ref" in data.dtype.metadata)
+        if data.dtype.hasobject and not is_reference:
+            raise source.error(
+                f"its array {shown(data.name)} holds {data.dtype.kind!r} objects",
+                "MATLAB writes numbers and references",
+            )
+        if data.shape is None:
+            return
+        # MNE makes numbers of at least 4 bytes of all, and Python's texts of letters.
+        is_text = attribute(source, data, "MATLAB_class") in (b"char", "char")
+        width = 16 if is_text else max(4, data.dtype.itemsize)
+        self._nbytes += int(data.size) * width + _NODE_NBYTES
+        allowed = bounds.unpacked_at_once(source.nbytes)
+        source.at_most("bytes in all its arrays", self._nbytes, allowed)
+        check_chunks(source, data, [slice(0, extent) for extent in data.shape])
+        if is_reference:
+            for one in np.ravel(data[()]):
+                if one:
+                    self.see(data.file[one], depth + 1)

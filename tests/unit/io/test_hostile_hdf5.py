@@ -1,0 +1,358 @@
+"""HDF5 files that lead to other files, and small ones that claim much memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from rlxweb.io import open_recording
+from tests.recordings import check_unreadable
+from tests.unit.io.test_hdf5 import FS, X, plain
+
+SECRET = b"root:x:0:0:\n" * 6
+ELSEWHERE = "other file"
+
+
+def external(group: Any, name: str, target: Path, dtype: str, count: int) -> None:
+    """An array whose numbers lie in another file."""
+    nbytes = count * np.dtype(dtype).itemsize
+    group.create_dataset(name, (count,), dtype, external=[(str(target), 0, nbytes)])
+
+
+def virtual(group: Any, name: str, target: Path, dtype: str, count: int) -> None:
+    """An array that is a view of one in another HDF5 file."""
+    with h5py.File(target.with_suffix(".h5"), "w") as other:
+        other["x"] = np.zeros(count, dtype)
+    layout = h5py.VirtualLayout((count,), dtype)
+    layout[:] = h5py.VirtualSource(str(target.with_suffix(".h5")), "x", (count,))
+    group.create_virtual_dataset(name, layout)
+
+
+def linked(group: Any, name: str, target: Path, dtype: str, count: int) -> None:
+    """A link to an array of another HDF5 file."""
+    with h5py.File(target.with_suffix(".h5"), "w") as other:
+        other["x"] = np.zeros(count, dtype)
+    group[name] = h5py.ExternalLink(str(target.with_suffix(".h5")), "x")
+
+
+WAYS: tuple[Callable[..., None], ...] = (external, virtual, linked)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("name", "dtype", "count"),
+    [("channels", "S4", 3), ("units", "S4", 3), ("fs", "f8", 1), ("time", "f8", 3000)],
+)
+def test_nothing_beside_the_samples_is_read_from_elsewhere(
+    tmp_path: Path,
+    secret: Path,
+    way: Callable[..., None],
+    name: str,
+    dtype: str,
+    count: int,
+) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["eeg"] = X
+        way(file, name, secret, dtype, count)
+    check_unreadable(path, ELSEWHERE)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_samples_are_not_read_from_elsewhere(
+    tmp_path: Path, secret: Path, way: Callable[..., None]
+) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        way(file, "eeg", secret, "f4", 9)
+        file["fs"] = FS
+    match = "no array in it" if way is linked else ELSEWHERE
+    check_unreadable(path, match)
+
+
+def nwb(path: Path, way: Callable[..., None], where: str, target: Path) -> Path:
+    """A series of NWB, of which the array `where` lies elsewhere."""
+    with h5py.File(path, "w") as file:
+        file.attrs["nwb_version"] = "2.7.0"
+        series = file.create_group("acquisition/eeg")
+        series["data"] = X.T
+        table = file.create_group("electrodes")
+        table["id"] = np.arange(3)
+        region = series.create_dataset("electrodes", data=np.arange(3))
+        region.attrs["table"] = table.ref
+        notes = file.create_group("intervals/trials")
+        notes.attrs["neurodata_type"] = "TimeIntervals"
+        given = {
+            "acquisition/eeg/timestamps": ("f8", len(X.T)),
+            "acquisition/eeg/electrodes": ("i8", 3),
+            "acquisition/eeg/channel_conversion": ("f8", 3),
+            "electrodes/label": ("S4", 3),
+            "intervals/trials/start_time": ("f8", 3),
+            "intervals/trials/stop_time": ("f8", 3),
+            "intervals/trials/label": ("S4", 3),
+            "session_start_time": ("S30", 1),
+        }
+        if where == "acquisition/eeg/electrodes":
+            del file[where]
+        for name, (dtype, count) in given.items():
+            group = file[name.rpartition("/")[0] or "/"]
+            own = name.rpartition("/")[2]
+            if name == where:
+                way(group, own, target, dtype, count)
+            elif name == "acquisition/eeg/timestamps":
+                group[own] = np.arange(count) / FS
+            elif own in ("start_time", "stop_time"):
+                group[own] = np.arange(count, dtype=dtype)
+        if where == "acquisition/eeg/electrodes" and way is not linked:
+            series["electrodes"].attrs["table"] = table.ref
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "where",
+    [
+        "acquisition/eeg/timestamps",
+        "acquisition/eeg/electrodes",
+        "acquisition/eeg/channel_conversion",
+        "electrodes/label",
+        "intervals/trials/start_time",
+        "intervals/trials/stop_time",
+        "intervals/trials/label",
+        "session_start_time",
+    ],
+)
+def test_nothing_of_nwb_is_read_from_elsewhere(
+    tmp_path: Path, secret: Path, way: Callable[..., None], where: str
+) -> None:
+    path = nwb(tmp_path / "a.nwb", way, where, secret)
+    if "intervals" not in where:
+        check_unreadable(path, ELSEWHERE)
+        return
+    with open_recording(path) as recording, pytest.raises(OSError, match=ELSEWHERE):
+        _ = recording.annotations
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes by name here")
+def test_a_pipe_as_external_storage_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["eeg"] = X
+        external(file, "channels", tmp_path / "pipe", "S4", 3)
+    check_unreadable(path, ELSEWHERE)
+
+
+def test_a_link_within_the_file_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["recordings/eeg"] = X
+        file["notes/rate"] = FS
+        file["recordings/fs"] = h5py.SoftLink("/notes/rate")
+    with open_recording(path, array="recordings/eeg") as recording:
+        assert recording.groups[0].fs == FS
+
+
+def matlab_set(path: Path, change: Callable[[Any], None]) -> Path:
+    """A set of EEGLAB in MATLAB's version 7.3, of which something is changed."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, value in {"nbchan": 3, "srate": FS, "pnts": 9, "trials": 1}.items():
+            file[name] = np.full((1, 1), value, "f8")
+        file["data"] = X[:, :9].T.astype("f8")
+        for node in file.values():
+            node.attrs["MATLAB_class"] = np.bytes_("double")
+        change(file)
+    raw = bytearray(path.read_bytes())
+    raw[:19], raw[124:128] = b"MATLAB 7.3 MAT-file", b"\0\2IM"
+    path.write_bytes(raw)
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_set_of_matlab_7_3_is_read_from_itself_alone(
+    tmp_path: Path, secret: Path, way: Callable[..., None]
+) -> None:
+    """MNE opens it by its name, so that HDF5 would follow any link."""
+    path = tmp_path / "a.set"
+    matlab_set(path, lambda file: way(file, "history", secret, "u2", 9))
+    match = "is a link" if way is linked else ELSEWHERE
+    check_unreadable(path, match)
+
+
+def name_of_samples(name: str) -> Callable[[Any], None]:
+    def change(file: Any) -> None:
+        del file["data"]
+        file["data"] = np.array([[ord(letter)] for letter in name], "u2")
+        file["data"].attrs["MATLAB_class"] = np.bytes_("char")
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["/etc/x.fdt", "../x.fdt", "C:\\x.fdt"])
+def test_a_set_of_matlab_7_3_names_its_samples_plainly(
+    tmp_path: Path, name: str
+) -> None:
+    path = matlab_set(tmp_path / "a.set", name_of_samples(name))
+    check_unreadable(path, "the header's own folder or below it")
+
+
+# --- much memory ----------------------------------------------------------------------
+
+MOST_NBYTES = 300 << 20
+
+
+def never_written(name: str, count: int, dtype: Any) -> Callable[[Any], None]:
+    def change(file: Any) -> None:
+        file.create_dataset(name, (count,), dtype, chunks=(1024,))
+
+    return change
+
+
+def one_long_text(file: Any) -> None:
+    """Names that are all the same long text: 65,000 references to 900 KB."""
+    _share(file, "channels", 65_000, 900_000)
+
+
+def _share(file: Any, name: str, count: int, nbytes: int) -> None:
+    kind = h5py.string_dtype()
+    names = file.create_dataset(name, (count,), kind, chunks=(count,))
+    names[0] = "x" * nbytes
+    file.flush()
+    raw = names.id.read_direct_chunk((0,))[1]
+    names.id.write_direct_chunk((0,), raw[:16] * count)
+
+
+def one_long_attribute(file: Any) -> None:
+    kind = h5py.string_dtype()
+    texts = np.array(["x" * 900_000] + ["y"] * 3999, object)
+    file["eeg"].attrs.create("channel_names", texts, dtype=kind)
+
+
+def many_in_an_attribute(path: Path) -> None:
+    """Each reference of an attribute becomes the first, which is to a long text."""
+    raw = bytearray(path.read_bytes())
+    long = (900_000).to_bytes(4, "little")
+    first = raw.index(long, raw.index(b"channel_names"))
+    for at in range(1, 4000):
+        raw[first + 16 * at : first + 16 * at + 16] = raw[first : first + 16]
+    path.write_bytes(raw)
+
+
+def wide_texts(file: Any) -> None:
+    file.create_dataset("channels", (3000,), "S1000000", chunks=(1,))
+
+
+def array_of_arrays(file: Any) -> None:
+    """Each of 60,000 texts is a list of numbers, all of them the same."""
+    kind = h5py.vlen_dtype(np.dtype("u1"))
+    names = file.create_dataset("channels", (60_000,), kind, chunks=(60_000,))
+    names[0] = np.zeros(900_000, "u1")
+    file.flush()
+    raw = names.id.read_direct_chunk((0,))[1]
+    names.id.write_direct_chunk((0,), raw[:16] * 60_000)
+
+
+def large_chunk(file: Any) -> None:
+    del file["eeg"]
+    file.create_dataset(
+        "eeg", (1, 1 << 29), "f4", chunks=(1, 1 << 28), compression="gzip"
+    )
+
+
+def bomb(file: Any) -> None:
+    """A chunk of 4,096 bytes that inflates to 2 GB."""
+    del file["eeg"]
+    data = file.create_dataset("eeg", (3, 1024), "f4", chunks=(3, 1024), compression=9)
+    data.id.write_direct_chunk((0, 0), inflating(2 << 30))
+
+
+def inflating(nbytes: int) -> bytes:
+    pack, zeros = zlib.compressobj(9), bytes(1 << 20)
+    packed = [pack.compress(zeros) for _ in range(nbytes >> 20)]
+    return b"".join([*packed, pack.flush()])
+
+
+CLAIMS: dict[str, Callable[[Any], None]] = {
+    "an fs of 4 GB": never_written("fs", 1 << 29, "f8"),
+    "names that were never written": never_written("channels", 1 << 28, "S16"),
+    "names of one long text": one_long_text,
+    "texts of a megabyte": wide_texts,
+    "arrays of arrays": array_of_arrays,
+    "a chunk of a gigabyte": large_chunk,
+    "a chunk that inflates": bomb,
+}
+
+
+@pytest.fixture
+def memory() -> Any:
+    """How much the highest use of memory grew; it may not grow by gigabytes."""
+
+    def highest() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    before = highest()
+    yield
+    assert highest() - before < MOST_NBYTES
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_small_file_costs_little(tmp_path: Path, claim: str, memory: None) -> None:
+    """Refused by a sentence with both numbers, and nothing is allocated for it."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["eeg"] = X
+        file["eeg"].attrs["sampling_rate"] = FS
+        if "fs" not in claim:
+            file.attrs["fs"] = FS
+        CLAIMS[claim](file)
+    assert path.stat().st_size < 4 << 20
+    with pytest.raises(OSError, match=r"at most|damaged|objects"):
+        with open_recording(path) as recording:
+            recording.groups[0].read(0, 100)
+
+
+def test_an_attribute_of_one_long_text_costs_little(
+    tmp_path: Path, memory: None
+) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["eeg"] = X
+        file["eeg"].attrs["fs"] = FS
+        one_long_attribute(file)
+    many_in_an_attribute(path)
+    check_unreadable(path, r"at most|cannot read")
+
+
+def test_a_set_that_claims_much_costs_little(tmp_path: Path, memory: None) -> None:
+    """Arrays that were never written, and one that is referred to many times."""
+
+    def repeated(file: Any) -> None:
+        file["big"] = np.zeros(1 << 20, "f8")
+        file["cells"] = np.array([file["big"].ref] * 1000, h5py.ref_dtype)
+
+    for change in (never_written("etc", 1 << 29, "f8"), repeated):
+        path = matlab_set(tmp_path / "a.set", change)
+        check_unreadable(path, "bytes in all its arrays")
+
+
+def test_what_is_packed_well_is_read(tmp_path: Path) -> None:
+    """A constant takes little room on a disk and is a signal all the same."""
+    still = np.zeros((3, 200_000), np.float32)
+    path = plain(tmp_path / "a.h5", still, chunks=(3, 200_000), compression="gzip")
+    with open_recording(path) as recording:
+        np.testing.assert_array_equal(recording.groups[0].read(), still)
