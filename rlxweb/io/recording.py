@@ -43,6 +43,9 @@ class Channel:
 _MOST_GAPS: Final = 16
 """Times as long as what was recorded: a walk through more is mostly through NaN."""
 
+_FAR: Final = 2.0**62
+"""Beyond the samples of any file; infinity has no whole number."""
+
 S = TypeVar("S", bound=Samples | Digital, covariant=True)
 
 
@@ -131,7 +134,12 @@ class Group:
         return lies_in and not any(a < stop and b > start for a, b in self.gaps)
 
     def between(self, start: int, stop: int) -> Group:
-        """Samples [start, stop) as a group, as if there were no more."""
+        """Return samples [start, stop) as a group, as if there were no more.
+
+        Errors   UsageError outside 0 <= start <= stop <= n_samples: the reader would
+                 take what lies beside the samples in the file.
+        """
+        self._check_range(start, stop)
         gaps = (
             (max(a, start) - start, min(b, stop) - start)
             for a, b in self.gaps
@@ -169,13 +177,7 @@ class Group:
         doing = f"reading {self.recording!r}"
         start = _whole(doing, "start", start)
         stop = self.n_samples if stop is None else _whole(doing, "stop", stop)
-        if not 0 <= start <= stop <= self.n_samples:
-            raise UsageError(
-                doing,
-                f"samples {start} to {stop} are not in the recording",
-                f"0 <= start <= stop <= {self.n_samples}",
-                "ask for a range inside it",
-            )
+        self._check_range(start, stop)
         if self.gaps:
             return self._over_gaps(start, stop)
         if start == stop:
@@ -187,6 +189,15 @@ class Group:
             return samples
         gains = [channel.gain for channel in self.channels]
         return Digital(samples, gains, [channel.offset for channel in self.channels])
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.n_samples:
+            raise UsageError(
+                f"reading {self.recording!r}",
+                f"samples {start} to {stop} are not in the recording",
+                f"0 <= start <= stop <= {self.n_samples}",
+                "ask for a range inside it",
+            )
 
     def _over_gaps(self, start: int, stop: int) -> Samples:
         """Samples [start, stop) of a group with gaps, NaN in these."""
@@ -251,6 +262,11 @@ class Group:
             if stop == self.n_samples:
                 return
             start = stop - overlap
+
+
+def sample_number(seconds: float, fs: float) -> int:
+    """Return the number of the sample nearest to a moment, far ones as 2**62."""
+    return round(min(max(seconds * fs, -_FAR), _FAR))
 
 
 @dataclass(frozen=True, slots=True)
