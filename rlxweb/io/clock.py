@@ -372,7 +372,7 @@ def _uneven(
         where = where.format(row + 1)
         return Clock(problem=f"{where}: {rate:.6g} Hz on average", measured=(rate,))
     gaps, lost, longest, total, count = 0, 0, 0.0, 0.0, 0
-    first = None
+    at_row: int | None = None
     for at, steps in _steps(rows, column, n_rows):
         is_sound = np.isfinite(steps)
         is_gap = is_sound & (steps > usual + max(_GAP * usual, 0.99 * digit))
@@ -381,8 +381,8 @@ def _uneven(
         lost += int((~is_sound).sum() + is_back.sum())
         longest = max(longest, float(steps[is_gap].max(initial=0.0)))
         is_usual = is_sound & ~is_gap & ~is_back
-        if first is None and not is_usual.all():
-            first = at + 1 + int(np.argmin(is_usual))
+        if at_row is None and not is_usual.all():
+            at_row = at + 1 + int(np.argmin(is_usual))
         own = steps[is_usual]
         total += float(own.sum())
         count += own.size
@@ -392,7 +392,7 @@ def _uneven(
         told[0] += f" of up to {longest * scale:.6g} s"
     if lost:
         told.append(f"{lost} step{'s' * (lost != 1)} back or without a time")
-    where = where.format((row if first is None else first) + 1)
+    where = where.format((row if at_row is None else at_row) + 1)
     problem = f"{where}: {', '.join(told)}; {rate:.6g} Hz between them"
     return Clock(problem=problem, measured=(rate,))
 

@@ -10,7 +10,7 @@ import datetime
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class TextTimes:
 def times_of(cells: Sequence[str]) -> TextTimes:
     """Return the times of cells, which count on over midnight where no day is told."""
     found = [parsed(cell) for cell in cells]
-    days = np.array([0 if one is None else one[0] for one in found], np.float64)
+    days: npt.NDArray[Any] = np.array([0 if one is None else one[0] for one in found])
     seconds = np.array([np.nan if one is None else one[1] for one in found])
     if days.any():
         days = np.where(days, days - days[np.flatnonzero(days)[0]], np.nan)
