@@ -18,7 +18,12 @@ from rlxweb.arguments import number, one_of
 from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.io import bounds
 from rlxweb.io.access import Access
-from rlxweb.io.channels import choose_channels, leave_out, unique_names
+from rlxweb.io.channels import (
+    choose_channels,
+    holds_annotations_alone,
+    leave_out,
+    unique_names,
+)
 from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream, Timing
 from rlxweb.io.formats import FORMATS, Asked, format_of
 from rlxweb.io.opening import Opened, opened
@@ -168,10 +173,18 @@ class _Wanted(NamedTuple):
     stop: float | None
     ready: Preparation
 
+    @property
+    def is_plain(self) -> bool:
+        """True where nothing is asked that needs samples."""
+        is_whole = self.start is None and self.stop is None
+        return self.wanted is None and not self.unwanted and is_whole
+
 
 def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
     found = _tidied(source, contents.channels)
     names = unique_names([channel.label for channel in found])
+    if asked.is_plain and holds_annotations_alone(found):
+        return _without_signals(source, contents, names, found)
     taken = choose_channels(source.doing, found, names, asked.wanted)
     taken = leave_out(source.doing, found, names, taken, asked.unwanted)
     for at in taken:
@@ -204,6 +217,23 @@ def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
         contents.format,
         tuple(groups),
         left_out,
+        source,
+        contents.begun,
+        contents.notes,
+        contents.date,
+    )
+
+
+def _without_signals(
+    source: Source, contents: Contents, names: Sequence[str], found: Sequence[Found]
+) -> Recording:
+    """Return a recording of annotations alone, as a file of sleep stages is."""
+    left_out = zip(names, (channel.why_not for channel in found), strict=True)
+    return Recording(
+        source.name,
+        contents.format,
+        (),
+        tuple(left_out),
         source,
         contents.begun,
         contents.notes,

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.digital import Digital
-from rlxweb.errors import NotFinite, UsageError, shown
+from rlxweb.errors import NotFinite, RecordingError, UsageError, shown
 from rlxweb.io import bounds
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.contents import SampleReader, Samples, Span, spans_between
@@ -286,7 +286,8 @@ class Recording:
     """One open recording; a context manager.
 
     format    what the file proved to be ("EDF+C", "WAV", "NPY", "CSV" …)
-    groups    one per rate, in the order the rates appear in the file
+    groups    one per rate, in the order the rates appear in the file; none of a file
+              that holds annotations alone, as those of sleep stages do
     left_out  (name, reason) of every channel that was not taken
     begun     time of day at the file's first sample, in seconds; None: it does not tell
     date      the day of it, likewise
@@ -304,9 +305,24 @@ class Recording:
     date: datetime.date | None = None
 
     def __repr__(self) -> str:
-        told = "; ".join(group._told for group in self.groups[:4])
+        told = "; ".join(group._told for group in self.groups[:4]) or "no channel"
         more = f"; {len(self.groups) - 4} more rates" if len(self.groups) > 4 else ""
         return f"Recording({shown(self.path)}: {self.format}, {told}{more})"
+
+    @property
+    def signals(self) -> tuple[Group, ...]:
+        """The groups, for what needs samples.
+
+        Errors   RecordingError of a file that holds annotations alone
+        """
+        if not self.groups:
+            raise RecordingError(
+                f"reading {self.path!r}",
+                "no signal channel in it",
+                f"it holds {len(self.annotations)} annotations",
+                "rlxweb info lists them, rlx.read(…).annotations has them",
+            )
+        return self.groups
 
     @property
     def warnings(self) -> tuple[str, ...]:

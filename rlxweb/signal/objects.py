@@ -83,14 +83,14 @@ def object_given(x: Any, doing: str) -> Given | None:
 def _of_recording(x: Group | Recording, doing: str) -> Given:
     if isinstance(x, Recording):
         if len(x.groups) != 1 and doing:
-            rates = ", ".join(f"{one.fs:g}" for one in x.groups)
+            rates = ", ".join(f"{one.fs:g}" for one in x.signals)
             raise UsageError(
                 doing,
                 f"the recording has channels of {len(x.groups)} rates: {rates} Hz",
                 "one is wanted",
                 "give one of its groups: recording.groups[0]",
             )
-        x = x.groups[0]
+        x = x.signals[0]
     units = {channel.unit for channel in x.channels}
     unit = units.pop() if len(units) == 1 else ""
     labels = Labels(("channel",), (x.names,), unit)
