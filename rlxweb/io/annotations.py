@@ -6,6 +6,7 @@ sample.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -43,10 +44,34 @@ def parsed(raw: bytes) -> Iterator[Annotation]:
     """
     for match in _LIST.finditer(raw):
         onset, duration, texts = match.groups()
+        if not (math.isfinite(float(onset)) and math.isfinite(float(duration or 0.0))):
+            continue  # hundreds of digits are no time
         for text in texts.split(b"\x14"):
             if text:
-                words = text.decode("utf-8", "replace").strip()
+                words = decoded(text).strip()
                 yield Annotation(float(onset), float(duration or 0.0), words)
+
+
+def decoded(text: bytes) -> str:
+    """Return the words of bytes: UTF-8, or else Windows' form of Latin-1.
+
+    EDF+ asks for UTF-8; programs that break the rule write the bytes of their system.
+    """
+    for encoding in ("utf-8", "cp1252"):
+        try:
+            return text.decode(encoding)
+        except UnicodeDecodeError:
+            pass
+    return text.decode("latin-1")
+
+
+def is_utf8(raw: bytes) -> bool:
+    """Tell whether bytes are text of UTF-8."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def is_named(note: Annotation, wanted: str) -> bool:

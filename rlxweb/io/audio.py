@@ -45,13 +45,15 @@ _LEFT_NBYTES: Final = 1 << 12
 _LAST: Final = 4  # a flag of a page of Ogg
 
 
-def read_audio(source: ByteSource) -> Contents:
+def read_audio(source: ByteSource, what: str = "") -> Contents:
     """What an audio file holds.
+
+    what     it is that needs soundfile, where it does not go without saying
 
     Errors   RecordingError for a broken file and an unknown coding; Unsupported where
              soundfile is missing
     """
-    file = _opened(source)
+    file = _opened(source, what)
     coding, bits = str(file.subtype), _BITS.get(str(file.subtype))
     source.at_most("channels", file.channels, 1024)
     is_exact = bool(coding in _SEEKABLE and file.seekable() and file.format != "OGG")
@@ -65,6 +67,8 @@ def read_audio(source: ByteSource) -> Contents:
         shift = 0 if bits is None else 8 * dtype.itemsize - bits
         reader = _Seeking(source, file, dtype, shift)
     else:
+        if file.format not in ("OGG", "MP3"):  # those are counted
+            _tell_of_a_cut(source, file)
         file.close()
         digital = None
         walk = _Decoding(source, channels, dtype)
@@ -140,11 +144,12 @@ class _Decoding:
         return sum(piece.shape[1] for piece in self.pieces(self._all[:1], 0))
 
 
-def _opened(source: ByteSource) -> Any:
+def _opened(source: ByteSource, what: str = "") -> Any:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # the second where libsndfile is missing
-        raise not_installed(source.doing, "soundfile", _EXTRA) from error
+        doing = f"{source.doing}, {what}" if what else source.doing
+        raise not_installed(doing, "soundfile", _EXTRA) from error
     raw = SourceFile(source, is_quiet=True)
     with _faults(source, raw):
         return soundfile.SoundFile(raw)
@@ -169,7 +174,7 @@ def _faults(source: ByteSource, raw: Any) -> Iterator[None]:
 def _tell_of_a_cut(source: ByteSource, file: Any) -> None:
     """What is there of a file that was cut is taken, and libsndfile's log says so."""
     for line in str(file.extra_info).splitlines():
-        if "should be" in line:
+        if "(should be" in line:
             source.warn(
                 f"the file is cut short or longer than it says ({line.strip()})"
             )

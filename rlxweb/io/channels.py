@@ -21,12 +21,18 @@ _TRIGGER = re.compile(
 _WILD = re.compile(r"[*?\[]")
 _FIRST = " (1)"
 _LONGEST = 60  # of a name in a message
+ANNOTATIONS_REASON = "holds annotations (text)"
 TRIGGER_REASON = "holds triggers or status bits, not a signal"
 
 
 def is_trigger(label: str) -> bool:
     """True for the labels that status and trigger channels carry."""
     return _TRIGGER.fullmatch(label.strip()) is not None
+
+
+def holds_annotations_alone(found: Sequence[Found]) -> bool:
+    """Tell whether all channels of a file hold annotations, and there is one."""
+    return bool(found) and all(one.why_not == ANNOTATIONS_REASON for one in found)
 
 
 def unique_names(labels: Sequence[str]) -> tuple[str, ...]:

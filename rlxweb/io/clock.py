@@ -1,27 +1,73 @@
-"""The clock column of a table: what rate it gives, or why it gives none.
+"""The clock column of a table: its rate, or why it has none.
 
-Owns the names such a column goes by, their units, and the rule for "evenly spaced".
-Printed times are rounded, so the spacing is judged to the last digit printed and a rate
-that a whole number explains as well is taken to be that number.
+Owns the names such a column goes by, the units of its times, and the rule for "evenly
+spaced". Printed times are rounded, so the spacing is judged to the last digit printed
+and a rate that a whole number explains as well is taken to be that number. A clock that
+gives no certain rate is measured all the same, for a rate that the caller gives is
+compared with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.errors import RecordingError
 from rlxweb.io import bounds
-from rlxweb.io.contents import SampleReader
+from rlxweb.io.clock_text import TextTimes
+from rlxweb.io.contents import SampleReader, Timing
+from rlxweb.io.source import Source
 
-_NAMES = ("time", "t", "timestamp", "timestamps", "seconds")
-_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
-_ROWS = 4096
-_MOST_EXPONENT = 300  # float64 holds no power of ten much beyond
+_UNITS: Final = {
+    word: scale
+    for scale, words in (
+        (1.0, "s sec secs second seconds sek sekunde sekunden"),
+        (1e-3, "ms msec msecs millis milli millisecond milliseconds"),
+        (1e-6, "us µs μs usec usecs micros microsecond microseconds"),
+        (1e-9, "ns nsec nsecs nanos nanosecond nanoseconds"),
+        (60.0, "min mins minute minutes"),
+        (3600.0, "h hr hrs hour hours"),
+    )
+    for word in words.split()
+}
+_TIMES: Final = frozenset(
+    "time times t timestamp timestamps timecode unixtime zeit zeitstempel uhrzeit "
+    "temps tiempo tempo tijd tid czas clock stamp".split()
+)
+_DATES: Final = frozenset("date datetime datum fecha localtime utctime".split())
+# Words beside those of a time that do not make it the time of something else.
+_BESIDE: Final = frozenset(
+    "elapsed relative rel absolute abs epoch unix posix utc gmt local system device "
+    "sensor sample sampling recording recorded formatted cal unixtime iso iso8601 in "
+    "since start of day the gps yyyy mm dd hh ss fff ffffff sss".split()
+)
+# A unit that stands for the column by itself; "ms", "h" and "min" may be others.
+_ALONE: Final = frozenset(
+    "sec secs second seconds sekunde sekunden msec millis millisecond milliseconds "
+    "usec micros microsecond microseconds nsec nanos nanosecond nanoseconds".split()
+)
+_SHORT: Final = frozenset({"s", "sec", "ms", "us", "µs", "μs", "ns"})
+_ROWS: Final = 4096
+_MEDIAN_ROWS: Final = 1 << 18
+_MOST_EXPONENT: Final = 300  # float64 holds no power of ten much beyond
+_LEAST_OF: Final = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
+"""Times since 1970, from 1973 on, by their size: nano-, micro-, milliseconds."""
+_NO_DATE_S: Final = 1e11
+"""Seconds since 1970 of the year 5138."""
+_DATES_S: Final = (5e8, 5e9)
+"""Seconds of days from 1985 to 2128: since 1970, or since 1904."""
+_ABBREVIATED: Final = {1.0: "s", 1e-3: "ms", 1e-6: "us", 1e-9: "ns"}
+_GAP: Final = 0.5
+"""A step that is longer than the usual one by such a share of it is a gap."""
+_RAMP_ROWS: Final = 32
+_LEAST_RAMP: Final = 8
 
 
 class Rows(SampleReader, Protocol):
@@ -37,52 +83,249 @@ class Clock:
     """The rate a clock column gives, or the reason there is none.
 
     tolerance  relative error of `fs` from the rounding of the printed times
+    problem    what is wrong with the times; "" where nothing is
+    measured   rates that they speak for all the same, the likeliest first
+    begun      time of day at the first row in seconds, where dates are printed
     """
 
     fs: float | None = None
     tolerance: float = 1e-9
     problem: str = ""
+    measured: tuple[float, ...] = ()
+    begun: float | None = None
+
+    def timing(self, whose: str) -> Timing | None:
+        """Return what the caller has to know, None of a sound clock.
+
+        whose   the clock, "its column 'time'"
+        """
+        if not self.problem:
+            return None
+        return Timing(f"{whose} {self.problem}", self.measured)
 
 
-def clock_scale(name: str) -> float | None:
-    """Seconds per unit of a clock column of that name; None for other columns.
+@dataclass(frozen=True, slots=True)
+class ClockName:
+    """A name that says that a column holds times.
 
-    "time", "t", "timestamp", with a unit as in "time_ms", "time [s]" or "t (us)".
+    scale    seconds per unit, None where it names no unit
+    is_date  it says that they are dates
     """
-    text = name.strip().casefold()
-    for mark in "[](){}_/":
-        text = text.replace(mark, " ")
-    stem, _, unit = text.strip().partition(" ")
-    return _UNITS.get(unit.strip()) if stem in _NAMES else None
+
+    scale: float | None
+    is_date: bool = False
 
 
-def clock_of(rows: Rows, names: Sequence[str], n_rows: int) -> tuple[int, Clock, str]:
-    """Which column of a table is its clock, -1: none; what it gives; why it gives none.
+def clock_name(name: str) -> ClockName | None:
+    """Return what a column's name says of the times in it; None for other columns.
 
-    The first with a clock's name is it.
+    "time", "t", "timestamp", "Elapsed Time (s)", "time_ns", "datetime", "Zeit" …
     """
-    at = next((i for i, n in enumerate(names) if clock_scale(n) is not None), -1)
-    if at < 0:
-        return at, Clock(), ""
-    clock = find_rate(rows, at, clock_scale(names[at]) or 1.0, n_rows)
-    note = f"its column {names[at]!r} {clock.problem}" if clock.problem else ""
-    return at, clock, note
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    words = [one.casefold() for one in re.findall(r"[^\W_]+", spaced)]
+    if len(words) == 1 and words[0] in _ALONE:
+        return ClockName(_UNITS[words[0]])
+    units = [word for word in words if word in _UNITS]
+    others = [word for word in words if word not in _UNITS and word not in _BESIDE]
+    if len({_UNITS[word] for word in units}) > 1:
+        units = []  # the parts of a date, "hh:mm:ss"
+    is_date = any(word in _DATES for word in others)
+    is_time = is_date or any(word in _TIMES for word in others)
+    if not is_time and (others or "elapsed" not in words):
+        return None
+    if any(word not in _TIMES and word not in _DATES for word in others):
+        return None
+    if others == ["t"] and not {*words[1:]} <= _SHORT:
+        return None  # T is a temperature too, and T_min its minimum
+    return ClockName(_UNITS[units[0]] if units else None, is_date)
 
 
-def find_rate(rows: Rows, column: int, scale: float, n_rows: int) -> Clock:
-    """The rate of an evenly spaced clock column."""
+def unit_scale(unit: str) -> float | None:
+    """Return the seconds of a unit, "ms"; None for what is no unit of time."""
+    return _UNITS.get(unit.strip().casefold())
+
+
+def clock_of(
+    rows: Rows, names: Sequence[str], n_rows: int, units: Sequence[float | None] = ()
+) -> tuple[int, Clock]:
+    """Return which column of a table is its clock, -1: none, and what it gives.
+
+    Of several it is the first that gives a rate; but where the times of one leave gaps
+    no other hides them.
+
+    units   seconds per unit where the table itself tells, column by column
+    """
+    columns = [at for at, name in enumerate(names) if clock_name(name) is not None]
+    first: tuple[int, Clock] | None = None
+    sound: tuple[int, Clock] | None = None
+    for at in columns:
+        name = clock_name(names[at]) or ClockName(None)
+        if units and units[at]:
+            name = ClockName(units[at])
+        clock = find_rate(rows, at, name, n_rows)
+        if clock.problem and clock.measured and clock.fs is None:
+            return at, clock
+        first = first or (at, clock)
+        if clock.fs is not None:
+            sound = sound or (at, clock)
+    return sound or first or (-1, Clock())
+
+
+def ramps(rows: Rows, columns: Sequence[int], n_rows: int) -> dict[int, float]:
+    """Return the columns that rise evenly as a clock does, and their steps.
+
+    None where all do: beside no signal there is no clock.
+    """
+    if n_rows < _LEAST_RAMP or not columns:
+        return {}
+    many = min(_RAMP_ROWS, n_rows)
+    found: dict[int, float] = {}
+    try:
+        head = np.asarray(rows.read(tuple(columns), 0, many), np.float64)
+        last = np.asarray(rows.read(tuple(columns), n_rows - 1, n_rows), np.float64)
+    except RecordingError:
+        return found  # a broken cell is reported when its block is read
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at, own, end in zip(columns, head, last[:, 0], strict=True):
+            step = (end - own[0]) / (n_rows - 1)
+            off = np.abs(own - own[0] - step * np.arange(many))
+            if step > 0 and np.isfinite(step) and off.max() <= 0.3 * step:
+                found[at] = float(step)
+    return found if len(found) < len(columns) else {}
+
+
+def ramp_doubt(name: str, step: float) -> str:
+    """Return the warning about a channel that looks like a clock."""
+    return (
+        f"column {name!r} rises evenly by {step:.6g} a row, as a clock or row numbers "
+        "do, and is taken as a channel: leave it out, or call it 'time_s' if it is the "
+        "clock"
+    )
+
+
+def seconds_per_unit(name: ClockName, first: float, step: float) -> Clock:
+    """Return a clock whose `measured` begins with the rate by the likeliest unit.
+
+    Without a unit in its name, times since 1970 are told by their size: 1.7e12 seconds
+    are no date, 1.7e12 milliseconds are. Where units are as likely as each other, the
+    problem tells the rates of both.
+
+    first, step   of the times, in their own unit
+    """
+    size = abs(first)
+    by_size = next((scale for least, scale in _LEAST_OF if size >= least), None)
+    if name.scale is not None:
+        if size * name.scale < _NO_DATE_S:
+            return Clock(measured=(1 / (step * name.scale),))
+        scales = (name.scale, *([by_size] if by_size else []))
+        unit = _ABBREVIATED.get(name.scale, f"units of {name.scale:g} s")
+        problem = f"is in {unit} by its name, but {size:.3g} {unit} is no date"
+        return _doubtful(problem, scales, step)
+    if by_size is not None:
+        return Clock(measured=(1 / (step * by_size),))
+    if size >= _DATES_S[1]:
+        return _doubtful(f"begins with {size:.3g} and names no unit", (1.0, 1e-3), step)
+    if size >= _DATES_S[0]:
+        return Clock(measured=(1 / step,))
+    if name.is_date:
+        problem = f"is a date by its name, but {first:.6g} s since 1970 is none"
+        return _doubtful(problem, (), step)
+    if step >= 1:
+        clock = _doubtful("names no unit", (1.0, 1e-3), step)
+        return replace(clock, fs=1 / step, measured=_any_unit(1 / step))
+    return Clock(measured=(1 / step,))
+
+
+def _any_unit(rate: float) -> tuple[float, ...]:
+    """Return the rates by times in s, ms, us and ns."""
+    return rate, 1e3 * rate, 1e6 * rate, 1e9 * rate
+
+
+def _doubtful(problem: str, scales: Sequence[float], step: float) -> Clock:
+    rates = tuple(1 / (step * scale) for scale in scales)
+    told = ", ".join(
+        f"{rate:.6g} Hz if it is in {_ABBREVIATED.get(scale, f'{scale:g} s')}"
+        for rate, scale in zip(rates, scales, strict=True)
+    )
+    return Clock(problem=f"{problem}{': ' * bool(told)}{told}", measured=rates)
+
+
+class HeldTimes:
+    """An array of times in memory, as the Rows of a clock."""
+
+    def __init__(self, times: npt.NDArray[Any]) -> None:
+        flat = np.ravel(times)
+        if flat.dtype.kind in "Mm":
+            flat = (flat - flat[:1]) / np.timedelta64(1, "s")
+        self._times = flat
+
+    def read(
+        self, channels: tuple[int, ...], start: int, stop: int
+    ) -> npt.NDArray[np.float64]:
+        """See SampleReader; there is one column."""
+        return np.asarray(self._times[start:stop], np.float64)[None]
+
+    def texts(self, rows: Sequence[int], column: int) -> list[str]:
+        """See Rows: the shortest digits that say the number."""
+        return [str(self._times[at]) for at in rows]
+
+
+def agreed(
+    source: Source, said: float | None, where: str, clock: Clock, whose: str
+) -> tuple[float | None, float, Timing | None]:
+    """Return the rate of a file that has a clock and may also say its rate.
+
+    said, where   the rate, and what says it
+    whose         the clock, "its array 'time'"
+    → the rate, its tolerance, and what is wrong with the clock where it decides
+
+    Errors   RecordingError where the two contradict each other
+    Warns    of gaps in the times
+    """
+    if said is None:
+        return clock.fs, clock.tolerance, clock.timing(whose)
+    sure = () if clock.fs is None else (clock.fs,)
+    near = 0.01 if clock.fs is None else max(clock.tolerance, 1e-6)
+    rates = (*sure, *clock.measured)
+    if rates and not any(math.isclose(said, one, rel_tol=near) for one in rates):
+        raise source.error(
+            "its rates contradict each other",
+            f"{where}: {said:.10g} Hz, {whose}: {rates[0]:.10g} Hz",
+            f"{whose} {clock.problem}" if clock.problem else "leave one",
+        )
+    if rates and clock.fs is None:
+        source.warn(
+            f"{whose} {clock.problem}: at {said:.6g} Hz, as its {where} says, the "
+            "samples are read as if each followed the one before"
+        )
+    return said, 1e-9, None
+
+
+def find_rate(rows: Rows, column: int, name: ClockName, n_rows: int) -> Clock:
+    """Return the rate of a clock column, or why its times give none."""
     if n_rows < 2:
         return Clock(problem="has a single row")
     probe = [*range(min(32, n_rows)), n_rows - 1]
     digits = _resolution(rows.texts(probe, column))
+    begun = None
     if digits is None:
-        return Clock(problem="is not a number of seconds")
+        dated = TextTimes.of(rows.texts, column, n_rows)
+        if dated is None:
+            return Clock(problem=_not_understood(rows.texts(probe, column)))
+        rows, column, name, digits = dated, 0, ClockName(1.0), dated.digit
+        begun = dated.begun
     first = float(rows.read((column,), 0, 1)[0, 0])
     last = float(rows.read((column,), n_rows - 1, n_rows)[0, 0])
+    if not (np.isfinite(first) and np.isfinite(last)):
+        return _uneven(rows, column, n_rows, 0, digits, name.scale or 1.0)
     span = last - first
     step = span / (n_rows - 1)
     if not np.isfinite(step) or step <= 0:
         return Clock(problem="does not rise")
+    unit = seconds_per_unit(name, first, step)
+    if unit.problem and unit.fs is None:
+        return unit
+    scale = 1 / (step * unit.measured[0])
     if not 1 / bounds.MOST_HZ <= step * scale <= 1 / bounds.LEAST_HZ:
         return Clock(problem=f"rises by {step:.3g} a row, which is no rate")
     grain = float(8 * np.spacing(max(abs(first), abs(last))))
@@ -95,11 +338,73 @@ def find_rate(rows: Rows, column: int, scale: float, n_rows: int) -> Clock:
     room = np.maximum(room, max(0.01 * step, grain))
     row, spread = _follow(rows, column, n_rows, lines, room)
     if row is not None:
-        return Clock(problem=f"is not evenly spaced (about row {row + 1})")
+        clock = _uneven(rows, column, n_rows, row, max(digits, grain), scale)
+        rates = (clock.measured[0] * one / unit.measured[0] for one in unit.measured)
+        return replace(clock, measured=tuple(rates))
     if spread[0] > grain and spread[1] <= room[1]:
-        return Clock(rounded, max(float(spread[1]) / span, 1e-9))
-    error = max(float(spread[0]), grain) / span
-    return Clock(_whole(fs, error), max(error, 1e-9))
+        fs, tolerance = rounded, max(float(spread[1]) / span, 1e-9)
+    else:
+        error = max(float(spread[0]), grain) / span
+        fs, tolerance = _whole(fs, error), max(error, 1e-9)
+    return replace(unit, fs=fs, tolerance=tolerance, begun=begun)
+
+
+def _not_understood(texts: list[str]) -> str:
+    strange = [one.strip() for one in texts if _resolution([one]) is None]
+    return f"is not understood as times ({(strange or texts)[0][:40]!r})"
+
+
+def _uneven(
+    rows: Rows, column: int, n_rows: int, row: int, digit: float, scale: float
+) -> Clock:
+    """Measure a clock that is not evenly spaced: its gaps, and the rate between."""
+    some = rows.read((column,), 0, min(n_rows, _MEDIAN_ROWS))[0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        usual = float(np.nanmedian(np.diff(some))) if np.isfinite(some).any() else 0.0
+    where = "is not evenly spaced (about row {})"
+    if not np.isfinite(usual):
+        return Clock(problem=where.format(row + 1))
+    if usual <= 0:
+        first, last = (
+            float(rows.read((column,), at, at + 1)[0, 0]) for at in (0, n_rows - 1)
+        )
+        rate = (n_rows - 1) / ((last - first) * scale)
+        where = where.format(row + 1)
+        return Clock(problem=f"{where}: {rate:.6g} Hz on average", measured=(rate,))
+    gaps, lost, longest, total, count = 0, 0, 0.0, 0.0, 0
+    at_row: int | None = None
+    for at, steps in _steps(rows, column, n_rows):
+        is_sound = np.isfinite(steps)
+        is_gap = is_sound & (steps > usual + max(_GAP * usual, 0.99 * digit))
+        is_back = is_sound & (steps < 0)
+        gaps += int(is_gap.sum())
+        lost += int((~is_sound).sum() + is_back.sum())
+        longest = max(longest, float(steps[is_gap].max(initial=0.0)))
+        is_usual = is_sound & ~is_gap & ~is_back
+        if at_row is None and not is_usual.all():
+            at_row = at + 1 + int(np.argmin(is_usual))
+        own = steps[is_usual]
+        total += float(own.sum())
+        count += own.size
+    rate = count / (total * scale) if total > 0 else 1 / (usual * scale)
+    told = [f"{gaps} gap{'s' * (gaps != 1)}"]
+    if gaps:
+        told[0] += f" of up to {longest * scale:.6g} s"
+    if lost:
+        told.append(f"{lost} step{'s' * (lost != 1)} back or without a time")
+    where = where.format((row if at_row is None else at_row) + 1)
+    problem = f"{where}: {', '.join(told)}; {rate:.6g} Hz between them"
+    return Clock(problem=problem, measured=(rate,))
+
+
+def _steps(
+    rows: Rows, column: int, n_rows: int
+) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
+    """Yield the differences of the times, a block at a time, and where each begins."""
+    for at in range(0, n_rows - 1, _ROWS):
+        with np.errstate(over="ignore", invalid="ignore"):
+            times = rows.read((column,), at, min(at + _ROWS + 1, n_rows))[0]
+            yield at, np.diff(times)
 
 
 def _follow(
@@ -137,9 +442,10 @@ def _whole(fs: float, error: float) -> float:
 
 
 def _resolution(texts: list[str]) -> float | None:
-    """The smallest last digit printed in `texts`; None when one is no time."""
+    """Return the smallest last digit printed; None where one is no number."""
     try:
-        last = min(_last_digit(text.strip().lower()) for text in texts)
+        there = [one for one in map(str.strip, texts) if np.isfinite(float(one))]
+        last = min(_last_digit(text.lower()) for text in there)
     except (InvalidOperation, ValueError):
         return None
     if last > _MOST_EXPONENT:

@@ -46,6 +46,7 @@ class Found:
     why_not  why it is not taken by default; empty for an ordinary channel
     nameable False when it holds no samples that could be taken even by name
     gain     a digital sample stands for gain · (sample + offset), in `unit`
+    doubt    a warning to who takes it; empty for an ordinary channel
     """
 
     label: str
@@ -54,6 +55,20 @@ class Found:
     nameable: bool = True
     gain: float = 1.0
     offset: float = 0.0
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What the times beside the samples say, where they give no certain rate.
+
+    problem   whose they are and what is wrong with them
+    rates     Hz that they speak for all the same, the likeliest first; empty where
+              they were not understood
+    """
+
+    problem: str
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,7 @@ class Stream:
     guess     why `fs` is a guess, which a rate the caller gives replaces
     gaps      samples that were never recorded, in order, none at an end: `n_samples`
               counts them, and its reader gives zeros there, of which a group makes NaN
+    timing    of a clock that gives no certain rate; None of a sound one, and of none
     """
 
     members: tuple[int, ...]
@@ -80,6 +96,7 @@ class Stream:
     digital: np.dtype[Any] | None = None
     guess: str = ""
     gaps: tuple[Span, ...] = ()
+    timing: Timing | None = None
 
 
 @dataclass(frozen=True, slots=True)

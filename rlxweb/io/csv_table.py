@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rlxweb.io import bounds
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock import clock_of
+from rlxweb.io.clock import clock_name, clock_of, ramp_doubt, ramps
 from rlxweb.io.contents import Contents, Found, Stream
 from rlxweb.io.csv_dialect import BLANKS, MIXED, Dialect, read_head
 from rlxweb.io.source import ByteSource
@@ -176,28 +176,49 @@ def read_csv(source: ByteSource) -> Contents:
     table = _without_cut_row(table)
     n_rows = table.rows.count
     names = names or [""] * len(cells)
-    at, clock, note = clock_of(table, names, n_rows)
+    at, clock = clock_of(table, names, n_rows)
+    values = [head.dialect.number(cell) for cell in cells]
+    others = [
+        column
+        for column, value in enumerate(values)
+        if column != at and value is not None and clock_name(names[column]) is None
+    ]
+    rising = ramps(table, others, n_rows)
     found = tuple(
-        _describe(name, head.dialect.number(cell), column, names, at)
-        for column, (name, cell) in enumerate(zip(names, cells, strict=True))
+        _describe(name, values[column], column, names, at, rising.get(column))
+        for column, name in enumerate(names)
     )
     members = tuple(i for i, channel in enumerate(found) if channel.nameable)
     stream = Stream(
-        members, clock.fs, n_rows, np.dtype(np.float64), table, clock.tolerance
+        members,
+        clock.fs,
+        n_rows,
+        np.dtype(np.float64),
+        table,
+        clock.tolerance,
+        timing=clock.timing(f"its column {names[at]!r}"),
     )
-    return Contents("CSV", found, (stream,), note)
+    return Contents("CSV", found, (stream,), begun=clock.begun)
 
 
 def _describe(
-    name: str, value: float | None, column: int, names: list[str], clock: int
+    name: str,
+    value: float | None,
+    column: int,
+    names: list[str],
+    clock: int,
+    rises_by: float | None,
 ) -> Found:
     if column == clock:
         return Found(name, "", "is the clock of the table", nameable=False)
     if value is None:
         return Found(name, "", "holds text", nameable=False)
+    if clock_name(name) is not None:
+        return Found(name, "", "is a further clock of the table")
     if column == 0 and not name and any(names):
         return Found(name, "", "has no name and looks like row numbers")
-    return Found(name, "", TRIGGER_REASON if is_trigger(name) else "")
+    doubt = "" if rises_by is None else ramp_doubt(name or f"ch{column + 1}", rises_by)
+    return Found(name, "", TRIGGER_REASON if is_trigger(name) else "", doubt=doubt)
 
 
 def _head(source: ByteSource) -> tuple[list[str], list[int]]:

@@ -19,7 +19,7 @@ from rlxweb.arguments import number
 from rlxweb.errors import UsageError
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.contents import Span
-from rlxweb.io.recording import Group, check_finite
+from rlxweb.io.recording import Group, check_finite, sample_number
 
 Array = NDArray[Any]
 
@@ -143,7 +143,8 @@ def cut(
     Errors   UsageError where no sample lies between
     """
     low, high = (number(*one, doing) for one in (("tmin", tmin), ("tmax", tmax)))
-    first, count = round(low * group.fs), round((high - low) * group.fs)
+    first = sample_number(low, group.fs)
+    count = sample_number(high - low, group.fs)
     if count < 1:
         raise UsageError(doing, f"tmax is {high:g} s", f"after tmin, {low:g} s")
     kept: list[Annotation] = []
@@ -157,7 +158,7 @@ def cut(
 
 def _begin(group: Group, note: Annotation, first: int) -> int:
     # Of a stretch of the recording, the first sample has a number of its own.
-    return round(note.onset * group.fs) - group.first + first
+    return sample_number(note.onset, group.fs) - group.first + first
 
 
 def check_any(found: Cut, doing: str, what: str = "") -> None:

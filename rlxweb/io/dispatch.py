@@ -18,8 +18,13 @@ from rlxweb.arguments import number, one_of
 from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.io import bounds
 from rlxweb.io.access import Access
-from rlxweb.io.channels import choose_channels, leave_out, unique_names
-from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
+from rlxweb.io.channels import (
+    choose_channels,
+    holds_annotations_alone,
+    leave_out,
+    unique_names,
+)
+from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream, Timing
 from rlxweb.io.formats import FORMATS, Asked, format_of
 from rlxweb.io.opening import Opened, opened
 from rlxweb.io.part import Moment, check_stretch, seconds_of, stretch_of
@@ -29,6 +34,12 @@ from rlxweb.io.referring import check_rates, reference_channels
 from rlxweb.io.source import Source
 
 _ONE_RATE = "take the channels of one rate by their names and "
+_UNEVEN = (
+    "bring the samples to even times first (numpy.interp), or take a part without "
+    "gaps; where the clock is in another unit, say so in its name (time_ms)"
+)
+_CLEARLY = 0.01
+"""Share by which a rate differs clearly from that of times with gaps and jitter."""
 
 
 def open_recording(
@@ -162,12 +173,23 @@ class _Wanted(NamedTuple):
     stop: float | None
     ready: Preparation
 
+    @property
+    def is_plain(self) -> bool:
+        """True where nothing is asked that needs samples."""
+        is_whole = self.start is None and self.stop is None
+        return self.wanted is None and not self.unwanted and is_whole
+
 
 def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
     found = _tidied(source, contents.channels)
     names = unique_names([channel.label for channel in found])
+    if asked.is_plain and holds_annotations_alone(found):
+        return _without_signals(source, contents, names, found)
     taken = choose_channels(source.doing, found, names, asked.wanted)
     taken = leave_out(source.doing, found, names, taken, asked.unwanted)
+    for at in taken:
+        if found[at].doubt:
+            source.warn(found[at].doubt)
     stream_of = {at: n for n, one in enumerate(contents.streams) for at in one.members}
     members: dict[int, list[int]] = {}
     for at in taken:
@@ -195,6 +217,23 @@ def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
         contents.format,
         tuple(groups),
         left_out,
+        source,
+        contents.begun,
+        contents.notes,
+        contents.date,
+    )
+
+
+def _without_signals(
+    source: Source, contents: Contents, names: Sequence[str], found: Sequence[Found]
+) -> Recording:
+    """Return a recording of annotations alone, as a file of sleep stages is."""
+    left_out = zip(names, (channel.why_not for channel in found), strict=True)
+    return Recording(
+        source.name,
+        contents.format,
+        (),
+        tuple(left_out),
         source,
         contents.begun,
         contents.notes,
@@ -258,14 +297,25 @@ def _rate(
 
     is_alone  no channels of another rate are taken, so the caller's can be this one's
     """
-    if stream.fs is None:
-        if fs is None:
-            raise source.error(
-                "its sampling rate is unknown",
-                contents.rate_note or f"{contents.format} files carry none",
-                Advice("give it: {}", fs=Blank("HZ")),
-            )
+    if stream.timing is not None and fs is not None:
+        return _compared(source, stream, stream.timing, fs)
+    if stream.fs is None and fs is not None:
         return fs
+    if stream.fs is None:
+        timing = stream.timing
+        raise source.error(
+            "its sampling rate is unknown",
+            (timing.problem if timing else contents.rate_note)
+            or f"{contents.format} files carry none",
+            _UNEVEN
+            if timing is not None and timing.rates
+            else Advice("give it: {}", fs=Blank("HZ")),
+        )
+    if stream.timing is not None:
+        source.warn(
+            f"{stream.timing.problem}; {stream.fs:.6g} Hz is taken: name the unit in "
+            "the name of the clock (time_s, time_ms)"
+        )
     if stream.guess and fs is None:
         source.warn(
             Advice(
@@ -299,3 +349,35 @@ def _rate(
             f"{bounds.LEAST_HZ:g} to {bounds.MOST_HZ:g} Hz are read",
         )
     return rate
+
+
+def _compared(source: Source, stream: Stream, timing: Timing, fs: float) -> float:
+    """The caller's rate, compared with times that give no certain one.
+
+    Errors   RecordingError where they speak for clearly another rate
+    Warns    of gaps that the rate closes up, and of times that were not understood
+    """
+    apart = _CLEARLY if stream.fs is None else max(stream.tolerance, 1e-9)
+    near = [rate for rate in timing.rates if math.isclose(fs, rate, rel_tol=apart)]
+    if timing.rates and not near:
+        raise source.error(
+            Advice(
+                f"{{}} was given, its times say {timing.rates[0]:.6g} Hz",
+                fs=Blank(f"{fs:g}"),
+            ),
+            timing.problem,
+            _UNEVEN,
+        )
+    if stream.fs is not None:
+        return fs  # it tells which of several units the times are in
+    if near:
+        source.warn(
+            f"{timing.problem}: at {fs:.6g} Hz the samples are read as if each "
+            "followed the one before, so what comes after a gap lies too early"
+        )
+    else:
+        source.warn(
+            f"{timing.problem}: {fs:.6g} Hz is taken without a comparison, and gaps "
+            "would not be seen"
+        )
+    return fs

@@ -15,16 +15,23 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RecordingError
-from rlxweb.io.annotations import MOST, Annotation, parsed
-from rlxweb.io.channels import TRIGGER_REASON, is_trigger
+from rlxweb.errors import RecordingError, shown
+from rlxweb.io.annotations import MOST, Annotation, is_utf8, parsed
+from rlxweb.io.channels import ANNOTATIONS_REASON, TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.edf_header import Header, Signal, parse_header
-from rlxweb.io.edf_time import Run, keepers_of, onset_of, placed, runs_of, warn_of_gaps
+from rlxweb.io.edf_time import (
+    Run,
+    check_continuous,
+    keepers_of,
+    onset_of,
+    placed,
+    runs_of,
+    warn_of_gaps,
+)
 from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource
 
-ANNOTATIONS_REASON = "holds annotations (text)"
 _CHUNK_NBYTES = 4 << 20
 _GUESS = "its header says that a data record lasts 0 s; 1 s is taken, as MNE does"
 
@@ -44,6 +51,8 @@ def read_edf(source: ByteSource) -> Contents:
         if channel.nameable:
             members.setdefault(header.signals[at].samples, []).append(at)
     runs: tuple[Run, ...] = (Run(0, header.n_records, 0.0),)
+    if header.version.endswith("+C") and members:
+        check_continuous(source, header)
     if header.version.endswith("+D") and members:
         runs = runs_of(source, header)
         warn_of_gaps(source, header, runs)
@@ -151,10 +160,19 @@ def _notes(source: ByteSource, header: Header) -> tuple[Annotation, ...]:
         return ()
     origin, _ = onset_of(source, header, keepers[0], 0)
     found: list[Annotation] = []
+    others: list[str] = []
     for record in range(header.n_records):
         here = header.nbytes + record * header.record_nbytes
         for keeper in keepers:
             raw = source.read(here + keeper.at, keeper.samples * header.width)
-            found += (n._replace(onset=n.onset - origin) for n in parsed(raw))
+            own = [n._replace(onset=n.onset - origin) for n in parsed(raw)]
+            found += own
+            if own and not raw.isascii() and not is_utf8(raw):
+                others += (n.text for n in own if not n.text.isascii())
         source.at_most("annotations", len(found), MOST)
+    if others:
+        source.warn_once(
+            f"{len(others)} of its annotations are not UTF-8, as EDF+ asks for, and "
+            f"are read as Latin-1: {shown(others[0])}"
+        )
     return tuple(sorted(found))

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
+from rlxweb.errors import RecordingError
 from rlxweb.io.contents import SampleReader, Samples, Span
 from rlxweb.io.edf_header import Header, Signal
 from rlxweb.io.source import ByteSource
@@ -104,6 +106,73 @@ def runs_of(source: ByteSource, header: Header) -> tuple[Run, ...]:
             f"{apart:.3g} s: samples lie where the rate puts them"
         )
     return tuple(runs)
+
+
+def check_continuous(source: ByteSource, header: Header) -> None:
+    """Compare the times of the records of an EDF+C file with its claim to have no gap.
+
+    Where the last record begins when it should, none of the others is looked at.
+
+    Warns    of gaps and overlaps: the samples are read one after another, as the file
+             says, and what is behind a gap lies too early
+    """
+    keepers, n = keepers_of(header), header.n_records
+    if not keepers or n < 2 or header.is_guess:
+        return
+    ends = [_onset_or_none(source, header, keepers[0], record) for record in (0, n - 1)]
+    if None not in ends:
+        (begin, decimals), (end, more) = (one for one in ends if one is not None)
+        off = end - begin - (n - 1) * header.record_s
+        if abs(off) <= _slack(header, max(decimals, more)):
+            return
+    told = [
+        (record, own)
+        for record in range(n)
+        if (own := _onset_or_none(source, header, keepers[0], record)) is not None
+    ]
+    slack = _slack(header, max((decimals for _, (_, decimals) in told), default=0))
+    late = [
+        (record, onset - before - (record - previous) * header.record_s)
+        for (previous, (before, _)), (record, (onset, _)) in pairwise(told)
+    ]
+    gaps = [(record, by) for record, by in late if by > slack]
+    overlaps = [(record, by) for record, by in late if by < -slack]
+    claim = f"its header says that it has no gaps ({header.version})"
+    rule = (
+        "samples are read as if each record followed the one before, annotations keep "
+        "their times"
+    )
+    if gaps or overlaps:
+        many = f"{len(gaps)} gap{'s' * (len(gaps) != 1)}"
+        lost = sum(by for _, by in gaps)
+        back = (
+            f" and {len(overlaps)} overlap{'s' * (len(overlaps) != 1)} of "
+            f"{-sum(by for _, by in overlaps):.6g} s"
+            if overlaps
+            else ""
+        )
+        first = min([*gaps, *overlaps])[0]
+        source.warn(
+            f"{claim}, but the times of its data records have {many} of {lost:.6g} s"
+            f"{back}, the first at {first * header.record_s:.6g} s: {rule}"
+        )
+    elif told:
+        off = told[-1][1][0] - told[0][1][0]
+        off -= (told[-1][0] - told[0][0]) * header.record_s
+        if abs(off) > slack:
+            source.warn(
+                f"the times of its data records and its sampling rate part by up to "
+                f"{abs(off):.3g} s: samples lie where the rate puts them"
+            )
+
+
+def _onset_or_none(
+    source: ByteSource, header: Header, keeper: Signal, record: int
+) -> tuple[float, int] | None:
+    try:
+        return onset_of(source, header, keeper, record)
+    except RecordingError:
+        return None  # an EDF+C file that tells no time there is read all the same
 
 
 def _slack(header: Header, decimals: int) -> float:

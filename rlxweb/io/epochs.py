@@ -111,7 +111,7 @@ def epochs(
     doing = f"cutting epochs out of {recording.path!r}"
     notes = named(recording.annotations, around, doing)
     at = whole("group", group, doing)
-    if not 0 <= at < len(recording.groups):
+    if not 0 <= at < len(recording.signals):
         raise UsageError(doing, f"group is {at}", f"there are {len(recording.groups)}")
     found = cut(recording.groups[at], notes, tmin, tmax, doing)
     if not switch("keep_bad", keep_bad, doing):

@@ -22,7 +22,14 @@ from rlxweb.errors import RlxError, UnknownName, did_you_mean, not_installed
 from rlxweb.io import bounds
 from rlxweb.io.as_file import SourceFile
 from rlxweb.io.attributes import BESIDE, notes_of
-from rlxweb.io.clock import clock_scale, find_rate
+from rlxweb.io.clock import (
+    Clock,
+    ClockName,
+    agreed,
+    clock_name,
+    find_rate,
+    unit_scale,
+)
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
 from rlxweb.io.hdf5_access import (
     attribute,
@@ -136,9 +143,8 @@ def _read(source: ByteSource, file: Any, array: str | None, layout: Layout) -> C
         n_channels,
         is_digital(native(data.dtype)),
     )
-    fs, tolerance, why = notes.fs, 1e-9, notes.rate_note
-    if fs is None:
-        fs, tolerance, why = _by_clock(source, data.parent, n_samples, why)
+    clock, whose = _clock_beside(source, data.parent, n_samples)
+    fs, tolerance, timing = agreed(source, notes.fs, "attributes", clock, whose)
     own = native(data.dtype)
     stream = Stream(
         tuple(range(n_channels)),
@@ -148,12 +154,15 @@ def _read(source: ByteSource, file: Any, array: str | None, layout: Layout) -> C
         ArrayReader(source, data, is_turned, n_samples),
         tolerance,
         digital=own if is_digital(own) else None,
+        timing=timing,
     )
     found = tuple(
         Found(label, unit, gain=notes.gain, offset=notes.offset)
         for label, unit in zip(notes.channels, notes.units, strict=True)
     )
-    return Contents("MATLAB" if is_matlab else "HDF5", found, (stream,), why)
+    return Contents(
+        "MATLAB" if is_matlab else "HDF5", found, (stream,), notes.rate_note
+    )
 
 
 def all_arrays(source: ByteSource, file: Any) -> dict[str, Any]:
@@ -206,7 +215,7 @@ def picked(
 
 def _could_be(name: str, arrays: Mapping[str, Any]) -> bool:
     own, data = name.rpartition("/")[2].lower(), arrays[name]
-    is_note = own in BESIDE or clock_scale(own) is not None
+    is_note = own in BESIDE or clock_name(own) is not None
     return (
         not is_note
         and is_numbers(data)
@@ -324,22 +333,22 @@ def _value(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _by_clock(
-    source: ByteSource, group: Any, n_samples: int, why: str
-) -> tuple[float | None, float, str]:
-    """The rate by an array of times beside the samples, its tolerance; why none."""
+def _clock_beside(source: ByteSource, group: Any, n_samples: int) -> tuple[Clock, str]:
+    """Return the clock of the array of times beside the samples, and its name."""
     for name in group:
-        scale = clock_scale(name)
-        node = None if scale is None else child(source, group, name)
-        if scale is None or not is_array(node) or node.size != n_samples:
+        said = clock_name(name)
+        node = None if said is None else child(source, group, name)
+        if said is None or not is_array(node) or node.size != n_samples:
             continue
         if not is_numbers(node):
             continue
         check_array(source, node)
-        clock = find_rate(Times(source, node), 0, scale, n_samples)
-        said = f"its array {name!r} {clock.problem}" if clock.problem else ""
-        return clock.fs, clock.tolerance, said
-    return None, 1e-9, why
+        unit = _plain(source, node).get("units")
+        scale = unit_scale(unit) if isinstance(unit, str) else None
+        if scale is not None:
+            said = ClockName(scale)
+        return find_rate(Times(source, node), 0, said, n_samples), f"its array {name!r}"
+    return Clock(), ""
 
 
 @dataclass(frozen=True, slots=True)

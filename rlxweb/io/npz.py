@@ -29,6 +29,15 @@ from rlxweb.errors import RecordingError, UnknownName, did_you_mean
 from rlxweb.io import bounds
 from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.as_file import SourceFile
+from rlxweb.io.attributes import RATES
+from rlxweb.io.clock import (
+    Clock,
+    ClockName,
+    HeldTimes,
+    agreed,
+    clock_name,
+    find_rate,
+)
 from rlxweb.io.contents import Contents, Layout, Samples, listed
 from rlxweb.io.days import DAY_S, day_of_iso
 from rlxweb.io.npy import (
@@ -66,8 +75,13 @@ def read_npz(source: ByteSource, array: str | None, layout: Layout) -> Contents:
     with _open(source) as archive:
         name = archive.pick(array)
         info = archive.members[name]
-        judge(source, archive.header(name), layout, info.file_size)
+        _, n_samples, _ = judge(source, archive.header(name), layout, info.file_size)
         notes = archive.notes(name)
+        clock, whose = archive.clock(name, n_samples)
+        told = archive.rate_name(name)
+        fs, tolerance, timing = agreed(
+            source, notes.fs, f"array {told!r}", clock, whose
+        )
         if info.compress_type == zipfile.ZIP_STORED:
             archive.check_stored(info)
             place = archive.place(info)
@@ -79,6 +93,8 @@ def read_npz(source: ByteSource, array: str | None, layout: Layout) -> Contents:
     else:
         source.become(unpacked, info.file_size)
     found = read_npy(source, layout, notes)
+    stream = replace(found.streams[0], fs=fs, tolerance=tolerance, timing=timing)
+    found = replace(found, streams=(stream,))
     return replace(found, format="NPZ", rate_note=archive.rate_note(name))
 
 
@@ -134,6 +150,7 @@ class _Archive:
                 did_you_mean(array, self.members),
             )
         able = [n for n in self.members if n not in _BESIDE and self._could_be(n)]
+        able = [n for n in able if not _is_note(n)] or able
         if len(able) == 1:
             return able[0]
         if not able:
@@ -153,7 +170,7 @@ class _Archive:
         What does not mean anything is told and passed over.
         """
         return Notes(
-            self._rate(self._beside(name, "fs")),
+            self._rate(self.rate_name(name)),
             self._texts(self._beside(name, "channels")),
             self._texts(self._beside(name, "units")),
             self._begun(self._beside(name, "begun")),
@@ -161,12 +178,37 @@ class _Archive:
             self._date(self._beside(name, "date")),
         )
 
+    def rate_name(self, name: str) -> str:
+        """Return the name of the array that would say the rate of another."""
+        names = (self._beside(name, one) for one in RATES)
+        return next((one for one in names if one in self.members), "fs")
+
     def rate_note(self, name: str) -> str:
-        """Why there is no rate."""
-        at = self._beside(name, "fs")
+        """Return the reason why there is no rate."""
+        at = self.rate_name(name)
         if at in self.members:
             return f"its {at!r} is no rate; one number above 0 would be"
         return f"there is no array {at!r} in it"
+
+    def clock(self, name: str, n_samples: int) -> tuple[Clock, str]:
+        """Return the clock of the array of times beside the samples, and its name."""
+        for own, info in self.members.items():
+            said = clock_name(own)
+            if said is None or own == name or own in _BESIDE or _shut(info):
+                continue
+            header = self.header(own)
+            is_times = header.dtype.kind in "iufMm" and header.nbytes
+            if not is_times or math.prod(header.shape) != n_samples:
+                continue
+            nbytes = header.offset + header.nbytes
+            if nbytes != info.file_size or nbytes > bounds.UNPACKED_NBYTES:
+                continue
+            raw = self.file.read(info)
+            times = np.frombuffer(raw, header.dtype, -1, header.offset)
+            if times.dtype.kind in "Mm":
+                said = ClockName(1.0)
+            return find_rate(HeldTimes(times), 0, said, n_samples), f"its array {own!r}"
+        return Clock(), ""
 
     def check_stored(self, info: zipfile.ZipInfo) -> None:
         """Read a member through once: zipfile compares its checksum at the end."""
@@ -303,6 +345,11 @@ class _Archive:
             return None
         raw = self.file.read(info)
         return np.frombuffer(raw, header.dtype, -1, header.offset).reshape(header.shape)
+
+
+def _is_note(name: str) -> bool:
+    """Tell whether an array goes by the name of a rate or of times."""
+    return name in RATES or clock_name(name) is not None
 
 
 def _shut(info: zipfile.ZipInfo) -> str:

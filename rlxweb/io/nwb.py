@@ -21,7 +21,7 @@ from rlxweb.digital import is_digital
 from rlxweb.io import bounds
 from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock import Clock, find_rate
+from rlxweb.io.clock import Clock, ClockName, find_rate
 from rlxweb.io.contents import Contents, Found, SampleReader, Samples, Stream
 from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.hdf5 import ArrayReader, Times, all_arrays, faults, is_numbers, oriented
@@ -99,12 +99,13 @@ def read_nwb(source: ByteSource, file: Any, array: str | None) -> Contents:
         reader,
         clock.tolerance,
         digital=digital,
+        timing=clock.timing("its array of timestamps"),
     )
     return Contents(
         "NWB",
         found,
         (stream,),
-        f"its timestamps: {clock.problem}" if clock.problem else "",
+        "",
         begun,
         partial(_notes, source, file, arrays, first),
         day,
@@ -128,16 +129,20 @@ def _clock(source: ByteSource, series: Any, n_samples: int) -> tuple[Clock, floa
     if is_array(begin):
         fs = float(attribute(source, begin, "rate", math.nan))
         if not (math.isfinite(fs) and fs > 0):
-            return Clock(problem=f"its starting_time has the rate {fs:g}"), 0.0
+            return Clock(
+                problem=f"is absent, and its starting_time has the rate {fs:g}"
+            ), 0.0
         return Clock(fs), float(whole(source, begin))
     times = child(source, series, "timestamps")
     if not is_array(times):
-        return Clock(problem="are a link to nothing"), 0.0
+        return Clock(problem="is a link to nothing"), 0.0
     check_array(source, times)
     if not is_numbers(times) or times.size != n_samples or not n_samples:
-        return Clock(problem=f"{times.size} of {n_samples} samples have a time"), 0.0
+        return Clock(problem=f"has {times.size} times for {n_samples} samples"), 0.0
     rows = Times(source, times)
-    return find_rate(rows, 0, 1.0, n_samples), float(rows.read((0,), 0, 1)[0, 0])
+    return find_rate(rows, 0, ClockName(1.0), n_samples), float(
+        rows.read((0,), 0, 1)[0, 0]
+    )
 
 
 def _labels(source: ByteSource, file: Any, series: Any, n_channels: int) -> list[str]:

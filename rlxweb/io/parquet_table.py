@@ -13,19 +13,27 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import IO, Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import shown
-from rlxweb.io import bounds
+from rlxweb.io import bounds, clock_text
 from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.as_file import SourceFile
 from rlxweb.io.attributes import RATES, rate_of
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock import Clock, clock_of, clock_scale
+from rlxweb.io.clock import (
+    Clock,
+    agreed,
+    clock_name,
+    clock_of,
+    ramp_doubt,
+    ramps,
+    unit_scale,
+)
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.days import day_of_iso
 from rlxweb.io.parquet import OpenTable, open_table
@@ -77,24 +85,35 @@ def read_parquet(source: ByteSource) -> Contents:
         twice = next(name for name in names if names.count(name) > 1)
         raise source.error(f"two of its columns are called {shown(twice)}")
     columns = _Columns(source, table, names)
-    at, clock, why = (
-        clock_of(columns, columns.told, n_rows) if n_rows else (-1, Clock(), "")
+    at, clock = (
+        clock_of(columns, columns.told, n_rows, columns.units)
+        if n_rows
+        else (-1, Clock())
     )
-    fs = _agreed(source, notes.fs, clock.fs, clock.tolerance)
-    found = tuple(_found(columns, i, notes, i == at) for i in range(len(names)))
+    whose = f"its column {names[at]!r}"
+    fs, tolerance, timing = agreed(source, notes.fs, "schema", clock, whose)
+    numbers = [
+        i
+        for i in range(len(names))
+        if i != at and columns.is_number(i) and clock_name(names[i]) is None
+    ]
+    rising = ramps(columns, numbers, n_rows)
+    found = tuple(
+        _found(columns, i, notes, i == at, rising.get(i)) for i in range(len(names))
+    )
     stream = Stream(
         tuple(i for i, channel in enumerate(found) if channel.nameable),
         fs,
         n_rows,
         columns.dtype,
         PieceReader(source, columns, columns.dtype),
-        clock.tolerance if notes.fs is None else 1e-9,
+        tolerance,
+        timing=timing,
     )
-    if not why:
-        why = f"no column is a clock, and its schema has no {' or '.join(RATES)}"
-    begun = (
-        notes.begun if at < 0 or notes.begun is not None else columns.time_of_day(at)
-    )
+    why = f"no column is a clock, and its schema has no {' or '.join(RATES)}"
+    begun = notes.begun
+    if begun is None and at >= 0:
+        begun = columns.time_of_day(at) if clock.begun is None else clock.begun
     return Contents(
         "Parquet",
         found,
@@ -106,7 +125,9 @@ def read_parquet(source: ByteSource) -> Contents:
     )
 
 
-def _found(columns: _Columns, at: int, notes: _Notes, is_clock: bool) -> Found:
+def _found(
+    columns: _Columns, at: int, notes: _Notes, is_clock: bool, rises_by: float | None
+) -> Found:
     name = columns.names[at]
     unit = notes.units.get(name) or columns.unit(at)
     if is_clock:
@@ -115,22 +136,10 @@ def _found(columns: _Columns, at: int, notes: _Notes, is_clock: bool) -> Found:
         return Found(name, "", f"holds {columns.kind(at)}, no numbers", nameable=False)
     if name.startswith(_INDEX):
         return Found(name, "", "is the index of a table of pandas")
-    return Found(name, unit, TRIGGER_REASON if is_trigger(name) else "")
-
-
-def _agreed(
-    source: ByteSource, told: float | None, clock: float | None, tolerance: float
-) -> float | None:
-    """The rate by the schema, else by the clock; both must agree."""
-    if told is None or clock is None:
-        return clock if told is None else told
-    if not math.isclose(told, clock, rel_tol=max(tolerance, 1e-6)):
-        raise source.error(
-            "its rates contradict each other",
-            f"schema: {told:.10g} Hz, clock: {clock:.10g} Hz",
-            "leave one",
-        )
-    return told
+    if clock_name(name) is not None:
+        return Found(name, unit, "is a further clock of the table")
+    doubt = "" if rises_by is None else ramp_doubt(name, rises_by)
+    return Found(name, unit, TRIGGER_REASON if is_trigger(name) else "", doubt=doubt)
 
 
 class _Columns:
@@ -138,6 +147,7 @@ class _Columns:
 
     told   their names, where a column of times goes by "time" whatever it is called,
            and what can be no clock by none
+    units  seconds per unit of each column, where the file tells
     dtype  of the samples: the narrower float that holds all columns
     """
 
@@ -153,21 +163,28 @@ class _Columns:
         self._begins: dict[int, int] = {}
         self.told = [
             ("time" if self._ticks[at] else name)
-            if self._ticks[at] or self.is_number(at)
+            if self._ticks[at] or self.is_number(at) or self.kind(at) == "text"
             else ""
             for at, name in enumerate(names)
         ]
+        self.units = [
+            1.0 if self._ticks[at] else unit_scale(self.unit(at))
+            for at in range(len(names))
+        ]
+        self._held: dict[int, list[str]] = {}
         narrow = all(
             str(kind) in _NARROW
             for at, kind in enumerate(self._types)
-            if self.is_number(at) and clock_scale(names[at]) is None
+            if self.is_number(at) and clock_name(names[at]) is None
         )
         self.dtype = np.dtype(np.float32 if narrow else np.float64)
 
     def _tick(self, kind: Any) -> float:
         """Seconds of one tick of a column of times; 0 of any other."""
         types = self._table.types
-        is_time = types.is_timestamp(kind) or types.is_duration(kind)
+        is_time = (
+            types.is_timestamp(kind) or types.is_duration(kind) or types.is_time(kind)
+        )
         return _TICKS[str(kind.unit)] if is_time else 0.0
 
     def is_number(self, at: int) -> bool:
@@ -221,13 +238,14 @@ class _Columns:
                 return self._seconds(column, at)
             if str(self._types[at]) not in _PLAIN:
                 column = column.cast("float64")
-            is_clock = clock_scale(self.names[at]) is not None
+            is_clock = clock_name(self.names[at]) is not None
             dtype = np.dtype(np.float64) if is_clock else self.dtype
             return np.asarray(column.to_numpy(zero_copy_only=False), dtype)
 
     def _seconds(self, column: Any, at: int) -> npt.NDArray[Any]:
         """Times since the first of them, of which float64 keeps every tick."""
-        ticks = column.cast("int64")
+        is_short = self._table.types.is_time32(self._types[at])
+        ticks = (column.cast("int32") if is_short else column).cast("int64")
         if at not in self._begins:
             self._begins[at] = int(ticks[0].as_py() or 0)
         since = ticks.to_numpy(zero_copy_only=False) - self._begins[at]
@@ -240,10 +258,27 @@ class _Columns:
         return self._clock.read(channels, start, stop)
 
     def texts(self, rows: Sequence[int], column: int) -> list[str]:
-        """See Rows: the shortest digits that say the number."""
+        """See Rows: text as it stands, or the shortest digits that say the number."""
+        if self.kind(column) == "text":
+            held = self._text(column)
+            return [held[at] for at in rows] if held else [""] * len(rows)
         narrow = str(self._types[column]) in ("float", "halffloat")
         kind = np.float32 if narrow else np.float64
         return [str(kind(self.read((column,), at, at + 1)[0, 0])) for at in rows]
+
+    def _text(self, at: int) -> list[str]:
+        """Return a column of text; empty where it is too long to be held."""
+        if at not in self._held:
+            many = sum(b - a for a, b in pairwise(self._starts))
+            self._held[at] = [
+                str(one.as_py() or "")
+                for group in range(
+                    len(self._starts) - 1 if many <= clock_text.MOST else 0
+                )
+                for batch in self._table.batches(group, [self.names[at]], _MOST_ROWS)
+                for one in batch.column(self.names[at])
+            ]
+        return self._held[at]
 
     def time_of_day(self, at: int) -> float | None:
         """Of the first time in a column, where it tells the day as well; in UTC."""

@@ -12,7 +12,7 @@ from rlxweb.arguments import number
 from rlxweb.errors import UsageError, shown
 from rlxweb.io.annotations import named
 from rlxweb.io.contents import Contents
-from rlxweb.io.recording import Group
+from rlxweb.io.recording import Group, sample_number
 from rlxweb.io.source import Source
 
 Moment: TypeAlias = float | str
@@ -81,16 +81,26 @@ def check_stretch(start: float | None, stop: float | None, doing: str) -> None:
 def stretch_of(
     group: Group, start: float | None, stop: float | None, source: Source
 ) -> Group:
-    """The samples of a group from start up to stop, in seconds; None: no end.
+    """Return the samples of a group from start up to stop, in seconds; None: no end.
 
-    A stop beyond the end is told of, and the end is taken.
+    Whatever named the two moments, seconds, a time of day or an annotation, this is
+    where they are compared with the recording. A stop beyond the end is warned of, and
+    the end is taken.
 
-    Errors   UsageError where no sample lies there.
+    Errors   UsageError where the stretch begins before the first sample, or holds none.
     """
     if start is None and stop is None:
         return group
-    first = 0 if start is None else round(start * group.fs)
-    last = group.n_samples if stop is None else round(stop * group.fs)
+    first = 0 if start is None else sample_number(start, group.fs)
+    last = group.n_samples if stop is None else sample_number(stop, group.fs)
+    rule = f"it has {group.seconds:.6g} s at {group.fs:g} Hz"
+    if start is not None and first < 0:
+        raise UsageError(
+            source.doing,
+            f"start is {start:g} s, before the first sample",
+            rule,
+            "name a later moment, or none",
+        )
     if stop is not None and last > group.n_samples:
         source.warn(f"it ends at {group.seconds:.6g} s, before stop, {stop:g} s")
     last = min(last, group.n_samples)
@@ -99,7 +109,7 @@ def stretch_of(
             source.doing,
             f"no sample lies between {start or 0:g} s and "
             f"{'its end' if stop is None else f'{stop:g} s'}",
-            f"it has {group.seconds:.6g} s at {group.fs:g} Hz",
+            rule,
         )
     taken = group.between(first, last)
     if not taken.spans:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -62,7 +62,8 @@ def prepared(
                edges in Hz of a Butterworth filter of `order`, run forth and back
                (scipy.signal.sosfiltfilt): no delay, -6 dB at an edge
     notch      frequencies in Hz that are taken out, each a thirtieth of itself wide
-    resample   rate in Hz, by scipy.signal.resample_poly
+    resample   rate in Hz, by scipy.signal.resample_poly with padtype="line": an offset
+               or a slope stays what it is up to the ends
     → samples in float64, in the channels' units
 
     Warns      RecordingWarning for a filter that is so slow that it has not forgotten
@@ -282,11 +283,20 @@ def _padding(sections: Array) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Resampled:
-    """`up` samples for every `down`, by a polyphase filter."""
+    """`up` samples for every `down`, by a polyphase filter.
+
+    Beyond its ends the recording goes on along the line through its first and its last
+    sample, as scipy.signal.resample_poly has it with padtype="line". Taken as zero, an
+    offset would be a step there, and the filter would spread it into the recording. The
+    line is that of the whole recording, so blocks give what the whole gives.
+
+    ends   the first and last sample of every channel, once they have been read
+    """
 
     group: Group
     up: int
     down: int
+    ends: list[tuple[Array, Array]] = field(default_factory=list)
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Array:
         """See SampleReader."""
@@ -295,10 +305,27 @@ class _Resampled:
         reach = 10 * max(self.up, self.down) // self.up + 2
         first = max(0, (start * self.down // self.up - reach) // self.down * self.down)
         last = min(self.group.n_samples, -(-stop * self.down // self.up) + reach)
-        x = _physical(self.group, first, last)[_rows_of(self.group, channels)]
+        rows = _rows_of(self.group, channels)
+        x = _physical(self.group, first, last)[rows]
+        begin, slope = (own[rows, None] for own in self._line())
+        x -= begin + slope * np.arange(first, last)
         out: Array = signal.resample_poly(x, self.up, self.down, axis=-1)
         skip = start - first * self.up // self.down
-        return out[:, skip : skip + stop - start]
+        times = np.arange(start, stop) * (self.down / self.up)
+        return out[:, skip : skip + stop - start] + (begin + slope * times)
+
+    def _line(self) -> tuple[Array, Array]:
+        """Return where the line of every channel begins, and its rise per sample."""
+        if not self.ends:
+            n = self.group.n_samples
+            ends = [_physical(self.group, at, at + 1)[:, 0] for at in (0, n - 1)]
+            # A sample that is not finite makes no line: the other end's level holds.
+            first, last = (
+                np.where(np.isfinite(one), one, np.where(np.isfinite(two), two, 0.0))
+                for one, two in (ends, ends[::-1])
+            )
+            self.ends.append((first, (last - first) / max(1, n - 1)))
+        return self.ends[0]
 
 
 def _resampled(group: Group, rate: float, doing: str) -> Group:

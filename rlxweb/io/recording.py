@@ -16,7 +16,7 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.digital import Digital
-from rlxweb.errors import NotFinite, UsageError, shown
+from rlxweb.errors import NotFinite, RecordingError, UsageError, shown
 from rlxweb.io import bounds
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.contents import SampleReader, Samples, Span, spans_between
@@ -42,6 +42,9 @@ class Channel:
 
 _MOST_GAPS: Final = 16
 """Times as long as what was recorded: a walk through more is mostly through NaN."""
+
+_FAR: Final = 2.0**62
+"""Beyond the samples of any file; infinity has no whole number."""
 
 S = TypeVar("S", bound=Samples | Digital, covariant=True)
 
@@ -131,7 +134,12 @@ class Group:
         return lies_in and not any(a < stop and b > start for a, b in self.gaps)
 
     def between(self, start: int, stop: int) -> Group:
-        """Samples [start, stop) as a group, as if there were no more."""
+        """Return samples [start, stop) as a group, as if there were no more.
+
+        Errors   UsageError outside 0 <= start <= stop <= n_samples: the reader would
+                 take what lies beside the samples in the file.
+        """
+        self._check_range(start, stop)
         gaps = (
             (max(a, start) - start, min(b, stop) - start)
             for a, b in self.gaps
@@ -169,13 +177,7 @@ class Group:
         doing = f"reading {self.recording!r}"
         start = _whole(doing, "start", start)
         stop = self.n_samples if stop is None else _whole(doing, "stop", stop)
-        if not 0 <= start <= stop <= self.n_samples:
-            raise UsageError(
-                doing,
-                f"samples {start} to {stop} are not in the recording",
-                f"0 <= start <= stop <= {self.n_samples}",
-                "ask for a range inside it",
-            )
+        self._check_range(start, stop)
         if self.gaps:
             return self._over_gaps(start, stop)
         if start == stop:
@@ -187,6 +189,15 @@ class Group:
             return samples
         gains = [channel.gain for channel in self.channels]
         return Digital(samples, gains, [channel.offset for channel in self.channels])
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.n_samples:
+            raise UsageError(
+                f"reading {self.recording!r}",
+                f"samples {start} to {stop} are not in the recording",
+                f"0 <= start <= stop <= {self.n_samples}",
+                "ask for a range inside it",
+            )
 
     def _over_gaps(self, start: int, stop: int) -> Samples:
         """Samples [start, stop) of a group with gaps, NaN in these."""
@@ -253,6 +264,11 @@ class Group:
             start = stop - overlap
 
 
+def sample_number(seconds: float, fs: float) -> int:
+    """Return the number of the sample nearest to a moment, far ones as 2**62."""
+    return round(min(max(seconds * fs, -_FAR), _FAR))
+
+
 @dataclass(frozen=True, slots=True)
 class _Later:
     """Reads as if the stream began at sample `first`."""
@@ -270,7 +286,8 @@ class Recording:
     """One open recording; a context manager.
 
     format    what the file proved to be ("EDF+C", "WAV", "NPY", "CSV" …)
-    groups    one per rate, in the order the rates appear in the file
+    groups    one per rate, in the order the rates appear in the file; none of a file
+              that holds annotations alone, as those of sleep stages do
     left_out  (name, reason) of every channel that was not taken
     begun     time of day at the file's first sample, in seconds; None: it does not tell
     date      the day of it, likewise
@@ -288,9 +305,24 @@ class Recording:
     date: datetime.date | None = None
 
     def __repr__(self) -> str:
-        told = "; ".join(group._told for group in self.groups[:4])
+        told = "; ".join(group._told for group in self.groups[:4]) or "no channel"
         more = f"; {len(self.groups) - 4} more rates" if len(self.groups) > 4 else ""
         return f"Recording({shown(self.path)}: {self.format}, {told}{more})"
+
+    @property
+    def signals(self) -> tuple[Group, ...]:
+        """The groups, for what needs samples.
+
+        Errors   RecordingError of a file that holds annotations alone
+        """
+        if not self.groups:
+            raise RecordingError(
+                f"reading {self.path!r}",
+                "no signal channel in it",
+                f"it holds {len(self.annotations)} annotations",
+                "rlxweb info lists them, rlx.read(…).annotations has them",
+            )
+        return self.groups
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -46,6 +46,11 @@ class Source:
         """Note a fault that is passed over; the user is told when the file is open."""
         self.warnings.append(text)
 
+    def warn_once(self, text: str) -> None:
+        """Note a fault that may be met several times."""
+        if text not in self.warnings:
+            self.warn(text)
+
     def at_most(self, what: str, number: int, most: int, hint: str = "") -> None:
         """Refuse a file that claims more of something than one of `bounds` allows."""
         if number > most:

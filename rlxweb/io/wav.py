@@ -7,7 +7,7 @@ nor big-endian files, hence a small strict reader of our own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,14 @@ from rlxweb.io import g711
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.pcm import decode_int24, decode_wide
 from rlxweb.io.source import ByteSource
-from rlxweb.io.wav_header import A_LAW, FLOAT, MU_LAW, WavFormat, find_samples
+from rlxweb.io.wav_header import (
+    A_LAW,
+    FLOAT,
+    MU_LAW,
+    OtherCoding,
+    WavFormat,
+    find_samples,
+)
 
 _PIECE_NBYTES = 4 << 20
 
@@ -25,9 +32,17 @@ _PIECE_NBYTES = 4 << 20
 def read_wav(source: ByteSource) -> Contents:
     """What a WAV file holds; a file that was cut holds what is left of it.
 
-    Errors   RecordingError for a broken header and for samples of an unknown coding.
+    Packed samples are read as those of every other audio file are: by libsndfile.
+
+    Errors   RecordingError for a broken header and for samples of an unknown coding;
+             Unsupported for packed samples where soundfile is missing
     """
-    wave, offset, n_samples = find_samples(source)
+    try:
+        wave, offset, n_samples = find_samples(source)
+    except OtherCoding as coding:
+        from rlxweb.io.audio import read_audio
+
+        return replace(read_audio(source, f"samples of {coding}"), format="WAV")
     digital = _digital(wave)
     stream = Stream(
         tuple(range(wave.channels)),

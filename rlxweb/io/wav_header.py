@@ -1,7 +1,7 @@
 """The header of a WAV file, read once: how its samples are coded and where they lie.
 
 Owns the chunks of RIFF, RIFX (big-endian) and RF64/BW64 files and the `fmt ` chunk.
-A length that cannot be is mended and told; a coding that is not known is refused.
+A length that cannot be is mended and told; other codings are left to libsndfile.
 Knows nothing of how a sample is decoded.
 """
 
@@ -29,6 +29,10 @@ SUBFORMATS = (
 _NAME = re.compile(rb"[ -~]{4}")
 # Written for "not known yet", and in RF64 for "see ds64".
 _OPEN_END = 0xFFFFFFFF
+
+
+class OtherCoding(Exception):
+    """Samples of a coding that is left to libsndfile: ADPCM, GSM, MP3 …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class _Chunk(NamedTuple):
 def find_samples(source: ByteSource) -> tuple[WavFormat, int, int]:
     """The format, the offset of the first sample, and the number of whole frames.
 
-    Errors   RecordingError for a broken header and for samples of an unknown coding.
+    Errors   RecordingError for a broken header; OtherCoding
     """
     kind, order = _check_riff(source)
     wave, long_size = None, None
@@ -128,11 +132,7 @@ def _parse_format(source: ByteSource, order: str, body: bytes) -> WavFormat:
     if tag == EXTENSIBLE:
         tag = _subformat(source, order, body)
     if tag not in _BITS:
-        raise source.error(
-            f"its samples are compressed ({_OTHER.get(tag, f'format {tag}')})",
-            "rlxweb reads integer PCM, float, mu-law and A-law",
-            "convert it to PCM first",
-        )
+        raise OtherCoding(_OTHER.get(tag, f"format {tag}"))
     if not channels or not fs:
         raise source.error(f"its header says {channels} channels at {fs} Hz")
     if tag in (A_LAW, MU_LAW):

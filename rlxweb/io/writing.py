@@ -328,7 +328,7 @@ def _groups_of(
 ) -> tuple[Group, ...]:
     found: tuple[Group, ...]
     if isinstance(recording, Recording):
-        found = recording.groups
+        found = recording.signals
     elif isinstance(recording, Group):
         found = (recording,)
     elif (

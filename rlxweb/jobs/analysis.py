@@ -63,7 +63,7 @@ def analyse(
     with _naming(recording.path):
         groups = tuple(
             result
-            for group in recording.groups
+            for group in recording.signals
             for result in _results(
                 recording, group, settings, progress or bool, stages or Stages()
             )
@@ -112,7 +112,7 @@ def analyse_file(
                 resample=settings.resample,
             )
         with opened as recording:
-            work = sum(g.n_recorded * len(g.channels) for g in recording.groups)
+            work = sum(g.n_recorded * len(g.channels) for g in recording.signals)
             step = None if progress is None else partial(progress, work)
             return replace(
                 analyse(recording, settings, step, stages),

@@ -16,7 +16,7 @@ from typing import Any
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import OutOfMemory, UsageError
 from rlxweb.io import Group, Recording, open_recording
-from rlxweb.io.edf import ANNOTATIONS_REASON
+from rlxweb.io.channels import ANNOTATIONS_REASON
 from rlxweb.io.writing import HOLD_RATES, Format, Written, write_recording
 from rlxweb.jobs.analysis import FileProgress
 from rlxweb.jobs.stages import Stages, timed
@@ -94,7 +94,7 @@ class Conversion:
         self, recording: Recording, stages: Stages, progress: FileProgress | None
     ) -> tuple[Written, ...]:
         places = self.places(recording)
-        work = sum(g.n_samples * len(g.channels) for g in recording.groups)
+        work = sum(g.n_samples * len(g.channels) for g in recording.signals)
         made = []
         with WholeFiles(streams=True) as files:
             for place, groups in places.items():
@@ -117,7 +117,7 @@ class Conversion:
         Errors   UsageError for one that is there and was not named, and for several
                  that would go into a stream
         """
-        target, groups = self.targets[recording.path], recording.groups
+        target, groups = self.targets[recording.path], recording.signals
         if len(groups) == 1 or self.format in HOLD_RATES:
             found: dict[str, Sequence[Group]] = {target: groups}
         else:

@@ -21,12 +21,17 @@ def file_description(recording: Recording) -> Entry:
         "format": recording.format,
         "date": None if recording.date is None else recording.date.isoformat(),
         "begun_s": recording.begun,
-        "seconds": max(group["seconds"] for group in groups),
+        "seconds": max((group["seconds"] for group in groups), default=_end(notes)),
         "groups": groups,
         "annotations": [*_texts(notes)],
         "left_out": [{"channel": n, "reason": why} for n, why in recording.left_out],
         "warnings": list(recording.warnings),
     }
+
+
+def _end(notes: Iterable[Annotation]) -> float:
+    """Return when the last annotation ends."""
+    return max((one.onset + one.duration for one in notes), default=0.0)
 
 
 def _group(group: Group) -> Entry:

@@ -72,7 +72,7 @@ class SpectrogramOfFile:
             with stages.stage("open the file", "open"):
                 opened = open_recording(path, **self.reading)
             with opened as recording:
-                work = sum(g.n_samples * len(g.channels) for g in recording.groups)
+                work = sum(g.n_samples * len(g.channels) for g in recording.signals)
                 step = partial(progress or _nothing, work)
                 with stages.stage("compute", "compute"):
                     own = tuple(timed(group, stages) for group in recording.groups)

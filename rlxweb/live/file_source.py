@@ -145,7 +145,7 @@ class Replay:
 
 def one_group(recording: Recording) -> Group:
     """Its channels. Errors  UsageError where they have several rates."""
-    if len(recording.groups) != 1:
+    if len(recording.signals) != 1:
         rates = ", ".join(f"{group.fs:g}" for group in recording.groups)
         raise UsageError(
             f"watching {shown(recording.path)}",

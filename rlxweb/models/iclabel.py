@@ -299,9 +299,7 @@ def _group(given: Any) -> Group:
     if not isinstance(given, Recording):
         rule = "a path, a Recording or a Group"
         raise UsageError(_DOING, f"{named(given)} was given", rule)
-    if not given.groups:
-        raise UsageError(_DOING, "the recording has no channels")
-    return max(given.groups, key=lambda group: len(group.channels))
+    return max(given.signals, key=lambda group: len(group.channels))
 
 
 def _placed(

@@ -109,8 +109,8 @@ def sound_of(given: Any, fs: float | None, rate: Rate, doing: str) -> Iterator[S
 
 
 def _one_group(recording: Recording, doing: str) -> Group:
-    if len(recording.groups) != 1:
-        rates = ", ".join(f"{one.fs:g}" for one in recording.groups) or "none"
+    if len(recording.signals) != 1:
+        rates = ", ".join(f"{one.fs:g}" for one in recording.groups)
         raise UsageError(
             doing,
             f"the recording has channels of {len(recording.groups)} rates: {rates} Hz",

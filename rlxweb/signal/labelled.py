@@ -6,6 +6,7 @@ be said again, and comes out with the result. An array goes by at once.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from inspect import iscoroutinefunction, signature
@@ -14,7 +15,8 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 
 from rlxweb.arguments import number
-from rlxweb.errors import UsageError
+from rlxweb.callers import outside
+from rlxweb.errors import RecordingWarning, UsageError
 from rlxweb.results.labels import Labels
 from rlxweb.signal.objects import Given, object_given
 
@@ -119,9 +121,10 @@ def _settled(
             "the object says itself where time is",
             "leave axis out",
         )
-    rates = [own.fs for own in found if own.fs is not None]
-    if given.get("fs") is not None:
-        rates.insert(0, number("fs", given["fs"], doing))
+    asked = None if given.get("fs") is None else number("fs", given["fs"], doing)
+    rates = [_rate_of(own, asked) for own in found if own.fs is not None]
+    if asked is not None:
+        rates.insert(0, asked)
     if not rates:
         raise UsageError(
             doing, f"{found[0].what} tells no rate", "fs is wanted", "give fs=HZ"
@@ -136,6 +139,19 @@ def _settled(
             )
     given["fs"] = rates[0]
     return given, _labels([own.labels for own in found])
+
+
+def _rate_of(own: Given, asked: float | None) -> float:
+    """Return the rate of an object; the caller's tells which of several units it is."""
+    fs = 0.0 if own.fs is None else own.fs
+    if not own.doubt:
+        return fs
+    if asked is not None:
+        near = (one for one in own.others if abs(one - asked) <= _CLOSE * asked)
+        return next(near, fs)
+    text = f"{own.doubt}; {fs:.6g} Hz is taken: name the unit in the name of the clock"
+    warnings.warn(RecordingWarning(own.what, text), stacklevel=outside())
+    return fs
 
 
 def _labels(found: list[Labels]) -> Labels:

@@ -230,3 +230,41 @@ def test_what_is_no_audio_behind_the_mark_is_refused(tmp_path: Path) -> None:
         path = tmp_path / "x.dat"
         path.write_bytes(mark + bytes(200))
         check_unreadable(path, "libsndfile cannot read it|holds no samples")
+
+
+PACKED = [
+    ("a.wav", "IMA_ADPCM", 2),
+    ("a.wav", "MS_ADPCM", 2),
+    ("a.wav", "GSM610", 1),
+    ("a.wav", "G721_32", 1),
+    ("a.wav", "NMS_ADPCM_24", 1),
+    ("a.aiff", "IMA_ADPCM", 2),
+    ("a.aiff", "GSM610", 1),
+    ("a.w64", "GSM610", 1),
+]
+
+
+@pytest.mark.parametrize(("name", "subtype", "channels"), PACKED)
+def test_packed_samples_are_read_in_every_container(
+    tmp_path: Path, name: str, subtype: str, channels: int
+) -> None:
+    """A WAV file is no exception: what libsndfile reads is read."""
+    path = tmp_path / name
+    soundfile.write(path, X[:, :channels], FS, subtype)
+    wanted = soundfile.read(path, dtype="float32", always_2d=True)[0].T
+    with open_recording(path) as recording:
+        (group,) = recording.groups
+        assert (group.fs, len(group.channels)) == (FS, channels)
+        np.testing.assert_array_equal(group.read(), wanted)
+        np.testing.assert_array_equal(
+            group.read(70_001, 70_444), wanted[:, 70001:70444]
+        )
+
+
+def test_packed_wav_without_soundfile_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundfile.write(tmp_path / "a.wav", X, FS, "IMA_ADPCM")
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(Unsupported, match=r"IMA ADPCM.*rlxweb\[audio\]"):
+        open_recording(tmp_path / "a.wav")

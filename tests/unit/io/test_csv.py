@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.errors import RecordingError, RecordingWarning, UsageError
 from rlxweb.io import open_recording
 from tests.recordings import read_with_warning
 
@@ -174,34 +175,174 @@ def test_a_clock_of_another_make_gives_the_rate(
 
 
 @pytest.mark.parametrize(
-    ("clock", "match"),
+    ("clock", "match", "fs"),
     [
-        ("0 0.01 0.02 0.05 0.06", "not evenly spaced"),
-        ("0 0.01 0.02 nan 0.04", "not a number|not evenly"),
-        ("0 0 0 0 0", "does not rise"),
-        ("5 4 3 2 1", "does not rise"),
-        ("0 0 0 1 1", "not evenly spaced"),
-        ("10:01 10:02 10:03 10:04 10:05", "not a number"),
-        ("0 1e999999999 2 3 4", "not evenly spaced"),
-        ("0 1 2 3 1e999999999", "does not rise"),
-        ("1e999 2e999 3e999 4e999 5e999", "not a number"),
-        ("0 1 2 3 nan", "not a number"),
-        ("-1e308 0 1 2 1e308", "does not rise"),
-        ("0 1e-323 2e-323 3e-323 4e-323", "no rate"),
-        ("0 1e300 2e300 3e300 4e300", "no rate"),
+        ("0 0.01 0.02 0.05 0.06", "row 4.*1 gap of up to 0.03 s; 100 Hz between", 100),
+        ("0 0.01 0.02 nan 0.04", "not evenly.*2 steps .*100 Hz between", 100),
+        ("0 0.01 0.02 0.03 nan", "not evenly.*100 Hz between", 100),
+        ("0 0.01 0.02 0.01 0.02", "not evenly.*1 step back.*100 Hz between", 100),
+        ("0 0 0 0 0", "does not rise", None),
+        ("5 4 3 2 1", "does not rise", None),
+        ("0 0 0 1 1", "not evenly.*4 Hz on average", 4),
+        ("10.x 11.x 12.x 13.x 14.x", r"not understood as times \('10\.x'\)", None),
+        ("01/02/2024 03/02/2024 04/02/2024", "not understood", None),
+        ("0 1e999999999 2 3 4", "not evenly", 1),
+        ("1e999 2e999 3e999 4e999 5e999", "not understood", None),
+        ("-1e308 0 1 2 1e308", "does not rise", None),
+        ("0 1e-323 2e-323 3e-323 4e-323", "no rate", None),
+        ("0 1e300 2e300 3e300 4e300", "no rate", None),
+        ("5e10 50000000010 50000000020", "0.1 Hz if it is in s, 100 Hz if.* ms", 100),
     ],
 )
 def test_a_clock_that_gives_no_rate_says_why(
-    tmp_path: Path, clock: str, match: str
+    tmp_path: Path, clock: str, match: str, fs: float | None
 ) -> None:
-    """Without a rate the reason is told; with fs the table is read."""
-    rows = "\n".join(f"{at},{i}" for i, at in enumerate(clock.split()))
+    """Without a rate the reason is told; a rate is compared, or it is told that it
+    could not be.
+    """
+    rows = "\n".join(f"{at},{i % 3}" for i, at in enumerate(clock.split()))
     path = tmp_path / "a.csv"
-    with pytest.raises(RecordingError, match=rf"rate is unknown.*({match}).*: fs=HZ"):
+    with pytest.raises(RecordingError, match=rf"rate is unknown.*({match})") as caught:
         opened(path, f"time,Fz\n{rows}\n")
-    with open_recording(path, fs=100) as recording:
+    assert ("fs=" in str(caught.value)) == (fs is None)
+    with pytest.warns(RecordingWarning, match=match):
+        recording = open_recording(path, fs=fs or 100)
+    with recording:
+        assert recording.groups[0].fs == (fs or 100)
+        assert recording.groups[0].n_samples == len(clock.split())
+    if fs is not None:
+        with pytest.raises(RecordingError, match=rf"fs=1234 was given, its.*{match}"):
+            open_recording(path, fs=1234)
+
+
+LOST = [k / 100 for k in range(600) if k != 300]
+EPOCH = 1_700_000_000
+
+
+@pytest.mark.parametrize("fs", [1000.0, 50.0, 102.0])
+def test_a_rate_does_not_beat_a_clock_with_a_lost_row(
+    tmp_path: Path, fs: float
+) -> None:
+    """A 10 Hz tone stays at 10 Hz: another rate would move it without a word."""
+    text = "time,x\n" + "".join(f"{t:.2f},{np.sin(62.8 * t)}\n" for t in LOST)
+    path = tmp_path / "g.csv"
+    with pytest.raises(RecordingError, match=r"say 100 Hz; .*1 gap of up to 0\.02 s"):
+        opened(path, text, fs=fs)
+    with (
+        pytest.warns(
+            RecordingWarning, match=r"1 gap of up to 0\.02 s; 100 Hz .*at 100 "
+        ),
+        open_recording(path, fs=100) as recording,
+    ):
         assert recording.groups[0].fs == 100.0
-        assert recording.groups[0].read().tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0]]
+
+
+def test_gaps_are_measured_beside_rounding(tmp_path: Path) -> None:
+    """256 Hz in milliseconds have steps of 3 and 4, and 256 Hz is meant."""
+    times = np.delete(np.arange(5000) / 256, [700, 2001, 2002])
+    text = "t,x\n" + "".join(f"{t:.3f},{k % 7}\n" for k, t in enumerate(times))
+    with pytest.warns(RecordingWarning, match="2 gaps of up to"):
+        opened(tmp_path / "r.csv", text, fs=256).close()
+    with pytest.raises(RecordingError, match=r"times say 25[56]"):
+        open_recording(tmp_path / "r.csv", fs=250)
+
+
+@pytest.mark.parametrize(
+    ("name", "clock", "fs"),
+    [
+        ("timestamp", lambda k: EPOCH * 1000 + 10 * k, 100),
+        ("timestamp", lambda k: EPOCH * 10**6 + 10_000 * k, 100),
+        ("timestamp", lambda k: EPOCH * 10**9 + 10_000_000 * k, 100),
+        ("time", lambda k: f"{EPOCH + k / 100:.2f}", 100),
+        ("unix time", lambda k: EPOCH + 60 * k, 1 / 60),
+        ("time_ns", lambda k: 10_000_000 * k, 100),
+        ("Elapsed Time (s)", lambda k: f"{k / 100:.2f}", 100),
+        ("elapsedTime", lambda k: f"{k / 100:.2f}", 100),
+        ("seconds_elapsed", lambda k: f"{k / 100:.2f}", 100),
+        ("Time [min]", lambda k: f"{k / 6000:.7f}", 100),
+        ("Zeit", lambda k: f"{k / 100:.2f}", 100),
+        ("Zeit (µs)", lambda k: 10_000 * k, 100),
+        ("millis", lambda k: 10 * k, 100),
+        ("T [us]", lambda k: 10_000 * k, 100),
+        (
+            "datetime",
+            lambda k: f"2024-02-28 23:59:{58 + k // 100:02d}.{k % 100:02d}",
+            100,
+        ),
+        ("Time Stamp", lambda k: f"2024-02-28T10:00:0{k // 100}.{k % 100:02d}Z", 100),
+        ("Zeit", lambda k: f"28.02.2024 10:00:0{k // 100}.{k % 100:02d}", 100),
+        (
+            "Uhrzeit",
+            lambda k: ("23:59:59.", "0:00:00.")[k // 100] + f"{k % 100:02d}",
+            100,
+        ),
+    ],
+)
+def test_clocks_by_their_names_and_sizes(
+    tmp_path: Path, name: str, clock: Any, fs: float
+) -> None:
+    """Names and units as loggers write them; a time since 1970 is told by its size."""
+    text = f"{name},x\n" + "".join(f"{clock(k)},{k % 7}\n" for k in range(200))
+    with opened(tmp_path / "m.csv", text) as recording:
+        (group,) = recording.groups
+        assert (group.fs, group.names) == (pytest.approx(fs, rel=1e-9), ("x",))
+        assert recording.warnings == ()
+    with pytest.raises(RecordingError, match="fs=12 was given"):
+        open_recording(tmp_path / "m.csv", fs=12)
+
+
+def test_a_clock_without_a_unit_that_could_be_two_is_told(tmp_path: Path) -> None:
+    text = "timestamp,x\n" + "".join(f"{10 * k},{k % 7}\n" for k in range(200))
+    path = tmp_path / "u.csv"
+    with pytest.warns(
+        RecordingWarning, match="0.1 Hz if it is in s, 100 Hz if it is in"
+    ):
+        opened(path, text).close()
+    for fs in (0.1, 100.0, 1e5):  # as the caller knows, in s, ms or µs
+        with open_recording(path, fs=fs) as recording:
+            assert (recording.groups[0].fs, recording.warnings) == (fs, ())
+    with pytest.raises(RecordingError, match=r"fs=50 was given, its times say 0\.1 Hz"):
+        open_recording(path, fs=50)
+
+
+def test_a_unit_that_makes_no_date_is_refused(tmp_path: Path) -> None:
+    rows = "".join(f"{EPOCH * 1000 + 10 * k},{k % 7}\n" for k in range(200))
+    with pytest.raises(RecordingError, match=r"no date: 0.1 Hz if .* in s, 100 Hz if"):
+        opened(tmp_path / "n.csv", f"Time (s),x\n{rows}")
+
+
+@pytest.mark.parametrize("name", ["T_min", "t1", "reaction time", "temp", "date_of_x"])
+def test_other_names_are_channels(tmp_path: Path, name: str) -> None:
+    text = f"{name},x\n" + "".join(f"{k * 7 % 11},{k % 7}\n" for k in range(20))
+    with opened(tmp_path / "o.csv", text, fs=5) as recording:
+        assert recording.groups[0].names == (name, "x")
+
+
+def test_a_column_that_rises_as_a_clock_does_is_told(tmp_path: Path) -> None:
+    """Whatever it is called, it does not become a channel without a word."""
+    text = "abc,x\n" + "".join(f"{k / 100:.2f},{k % 7}\n" for k in range(200))
+    path = tmp_path / "o.csv"
+    with (
+        pytest.warns(RecordingWarning, match=r"'abc' rises evenly by 0\.01 a row"),
+        opened(path, text, fs=100) as recording,
+    ):
+        assert recording.groups[0].names == ("abc", "x")
+    with open_recording(path, fs=100, channels="x") as recording:
+        assert recording.warnings == ()
+
+
+def test_gaps_of_one_clock_are_not_hidden_by_another(tmp_path: Path) -> None:
+    text = "index,time,seconds_elapsed,x\n" + "".join(
+        f"a,{t:.2f},{k / 100:.2f},{k % 7}\n" for k, t in enumerate(LOST)
+    )
+    with pytest.raises(RecordingError, match="'time' is not evenly spaced"):
+        opened(tmp_path / "two.csv", text)
+    text = "Date,Time,seconds_elapsed,x\n" + "".join(
+        f"2024-01-01,{k // 50:02d}h,{k / 100:.2f},{k % 7}\n" for k in range(300)
+    )
+    with opened(tmp_path / "three.csv", text) as recording:
+        assert recording.groups[0].fs == 100.0
+        assert recording.groups[0].names == ("x",)
 
 
 def test_a_rate_that_contradicts_the_clock_is_refused(tmp_path: Path) -> None:
@@ -312,7 +453,7 @@ def test_a_clock_gives_its_rate_or_none(
     else:
         times = times[:rows]
     path = tmp_path_factory.mktemp("csv") / "a.csv"
-    path.write_text("t,Fz\n" + "".join(f"{t:.{decimals}f},1\n" for t in times))
+    path.write_text("t [s],Fz\n" + "".join(f"{t:.{decimals}f},1\n" for t in times))
     try:
         with open_recording(path) as recording:
             got = recording.groups[0].fs

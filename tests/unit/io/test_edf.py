@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
+import warnings
 from pathlib import Path
 
 import edfio
+import mne
 import numpy as np
 import pytest
 
-from rlxweb.errors import UsageError
+import rlxweb as rlx
+from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import edf as edf_module
-from rlxweb.io import open_recording
+from rlxweb.io import open_recording, write_recording
+from tests.command_line import Call, check_refused
 from tests.recordings import (
     by_edfio,
     check_unreadable,
@@ -115,7 +120,9 @@ def test_annotations_are_no_signal_however_they_are_labelled(
 ) -> None:
     """MNE knows the first two: text would be taken for samples."""
     patched(one, (256, label.ljust(16).encode()))
-    check_unreadable(one, "no signal channel in it; .*holds annotations")
+    with open_recording(one) as recording:
+        assert recording.groups == ()
+        assert [why for _, why in recording.left_out] == ["holds annotations (text)"]
 
 
 def test_samples_lie_where_an_annotation_channel_comes_first(tmp_path: Path) -> None:
@@ -304,21 +311,145 @@ def test_a_broken_header_field_is_refused(
     check_unreadable(patched(one, (at, field)), match)
 
 
-def test_a_file_of_annotations_only_is_refused(tmp_path: Path) -> None:
-    """Text alone is no recording."""
-    path = tmp_path / "notes.edf"
-    edfio.Edf([], annotations=[edfio.EdfAnnotation(0, None, "x")]).write(path)
-    check_unreadable(path, "no signal channel")
+STAGES = [(0.0, 30.0, "Sleep stage W"), (30.0, 90.0, "Sleep stage 1")]
+
+
+def hypnogram(path: Path) -> Path:
+    """Write a file of sleep stages, as those of Sleep-EDF are."""
+    notes = [edfio.EdfAnnotation(*one) for one in STAGES]
+    edfio.Edf([], annotations=notes, starttime=datetime.time(22, 1)).write(path)
+    return path
+
+
+def test_a_file_of_annotations_alone_has_no_channel(tmp_path: Path, call: Call) -> None:
+    """Its annotations are there, for `info` and for other recordings."""
+    path = hypnogram(tmp_path / "stages.edf")
+    with open_recording(path) as recording:
+        assert (recording.groups, recording.begun) == ((), 22 * 3600 + 60)
+        assert [tuple(one) for one in recording.annotations] == STAGES
+        assert "EDF+C, no channel" in repr(recording)
+        assert recording.left_out == (("EDF Annotations", "holds annotations (text)"),)
+        stages = recording.annotations
+    entry = call("info", path, "--json", "-").record["files"][0]
+    assert (entry["groups"], entry["seconds"]) == ([], 120.0)
+    assert [one["text"] for one in entry["annotations"]] == [one[2] for one in STAGES]
+    said = call("info", path)
+    assert said.code == 0
+    assert "lasts 0:02:00" in said.out
+    night = written(tmp_path / "night.edf", ("Fz", 64), seconds=130)
+    with open_recording(night) as recording:
+        write_recording(tmp_path / "both.edf", recording, annotations=stages)
+    with open_recording(tmp_path / "both.edf", start="Sleep stage 1") as recording:
+        assert recording.groups[0].n_samples == 100 * 64
+
+
+def test_what_needs_a_signal_refuses_annotations_alone(
+    tmp_path: Path, call: Call
+) -> None:
+    path = hypnogram(tmp_path / "stages.edf")
+    for command in (
+        ("welch",),
+        ("bands", "--bands", "alpha=8:13"),
+        ("spectrogram",),
+        ("convert", "-o", tmp_path / "x.npz"),
+        ("welch", "--epochs", "Sleep*", "--tmin", "0", "--tmax", "30"),
+        ("welch", "--start", "5"),
+        ("welch", "-c", "EEG*"),
+    ):
+        check_refused(call(command[0], path, *command[1:]), 2, "stages.edf")
+    with open_recording(path) as recording:
+        for refused in (
+            lambda: rlx.welch(recording),
+            lambda: rlx.io.epochs(recording, "Sleep*", 0, 30),
+            lambda: write_recording(tmp_path / "x.npz", recording),
+        ):
+            with pytest.raises(
+                RecordingError, match="no signal channel in it; it holds 2"
+            ):
+                refused()
+    for how in ({"start": 5}, {"channels": "Fz"}, {"exclude": "Fz"}):
+        with pytest.raises((RecordingError, UnknownName)):
+            open_recording(path, **how)
 
 
 def test_the_times_of_a_file_without_signals_are_not_walked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Millions of empty records are no reason to wait for a refusal."""
+    """Millions of empty records are no reason to wait."""
     path = tmp_path / "notes.edf"
     edfio.Edf([], annotations=[edfio.EdfAnnotation(0, None, "x")]).write(path)
     monkeypatch.setattr(edf_module, "runs_of", None)
-    check_unreadable(patched(path, (192, b"EDF+D")), "no signal channel")
+    monkeypatch.setattr(edf_module, "check_continuous", None)
+    for version in (b"EDF+D", b"EDF+C"):
+        with open_recording(patched(path, (192, version))) as recording:
+            assert recording.groups == ()
+
+
+@pytest.mark.parametrize(
+    ("starts", "said"),
+    [
+        (["0", "1", "7.5", "8.5", "9.5", "20"], "2 gaps of 15 s, the first at 2 s"),
+        (["5", "6", "7", "8", "9", "9.5"], "0 gaps of 0 s and 1 overlap of 0.5 s"),
+        (["0", "1", "2", "3", "4", "6"], "1 gap of 1 s, the first at 5 s"),
+        (["0", "1", "2.5", "2.8", "4", "9"], "and 1 overlap of 0.7 s"),
+        (["0", "1", "2", "3", "4", "5.01"], None),
+        (["7", "8", "9", "10", "11", "12"], None),
+        (["0", "1.001", "2.003", "3.004", "4.006", "5.007"], None),
+        (["0", "1.005", "2.010", "3.015", "4.020", "5.025"], "part by up to 0.025 s"),
+    ],
+)
+def test_gaps_of_a_file_that_claims_to_have_none_are_told(
+    tmp_path: Path, starts: list[str], said: str | None
+) -> None:
+    """Samples are read in a row, as MNE reads them; half a sample is no gap."""
+    path = discontinuous(tmp_path / "c.edf", starts, ("Fz", 40))
+    patched(path, (192, b"EDF+C"))
+    wanted = mne.io.read_raw_edf(path, verbose="error").get_data()[0] * 1e6
+    if said is None:
+        with open_recording(path) as recording:
+            assert recording.warnings == ()
+            found = recording.groups[0].read()
+    else:
+        (found,) = read_with_warning(path, said)
+    np.testing.assert_allclose(found[0], wanted, atol=1e-9)
+
+
+def test_a_record_without_a_time_is_read_where_none_is_needed(tmp_path: Path) -> None:
+    path = discontinuous(tmp_path / "c.edf", ["0", "1", "2", "3"], ("Fz", 40))
+    raw = (
+        path.read_bytes()
+        .replace(b"+3\x14\x14", b"\0\0\0\0")
+        .replace(b"EDF+D", b"EDF+C")
+    )
+    path.write_bytes(raw)
+    with open_recording(path) as recording:
+        assert recording.groups[0].n_samples == 160
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        ("Augen öffnen", "Augen öffnen".encode("latin-1")),
+        ("50 µV – “ok” €", "50 µV – “ok” €".encode("cp1252")),
+        ("Augen öffnen", "Augen öffnen".encode()),
+        ("眼を開く", "眼を開く".encode()),
+    ],
+)
+def test_annotations_of_other_encodings(tmp_path: Path, text: str, raw: bytes) -> None:
+    """UTF-8 is the rule; what is none is read as Latin-1, with a warning."""
+    path = discontinuous(
+        tmp_path / "l.edf", ["0", "1"], ("Fz", 40), notes=[("0.5", "X" * len(raw))]
+    )
+    path.write_bytes(path.read_bytes().replace(b"X" * len(raw), raw))
+    with open_recording(patched(path, (192, b"EDF+C"))) as recording:
+        assert [one.text for one in recording.annotations] == [text]
+        is_plain = raw == text.encode()
+        assert len(recording.warnings) == (not is_plain)
+        assert is_plain or "1 of its annotations are not UTF-8" in recording.warnings[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordingWarning)
+        with open_recording(path, start=text) as recording:
+            assert recording.groups[0].n_samples == 60
 
 
 def test_a_header_that_was_cut_is_refused(one: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pynwb.ecephys import ElectricalSeries
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingError, UnknownName, Unsupported
+from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, Unsupported
 from rlxweb.io import open_recording
 from tests.recordings import attempt, check_unreadable, read_with_warning
 
@@ -244,9 +244,17 @@ def test_uneven_timestamps_give_no_rate(tmp_path: Path) -> None:
         return pynwb.TimeSeries(name="t", data=X[0], timestamps=times, unit="V")
 
     path = nwb(tmp_path / "a.nwb", bent)
-    check_unreadable(path, "rate is unknown; its timestamps: is not evenly spaced")
-    with open_recording(path, fs=50) as recording:
-        assert recording.groups[0].fs == 50.0
+    uneven = (
+        "its array of timestamps is not evenly spaced.*1 gap of up to 1.02 s; 50 Hz"
+    )
+    check_unreadable(path, f"rate is unknown; {uneven}")
+    with (
+        pytest.warns(RecordingWarning, match=uneven),
+        open_recording(path, fs=50) as it,
+    ):
+        assert it.groups[0].fs == 50.0
+    with pytest.raises(RecordingError, match=f"fs=25 was given, .*{uneven}"):
+        open_recording(path, fs=25)
 
 
 def test_a_recording_has_equal_peaks_in_nwb(

@@ -168,7 +168,7 @@ def test_rates_that_contradict_are_refused(tmp_path: Path) -> None:
     about = json.dumps({"recording": 1, "fs": 100})
     whole = pa.table({"time": np.arange(N) / FS, "a": X[0]})
     pq.write_table(whole.replace_schema_metadata({"rlxweb": about}), path)
-    check_unreadable(path, "contradict.*schema: 100 Hz, clock: 250 Hz")
+    check_unreadable(path, "contradict.*schema: 100 Hz, its column 'time': 250 Hz")
     pq.write_table(pa.table({"a": X[0]}), path)
     check_unreadable(path, "rate is unknown.*no column is a clock.*fs=HZ")
     pq.write_table(pa.table({"time": X[0], "a": X[0]}), path)

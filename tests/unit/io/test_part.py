@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RecordingWarning, UnknownName, UsageError
-from rlxweb.io import Recording, check_finite, open_recording
+from rlxweb.io import Recording, check_finite, open_recording, write_recording
 from rlxweb.io.contents import Contents
 from rlxweb.io.part import seconds_of, stretch_of
 from tests.command_line import Call, check_refused
@@ -186,3 +186,64 @@ def test_from_the_command_line(npy: Path, call: Call) -> None:
     refused = call("welch", npy, "--start", "x", "--fs", FS)
     check_refused(refused, 2, "no annotation is called 'x'")
     check_refused(call("welch", npy, "-x", "no", "--fs", FS), 2, "no")
+
+
+EARLY = [
+    (-0.05, 0.0, "cue"),
+    (0.5, 0.0, "late"),
+    (30.0, 0.0, "after"),
+    (-7.0, 0.0, "x"),
+]
+
+
+def _with_early_notes(tmp_path: Path, kind: str) -> Path:
+    """Write the samples with annotations outside of them."""
+    path = tmp_path / f"n.{kind}"
+    if kind == "npz":
+        dtype = [("onset", "f8"), ("duration", "f8"), ("text", "U8")]
+        np.savez(path, samples=X, fs=FS, annotations=np.array(EARLY, dtype))
+    elif kind == "parquet":
+        write_recording(path, X, fs=FS, annotations=EARLY)
+    else:
+        signals = [edfio.EdfSignal(row, FS, label=f"c{n}") for n, row in enumerate(X)]
+        notes = [edfio.EdfAnnotation(at, None, text) for at, _, text in EARLY]
+        edfio.Edf(signals, annotations=notes).write(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["npz", "parquet", "edf"])
+def test_a_stretch_begins_at_the_first_sample(tmp_path: Path, kind: str) -> None:
+    """What precedes the samples in the file, its header, is never read as samples."""
+    path = _with_early_notes(tmp_path, kind)
+    with rlx.read(path) as whole:
+        want = whole.groups[0].read()
+    for start in ("cue", "x"):
+        with pytest.raises(UsageError, match=r"before the first sample.*20 s at 50 Hz"):
+            rlx.read(path, start=start, stop=0.1)
+        with pytest.raises(UsageError, match="before the first sample"):
+            rlx.read(path, start=start)
+        with pytest.raises(UsageError, match="no sample lies between"):
+            rlx.read(path, stop=start)
+    with pytest.raises(UsageError, match="no sample lies between"):
+        rlx.read(path, start="after")
+    with rlx.read(path, start="late", stop=1) as part:
+        np.testing.assert_array_equal(part.groups[0].read(), want[:, 25:50])
+    with (
+        pytest.warns(RecordingWarning, match="before stop, 30 s"),
+        rlx.read(path, start="late", stop="after") as part,
+    ):
+        np.testing.assert_array_equal(part.groups[0].read(), want[:, 25:])
+
+
+@pytest.mark.parametrize("span", [(-1, 5), (5, 1001), (7, 6), (-9, -3), (2000, 2001)])
+def test_a_group_gives_no_samples_beside_its_own(
+    whole: Recording, span: tuple[int, int]
+) -> None:
+    with pytest.raises(UsageError, match=r"0 <= start <= stop <= 1000"):
+        whole.groups[0].between(*span)
+
+
+@pytest.mark.parametrize("far", ["9" * 400, 1e308, -1.0, "9" * 18])
+def test_far_moments_are_refused(npy: Path, far: Any) -> None:
+    with pytest.raises(UsageError):
+        rlx.read(npy, fs=FS, start=far)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import mne
 import numpy as np
 import pytest
 import scipy.signal
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.errors import RecordingWarning, UnknownName, Unsupported, UsageError
-from rlxweb.io import Group, prepared
+from rlxweb.io import Group, prepared, write_recording
 from rlxweb.io.recording import Channel
 from tests.command_line import Call, check_refused
 from tests.recordings import written
@@ -51,6 +53,16 @@ def check(found: Group, wanted: np.ndarray, block: int = 7001) -> None:
     np.testing.assert_allclose(found.read(), wanted, atol=bound, rtol=0)
     parts = np.concatenate([one.data for one in found.blocks(block)], axis=1)
     np.testing.assert_allclose(parts, wanted, atol=bound, rtol=0)
+
+
+def at_rate(x: np.ndarray, up: int, down: int) -> np.ndarray:
+    """SciPy's resample_poly of what lies above the line between the two ends."""
+    n = x.shape[1]
+    begin, slope = x[:, :1], (x[:, -1:] - x[:, :1]) / max(1, n - 1)
+    above = scipy.signal.resample_poly(
+        x - begin - slope * np.arange(n), up, down, axis=-1
+    )
+    return above + begin + slope * np.arange(above.shape[1]) * down / up
 
 
 def test_references() -> None:
@@ -92,7 +104,7 @@ def test_rates_are_resample_poly(rate: float) -> None:
     ratio = {100: (1, 2), 128: (16, 25), 250: (5, 4), 441: (441, 200), 2000: (10, 1)}
     up, down = ratio.get(rate, (1, 3))  # type: ignore[call-overload]
     found = prepared(group(X[:, :20_001]), resample=rate)
-    check(found, scipy.signal.resample_poly(X[:, :20_001], up, down, axis=-1), 777)
+    check(found, at_rate(X[:, :20_001], up, down), 777)
     assert found.fs == rate
 
 
@@ -106,7 +118,7 @@ def test_rates_are_resample_poly(rate: float) -> None:
 def test_any_ratio_in_any_blocks(up: int, down: int, n: int, block: int) -> None:
     x = X[:1, :n]
     found = prepared(group(x), resample=FS * up / down)
-    wanted = scipy.signal.resample_poly(x, up, down, axis=-1)
+    wanted = at_rate(x, up, down)
     if up == down:
         wanted = x
     check(found, wanted, block)
@@ -121,7 +133,7 @@ def test_all_in_their_order_and_memory_stays_bounded() -> None:
     assert isinstance(held, Held)
     list(found.blocks(1000))
     assert held.most < 4000
-    check(found, scipy.signal.resample_poly(wanted, 1, 2, axis=-1))
+    check(found, at_rate(wanted, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +179,7 @@ def test_files_and_commands_take_it(tmp_path: Path, call: Call) -> None:
         assert (own.fs, own.n_samples) == (64.0, 640)
         sos = scipy.signal.butter(4, 1.0, "highpass", fs=128.0, output="sos")
         wanted = scipy.signal.sosfiltfilt(sos, x - x.mean(0), axis=-1)
-        wanted = scipy.signal.resample_poly(wanted, 1, 2, axis=-1)[:, 320:960]
+        wanted = at_rate(wanted, 1, 2)[:, 320:960]
         np.testing.assert_allclose(own.read(), wanted, atol=1e-10)
         peaks = rlx.welch_peaks(own, nperseg=128, k=2, preset="scipy")
     flags = ("-r", "average", "--highpass", "1", "--resample", "64")
@@ -251,3 +263,93 @@ def test_the_rate_that_is_named_can_be_taken() -> None:
         prepared(group(), resample=37.123)
     rate = float(caught.value.hint.removeprefix("take ").removesuffix(" Hz"))
     assert prepared(group(), resample=rate).fs == rate
+
+
+# --- the ends -----------------------------------------------------------------------
+
+RATES = [128.0, 100.0, 250.0, 441.0, 512.0, 2000.0]
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_an_offset_and_a_slope_stay_what_they_are(rate: float) -> None:
+    """Nothing is zero beyond the ends, and nothing of an offset goes to other rates."""
+    n = 9999
+    x = np.stack([np.full(n, 2e4), np.full(n, -3e5), 2e4 - 0.7 * np.arange(n)])
+    found = prepared(group(x), resample=rate)
+    at = np.arange(found.n_samples) * FS / rate
+    wanted = np.stack([np.full(len(at), 2e4), np.full(len(at), -3e5), 2e4 - 0.7 * at])
+    np.testing.assert_allclose(found.read(), wanted, rtol=1e-12)
+    blocks = np.concatenate([one.data for one in found.blocks(101)], axis=1)
+    np.testing.assert_allclose(blocks, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_ends_are_as_those_of_mne_and_scipy(rate: float) -> None:
+    """Tones on an offset of 20 mV are what they are, and no less so than there.
+
+    MNE and SciPy leave up to 13 of the offset's 20000 in images of 0 Hz.
+    """
+    hz = np.random.default_rng(1).uniform(1, 40, 30)
+
+    def signal(n: int, fs: float) -> np.ndarray:
+        t = np.arange(n) / fs
+        return 2e4 + np.sin(2 * np.pi * hz[:, None] * t + hz[:, None]).sum(0)
+
+    x = signal(4000, FS)
+    found = prepared(group(x[None]), resample=rate).read()[0]
+    wanted = signal(len(found), rate)
+    apart = np.abs(found - wanted)
+    inner = slice(len(found) // 10, -(len(found) // 10))
+    assert (apart.max() < 1.5, apart[inner].max() < 0.02) == (True, True)
+    ratio = Fraction(rate / FS).limit_denominator(1000)
+    line = scipy.signal.resample_poly(
+        x, ratio.numerator, ratio.denominator, padtype="line"
+    )
+    raw = mne.io.RawArray(
+        x[None], mne.create_info(1, FS, verbose="error"), verbose="error"
+    )
+    by_mne = raw.resample(rate, method="polyphase", verbose="error").get_data()[0]
+    for other in (line, by_mne):
+        assert apart.max() <= np.abs(other - wanted).max() + 1e-6
+        np.testing.assert_allclose(found, other, atol=15)
+
+
+def test_an_offset_of_a_recording_outlasts_its_conversion(tmp_path: Path) -> None:
+    """Integers of a file stay to their last step, in BDF and EDF, at another rate."""
+    rng = np.random.default_rng(2)
+    counts = rng.integers(-9, 10, (2, 2560)) + np.array([[20_000], [-30_000]])
+    np.savez(tmp_path / "a.npz", x=counts.astype(np.int16), fs=256.0, units="uV")
+    with rlx.read(tmp_path / "a.npz", resample=128.0) as recording:
+        held = recording.groups[0].read()
+        assert np.abs(held - np.array([[20_000], [-30_000]])).max() < 15
+        write_recording(tmp_path / "b.edf", recording)
+    with rlx.read(tmp_path / "b.edf") as back:
+        np.testing.assert_allclose(back.groups[0].read(), held, atol=0.001)
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_an_end_that_is_not_finite_stays_alone(at: int) -> None:
+    x = X[:1, :4000].copy()
+    x[0, at] = np.nan
+    found = prepared(group(x), resample=100.0).read()[0]
+    assert 0 < np.isnan(found).sum() < 30
+    assert np.isnan(found[at])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"highpass": 0.5},
+        {"lowpass": 40.0},
+        {"notch": [50.0]},
+        {"highpass": 1.0, "lowpass": 40.0, "notch": 50.0, "resample": 128.0},
+    ],
+)
+def test_filters_begin_without_a_step(how: Any) -> None:
+    """An offset is no step at an end, in blocks or whole."""
+    x = np.full((1, 20_000), 3e5)
+    found = prepared(group(x), **how)
+    wanted = 0.0 if "highpass" in how else 3e5
+    np.testing.assert_allclose(found.read(), wanted, atol=1e-5)
+    for one in found.blocks(997):
+        np.testing.assert_allclose(one.data, wanted, atol=1e-5)

@@ -9,6 +9,7 @@ import mne
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import xarray as xr
 
@@ -159,3 +160,135 @@ def test_a_rate_that_is_given_goes_before_stamps() -> None:
     off = frame().set_index(T * 1.0001)
     assert rlx.welch(off, 250.0).fs == 250.0
     assert rlx.welch(frame().reset_index(drop=True), 100.0).fs == 100.0
+
+
+STAMPS = pd.date_range("2026-01-01", periods=len(T), freq="4ms")
+
+
+def columns(**more: Any) -> Any:
+    return pd.DataFrame(X.T, columns=list(NAMES)).assign(**more)
+
+
+CLOCKS: dict[str, Any] = {
+    "zone, index": lambda: columns().set_index(STAMPS.tz_localize("UTC")),
+    "zone, column": lambda: columns(time=STAMPS.tz_localize("Asia/Tokyo")),
+    "zone, other name": lambda: columns(when=STAMPS.tz_localize("UTC")),
+    "over a change of the hour": lambda: columns(
+        time=pd.date_range("2026-10-25 00:59:59.8", periods=len(T), freq="4ms")
+        .tz_localize("UTC")
+        .tz_convert("Europe/Berlin")
+    ),
+    "text": lambda: columns(time=STAMPS.astype(str)),
+    "text, zone": lambda: columns(time=STAMPS.tz_localize("UTC").astype(str)),
+    "text, index": lambda: columns().set_index(STAMPS.astype(str)),
+    "time of day": lambda: columns(time=(STAMPS - pd.Timedelta("2s")).time),
+    "datetime": lambda: columns(
+        time=pd.Series(list(STAMPS.tz_localize("UTC").to_pydatetime()), dtype=object)
+    ),
+    "durations, index": lambda: columns().set_index(pd.to_timedelta(T, "s")),
+    "durations": lambda: columns(time=pd.to_timedelta(T, "s")),
+    "periods": lambda: columns().set_index(STAMPS.to_period("ms")),
+    "Arrow dates": lambda: columns(
+        time=pd.Series(STAMPS.tz_localize("UTC")).astype(
+            "timestamp[ns, tz=UTC][pyarrow]"
+        )
+    ),
+    "nullable": lambda: columns(time=T).astype("Float64"),
+    "ms since 1970": lambda: columns(
+        timestamp=1_700_000_000_000 + 4 * np.arange(len(T))
+    ),
+    "us since 1970": lambda: columns(
+        timestamp=1_700_000_000_000_000 + 4000 * np.arange(len(T))
+    ),
+    "ns since 1970, index": lambda: columns().set_index(
+        pd.Index(1_700_000_000_000_000_000 + 4_000_000 * np.arange(len(T)))
+    ),
+    "Time (s)": lambda: columns(**{"Time (s)": T}),
+    "time_ms": lambda: columns(time_ms=1000 * T),
+    "Elapsed Time (s)": lambda: columns(**{"Elapsed Time (s)": T}),
+    "two clocks": lambda: columns(time=STAMPS, seconds_elapsed=T),
+    "polars, zone": lambda: pl.from_pandas(columns(at=STAMPS.tz_localize("UTC"))),
+    "polars, text": lambda: pl.from_pandas(columns(at=STAMPS.astype(str))),
+    "polars, time of day": lambda: pl.from_pandas(columns(at=STAMPS.time)),
+    "Arrow": lambda: pa.table({"time": T, **dict(zip(NAMES, X, strict=True))}),
+    "Arrow, zone": lambda: pa.Table.from_pandas(columns(at=STAMPS.tz_localize("UTC"))),
+    "Arrow, time of day": lambda: pa.Table.from_pandas(columns(at=STAMPS.time)),
+    "Arrow batch": lambda: pa.RecordBatch.from_pandas(columns(time=T)),
+    "xarray, ms since 1970": lambda: xr.DataArray(
+        X,
+        dims=("channel", "time"),
+        coords={
+            "time": 1_700_000_000_000 + 4 * np.arange(len(T)),
+            "channel": list(NAMES),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_clocks_of_every_make(name: str) -> None:
+    """The clock gives the rate and is no channel."""
+    found = rlx.welch(CLOCKS[name](), nperseg=500)
+    assert (found.fs, found.labels.names) == (FS, (NAMES,))
+    np.testing.assert_array_equal(found.power, rlx.welch(X, FS, nperseg=500).power)
+    with pytest.raises(UsageError, match="has 250 Hz; 100 Hz was given"):
+        rlx.welch(CLOCKS[name](), 100.0)
+
+
+KEPT = np.arange(len(T)) != 300
+
+
+@pytest.mark.parametrize("fs", [None, FS, 1000.0])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda: columns(time=T)[KEPT], "'time', are not even; 1 gap, 250 Hz between"),
+        (lambda: columns(time=STAMPS)[KEPT], "1 gap, 250 Hz between them"),
+        (lambda: columns(time=STAMPS.astype(str))[KEPT], "1 gap, 250 Hz between them"),
+        (lambda: columns(t=T[::-1]), "do not rise"),
+        (
+            lambda: columns(seconds=T, time=STAMPS)[KEPT].assign(seconds=T[:-1]),
+            "'time', are not even; 1 gap",
+        ),
+        (lambda: columns(time=[f"{k}th" for k in range(len(T))]), "understood: '0th'"),
+        (
+            lambda: columns(time_s=1_700_000_000_000 + 4 * np.arange(len(T))),
+            "no date: 0.25 Hz if it is in s, 250 Hz if it is in ms",
+        ),
+        (lambda: pl.from_pandas(columns(time=T)).lazy(), r"pass x\.collect\(\)"),
+        (lambda: pa.Table.from_pandas(columns(time=T)[KEPT]), "1 gap, 250 Hz"),
+        (
+            lambda: xr.DataArray(X[0][KEPT], dims="time", coords={"time": T[KEPT]}),
+            "1 gap, 250 Hz between them",
+        ),
+    ],
+)
+def test_clocks_that_give_no_rate(given: Any, said: str, fs: float | None) -> None:
+    """A rate that the caller gives does not close up gaps."""
+    with pytest.raises(UsageError, match=said):
+        rlx.welch(given(), fs)
+
+
+def test_times_without_a_unit_are_told() -> None:
+    given = columns(timestamp=4 * np.arange(len(T)))
+    both = "0.25 Hz if it is in s, 250 Hz if it is in ms; 0.25 Hz is taken"
+    with pytest.warns(rlx.errors.RecordingWarning, match=both):
+        assert rlx.welch(given).fs == 0.25
+    assert rlx.welch(given, 250.0).fs == 250.0
+    with pytest.raises(UsageError, match=r"has 0.25 Hz; 100 Hz was given"):
+        rlx.welch(given, 100.0)
+
+
+def test_a_channel_that_rises_as_a_clock_does_is_told() -> None:
+    given = columns(abc=10 * np.arange(len(T)))
+    with pytest.warns(
+        rlx.errors.RecordingWarning, match="'abc' rises evenly by 10 a row"
+    ):
+        assert rlx.welch(given, FS).labels.names == ((*NAMES, "abc"),)
+
+
+def test_a_table_of_arrow_is_channels() -> None:
+    given = pa.table(dict(zip(NAMES, X, strict=True)))
+    np.testing.assert_array_equal(rlx.welch(given, FS).power, rlx.welch(X, FS).power)
+    with pytest.raises(UsageError, match="tells no rate"):
+        rlx.welch(given)
