@@ -89,7 +89,7 @@ def _says_nothing(key: str, value: Any) -> bool:
             or (isinstance(one, str) and isinstance(value, str) and one == value)
             for one in _NONE
         )
-        or (key in ("copy", "subok") and value is False)
+        or (key in ("copy", "subok", "overwrite_input") and value is False)
     )
 
 
