@@ -101,7 +101,7 @@ class DTypeError(GraphError, TypeError):
 
 
 class GradientRefused(GraphError):
-    """Something has no derivative: an op, or a path through integers."""
+    """An op has no derivative."""
 
 
 class TraceError(GraphError):

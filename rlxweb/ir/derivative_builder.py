@@ -53,13 +53,13 @@ class DerivativeBuilder(MovesBuilder):
 
         It is that of sum(output * grad) over all outputs: a vector-Jacobian product,
         in reverse mode. Where an output does not depend on a tensor its gradient is
-        zeros; functions that are flat (floor, sign) add nothing. At a kink it is one of
-        the slopes beside it; a maximum of equal elements shares it among them.
+        zeros; functions that are flat (floor, sign) and paths through integers and
+        bools (conditions, positions) add nothing. At a kink it is one of the slopes
+        beside it; a maximum of equal elements shares it among them.
 
         grads   of the outputs; None: ones
         Errors   DTypeError for what is no float; ShapeError for gradients unlike their
-        outputs; GradientRefused for an op without a derivative, with the path to it,
-        and for what depends on `wrt` through integers and bools alone.
+        outputs; GradientRefused for an op without a derivative, with the path to it.
         """
         every = [outputs] if isinstance(outputs, Tensor) else outputs
         ends, by = self._both(every, wrt, "gradients", "outputs=[y], wrt=[x]")

@@ -90,17 +90,13 @@ class Node:
 
 @dataclass(slots=True)
 class _Contents:
-    """`checked` nodes came in through a door that runs the op's shape rule.
-
-    derived   (first, past the last) of nodes that differentiation added
-    """
+    """`checked` nodes came in through a door that runs the op's shape rule."""
 
     nodes: list[Node] = field(default_factory=list)
     checked: int = 0
     outputs: tuple[int, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
     log: Recording | None = None
-    derived: tuple[tuple[int, int], ...] = ()
 
 
 @recording(PLAIN)
@@ -342,19 +338,6 @@ class Graph(RlxNames):
             for n in self._all.nodes
         )
         return self.name, registry.changes, nodes, self.outputs
-
-    def note_derived(self, first: int) -> None:
-        """From there on differentiation added the nodes: its masks are no part of what
-        was asked for.
-        """
-        self._all.derived += ((first, len(self._all.nodes)),)
-
-    @property
-    def added_by_derivatives(self) -> frozenset[int]:
-        """The nodes that differentiation added."""
-        return frozenset(
-            at for first, last in self._all.derived for at in range(first, last)
-        )
 
     def users(self, at: int) -> tuple[int, ...]:
         """Nodes that read node `at`, once per operand they read it as."""

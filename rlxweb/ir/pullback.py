@@ -38,13 +38,10 @@ def pulled_back(
     """The gradient of `sum(output * grad)` by each tensor of `wrt`; zeros where none.
 
     Errors   DTypeError for what is no float; ShapeError for a gradient unlike its
-    output; GradientRefused for an op without a derivative, and where an output depends
-    on a tensor of `wrt` through integers and bools alone.
+    output; GradientRefused for an op without a derivative.
     """
     _check(outputs, grads, wrt, doing)
-    first = len(g)
     found = _Walk(g, wrt, doing).of(outputs, grads)
-    g.note_derived(first)
     made = []
     for one in wrt:
         grad = found.get(one.id)
@@ -105,15 +102,14 @@ class _Walk:
     """One walk back to the tensors `wrt`.
 
     above   nodes that depend on one of them through floats: for each, the operand by
-            which it was found, to tell a path
-    cut     the same through anything
+            which it was found, to tell a path. What integers and bools carry on has
+            zero slope: they are constant but for jumps
     """
 
     def __init__(self, g: Graph, wrt: Sequence[Tensor], doing: str) -> None:
         self.g, self.doing = g, doing
         self.wrt = {one.id for one in wrt}
         self.above: dict[int, int] = {}
-        self.cut: dict[int, int] = {}
         self.grads: dict[int, Tensor] = {}
 
     def of(
@@ -121,8 +117,6 @@ class _Walk:
     ) -> dict[int, Tensor]:
         """The gradients by the id of what they are by, where there are any."""
         self._mark(max((y.id for y in outputs), default=-1))
-        for y in outputs:
-            self._check_reached(y)
         heap: list[int] = []
         for y, grad in zip(outputs, grads, strict=True):
             self._add(y.id, grad, heap)
@@ -144,35 +138,18 @@ class _Walk:
     def _mark(self, last: int) -> None:
         """Which nodes depend on what is asked for."""
         low = min(self.wrt, default=last + 1)
-        derived = self.g.added_by_derivatives
         for node in self.g.nodes()[low : last + 1]:
-            if node.op == STOP:
+            if node.op == STOP or not node.type.dtype.is_float:
                 continue
-            is_mask = node.id in derived and not node.type.dtype.is_float
             for i in node.inputs:
-                if not is_mask and (i in self.wrt or i in self.cut):
-                    self.cut.setdefault(node.id, i)
-                if node.type.dtype.is_float and (i in self.wrt or i in self.above):
+                if i in self.wrt or i in self.above:
                     self.above.setdefault(node.id, i)
 
-    def _check_reached(self, y: Tensor) -> None:
-        """Errors  GradientRefused where only integers lead here."""
-        if y.id in self.wrt or y.id in self.above or y.id not in self.cut:
-            return
-        path = list(self._path(y.id, self.cut))
-        first = next(n for n in path if not n.type.dtype.is_float)
-        raise GradientRefused(
-            self.doing,
-            f"{self._said(path)}: {first} is {first.type.dtype}",
-            "a gradient does not pass integers and bools",
-            "compute it with floats, or take stop_gradient of it",
-        )
-
-    def _path(self, at: int, by: dict[int, int]) -> Iterator[Node]:
+    def _path(self, at: int) -> Iterator[Node]:
         """From what is asked for to a node."""
         ids = [at]
         while ids[-1] not in self.wrt:
-            ids.append(by[ids[-1]])
+            ids.append(self.above[ids[-1]])
         return map(self.g.node, reversed(ids))
 
     def _said(self, path: Sequence[Node]) -> str:
@@ -220,7 +197,7 @@ class _Walk:
         """The gradients by way of what an op is built of."""
         how = parts_of(op.lower)
         if how is None:
-            path = self._said(list(self._path(node.id, self.above)))
+            path = self._said(list(self._path(node.id)))
             raise GradientRefused(
                 self.doing,
                 f"{path}: op '{op.name}' has no derivative",

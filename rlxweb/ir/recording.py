@@ -37,7 +37,6 @@ LEAVES = ("input", "param")
 PLAIN = (
     *(*LEAVES, "bind", "recorded", "copied", "copy", "save", "set_outputs"),
     *("node", "nodes", "tensor", "shape_of", "named", "users", "use_count"),
-    "note_derived",
     *("topo_order", "reverse_topo"),
 )
 """Methods of a graph that build nothing, or write down themselves what they do."""

@@ -21,7 +21,7 @@ from rlxweb.machine.trees import (
     refused,
 )
 from rlxweb.machine.wasm import Function
-from rlxweb.machine.wgsl import Library, library_of
+from rlxweb.machine.wgsl import Library
 
 _FLOATS: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 _WHOLES: Final = {"+": "i32x4.add", "-": "i32x4.sub", "*": "i32x4.mul"}
@@ -39,17 +39,9 @@ _CONVERTED: Final = {
     "IF": "f32x4.convert_i32x4_s",
     "UF": "f32x4.convert_i32x4_u",
 }
-_POWERS: Final = {"exp": "precise_exp", "exp2": "precise_exp2", "log": "own_log"}
+_POWERS: Final = {"exp": "precise_exp", "exp2": "precise_exp2", "log": "precise_log"}
 NEEDED: Final = ("exponential", "logarithms")
 """What of `shaders/include/` the powers are in."""
-# By the parts of the logarithms that are declared there; log(2) in two, so that a whole
-# number times the first is exact.
-_LOG: Final = """
-fn own_log(x: F) -> F {
-  let s = split_of(x);
-  return s.e * F(0.693359375) + (near_log(s.f) - s.e * F(0.00021219444));
-}
-"""
 
 
 class WasmLowering(Walk):
@@ -60,8 +52,7 @@ class WasmLowering(Walk):
 
     def __init__(self, function: Function, library: Library) -> None:
         self.f, self.depth = function, 0
-        own = library_of(_LOG)
-        self.library = Library(library.functions | own.functions, library.records)
+        self.library = library
         self._count = 0
         self._constants: dict[bytes, Value] = {}
         self._numbers: dict[Value, int] = {}

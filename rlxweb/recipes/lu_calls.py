@@ -201,12 +201,14 @@ def _logarithms(count: int, n: int) -> Call:
     body = (
         "  var v = 0.0;",
         "  for (var i = 0u; i < u.n; i++) {",
-        "    v += whole_log(abs(ld0(item * u.each + i * u.step)));",
+        "    v += precise_log(abs(ld0(item * u.each + i * u.step)));",
         "  }",
         "  let none = ld1(item) == 0.0;",
         "  st2(item, select(v, -inf_where(none, 0.0), none));",
     )
-    return _along_diagonals("lu_logarithm", count, n, body, uses=("log",), first=count)
+    return _along_diagonals(
+        "lu_logarithm", count, n, body, uses=("logarithms",), first=count
+    )
 
 
 def _along_diagonals(

@@ -19,6 +19,7 @@ from rlxweb.given import named
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
+from rlxweb.tracing.callables import name_of_callable, signature_of
 from rlxweb.tracing.function import Given, Within
 from rlxweb.tracing.of_graphs import gradient_graph, tangent_graph
 from rlxweb.tracing.place import placed, refused
@@ -138,12 +139,10 @@ class _Inside:
     """A derivative within a tracing: called with traced arguments."""
 
     def __init__(self, fn: Any, what: str) -> None:
-        if not callable(fn):
-            problem = f"{named(fn)} was given"
-            raise UsageError(what, problem, "a function on arrays is wanted")
-        update_wrapper(cast(Any, self), fn)
+        self._shape = signature_of(fn, what)
+        update_wrapper(cast(Any, self), fn, updated=())
         self._fn, self._what = fn, what
-        self._doing = f"{what} of '{getattr(fn, '__name__', 'function')}'"
+        self._doing = f"{what} of '{name_of_callable(fn)}'"
 
     def _moving(self, values: Sequence[Any]) -> tuple[Tree, list[Traced]]:
         """The arrays in these arguments, as values of their own to differentiate by.
@@ -186,9 +185,7 @@ class _Reverse(_Inside):
             rule = "a position of an argument, or several"
             raise UsageError(self._doing, f"argnums is {shown(argnums)}", rule)
         self._positions = tuple(every)
-        # A ufunc's own has options that say nothing, and not all go together.
-        plain = isinstance(fn, np.ufunc)
-        self.__signature__ = signature(lambda *args: None) if plain else signature(fn)
+        self.__signature__ = self._shape
 
     def by(self, count: int) -> list[int]:
         """The positions among so many arguments. Errors  UsageError."""

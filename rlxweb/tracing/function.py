@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import update_wrapper
-from inspect import BoundArguments, signature
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 from rlxweb.device import DeviceLike
@@ -29,6 +28,11 @@ from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.session import Session
 from rlxweb.tracing.asked import Asked
+from rlxweb.tracing.callables import (
+    call_without_defaults,
+    name_of_callable,
+    signature_of,
+)
 from rlxweb.tracing.held_call import HeldCall
 from rlxweb.tracing.program import Leaf, Program, leaf_of, traced
 from rlxweb.tracing.trace import running
@@ -67,10 +71,12 @@ class Function(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], asked: Asked) -> None:
-        update_wrapper(self, function)
+        self._name = name_of_callable(function)
+        self._doing = f"'{self._name}'"
+        self._signature = signature_of(function, "function")
+        # The attributes of a callable object would hide the methods of this one.
+        update_wrapper(self, function, updated=())
         self._function, self._asked = function, asked
-        self._signature = signature(function)
-        self._doing = f"'{getattr(function, '__name__', 'function')}'"
         self._kept: OrderedDict[Hashable, Made] = OrderedDict()
         self._turn = ForkLock()
         self._hits = self._misses = 0
@@ -201,12 +207,12 @@ class Function(Generic[P, R]):
 
     def _traced(self, given: Given) -> Program:
         def call(arguments: dict[str, Any]) -> Any:
-            bound = BoundArguments(self._signature, OrderedDict(arguments))
-            return self._function(*bound.args, **bound.kwargs)
+            return call_without_defaults(self._function, self._signature, arguments)
 
-        name = getattr(self._function, "__name__", "function")
         narrow = self._asked.is_narrow
-        return traced(self._function, name, given.tree, given.leaves, narrow, call)
+        return traced(
+            self._function, self._name, given.tree, given.leaves, narrow, call
+        )
 
     def _graph_of(self, made: Made) -> Graph:
         if made.program.graph is None:
@@ -382,10 +388,6 @@ def function(
     def wrapped(fn: Callable[..., Any]) -> Function[..., Any]:
         if isinstance(fn, staticmethod | classmethod):
             raise UsageError("function", f"{named(fn)} was given", "decorate below it")
-        if not callable(fn):
-            raise UsageError(
-                "function", f"{named(fn)} was given", "a function is wanted"
-            )
         return Function(fn, asked)
 
     return wrapped if fn is None else wrapped(fn)

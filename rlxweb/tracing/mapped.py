@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from inspect import signature
 from typing import Any, cast
 
 import numpy as np
 
 from rlxweb.arguments import whole as whole_number
 from rlxweb.errors import RlxError, UsageError, shown
-from rlxweb.given import named
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import normal_axis, show
 from rlxweb.ir.tensor import Tensor
+from rlxweb.tracing.callables import name_of_callable, signature_of
 from rlxweb.tracing.function import Within
 from rlxweb.tracing.of_graphs import mapped_graph
 from rlxweb.tracing.place import placed, refused
@@ -63,12 +62,10 @@ class _Mapped:
     """A mapped function within a tracing: called with traced arguments."""
 
     def __init__(self, fn: Any, in_axes: Axes, out_axes: int) -> None:
-        if not callable(fn):
-            given = f"{named(fn)} was given"
-            raise UsageError("vmap", given, "a function on arrays is wanted")
-        update_wrapper(cast(Any, self), fn)
+        self.__signature__ = signature_of(fn, "vmap")
+        update_wrapper(cast(Any, self), fn, updated=())
         self._fn = fn
-        self._doing = f"vmap of '{getattr(fn, '__name__', 'function')}'"
+        self._doing = f"vmap of '{name_of_callable(fn)}'"
         each = in_axes if isinstance(in_axes, tuple | list) else (in_axes,)
         if not all(a is None or type(a) is int for a in each):
             problem = f"in_axes is {shown(in_axes)}"
@@ -77,8 +74,6 @@ class _Mapped:
             problem = f"out_axes is {shown(out_axes)}"
             raise UsageError(self._doing, problem, "an axis is wanted")
         self._in_axes, self._out_axes = in_axes, out_axes
-        plain = isinstance(fn, np.ufunc)
-        self.__signature__ = signature(lambda *args: None) if plain else signature(fn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         axes = self._axes(len(args))

@@ -6,6 +6,7 @@ is averaged in float32. An axis is one, several or None for all.
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,11 @@ def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     every = axis if isinstance(axis, tuple | list) else (axis,)
     return distinct_axes(every, ndim) if ndim or every else ()
+
+
+def axis_of(axis: Any, ndim: int) -> int:
+    """The one axis that a running sum goes along. Errors  TypeError for several."""
+    return axes_of(index(axis), ndim)[0]
 
 
 def kept(keepdims: Any) -> bool:
@@ -335,7 +341,7 @@ def _cumprod(
     if axis is None:
         x, axis = x.reshape(-1), 0
     kind = _sum_kind(t, x, dtype)
-    made = t.graph.cumprod(t.real(x, kind), axes_of(axis, x.ndim)[0])
+    made = t.graph.cumprod(t.real(x, kind), axis_of(axis, x.ndim))
     return Traced(t, made, None, kind)
 
 
@@ -353,5 +359,5 @@ def cumsum(
     kind = _sum_kind(t, x, dtype)
     narrow = x.dtype == _BOOL and kind == _INT64
     of = as_kind(x.re, DType.I32) if narrow else t.real(x, kind)
-    made = t.graph.cumsum(of, axes_of(axis, x.ndim)[0])
+    made = t.graph.cumsum(of, axis_of(axis, x.ndim))
     return Traced(t, made, None, kind)

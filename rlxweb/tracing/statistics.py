@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir.shape import numel
 from rlxweb.tracing.place import refused
 from rlxweb.tracing.reductions import Axis, axes_of, kept, mean, real_of
 from rlxweb.tracing.table import numpys
@@ -52,9 +53,9 @@ def _trapezoid(t: Trace, y: Any, x: Any = None, dx: float = 1.0, axis: int = -1)
 
 @numpys(np.average)
 def _average(
-    t: Trace, a: Any, axis: Axis = None, weights: Any = None, returned: bool = False
+    t: Trace, a: Any, axis: Axis = None, weights: Any = None, *, keepdims: Any = False
 ) -> Any:
-    return mean(t, a, axis)
+    return mean(t, a, axis, None, None, keepdims)
 
 
 def _without_nan(op: Any, fill: float) -> Any:
@@ -248,84 +249,210 @@ def _polyval(t: Trace, p: Any, x: Any) -> Any:
     return made
 
 
-def _median_like(t: Trace, a: Any, q: float, axis: Axis, keepdims: Any) -> Any:
-    """The value at a fraction of the sorted ones, on the line between two."""
-    x = real_of(t, a, "np.quantile")
+def _sorted_rows(t: Trace, name: str, a: Any, axis: Axis) -> tuple[Any, Any]:
+    """A real array; its values along the axes sorted, as the last axis."""
+    x = real_of(t, a, name)
     axes = axes_of(axis, x.ndim)
     rest = [n for n in range(x.ndim) if n not in axes]
-    moved = x.transpose((*rest, *axes)).reshape((*(x.shape[n] for n in rest), -1))
-    if moved.dtype.kind not in "f":
-        moved = t.cast(moved, np.float64)
-    count = moved.shape[-1]
-    at = q * (count - 1)
-    low = min(int(at), count - 1)
-    high = min(low + 1, count - 1)
-    rows: Any = np.sort(moved, axis=-1)
-    made: Any = rows[..., low] + (rows[..., high] - rows[..., low]) * (at - low)
-    if low == high or at == low:
-        made = rows[..., low]
-    made = np.where(np.isnan(rows[..., -1]), np.nan, made)
-    if kept(keepdims):
-        made = made.reshape([1 if n in axes else d for n, d in enumerate(x.shape)])
-    return made
+    count = numel([x.shape[n] for n in axes])
+    if not isinstance(count, int) or not count:
+        problem = f"it is over {count} values"
+        raise refused(name, problem, "a known number of values, at least one")
+    rows = x.transpose((*rest, *axes)).reshape((*(x.shape[n] for n in rest), count))
+    return x, np.sort(rows, axis=-1)
 
 
-@numpys(np.median)
-def _median(
-    t: Trace,
-    a: Any,
-    axis: Axis = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    keepdims: Any = False,
+def _with_axes(made: Any, x: Any, axis: Axis, keepdims: Any) -> Any:
+    """A result with the reduced axes as 1 where they are kept."""
+    if not kept(keepdims):
+        return made
+    axes = axes_of(axis, x.ndim)
+    return made.reshape([1 if n in axes else d for n, d in enumerate(x.shape)])
+
+
+def _at_places(t: Trace, rows: Any, places: Any, counts: Any) -> Any:
+    """The sorted values at a place that depends on how many of each row count.
+
+    places   for each number of values from 0 on
+    counts   how many of each row count; None: all
+    """
+    if counts is None:
+        return rows[..., int(places[-1])]
+    index = np.take(t.lifted(places.astype(np.int32)), counts)
+    return np.take_along_axis(rows, index[..., None], -1)[..., 0]
+
+
+def _counts(rows: Any, without_nan: bool) -> Any:
+    """How many values of each sorted row are numbers; None where all count."""
+    if not without_nan or rows.dtype.kind != "f":
+        return None
+    return np.sum(~np.isnan(rows), axis=-1)
+
+
+def _nan_where_any(made: Any, rows: Any, without_nan: bool) -> Any:
+    """NaN for a row with one: sorted, it is the last."""
+    if without_nan or rows.dtype.kind != "f":
+        return made
+    return np.where(np.isnan(rows[..., -1]), np.nan, made)
+
+
+def _median_of(
+    t: Trace, name: str, a: Any, axis: Axis, keepdims: Any, without_nan: bool
 ) -> Any:
-    return _median_like(t, a, 0.5, axis, keepdims)
+    """The middle value, or the mean of the two in the middle, as NumPy has it."""
+    x, rows = _sorted_rows(t, name, a, axis)
+    each = np.arange(rows.shape[-1] + 1)
+    counts = _counts(rows, without_nan)
+    both = [
+        _at_places(t, rows, np.maximum(places, 0), counts)
+        for places in ((each - 1) // 2, each // 2)
+    ]
+    made = np.mean(np.stack(both), axis=0)
+    return _with_axes(_nan_where_any(made, rows, without_nan), x, axis, keepdims)
+
+
+_CONTINUOUS = {
+    "interpolated_inverted_cdf": (0.0, 1.0),
+    "hazen": (0.5, 0.5),
+    "weibull": (0.0, 0.0),
+    "median_unbiased": (1 / 3, 1 / 3),
+    "normal_unbiased": (3 / 8, 3 / 8),
+}
+"""Methods by their alpha and beta (Hyndman and Fan 1996), as NumPy has them."""
+_INTERPOLATED = ("linear", "midpoint", "averaged_inverted_cdf", *_CONTINUOUS)
+_DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest")
+
+
+def _discrete_places(method: str, n: Any, q: Any) -> Any:
+    """The place of a quantile that is one of the sorted values, for each count `n`."""
+    if method in ("lower", "higher", "nearest"):
+        rounded = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}[method]
+        return rounded((n - 1) * q)
+    closest = method == "closest_observation"
+    at = n * q - (1.5 if closest else 1)
+    low = np.floor(at)
+    stays = (at == low) & ((low % 2 == 1) | (not closest))
+    return np.where(stays, low, low + 1)
+
+
+def _places_between(method: str, n: Any, q: Any) -> tuple[Any, Any]:
+    """The place of a quantile among the sorted values, and how far it lies between its
+    neighbours, for each count `n`; NumPy's formulas, so that no rounding differs.
+    """
+    at = (n - 1) * q
+    if method == "midpoint":
+        at = 0.5 * (np.floor(at) + np.ceil(at))
+    elif method == "averaged_inverted_cdf":
+        at = n * q - 1
+    elif method in _CONTINUOUS:
+        alpha, beta = _CONTINUOUS[method]
+        at = n * q + (alpha + q * (1 - alpha - beta)) - 1
+    low = np.floor(at)
+    part = at - low
+    if method == "midpoint":
+        part = np.where(at % 1 == 0, 0.0, 0.5)
+    elif method == "averaged_inverted_cdf":
+        part = np.where(part == 0, 0.5, 1.0)
+    return low, part.astype(at.dtype)
+
+
+def _quantile_of(
+    t: Trace, rows: Any, q: Any, method: str, without_nan: bool, is_weak: bool
+) -> Any:
+    """One quantile of each row. `is_weak`: its q does not widen the dtype."""
+    n = np.arange(rows.shape[-1] + 1, dtype=np.asarray(q).dtype)
+    last = np.maximum(n - 1, 0)
+    counts = _counts(rows, without_nan)
+    if method in _DISCRETE:
+        places = np.clip(_discrete_places(method, n, q), 0, last)
+        made = _at_places(t, rows, places, counts)
+        return _nan_where_any(made, rows, without_nan)
+    low, part = _places_between(method, n, q)
+    before = _at_places(t, rows, np.clip(low, 0, last), counts)
+    after = _at_places(t, rows, np.clip(low + 1, 0, last), counts)
+    step = after - before
+    # From the nearer neighbour, as NumPy: no rounding error at the farther one, and
+    # infinity where that is infinite.
+    if counts is None:
+        weight = float(part[-1]) if is_weak else part[-1]
+        far = weight >= 0.5
+        made = after - step * (1 - weight) if far else before + step * weight
+    else:
+        weights = part.astype(rows.dtype) if is_weak else part
+        of_count = np.take(t.lifted(weights), counts)
+        made = np.where(
+            of_count >= 0.5, after - step * (1 - of_count), before + step * of_count
+        )
+    return _nan_where_any(made, rows, without_nan)
+
+
+def _register_median(function: Any, name: str, without_nan: bool) -> None:
+    @numpys(function)
+    def how(
+        t: Trace,
+        a: Any,
+        axis: Axis = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        keepdims: Any = False,
+    ) -> Any:
+        return _median_of(t, name, a, axis, keepdims, without_nan)
+
+
+_register_median(np.median, "np.median", False)
+_register_median(np.nanmedian, "np.nanmedian", True)
 
 
 def _quantiles(
-    t: Trace, name: str, a: Any, q: Any, axis: Axis, method: str, keep: Any
+    t: Trace,
+    name: str,
+    a: Any,
+    q: Any,
+    axis: Axis,
+    method: str,
+    keepdims: Any,
+    without_nan: bool,
 ) -> Any:
     if isinstance(q, Traced):
         raise refused(name, "q is computed", hint="pass it as a Python number")
-    if method != "linear":
-        raise refused(name, f"method={method!r} has no graph form", hint="use 'linear'")
-    every = np.asarray(q, np.float64)
-    if type(q) not in (int, float):  # an array of q has a dtype of its own
-        a = t.cast(t.lifted(a), t.common([a, every]))
-    if ((every < 0) | (every > 1)).any():
-        raise refused(
-            name, f"q is {q}", "it lies between 0 and 1 (100 for percentiles)"
-        )
+    if method not in _INTERPOLATED + _DISCRETE:
+        rule = f"NumPy has {', '.join(_INTERPOLATED + _DISCRETE)}"
+        raise refused(name, f"method is {method!r}", rule)
+    by = 100 if "percentile" in name else 1
+    every = np.asarray(q) if by == 1 else np.true_divide(q, by)
+    if not ((every >= 0) & (every <= 1)).all():
+        raise refused(name, f"q is {q}", f"it lies between 0 and {by}")
+    x, rows = _sorted_rows(t, name, a, axis)
+    if method == "linear" and every.dtype.kind in "biu":
+        method = "lower"  # the least or the greatest value: NumPy does not interpolate
+    if method in _INTERPOLATED and rows.dtype.kind != "f":
+        rows = t.cast(rows, np.float64)
+    is_weak = type(q) in (int, float)
+
+    def at(one: Any) -> Any:
+        made = _quantile_of(t, rows, one, method, without_nan, is_weak)
+        return _with_axes(made, x, axis, keepdims)
+
     if not every.ndim:
-        return _median_like(t, a, float(every), axis, keep)
-    return np.stack([_median_like(t, a, float(one), axis, keep) for one in every.flat])
+        return at(every[()])
+    made = np.stack([at(one) for one in (every.ravel() if every.size else [0.5])])
+    return made[: every.size].reshape((*every.shape, *made.shape[1:]))
 
 
-@numpys(np.quantile)
-def _quantile(
-    t: Trace,
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: Any = False,
-) -> Any:
-    return _quantiles(t, "np.quantile", a, q, axis, method, keepdims)
+def _register_quantiles(function: Any, name: str, without_nan: bool) -> None:
+    @numpys(function)
+    def how(
+        t: Trace,
+        a: Any,
+        q: Any,
+        axis: Axis = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: Any = False,
+    ) -> Any:
+        return _quantiles(t, name, a, q, axis, method, keepdims, without_nan)
 
 
-@numpys(np.percentile)
-def _percentile(
-    t: Trace,
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: Any = False,
-) -> Any:
-    if not isinstance(q, Traced):
-        q = q / 100 if type(q) in (int, float) else np.asarray(q, np.float64) / 100
-    return _quantiles(t, "np.percentile", a, q, axis, method, keepdims)
+for _name in ("quantile", "percentile", "nanquantile", "nanpercentile"):
+    _register_quantiles(getattr(np, _name), f"np.{_name}", _name.startswith("nan"))

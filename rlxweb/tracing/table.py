@@ -40,7 +40,7 @@ _NOWHERE = {
     "copy": "leave it out",
     "like": "leave it out",
 }
-_NONE = (None, np._NoValue, True, "C", "K", "A", "raise", "same_kind", "unsafe")
+_NONE = (None, np._NoValue, "C", "K", "A", "raise", "same_kind", "unsafe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ def _says_nothing(key: str, value: Any) -> bool:
             or (isinstance(one, str) and isinstance(value, str) and one == value)
             for one in _NONE
         )
-        or (key in ("copy", "subok") and value is False)
+        or (key in ("copy", "subok", "where") and value is True)
+        or (key in ("copy", "subok", "overwrite_input", "returned") and value is False)
     )
 
 

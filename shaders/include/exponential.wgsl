@@ -38,6 +38,8 @@ fn precise_expm1(x: F) -> F {
   let a = clamp(x, F(-20.0), F(89.0));
   let n = round(a * F(1.44269504));
   let t = two_to(I(n) - I(1));
-  let v = F(2.0) * (t * small_expm1(rest_of(a, n)) + (t - F(0.5)));
+  let q = small_expm1(rest_of(a, n));
+  // Near 0 it is q itself: half of the smallest number is denormal.
+  let v = select(F(2.0) * (t * q + (t - F(0.5))), q, n == F(0.0));
   return inf_where(x > F(88.722839), v);
 }

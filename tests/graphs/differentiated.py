@@ -129,7 +129,7 @@ class Noisy:
 def differentiated(case: GrownGraph) -> Differentiated | None:
     """The gradients of a grown graph; None where it has none.
 
-    An output that floats do not lead to is left out.
+    An output of an op without a derivative is left out.
     """
     g = case.graph
     leaves = {**g.named("input"), **g.named("param")}

@@ -89,6 +89,7 @@ np.multiply.accumulate(x, axis=1); np.gradient(x); np.gradient(v, 0.5)
 np.gradient(x, axis=1); np.unwrap(x * 5); np.unwrap(x * 5, axis=0); np.polyval(v, x)
  np.median(x); np.median(x, axis=1, keepdims=True)
 np.quantile(x, 0.25, axis=0); np.percentile(x, 90); np.percentile(x, [10, 50], axis=1)
+np.nanmedian(x, axis=1); np.nanquantile(x, 0.25, axis=0); np.nanpercentile(x, 90)
 np.max(n); np.min(n, 1); np.median(n); np.sum(x, dtype=np.float32); x.max(); x.min(0)
 """
 

@@ -327,7 +327,7 @@ def test_arguments_that_cannot_be_told_apart_are_refused() -> None:
         rlx.function(lambda x: x, precision="f64")
     with pytest.raises(rlx.RlxError, match="maxsize"):
         rlx.function(lambda x: x, maxsize=0)
-    with pytest.raises(rlx.RlxError, match="a function is wanted"):
+    with pytest.raises(rlx.RlxError, match="a function on arrays is wanted"):
         rlx.function(3)  # type: ignore[call-overload]
 
 

@@ -1,0 +1,142 @@
+"""Medians, quantiles and reductions of traced arrays against NumPy: every method, rows
+with infinities and NaN, and axes without elements beside the reduced ones.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.errors import TraceError
+
+INF, NAN = np.inf, np.nan
+METHODS = """linear lower higher midpoint nearest inverted_cdf averaged_inverted_cdf
+closest_observation interpolated_inverted_cdf hazen weibull median_unbiased
+normal_unbiased""".split()
+Q: list[Any] = [0, 1, 0.0, 0.1, 0.25, 0.5, 0.8, 1.0, [0.2, 0.5], np.float32(0.3)]
+RNG = np.random.default_rng(5)
+ROWS = {
+    "one": RNG.normal(size=(3, 1)),
+    "four": RNG.normal(size=(3, 4)),
+    "eleven": RNG.normal(size=(3, 11)),
+    "float32": RNG.normal(size=(3, 6)).astype(np.float32),
+    "integers": RNG.integers(0, 9, (3, 7)),
+    "ties": RNG.integers(0, 2, (3, 6)) * 1.5,
+    "infinities": np.array([[-INF, 0], [0, INF], [INF, INF], [-INF, INF]]),
+    "many infinities": np.array([[-INF, -INF, 0, 3], [0, 1, INF, INF]]),
+    "NaN": np.array([[NAN, 1, 2], [NAN, NAN, NAN], [1, 2, 3], [INF, NAN, -INF]]),
+}
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    """NumPy warns of NaN and infinities."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def same(got: Any, want: Any, said: str) -> None:
+    want = np.asarray(want)
+    assert (got.shape, got.dtype) == (want.shape, want.dtype), said
+    eps = np.finfo(want.dtype).eps if want.dtype.kind == "f" else 0
+    np.testing.assert_allclose(got, want, rtol=2 * eps, atol=0, err_msg=said)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_quantiles_of_every_method(name: str) -> None:
+    x = ROWS[name]
+    calls = [
+        (function, q, method)
+        for function in (np.quantile, np.nanquantile)
+        for method in METHODS
+        for q in Q
+    ]
+
+    def every(x: Any) -> Any:
+        made = [f(x, q, axis=1, method=method) for f, q, method in calls]
+        medians = [np.median(x, axis=1), np.nanmedian(x, axis=1), np.median(x)]
+        others = [np.percentile(x, 37.5), np.nanpercentile(x, [3, 40], axis=0)]
+        return [*made, *medians, *others]
+
+    got, want = rlx.function(every, device="cpu")(x), every(x)
+    for n, (ours, theirs) in enumerate(zip(got, want, strict=True)):
+        same(ours, theirs, str(calls[n : n + 1]))
+
+
+def test_a_median_beside_an_infinity() -> None:
+    median = rlx.function(np.median, device="cpu")
+    assert median(np.array([-INF, 0.0])) == -INF
+    assert median(np.array([INF, INF])) == INF
+    assert np.isnan(median(np.array([-INF, INF])))
+
+
+ANY: dict[str, Callable[..., Any]] = {
+    **{
+        name: getattr(np, name)
+        for name in """sum prod mean var std max min ptp any all count_nonzero argmax
+        argmin cumprod cumsum nansum nanprod nanmean nanmax nanmin nanvar nanstd median
+        nanmedian sort argsort average""".split()
+    },
+    "norm": np.linalg.norm,
+    "quantile": lambda x, **how: np.quantile(x, 0.3, **how),
+    "quantiles": lambda x, **how: np.quantile(x, [0.1, 0.5], **how),
+    "quantiles of a table": lambda x, **how: np.quantile(x, np.eye(2), **how),
+    "no quantiles": lambda x, **how: np.percentile(x, [], **how),
+    "nanpercentile": lambda x, **how: np.nanpercentile(x, 40, **how),
+}
+NO_KEEPDIMS = ("cumprod", "cumsum", "sort", "argsort")
+
+
+@pytest.mark.parametrize("name", ANY)
+def test_another_axis_without_elements(name: str) -> None:
+    """And with some, for the shape of the result; `average` of none raises in NumPy."""
+    f = ANY[name]
+    for shape, axis in [
+        ((2, 0), 0),
+        ((0, 2), 1),
+        ((0, 2), -1),
+        ((2, 0, 3), 2),
+        ((2, 0, 3), (0, 2)),
+        ((2, 3), 0),
+        ((2, 3), None),
+    ]:
+        if name == "average" and 0 in shape:
+            continue
+        for how in ({}, {"keepdims": True}):
+            x = np.arange(float(np.prod(shape))).reshape(shape)
+            both = {"axis": axis, **how}
+            try:
+                want = f(x, **both)
+            except (TypeError, ValueError):  # NumPy cannot: several axes, none
+                assert isinstance(axis, tuple) or name in NO_KEEPDIMS
+                continue
+            got = rlx.function(lambda x, both=both: f(x, **both), device="cpu")(x)
+            same(np.asarray(got), want, f"{name} of {shape}, {both}")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: np.average(x, returned=True), "returned="),
+        (lambda x: np.median(x, overwrite_input=True), "overwrite_input="),
+        (lambda x: np.median(x[:0]), "at least one"),
+        (lambda x: np.quantile(x, 1.5), "between 0 and 1"),
+        (lambda x: np.percentile(x, [5, -1]), "between 0 and 100"),
+        (lambda x: np.quantile(x, 0.5, method="mean"), "averaged_inverted_cdf"),
+    ],
+)
+def test_what_is_refused(call: Any, words: str) -> None:
+    with pytest.raises(TraceError, match=words):
+        rlx.function(call, device="cpu")(np.arange(4.0))
+
+
+@pytest.mark.parametrize("function", [np.cumsum, np.cumprod])
+def test_a_running_sum_goes_along_one_axis(function: Any) -> None:
+    with pytest.raises(TypeError):
+        rlx.function(lambda x: function(x, axis=(0, 1)), device="cpu")(np.ones((2, 2)))
