@@ -22,6 +22,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("errors", "kept"),
     ("arguments", "device", "given", "packed_weights", "pages", "whole_file"),
+    ("library_versions",),
+    ("library_probe",),
     ("digital",),
     ("ir", "decision", "io"),
     ("graphfile", "recipes", "results"),
