@@ -184,6 +184,8 @@ hand_down(
         "FAMILIES": "rlxweb.ops.vocabulary",  # importing it registers all ops
         "cache_folder": "rlxweb.calibration.cache_folder",
         "fast_mode_from_env": "rlxweb.devices.policy",
+        "loader_environment": "rlxweb.devices.policy",
+        "read_json": "rlxweb.calibration.cache_folder",
         "fastest_device_for": "rlxweb.choose.resolve",
         "plot_result": "rlxweb.plot.results",
         "further_labels": "rlxweb.backends.registry",

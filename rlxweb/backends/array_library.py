@@ -12,13 +12,47 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from rlxweb.errors import AdapterMissing, RlxError
+from rlxweb.library_versions import installed_version, version_problem
 
 T = TypeVar("T")
 
 
+PUBLISHED_AS = {"cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0")}
+"""Distributions of a package that has not its own name."""
+
+
 def library(name: str, doing: str, hint: str) -> Any:
-    """The module of that name. Errors  AdapterMissing where it cannot be loaded."""
-    return tried(lambda: import_module(name), doing, f"{name} cannot be loaded", hint)
+    """The module of that name.
+
+    Errors   AdapterMissing where it cannot be loaded, or is of a version that does not
+             serve.
+    """
+    package = name.partition(".")[0]
+    published = PUBLISHED_AS.get(package, (package,))
+    try:
+        module = tried(
+            lambda: import_module(name), doing, f"{name} cannot be loaded", hint
+        )
+    except AdapterMissing as error:
+        installed = next(filter(None, map(installed_version, published)), "")
+        _check_version(name, installed, published, doing, hint, error)
+        raise
+    version = getattr(module, "__version__", "")
+    _check_version(name, version, published, doing, hint)
+    return module
+
+
+def _check_version(
+    name: str,
+    version: object,
+    published: Sequence[str],
+    doing: str,
+    hint: str,
+    cause: Exception | None = None,
+) -> None:
+    why = version_problem(version, *published)
+    if why:
+        raise AdapterMissing(doing, f"{name} {why}", hint=hint) from cause
 
 
 def first_named(doing: str, names: Sequence[str], adapter: str) -> int:

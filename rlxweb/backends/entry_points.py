@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from rlxweb.backends.protocol import Backend
-from rlxweb.backends.row import Row, Way, broken, nothing_missing, safely
+from rlxweb.backends.row import (
+    Row,
+    Way,
+    broken,
+    nothing_missing,
+    safely,
+    unusable,
+)
 from rlxweb.device import ALIASES, Device, is_open
 from rlxweb.errors import AdapterMissing, shown
+from rlxweb.library_probe import library_problem
 
 if TYPE_CHECKING:  # a job on the CPU reads no metadata
     from importlib.metadata import Distribution, EntryPoint
@@ -134,8 +142,26 @@ def _not_free(one: Offered, ours: frozenset[str], taken: dict[str, Offered]) -> 
     return ""
 
 
+_TRIAL = "rlxweb.backends.entry_points:try_entry"
+
+
+def try_entry(opened: Callable[[], object], value: str) -> None:
+    """Load the row of another package and open its engine: the work of a child."""
+    from importlib.metadata import EntryPoint
+
+    from rlxweb.gpu.drive import drive
+
+    row = EntryPoint("tried", value, GROUP).load()
+    if isinstance(row, Row) and not row.why_absent():
+        drive(row.open(""))
+    opened()
+
+
 def _row(offered: Offered) -> Row:
-    label = offered.entry.name
+    label, value = offered.entry.name, offered.entry.value
+    why = library_problem(offered.entry.module, _TRIAL, value)
+    if why:
+        return _blocked(offered, unusable(why))
     try:
         with redirect_stdout(sys.stderr):
             row = offered.entry.load()

@@ -14,7 +14,8 @@ from glob import glob
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 
-from rlxweb.backends.row import Why, installed_version
+from rlxweb.backends.row import Why
+from rlxweb.library_versions import installed_version
 
 TPU_FILES = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 

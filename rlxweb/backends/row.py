@@ -15,20 +15,12 @@ from importlib import import_module
 
 from rlxweb.backends.protocol import Backend
 from rlxweb.errors import AdapterMissing, DeviceError, MustAwait, shown
+from rlxweb.library_probe import library_problem
+from rlxweb.library_versions import installed_version
 
 Open = Callable[[str], Awaitable[Backend]]
 Why = Callable[[], str]
 """Why something cannot be tried here, in words; "" where it can. Imports no library."""
-
-
-def installed_version(distribution: str) -> str:
-    """The version of an installed distribution; "" where there is none."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(distribution)
-    except (PackageNotFoundError, ValueError):  # the latter for no name at all
-        return ""
 
 
 def nothing_missing() -> str:
@@ -97,12 +89,30 @@ def arrays(library: str, module: str, kind: str, here: Why) -> Way:
 
     async def open_arrays(adapter: str) -> Backend:
         home = import_module(f"rlxweb.backends.{module}_arrays")
+        why = library_problem(_MODULES.get(module, module), _TRIAL, module, kind)
+        if why:
+            raise AdapterMissing(library, unusable(why), *_BROKEN)
         backend: Backend = await getattr(home, f"open_{module}")(kind, adapter)
         return backend
 
     return Way(
         library, here, open_arrays, distribution="" if module == "cupy" else module
     )
+
+
+_MODULES = {"mlx": "mlx.core"}
+_TRIAL = "rlxweb.backends.row:try_arrays"
+
+
+def try_arrays(opened: Callable[[], object], module: str, kind: str) -> None:
+    """Open the engine over a library's arrays and compute: the work of a child."""
+    from rlxweb.backends.proof import prove_engine
+    from rlxweb.gpu.drive import drive
+
+    home = import_module(f"rlxweb.backends.{module}_arrays")
+    backend = drive(getattr(home, f"open_{module}")(kind, ""))
+    opened()
+    drive(prove_engine(backend, "try"))
 
 
 def by_libraries(
@@ -193,5 +203,11 @@ _BROKEN = ("", "reinstall it, or remove it")
 def broken(error: BaseException) -> str:
     """What a broken library raised, in one line."""
     first = next(iter(str(error).strip().splitlines()), "")
-    said = f"{type(error).__name__}: {first}" if first else type(error).__name__
-    return f"it is installed and cannot be used ({said})"
+    return unusable(
+        f"{type(error).__name__}: {first}" if first else type(error).__name__
+    )
+
+
+def unusable(why: str) -> str:
+    """A broken library's reason as a clause of a message."""
+    return f"it is installed and cannot be used ({why})"

@@ -33,6 +33,7 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import RlxError, Unsupported
+from rlxweb.ir.binding import sample_bound
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 
@@ -114,6 +115,8 @@ class GraphJob:
     def plan_on(self, backend: Backend, place: Place) -> Plan:
         """The plan of the graph on an open engine, made once.
 
+        Of a graph whose sizes vary it is the plan for sizes that its dims may have.
+
         Errors   those of `compile_graph`.
         """
         gate = gate_of(place, self.cost_mode)
@@ -127,7 +130,8 @@ class GraphJob:
             backend.prefer(() if record is None else record.races)
         target = backend.target
         target = target if gate is None else replace(target, gate=gate)
-        plan = compile_graph(self.graph, target, optimise=self.optimise)
+        graph = sample_bound(self.graph)
+        plan = compile_graph(graph, target, optimise=self.optimise)
         self._plans.append((backend, gate, plan))
         return plan
 

@@ -42,7 +42,8 @@ from rlxweb.devices.policy import (
     forced_device_from_env,
     policy_of,
 )
-from rlxweb.errors import DeviceError, DTypeError, Unsupported
+from rlxweb.errors import DeviceError, DTypeError, LimitExceeded, Unsupported
+from rlxweb.ir.binding import sample_bound
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import formerly
@@ -58,7 +59,10 @@ NOT_THERE = "not available on this host or in this build"
 def lowering_blocker(device: Device, graph: Graph, adapter: str = "") -> str:
     """What of the graph the open device cannot run, as text; "" when nothing."""
     try:
-        compile_graph(graph, pool.backend(device.label, adapter).target)
+        target = pool.backend(device.label, adapter).target
+        compile_graph(sample_bound(graph), target)
+    except LimitExceeded as error:
+        return "" if graph.dims else str(error)  # other sizes may keep the limit
     except (DeviceError, DTypeError) as error:
         return str(error)
     return ""

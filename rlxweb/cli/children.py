@@ -25,7 +25,7 @@ from rlxweb.io.urls import is_url
 from rlxweb.jobs.child import Outcome, Part, Ready, Unfinished, forget, serve
 from rlxweb.jobs.spreading import Job, Told, each
 from rlxweb.jobs.starting import Starting
-from rlxweb.smoke.process import exit_meaning
+from rlxweb.library_probe import exit_meaning
 from rlxweb.whole_file import abandon
 
 T = TypeVar("T")

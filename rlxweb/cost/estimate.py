@@ -19,6 +19,7 @@ from rlxweb.decision.terms import Terms
 from rlxweb.device import Adapters, Device
 from rlxweb.errors import UsageError, shown
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.size import Size
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import from_above
 
@@ -29,30 +30,37 @@ PRODUCTS = frozenset({"matmul", "fused_matmul_bias_act"})
 
 
 def node_cost_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
-    """RLX's price of one node: arithmetic for products, output bytes for the rest."""
+    """RLX's price of one node: arithmetic for products, output bytes for the rest.
+
+    A size that varies counts 0.
+    """
     if node.op in LEAVES:
         return 0.0
     if node.op in PRODUCTS:
         return _product_ns(graph, node, model) + model.dispatch_overhead_ns
     if node.op == "attention":
         return _attention_ns(graph, node, model) + model.dispatch_overhead_ns
-    moved = node.type.numel * 4 / max(model.memory_bw, 1.0)
+    moved = node.type.known_numel * 4 / max(model.memory_bw, 1.0)
     return moved + model.dispatch_overhead_ns
 
 
 def _product_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
     left = graph.node(node.inputs[0]).type
-    n = node.type.shape[-1]
-    m = node.type.numel // max(n, 1)
-    k = left.numel // max(m, 1)
+    n = _known(node.type.shape[-1])
+    m = node.type.known_numel // max(n, 1)
+    k = left.known_numel // max(m, 1)
     return float(2.0 * m * k * n / (model.sgemm_gflops(m, k, n) + 1.0))
+
+
+def _known(size: int | Size) -> int:
+    return 0 if isinstance(size, Size) else size
 
 
 def _attention_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
     q = graph.node(node.inputs[0]).type
     heads, width = node.attrs["num_heads"], node.attrs["head_dim"]
-    seq = q.shape[q.rank - 2]
-    batch = q.numel // max(seq * heads * width, 1)
+    seq = _known(q.shape[q.rank - 2])
+    batch = q.known_numel // max(seq * heads * width, 1)
     flops = float(2 * batch * heads * seq * seq * width)
     return flops / (model.sgemm_gflops(seq, width, seq) + 1.0)
 
@@ -60,7 +68,9 @@ def _attention_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
 def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
     """One round trip and the price of every node, ns.
 
-    A calibrated model prices real arithmetic and one traffic term instead.
+    A calibrated model prices real arithmetic and one traffic term instead. Sizes that
+    vary count 0 in both: what is left is the price of starting the kernels.
+
     Errors   VerifyError, UsageError for what is no graph and no model.
     """
     must_be_graph(graph, "estimate_graph_cost")

@@ -71,7 +71,9 @@ def _numbers(types: Sequence[TensorType]) -> str:
 
 def items_of(graph: Graph, node: Node) -> tuple[Item, ...]:
     """One node as the steps it takes where each op is one: NumPy, or nobody yet."""
-    op, inputs, _, attrs = asked_of(graph, node)
+    op, inputs, out, attrs = asked_of(graph, node)
+    if any(kind.varies for kind in (*inputs, out)):
+        return (_start_of(graph, node),)
     if op.work is not None or not isinstance(op.lower, Compose):
         return (item_of(graph, node),)
     try:
@@ -79,6 +81,14 @@ def items_of(graph: Graph, node: Node) -> tuple[Item, ...]:
         return _composed(op, inputs, key, registry.changes)
     except TypeError:  # an attribute of a custom op that cannot be looked up
         return _items_of_composition(op, inputs, attrs)
+
+
+def _start_of(graph: Graph, node: Node) -> Item:
+    """A node of sizes that vary: one launch, and the bytes that are known."""
+    kinds = (*(graph.node(i).type for i in set(node.inputs)), node.type)
+    nbytes = sum(kind.known_nbytes for kind in kinds)
+    # No measured kind: each of those is priced by sizes.
+    return Item("varying", node.op, 1, 0.0, nbytes, {"cells": 0, "rows": 0})
 
 
 @lru_cache(maxsize=512)
@@ -115,7 +125,10 @@ def all_items(graph: Graph) -> tuple[Item, ...]:
 
 
 def work_of_graph(graph: Graph) -> Work:
-    """The graph as it is written: one kernel a step, views free, nothing fused."""
-    given = sum(n.type.nbytes for n in graph.nodes() if n.op == "input")
-    back = sum(graph.node(i).type.nbytes for i in graph.outputs)
+    """The graph as it is written: one kernel a step, views free, nothing fused.
+
+    Sizes that vary count 0.
+    """
+    given = sum(n.type.known_nbytes for n in graph.nodes() if n.op == "input")
+    back = sum(graph.node(i).type.known_nbytes for i in graph.outputs)
     return Work(all_items(graph), given, back)

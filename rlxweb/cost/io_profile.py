@@ -14,6 +14,7 @@ from typing import SupportsIndex
 from rlxweb.arguments import switch
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import UsageError, shown
+from rlxweb.ir.binding import sample_bound
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
@@ -76,7 +77,7 @@ def profile_graph_io(
 
     Every node that is not metadata is one launch, moves its inputs (repeated ones
     repeatedly) and its output, and comes back to the host if it is an output; a
-    repeated output counts once.
+    repeated output counts once. An array whose size varies counts 0 bytes.
 
     Errors   VerifyError, UsageError for what is no graph and no options.
     """
@@ -88,10 +89,13 @@ def profile_graph_io(
     for node in kernels:
         op = registry.get(node.op)
         waits += op.has("host_sync") or op.has("custom")
-        waits += hosted and holds_transform(graph, node)
-        traffic += sum(graph.node(i).type.nbytes for i in node.inputs)
-        traffic += node.type.nbytes
-        back += node.type.nbytes if node.id in outputs else 0
+        nbytes = node.type.known_nbytes
+        traffic += sum(graph.node(i).type.known_nbytes for i in node.inputs) + nbytes
+        back += nbytes if node.id in outputs else 0
+    if hosted:
+        tried = sample_bound(graph)  # what an op is composed of depends on no size
+        ran = (node for node in tried.nodes() if node.op not in METADATA)
+        waits += sum(holds_transform(tried, node) for node in ran)
     return GraphIoProfile(len(kernels), waits, back, traffic)
 
 
@@ -149,5 +153,5 @@ def profile_graph_io_outputs(
     """
     whole, wanted = profile_graph_io(graph, options), _positions(output_indices)
     read = (i for at, i in enumerate(graph.outputs) if at in wanted)
-    back = sum(4 * graph.node(i).type.numel for i in read)
+    back = sum(4 * graph.node(i).type.known_numel for i in read)
     return replace(whole, host_output_bytes=back)

@@ -234,6 +234,28 @@ def cache_dir_from_env() -> str | None:
     return os.environ.get("RLX_CACHE_DIR") or None
 
 
+def loader_environment() -> tuple[tuple[str, str], ...]:
+    """The variables that decide which native libraries and drivers are loaded."""
+    return tuple((name, os.environ.get(name, "")) for name in _LOADER_VARIABLES)
+
+
+_LOADER_VARIABLES = (
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "DYLD_LIBRARY_PATH",
+    "JAX_PLATFORMS",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "ROCM_PATH",
+    "VK_ADD_DRIVER_FILES",
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+    "VK_INSTANCE_LAYERS",
+    "VK_LAYER_PATH",
+    "XLA_FLAGS",
+)
+
+
 def legacy_picker_from_env() -> bool:
     """RLX_FFT_LEGACY_PICKER: RLX's strategy by batch alone, as before it had costs."""
     return _flag("RLX_FFT_LEGACY_PICKER")

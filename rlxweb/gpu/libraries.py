@@ -6,6 +6,7 @@ where wgpu has naga.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal
@@ -16,6 +17,8 @@ from rlxweb.gpu import adapters as choice
 from rlxweb.gpu.c_types import parse_at_once
 from rlxweb.gpu.drivers import drivers
 from rlxweb.gpu.port import DeviceFacts, Want
+from rlxweb.library_probe import library_problem
+from rlxweb.library_versions import installed_version, version_problem
 
 Library = Literal["wgpu", "wgpudawn"]
 _LISTING = ForkLock()
@@ -57,16 +60,30 @@ def _once(library: Library) -> list[Any]:
     return _listed(library)
 
 
+_TRIAL = "rlxweb.gpu.libraries:try_listing"
+
+
+def try_listing(opened: Callable[[], object], library: Library) -> None:
+    """Load the library and list its adapters: the work of a child."""
+    natives(library)
+    opened()
+
+
 def _listed(library: Library) -> list[Any]:
+    doing, instead = "looking for a GPU", "choose device 'cpu'"
+    why = library_problem(library, _TRIAL, library)
+    if why:
+        hint = f"reinstall it, repair the graphics driver, or {instead}"
+        raise AdapterMissing(doing, f"{library} cannot be used ({why})", hint=hint)
     try:
         gpu = _gpu(library)
         with choice.quiet_wayland():
             return list(gpu.enumerate_adapters_sync())
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise AdapterMissing(
-            "looking for a GPU",
+            doing,
             f"{library} cannot be used ({type(error).__name__}: {error})",
-            hint=f"install it with `pip install {library}`, or choose device 'cpu'",
+            hint=f"install it with `pip install {library}`, or {instead}",
         ) from error
 
 
@@ -74,9 +91,18 @@ def _gpu(library: Library) -> Any:
     if library == "wgpudawn":
         import wgpudawn
 
+        _check_version(library, installed_version(library))
         return wgpudawn.gpu
     import wgpu
+
+    _check_version(library, getattr(wgpu, "__version__", ""))
     from wgpu.backends.wgpu_native import ffi
 
     parse_at_once(ffi)
     return wgpu.gpu
+
+
+def _check_version(library: Library, version: object) -> None:
+    why = version_problem(version, library)
+    if why:
+        raise ImportError(f"{library} {why}")

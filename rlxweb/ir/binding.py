@@ -42,6 +42,16 @@ def bound(graph: Graph, given: Mapping[str, Any]) -> Graph:
     return now.graph
 
 
+def sample_bound(graph: Graph) -> Graph:
+    """The graph with sizes that its dims may have; itself where no size varies.
+
+    Answers what does not depend on the sizes: which ops there are, of which types.
+    """
+    if graph.recording is None or not graph.dims:
+        return graph
+    return graph.recording.tried(graph.outputs)
+
+
 @dataclass
 class _Found:
     """Dims as far as they are known, each with the input that told it."""

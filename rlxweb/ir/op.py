@@ -23,6 +23,7 @@ from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.shape import Shape, bad_attribute, numel, short, show
+from rlxweb.ir.size import Size
 from rlxweb.names import from_above
 
 if TYPE_CHECKING:
@@ -58,6 +59,21 @@ class TensorType:
     @property
     def nbytes(self) -> int:
         return self.numel * self.dtype.nbytes
+
+    @property
+    def varies(self) -> bool:
+        """Is some size known only when the graph runs?"""
+        return any(isinstance(size, Size) for size in self.shape)
+
+    @property
+    def known_numel(self) -> int:
+        """The elements, 0 where a size varies: RLX's count of unknown sizes."""
+        return 0 if self.varies else self.numel
+
+    @property
+    def known_nbytes(self) -> int:
+        """The bytes, 0 where a size varies."""
+        return self.known_numel * self.dtype.nbytes
 
     @property
     def rank(self) -> int:

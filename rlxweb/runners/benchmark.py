@@ -19,7 +19,7 @@ from rlxweb.device import Device, DeviceLike, devices_named
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
-from rlxweb.runtime.feeds import check_feeds
+from rlxweb.runtime.feeds import check_inputs
 from rlxweb.runtime.session import Session
 
 
@@ -84,7 +84,7 @@ def benchmark_devices(
     Errors   those of the inputs, before anything is timed
     """
     must_be_graph(graph)
-    check_feeds(graph, graph.named("input"), inputs)
+    check_inputs(graph, inputs)
     runs = whole("runs", runs, f"benchmark of '{graph.name}'")
 
     def bench(device: Device) -> DeviceBenchResult:

@@ -113,7 +113,7 @@ class GraphDevices(CompiledDevices):
         """
         pick = self._policy.pick_strategy()
         if device is not None or not isinstance(pick, BenchmarkPick):
-            return self.resolve(device)
+            return self._for_run(device, inputs)
         named = self.named_outside()
         if named is not None:
             return named
@@ -190,8 +190,15 @@ class GraphDevices(CompiledDevices):
         Where no device was named, it is where DeviceArrays among the inputs or params
         lie, and a run that is lost goes on to the next one.
         """
-        first = self.beside_data(device, inputs) or self.resolve(device)
+        first = self.beside_data(device, inputs) or self._for_run(device, inputs)
         return self._lasting(first, self._ways, inputs, strict, keep)
+
+    def _for_run(self, device: DeviceLike | None, inputs: Inputs | None) -> Device:
+        """`resolve`, priced for the sizes that the inputs have."""
+        graph = self._graph
+        if device is None and graph.dims:
+            graph = self._programs.bound_to(inputs)
+        return self._resolved(graph, device)
 
     def run_fastest(
         self,
@@ -201,7 +208,8 @@ class GraphDevices(CompiledDevices):
         keep: Keep = False,
     ) -> list[Any]:
         """The outputs, computed on the device predicted fastest; else as above."""
-        first = self.beside_data(None, inputs) or self.fastest()
+        first = self.beside_data(None, inputs)
+        first = first or self._fastest(self._programs.bound_to(inputs))
         return self._lasting(first, self._ways, inputs, strict, keep)
 
     @device_first
@@ -356,7 +364,7 @@ class GraphDevices(CompiledDevices):
             chain = (beside,)
         elif device is None and not chain:
             try:
-                first = self.resolve()
+                first = self._for_run(None, inputs)
             except (AdapterMissing, Unsupported) as error:
                 attempt = Attempt(Device.CPU, str(error), error)
                 self.attempts = (attempt,)

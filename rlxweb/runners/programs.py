@@ -20,8 +20,11 @@ from rlxweb.ir.verify import must_be_graph
 from rlxweb.runners.benchmark import Compile, Compiled
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep
-from rlxweb.runtime.feeds import as_input, check_feeds, lying, param_named
+from rlxweb.runtime.feeds import as_input, check_inputs, lying, param_named
 from rlxweb.runtime.raw_bytes import as_typed
+
+MOST_BOUND = 16
+"""Sizes for which a graph whose sizes vary is kept with them, to be priced."""
 
 
 def graph_param_names(graph: Graph) -> tuple[str, ...]:
@@ -43,6 +46,7 @@ class Programs:
         self._params: dict[str, Array | DeviceArray] = {}
         self._compiled: dict[Device, Compiled] = {}
         self._ran: set[Device] = set()
+        self._bound: dict[tuple[int, ...], Graph] = {}
         self._ops, self._changes = self._records(), registry.changes
         self._closed = False
         self._lock = ForkLock()
@@ -105,7 +109,7 @@ class Programs:
         Errors   InputError and its kin; SessionClosed.
         """
         self._check_open(f"run '{self.graph.name}'")
-        check_feeds(self.graph, self.graph.named("input"), inputs)
+        check_inputs(self.graph, inputs)
         names = graph_param_names(self.graph)
         missing = [n for n in names if n not in self._params]
         if missing:
@@ -115,6 +119,22 @@ class Programs:
                 f"{len(missing)} of {len(names)} params unset",
                 "call set_param first",
             )
+
+    def bound_to(self, inputs: Mapping[str, Any] | None) -> Graph:
+        """The graph with the sizes that inputs have; itself where none vary.
+
+        Errors   those of the inputs, where sizes vary.
+        """
+        if not self.graph.dims:
+            return self.graph
+        sizes = check_inputs(self.graph, inputs)
+        key = tuple(sizes.values())
+        with self._lock:
+            bound = self._bound.pop(key, None) or self.graph.bind(sizes)
+            self._bound[key] = bound  # the one that was used last is the last
+            while len(self._bound) > MOST_BOUND:
+                del self._bound[next(iter(self._bound))]
+        return bound
 
     def compile(self, device: Device) -> Compiled:
         """The graph on a device, compiled once, with every param set so far.

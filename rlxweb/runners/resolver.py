@@ -114,8 +114,14 @@ class GraphResolver:
         return explain_decision(self.decision) if self.decision else ""
 
     def fastest(self) -> Device:
-        """The device predicted fastest, asked anew. Errors  Unsupported."""
-        about = self._graph, self._policy, self._adapters
+        """The device predicted fastest, asked anew. Errors  Unsupported.
+
+        Of a graph whose sizes vary, for the sizes it is tried with.
+        """
+        return self._fastest(self._graph)
+
+    def _fastest(self, graph: Graph) -> Device:
+        about = graph, self._policy, self._adapters
         return self._picked(fastest(*about, self._cost_mode))
 
     @formerly(hint="device")
@@ -124,8 +130,10 @@ class GraphResolver:
 
         Errors   Unsupported when nothing can run the graph or that device cannot.
         """
-        graph, policy = self._graph, self._policy
-        return self._picked(decide_device(graph, device, policy, **self._told))
+        return self._resolved(self._graph, device)
+
+    def _resolved(self, graph: Graph, device: DeviceLike | None = None) -> Device:
+        return self._picked(decide_device(graph, device, self._policy, **self._told))
 
     @formerly(hint="device", chain="device")
     def resolve_chain(

@@ -116,8 +116,10 @@ class CompiledGraph(Binds, Maps, Profiles, Exports):
 
         dtype   RLX's name ("f32"), a DType or a NumPy dtype; the declared one when left
                 out. Bytes are in C order, little-endian unless a NumPy dtype says big.
-        Errors  UnknownName; DTypeError, ShapeError for bytes of another dtype or length
-                than declared.
+                Values of another dtype are converted to the declared one: rounded into
+                floats, and into integers and bool only where no value changes.
+        Errors  UnknownName; ShapeError for bytes of another length than declared;
+                DTypeError for values that the declared dtype cannot hold.
         """
         doing = f"set_param_typed of '{self._job.graph.name}'"
         node = param_named(doing, self._params, name)
@@ -251,8 +253,10 @@ class CompiledGraph(Binds, Maps, Profiles, Exports):
     ) -> list[Typed]:
         """`run` over bytes: {name: (bytes, dtype)} in, [(bytes, dtype's label)] out.
 
-        Errors   those of `run`; DTypeError, ShapeError for bytes of another dtype or
-        length than declared.
+        Inputs of another dtype than declared are converted, as `set_param_typed` does.
+
+        Errors   those of `run`; ShapeError for bytes of another length than declared;
+        DTypeError for values that the declared dtype cannot hold.
         """
         feeds = as_feeds(f"run '{self._job.graph.name}'", self._inputs, inputs)
         return [as_raw(array) for array in self.run(feeds, strict=strict)]

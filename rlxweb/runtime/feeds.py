@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.device import Device
-from rlxweb.errors import InputError
+from rlxweb.errors import InputError, RlxError
 from rlxweb.given import named
-from rlxweb.ir.fitting import check_fits, fitted, unknown
+from rlxweb.ir.binding import sizes_of
+from rlxweb.ir.fitting import array_for, check_fits, fitted, unknown
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.op import TensorType
 from rlxweb.ir.verify import must_be_bound
 from rlxweb.runtime.device_array import DeviceArray
 
@@ -37,6 +39,47 @@ def check_feeds(graph: Graph, inputs: Mapping[str, Node], feeds: Any) -> Given:
     if graph.recording is not None:  # its shapes could not even be compared
         must_be_bound(graph, doing)
     return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
+
+
+def check_inputs(graph: Graph, inputs: Mapping[str, Any] | None) -> dict[str, int]:
+    """The sizes of a graph's dims, by the inputs of a run; empty where none vary.
+
+    Errors   those of the inputs.
+    """
+    named, doing = graph.named("input"), f"run '{graph.name}'"
+    if not graph.dims:
+        check_feeds(graph, named, inputs)
+        return {}
+    feeds = shaped_feeds(doing, named, inputs)
+    return sizes_of(graph, {name: x.shape for name, x in feeds.items()}, doing)
+
+
+def shaped_feeds(doing: str, inputs: Mapping[str, Node], feeds: Any) -> Given:
+    """Arrays by input name, dtypes right; shapes tell the sizes that vary.
+
+    Errors   InputError for a missing input, UnknownName for one the graph has not,
+    DTypeError.
+    """
+    given = {} if feeds is None else feeds
+    check_given(doing, inputs, given)
+    return {
+        name: _as_typed(f"{doing}, input '{name}'", node, given[name])
+        for name, node in inputs.items()
+    }
+
+
+def _as_typed(doing: str, node: Node, value: Any) -> Array | DeviceArray:
+    """An input of the declared dtype and any shape. Errors  DTypeError, InputError."""
+    dtype = node.type.dtype
+    if type(value) is np.ndarray and value.dtype == dtype.numpy:
+        return value
+    try:
+        array = value if isinstance(value, DeviceArray) else array_for(value, dtype)
+    except RlxError as error:
+        error.doing = doing
+        raise
+    check_fits(doing, array, TensorType(array.shape, dtype))
+    return array
 
 
 def check_given(doing: str, inputs: Mapping[str, Node], feeds: Any) -> None:

@@ -1,8 +1,9 @@
 """Values as RLX's typed calls take and give them: bytes and the name of a dtype.
 
 Bytes are in C order and little-endian, unless a NumPy dtype says big; a bool is one
-byte. Nothing is guessed: the dtype must be the declared one and the length must fit the
-declared shape.
+byte, and any but 0 is true. Values of another dtype than the declared one are converted
+to it: rounded into floats, and into integers and bool only where no value changes. The
+length must fit the declared shape.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ Typed = tuple[bytes, str]
 
 
 def as_typed(doing: str, node: Node, value: Any, dtype: DTypeLike | None) -> Array:
-    """A value, raw bytes or anything array-like, as an array of `dtype`.
+    """Raw bytes of `dtype`, or array-like values read as it, in the declared dtype.
 
-    Errors   DTypeError for an unknown dtype, bytes of another than the declared one, or
-    values that it cannot hold; ShapeError for bytes of the wrong length.
+    Errors   DTypeError for an unknown dtype, or values that the declared dtype or
+    `dtype` cannot hold; ShapeError for bytes of the wrong length.
     """
     doing = f"{doing}, {node.op} '{node.name}'"
+    declared = node.type.dtype
     try:
-        want = node.type.dtype if dtype is None else as_dtype(dtype)
-        if isinstance(value, Raw):
-            raw = memoryview(value)
-            if raw.format in _BYTES:
-                return _from_bytes(node, raw, want, _order(dtype))
-        return cast_whole(array_of(value, bfloat16=True), want)
+        source = declared if dtype is None else as_dtype(dtype)
+        if isinstance(value, Raw) and memoryview(value).format in _BYTES:
+            array = _from_bytes(node, memoryview(value), source, _order(dtype))
+        else:
+            array = cast_whole(array_of(value, bfloat16=True), source)
+        return array if source is declared else cast_whole(array, declared)
     except RlxError as error:
         error.doing = doing
         raise
@@ -56,15 +58,12 @@ def _from_bytes(node: Node, value: memoryview, dtype: DType, order: str) -> Arra
             "bytes do not say which sizes they are of",
             "give an array, or bind the sizes first: compiled.bind(…).run_typed(…)",
         )
-    if dtype is not declared.dtype:
-        raise DTypeError(
-            "", f"the bytes are of {dtype}", f"the graph declares {declared.dtype}"
-        )
-    if value.nbytes != declared.nbytes:
+    nbytes = declared.numel * dtype.nbytes
+    if value.nbytes != nbytes:
         raise ShapeError(
             "",
             f"{value.nbytes} bytes were given",
-            f"{show(declared.shape)} {dtype} takes {declared.nbytes}",
+            f"{show(declared.shape)} {dtype} takes {nbytes}",
         )
     flat = np.frombuffer(value.tobytes(), _stored(dtype, order))
     flat = flat.astype(flat.dtype.newbyteorder("="), copy=False)

@@ -7,8 +7,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
 from rlxweb.choose.graphs import GraphJob
@@ -16,17 +14,15 @@ from rlxweb.compile.plan import Plan
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
-from rlxweb.errors import OutOfMemory, RlxError, SessionClosed, UsageError
+from rlxweb.errors import OutOfMemory, SessionClosed, UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.binding import sizes_of
-from rlxweb.ir.fitting import array_for, check_fits, unknown
-from rlxweb.ir.graph import Node
-from rlxweb.ir.op import TensorType
+from rlxweb.ir.fitting import unknown
 from rlxweb.runtime.bindings import Bindings
 from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep, put_on
-from rlxweb.runtime.feeds import as_input, check_given, param_named
+from rlxweb.runtime.feeds import as_input, param_named, shaped_feeds
 from rlxweb.runtime.mapped import check_here
 
 if TYPE_CHECKING:
@@ -87,12 +83,7 @@ class CompiledVarying(CompiledGraph):
 
     def _bound(self, inputs: Any, doing: str) -> tuple[dict[str, int], dict[str, Any]]:
         """What the dims are for what a run is given, and that as arrays."""
-        given = {} if inputs is None else inputs
-        check_given(doing, self._inputs, given)
-        feeds = {
-            name: _as_array(f"{doing}, input '{name}'", node, given[name])
-            for name, node in self._inputs.items()
-        }
+        feeds = shaped_feeds(doing, self._inputs, inputs)
         shapes = tuple(one.shape for one in feeds.values())
         sizes = self._told.get(shapes)
         if sizes is None:
@@ -276,17 +267,3 @@ class CompiledVarying(CompiledGraph):
         if not self._is_closed:
             self._is_closed = True
             drive(self._bindings.close())
-
-
-def _as_array(doing: str, node: Node, value: Any) -> Any:
-    """An input of the declared dtype and any shape. Errors  DTypeError, InputError."""
-    dtype = node.type.dtype
-    if type(value) is np.ndarray and value.dtype == dtype.numpy:
-        return value
-    try:
-        array = value if isinstance(value, DeviceArray) else array_for(value, dtype)
-    except RlxError as error:
-        error.doing = doing
-        raise
-    check_fits(doing, array, TensorType(array.shape, dtype))
-    return array

@@ -17,6 +17,7 @@ from typing import Any
 from rlxweb.errors import RlxError
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.libraries import Library, adapters, shader_compiler
+from rlxweb.library_probe import trust_libraries
 from rlxweb.smoke.answering import Say, answer
 from rlxweb.smoke.answers import LOST
 from rlxweb.smoke.icds import fault_of
@@ -36,6 +37,7 @@ def serve(work: Callable[[dict[str, Any], Say, Write], None]) -> None:
 
     work   gets what is asked, what tells an answer, and what writes past all form
     """
+    trust_libraries()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a driver prints must not get between the answers
 

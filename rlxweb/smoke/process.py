@@ -20,6 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
 
+from rlxweb.library_probe import exit_meaning
 from rlxweb.printable import abridged, printable
 from rlxweb.smoke.memory import resident_nbytes
 
@@ -267,15 +268,3 @@ class _Lines:
 
     def drop(self) -> None:
         self._lines.popleft()
-
-
-def exit_meaning(code: int) -> str:
-    """An exit status in words."""
-    if code >= 0:
-        return f"exit code {code}" if code < 1 << 30 else f"exit code {code:#x}"
-    with suppress(ValueError):
-        name = signal.Signals(-code).name
-        more = signal.strsignal(-code) or ""
-        by = " (the kernel does so when memory runs out)" if name == "SIGKILL" else ""
-        return f"{name}, {more.lower()}{by}"
-    return f"signal {-code}"

@@ -30,6 +30,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "pages",
         "whole_file",
     ),
+    ("library_versions",),
+    ("library_probe",),
     ("digital",),
     ("ir", "decision", "io"),
     ("graphfile", "recipes", "results"),

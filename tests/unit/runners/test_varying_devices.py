@@ -1,0 +1,182 @@
+"""Graphs whose sizes vary, on every device that runs them; RLX's costs of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlxweb import DevicePolicy, DeviceRouter, FlexibleSession, Graph, GraphDevices
+from rlxweb.cost import (
+    CpuCostModel,
+    GraphIoOptions,
+    MetalCostModel,
+    WgpuCostModel,
+    estimate_graph_cost,
+    estimate_graph_cost_with_io,
+    fastest_device_for,
+    pick_best_device,
+    profile_graph_io,
+    profile_graph_io_outputs,
+)
+from rlxweb.cost.kinds import assumed_cpu
+from rlxweb.device import Device
+from rlxweb.devices import benchmark_devices, device_report
+from rlxweb.errors import DTypeError, InputError, ShapeError
+
+W = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+ONLY = DevicePolicy.only(["cpu"])
+
+
+def layer() -> Graph:
+    """softmax(x @ w) for as many rows as there are."""
+    graph = Graph("layer")
+    x, w = graph.input("x", ("N", 16)), graph.param("w", (16, 4))
+    graph.set_outputs([graph.softmax(x @ w, -1)])
+    return graph
+
+
+def rows(n: int) -> dict[str, Any]:
+    return {"x": np.random.default_rng(n).normal(size=(n, 16)).astype(np.float32)}
+
+
+def want(inputs: dict[str, Any]) -> Any:
+    """In float64, by the definition."""
+    powers = np.exp(inputs["x"].astype(np.float64) @ W.astype(np.float64))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.fixture
+def runner() -> GraphDevices:
+    runner = GraphDevices(layer(), ONLY)
+    runner.set_param("w", W)
+    return runner
+
+
+CALLS: dict[str, Callable[[GraphDevices, Any], Any]] = {
+    "run": lambda r, x: r.run("cpu", x),
+    "run_resolved": lambda r, x: r.run_resolved(x),
+    "run_fastest": lambda r, x: r.run_fastest(x),
+    "run_resolved_with_inputs": lambda r, x: r.run_resolved_with_inputs(x),
+    "run_try": lambda r, x: r.run_try(["cpu"], x)[1],
+    "run_chain": lambda r, x: r.run_chain(x)[1],
+    "map": lambda r, x: r.map([x, x])[1],
+    "compile": lambda r, x: r.compile("cpu").run(x),
+    "compile_fastest": lambda r, x: r.compile_fastest().run(x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_runs_every_size(runner: GraphDevices, name: str) -> None:
+    for n in (1, 7, 300, 7):
+        inputs = rows(n)
+        (got,) = CALLS[name](runner, inputs)
+        np.testing.assert_allclose(got, want(inputs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.requires_wgpu
+def test_devices_agree_and_are_timed() -> None:
+    runner = GraphDevices(layer(), DevicePolicy.only(["vulkan", "cpu"]))
+    runner.set_param("w", W)
+    assert runner.devices == (Device.VULKAN, Device.CPU)
+    for n in (3, 200):
+        for device in runner.devices:
+            (got,) = runner.run(device, rows(n))
+            np.testing.assert_allclose(got, want(rows(n)), rtol=1e-4, atol=1e-5)
+    assert [row.error for row in runner.benchmark(rows(9), 1)] == ["", ""]
+
+
+def test_what_is_built_upon_it_takes_them_too() -> None:
+    inputs = rows(5)
+    router = DeviceRouter(layer(), ONLY)
+    router.set_param("w", W)
+    np.testing.assert_allclose(router.run(inputs)[1][0], want(inputs), rtol=1e-5)
+    compiled = FlexibleSession(ONLY).compile_resolved(layer())
+    compiled.set_param("w", W)
+    np.testing.assert_allclose(compiled.run(inputs)[0], want(inputs), rtol=1e-5)
+    picked = GraphDevices(layer(), ONLY.with_benchmark_pick(1))
+    picked.set_param("w", W)
+    np.testing.assert_allclose(
+        picked.run_resolved_with_inputs(inputs)[0], want(inputs), rtol=1e-5
+    )
+    (row,) = benchmark_devices(layer(), inputs, 1, ONLY, params={"w": W})
+    assert row.error == ""
+
+
+def test_the_device_is_chosen_for_the_sizes_of_the_run(runner: GraphDevices) -> None:
+    """The prediction is of the bound graph."""
+    few, many = rows(2), rows(20000)
+    costs = []
+    for inputs in (few, many):
+        runner.run_fastest(inputs)
+        (way,) = runner.decision.candidates if runner.decision else ()
+        costs.append(way.predicted_ns)
+    assert costs[1] > 3 * costs[0]
+
+
+def test_inputs_are_refused_as_a_session_refuses_them(runner: GraphDevices) -> None:
+    graph = layer()
+    y = graph.input("y", ("N",))
+    graph.set_outputs([y * 2])
+    two = GraphDevices(graph, ONLY)
+    two.set_param("w", W)
+    for call in CALLS.values():
+        with pytest.raises(InputError, match="input 'x' was not given"):
+            call(runner, {})
+        with pytest.raises(DTypeError, match="is float64"):
+            call(runner, {"x": np.ones((2, 16))})
+        with pytest.raises(ShapeError, match=r"declares \[N, 16\]"):
+            call(runner, {"x": np.ones(16, np.float32)})
+        with pytest.raises(ShapeError, match="is 3; input 'x' has 2 for it"):
+            call(two, {"x": rows(2)["x"], "y": np.ones(3, np.float32)})
+
+
+def test_the_report_and_the_pick_are_of_the_graph_whatever_its_sizes() -> None:
+    (row,) = (r for r in device_report(layer()) if r.device is Device.CPU)
+    assert row.supports_graph
+    for mode in ("seed", "calibrated"):
+        assert fastest_device_for(layer(), ONLY, cost_mode=mode) is Device.CPU
+
+
+# RLX counts an unknown size as 0: of the layer only the param's 256 bytes are known.
+KNOWN = {
+    "kernel_launches": 2,
+    "sync_points": 0,
+    "host_output_bytes": 0,
+    "device_traffic_bytes": 256,
+}
+
+
+def test_unknown_sizes_count_nothing_in_a_profile() -> None:
+    profile = profile_graph_io(layer())
+    assert json.loads(json.dumps(profile.as_json())) == KNOWN
+    assert profile.host_readback_bytes(unified_memory=False) == 64
+    assert json.loads(json.dumps(profile_graph_io_outputs(layer(), [0]).as_json())) == (
+        KNOWN
+    )
+    spectra = Graph("spectra")
+    spectra.set_outputs([spectra.fft(spectra.input("x", ("N", 64)))])
+    hosted = profile_graph_io(spectra, GraphIoOptions(fft_host_sync=True))
+    assert (hosted.sync_points, hosted.device_traffic_bytes) == (1, 0)
+
+
+def test_unknown_sizes_cost_their_launches() -> None:
+    """Two dispatches and a round trip; the constants of semantics B.4."""
+    for model, dispatch, trip in (
+        (CpuCostModel.seed(), 300, 3000),
+        (WgpuCostModel.seed(), 5000, 80000),
+    ):
+        assert estimate_graph_cost(layer(), model) == trip + 2 * dispatch
+    cpu = CpuCostModel.seed()
+    with_io = estimate_graph_cost_with_io(layer(), cpu, profile_graph_io(layer()))
+    assert with_io == 3600 + 256 / 30 + 64 / 30
+    assert pick_best_device(layer(), [MetalCostModel.seed(), cpu]) is Device.CPU
+    attention = Graph("attention")
+    q = attention.input("q", (2, "N", 2, 8))
+    attention.set_outputs([attention.attention(q, q, q, num_heads=2, head_dim=8)])
+    assert estimate_graph_cost(attention, cpu) == 3300
+    measured = CpuCostModel.from_record(assumed_cpu(), Device.CPU)
+    assert 0 < estimate_graph_cost(layer(), measured) < 1e6
