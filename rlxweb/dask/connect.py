@@ -168,6 +168,8 @@ def _started(
                     processes=True,
                     host=_LOOPBACK,
                     security=security,
+                    # What a worker that is killed leaves goes with the folder.
+                    env={"TMPDIR": folder},
                     dashboard_address=_EMPTY_PORT,
                     scheduler_kwargs={"dashboard": False},
                     silence_logs=_SILENT,
