@@ -1,7 +1,10 @@
-"""A client of a cluster: one that is there, by its address, or one of this machine.
+"""Clients of Dask clusters: a scheduler at an address, or processes started here.
 
-Owns the deadline for finding a scheduler and the words for not finding one. Encryption
-is Dask's own business: what its configuration says of certificates is what counts.
+Owns the deadline for finding a scheduler and the words for not finding one. Who may
+talk to the scheduler at an address is its owner's business: Dask's configuration names
+the certificates. Whoever reaches a scheduler can run code in it and in its workers, and
+a TCP port of this machine is open to all its users, so a cluster that is started here
+talks over TLS with a key that nobody but its own processes has.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -51,7 +55,11 @@ _OFTEN, _SELDOM = "10ms", "50ms"
 # Dask calls it critical that somebody leaves while he is written to.
 _SILENT = logging.CRITICAL + 1
 _LOOPBACK = "127.0.0.1"
-_QUIET_PORT = f"{_LOOPBACK}:0"  # of its metrics; where None is said it is 8787
+# Dask always opens HTTP ports, the scheduler's at 8787 if the address is None. Without
+# the dashboard and without routes they serve nothing.
+_EMPTY_PORT = f"{_LOOPBACK}:0"
+_HTTP_ROUTES = "distributed.scheduler.http.routes", "distributed.worker.http.routes"
+_FOLDER = "temporary-directory"
 _CERTIFICATES = (
     "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT "
     "and DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY name the files"
@@ -80,17 +88,32 @@ def connected(address: str, tell: Tell) -> Iterator[Client]:
 
 @contextmanager
 def local(n_workers: int) -> Iterator[Client]:
-    """A client of a cluster of this machine: processes of one thread each.
+    """Start a cluster on this machine, processes of one thread each; yield its client.
 
-    Where a process ends another takes its place.
+    Where a process ends another takes its place. Nobody without the certificate, which
+    is new and in the memory of these processes only, can talk to any of them.
 
-    Errors   UsageError for more than there is memory for; ClusterError where they do
-             not start.
+    Errors   UsageError for more than there is memory for, and where `cryptography` is
+             not installed; ClusterError where they do not start.
     """
     _check_room(n_workers)
     _keep_quiet()
     doing = f"start {n_workers} workers on this machine"
-    cluster = _started(n_workers, doing)
+    security = _new_certificate(doing)
+    # Dask unpickles what its workers spilled, and would share a folder of a known name
+    # in /tmp, which another user may have made: this one is new, and its mode 0700.
+    with tempfile.TemporaryDirectory(
+        prefix="rlxweb-workers-",
+        dir=dask.config.get(_FOLDER),
+        ignore_cleanup_errors=True,
+    ) as folder:
+        yield from _local(n_workers, security, folder, doing)
+
+
+def _local(
+    n_workers: int, security: Security, folder: str, doing: str
+) -> Iterator[Client]:
+    cluster = _started(n_workers, security, folder, doing)
     try:
         client = Client(cluster, timeout=_START_S)
         try:
@@ -110,13 +133,32 @@ class _Client(Client):
             super().__del__()  # type: ignore[no-untyped-call]
 
 
-def _started(n_workers: int, doing: str) -> LocalCluster:
-    """The processes; where one ends while it starts, all are started anew."""
+def _new_certificate(doing: str) -> Security:
+    """Make a key and a certificate that exist in memory only."""
+    try:
+        return Security.temporary()  # type: ignore[no-untyped-call,no-any-return]
+    except ImportError as error:
+        raise UsageError(
+            doing,
+            "cryptography is not installed, which makes their certificate",
+            "without one every user of this machine could run code in them",
+            'pip install "rlxweb[dask]", or use --jobs, which needs no Dask',
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise ClusterError(
+            doing, f"Dask's TLS settings cannot be used ({_said(error)})"
+        ) from error
+
+
+def _started(
+    n_workers: int, security: Security, folder: str, doing: str
+) -> LocalCluster:
+    """Start the processes; where one ends while it starts, start all again."""
     _start_tracker()
     for left in reversed(range(_START_TRIES)):
         try:
             with (
-                dask.config.set(_for_workers()),
+                dask.config.set(_for_workers(folder)),
                 Starting().watched(),
                 _ended_by_ctrl_c(),
             ):
@@ -125,7 +167,11 @@ def _started(n_workers: int, doing: str) -> LocalCluster:
                     threads_per_worker=1,
                     processes=True,
                     host=_LOOPBACK,
-                    dashboard_address=_QUIET_PORT,
+                    security=security,
+                    # What a worker that is killed leaves goes with the folder.
+                    env={"TMPDIR": folder},
+                    dashboard_address=_EMPTY_PORT,
+                    scheduler_kwargs={"dashboard": False},
                     silence_logs=_SILENT,
                     loop=_deaf_loop(),
                 )
@@ -135,10 +181,12 @@ def _started(n_workers: int, doing: str) -> LocalCluster:
     raise AssertionError("it is returned or raised above")
 
 
-def _for_workers() -> dict[str, Any]:
-    """Of Dask's settings those that we know better; how often it looks may be set."""
+def _for_workers(folder: str) -> dict[str, Any]:
+    """Return the Dask settings of a local cluster; the user may set the profile's."""
     looks = dask.config.get(_LOOKS)
     return {
+        **{routes: [] for routes in _HTTP_ROUTES},
+        _FOLDER: folder,
         _ENVIRON: {**dask.config.get(_ENVIRON), **_KEEP},
         _LOOKS: _SELDOM if looks == _OFTEN else looks,
     }
@@ -265,13 +313,13 @@ def _hear(address: str, security: Security) -> None:
 
 def _security(address: str, doing: str) -> Security:
     """What Dask's settings say of encryption, looked at before anything is sent."""
-    security = Security()
     try:
+        security = Security()
         context = security.get_connection_args("client")["ssl_context"]
     except (OSError, ValueError, TypeError) as error:  # SSLError is an OSError
         raise ClusterError(
             doing,
-            f"a file of Dask's TLS settings cannot be used ({_said(error)})",
+            f"Dask's TLS settings cannot be used ({_said(error)})",
             hint=_CERTIFICATES,
         ) from error
     if context is None and address.startswith("tls:"):

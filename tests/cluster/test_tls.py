@@ -72,7 +72,9 @@ def test_an_encrypted_cluster(started: Started, tmp_path: Path) -> None:
     foreign = spawn(*args, **certificate(tmp_path / "foreign"))
     check_refused(foreign, 3, address, "a certificate is refused", "verify failed")
     missing = spawn(*args, **{**ours, f"{WHERE}TLS__CLIENT__KEY": "/no/key.pem"})
-    check_refused(missing, 3, address, "a file of Dask's TLS settings cannot be used")
+    check_refused(missing, 3, address, "Dask's TLS settings cannot be used")
+    old = spawn(*args, **{**ours, f"{WHERE}TLS__MIN_VERSION": "0.9"})
+    check_refused(old, 3, address, "Dask's TLS settings cannot be used", "0.9")
 
 
 def test_an_expired_certificate(started: Started, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def in_a_tab(asked: Mapping[str, Any], say: Callable[..., None]) -> None:
     launch = Launch(**asked["engine"]["launch"])
     served = TabServer(asked, Path(launch.runtime), launch.port, launch.secret)
     silent_s = SILENT_S if launch.browser else _BY_HAND_SILENT_S
-    with served as server, _browser(launch, server.url) as why_gone:
+    # Every user of this machine can read the arguments of the browser.
+    with served as server, _browser(launch, server.url_once()) as why_gone:
         for line in server.lines(why_gone, silent_s):
             say(**line)
 

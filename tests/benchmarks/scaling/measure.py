@@ -5,7 +5,8 @@ compared with; scheduler and client have the other. Two workers, and two bare pr
 that show what they can reach, have both, with everything else.
 
 Scheduler and workers are processes of their own, as on a real cluster, so the processor
-time of each can be told apart.
+time of each can be told apart. They talk over TLS, as those of `--workers` do: a port
+of this machine is open to all its users, and a scheduler runs whatever it is sent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -31,6 +33,7 @@ import edfio
 import numpy as np
 import psutil
 from distributed import Client
+from distributed.security import Security
 
 import rlxweb.dask
 from rlxweb.dask import packing
@@ -91,13 +94,18 @@ class Cluster:
 
     def __init__(self, workers: int, running: ExitStack) -> None:
         theirs, rest = (OWN, REST) if workers == 1 else (ALL, ALL)
-        self.scheduler = running.enter_context(_dask(rest, "scheduler", "--port", "0"))
+        security = Security.temporary()
+        files = running.enter_context(_certificate_files(security))
+        scheduler = "scheduler", "--port", "0", *files
+        self.scheduler = running.enter_context(_dask(rest, *scheduler))
         self.address = _address(self.scheduler)
-        worker = "worker", self.address, "--nthreads", "1"
+        worker = "worker", self.address, "--nthreads", "1", *files
         self.nannies = [
             running.enter_context(_dask(theirs, *worker)) for _ in range(workers)
         ]
-        self.client = running.enter_context(Client(self.address, timeout=START_S))
+        self.client = running.enter_context(
+            Client(self.address, timeout=START_S, security=security)
+        )
         self.client.wait_for_workers(workers, timeout=START_S)
 
     def run(self, files: Sequence[str]) -> list[Any]:
@@ -299,7 +307,7 @@ def _processor_s(process: psutil.Process) -> float:
 @contextmanager
 def _dask(cores: set[int], *words: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "dask", *words, "--host", "127.0.0.1"]
-    quiet = ["--dashboard-address", "127.0.0.1:0"]
+    quiet = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
     environment = {**os.environ, "DASK_CONFIG": str(Path(__file__).parent)}
     with subprocess.Popen(
         [*command, *quiet],
@@ -312,6 +320,17 @@ def _dask(cores: set[int], *words: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.terminate()
+
+
+@contextmanager
+def _certificate_files(security: Security) -> Iterator[list[str]]:
+    """Options of Dask's commands for a certificate, in a folder closed to others."""
+    with tempfile.TemporaryDirectory() as folder:
+        cert, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
+        cert.write_text(security.tls_client_cert)
+        key.write_text(security.tls_client_key)
+        options = ["--tls-ca-file", cert, "--tls-cert", cert, "--tls-key", key]
+        yield [*map(str, options), "--protocol", "tls"]
 
 
 def _address(scheduler: subprocess.Popen[str]) -> str:

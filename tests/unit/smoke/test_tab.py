@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rlxweb.errors import UsageError
+from rlxweb.smoke.tab import here
 from rlxweb.smoke.tab.browsers import browser_path
 from rlxweb.smoke.tab.package_zip import package_zip
 from rlxweb.smoke.tab.runtime import runtime_folder
@@ -124,6 +126,29 @@ def test_a_browser_that_ends_is_told(served: TabServer) -> None:
     assert next(lines) == {"begun": "a"}
     with pytest.raises(ConnectionError, match="it is gone"):
         next(lines)
+
+
+def test_the_arguments_of_the_browser_do_not_show_the_secret(
+    pyodide: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every user of the machine can read them; the address in them is good once."""
+    statuses: list[int] = []
+
+    def start(path: str, url: str, profile: Path) -> subprocess.Popen[bytes]:
+        assert "secret" not in url
+        host, _, name = url.removeprefix("http://").partition("/")
+        for _ in range(2):
+            line = http.client.HTTPConnection(host, timeout=10)
+            line.request("GET", f"/{name}")
+            statuses.append(line.getresponse().status)
+            line.close()
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr(here, "started", start)
+    launch = here.Launch("browser", str(pyodide), str(pyodide), 0, "secret")
+    with pytest.raises(ConnectionError, match="ended with exit code"):
+        here.in_a_tab({"engine": {"launch": launch.as_json()}}, print)
+    assert statuses == [303, 404]
 
 
 def test_a_tab_that_falls_silent_is_told(served: TabServer) -> None:
