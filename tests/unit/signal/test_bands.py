@@ -95,8 +95,10 @@ def test_flat_and_missing_rows() -> None:
     x[1, 9] = np.nan
     with pytest.raises(NotFinite):
         rlx.band_power(x, 128.0)
-    got = rlx.band_power(x, 128.0, nan="propagate")
+    with pytest.warns(UserWarning, match="1 of 3 rows is flat from 0.5 to 45 Hz"):
+        got = rlx.band_power(x, 128.0, nan="propagate")
     assert np.isnan(got.peak_hz[:2]).all()
+    assert np.isnan(got.relative[:2]).all()
     assert np.isnan(got.absolute[1]).all()
     assert np.isfinite(got.absolute[[0, 2]]).all()
     record = got.as_json(["a", "b", "c"])
