@@ -24,6 +24,7 @@ from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.spectrum import (
     Density,
     Spectrum,
+    check_rising,
     density_of,
     flat_rows,
     warn_flat,
@@ -170,8 +171,7 @@ def _part(
             f"frequencies {list(hz.shape)} and power {list(power.shape)}",
             "the last axis of the power is that of the frequencies",
         )
-    if len(hz) < 2 or not (np.diff(hz) > 0).all():
-        raise UsageError(DOING, "the frequencies do not rise", "at least 2 are wanted")
+    check_rising(hz, DOING)
     inside = bins_between(hz, fmin, fmax, DOING)
     inside = np.arange(len(hz)) if inside is None else inside
     if hz[inside[0]] == 0:

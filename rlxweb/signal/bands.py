@@ -36,6 +36,7 @@ from rlxweb.signal.rows_given import said_rate
 from rlxweb.signal.spectrum import (
     Density,
     Spectrum,
+    check_rising,
     density_of,
     flat_rows,
     warn_flat,
@@ -315,8 +316,7 @@ def band_power_of(
             f"frequencies {list(hz.shape)} and a density {list(power.shape)}",
             "the last axis of the density is that of the frequencies",
         )
-    if len(hz) < 2 or not (np.diff(hz) > 0).all():
-        raise UsageError(DOING, "the frequencies do not rise", "at least 2 are wanted")
+    check_rising(hz, DOING)
     found = bands_in(given._replace(f=hz, power=power), bands, relative, log)
     flat = np.asarray(found.flat.all(axis=-1))
     low, high = found.edges.min(), found.edges.max()

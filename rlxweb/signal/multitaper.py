@@ -222,7 +222,10 @@ def _call(
             Advice("use a larger {}", bandwidth=Blank("HZ")),
         )
     nw = min(nw, n / 2)
-    tapers = dpss(n, nw, min(n, int(2 * nw))) if n > 1 else Tapers(*np.ones((2, 1, 1)))
+    if n > 1:
+        tapers = dpss(n, nw, min(n, int(2 * nw)))
+    else:  # a single sample has one taper, all of it within any band
+        tapers = Tapers(np.ones((1, 1)), np.ones(1))
     keep = tapers.ratios > CONCENTRATED
     low_bias = switch("low_bias", low_bias, DOING)
     if low_bias:

@@ -148,8 +148,8 @@ class Spectrum(_Pair, Described):
         return kind(values * factor, info, self.f, verbose="error")
 
     def _frequency_last(self) -> Array:
-        if self.f.ndim != 1:
-            raise UsageError("a spectrum", "it holds nothing", "samples are wanted")
+        if self.f.ndim != 1 or not self.f.size:
+            raise _nothing("a spectrum")
         return np.moveaxis(self.power, self.axis, -1)
 
     def _picture(self) -> str:
@@ -196,11 +196,33 @@ def density_of(f: Any, psd: Any, doing: str) -> Density:
     if isinstance(f, Spectrum) and psd is None:
         if f.quantity not in ("density", "spectrum", "length", "squares"):
             raise UsageError(doing, f"a {f.quantity} was given", "power is wanted")
+        if f.f.ndim != 1 or not f.f.size:
+            raise _nothing(doing)
         return Density(f.f, np.moveaxis(f.power, f.axis, -1), f.labels, f.ran, f.floor)
     if psd is None:
         said = "frequencies alone were given"
         raise UsageError(doing, said, "f and psd, or a Spectrum")
     return Density(f, psd)
+
+
+def check_rising(hz: NDArray[np.float64], doing: str) -> None:
+    """Raise UsageError unless these are two frequencies or more, rising."""
+    if len(hz) < 2:
+        raise UsageError(
+            doing,
+            f"the spectrum has {len(hz)} frequenc{'y' if len(hz) == 1 else 'ies'}",
+            "at least 2 are wanted",
+            "give a longer signal, or longer segments",
+        )
+    if not (np.diff(hz) > 0).all():
+        at = int((~(np.diff(hz) > 0)).argmax()) + 1
+        said = f"frequency {at} is {hz[at]:g} Hz after {hz[at - 1]:g} Hz"
+        raise UsageError(doing, said, "frequencies rise")
+
+
+def _nothing(doing: str) -> UsageError:
+    said = "the spectrum holds nothing: it is of no samples or no channels"
+    return UsageError(doing, said, hint="give at least one channel and one sample")
 
 
 def flat_rows(

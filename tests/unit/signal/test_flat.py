@@ -16,8 +16,10 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
+from rlxweb.gpu.port import Want
 from rlxweb.signal.bands import bands_in
 from rlxweb.signal.spectrum import Density
+from tests.unit.signal.near import by_name
 
 RNG = np.random.default_rng(7)
 LEVELS = (0.1, -3.3, 1e-9, 12345.678, 2e4, 7e30, 1 / 3)
@@ -34,22 +36,27 @@ def quietly(function: Any, *args: Any, **options: Any) -> Any:
         return function(*args, **options)
 
 
-@pytest.mark.parametrize("method", ["welch", "multitaper"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("device", ["cpu", "vulkan"])
-def test_constants_have_no_shares(method: str, dtype: Any, device: str) -> None:
-    if device == "vulkan" and dtype is np.float64:
-        device = "cpu"
+def check_constants(method: str, dtype: Any, **on: Any) -> None:
     x = constants(dtype)
     with pytest.warns(UserWarning, match="band_power: 7 of 7 rows are flat from 0.5"):
-        got = rlx.band_power(x, 256.0, method=method, device=device)
+        got = rlx.band_power(x, 256.0, method=method, **on)
     assert got.flat.all()
     assert np.isnan(got.relative).all()
     assert np.isnan(got.peak_hz).all()
     assert np.isnan(got.ratio("theta", "beta")).all()
-    with np.errstate(over="ignore"):
-        square = (x.astype(np.float64) ** 2).mean(axis=1)
+    square = (x.astype(np.float64) ** 2).mean(axis=1)
     assert (got.absolute <= 1e-9 * square[:, None]).all()
+
+
+@pytest.mark.parametrize("method", ["welch", "multitaper"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_constants_have_no_shares(method: str, dtype: Any) -> None:
+    check_constants(method, dtype, device="cpu")
+
+
+@pytest.mark.parametrize("method", ["welch", "multitaper"])
+def test_constants_have_no_shares_on_devices(method: str, adapter: Want) -> None:
+    check_constants(method, np.float32, **by_name(adapter))
 
 
 @pytest.mark.parametrize("method", ["welch", "multitaper"])
@@ -158,19 +165,25 @@ def test_a_white_spectrum_is_fitted_in_silence(rows: tuple[int, ...]) -> None:
     np.testing.assert_allclose(found.exponent, 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("device", [None, "cpu", "vulkan"])
-def test_coherence_of_a_constant_is_nan(dtype: Any, device: str | None) -> None:
-    if device == "vulkan" and dtype is np.float64:
-        device = "cpu"
+def check_coherence(dtype: Any, **on: Any) -> None:
     live = RNG.standard_normal((3, 4096)).astype(dtype)
     x = np.concatenate([live, constants(dtype)])
     with pytest.warns(UserWarning, match="coherence: 91 of 100 pairs are flat"):
-        _, found = rlx.coherence(x[:, None], x[None], 256.0, device=device)
+        _, found = rlx.coherence(x[:, None], x[None], 256.0, **on)
     assert np.isnan(found[3:]).all()
     assert np.isnan(found[:, 3:]).all()
     _, want = scipy.signal.coherence(live[:, None], live[None], 256.0)
     np.testing.assert_allclose(found[:3, :3], want, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("on", [{}, {"device": "cpu"}])
+def test_coherence_of_a_constant_is_nan(dtype: Any, on: dict[str, Any]) -> None:
+    check_coherence(dtype, **on)
+
+
+def test_coherence_of_a_constant_is_nan_on_devices(adapter: Want) -> None:
+    check_coherence(np.float32, **by_name(adapter))
 
 
 def test_coherence_on_an_offset_is_not_dead() -> None:
