@@ -304,7 +304,7 @@ def _show(console: Console, found: Sequence[FileSpectrogram]) -> None:
             rows = []
             for at, told in enumerate(own.strongest):
                 if told["hz"] is None:
-                    rows.append([own.names[at], "–", "–", "–"])
+                    rows.append([own.names[at], told["state"] or "–", "–", "–"])
                     continue
                 density = _density(own, at, told["power"])
                 hz = f"{told['hz']:.{decimals(step)}f} Hz"

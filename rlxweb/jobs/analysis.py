@@ -269,6 +269,6 @@ def _group(
 def _states(power: NDArray[Any], floor: RoundingFloor) -> tuple[str, ...]:
     known = np.isfinite(power).any(axis=1)
     return tuple(
-        "not finite" if not is_known else "flat" if is_dead else ""
-        for is_known, is_dead in zip(known, floor.is_dead(power), strict=True)
+        "not finite" if not is_known else "flat" if is_flat else ""
+        for is_known, is_flat in zip(known, floor.is_flat(power), strict=True)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,7 +20,8 @@ from rlxweb.io.writers import finite
 from rlxweb.jobs.entries import Entry, text_of
 from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
 from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.signal.bands import BandPower, Bands, band_power_of
+from rlxweb.signal.bands import BandPower, Bands, bands_in
+from rlxweb.signal.spectrum import Density
 
 if TYPE_CHECKING:
     from rlxweb.signal.aperiodic import Mode
@@ -174,11 +175,9 @@ def bands_of(result: FileResult, asked: BandsAsked) -> tuple[GroupBands, ...]:
 def _bands_of(result: FileResult, group: GroupResult, asked: BandsAsked) -> GroupBands:
     doing = f"{result.path!r}, channels at {group.fs:g} Hz"
     try:
-        own = band_power_of(
-            *(group.hz, group.power, asked.bands),
-            relative=asked.relative,
-            log=asked.log,
-        )
+        flat = np.array([state == "flat" for state in group.states], np.bool_)
+        density = Density(group.hz, group.power)
+        own = bands_in(density, asked.bands, asked.relative, asked.log, flat)
         ratios = {f"{a}/{b}": own.ratio(a, b) for a, b in asked.ratios}
     except RlxError as error:
         if isinstance(error.hint, Advice):
@@ -207,28 +206,17 @@ def _longer(group: GroupResult) -> str:
 
 
 def _fit(group: GroupResult, own: BandPower, asked: BandsAsked) -> AperiodicFit:
-    """Of the channels that have a level everywhere; NaN for the others."""
+    """Fit the channels that have a level everywhere; NaN for the others."""
     low, high = asked.fit_hz or usual_fit(own.edges)
     assert asked.fit is not None
     inside = (group.hz >= low) & (group.hz <= high) & (group.hz > 0)
     power = group.power[:, inside]
     known = (np.isfinite(power) & (power > 0)).all(axis=1)
     known &= [not state for state in group.states]
-    # A line takes the place of what has none, so that all are fitted in one call.
-    line = 1.0 / np.maximum(group.hz, 1e-300)
-    filled = np.where(known[:, None], group.power, line)
-    from rlxweb.signal.aperiodic import aperiodic  # which most runs do not ask for
+    from rlxweb.signal.aperiodic import fitted  # which most runs do not ask for
 
-    found = aperiodic(group.hz, filled, fmin=low, fmax=high, mode=asked.fit)
-    lost = ~known
-    blank: dict[str, Any] = {}
-    for field in fields(found):
-        values = getattr(found, field.name)
-        if field.name != "f" and isinstance(values, np.ndarray):
-            values = values.copy()
-            values[lost] = 0 if field.name == "count" else math.nan
-            blank[field.name] = values
-    return replace(found, **blank)
+    density = Density(group.hz, group.power)
+    return fitted(density, ~known, fmin=low, fmax=high, mode=asked.fit)
 
 
 def usual_fit(edges: NDArray[np.float64]) -> tuple[float, float]:

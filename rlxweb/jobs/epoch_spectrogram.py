@@ -19,6 +19,7 @@ from rlxweb.io import check_finite
 from rlxweb.jobs.averaging import BLOCK_BYTES
 from rlxweb.jobs.epoching import Condition
 from rlxweb.jobs.spectrogram import (
+    FloorOfSegments,
     GroupSpectrogram,
     SpectrogramSettings,
     averaged,
@@ -64,13 +65,16 @@ def epochs_spectrogram(
     total = np.zeros((len(group.channels), n_freqs, count))
     step = max(1, BLOCK_BYTES // (8 * len(group.channels) * n_freqs * count))
     n_epochs = len(one.cut.events)
+    floor = FloorOfSegments()
     for first in range(0, n_epochs, step):
         last = min(first + step, n_epochs)
         x = one.cut.data(first, last)
         for at in range(first, last) if asked.nan == "raise" else ():
             check_finite(x[at - first], group, one.cut.begin(at))
-        freqs, power = segments_of_block(x, group, asked, nperseg, hop)
-        total += power.sum(axis=0)
+        segments = segments_of_block(x, group, asked, nperseg, hop)
+        freqs = segments.f
+        floor.add(segments)
+        total += segments.values.sum(axis=0)
         progress((last - first) / n_epochs)
     begin = one.cut.first / group.fs
     times = (hop * np.arange(count) + nperseg / 2) / group.fs + begin
@@ -86,6 +90,7 @@ def epochs_spectrogram(
         t=averaged(times, merged),
         power=averaged(total / n_epochs, merged),
         epochs=one.used,
+        flat=floor.flat(),
     )
     return found if baseline is None else _over(found, baseline)
 
@@ -104,4 +109,6 @@ def _over(found: GroupSpectrogram, baseline: tuple[float, float]) -> GroupSpectr
     before = found.power[..., inside].mean(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = found.power / before
+    if found.flat:
+        ratio[np.array(found.flat)] = np.nan
     return replace(found, power=ratio, baseline=baseline)

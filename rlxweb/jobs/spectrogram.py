@@ -22,7 +22,9 @@ from rlxweb.jobs.averaging import BLOCK_BYTES
 from rlxweb.jobs.epoching import EpochsUsed
 from rlxweb.recipes.welch_plan import segment_count
 from rlxweb.signal.band import no_bin
+from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.spectrogram import spectrogram
+from rlxweb.signal.time_frequency import TimeFrequency
 
 COLUMNS: Final = 1200
 """A picture has no more pixels across."""
@@ -76,6 +78,7 @@ class GroupSpectrogram:
     epochs those that are averaged, where there are any: t counts from what they are
            around, and n_samples are those of an epoch
     baseline  seconds: power is a ratio to its mean there; None: it is none
+    flat    (C,) channels with nothing but rounding
     """
 
     names: tuple[str, ...]
@@ -90,6 +93,7 @@ class GroupSpectrogram:
     epochs: EpochsUsed | None = None
     baseline: tuple[float, float] | None = None
     strongest: tuple[dict[str, Any], ...] = ()
+    flat: tuple[bool, ...] = ()
 
     @property
     def column_s(self) -> float:
@@ -122,16 +126,20 @@ def group_spectrogram(
     size = min(nperseg + (wide - 1) * hop, group.longest)
     freqs: NDArray[np.float64] = np.arange(nperseg // 2 + 1) * group.fs / nperseg
     check_band(freqs, asked, group)
+    floor = FloorOfSegments()
     for block in _blocks(group, size, nperseg, hop):
         if asked.nan == "raise":
             check_finite(block.data, group, block.start)
-        freqs, power = segments_of_block(block.data, group, asked, nperseg, hop)
+        found = segments_of_block(block.data, group, asked, nperseg, hop)
+        freqs, power = found.f, found.values
+        floor.add(found)
         sums.add(block.start // hop, power, group)
         if progress is not None:
             progress(math.prod(block.data.shape))
     starts = np.arange(sums.count, dtype=np.float64) * merged * hop
     own = np.minimum(merged, count - merged * np.arange(sums.count, dtype=np.int64))
     times = (starts + (own - 1) * hop / 2 + nperseg / 2) / group.fs
+    flat = floor.flat()
     return GroupSpectrogram(
         names=group.names,
         units=tuple(c.unit for c in group.channels),
@@ -142,14 +150,15 @@ def group_spectrogram(
         f=freqs,
         t=times,
         power=sums.mean(),
+        flat=flat,
     )
 
 
 def segments_of_block(
     x: NDArray[Any], group: Group, asked: SpectrogramSettings, nperseg: int, hop: int
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Frequencies (F,), and the density (…, F, S) of the segments of samples (…, T)."""
-    freqs, _, power = spectrogram(
+) -> TimeFrequency:
+    """Density (…, F, S) of the segments of samples (…, T)."""
+    return spectrogram(
         x,
         group.fs,
         asked.window,
@@ -162,7 +171,41 @@ def segments_of_block(
         precision=asked.precision,
         nan=asked.nan,
     )
-    return freqs, power
+
+
+class FloorOfSegments:
+    """Power and rounding floor of all segments so far, channel by channel."""
+
+    def __init__(self) -> None:
+        self._floor: RoundingFloor | None = None
+        self._power: NDArray[Any] | float = 0.0
+        self._energy: NDArray[Any] | float = 0.0
+        self._count: NDArray[Any] | int = 0
+
+    def add(self, found: TimeFrequency) -> None:
+        """Segments (…, C, F, S); those that are not finite are passed over."""
+        if found.floor is None:
+            return
+        self._floor = found.floor
+        values = np.moveaxis(found.values, -3, 0)
+        known = np.isfinite(values).all(axis=-2, keepdims=True)
+        count = known.reshape(len(values), -1).sum(axis=1)
+        total = np.where(known, values, 0.0).astype(np.float64)
+        axes = tuple(at for at in range(1, total.ndim) if at != total.ndim - 2)
+        energy = np.nan_to_num(found.floor.energy)
+        self._power = self._power + total.sum(axis=axes)
+        self._energy = self._energy + energy.reshape(-1, len(values)).mean(0) * count
+        self._count = self._count + count
+
+    def flat(self) -> tuple[bool, ...]:
+        """Channels with nothing but rounding; empty where no segment was seen."""
+        if self._floor is None:
+            return ()
+        seen = np.maximum(self._count, 1)
+        floor = self._floor._replace(energy=np.asarray(self._energy / seen))
+        power = np.asarray(self._power) / seen[:, None]
+        flat = floor.is_flat(power) & (np.asarray(self._count) > 0)
+        return tuple(flat.tolist())
 
 
 def averaged(values: NDArray[Any], merged: int) -> NDArray[Any]:
@@ -250,6 +293,8 @@ class _Columns:
 def strongest_of(own: GroupSpectrogram) -> tuple[dict[str, Any], ...]:
     """Name and unit of each channel, and where and how large its power is at most,
     beside an offset at 0 Hz; None where there is none.
+
+    A channel with nothing but rounding is of the state "flat", and has none.
     """
     return tuple(_strongest(own, at) for at in range(len(own.names)))
 
@@ -257,8 +302,10 @@ def strongest_of(own: GroupSpectrogram) -> tuple[dict[str, Any], ...]:
 def _strongest(own: GroupSpectrogram, at: int) -> dict[str, Any]:
     first = 1 if len(own.f) > 1 and own.f[0] == 0 else 0
     power = own.power[at, first:]
+    is_flat = bool(own.flat) and own.flat[at]
     told: dict[str, Any] = {"name": own.names[at], "unit": own.units[at]}
-    if not np.isfinite(power).any() or not math.prod(power.shape):
+    told["state"] = "flat" if is_flat else ""
+    if is_flat or not np.isfinite(power).any() or not math.prod(power.shape):
         return told | {"hz": None, "s": None, "power": None}
     f, t = np.unravel_index(int(np.nanargmax(power)), power.shape)
     return told | {

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from rlxweb.io.writers import finite
 from rlxweb.live.source import Chunk, Listener, Stream
-from rlxweb.signal.bands import BandPower, Bands, band_power_of
+from rlxweb.signal.bands import BandPower, Bands, bands_in
+from rlxweb.signal.spectrum import Density
 from rlxweb.signal.stream_frame import StreamFrame
 from rlxweb.signal.welch_stream import WelchStream
 from rlxweb.stopping import check_stopped
@@ -168,7 +169,7 @@ def _rows(
 
 
 def _bands(frame: StreamFrame, bands: Bands) -> BandPower:
-    return band_power_of(frame.f, frame.power, bands)
+    return bands_in(Density(frame.f, frame.power, floor=frame.floor), bands)
 
 
 class _Pace:

@@ -61,6 +61,8 @@ class Described(Result):
             raise UsageError(doing, said, hint="average before it is computed")
         *about, values = (getattr(self, name) for name in self._fields)
         last = type(self).axis
+        if not values.size:
+            raise UsageError(doing, "it holds nothing", hint="give samples")
         values = np.moveaxis(values, self.axis, last)
         labels = self.labels.fitted(values.shape[:last])
         if dim not in labels.dims:

@@ -20,7 +20,15 @@ from rlxweb.errors import NotFinite, ShapeError, UsageError
 from rlxweb.given import array_of
 from rlxweb.signal.aperiodic_fit import AperiodicFit
 from rlxweb.signal.band import bins_between
-from rlxweb.signal.spectrum import Spectrum, density_of
+from rlxweb.signal.rounding import RoundingFloor
+from rlxweb.signal.spectrum import (
+    Density,
+    Spectrum,
+    check_rising,
+    density_of,
+    flat_rows,
+    warn_flat,
+)
 
 Floats = NDArray[np.float64]
 Mode = Literal["fixed", "knee"]
@@ -56,16 +64,47 @@ def aperiodic(
     peak_width least and most width of a peak, in Hz, two standard deviations
     min_height a peak has at least, log10 above the 1/f part
     threshold  and in standard deviations of what is left of the spectrum
+    Flat rows  of a Spectrum, with nothing but rounding in that part (a dead channel),
+               are NaN throughout, with a UserWarning
     Errors     UsageError, ShapeError; NotFinite for power that is 0, negative or not
                finite, naming the row and the frequency
     Source     Donoghue et al. 2020, doi 10.1038/s41593-020-00744-x
     """
+    given = density_of(f, psd, DOING)
+    options = (mode, max_peaks, peak_width, min_height, threshold)
+    found = fitted(given, None, fmin, fmax, *options)
+    warn_flat(DOING, np.isnan(found.offset), "all that is fitted is")
+    return found
+
+
+def fitted(
+    given: Density,
+    left_out: NDArray[np.bool_] | None,
+    fmin: float = 1.0,
+    fmax: float | None = None,
+    mode: Mode = "fixed",
+    max_peaks: int = 6,
+    peak_width: tuple[float, float] = (0.5, 12.0),
+    min_height: float = 0.0,
+    threshold: float = 2.0,
+) -> AperiodicFit:
+    """`aperiodic` of a density, without a warning of flat rows.
+
+    left_out   (B,) rows that are NaN in the result; None: those that are flat
+    """
     rules = _rules(mode, max_peaks, peak_width, min_height, threshold)
-    f, psd, labels, ran = density_of(f, psd, DOING)
-    hz, power = _checked(f, psd, fmin, fmax)
-    rows = np.log10(power.reshape(-1, len(hz)))
-    fits = [_fit(hz, row, rules) for row in rows]
-    return replace(_gathered(hz, fits, power.shape[:-1]), labels=labels, ran=ran)
+    hz, power, floor = _part(given, fmin, fmax)
+    batch, rows = power.shape[:-1], power.reshape(-1, len(hz))
+    if left_out is None:
+        left_out = np.zeros(len(rows), np.bool_)
+        if floor is not None:
+            left_out = flat_rows(rows, floor, slice(None))
+    _check_positive(hz, rows, left_out, batch)
+    fits = [
+        _unknown(len(hz)) if is_out else _fit(hz, np.log10(row), rules)
+        for row, is_out in zip(rows, left_out, strict=True)
+    ]
+    return replace(_gathered(hz, fits, batch), labels=given.labels, ran=given.ran)
 
 
 def _rules(
@@ -119,38 +158,50 @@ def _gathered(
     )
 
 
-def _checked(
-    f: ArrayLike, psd: ArrayLike, fmin: float, fmax: float | None
-) -> tuple[Floats, Floats]:
-    hz = array_of(f, DOING).astype(np.float64)
-    power = array_of(psd, DOING).astype(np.float64)
+def _part(
+    given: Density, fmin: float, fmax: float | None
+) -> tuple[Floats, Floats, RoundingFloor | None]:
+    """Frequencies, power and floor of the part that is fitted."""
+    hz = array_of(given.f, DOING).astype(np.float64)
+    power = array_of(given.power, DOING).astype(np.float64)
+    floor = given.floor
     if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
         raise ShapeError(
             DOING,
             f"frequencies {list(hz.shape)} and power {list(power.shape)}",
             "the last axis of the power is that of the frequencies",
         )
-    if len(hz) < 2 or not (np.diff(hz) > 0).all():
-        raise UsageError(DOING, "the frequencies do not rise", "at least 2 are wanted")
+    check_rising(hz, DOING)
     inside = bins_between(hz, fmin, fmax, DOING)
-    if inside is not None:
-        hz, power = hz[inside], power[..., inside]
-    if hz[0] == 0:
-        hz, power = hz[1:], power[..., 1:]
-    if len(hz) < 8:
+    inside = np.arange(len(hz)) if inside is None else inside
+    if hz[inside[0]] == 0:
+        inside = inside[1:]
+    if len(inside) < 8:
         raise UsageError(
-            DOING, f"{len(hz)} frequencies are left", "at least 8", "widen the band"
+            DOING, f"{len(inside)} frequencies are left", "at least 8", "widen the band"
         )
-    bad = ~(np.isfinite(power) & (power > 0))
-    if bad.any():
-        *row, at = (int(i) for i in np.argwhere(bad)[0])
-        raise NotFinite(
-            DOING,
-            f"the power of row {row or 0} is {power[bad][0]} at {hz[at]:g} Hz",
-            "its logarithm is fitted: all of it must be above 0",
-            "leave the row out",
-        )
-    return hz, power
+    floor = None if floor is None else floor.of_bins(inside)
+    return hz[inside], power[..., inside], floor
+
+
+def _check_positive(
+    hz: Floats,
+    rows: Floats,
+    left_out: NDArray[np.bool_],
+    batch: tuple[int, ...],
+) -> None:
+    """Raise NotFinite for a row without a logarithm that is to be fitted."""
+    bad = ~(np.isfinite(rows) & (rows > 0)) & ~left_out[:, None]
+    if not bad.any():
+        return
+    at, bin_ = (int(i) for i in np.argwhere(bad)[0])
+    row = [int(i) for i in np.unravel_index(at, batch)] if batch else 0
+    raise NotFinite(
+        DOING,
+        f"the power of row {row} is {rows[at, bin_]} at {hz[bin_]:g} Hz",
+        "its logarithm is fitted: all of it must be above 0",
+        "leave the row out",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +221,12 @@ class _Found:
     model: Floats
     r_squared: float
     error: float
+
+
+def _unknown(n_freqs: int) -> _Found:
+    """Stand-in for the fit of a row that is left out."""
+    none = np.full(n_freqs, np.nan)
+    return _Found(np.full(3, np.nan), np.zeros((0, 3)), none, none, np.nan, np.nan)
 
 
 def _fit(hz: Floats, level: Floats, rules: _Rules) -> _Found:

@@ -35,7 +35,7 @@ class AperiodicFit(Result):
     peak_height (…, P) log10 above the 1/f part
     peak_width  (…, P) Hz, two standard deviations
     count       (…) peaks of a row
-    r_squared   (…) of the log10 power
+    r_squared   (…) of the log10 power; NaN where that is the same at every frequency
     error       (…) mean absolute error of the log10 power
     aperiodic   (…, F) power of the 1/f part
     fitted      (…, F) of that and the peaks
@@ -112,7 +112,16 @@ class AperiodicFit(Result):
 
     def __repr__(self) -> str:
         rows = "×".join(map(str, self.offset.shape)) or "1"
+        exponent, r_squared = _mean(self.exponent, 2), _mean(self.r_squared, 3)
+        lost = int(np.isnan(self.offset).sum())
+        left_out = f", {lost} left out" if lost else ""
         return (
-            f"AperiodicFit({rows} rows, exponent {np.nanmean(self.exponent):.2f}, "
-            f"{int(self.count.sum())} peaks, R² {np.nanmean(self.r_squared):.3f})"
+            f"AperiodicFit({rows} rows{left_out}, exponent {exponent}, "
+            f"{int(self.count.sum())} peaks, R² {r_squared})"
         )
+
+
+def _mean(values: Floats, digits: int) -> str:
+    """Mean of the known values in words; a dash where none is known."""
+    known = values[~np.isnan(values)]
+    return f"{known.mean():.{digits}f}" if known.size else "–"

@@ -33,7 +33,14 @@ from rlxweb.results.units import power_unit
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.multitaper import multitaper
 from rlxweb.signal.rows_given import said_rate
-from rlxweb.signal.spectrum import Spectrum, density_of
+from rlxweb.signal.spectrum import (
+    Density,
+    Spectrum,
+    check_rising,
+    density_of,
+    flat_rows,
+    warn_flat,
+)
 from rlxweb.signal.welch import welch
 
 if TYPE_CHECKING:
@@ -62,7 +69,17 @@ BANDS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = MappingProxyType
 )
 """Bands by the name of what is looked at, in Hz. Gamma ends below the mains."""
 _ARRAYS: Final = (
-    *("edges", "absolute", "relative", "total", "peak_hz", "values", "f", "psd"),
+    *(
+        "edges",
+        "absolute",
+        "relative",
+        "total",
+        "peak_hz",
+        "values",
+        "f",
+        "psd",
+        "flat",
+    ),
 )
 CYCLES: Final = 2.0
 """Of the lowest frequency that a segment holds, where its length is left out."""
@@ -82,6 +99,9 @@ class BandPower(Result):
               NaN where it only rises or falls
     values    (…, K) what was asked for: absolute or relative, or its log10
     f, psd    (F,), (…, F) the density that was integrated
+    flat      (…, K) bands that hold nothing but rounding. They have no peak, no log10
+              and no ratio to them; a row that is flat in all of its bands, such as a
+              dead channel, has no shares: these are NaN
     labels    names of the axes before, and the unit of the samples
     ran       engine, decision and wall time; of a density that was given, its own
     """
@@ -95,6 +115,7 @@ class BandPower(Result):
     values: Array
     f: NDArray[np.float64]
     psd: Array
+    flat: NDArray[np.bool_]
     labels: Labels = UNNAMED
     ran: Ran = UNTOLD
 
@@ -156,13 +177,13 @@ class BandPower(Result):
     def ratio(self, over: str, under: str) -> Array:
         """Power of one band over that of another, such as theta over beta.
 
+        NaN where the other is flat: nothing but rounding.
         Errors   UnknownName.
         """
+        above, below = self._at(over), self._at(under)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found: Array = (
-                self.absolute[..., self._at(over)] / self.absolute[..., self._at(under)]
-            )
-        return found
+            found: Array = self.absolute[..., above] / self.absolute[..., below]
+        return np.where(self.flat[..., below], np.nan, found)
 
     def as_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Plain data, one entry per row; None for what is not finite.
@@ -201,9 +222,18 @@ class BandPower(Result):
         shape = "×".join(map(str, self.absolute.shape[:-1])) or "1"
         lines = [f"BandPower({shape} rows)"]
         share = self.relative.reshape(-1, len(self.names))
-        mean = np.nanmean(share, axis=0) if len(share) else np.full(len(self.names), 0)
-        for name, (low, high), part in zip(self.names, self.edges, mean, strict=True):
-            lines.append(f"  {name:<8} {low:g}–{high:g} Hz  {part:6.1%} on average")
+        known = share[np.isfinite(share).all(axis=1)]
+        for k, (name, (low, high)) in enumerate(
+            zip(self.names, self.edges, strict=True)
+        ):
+            mean = f"{known[:, k].mean():6.1%} on average" if len(known) else "–"
+            lines.append(f"  {name:<8} {low:g}–{high:g} Hz  {mean}")
+        flat = int(self.flat.all(axis=-1).sum())
+        if flat:
+            lines.append(f"  {flat} flat, nothing but rounding: not in the averages")
+        other = len(share) - len(known) - flat
+        if other:
+            lines.append(f"  {other} not finite: not in the averages")
         return "\n".join(lines)
 
 
@@ -230,8 +260,12 @@ def band_power(
     relative `values` are shares of the power between the lowest and the highest edge
     log      `values` are their log10
     method   "welch", or "multitaper" over the whole signal
-    nperseg  samples of a segment; None: two cycles of the lowest edge, at least 4 s, at
-             most the signal
+    nperseg  samples of a segment; None: two cycles of the lowest edge, at least 4 s; of
+             a shorter signal all of it, with a UserWarning
+    flat     a band with nothing but rounding, relative to the mean square of its row,
+             has no peak, no log10 and no ratio to it; a row of which that is true
+             between the lowest and the highest edge, such as a dead channel, has NaN
+             for its shares, with a UserWarning
     options  of `welch` or `multitaper`: window, detrend, device, nan …
     Errors   UsageError for a band that ends beyond fs / 2, or is narrower than the
              resolution; those of `welch`
@@ -276,30 +310,67 @@ def band_power_of(
              that `welch` gave, alone
     Errors   as `band_power`; ShapeError where f and psd do not go together
     """
-    f, psd, labels, ran = density_of(f, psd, DOING)
-    hz = array_of(f, DOING).astype(np.float64)
-    power = array_of(psd, DOING)
+    given = density_of(f, psd, DOING)
+    hz = array_of(given.f, DOING).astype(np.float64)
+    power = array_of(given.power, DOING)
     if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
         raise ShapeError(
             DOING,
             f"frequencies {list(hz.shape)} and a density {list(power.shape)}",
             "the last axis of the density is that of the frequencies",
         )
-    if len(hz) < 2 or not (np.diff(hz) > 0).all():
-        raise UsageError(DOING, "the frequencies do not rise", "at least 2 are wanted")
+    check_rising(hz, DOING)
+    found = bands_in(given._replace(f=hz, power=power), bands, relative, log)
+    flat = np.asarray(found.flat.all(axis=-1))
+    low, high = found.edges.min(), found.edges.max()
+    where = f" from {low:g} to {high:g} Hz"
+    warn_flat(DOING, flat, "shares, peaks and ratios are", where=where)
+    return found
+
+
+def bands_in(
+    given: Density,
+    bands: Bands,
+    relative: bool = False,
+    log: bool = False,
+    flat: NDArray[np.bool_] | None = None,
+) -> BandPower:
+    """`band_power_of` of checked arrays, without a warning of flat rows.
+
+    flat    (…) rows that are known to be flat, where no floor tells
+    """
+    hz, power = given.f, given.power
     relative, log = switch("relative", relative, DOING), switch("log", log, DOING)
     named, edges = _edges(bands, 2.0 * float(hz[-1]), hz)
     wide = power.astype(np.float64)
     absolute = np.stack([_integral(hz, wide, *one) for one in edges], axis=-1)
-    total = _integral(hz, wide, float(edges.min()), float(edges.max()))
+    low, high = float(edges.min()), float(edges.max())
+    total = _integral(hz, wide, low, high)
+    whole = _flat_between(given, low, high)
+    if flat is not None:
+        whole |= flat
+    each = np.stack([_flat_between(given, *one) for one in edges], axis=-1)
+    each |= whole[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         share = absolute / total[..., None]
+        share[whole] = np.nan
         values = share if relative else absolute
-        values = np.log10(values) if log else values
-    peaks = np.stack([_peak(hz, wide, *one) for one in edges], axis=-1)
+        values = np.log10(np.where(each, np.nan, values)) if log else values
+    peaks = np.stack([_peak(given, wide, *one) for one in edges], axis=-1)
+    peaks[each] = np.nan
+    about = given.labels, given.ran
     return BandPower(
-        named, edges, absolute, share, total, peaks, values, hz, power, labels, ran
+        named, edges, absolute, share, total, peaks, values, hz, power, each, *about
     )
+
+
+def _flat_between(given: Density, low: float, high: float) -> NDArray[np.bool_]:
+    """Rows (…) with nothing but rounding at the bins that an integral reads."""
+    hz, power = given.f, given.power
+    first = max(0, int(np.searchsorted(hz, low, side="right")) - 1)
+    last = int(np.searchsorted(hz, high, side="left")) + 1
+    rows = power.reshape(-1, len(hz))
+    return flat_rows(rows, given.floor, slice(first, last)).reshape(power.shape[:-1])
 
 
 def _edges(
@@ -378,14 +449,18 @@ def _integral(hz: NDArray[np.float64], psd: Array, low: float, high: float) -> A
     return found
 
 
-def _peak(hz: NDArray[np.float64], psd: Array, low: float, high: float) -> Array:
+def _peak(given: Density, psd: Array, low: float, high: float) -> Array:
     """(…) the strongest local maximum between the edges, refined; NaN for none."""
+    hz = given.f
     inside = np.flatnonzero((hz >= low) & (hz <= high))
     inside = inside[(inside > 0) & (inside < len(hz) - 1)]
     if not inside.size:
         return np.full(psd.shape[:-1], np.nan)
     here, before, after = (psd[..., inside + d] for d in (0, -1, 1))
     is_peak = (here > before) & (here >= after)
+    if given.floor is not None:
+        line = given.floor.shares.line[inside]
+        is_peak &= here > given.floor.energy[..., None] * line
     best = np.where(is_peak, here, -np.inf).argmax(axis=-1)
     pick = best[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -19,17 +19,18 @@ from rlxweb.host.cross_matrix import cross_matrix
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.band import bins_between
-from rlxweb.signal.in_range import Rows, into_range
+from rlxweb.signal.in_range import Rows, into_range, mean_squares
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.precision import Taken, taken
+from rlxweb.signal.rounding import RoundingFloor, rounding_shares
 from rlxweb.signal.row_calls import Array, computed, ran_by
 from rlxweb.signal.rows_given import rate
 from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.segment_calls import SegmentCall, restored
 from rlxweb.signal.segment_request import half, segment_spec
-from rlxweb.signal.spectrum import Spectrum
+from rlxweb.signal.spectrum import Spectrum, flat_rows, warn_flat
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -146,7 +147,8 @@ def coherence(
 
     Shapes   x, y (…, T, …) with time on `axis`, the other axes broadcast → freqs (F,),
              coherence (…, F, …)
-    Numerics NaN where a signal has no power at all. All else as `csd`
+    Numerics NaN where a signal is flat, nothing but rounding beside its mean square,
+             with a UserWarning. All else as `csd`
     Source   Stoica & Moses, Spectral Analysis of Signals; conventions of
              scipy.signal.coherence
     """
@@ -227,7 +229,7 @@ async def _compared(
     spec = segment_spec(doing, rows[0].shape[1], how.kind, half, **estimate)
     hz = frequencies(spec, fs)
     band = bins_between(hz, fmin, fmax, doing)
-    seen, spec = _seen(rows, outer, spec, own, nan, doing)
+    seen, energies, spec = _seen(rows, outer, spec, own, nan, doing)
     left, right = (_numbers(one, batch) for one in outer)
     if not of_scale:
         seen = [one._replace(up=None) for one in seen]
@@ -235,8 +237,12 @@ async def _compared(
     asked, caller = Asked(device, adapter), Caller(doing, batch)
     parts, pick = await _averaged(pairs, spec, how, asked, caller, strict)
     power = finish(parts)
-    if band is not None:
-        hz, power = hz[band], power[..., band]
+    shown = slice(None) if band is None else band
+    hz, power = hz[shown], power[..., shown]
+    if not of_scale:
+        flat = _flat(pairs, energies, parts[..., shown], spec, shown)
+        power[flat] = np.nan
+        warn_flat(doing, flat, "it is", "pair")
     power = power.reshape(*batch, len(hz))
     return Spectrum.of(
         hz,
@@ -248,6 +254,23 @@ async def _compared(
     )
 
 
+def _flat(
+    pairs: Pairs,
+    energies: Sequence[NDArray[np.float64]],
+    parts: Array,
+    spec: WelchSpec,
+    bins: Array | slice,
+) -> NDArray[np.bool_]:
+    """Pairs (P,) of which one signal or both hold nothing but rounding."""
+    found = np.zeros(len(parts), np.bool_)
+    shares = rounding_shares(spec)
+    for at, numbers in enumerate((pairs.left, pairs.right)):
+        energy = energies[at][numbers]
+        floor = RoundingFloor.of(shares, energy, float(energy.max(initial=0.0)))
+        found |= flat_rows(parts[:, at], floor.of_bins(bins), slice(None))
+    return found
+
+
 def _seen(
     rows: Sequence[Array],
     outer: Sequence[tuple[int, ...]],
@@ -255,18 +278,25 @@ def _seen(
     own: OwnDetrend | None,
     nan: NanPolicy,
     doing: str,
-) -> tuple[list[Rows], WelchSpec]:
-    """Rows of both signals, looked at once each, and the estimate of these.
+) -> tuple[list[Rows], list[NDArray[np.float64]], WelchSpec]:
+    """Rows of both signals, their mean squares in the same range, and the estimate.
 
-    own   a detrend of the caller's
+    own   a detrend of the caller's; the mean squares are of the rows before it
     """
-    seen, after = [], spec
+    seen, energies, after = [], [], spec
     for name, one, shape in zip("xy", rows, outer, strict=True):
         caller = Caller(f"{doing}, {name}", shape)
+        ready = into_range(one, spec.dtype, caller, nan)
+        energy = mean_squares(ready._replace(up=None))
         if own is not None:
+            before = ready.up
             one, after, caller = detrended_by(own, one, spec, caller)
-        seen.append(into_range(one, spec.dtype, caller, nan))
-    return seen, after
+            ready = into_range(one, spec.dtype, caller, nan)
+            ups = [0 if up is None else up for up in (before, ready.up)]
+            energy = np.ldexp(energy, 2 * (ups[0] - ups[1]))
+        seen.append(ready)
+        energies.append(energy)
+    return seen, energies, after
 
 
 def _without(shape: tuple[int, ...], axis: int, doing: str) -> tuple[int, ...]:

@@ -16,7 +16,13 @@ from rlxweb.advice import Advice
 from rlxweb.errors import UsageError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.row_calls import Array
-from rlxweb.signal.scaled import Caller, check_finite, divided, largest_of
+from rlxweb.signal.scaled import (
+    Caller,
+    check_finite,
+    divided,
+    largest_of,
+    sums_of_squares,
+)
 
 # Samples between these have squares, and sums of squares, that float32 holds well.
 _SINGLE = (1e-13, 1e13)
@@ -88,6 +94,22 @@ def into_range(x: Array, kind: str, caller: Caller, nan: str) -> Rows:
         return Rows(x.astype(dtype, copy=False), None, bad)
     up = np.where(odd, np.frexp(largest)[1], 0).astype(np.int64)
     return Rows(divided(x, up, kind), up, bad)
+
+
+def mean_squares(rows: Rows) -> NDArray[np.float64]:
+    """Mean square (B,) of each row in its own unit; NaN where a sample is not finite.
+
+    Infinite or 0 where float64 cannot hold it.
+    """
+    n_samples = max(1, rows.x.shape[1])
+    squares: NDArray[np.float64] = sums_of_squares(rows.x).astype(np.float64)
+    squares /= n_samples
+    if rows.up is not None:
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.ldexp(squares, 2 * rows.up)
+    if rows.lost is not None:
+        squares[rows.lost] = np.nan
+    return squares
 
 
 def times_powers(out: Array, by: NDArray[np.int64], caller: Caller) -> Array:

@@ -21,8 +21,9 @@ from rlxweb.host.taper_power import taper_power
 from rlxweb.ir.graph import Graph
 from rlxweb.recipes.welch_plan import doubled_bins
 from rlxweb.signal.band import bins_between
-from rlxweb.signal.in_range import into_range, restored_rows
+from rlxweb.signal.in_range import Rows, into_range, mean_squares, restored_rows
 from rlxweb.signal.labelled import takes_objects
+from rlxweb.signal.rounding import RoundingFloor, taper_shares
 from rlxweb.signal.row_calls import Array, Shapes, computed, ran_by
 from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
@@ -50,6 +51,7 @@ class TaperCall:
     tapers: Tapers = field(compare=False)
     remove_mean: bool
     adaptive: bool
+    nw: float
     key: tuple[Any, ...]
 
     inputs = ("x",)
@@ -92,6 +94,14 @@ class TaperCall:
 
     def width(self, shapes: Shapes) -> int:
         return shapes[0][1] * 2 * len(self.tapers.ratios)
+
+    def floor(self, rows: Rows, kind: str) -> RoundingFloor:
+        """Power that rounding may leave in the answer for rows of this dtype."""
+        shares = taper_shares(
+            rows.x.shape[1], self.nw, self.tapers.ratios, self.remove_mean, kind
+        )
+        energy = mean_squares(rows)
+        return RoundingFloor.of(shares, energy, float(energy.max(initial=0.0)))
 
 
 @takes_objects("x")
@@ -176,10 +186,11 @@ async def _multitaper(
     asked = Asked(device, adapter)
     out, pick = await computed(call, [seen.x], how, asked, DOING, strict)
     out = restored_rows(out, seen, 2, caller)
+    floor = call.floor(seen, how.kind)
     if normalization == "full":
-        out = out / fs
+        out, floor = out / fs, floor.scaled(1.0 / fs)
     if band is not None:
-        hz, out = hz[band], out[:, band]
+        hz, out, floor = hz[band], out[:, band], floor.of_bins(band)
     return Spectrum.of(
         hz,
         given.back(out),
@@ -187,6 +198,7 @@ async def _multitaper(
         axis=given.axis - len(given.batch) - 1,
         fs=fs,
         ran=ran_by(pick, begun),
+        floor=floor._replace(energy=floor.energy.reshape(given.batch)),
     )
 
 
@@ -210,7 +222,10 @@ def _call(
             Advice("use a larger {}", bandwidth=Blank("HZ")),
         )
     nw = min(nw, n / 2)
-    tapers = dpss(n, nw, min(n, int(2 * nw))) if n > 1 else Tapers(*np.ones((2, 1, 1)))
+    if n > 1:
+        tapers = dpss(n, nw, min(n, int(2 * nw)))
+    else:  # a single sample has one taper, all of it within any band
+        tapers = Tapers(np.ones((1, 1)), np.ones(1))
     keep = tapers.ratios > CONCENTRATED
     low_bias = switch("low_bias", low_bias, DOING)
     if low_bias:
@@ -228,4 +243,4 @@ def _call(
         adaptive = False
     remove = switch("remove_dc", remove_dc, DOING)
     key = ("multitaper", n, nw, low_bias, adaptive, remove)
-    return TaperCall(tapers, remove, adaptive, key)
+    return TaperCall(tapers, remove, adaptive, nw, key)

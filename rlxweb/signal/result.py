@@ -25,7 +25,7 @@ from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
 from rlxweb.results.units import decibels, power_unit
 from rlxweb.signal.crossover import crossover
 from rlxweb.signal.offers import WelchJob
-from rlxweb.signal.spectrum import Spectrum
+from rlxweb.signal.spectrum import Spectrum, floor_of_state
 
 _SHOWN, _DRAWN = 4, 8
 _NAME = 24
@@ -195,7 +195,10 @@ class WelchPeaks(Result):
         own = plain_of(self.labels, self.ran)
         plain |= {"device": self.device.label, "spec": spec, **own, "axis": -1}
         if self.spectrum is not None:
-            arrays |= {"spectrum_f": self.spectrum.f, "spectrum": self.spectrum.power}
+            own_arrays = dict(self.spectrum._state().arrays)
+            arrays["spectrum_f"] = own_arrays.pop("f")
+            arrays["spectrum"] = own_arrays.pop("power")
+            arrays |= own_arrays
             plain["quantity"] = self.spectrum.quantity
         return State(arrays, plain)
 
@@ -211,7 +214,10 @@ class WelchPeaks(Result):
         if "spectrum" in arrays:
             f, power = arrays.pop("spectrum_f"), arrays.pop("spectrum")
             kept = {"quantity": plain["quantity"], "fs": plain["fs"]}
-            spectrum = Spectrum.of(f, power, **kept, labels=labels, ran=ran)
+            floor = floor_of_state(arrays)
+            spectrum = Spectrum.of(
+                f, power, **kept, labels=labels, ran=ran, floor=floor
+            )
         return cls(
             **{"prominence": None, **arrays},
             fs=plain["fs"],

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rlxweb.host.segment_power import tables
 from rlxweb.host.spec import WelchSpec
 from rlxweb.kept import SMALL, lru_of_small
-from rlxweb.recipes.welch_plan import centred_ramp
+from rlxweb.recipes.welch_plan import centred_ramp, doubled_bins
 
 # The amplitude of a line that counts, in root mean squares of its row. Double precision
 # is hardly ever right to its last digits: the phase of sin(2πft) after a thousand turns
@@ -28,6 +28,9 @@ _LINE: Final = {np.dtype(np.float32): 2.0**-22, np.dtype(np.float64): 2.0**-40}
 _OF_MEAN: Final = 16.0
 # And of a power, in its own last digit: a device's transform was seen to take half.
 _OF_POWER: Final = 64.0
+# A row is flat when its power sums up to no more than so many times what rounding adds.
+# Rows without a signal were seen at half of it at most, on every engine.
+_OF_TOTAL: Final = 4.0
 
 
 class Shares(NamedTuple):
@@ -81,15 +84,29 @@ class RoundingFloor(NamedTuple):
         moved += ripple + own
         return moved
 
-    def of_bins(self, bins: slice) -> RoundingFloor:
-        """That of a part of the spectrum."""
+    def of_bins(self, bins: slice | NDArray[Any]) -> RoundingFloor:
+        """Floor of a part of the spectrum."""
         line, ripple = self.shares.line[bins], self.shares.ripple[bins]
         return self._replace(shares=self.shares._replace(line=line, ripple=ripple))
 
-    def is_dead(self, power: NDArray[Any]) -> NDArray[np.bool_]:
-        """(B,) rows of power (B, F) with nothing but what rounding leaves."""
-        below = power <= self.energy[:, None] * self.shares.line
-        return np.asarray(below.all(axis=1))
+    def scaled(self, factor: float) -> RoundingFloor:
+        """Floor of the power times a factor."""
+        line, ripple = self.shares.line * factor, self.shares.ripple * factor
+        shares = Shares(line, ripple, self.shares.highest * factor)
+        return RoundingFloor(shares, self.energy, self.highest * factor)
+
+    def is_flat(self, power: NDArray[Any]) -> NDArray[np.bool_]:
+        """Rows (B,) of power (B, F) that hold nothing but rounding.
+
+        No bin has a line, and all bins together have no more than rounding adds: noise
+        that a long segment spreads below the floor of each bin is a signal still.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            below = power <= self.energy[:, None] * self.shares.line
+            total = power.sum(axis=1, dtype=np.float64)
+            most = _OF_TOTAL * float(self.shares.ripple.sum())
+            flat = below.all(axis=1) & (total <= self.energy.astype(np.float64) * most)
+        return np.asarray(flat)
 
 
 @lru_of_small(32, lambda spec, arithmetic="": spec.nfft <= SMALL)
@@ -114,5 +131,36 @@ def rounding_shares(spec: WelchSpec, arithmetic: str = "") -> Shares:
     for shares in (line, ripple):
         shares[: len(weights)] *= weights
         shares[len(weights) :] *= spec.scale
+        shares.setflags(write=False)
+    return Shares(line, ripple, float(line.max()))
+
+
+def taper_shares(
+    n_samples: int, nw: float, ratios: NDArray[np.float64], remove_mean: bool, kind: str
+) -> Shares:
+    """Shares of rows of energy 1 under unit-energy Slepian tapers, averaged.
+
+    n_samples  length of a row and of a taper
+    nw         half the bandwidth in bins, within which a taper has its energy
+    ratios     (K,) share of a taper's energy within it
+    kind       dtype that rounds
+    """
+    dtype = np.dtype(kind)
+    last = float(np.finfo(dtype).eps)
+    bins = np.arange(n_samples // 2 + 1)
+    ripple = np.full(len(bins), last**2 * np.log2(2 * n_samples))
+    if remove_mean:
+        # A mean's rounding is a constant: the tapers put it within the bandwidth, and
+        # the rest of their energy beyond it, falling with the square of the frequency.
+        mean_ratio = float(ratios.mean())
+        beyond = (1.0 - mean_ratio) * (nw / np.maximum(bins, nw)) ** 2
+        spread = np.where(bins <= nw + 1.0, 1.0, beyond)
+        ripple += (_OF_MEAN * last) ** 2 * spread * n_samples / max(2.0 * nw, 1.0)
+    # By Cauchy and Schwarz no taper's sum is above the root of its length.
+    line = ripple + _LINE[dtype] ** 2 * n_samples
+    double = np.ones(len(bins))
+    double[doubled_bins(n_samples)] = 2.0
+    for shares in (line, ripple):
+        shares *= double
         shares.setflags(write=False)
     return Shares(line, ripple, float(line.max()))

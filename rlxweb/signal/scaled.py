@@ -139,6 +139,15 @@ class ReadyRows(NamedTuple):
     def spec(self) -> WelchSpec:
         return self.reading.spec
 
+    def detrended_from(self, before: ReadyRows) -> ReadyRows:
+        """The same rows with the rounding floor of those a detrend made them from."""
+        energy = before.reading.floor().energy.astype(np.float64)
+        if self.reading.shift is not None:
+            energy = np.ldexp(energy, -self.reading.shift)
+        loudest = float(np.nanmax(energy, initial=0.0))
+        reading = self.reading._replace(energy=energy, loudest=loudest)
+        return self._replace(reading=reading)
+
     def by(self, device: Device) -> Reading:
         """How the answer of an engine of this kind is to be read.
 
@@ -192,7 +201,7 @@ def ready_rows(
         read, rest = rows, 0.0
         if plan.used < rows.shape[1]:
             read, rest = rows[:, : plan.used], np.add.reduce(rows[:, plan.used :], None)
-        squares = _sums_of_squares(read)
+        squares = sums_of_squares(read)
     if not len(rows):
         return ReadyRows(rows, Reading(spec, squares, 0.0))
     # A small batch feels every call of NumPy's.
@@ -282,7 +291,7 @@ def _looked_into(
         return _ready(rows, Reading(spec, squares / plan.used, 0.0, None, lost))
     up = np.where(outside, np.frexp(largest)[1], 0).astype(np.int64)
     rows = divided(read, up, spec.dtype)
-    energy = _sums_of_squares(rows) / plan.used
+    energy = sums_of_squares(rows) / plan.used
     return _ready(rows, Reading(plan.spec, energy, 0.0, 2 * up + plan.shift, lost))
 
 
@@ -303,7 +312,7 @@ def _ready_integers(x: HostRows, plan: Cleared) -> ReadyRows:
     return _ready(x, Reading(plan.spec, energy, 0.0, 2 * up + plan.shift))
 
 
-def _sums_of_squares(x: NDArray[Any]) -> NDArray[Any]:
+def sums_of_squares(x: NDArray[Any]) -> NDArray[Any]:
     """(B,) of rows (B, T), in steps: NumPy lets no other thread run during one."""
     if x.size <= _STEP:
         whole: NDArray[Any] = np.vecdot(x, x).real

@@ -216,6 +216,9 @@ async def _istft(
             f"nfft {plan.nfft} gives {plan.n_freqs}",
             "give the window, nperseg and nfft of the forward transform",
         )
+    if not count:
+        said = f"there are no segments on axis {time_axis}"
+        raise UsageError(doing, said, "at least 1 is wanted", "give what stft returned")
     slices = Slices.of(plan)
     reach = (count - 1) * plan.hop + plan.nperseg - slices.ahead
     length = reach if n is None else whole("n", n, doing)

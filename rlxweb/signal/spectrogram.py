@@ -13,9 +13,10 @@ from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.band import bins_between
-from rlxweb.signal.in_range import into_range
+from rlxweb.signal.in_range import into_range, mean_squares
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
+from rlxweb.signal.rounding import RoundingFloor, rounding_shares
 from rlxweb.signal.row_calls import Array, computed, ran_by
 from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
@@ -123,15 +124,23 @@ async def _spectrogram(
     band = bins_between(hz, fmin, fmax, DOING)
     starts = spec.hop * np.arange(spec.segments_of(rows.shape[1]), dtype=np.float64)
     caller = Caller(DOING, batch)
+    seen = into_range(rows, spec.dtype, caller, nan)
+    energy = mean_squares(seen)
     if own is not None:
         rows, spec, caller = detrended_by(own, rows, spec, caller)
+        seen = into_range(rows, spec.dtype, caller, nan)
     call = SegmentCall("power" if mode == "psd" else "spectra", spec)
-    seen = into_range(rows, spec.dtype, caller, nan)
     asked = Asked(device, adapter)
     out, pick = await computed(call, [seen.x], how, asked, DOING, strict)
     out = _in_mode(restored(out, call, [seen], caller), mode)
     if band is not None:
         hz, out = hz[band], out[..., band]
+    floor = None
+    if mode == "psd":
+        loudest = float(energy.max(initial=0.0))
+        floor = RoundingFloor.of(rounding_shares(spec), energy, loudest)
+        floor = floor if band is None else floor.of_bins(band)
+        floor = floor._replace(energy=energy.reshape(batch))
     # Segments behind all, bins where time was.
     values = given.back(np.swapaxes(out, 1, 2))
     return TimeFrequency.of(
@@ -142,6 +151,7 @@ async def _spectrogram(
         axis=given.axis - len(batch) - 2,
         fs=fs,
         ran=ran_by(pick, begun),
+        floor=floor,
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rlxweb.errors import DeviceLost
 from rlxweb.gpu.drive import drive
 from rlxweb.host.strongest import PeaksOfPower
+from rlxweb.signal.rounding import RoundingFloor
 
 if TYPE_CHECKING:
     from rlxweb.runtime.device_array import DeviceArray
@@ -75,11 +76,13 @@ class StreamFrame:
     t           seconds from the first sample to the middle of the segment
     f           (F,) in Hz, of the band that is looked at
     n_segments  segments seen so far
+    floor       power that rounding alone may leave in `power`
     """
 
     t: float
     f: NDArray[np.float64]
     n_segments: int
+    floor: RoundingFloor = field(repr=False)
     _mean: Mean = field(repr=False)
     _bins: slice = field(repr=False)
     _search: Search = field(repr=False)
@@ -96,6 +99,11 @@ class StreamFrame:
         On a device it is read back when it is first asked for.
         """
         return self._mean.array()[:, self._bins]
+
+    @property
+    def flat(self) -> NDArray[np.bool_]:
+        """(C,) channels that hold nothing but rounding: no peaks, no shares."""
+        return self.floor.is_flat(self.power)
 
     @property
     def peaks(self) -> PeaksOfPower:

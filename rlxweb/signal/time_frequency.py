@@ -13,6 +13,7 @@ from rlxweb.results.image import image
 from rlxweb.results.labels import Labels
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
 from rlxweb.results.units import decibels
+from rlxweb.signal.rounding import RoundingFloor
 
 _SINCE = ("time from the event", "time from the first sample")
 
@@ -34,9 +35,12 @@ class TimeFrequency(_Triple, Described):
     labels   names of the axes before, and the unit of the samples
     fs       of the samples, in Hz
     ran      engine, decision and wall time
+    floor    of the power of segments: what rounding alone may leave in it; None where
+             it is not known
     """
 
     axis = -2
+    floor: RoundingFloor | None = None
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.values.shape))

@@ -183,10 +183,13 @@ def _called(
     caller = Caller(DOING, batch)
     hz = frequencies(spec, estimate["fs"])
     band = bins_between(hz, fmin, fmax, DOING)
-    ready = rows if isinstance(rows, RowsThere) else ready_rows(rows, spec, caller, nan)
+    ready: ReadyRows | RowsThere = (
+        rows if isinstance(rows, RowsThere) else ready_rows(rows, spec, caller, nan)
+    )
     if own is not None:
+        assert isinstance(ready, ReadyRows)  # `physical` has them on the host
         rows, spec, caller = detrended_by(own, np.asarray(rows), spec, caller)
-        ready = ready_rows(rows, spec, caller, nan)
+        ready = ready_rows(rows, spec, caller, nan).detrended_from(ready)
     job = WelchJob(
         spec,
         rows.shape[0],
@@ -268,4 +271,8 @@ async def _run(
     done = perf_counter()
     stages = Stage("choose", chosen - begun), Stage("compute", done - chosen)
     ran = Ran(pick.engine, pick.decision, done - begun, stages)
-    return Spectrum.of(hz, shaped, ran=ran, **about), pick
+    floor = ready.by(pick.device).floor()
+    if band is not None:
+        floor = floor.of_bins(band)
+    floor = floor._replace(energy=floor.energy.reshape(caller.batch))
+    return Spectrum.of(hz, shaped, ran=ran, floor=floor, **about), pick

@@ -58,10 +58,12 @@ if TYPE_CHECKING:
     from rlxweb.signal.learned.transform import LearnedTransform
     from rlxweb.signal.own_detrend import OwnDetrend
     from rlxweb.signal.precision import Precision, Taken
+    from rlxweb.signal.rounding import RoundingFloor
     from rlxweb.signal.scaled import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
-    Searched = tuple[PeaksOfPower, NDArray[Any] | None]
+    Kept = tuple[NDArray[Any], RoundingFloor] | None
+    Searched = tuple[PeaksOfPower, Kept]
     Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, WelchPeaks]]
 
 DOING = "welch_peaks"
@@ -228,8 +230,9 @@ def _called(
     else:
         given = ready_rows(rows, job.spec, caller, nan)
     if own is not None:
+        assert isinstance(given, ReadyRows)  # `physical` has them on the host
         rows, spec, caller = detrended_by(own, np.asarray(rows), job.spec, caller)
-        given = ready_rows(rows, spec, caller, nan)
+        given = ready_rows(rows, spec, caller, nan).detrended_from(given)
         job = replace(job, spec=spec, n_samples=rows.shape[1])
     asked = Asked(device, adapter)
     if isinstance(array, RowsThere):
@@ -319,7 +322,7 @@ async def _run(
         else:
             own = seen
         begun = perf_counter_ns()
-        ((found, power), warm), pick = await run_pick(
+        ((found, kept), warm), pick = await run_pick(
             asked, work, call.strict or seen is not own
         )
     except LOST as error:
@@ -328,7 +331,7 @@ async def _run(
     if warm and pick is asked:
         pick.observe(done - begun)
     times = started or begun, begun, done
-    return _peaks(found, call, pick, times, power)
+    return _peaks(found, call, pick, times, kept)
 
 
 def _peaks(
@@ -336,7 +339,7 @@ def _peaks(
     call: KnownCall,
     pick: Pick[WelchJob],
     times: tuple[int, ...],
-    power: NDArray[Any] | None = None,
+    kept: Kept = None,
 ) -> WelchPeaks:
     """What was found, in the shape of the call."""
     job, engine = ready(pick)
@@ -365,17 +368,21 @@ def _peaks(
         spec=job.spec,
         times=times,
     )
-    return own if power is None else replace(own, spectrum=_spectrum(power, call, own))
+    return own if kept is None else replace(own, spectrum=_spectrum(*kept, call, own))
 
 
-def _spectrum(power: NDArray[Any], call: KnownCall, own: WelchPeaks) -> Spectrum:
+def _spectrum(
+    power: NDArray[Any], floor: RoundingFloor, call: KnownCall, own: WelchPeaks
+) -> Spectrum:
     """The power (B, F) that the peaks are of, in the shape of the call."""
+    batch = call.caller.batch
     return Spectrum.of(
         call.hz,
-        power.reshape(*call.caller.batch, len(call.hz)),
+        power.reshape(*batch, len(call.hz)),
         quantity=quantity_of(call.job.spec, call.fs),
         fs=call.fs,
         ran=own.ran,
+        floor=floor._replace(energy=floor.energy.reshape(batch)),
     )
 
 
@@ -392,7 +399,7 @@ async def _search(
     power = await engine.power(given.x, given.spec, job.band)
     power = given.reading.restored(power, caller)
     floor = given.by(engine.device).floor()
-    kept = power if call.spectrum else None
+    kept = (power, floor) if call.spectrum else None
     if job.band is not None:
         near, of = job.band, (call.k, call.prominence, job.mode, floor)
         return near.searched(power, hz, *of), kept

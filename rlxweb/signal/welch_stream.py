@@ -156,7 +156,15 @@ class WelchStream:
         """The k strongest of the average so far."""
         with self._lock:
             mean, energy = self._average.mean(self._dtype or "float64")
-            return self._searched(mean.array(), energy)
+            return self._searched(mean.array(), self._floor(energy))
+
+    @property
+    def flat(self) -> NDArray[np.bool_]:
+        """(C,) channels with nothing but rounding in the average so far."""
+        with self._lock:
+            mean, energy = self._average.mean(self._dtype or "float64")
+            band = self._band.bins
+            return self._floor(energy).of_bins(band).is_flat(mean.array()[:, band])
 
     @property
     def lies_on(self) -> str:
@@ -289,15 +297,19 @@ class WelchStream:
         made = []
         for at, (mean, energy) in enumerate(found):
             t = (first + at * self.hop + self.nperseg / 2) / self.fs
-            search = partial(self._searched, energy=energy)
-            more = before + at + 1, mean, self._band.bins, search
+            floor = self._floor(energy)
+            search = partial(self._searched, floor=floor)
+            band = self._band.bins
+            more = before + at + 1, floor.of_bins(band), mean, band, search
             made.append(StreamFrame(t, self.f, *more))
         return made
 
-    def _searched(self, power: Array, energy: NDArray[np.float64]) -> PeaksOfPower:
+    def _floor(self, energy: NDArray[np.float64]) -> RoundingFloor:
+        """Power that rounding may leave in averages of rows with these mean squares."""
         shares = rounding_shares(self.settings.spec(self._dtype or "float64"), "")
-        loudest = float(np.nanmax(energy, initial=0.0))
-        floor = RoundingFloor.of(shares, energy, loudest)
+        return RoundingFloor.of(shares, energy, float(np.nanmax(energy, initial=0.0)))
+
+    def _searched(self, power: Array, floor: RoundingFloor) -> PeaksOfPower:
         own = self.settings
         return self._band.peaks(
             power, self._hz, own.most, own.prominence, own.mode, floor

@@ -164,7 +164,7 @@ def test_a_stream_knows_its_floor() -> None:
     for start in range(0, T.size, 300):
         stream.feed(x[:, start : start + 300])
     power, hz = stream.result(), np.fft.rfftfreq(256, 1 / FS)
-    assert stream.floor().is_dead(power).tolist() == [False, True]
+    assert stream.floor().is_flat(power).tolist() == [False, True]
     for mode, count in (("bins", 3), ("peaks", 1)):
         found = peaks_of_power(power, hz, 8, mode=mode, floor=stream.floor())
         assert found.count.tolist() == [count, 0]

@@ -205,12 +205,12 @@ def test_squares_are_summed_in_steps(
     rng = np.random.default_rng(0)
     x = rng.standard_normal(shape).astype(kind) * kind(2)
     monkeypatch.setattr(scaled, "_STEP", 16)
-    got = scaled._sums_of_squares(x)
+    got = scaled.sums_of_squares(x)
     np.testing.assert_allclose(got, (abs(x) ** 2).sum(axis=1), rtol=1e-6)
     assert got.dtype == x.real.dtype
     if x.size > 16:
         with may_stop(lambda: True), pytest.raises(Stopped):
-            scaled._sums_of_squares(x)
+            scaled.sums_of_squares(x)
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", "c8", "c16"])
