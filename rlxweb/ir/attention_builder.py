@@ -89,7 +89,17 @@ class Attending:
     ) -> Tensor:
         """The result, laid out as the operands are; the mask over [B, H, L, S]."""
         q, k, _ = operands
+        length = q.rank - 2
+        keep = None
+        if self.causal:
+            sizes = (q.shape[length], k.shape[length])
+            keep = seen(*sizes, self.offset, self.window)
         bias = None if mask is None else as_bias(g, mask, q.dtype)
+        open_rows = rows_with_keys(g, bias, keep) if k.shape[length] else None
+        if bias is not None and open_rows is not None:
+            # The softmax of a closed row would be NaN, and so would the gradients of
+            # all keys: selecting 0 instead of its result does not undo that.
+            bias = g.where(open_rows, bias, 0.0)
         kind = "none" if bias is None else "bias"
         if self.causal:
             kind = "causal" if self.window is None else "sliding_window"
@@ -104,13 +114,7 @@ class Attending:
             score_scale=self.scale,
             softcap=self.softcap,
         )
-        length = q.rank - 2
-        keep = None
-        if self.causal:
-            sizes = (q.shape[length], k.shape[length])
-            keep = seen(*sizes, self.offset, self.window)
-        open_rows = rows_with_keys(g, bias, keep)
-        if open_rows is None or not k.shape[length]:
+        if open_rows is None:
             return out
         if q.rank == 4:
             return g.where(open_rows, out, 0.0)  # type: ignore[no-any-return]

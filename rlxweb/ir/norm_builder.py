@@ -260,6 +260,8 @@ class NormBuilder(ABC):
         """The array / max(p-norm, eps), lines along an axis.
 
         p   > 0; of infinity the norm is the largest |x|
+
+        A line of zeros stays zeros, and its slope is 1 / eps, as in PyTorch.
         Errors   AttributeRefused, ShapeError, DTypeError.
         """
         if not p > 0:

@@ -15,6 +15,7 @@ from rlxweb.ir.adding import adding
 from rlxweb.ir.creation_builder import CreationBuilder
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.math_builder import MathBuilder
+from rlxweb.ir.p_norm import absolute_power, norm_root
 from rlxweb.ir.shape import Shape, as_integer, many, normal_axes, normal_axis
 from rlxweb.ir.tensor import Tensor, working
 
@@ -108,9 +109,12 @@ class ReduceBuilder(CreationBuilder):
         correction: float = 0.0,
         keep_dim: bool = False,
     ) -> Tensor:
-        """The square root of `var`."""
+        """Return the square root of `var`, with slope 0 where all elements are equal.
+
+        PyTorch has the same slope there; that of `sqrt` itself is infinite at 0.
+        """
         with working("std", x):
-            made = self.var(_wide(x), axes, correction, keep_dim).sqrt()
+            made = norm_root(self, self.var(_wide(x), axes, correction, keep_dim))
         return _narrow(made, x)
 
     def logsumexp(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
@@ -124,8 +128,10 @@ class ReduceBuilder(CreationBuilder):
                 return x.exp().sum(over, keep_dim).log()
             wide = _wide(x)
             top = self.max(wide, over, keep_dim=True)
-            # From infinity nothing can be taken, and from a NaN nothing need be.
+            # From infinity nothing can be taken, and from a NaN nothing need be. Any
+            # shift gives the same result, so derivatives take it for a constant.
             top = self.where(self.isfinite(top), top, 0)
+            top = self.apply("stop_gradient", top)
             sums = (wide - top).exp().sum(over, keep_dim=True)
             made = _narrow(sums.log() + top, x)
         return made if keep_dim else made.reshape(_reduced(x.shape, over, False))
@@ -138,6 +144,9 @@ class ReduceBuilder(CreationBuilder):
         p   any number: of 0 how many are not 0, of infinity the largest |x|, of
             -infinity the least; PyTorch's linalg.vector_norm
 
+        The slope is 0 where all elements are 0, as in PyTorch, and |x|^p has slope 0
+        at 0 for every p.
+
         Errors   AttributeRefused for NaN; ShapeError; DTypeError unless of floats.
         """
         with working("norm", x):
@@ -149,15 +158,13 @@ class ReduceBuilder(CreationBuilder):
     def _norm(self, x: Tensor, p: float, over: Shape, keep_dim: bool) -> Tensor:
         how: dict[str, Any] = {"axes": over, "keep_dim": keep_dim}
         if p == 2:
-            return self.apply("sqrt", self.apply("sum", x * x, **how))
+            return norm_root(self, self.apply("sum", x * x, **how))
         if p == 0:
             return self.apply("sum", x.ne(0).cast(x.dtype), **how)
-        size = self.apply("abs", x)
         if p in (inf, -inf):
+            size = self.apply("abs", x)
             return self.apply("max" if p > 0 else "min", size, **how)
-        if p == 1:
-            return self.apply("sum", size, **how)
-        return self.apply("sum", size**p, **how) ** (1.0 / p)
+        return norm_root(self, self.apply("sum", absolute_power(self, x, p), **how), p)
 
     def argmax(
         self,

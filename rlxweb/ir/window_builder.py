@@ -169,7 +169,10 @@ class WindowBuilder(ABC):
         stride: Sizes | None = None,
         ceil_mode: bool = False,
     ) -> Tensor:
-        """(sum of |x|ᵖ)^(1/p) of each window of [N, C, …]; p is `norm_type`."""
+        """Return (sum of |x|ᵖ)^(1/p) of each window of [N, C, …]; p is `norm_type`.
+
+        A window of zeros has slope 0, as in PyTorch.
+        """
         attrs = _windows(kernel_size, stride, 0, ceil_mode)
         return self.apply("lp_pool", x, p=norm_type, **attrs)
 

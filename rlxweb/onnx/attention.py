@@ -185,8 +185,10 @@ class _Job:
             never = g.constant(-math.inf, wide)
             scores = g.where(g.constant(keep), scores, never)
         stages.append(scores)
-        weights = g.softmax(scores)
         open_rows = rows_with_keys(g, scores)
+        if open_rows is not None:
+            scores = g.where(open_rows, scores, 0.0)
+        weights = g.softmax(scores)
         if open_rows is not None:
             weights = g.where(open_rows, weights, 0.0)
         stages.append(weights)

@@ -52,7 +52,7 @@ def _normalizer(call: Call, x: Tensor, *, norm: str = "MAX") -> Tensor:
     elif norm == "L1":
         whole = g.sum(abs(x), -1, keep_dim=True)
     else:
-        whole = g.sqrt(g.sum(x * x, -1, keep_dim=True))
+        whole = g.norm(x, 2.0, -1, keep_dim=True)
     return x / g.where(g.eq(whole, 0.0), 1.0, whole)
 
 

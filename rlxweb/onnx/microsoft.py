@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.p_norm import norm_root
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Registered, converter_of, converts
@@ -254,7 +255,7 @@ def _distances(call: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean")
     squares = [g.sum(one * one, 1, keep_dim=True) for one in (x, y)]
     total = squares[0] + g.swapaxes(squares[1], 0, 1)
     found = g.relu(total - 2.0 * g.matmul(x, g.swapaxes(y, 0, 1)))
-    return g.sqrt(found) if metric == "euclidean" else found
+    return norm_root(g, found) if metric == "euclidean" else found
 
 
 @converts("ExpandDims", domain=DOMAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlxweb.ir.p_norm import norm_root
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, converts
@@ -138,7 +139,7 @@ def _local_response_norm(
 def _mean_variance_norm(call: Call, x: Tensor, *, axes: Ints = (0, 2, 3)) -> Tensor:
     g = call.g
     far = x - g.mean(x, axes, keep_dim=True)
-    deviation = g.sqrt(g.mean(far * far, axes, keep_dim=True))
+    deviation = norm_root(g, g.mean(far * far, axes, keep_dim=True))
     return far / (deviation + 1e-9)
 
 

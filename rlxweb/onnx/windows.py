@@ -267,8 +267,4 @@ def _global_lp_pool(call: Call, x: Tensor, *, p: int = 2) -> Tensor:
     if p < 1:
         call.contradict(f"p is {p}", "it is at least 1")
     g, axes = call.g, range(2, x.rank)
-    if p == 1:
-        return g.sum(g.abs(x), axes, keep_dim=True)
-    if p == 2:
-        return g.sqrt(g.sum(x * x, axes, keep_dim=True))
-    return g.pow(g.sum(g.pow(g.abs(x), float(p)), axes, keep_dim=True), 1.0 / p)
+    return g.norm(x, float(p), axes, keep_dim=True)

@@ -21,6 +21,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref, Scratch
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.p_norm import absolute_power, norm_root
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel
 from rlxweb.ir.tensor import Tensor
@@ -230,9 +231,8 @@ def _build_avg(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
 def _build_lp(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
     p = attrs["p"]
     (wide,) = in_f32(g, x)
-    terms = wide * wide if p == 2 else g.pow(g.abs(wide), p)
-    sums = g.apply("sum_pool", terms, **_geometry(attrs))
-    made = g.sqrt(sums) if p == 2 else g.pow(sums, 1.0 / p)
+    sums = g.apply("sum_pool", absolute_power(g, wide, p), **_geometry(attrs))
+    made = norm_root(g, sums, p)
     return made if made.dtype is x.dtype else g.cast(made, x.dtype)
 
 
@@ -359,6 +359,7 @@ registry.register_all(
             _case((1, 2, 6), 3, p=3.0, strides=2),
             _case((1, 2, 6), 3, p=1.0),
         ),
-        doc="(sum of |x|ᵖ)^(1/p) of each window of [N, C, …].",
+        doc="(sum of |x|ᵖ)^(1/p) of each window of [N, C, …], with slope 0 for a "
+        "window of zeros, as in PyTorch.",
     ),
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rlxweb.ir.derivative import Taken, Vjp
-from rlxweb.ir.shape import distinct_axes
+from rlxweb.ir.shape import distinct_axes, numel
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.places_back import Table, back_along
 
@@ -63,23 +63,30 @@ def _edged(
 
 
 def tiled_back(at: Taken) -> list[Tensor | None]:
-    """The copies along every axis added up."""
-    pairs = list(zip(at.attrs["repeats"], at.x.shape, strict=True))
-    apart = at.g.reshape(at.grad, [n for pair in pairs for n in pair])
-    axes = [2 * axis for axis, (times, _) in enumerate(pairs) if times != 1]
-    return [at.g.reshape(at.g.sum(apart, axes), at.x.shape)]
+    """Add up the copies along every axis, one axis after the other.
+
+    All at once would take twice the axes, more than an array may have.
+    """
+    grad, shape = at.grad, tuple(at.x.shape)
+    for axis, times in enumerate(at.attrs["repeats"]):
+        if times != 1:
+            lead, rest = numel(shape[:axis]), numel(grad.shape[axis + 1 :])
+            apart = at.g.reshape(grad, (lead, times, shape[axis] * rest))
+            kept = (*shape[: axis + 1], *grad.shape[axis + 1 :])
+            grad = at.g.reshape(at.g.sum(apart, 1), kept)
+    return [grad]
 
 
 def repeated_back(at: Taken) -> list[Tensor | None]:
-    """The copies of each element added up."""
+    """Add up the copies of each element."""
     shape, repeats = tuple(at.x.shape), at.attrs["repeats"]
     (axis,) = distinct_axes((at.attrs["axis"],), len(shape))
     if len(repeats) > 1:
         table = np.repeat(np.arange(shape[axis], dtype=np.int32), repeats)
         return [back_along(at.grad, axis, table, shape[axis])]
     times = repeats[0] if repeats else 1  # none of no elements
-    apart = (*shape[: axis + 1], times, *shape[axis + 1 :])
-    return [at.g.sum(at.g.reshape(at.grad, apart), axis + 1)]
+    apart = (numel(shape[: axis + 1]), times, numel(shape[axis + 1 :]))
+    return [at.g.reshape(at.g.sum(at.g.reshape(at.grad, apart), 1), shape)]
 
 
 def rolled_back(at: Taken) -> list[Tensor | None]:

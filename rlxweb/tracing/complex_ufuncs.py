@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from rlxweb.tracing.place import refused
 from rlxweb.tracing.table import COMPLEX, numpys
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced import Traced
-from rlxweb.tracing.ufuncs import hypot
+from rlxweb.tracing.ufuncs import hypot, sum_of_squares
+
+MOST_FACTORS = 100
+"""Whole exponents below it are products of the base, as in NumPy's complex power."""
 
 
 def parts(x: Traced) -> tuple[Traced, Traced]:
@@ -56,7 +60,18 @@ def _divide(t: Trace, x: Traced, y: Traced) -> Any:
 
 def _absolute(t: Trace, x: Traced) -> Any:
     re, im = parts(x)
-    return Traced(t, hypot(t.graph, re.re, im.re), None, re.dtype)
+    made = Traced(t, hypot(t.graph, re.re, im.re), None, re.dtype)
+    made.squared = partial(sum_of_squares, t.graph, re.re, im.re)
+    return made
+
+
+def square_of_abs(x: Traced) -> Traced:
+    """Return |x|² as a real array, without the magnitude and its kink at 0."""
+    if x.im is None:
+        return Traced(x.trace, sum_of_squares(x.trace.graph, x.re), None, x.dtype)
+    re, im = parts(x)
+    made = sum_of_squares(x.trace.graph, re.re, im.re)
+    return Traced(x.trace, made, None, re.dtype)
 
 
 def _exp(t: Trace, x: Traced) -> Any:
@@ -68,28 +83,62 @@ def _exp(t: Trace, x: Traced) -> Any:
 def _log(t: Trace, x: Traced) -> Any:
     re, im = parts(x)
     turn: Any = np.arctan2(im, re)
-    return joined(np.log(_absolute(t, x)), turn)
+    # The logarithm has no slope at 0, so that of a norm would be wrong there.
+    size: Any = hypot(t.graph, re.re, im.re, lambda g, squares: g.sqrt(squares))
+    return joined(np.log(Traced(t, size, None, re.dtype)), turn)
 
 
 def _sqrt(t: Trace, x: Traced) -> Any:
-    """The root with a real part that is not below 0."""
+    """Return the root with a real part that is not below 0.
+
+    Both parts are smooth functions of both parts of x, but for the cut along the
+    negative axis; the magnitudes of the parts would have kinks on both axes.
+    """
     re, im = parts(x)
-    size = _absolute(t, x)
-    larger: Any = np.sqrt((size + np.abs(re)) / 2)
-    by = np.where(larger == 0, 1, larger)
-    smaller: Any = np.abs(im) / (2 * by)
     forward: Any = re >= 0
-    turned: Any = np.where(forward, smaller, larger)
-    signed: Any = np.copysign(turned, im)
-    whole: Any = np.where(forward, larger, smaller)
-    return joined(whole, signed)
+    larger: Any = np.sqrt((_absolute(t, x) + np.where(forward, re, -re)) / 2)
+    by: Any = np.where(larger == 0, 1, larger)
+    signed: Any = np.copysign(by, im)
+    whole: Any = np.where(forward, larger, im / (2 * signed))
+    turned: Any = np.where(forward, im / (2 * by), signed)
+    return joined(whole, turned)
 
 
 def _power(t: Trace, x: Traced, y: Traced) -> Any:
-    """exp(y log x); 0 to a power is 0, and to the power of 0 is 1."""
-    made: Any = np.exp(y * np.log(x))
+    """Return products for a whole exponent, as NumPy does, else exp(y log x).
+
+    0 to the power of 0 is 1, to another one 0.
+    """
+    whole = _whole_number(y)
+    if whole is not None:
+        return _multiplied(t, x, whole)
     zero: Any = x == 0
-    return np.where(zero, np.where(y == 0, 1, 0).astype(x.dtype), made)
+    made: Any = np.exp(y * np.log(np.where(zero, 1, x)))
+    at_zero: Any = np.where(y == 0, 1, np.where(y == 1, x, 0))
+    return np.where(zero, at_zero.astype(x.dtype), made)
+
+
+def _whole_number(y: Traced) -> int | None:
+    """Return an exponent that is one known whole number below 100, else None."""
+    values = [0.0, 0.0]
+    for n, part in enumerate((y.re,) if y.im is None else (y.re, y.im)):
+        node = part.graph.node(part.id)
+        if part.shape or not node.is_literal:
+            return None
+        values[n] = float(node.attrs["value"].array)
+    re, im = values
+    return None if im or re % 1 or abs(re) >= MOST_FACTORS else int(re)
+
+
+def _multiplied(t: Trace, x: Traced, power: int) -> Any:
+    """Return x to a whole power, by squares of squares."""
+    if power < 0:
+        return _divide(t, t.lifted(1, x.dtype), _multiplied(t, x, -power))
+    if power < 2:
+        return x.copy() if power else np.ones_like(x)
+    half = _multiplied(t, x, power // 2)
+    square = _multiply(t, half, half)
+    return _multiply(t, square, x) if power % 2 else square
 
 
 def _either(ufunc: np.ufunc, join: np.ufunc) -> Callable[..., Any]:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.shape import normal_axis, numel
-from rlxweb.tracing.complex_ufuncs import joined, parts
+from rlxweb.tracing.complex_ufuncs import joined, parts, square_of_abs
 from rlxweb.tracing.creation import diagonal
 from rlxweb.tracing.moves import alike, moveaxis
 from rlxweb.tracing.place import refused
-from rlxweb.tracing.reductions import axes_of, total
+from rlxweb.tracing.reductions import axes_of, root_of, total
 from rlxweb.tracing.table import numpys, there
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced import Traced
@@ -228,10 +228,20 @@ def _kron(t: Trace, a: Any, b: Any) -> Any:
     rank = max(x.ndim, y.ndim)
     x = x.reshape((*(1,) * (rank - x.ndim), *x.shape))
     y = y.reshape((*(1,) * (rank - y.ndim), *y.shape))
-    wide = x.reshape([d for n in x.shape for d in (n, 1)])
-    beside = y.reshape([d for n in y.shape for d in (1, n)])
-    made: Any = wide * beside
-    return made.reshape([n * m for n, m in zip(x.shape, y.shape, strict=True)])
+    # The axes of both beside each other would be more than an array may have.
+    sizes = list(zip(x.shape, y.shape, strict=True))
+    for axis, (n, m) in enumerate(sizes):
+        x = _copied_along(x, axis, (n, 1), (n, m))
+        y = _copied_along(y, axis, (1, m), (n, m))
+    return x * y
+
+
+def _copied_along(x: Any, axis: int, own: Any, pair: Any) -> Any:
+    """Return x with an axis taken for two, broadcast to a pair of sizes, and joined."""
+    lead, rest = x.shape[:axis], x.shape[axis + 1 :]
+    apart = x.reshape((numel(lead), *own, numel(rest)))
+    whole: Any = np.broadcast_to(apart, (numel(lead), *pair, numel(rest)))
+    return whole.reshape((*lead, pair[0] * pair[1], *rest))
 
 
 @numpys(np.cross)
@@ -268,14 +278,11 @@ def _norm(
     of: Any = t.lifted(x)
     if of.dtype.kind in "biu":
         of = t.cast(of, np.float64)
-    if axis is None and ord is None:
-        flat = np.abs(of.reshape(-1))
-        made = np.sqrt(np.sum(flat * flat))
-        return made.reshape((1,) * of.ndim) if keepdims else made
     axes = axes_of(axis, of.ndim)
+    plain = axis is None or len(axes) < 3
+    if plain and (ord is None or (len(axes), ord) in ((1, 2), (2, "fro"))):
+        return root_of(t, np.sum(square_of_abs(of), axes, keepdims=keepdims))
     size = np.abs(of)
-    if len(axes) == 2 and ord in (None, "fro"):
-        return np.sqrt(np.sum(size * size, axes, keepdims=keepdims))
     if len(axes) == 2 and ord in (1, -1, np.inf, -np.inf):
         inner, outer = axes if abs(ord) == 1 else axes[::-1]
         made = (np.max if ord > 0 else np.min)(
@@ -285,21 +292,8 @@ def _norm(
     if len(axes) != 1 or isinstance(ord, str):
         problem = f"ord={ord!r} over {len(axes)} axes has no graph form"
         raise refused("np.linalg.norm", problem)
-    return _vector_norm(size, ord, axes[0], keepdims)
-
-
-def _vector_norm(size: Any, ord: Any, axis: int, keepdims: bool) -> Any:
-    if ord in (None, 2):
-        return np.sqrt(np.sum(size * size, axis, keepdims=keepdims))
-    if ord == np.inf:
-        return np.max(size, axis, keepdims=keepdims)
-    if ord == -np.inf:
-        return np.min(size, axis, keepdims=keepdims)
-    if ord == 0:
-        return np.sum(size != 0, axis, keepdims=keepdims).astype(size.dtype)
-    if ord == 1:
-        return np.sum(size, axis, keepdims=keepdims)
-    return np.sum(size ** float(ord), axis, keepdims=keepdims) ** (1 / float(ord))
+    made = t.graph.norm((size if of.im is not None else of).re, ord, axes, keepdims)
+    return Traced(t, made, None, size.dtype)
 
 
 # --- convolution ----------------------------------------------------------------------

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.p_norm import norm_root
 from rlxweb.ir.shape import distinct_axes, numel
 from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Tensor
-from rlxweb.tracing.complex_ufuncs import joined, parts
+from rlxweb.tracing.complex_ufuncs import joined, parts, square_of_abs
 from rlxweb.tracing.place import refused
 from rlxweb.tracing.table import numpys
 from rlxweb.tracing.trace import Trace, as_kind
@@ -145,6 +146,13 @@ def mean(
     return t.cast(Traced(t, made, None, wide), kind)
 
 
+def root_of(t: Trace, squares: Traced) -> Traced:
+    """Return the root of real sums of squares, with slope 0 where a sum is 0."""
+    made = Traced(t, norm_root(t.graph, squares.re), None, squares.dtype)
+    made.squared = lambda: squares.re
+    return made
+
+
 @numpys(np.var)
 def var(
     t: Trace,
@@ -158,20 +166,20 @@ def var(
     mean: Any = None,
     correction: Any = np._NoValue,
 ) -> Any:
-    """`numpy.var`."""
+    """Add `numpy.var`."""
     x, keep = t.lifted(a), kept(keepdims)
     ddof = ddof if correction is np._NoValue else correction
     wide, kind = _mean_kinds(t, x, dtype)
     axes = axes_of(axis, x.ndim)
     x = t.cast(x, wide)
     centre = np.mean(x, axes, keepdims=True) if mean in (None, np._NoValue) else mean
-    apart: Any = np.abs(x - centre)
+    apart: Any = square_of_abs(x - centre)
     count = numel([x.shape[a] for a in axes]) - ddof
     if count <= 0:
         problem = f"{count + ddof} values with ddof {ddof}"
         raise refused("np.var", problem, "more values than ddof are needed")
     by: Any = count if isinstance(count, Size) else float(count)
-    made = np.sum(apart * apart, axes, keepdims=keep) / by
+    made = np.sum(apart, axes, keepdims=keep) / by
     return t.cast(made, made.dtype if kind.kind == "c" else kind)
 
 
@@ -188,12 +196,13 @@ def _std(
     mean: Any = None,
     correction: Any = np._NoValue,
 ) -> Any:
+    """Add `numpy.std`; its slope is 0 where all values are equal, as in PyTorch."""
     x = t.lifted(a)
     wide, kind = _mean_kinds(t, x, dtype)
     made = var(
         t, t.cast(x, wide), axis, None, None, ddof, keepdims, None, mean, correction
     )
-    root: Any = np.sqrt(made)
+    root: Any = root_of(t, made)
     return t.cast(root, root.dtype if kind.kind == "c" else kind)
 
 

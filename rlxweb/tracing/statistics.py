@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.shape import numel
+from rlxweb.tracing.complex_ufuncs import square_of_abs
 from rlxweb.tracing.place import refused
-from rlxweb.tracing.reductions import Axis, axes_of, kept, mean, real_of
+from rlxweb.tracing.reductions import Axis, axes_of, kept, mean, real_of, root_of
 from rlxweb.tracing.table import numpys
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced import Traced
@@ -137,8 +138,9 @@ def nanvar(
     centre = _nanmean(t, x, axis, keepdims=True)
     apart: Any = np.where(there, x - centre, 0)
     count = there.sum(axis, keepdims=kept(keepdims)).astype(x.dtype) - ddof
-    made = (apart * apart).sum(axis, keepdims=kept(keepdims)) / count
-    return np.where(count <= 0, np.nan, made)
+    none: Any = count <= 0
+    sums: Any = square_of_abs(apart).sum(axis, keepdims=kept(keepdims))
+    return np.where(none, np.nan, sums / np.where(none, 1, count))
 
 
 @numpys(np.nanstd)
@@ -151,7 +153,8 @@ def _nanstd(
     ddof: float = 0,
     keepdims: Any = False,
 ) -> Any:
-    return np.sqrt(nanvar(t, a, axis, dtype, None, ddof, keepdims))
+    """Add `numpy.nanstd`, with the slope of `numpy.std`."""
+    return root_of(t, nanvar(t, a, axis, dtype, None, ddof, keepdims))
 
 
 @numpys(np.cov)

@@ -7,7 +7,7 @@ complex array is two tensors. What needs values is refused with the place of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -75,14 +75,16 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     re, im  its tensors; im is None for a real one
     dtype   NumPy's dtype of it
     viewed  may it share memory with another array, were it one of NumPy's?
+    squared  of a magnitude or norm: adds its square, which is smooth where it is 0
     """
 
-    __slots__ = ("dtype", "im", "re", "trace", "viewed")
+    __slots__ = ("dtype", "im", "re", "squared", "trace", "viewed")
     __hash__ = None  # type: ignore[assignment]
     trace: Any
     re: Tensor
     im: Tensor | None
     dtype: DT
+    squared: Callable[[], Tensor] | None
 
     def __init__(
         self,
@@ -93,6 +95,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         viewed: bool = False,
     ) -> None:
         self.trace, self.re, self.im, self.viewed = trace, re, im, viewed
+        self.squared = None
         if dtype is None:
             dtype = re.dtype.numpy
             if im is not None:
@@ -266,8 +269,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return self.trace.cast(self, dtype)
 
     def copy(self, order: str = "C") -> Traced:
-        """An array of its own."""
-        return Traced(self.trace, self.re, self.im, self.dtype)
+        """Return an array with the same values and no shared memory."""
+        made = Traced(self.trace, self.re, self.im, self.dtype)
+        made.squared = self.squared
+        return made
 
     __copy__ = copy
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from rlxweb.errors import DTypeError, RlxError
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.p_norm import norm_root
 from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.place import placed, refused
@@ -96,7 +98,7 @@ def _stored(name: str, inputs: Any, out: Any, made: Any) -> Any:
         problem = f"{made.dtype} is not stored as {target.dtype}"
         raise refused(name, problem, hint=hint)
     made = target.trace.cast(made, target.dtype)
-    target.re, target.im = made.re, made.im
+    target.re, target.im, target.squared = made.re, made.im, made.squared
     return target
 
 
@@ -119,13 +121,43 @@ def _in_loop(trace: Any, ufunc: np.ufunc, name: str, given: Any, dtype: Any) -> 
         raise no_form(f"{name} of complex numbers" if of_complex else name)
     if of_complex:
         return how(trace, *map(trace.lifted, inputs, loop))
+    squared = _squared_in(ufunc, inputs, loop)
+    if squared is not None:
+        return Traced(trace, squared(), None, loop[-1])
     narrow = ufunc in _NARROW and _are_narrow(inputs, loop)
-    made = how(trace.graph, *_operands(trace, inputs, loop, narrow))
+    operands = _operands(trace, inputs, loop, narrow)
+    made = how(trace.graph, *operands)
     kinds = loop[ufunc.nin :]
     if ufunc.nout > 1:
         both = zip(made, kinds, strict=True)
         return tuple(Traced(trace, one, None, kind) for one, kind in both)
-    return Traced(trace, made, None, kinds[0])
+    result = Traced(trace, made, None, kinds[0])
+    if ufunc in _MAGNITUDES and made.dtype.is_float:
+        result.squared = partial(sum_of_squares, trace.graph, *operands)
+    return result
+
+
+_MAGNITUDES = (np.absolute, np.fabs, np.hypot)
+
+
+def _squared_in(
+    ufunc: np.ufunc, inputs: Sequence[Any], loop: Sequence[DT]
+) -> Callable[[], Tensor] | None:
+    """Return how the square of a magnitude is computed without the magnitude.
+
+    |x|² is smooth, |x| is not: a product of two slopes at the kink is no derivative.
+    """
+    x = inputs[0]
+    is_square = ufunc is np.square or (ufunc is np.multiply and inputs[1] is x)
+    if not is_square or type(x) is not Traced or x.dtype != loop[0]:
+        return None
+    return x.squared
+
+
+def sum_of_squares(g: Any, *parts: Tensor) -> Tensor:
+    """Return the sum of the squares of one or more tensors."""
+    made: Tensor = reduce(g.add, [g.mul(part, part) for part in parts])
+    return made
 
 
 def _kind(x: Any) -> Any:
@@ -260,38 +292,57 @@ def signbit(g: Any, x: Tensor) -> Any:
 
 
 def _copysign(g: Any, x: Tensor, y: Tensor) -> Any:
-    size = g.abs(x)
-    return g.where(signbit(g, y), g.neg(size), size)
+    """Return x or -x, so that the slope is 1 or -1 at 0 too."""
+    return g.where(g.ne(signbit(g, x), signbit(g, y)), g.neg(x), x)
 
 
-def hypot(g: Any, x: Tensor, y: Tensor) -> Any:
-    """√(x² + y²) whose squares overflow for no numbers that it holds."""
+def hypot(g: Any, x: Tensor, y: Tensor, root: Callable[..., Any] = norm_root) -> Any:
+    """Return √(x² + y²) without overflow of the squares.
+
+    The squares are of x and y, not of their magnitudes, which have a kink at 0. The
+    result does not depend on the scale, so derivatives take that for a constant; its
+    bounds keep its reciprocal a normal number.
+
+    root  (graph, squares) → their root: that of a norm has slope 0 at the origin
+    """
     a, b = g.abs(x), g.abs(y)
-    most = g.maximum(a, b)
-    by = g.where(g.logical_or(g.eq(most, 0), g.isinf(most)), 1.0, most)
-    made = g.mul(by, g.sqrt(g.add(g.square(g.div(a, by)), g.square(g.div(b, by)))))
+    least = float(np.finfo(x.dtype.numpy).tiny)
+    by = g.stop_gradient(g.clip(g.maximum(a, b), least, 1 / least))
+    squares = g.add(g.square(g.div(x, by)), g.square(g.div(y, by)))
+    made = g.mul(by, root(g, squares))
     endless = g.logical_or(g.isinf(a), g.isinf(b))
     return g.where(endless, np.inf, made)
 
 
-def _logaddexp(g: Any, x: Tensor, y: Tensor, base: float = math.e) -> Any:
-    most, apart = g.maximum(x, y), g.neg(g.abs(g.sub(x, y)))
-    if base == 2:
-        more = g.mul(g.log1p(g.exp2(apart)), 1 / np.log(2))
-    else:
-        more = g.log1p(g.exp(apart))
-    # Two equal infinities are no number apart.
-    return g.where(g.eq(x, y), g.add(x, np.log(2) / np.log(base)), g.add(most, more))
+def _logaddexp(g: Any, x: Tensor, y: Tensor, unit: float = 1.0) -> Any:
+    """Return the larger operand + log(1 + exp(-distance)), in units of some logarithm.
+
+    Which operand is selected as the larger does not matter where they are equal: both
+    sums are the same smooth function, so every derivative is right there. Two equal
+    infinities have no distance, and share the slope.
+    """
+    less = g.lt(x, y)
+    large, small = g.where(less, y, x), g.where(less, x, y)
+    same = g.logical_and(g.eq(x, y), g.isinf(x))
+    large = g.where(same, g.add(g.mul(x, 0.5), g.mul(y, 0.5)), large)
+    apart = g.where(same, 0.0, g.sub(small, large))
+    if unit == 1:
+        return g.add(large, g.softplus(apart))
+    return g.add(large, g.div(g.softplus(g.mul(apart, unit)), unit))
 
 
 def _cbrt(g: Any, x: Tensor) -> Any:
-    size = g.abs(x)
-    root = g.pow(size, 1 / 3)
-    by = g.where(g.logical_or(g.eq(root, 0), g.isinf(root)), 1.0, root)
-    # One step of Newton's takes what the power lost.
-    better = g.sub(root, g.div(g.sub(root, g.div(g.div(size, by), by)), 3.0))
-    made = g.where(g.logical_or(g.eq(size, 0), g.isinf(size)), size, better)
-    return g.where(g.lt(x, 0), g.neg(made), made)
+    """Return the cube root, whose slope is infinite at 0."""
+    below = signbit(g, x)
+    size = g.where(below, g.neg(x), x)
+    end = g.logical_or(g.eq(size, 0), g.isinf(size))
+    safe = g.where(end, 1.0, size)
+    root = g.pow(safe, 1 / 3)
+    # One step of Newton's method restores what the power lost.
+    better = g.sub(root, g.div(g.sub(root, g.div(g.div(safe, root), root)), 3.0))
+    # At 0 and infinity the square root has the same value and the same slope.
+    made = g.where(end, g.sqrt(g.where(end, size, 1.0)), better)
+    return g.where(below, g.neg(made), made)
 
 
 def _heaviside(g: Any, x: Tensor, at_zero: Tensor) -> Any:
@@ -304,9 +355,15 @@ def _divmod(g: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _modf(g: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    whole = g.trunc(x)
-    apart = g.where(g.isinf(x), 0.0, g.sub(x, g.where(g.isinf(x), 0.0, whole)))
-    return _copysign(g, apart, x), whole
+    """Return the fractional part, whose slope is 1, and the whole part, which is flat.
+
+    Both differences are the same number; a zero has the sign of x.
+    """
+    whole, endless = g.trunc(x), g.isinf(x)
+    near = g.where(endless, g.sign(x), x)
+    rest = g.where(endless, near, whole)
+    part = g.where(signbit(g, x), g.neg(g.sub(rest, near)), g.sub(near, rest))
+    return part, whole
 
 
 def _ldexp(g: Any, x: Tensor, by: Tensor) -> Any:
@@ -386,7 +443,7 @@ REAL.update(
         np.copysign: _copysign,
         np.heaviside: _heaviside,
         np.logaddexp: _logaddexp,
-        np.logaddexp2: lambda g, x, y: _logaddexp(g, x, y, 2),
+        np.logaddexp2: lambda g, x, y: _logaddexp(g, x, y, math.log(2)),
         np.ldexp: _ldexp,
         np.divmod: _divmod,
         np.modf: _modf,

@@ -1,0 +1,420 @@
+"""Derivatives where something is exactly zero, equal or on an axis: first and second.
+
+The right values are JAX's in float64, PyTorch's, or closed forms where JAX has NaN.
+Every case runs on the CPU, in compiled code and on WGSL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+
+WAYS = [
+    pytest.param(("cpu", "", "off"), id="cpu"),
+    pytest.param(("cpu", "", "wait"), id="fast", marks=pytest.mark.requires_fast),
+    pytest.param(
+        ("vulkan", "llvmpipe", "off"), id="lavapipe", marks=pytest.mark.requires_wgpu
+    ),
+]
+ROOT = math.sqrt(5.0)
+V = np.array([0.0, 1.0, 0.0])
+Y = np.array([0.0, 0.0, 2.0, -1.0])
+
+
+class Way:
+    """An engine, in the precision that it computes in."""
+
+    def __init__(self, device: str, adapter: str) -> None:
+        self.device, self.adapter = device, adapter
+        self.dtype = np.float64 if device == "cpu" else np.float32
+        self.near = 1e-9 if device == "cpu" else 2e-5
+
+    def run(self, f: Callable[..., Any], *args: Any) -> Any:
+        given = [np.asarray(a, self.dtype) for a in args]
+        return rlx.function(f, device=self.device, adapter=self.adapter)(*given)
+
+    def check(self, f: Callable[..., Any], args: Any, want: Any) -> None:
+        got = np.asarray(self.run(f, *args), np.float64)
+        np.testing.assert_allclose(got, want, rtol=self.near, atol=self.near)
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
+    device, adapter, fast = request.param
+    monkeypatch.setenv("RLX_FAST", fast)
+    return Way(device, adapter)
+
+
+@pytest.fixture(scope="module")
+def jax() -> Any:
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        yield jax
+
+
+def rows(*each: Any) -> tuple[np.ndarray, ...]:
+    return tuple(np.asarray(one, np.float64) for one in each)
+
+
+AXES = rows([2.0, -2.0, 0.0, 0.0, 1.5], [0.0, 0.0, 3.0, -3.0, -0.5])
+"""Points on both axes of the plane and beside them, as x and y."""
+TIES = rows([0.0, 1.0, -3.0, 2.0, 50.0], [0.0, 1.0, 1.0, -40.0, 50.0])
+
+
+def _complex(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """A function of the point x + iy, with both of its parts in the sum."""
+
+    def of(xp: Any, x: Any, y: Any) -> Any:
+        made = function(xp, x + 1j * y)
+        return xp.real(made) + 2.0 * xp.imag(made)
+
+    return of
+
+
+SMOOTH: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "logaddexp": (lambda xp, x, y: xp.logaddexp(x, y), TIES),
+    "logaddexp2": (lambda xp, x, y: xp.logaddexp2(x, y), TIES),
+    "hypot": (lambda xp, x, y: xp.hypot(x, y), AXES),
+    "abs of complex": (lambda xp, x, y: xp.abs(x + 1j * y), AXES),
+    "power of complex": (lambda xp, x, y: xp.abs(x + 1j * y) ** 2, AXES),
+    "angle": (lambda xp, x, y: xp.angle(x + 1j * y), AXES),
+    "log of complex": (_complex(lambda xp, z: xp.log(z)), AXES),
+    "sqrt of complex": (_complex(lambda xp, z: xp.sqrt(z)), AXES),
+    "cube of complex": (_complex(lambda xp, z: z**3), rows([0.0, 2, 0], [0.0, 0, 1])),
+    "reciprocal square": (_complex(lambda xp, z: z**-2), AXES),
+    "root power of complex": (_complex(lambda xp, z: z**0.75), AXES),
+    "var": (lambda xp, x: xp.var(x), rows([1.0, 1.5, 2.0])),
+    "std": (lambda xp, x: xp.std(x), rows([1.0, 1.5, 2.0])),
+    "var along": (
+        lambda xp, x: xp.var(x, axis=1, ddof=1),
+        rows([[1.0, 1.5, 2.0], [0.0, 0.0, 0.0]]),
+    ),
+    "nanvar": (lambda xp, x: xp.nanvar(x), rows([1.0, 1.5, 2.0])),
+    "nanstd": (lambda xp, x: xp.nanstd(x), rows([1.0, 1.5, 2.0])),
+    "norm": (lambda xp, x: xp.linalg.norm(x), rows([1.0, 0.0, 2.0])),
+    "norm of rows": (
+        lambda xp, x: xp.linalg.norm(x, axis=-1),
+        rows([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]),
+    ),
+    "norm of matrix": (
+        lambda xp, x: xp.linalg.norm(x, "fro", (0, 1)),
+        rows([[1.0, 0.0], [0.0, 0.0]]),
+    ),
+    "norm of order 3": (lambda xp, x: xp.linalg.norm(x, 3), rows([1.0, 0.0, 2.0])),
+    "norm of order 4": (lambda xp, x: xp.linalg.norm(x, 4), rows([1.0, 0.0, 2.0])),
+    "norm of complex": (
+        lambda xp, x, y: xp.linalg.norm(x + 1j * y),
+        rows([1.0, 0.0, 2.0], [0.0, 0.0, 0.0]),
+    ),
+    "var of complex": (
+        lambda xp, x, y: xp.var(x + 1j * y),
+        rows([1.0, 0.0, 2.0], [0.0, 3.0, 0.0]),
+    ),
+    "sinc": (lambda xp, x: xp.sinc(x), rows([0.0, -0.0, 0.25, 1.0, -2.5])),
+    "modf": (
+        lambda xp, x: xp.sin(xp.modf(x)[0]) + xp.modf(x)[1],
+        rows([0.0, 2.0, -3.0, 0.25, -1.75]),
+    ),
+    "cbrt": (lambda xp, x: xp.cbrt(x), rows([8.0, -1.0, 1e-6, 3.0])),
+    "logsumexp": (
+        lambda xp, x: xp.log(xp.sum(xp.exp(x - xp.max(x)))) + xp.max(x),
+        rows([1.0, 1.0, 0.0]),
+    ),
+}
+
+
+def summed(f: Callable[..., Any], xp: Any) -> Callable[..., Any]:
+    """The function with different weights for the elements of its result."""
+
+    def of(*x: Any) -> Any:
+        made = f(xp, *x)
+        weights = 1.0 + 0.5 * np.arange(float(made.size)).reshape(made.shape)
+        return xp.sum(made * weights.astype(made.dtype))
+
+    return of
+
+
+def directions(args: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(7)
+    return tuple(np.round(rng.normal(size=a.shape), 1) for a in args)
+
+
+@pytest.mark.requires_jax
+@pytest.mark.parametrize("name", SMOOTH)
+def test_jax_agrees_at_both_orders(name: str, way: Way, jax: Any) -> None:
+    """Reverse, forward, forward over reverse and reverse over reverse."""
+    f, args = SMOOTH[name]
+    ours, theirs = summed(f, np), summed(f, jax.numpy)
+    by, v = tuple(range(len(args))), directions(args)
+    ours_v = tuple(one.astype(way.dtype) for one in v)
+
+    def along(*x: Any) -> Any:
+        grads = rlx.grad(ours, argnums=by)(*x)
+        return sum(np.sum(g * w) for g, w in zip(grads, ours_v, strict=True))
+
+    wanted = jax.grad(theirs, argnums=by)(*args)
+    tangent = jax.jvp(theirs, args, v)[1]
+    second = jax.jvp(jax.grad(theirs, argnums=by), args, v)[1]
+    assert all(np.isfinite(np.asarray(one)).all() for one in (*wanted, *second))
+    for at in by:
+        way.check(rlx.grad(ours, argnums=at), args, wanted[at])
+        moved = rlx.grad(ours, argnums=at)
+        way.check(lambda *x, m=moved: rlx.jvp(m, x, ours_v)[1], args, second[at])
+        way.check(rlx.grad(along, argnums=at), args, second[at])
+    way.check(lambda *x: rlx.jvp(ours, x, ours_v)[1], args, tangent)
+
+
+CLOSED: dict[str, tuple[Callable[..., Any], Any, Any]] = {
+    # One bin is 8, the others are 0 exactly: Parseval's sum of squares.
+    "power spectrum": (
+        lambda x: np.sum(np.abs(np.fft.rfft(x)) ** 2),
+        np.ones(8),
+        np.full(8, 16.0),
+    ),
+    "silence": (
+        lambda x: np.sum(np.abs(np.fft.rfft(x)) ** 2),
+        np.zeros(8),
+        np.zeros(8),
+    ),
+    "magnitude of silence": (
+        lambda x: np.sum(np.abs(np.fft.rfft(x))),
+        np.zeros(8),
+        np.zeros(8),
+    ),
+    "equal infinities": (lambda x: np.logaddexp(x, x), -np.inf, 1.0),
+    "one infinity": (lambda x: np.logaddexp(x, -np.inf), 0.5, 1.0),
+    "hypot at the origin": (lambda x: np.hypot(x, 0 * x), 0.0, 0.0),
+    "small hypot": (lambda x: np.hypot(x, 0 * x), 1e-30, 1.0),
+    "cube root at 0": (np.cbrt, 0.0, np.inf),
+    "copysign at 0": (lambda x: np.copysign(x, -1.0), 0.0, -1.0),
+    "norm at 0": (np.linalg.norm, np.zeros(3), np.zeros(3)),
+    "square of a norm": (lambda x: np.linalg.norm(x) ** 2, np.zeros(3), np.zeros(3)),
+    "norm of order 3 at 0": (
+        lambda x: np.linalg.norm(x, 3),
+        np.zeros(3),
+        np.zeros(3),
+    ),
+    "norm of order 1.5": (
+        lambda x: np.linalg.norm(x, 1.5),
+        np.array([0.0, 4.0, 0.0]),
+        V,
+    ),
+    "norm of order 1/2": (
+        lambda x: np.linalg.norm(x, 0.5),
+        np.array([0.0, 4.0, 0.0]),
+        V,
+    ),
+    "std of constants": (np.std, np.ones(3), np.zeros(3)),
+    "nanstd of constants": (np.nanstd, np.ones(3), np.zeros(3)),
+    "nanvar of too few": (
+        lambda x: np.nanvar(
+            np.stack([x, np.array([np.nan, 5.0], x.dtype)]), axis=0, ddof=1
+        )[1],
+        np.array([1.0, 2.0]),
+        np.array([0.0, -3.0]),
+    ),
+    "nn.std of constants": (rlx.nn.std, np.ones(3), np.zeros(3)),
+    "nn.norm at 0": (rlx.nn.norm, np.zeros(3), np.zeros(3)),
+    "nn.logsumexp of equals": (rlx.nn.logsumexp, np.ones(4), np.full(4, 0.25)),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_gradients_in_closed_form(name: str, way: Way) -> None:
+    f, x, want = CLOSED[name]
+    way.check(rlx.grad(f), (x,), want)
+
+
+SECOND: dict[str, tuple[Callable[..., Any], Any, Any, Any]] = {
+    "var": (np.var, [1.0, 1.5, 2.0], V, np.array([-2.0, 4.0, -2.0]) / 9.0),
+    "norm": (np.linalg.norm, [1.0, 0.0, 2.0], V, V / ROOT),
+    # The bins' magnitudes have kinks at 0; the squares have none.
+    "power spectrum": (
+        lambda x: np.sum(np.abs(np.fft.fft(x)) ** 2),
+        np.zeros(3),
+        V,
+        6.0 * V,
+    ),
+    "square of an absolute value": (
+        lambda x: np.sum(np.abs(x) ** 2),
+        [0.0, 1.0, -1.0],
+        V + 1.0,
+        2.0 * (V + 1.0),
+    ),
+    "product of an absolute value": (
+        lambda x: np.sum(np.abs(x) * np.abs(x)),
+        [1.0, 1.0, -1.0],
+        V,
+        2.0 * V,
+    ),
+    "square of a norm": (lambda x: np.linalg.norm(x) ** 2, np.zeros(3), V, 2.0 * V),
+    "square of a deviation": (
+        lambda x: np.std(x) ** 2,
+        np.ones(3),
+        V,
+        np.array([-2.0, 4.0, -2.0]) / 9.0,
+    ),
+    "sinc": (
+        lambda x: np.sum(np.sinc(x)),
+        [0.0, 0.0, 1.0],
+        np.array([1.0, 2.0, 1.0]),
+        np.array([-(np.pi**2) / 3, -2 * np.pi**2 / 3, 2.0]),
+    ),
+    "logaddexp": (
+        lambda x: np.sum(np.logaddexp(x, 0.0)),
+        np.zeros(3),
+        V,
+        0.25 * V,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_in_closed_form(name: str, way: Way) -> None:
+    f, x, v, want = SECOND[name]
+    along = np.asarray(v, way.dtype)
+    way.check(lambda x: rlx.jvp(rlx.grad(f), (x,), (along,))[1], (x,), want)
+    way.check(rlx.grad(lambda x: np.sum(rlx.grad(f)(x) * along)), (x,), want)
+
+
+@pytest.mark.parametrize("order", range(9))
+def test_sinc_at_zero_has_derivatives_of_every_order(order: int) -> None:
+    """The n-th is (-1)^(n/2) pi^n / (n + 1) for even n, else 0."""
+    f: Any = rlx.function(np.sinc)
+    for _ in range(order):
+        f = rlx.grad(f)
+    sign = {0: 1.0, 2: -1.0}.get(order % 4, 0.0)
+    assert f(0.0) == pytest.approx(sign * np.pi**order / (order + 1), rel=1e-14)
+
+
+def test_logistic_regression_moves_from_zero_weights() -> None:
+    """The gradient is -1/(2n) times the sum of y x, which no tie may stop."""
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    y = np.sign(x @ [1.0, -2.0, 0.5])
+
+    def loss(w: Any) -> Any:
+        return np.mean(np.logaddexp(0.0, -y * (x @ w)))
+
+    grad = rlx.grad(loss)(np.zeros(3))
+    np.testing.assert_allclose(grad, -(y @ x) / 100, rtol=1e-12)
+    np.testing.assert_allclose(grad, [-0.130, 0.319, -0.035], atol=5e-4)
+
+
+def test_values_of_reformulated_functions_are_numpys() -> None:
+    """At signed zeros, infinities and the ends of the range, signs of zeros too."""
+    ends = [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 1e308, -1e308, 5e-324]
+    x = np.array(ends)
+    pairs = [np.repeat(x, len(x)), np.tile(x, len(x))]
+    one: dict[str, Callable[..., Any]] = {
+        "cbrt": np.cbrt,
+        "sinc": np.sinc,
+        "fraction": lambda x: np.modf(x)[0],
+        "whole": lambda x: np.modf(x)[1],
+    }
+    two = (np.logaddexp, np.logaddexp2, np.hypot, np.copysign)
+    with np.errstate(all="ignore"):
+        for f, args in (*((f, [x]) for f in one.values()), *((f, pairs) for f in two)):
+            got, want = rlx.function(lambda *a, f=f: f(*a))(*args), f(*args)
+            np.testing.assert_allclose(got, want, rtol=4e-16)
+            zeros = want == 0
+            np.testing.assert_array_equal(
+                np.signbit(got[zeros]), np.signbit(want[zeros])
+            )
+
+
+@pytest.mark.parametrize("power", [-3, -1, 0, 1, 2, 3, 7, 2.5])
+def test_complex_powers_are_numpys(power: float) -> None:
+    z = np.array([1 + 2j, -0.5 + 0j, 2j, 1.0 + 0j])
+    got = rlx.function(lambda z: z**power)(z)
+    np.testing.assert_allclose(got, z**power, rtol=1e-14)
+
+
+ORDERS = (1.0, 1.5, 2.0, 3.0, 4.0)
+
+
+@pytest.mark.requires_torch
+@pytest.mark.parametrize("p", ORDERS)
+def test_pytorch_agrees_for_zeros(p: float, way: Way) -> None:
+    """normalize, lp_pool and norms of lines and windows of zeros."""
+    import torch
+    from torch.nn import functional
+
+    x = np.zeros((2, 3, 4))
+    x[1] = 1.0 + np.arange(12.0).reshape(3, 4)
+    t = torch.tensor(x, requires_grad=True)
+    weights = (1.0 + np.arange(24.0).reshape(2, 3, 4)).astype(way.dtype)
+    of = torch.tensor(weights, dtype=torch.float64)
+    cases: tuple[tuple[Any, Any], ...] = (
+        (
+            lambda x: np.sum(rlx.nn.normalize(x, p, 1, eps=1e-3) * weights),
+            (functional.normalize(t, p, 1, eps=1e-3) * of).sum(),
+        ),
+        (
+            lambda x: np.sum(rlx.nn.lp_pool1d(x, p, 2) * weights[..., :2]),
+            (functional.lp_pool1d(t, p, 2) * of[..., :2]).sum(),
+        ),
+        (
+            lambda x: np.sum(rlx.nn.norm(x, p, (1,)) * weights[:, 0]),
+            (torch.linalg.vector_norm(t, p, 1) * of[:, 0]).sum(),
+        ),
+        (
+            lambda x: np.sum(rlx.nn.std(x, (1,), 1.0) * weights[:, 0]),
+            (torch.std(t, 1) * of[:, 0]).sum(),
+        ),
+    )
+    for ours, loss in cases:
+        (want,) = torch.autograd.grad(loss, t)
+        assert np.isfinite(want.numpy()).all()
+        way.check(rlx.grad(lambda x, f=ours: f(x) * 1.0), (x,), want.numpy())
+
+
+def _weighted(xp: Any, made: Any) -> Any:
+    return xp.sum(xp.sin(made) * xp.arange(made.size).reshape(made.shape))
+
+
+@pytest.mark.requires_jax
+@pytest.mark.parametrize("rank", range(1, 9))
+def test_copies_of_every_rank(rank: int, jax: Any) -> None:
+    """tile, repeat and kron of up to 8 axes, first and second derivatives."""
+    rng = np.random.default_rng(rank)
+    x = rng.normal(size=rng.integers(1, 3, rank))
+    y = rng.normal(size=rng.integers(1, 3, rank))
+    times = tuple(int(n) for n in rng.integers(1, 3, rank))
+    if rank > 4:
+        times = (2, 3, 1, 2, 1, 2, 1, 2)[:rank]
+
+    def tiled(xp: Any, x: Any) -> Any:
+        return _weighted(xp, xp.tile(x, times))
+
+    def repeated(xp: Any, x: Any, axis: int) -> Any:
+        return _weighted(xp, xp.repeat(x, 3, axis=axis))
+
+    def product(xp: Any, x: Any) -> Any:
+        return _weighted(xp, xp.kron(x, y)) + _weighted(xp, xp.kron(y, x))
+
+    np.testing.assert_array_equal(rlx.function(np.kron)(x, y), np.kron(x, y))
+    each: list[Any] = [tiled, product]
+    each += [lambda xp, x, n=n: repeated(xp, x, n) for n in (0, rank - 1)]
+    for f in each:
+        ours = rlx.grad(lambda x, f=f: f(np, x))
+        theirs = jax.grad(lambda x, f=f: f(jax.numpy, x))
+        np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-11, atol=1e-11)
+        second = jax.jvp(theirs, (x,), (x,))[1]
+        np.testing.assert_allclose(
+            rlx.jvp(ours, (x,), (x,))[1], second, rtol=1e-10, atol=1e-10
+        )
+
+
+def test_kron_of_sizes_that_vary() -> None:
+    """One program for every number of rows."""
+    rng = np.random.default_rng(3)
+    f = rlx.function(lambda a, b: np.kron(a, b), dims={"a": ("n", 2)})
+    for n in (1, 3):
+        a, b = rng.normal(size=(n, 2)), rng.normal(size=(2, 3))
+        np.testing.assert_allclose(f(a, b), np.kron(a, b), rtol=1e-12)
