@@ -50,6 +50,11 @@ class ResizeBuilder(ABC):
                        are the same), "bicubic" for any number of axes
         align_corners  the outer elements lie on the outer ones of the result
         antialias      smoothed where it shrinks; of linear and bicubic
+
+        Where a factor leaves a length as it is, PyTorch copies: linear, smoothed and
+        two-dimensional nearest modes do so; two-dimensional "nearest" that doubles a
+        length takes each element twice. Other modes follow the factor.
+
         Errors   AttributeRefused, ShapeError.
         """
         doing = f"interpolate {show(x.shape)}"
@@ -65,10 +70,14 @@ class ResizeBuilder(ABC):
         if antialias:
             how |= {"antialias": True, "exclude_outside": True, "cubic": -0.5}
         sizes, scales = _sizes(doing, x, size, scale_factor)
+        is_flat_nearest = mode == "nearest" and x.rank == 4
+        copies = how["mode"] == "linear" or antialias or is_flat_nearest
         for axis, (out, scale) in enumerate(zip(sizes, scales, strict=True), 2):
-            if out == x.shape[axis] and scale in (None, 1.0):
+            n = x.shape[axis]
+            if out == n and (copies or scale in (None, 1.0)):
                 continue
-            scale = None if align_corners else scale
+            if align_corners or (is_flat_nearest and out == 2 * n):
+                scale = None
             x = self.apply("resize", x, axis=axis, size=out, scale=scale, **how)
         return x
 

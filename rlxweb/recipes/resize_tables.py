@@ -81,23 +81,25 @@ def places_of(
 ) -> Floats:
     """Where in an axis of n elements the results lie.
 
+    Corners are aligned by the whole number of results, as ONNX Runtime and PyTorch do
+    it, not by scale * n, as ONNX's reference evaluator does.
+
     scale   results for an element, which need not be out / n
     roi     the part of the axis that is taken, of tf_crop_and_resize
     """
-    i, whole = np.arange(out, dtype=np.float64), scale * n
+    i = np.arange(out, dtype=np.float64)
     if place == "asymmetric":
         return i / scale
     if place == "align_corners":
-        return np.zeros(out) if whole == 1 else i * (n - 1) / (whole - 1)
+        return i * (n - 1) / max(1, out - 1)
     if place == "tf_crop_and_resize":
-        length = (roi[1] - roi[0]) * (n - 1)
-        far = np.full(out, length / 2) if whole == 1 else i * length / (whole - 1)
-        return far + roi[0] * (n - 1)
-    if place == "pytorch_half_pixel" and whole == 1:
-        return np.full(out, -0.5)
+        start, length = roi[0] * (n - 1), (roi[1] - roi[0]) * (n - 1)
+        return start + (i * length / (out - 1) if out > 1 else length / 2 + i)
+    if place == "pytorch_half_pixel" and out == 1:
+        return i
     made = (i + 0.5) / scale - 0.5
     if place == "half_pixel_symmetric":
-        made += n / 2 * (1 - out / whole)
+        made += n / 2 * (1 - out / (scale * n))
     return made
 
 

@@ -85,6 +85,19 @@ COARSE |= {
 }
 
 
+# ONNX's reference aligns corners by scale * length, a fraction; its text (by "the
+# length of the resized tensor"), ONNX Runtime and PyTorch by the whole number of
+# results. These are the numbers of ONNX Runtime 1.32, which fails the two cases too.
+ALIGNED = {
+    "test_resize_downsample_scales_linear_align_corners": [1, 4],
+    "test_resize_downsample_scales_cubic_align_corners": [
+        *(1, 2.5, 4),
+        *(7, 8.5, 10),
+        *(13, 14.5, 16),
+    ],
+}
+
+
 @cache
 def cases() -> tuple[Case, ...]:
     """All cases of the installed `onnx`, without those that fetch something."""
@@ -105,6 +118,9 @@ def _case(kind: str, one: Any) -> Case:
     if one.model is not None:
         sets = [(list(map(_plain, i)), list(map(_plain, o))) for i, o in one.data_sets]
         rtol = COARSE.get(one.name, one.rtol)
+        if one.name in ALIGNED:
+            ((given, (want,)),) = sets
+            sets = [(given, [np.reshape(ALIGNED[one.name], want.shape).astype("f4")])]
         return Case(kind, one.name, one.model, tuple(sets), rtol, one.atol)
     folder = Path(one.model_dir)
     model = onnx.load(folder / "model.onnx")

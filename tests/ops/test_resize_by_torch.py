@@ -50,6 +50,22 @@ def test_cubic_and_smoothed(how: dict[str, Any], antialias: bool) -> None:
         same(got, F.interpolate(torch.from_numpy(x), **way))
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.1, 1.3, 2.0, 2.1, 2.4])
+@pytest.mark.parametrize("rank", SHAPES)
+def test_factors_that_leave_a_length_or_double_it(rank: int, factor: float) -> None:
+    """PyTorch copies in some modes, takes each element twice in one, else follows."""
+    modes = ["nearest", "nearest-exact", LINEAR[rank]]
+    modes += ["bicubic"] if rank == 2 else []
+    for n in (2, 3, 4, 7):
+        x = drawn((1, 2, n, 3, 4)[: rank + 2])
+        for mode in modes:
+            smooth = [False, True] if rank == 2 and "nearest" not in mode else [False]
+            for antialias in smooth:
+                way = {"mode": mode, "antialias": antialias, "scale_factor": factor}
+                got = ours(lambda g, t, way=way: g.interpolate(t, **way), x)
+                same(got, F.interpolate(torch.from_numpy(x), **way))
+
+
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
