@@ -50,6 +50,7 @@ def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
         "names": labels.names,
         "unit": labels.unit,
         "begins": labels.begins,
+        "event": labels.event,
         "ran": {**ran._asdict(), "decision": decision},
     }
 
@@ -58,7 +59,10 @@ def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
     """Back again."""
     names = tuple(None if own is None else tuple(own) for own in plain["names"])
     begins = plain.get("begins", 0.0)
-    labels = Labels(tuple(plain["dims"]), names, plain["unit"], begins=begins)
+    # Written before there was a word for it, only times of epochs began elsewhere.
+    event = bool(plain.get("event", begins != 0.0))
+    dims, unit = tuple(plain["dims"]), plain["unit"]
+    labels = Labels(dims, names, unit, begins=begins, event=event)
     told = plain["ran"]
     decision = told["decision"] and Decision.of_json(told["decision"])
     stages = tuple(Stage(*one) for one in told.get("stages", ()))
