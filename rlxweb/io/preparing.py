@@ -312,8 +312,8 @@ class _Resampled:
         out: Array = signal.resample_poly(x, self.up, self.down, axis=-1)
         skip = start - first * self.up // self.down
         times = np.arange(start, stop) * (self.down / self.up)
-        own: Array = out[:, skip : skip + stop - start]
-        return own + (begin + slope * times)
+        own: Array = out[:, skip : skip + stop - start] + (begin + slope * times)
+        return own
 
     def _line(self) -> tuple[Array, Array]:
         """Return where the line of every channel begins, and its rise per sample."""
