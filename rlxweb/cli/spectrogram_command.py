@@ -43,7 +43,8 @@ from rlxweb.printable import printable
 from rlxweb.results.units import decimals
 from rlxweb.whole_file import WholeFiles
 
-SCHEMA = "rlxweb.spectrogram/1"
+SCHEMA = "rlxweb.spectrogram/2"
+"""Before, times counted from the stretch that was taken."""
 USUAL_S = 2.0
 CSV_COLUMNS = ("file", "channel", "unit", "fs", "hz", "s", "power")
 
@@ -92,7 +93,8 @@ def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
 
     Welch's density segment by segment, read in blocks; where there are more segments
     than --columns, neighbours are averaged. The table says where in time and frequency
-    each channel is strongest. With --epochs it is the average of these, and time counts
+    each channel is strongest. Times are those of the file, as onsets of annotations
+    are, wherever --start is. With --epochs it is the average of these, and time counts
     from their annotations.
 
     Example  rlxweb spectrogram night.edf -c 'EEG*' --fmax 40 --plot night.png

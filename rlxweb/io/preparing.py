@@ -307,12 +307,13 @@ class _Resampled:
         last = min(self.group.n_samples, -(-stop * self.down // self.up) + reach)
         rows = _rows_of(self.group, channels)
         x = _physical(self.group, first, last)[rows]
-        begin, slope = (own[rows, None] for own in self._line())
+        begin, slope = (one[rows, None] for one in self._line())
         x -= begin + slope * np.arange(first, last)
         out: Array = signal.resample_poly(x, self.up, self.down, axis=-1)
         skip = start - first * self.up // self.down
         times = np.arange(start, stop) * (self.down / self.up)
-        return out[:, skip : skip + stop - start] + (begin + slope * times)
+        own: Array = out[:, skip : skip + stop - start] + (begin + slope * times)
+        return own
 
     def _line(self) -> tuple[Array, Array]:
         """Return where the line of every channel begins, and its rise per sample."""

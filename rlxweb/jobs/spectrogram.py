@@ -72,7 +72,8 @@ class SpectrogramSettings:
 class GroupSpectrogram:
     """The channels of one rate.
 
-    f      (F,) Hz;  t  (S,) s, the middles of the columns
+    f      (F,) Hz;  t  (S,) s, the middles of the columns, from the first sample of the
+           file whatever stretch was taken: as onsets of annotations
     power  (C, F, S) density in the channels' unit squared per Hz; NaN in gaps
     merged segments that are averaged in a column
     epochs those that are averaged, where there are any: t counts from what they are
@@ -138,7 +139,7 @@ def group_spectrogram(
             progress(math.prod(block.data.shape))
     starts = np.arange(sums.count, dtype=np.float64) * merged * hop
     own = np.minimum(merged, count - merged * np.arange(sums.count, dtype=np.int64))
-    times = (starts + (own - 1) * hop / 2 + nperseg / 2) / group.fs
+    times = (group.first + starts + (own - 1) * hop / 2 + nperseg / 2) / group.fs
     flat = floor.flat()
     return GroupSpectrogram(
         names=group.names,

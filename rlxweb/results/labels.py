@@ -17,7 +17,9 @@ class Labels:
     names   along each of them; None where they are only counted
     unit    of the samples, such as "uV"; "" where nobody said
     origin  what the library that the samples came from wants back (an mne.Info)
-    begins  seconds of the first sample: of epochs, from what they are around
+    begins  seconds of the first sample: of epochs, from what they are around; of a
+            stretch, from the first sample of its file
+    event   times count from what epochs are around
     """
 
     dims: tuple[str, ...] = ()
@@ -25,6 +27,7 @@ class Labels:
     unit: str = ""
     origin: Any = None
     begins: float = 0.0
+    event: bool = False
 
     def without(self, dim: str) -> Labels:
         """These of a batch that has no such axis."""

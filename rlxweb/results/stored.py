@@ -52,6 +52,7 @@ def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
         "names": labels.names,
         "unit": labels.unit,
         "begins": labels.begins,
+        "event": labels.event,
         "ran": {**ran._asdict(), "decision": decision},
     }
 
@@ -72,7 +73,10 @@ def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
         ("wall_s", told["wall_s"], int | float),
     ):
         check_kind(what, value, kind)
-    labels = Labels(tuple(plain["dims"]), names, plain["unit"], begins=begins)
+    # Written before there was a word for it, only times of epochs began elsewhere.
+    event = bool(plain.get("event", begins != 0.0))
+    dims, unit = tuple(plain["dims"]), plain["unit"]
+    labels = Labels(dims, names, unit, begins=begins, event=event)
     decision = told["decision"] and Decision.of_json(told["decision"])
     stages = tuple(Stage(*one) for one in told.get("stages", ()))
     return labels, Ran(told["engine"], decision, told["wall_s"], stages)

@@ -71,7 +71,9 @@ def object_given(x: Any, doing: str) -> Given | None:
         return _of_recording(x, doing)
     if isinstance(x, Epochs):
         begins = float(x.times[0])
-        labels = Labels(("epoch", "channel"), (None, x.names), x.unit, begins=begins)
+        labels = Labels(
+            ("epoch", "channel"), (None, x.names), x.unit, begins=begins, event=True
+        )
         return Given("the epochs", x.fs, labels, lambda: x.data)
     for kind in type(x).__mro__:
         reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
@@ -93,7 +95,8 @@ def _of_recording(x: Group | Recording, doing: str) -> Given:
         x = x.signals[0]
     units = {channel.unit for channel in x.channels}
     unit = units.pop() if len(units) == 1 else ""
-    labels = Labels(("channel",), (x.names,), unit)
+    # Times are those of the file, as the onsets of its annotations are.
+    labels = Labels(("channel",), (x.names,), unit, begins=x.first / x.fs)
     return Given("the recording", x.fs, labels, x.read_stored)
 
 
@@ -124,6 +127,7 @@ def _of_mne(x: Any, doing: str) -> Given:
         info,
         # Of a Raw they count from its first sample.
         0.0 if hasattr(x, "first_samp") else float(x.times[0]),
+        not hasattr(x, "first_samp"),
     )
 
     def samples() -> Any:

@@ -15,7 +15,7 @@ from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
 from rlxweb.results.units import decibels
 from rlxweb.signal.rounding import RoundingFloor
 
-_SINCE = ("time from the event", "time from the first sample")
+_SINCE = ("time from the first sample", "time from the event")
 
 
 class _Triple(NamedTuple):
@@ -28,7 +28,8 @@ class TimeFrequency(_Triple, Described):
     """Values over frequency and time; unpacks as f, t, values.
 
     f        (F,) in Hz
-    t        (S,) in s; of epochs, from what they are around
+    t        (S,) in s; of epochs, from what they are around; of a stretch of a file,
+             from the file's first sample, as onsets of annotations
     values   (…, F, …, S) with F in the place that time had, on `axis`, and S last
     quantity "density", "spectrum" or "energy" (power of wavelets), "complex",
              "magnitude", "phase"
@@ -67,7 +68,7 @@ class TimeFrequency(_Triple, Described):
         axes = (
             *batch_axes(labels, values.shape[:-2]),
             Axis("frequency", self.f, "Hz", "frequency"),
-            Axis("time", self.t, "s", _SINCE[labels.begins == 0]),
+            Axis("time", self.t, "s", _SINCE[labels.event]),
         )
         name = "power" if self.quantity in ("density", "spectrum", "energy") else ""
         own = Variable(

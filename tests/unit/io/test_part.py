@@ -247,3 +247,83 @@ def test_a_group_gives_no_samples_beside_its_own(
 def test_far_moments_are_refused(npy: Path, far: Any) -> None:
     with pytest.raises(UsageError):
         rlx.read(npy, fs=FS, start=far)
+
+
+# --- times of a stretch ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def burst(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten minutes of faint noise, and 10 Hz from 400 to 410 s, where a note says so."""
+    path = tmp_path_factory.mktemp("burst") / "long.npz"
+    t = np.arange(600 * 64) / 64.0
+    x = 1e-3 * np.random.default_rng(1).standard_normal(t.size)
+    x += (np.abs(t - 405) < 5) * np.sin(2 * np.pi * 10 * t)
+    notes = [(400.0, 10.0, "burst"), (350.0, 0.0, "before")]
+    write_recording(path, x[None], fs=64.0, annotations=notes)
+    return path
+
+
+def test_times_of_a_spectrogram_are_those_of_the_file(
+    burst: Path, tmp_path: Path, call: Call
+) -> None:
+    """In table, CSV, JSON, NPZ and picture, wherever the stretch begins."""
+    found = []
+    for span in ((), ("--start", "300"), ("--start", "before", "--stop", "9:00")):
+        out = tmp_path / f"{len(found)}"
+        said = call(
+            *("spectrogram", burst, *span, "--json", "-", "--npz", f"{out}.npz"),
+            *("--csv", f"{out}.csv", "--plot", f"{out}.html", "--fmin", "2"),
+        )
+        assert said.record["schema"] == "rlxweb.spectrogram/2"
+        (channel,) = said.group["channels"]
+        assert 399 < channel["s"] < 411
+        row = (tmp_path / f"{len(found)}.csv").read_text().splitlines()
+        assert (
+            float(dict(zip(*(one.split(",") for one in row), strict=True))["s"])
+            == (channel["s"])
+        )
+        with np.load(f"{out}.npz") as arrays:
+            t, power = arrays["t"], arrays["power"][0]
+        loud = t[power.max(axis=0) > 1e-3 * power.max()]
+        assert 398 < loud.min() < 401
+        assert 409 < loud.max() < 412
+        first = 0.0 if not span else 300.0 if span[1] == "300" else 350.0
+        assert t[0] == pytest.approx(first + 1.0, abs=1.0)
+        found.append(channel)
+        table = call("spectrogram", burst, *span, "--fmin", "2").out
+        assert f"{channel['s']:.2f} s" in table
+
+
+def test_times_of_results_of_a_stretch(burst: Path, tmp_path: Path) -> None:
+    """In Python too; what is saved keeps them."""
+    with rlx.read(burst) as recording:
+        whole = rlx.stft(recording, nperseg=128).t
+    with rlx.read(burst, start=300, stop=500) as part:
+        (note,) = [one for one in part.annotations if one.text == "burst"]
+        found = rlx.spectrogram(part, nperseg=128, noverlap=64)
+        at = found.t[np.argmax(found.values[0].max(axis=0) > 0.01)]
+        assert abs(at - note.onset) <= 1.0
+        assert found.t[0] == 301.0
+        assert set(rlx.stft(part, nperseg=128).t) <= set(whole)
+        assert found.labelled().axes[-1].about == "time from the first sample"
+        morlet = rlx.tfr_morlet(part, freqs=[10.0])
+        assert abs(morlet.t[np.argmax(np.abs(morlet.values[0, 0]) > 0.1)] - 400) < 0.5
+        found.save(tmp_path / "a.npz")
+        (group,) = part.groups
+        np.testing.assert_array_equal(
+            rlx.spectrogram(group.between(640, 6400), nperseg=128).t[0], 311.0
+        )
+    assert type(found).load(tmp_path / "a.npz").t.tolist() == found.t.tolist()
+
+
+def test_annotations_go_with_a_stretch_that_is_converted(
+    burst: Path, tmp_path: Path, call: Call
+) -> None:
+    """What is written is a recording of its own: it begins at 0."""
+    for name in ("a.npz", "a.edf", "a.parquet"):
+        assert call("convert", burst, "-o", tmp_path / name, "--start", "380").code == 0
+        with rlx.read(tmp_path / name) as back:
+            assert [tuple(one) for one in back.annotations] == [(20.0, 10.0, "burst")]
+            level = np.abs(back.groups[0].read()[0])
+            assert np.argmax(level > 0.5) / 64 == pytest.approx(20.0, abs=0.1)
