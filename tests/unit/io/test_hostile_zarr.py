@@ -192,6 +192,6 @@ def test_metadata_lead_to_nothing_outside_the_store(tmp_path: Path) -> None:
     metadata = about["consolidated_metadata"]["metadata"]
     metadata["../outside.zarr"] = metadata.pop("x")
     place.write_text(json.dumps(about))
-    with pytest.raises(OSError, match=r"leads to|cannot be|could be"):
+    with pytest.raises(OSError, match=r"leads to|no array"):
         with open_recording(tmp_path / "a.zarr", fs=1.0) as recording:
             recording.groups[0].read()
