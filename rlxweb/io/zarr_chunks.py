@@ -90,9 +90,11 @@ class ChunkCheck:
             )
         # A filter may have made each number one of 8 bytes.
         most = max(bounds.UNPACKED_AT_ONCE_NBYTES, 8 * self._declared)
-        if self._beyond is not None and self._beyond(stored, most):
+        is_beyond = self._beyond is not None and self._beyond(stored, most)
+        if is_beyond or ("blosc" in self._names and _is_cut(stored)):
+            why = "unpacks to more than it may" if is_beyond else "is cut short"
             raise self._source.error(
-                "a chunk of it is damaged: it unpacks to more than it may",
+                f"a chunk of it is damaged: it {why}",
                 f"a chunk has {self._declared} bytes",
                 "write it again",
             )
@@ -136,6 +138,11 @@ def unpacks_beyond(unpacker: Callable[[], Any], raw: bytes, most: int) -> bool:
 def _blosc(raw: bytes, most: int) -> bool:
     """Compare what the header says; more than that Blosc does not make."""
     return len(raw) >= 16 and int.from_bytes(raw[4:8], "little") > most
+
+
+def _is_cut(raw: bytes) -> bool:
+    """Return whether a chunk of Blosc is shorter than it says: it is read beyond."""
+    return len(raw) < 16 or int.from_bytes(raw[12:16], "little") > len(raw)
 
 
 def _lz4(raw: bytes, most: int) -> bool:

@@ -8,6 +8,7 @@ Zarr has it, and that is told. How samples are read is `zarr_reader`'s business.
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from rlxweb.whole_file import reason
 
 # In what fsspec says of a web server.
 _NO_RANGES = "support range requests"
+_MOST_WARNINGS = 8
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
@@ -54,7 +56,7 @@ class ZarrSource(Source):
         self.is_closed = False
         self.missing: list[str] = []
         self.check: ChunkCheck | None = None
-        with self.faults("it cannot be opened as Zarr"):
+        with self.faults("it cannot be opened as Zarr"), self.told():
             self.node = _node(self, name, access)
             self.missing.clear()
 
@@ -71,6 +73,16 @@ class ZarrSource(Source):
             ) from None
         except Exception as error:
             raise self._told(what, error) from None
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turn what zarr warns of into a warning of this store."""
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            yield
+        for text in dict.fromkeys(" ".join(str(one.message).split()) for one in said):
+            if len(self.warnings) < _MOST_WARNINGS:
+                self.warn(f"zarr says: {text[:300]}")
 
     def _told(self, what: str, error: Exception) -> RecordingError:
         kinds = {kind.__name__ for kind in type(error).__mro__}
@@ -163,7 +175,7 @@ def read_zarr(source: ZarrSource, array: str | None, layout: Layout) -> Contents
     Errors   RecordingError for what is no recording, or where several arrays could be
              meant; UnknownName when `array` is not in it.
     """
-    with source.faults("its metadata cannot be read"):
+    with source.faults("its metadata cannot be read"), source.told():
         group, name, node = _picked(source, array)
         source.check = ChunkCheck(source, node)
         dtype, shape = node.dtype, tuple(map(int, node.shape))

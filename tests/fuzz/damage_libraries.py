@@ -32,14 +32,7 @@ NAMES = (
 
 def damage_fif(raw: bytearray, chance: random.Random) -> None:
     """Another kind, type, length or successor of a tag, or other data in it."""
-    tags = []
-    at = 0
-    while at + 16 <= len(raw) and len(tags) < 4000:
-        nbytes, after = struct.unpack_from(">ii", raw, at + 8)
-        if nbytes < 0 or at + 16 + nbytes > len(raw):
-            break
-        tags.append((at, nbytes))
-        at = after if after > at else at + 16 + nbytes
+    tags = _tags_of(raw)
     if not tags:
         set_number(raw, chance)
         return
@@ -65,6 +58,18 @@ def damage_fif(raw: bytearray, chance: random.Random) -> None:
         elif nbytes:
             name = chance.choice(NAMES).encode("utf-8")[:nbytes].ljust(nbytes, b"\0")
             raw[at + 16 : at + 16 + nbytes] = name
+
+
+def _tags_of(raw: bytearray) -> list[tuple[int, int]]:
+    """Begin of each tag of a FIF file, and the length of its data."""
+    tags, at = [], 0
+    while at + 16 <= len(raw) and len(tags) < 4000:
+        nbytes, after = struct.unpack_from(">ii", raw, at + 8)
+        if nbytes < 0 or at + 16 + nbytes > len(raw):
+            break
+        tags.append((at, nbytes))
+        at = after if after > at else at + 16 + nbytes
+    return tags
 
 
 _TEXTS = (
