@@ -48,35 +48,38 @@ def fif_files(source: ByteSource) -> tuple[str, ...]:
         For a file that is cut, broken or no recording, for a part that is named outside
         the folder, and for parts that lead back to one another.
     """
-    found: dict[str, str] = {}
-    following = _check_fif(source, source.path)
+    found: dict[str, None] = {}
     seen = {os.path.realpath(source.path)}
-    while following and os.path.exists(following):
-        real = os.path.realpath(following)
-        if real in seen:
+    ahead = [*_check_fif(source, source.path).items()]
+    while ahead:
+        path, is_next = ahead.pop(0)
+        real = os.path.realpath(path)
+        if real in seen and is_next:
             raise source.error(
-                f"it goes on in {shown(os.path.basename(following))}, a file before it",
+                f"it goes on in {shown(os.path.basename(path))}, a file before it",
                 "each part is read once",
                 _CUT,
             )
+        if real in seen or not os.path.exists(path):
+            continue
         source.at_most("parts", len(found) + 2, bounds.ARRAYS)
         seen.add(real)
-        found[following] = real
-        part = open_source(following)
+        found[path] = None
+        part = open_source(path)
         try:
             if part.head(2) == b"\x1f\x8b":
                 raise part.error("it is packed with gzip", hint="unpack all its parts")
-            following = _check_fif(part, following)
+            ahead += _check_fif(part, path).items()
         finally:
             part.close()
     return tuple(found)
 
 
-def _check_fif(source: ByteSource, path: str) -> str:
-    """Check one FIF file, and return the path of the one it goes on in; "" for none."""
+def _check_fif(source: ByteSource, path: str) -> dict[str, bool]:
+    """Check one FIF file; return the paths it refers to, and which it goes on in."""
     blocks: set[int] = set()
     place, count, directory = 0, 0, -1
-    parts = _NextPart(source, path)
+    parts = _References(source, path)
     while 0 <= place <= source.nbytes - _TAG.size:
         kind, _, nbytes, after = _TAG.unpack(source.read(place, _TAG.size))
         end = place + _TAG.size + nbytes
@@ -98,14 +101,14 @@ def _check_fif(source: ByteSource, path: str) -> str:
         place, count = after or end, count + 1
         source.at_most("tags", count, _MOST_TAGS)
     if directory > 0:  # MNE follows it, and not the chain of tags
-        parts = _NextPart(source, path)
+        parts.restart()
         for kind, place in _listed_tags(source, directory):
             nbytes = _TAG.unpack(source.read(place, _TAG.size))[2]
             if nbytes < 0 or place + _TAG.size + nbytes > source.nbytes:
                 raise source.error("its directory leads out of the file", hint=_CUT)
             parts.see(kind, place, nbytes)
     _check_recorded(source, blocks)
-    return parts.path
+    return parts.paths
 
 
 def _whole(source: ByteSource, place: int) -> int:
@@ -130,33 +133,39 @@ def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int]
             yield kind, place
 
 
-class _NextPart:
-    """The reference of a FIF file to the file it goes on in, as MNE understands it.
+class _References:
+    """References of a FIF file to others: names, and numbers that stand for names.
 
-    path  of that file; "" where there is none
+    MNE may understand a damaged file otherwise than this does, so all count, whatever
+    their role.
+
+    paths  by which is told whether the file goes on there
     """
 
     def __init__(self, source: ByteSource, path: str) -> None:
         self._source = source
         self._folder, self._name = os.path.split(path)
         self._is_next = True
-        self._is_named = False
-        self.path = ""
+        self.paths: dict[str, bool] = {}
+
+    def restart(self) -> None:
+        """Begin another list of the tags."""
+        self._is_next = True
 
     def see(self, kind: int, place: int, nbytes: int) -> None:
         """Take the next tag into account."""
         if kind == _BLOCK_START:
-            self._is_next, self._is_named = True, False
+            self._is_next = True
         elif kind == _REF_ROLE and nbytes == 4:
             self._is_next = _whole(self._source, place) == _NEXT_FILE
-        elif kind == _REF_NAME and self._is_next:
+        elif kind == _REF_NAME:
             self._source.at_most("bytes in a file's name", nbytes, bounds.LINE_NBYTES)
             raw = self._source.read(place + _TAG.size, nbytes)
             self._take(raw.decode("latin-1").rstrip("\0"))
-            self._is_named = True
-        elif kind == _REF_NUMBER and self._is_next and not self._is_named:
-            if nbytes == 4:
-                self._take(self._numbered(_whole(self._source, place)))
+        elif kind == _REF_NUMBER and nbytes == 4:
+            name = self._numbered(_whole(self._source, place))
+            # Beside a name the number says nothing.
+            self._take(name, is_next=not any(self.paths.values()))
 
     def _numbered(self, number: int) -> str:
         """Return the name of a part that is referred to by its number."""
@@ -164,11 +173,12 @@ class _NextPart:
         head, dash, own = stem.rpartition("-")
         return f"{head if dash and own.isdigit() else stem}-{number}{dot}{rest}"
 
-    def _take(self, name: str) -> None:
+    def _take(self, name: str, *, is_next: bool = True) -> None:
         path = file_beside(
             self._folder, name, "next samples", self._source.doing, RecordingError
         )
-        self.path = self.path or path
+        is_next = is_next and self._is_next
+        self.paths[path] = self.paths.get(path, False) or is_next
 
 
 def _check_recorded(source: ByteSource, blocks: set[int]) -> None:

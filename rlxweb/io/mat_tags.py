@@ -129,7 +129,7 @@ class _Unpacked:
             self._place += size
         self._there = self._zlib.decompress(raw, bounds.PIECE_NBYTES) if raw else b""
         self._total += len(self._there)
-        self._source.at_most("bytes unpacked", self._total, bounds.UNPACKED_NBYTES)
+        self._source.unpacks("its packed arrays", self._total)
         return bool(self._there) or bool(raw and not self._zlib.eof and self._more())
 
     def finish(self) -> None:

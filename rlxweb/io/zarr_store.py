@@ -8,6 +8,8 @@ Zarr has it, and that is told. How samples are read is `zarr_reader`'s business.
 from __future__ import annotations
 
 import os
+import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.digital import is_digital
-from rlxweb.errors import RecordingError, RlxError, UnknownName, did_you_mean
+from rlxweb.errors import RecordingError, RlxError, UnknownName, did_you_mean, shown
 from rlxweb.io import bounds
 from rlxweb.io.access import Access
 from rlxweb.io.attributes import BESIDE, notes_of
@@ -24,14 +26,17 @@ from rlxweb.io.contents import Contents, Found, Layout, Stream, listed
 from rlxweb.io.npy import is_sample_dtype, native
 from rlxweb.io.remote import awaited_file_system
 from rlxweb.io.remote_faults import EXTRA, Named
-from rlxweb.io.source import Source
+from rlxweb.io.source import Source, open_source
 from rlxweb.io.urls import is_url, is_web, shown_url
+from rlxweb.io.zarr_chunks import ChunkCheck
 from rlxweb.io.zarr_name import PACKED
 from rlxweb.io.zarr_reader import ZarrReader
+from rlxweb.named_files import check_named, leads_out
 from rlxweb.whole_file import reason
 
 # In what fsspec says of a web server.
 _NO_RANGES = "support range requests"
+_MOST_WARNINGS = 8
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
@@ -39,9 +44,10 @@ class ZarrSource(Source):
     """An open store and the node its name leads to.
 
     missing  keys of chunks that were asked for and are not there
+    check    of the chunks of the array that is the recording, once that is known
     """
 
-    __slots__ = ("_named", "is_closed", "is_listed", "missing", "node")
+    __slots__ = ("_named", "check", "is_closed", "is_listed", "missing", "node")
 
     def __init__(self, name: str, access: Access) -> None:
         super().__init__(shown_url(name) if is_url(name) else name)
@@ -49,8 +55,9 @@ class ZarrSource(Source):
         self.is_listed = not is_web(name)
         self.is_closed = False
         self.missing: list[str] = []
-        with self.faults("it cannot be opened as Zarr"):
-            self.node = _node(name, access, self.missing)
+        self.check: ChunkCheck | None = None
+        with self.faults("it cannot be opened as Zarr"), self.told():
+            self.node = _node(self, name, access)
             self.missing.clear()
 
     @contextmanager
@@ -66,6 +73,16 @@ class ZarrSource(Source):
             ) from None
         except Exception as error:
             raise self._told(what, error) from None
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turn what zarr warns of into a warning of this store."""
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            yield
+        for text in dict.fromkeys(" ".join(str(one.message).split()) for one in said):
+            if len(self.warnings) < _MOST_WARNINGS:
+                self.warn(f"zarr says: {text[:300]}")
 
     def _told(self, what: str, error: Exception) -> RecordingError:
         kinds = {kind.__name__ for kind in type(error).__mro__}
@@ -95,30 +112,61 @@ class ZarrSource(Source):
         self.is_closed = True
 
 
-def _node(name: str, access: Access, missing: list[str]) -> Any:
+def _node(source: ZarrSource, name: str, access: Access) -> Any:
     """The array or group that a name leads to."""
     import zarr
     from zarr.storage import FsspecStore, LocalStore, WrapperStore, ZipStore
 
     class Watched(WrapperStore[Any]):
-        """Notes which chunks are not there, which zarr itself passes over."""
+        """Looks at chunks before zarr unpacks them, and notes those not there."""
 
-        async def get(self, key: str, *rest: Any, **how: Any) -> Any:
-            found = await self._store.get(key, *rest, **how)
-            if found is None and not key.endswith(_OF_ZARR):
-                missing.append(key)
+        async def get(
+            self, key: str, prototype: Any, byte_range: Any = None, **how: Any
+        ) -> Any:
+            _check_key(source, key, folder)
+            found = await self._store.get(key, prototype, byte_range, **how)
+            if key.endswith(_OF_ZARR):
+                return found
+            if found is None:
+                source.missing.append(key)
+            elif source.check is not None:
+                source.check.see(found.to_bytes(), is_whole=byte_range is None)
             return found
 
     packed = name.lower().endswith(PACKED)
     store: Any
+    folder = ""
     if is_url(name):
         fs, path = awaited_file_system(name, access, zipped=packed)
         store = FsspecStore(fs, read_only=True, path=path)
     elif packed:
+        _check_members(source, name)
         store = ZipStore(name, mode="r")
     else:
-        store = LocalStore(os.path.abspath(name), read_only=True)
+        folder = os.path.abspath(name)
+        store = LocalStore(folder, read_only=True)
     return zarr.open(Watched(store), mode="r")
+
+
+def _check_key(source: ZarrSource, key: str, folder: str) -> None:
+    """Refuse names in metadata that lead elsewhere, and pipes and devices as chunks."""
+    if leads_out(key):
+        raise source.error(
+            f"it leads to {shown(key)}", "what belongs to a store lies in it"
+        )
+    if folder:
+        check_named(os.path.join(folder, key), "data", source.doing, RecordingError)
+
+
+def _check_members(source: ZarrSource, name: str) -> None:
+    """Refuse a zip file of which a member unpacks to too much, or that is no file."""
+    file = open_source(name)
+    try:
+        with zipfile.ZipFile(file.file) as archive:
+            for info in archive.infolist():
+                file.unpacks(f"its member {shown(info.filename)}", info.file_size)
+    finally:
+        file.close()
 
 
 def read_zarr(source: ZarrSource, array: str | None, layout: Layout) -> Contents:
@@ -127,8 +175,9 @@ def read_zarr(source: ZarrSource, array: str | None, layout: Layout) -> Contents
     Errors   RecordingError for what is no recording, or where several arrays could be
              meant; UnknownName when `array` is not in it.
     """
-    with source.faults("its metadata cannot be read"):
+    with source.faults("its metadata cannot be read"), source.told():
         group, name, node = _picked(source, array)
+        source.check = ChunkCheck(source, node)
         dtype, shape = node.dtype, tuple(map(int, node.shape))
         attributes = [dict(node.attrs), dict(group.attrs) if group is not None else {}]
     whose = f"its array {name!r}" if name else "its array"

@@ -9,14 +9,19 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fuzz.damage import DAMAGE
 from tests.fuzz.mutate import ANY, MOST_NBYTES, splice
 from tests.fuzz.seeds import GRAPHS, rate_of
+from tests.fuzz.seeds_of_libraries import beside
 
-KINDS = ("edf", "bdf", "wav", "npy", "npz", "csv", "rlxg")
+KINDS = (
+    *("edf", "bdf", "wav", "npy", "npz", "csv", "rlxg"),
+    *("fif", "vhdr", "gdf", "set", "mat", "h5", "nwb", "zip", "parquet"),
+    *("flac", "ogg", "mp3", "aiff", "onnx", "rlxl"),
+)
 # Of so many cases one also goes through the command line; a picture takes longest.
 _CLI_EVERY, _PLOT_EVERY = 8, 150
 _EXTRA = (
@@ -52,6 +57,7 @@ class Case:
            for a picture as well
     extra  more options for the command line
     stem   of the file's name
+    beside other files of its folder, by their names
     """
 
     kind: str
@@ -63,6 +69,7 @@ class Case:
     cli: str
     extra: tuple[str, ...] = ()
     stem: str = "case"
+    beside: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
@@ -80,6 +87,10 @@ def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
         else:
             other = chance.choice(seeds[chance.choice((kind, kind, *KINDS))])
             splice(raw, other.read_bytes(), chance)
+    others = {name: bytearray(one) for name, one in beside(origin.name).items()}
+    if others and chance.random() < 0.3:
+        raw = bytearray(origin.read_bytes())  # the file beside it is damaged instead
+        chance.choice(ANY)(others[chance.choice(sorted(others))], chance)
     layout = chance.choice((None, None, "samples-first"))
     return Case(
         kind,
@@ -87,11 +98,17 @@ def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
         bytes(raw[:MOST_NBYTES]),
         rate_of(origin.name) if chance.random() < 0.9 else chance.choice(_RATES),
         chance.choice(_CHANNELS) if chance.random() < 0.15 else None,
-        layout if kind in ("npy", "npz") else None,
+        layout if kind in ("npy", "npz", "h5") else None,
         "" if kind in GRAPHS else _cli(at // len(KINDS)),
         tuple(chance.choice(_EXTRA).split()),
-        chance.choice(_STEMS) if os.name == "posix" else "case",
+        _stem(kind, chance),
+        {name: bytes(one) for name, one in others.items()},
     )
+
+
+def _stem(kind: str, chance: random.Random) -> str:
+    stem = chance.choice(_STEMS) if os.name == "posix" else "case"
+    return f"{stem}.zarr" if kind == "zip" else stem
 
 
 def _cli(turn: int) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz import damage_libraries as libraries
 from tests.fuzz.damage_graphs import damage_rlxg
 from tests.fuzz.mutate import ANY, Mutation, number, set_number
 
@@ -274,4 +275,19 @@ DAMAGE: Mapping[str, Mutation] = {
     "npz": damage_npz,
     "csv": damage_csv,
     "rlxg": damage_rlxg,
+    "fif": libraries.damage_fif,
+    "vhdr": libraries.damage_vhdr,
+    "gdf": libraries.damage_gdf,
+    "set": libraries.damage_set,
+    "mat": libraries.damage_hdf5,
+    "h5": libraries.damage_hdf5,
+    "nwb": libraries.damage_hdf5,
+    "zip": libraries.damage_zarr,
+    "parquet": libraries.damage_parquet,
+    "flac": libraries.damage_chunks,
+    "ogg": libraries.damage_ogg,
+    "mp3": libraries.damage_chunks,
+    "aiff": libraries.damage_chunks,
+    "onnx": libraries.damage_onnx,
+    "rlxl": libraries.damage_rlxl,
 }

@@ -26,7 +26,7 @@ def damage_rlxg(raw: bytearray, chance: random.Random) -> None:
         header = json.loads(bytes(raw[8 : 8 + nbytes]))
         graph = json.loads(header["__metadata__"][KEY])
         for _ in range(chance.randint(1, 3)):
-            _change(header if chance.random() < 0.25 else graph, chance)
+            change_value(header if chance.random() < 0.25 else graph, chance)
         header["__metadata__"][KEY] = json.dumps(graph)
         made = json.dumps(header).encode()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -36,7 +36,7 @@ def damage_rlxg(raw: bytearray, chance: random.Random) -> None:
     raw[: 8 + nbytes] = len(made).to_bytes(8, "little") + made
 
 
-def _change(part: Any, chance: random.Random) -> None:
+def change_value(part: Any, chance: random.Random) -> None:
     """Down into it by chance, and there another value, one less or one twice."""
     while True:
         keys = list(part) if isinstance(part, dict) else list(range(len(part)))

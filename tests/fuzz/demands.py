@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
+import sys
 import traceback
 import warnings
 from dataclasses import dataclass, replace
@@ -21,10 +23,18 @@ import rlxweb as rlx
 from rlxweb.cli.main import main
 from rlxweb.errors import RecordingWarning, RlxError
 from rlxweb.io import Group, open_recording
+from rlxweb.signal.learned.file import load_learned
 from tests.fuzz.cases import Case
 from tests.fuzz.seeds import GRAPHS
 
 _SAMPLES, _CHANNELS = 20_000, 64
+AROUND = ("beside", "pipe", "zero", "folder", "link.bin")
+"""Beginnings of the names of what lies around a file; the file itself has another."""
+MARKER = "the-secret-of-elsewhere"
+_ELSEWHERE = ("secret.bin", "passwd", "/dev/zero", "/dev/stdin", "/pipe", "/zero")
+"""Ends of the names of files that no file may lead to."""
+_was_opened: list[str] = []
+_is_listening = False
 OUTPUTS = ("out", "plot")
 _CODES = (0, 1, 2, 3, 4)
 
@@ -41,13 +51,50 @@ class Verdict:
     broken: str = ""
 
 
+def put(case: Case, home: Path) -> Path:
+    """The file and what lies around it: a pipe, a device, and a secret outside."""
+    for old in home.iterdir():
+        if old.is_dir() and not old.is_symlink():
+            shutil.rmtree(old)
+        else:
+            old.unlink()
+    (home / "folder").mkdir()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(home / "pipe")
+        (home / "zero").symlink_to("/dev/zero")
+        (home / "link.bin").symlink_to("beside.bin")
+    (home.parent / "secret.bin").write_text(f"{MARKER}\n" * 400)
+    for name, content in case.beside.items():
+        (home / name).write_bytes(content)
+    path = home / f"{case.stem}.{case.kind}"
+    path.write_bytes(case.raw)
+    return path
+
+
+def _listen() -> None:
+    """Note what Python opens from now on; what it heard before is forgotten."""
+    global _is_listening
+    if not _is_listening:
+        sys.addaudithook(_hear)
+        _is_listening = True
+    _was_opened.clear()
+
+
+def _hear(event: str, args: tuple[object, ...]) -> None:
+    if event == "open" and isinstance(args[0], str | bytes):
+        name = os.fsdecode(args[0])
+        if name.endswith(_ELSEWHERE):
+            _was_opened.append(name)
+
+
 def judge(path: Path, case: Case) -> Verdict:
     """Open, read, compute, and where the case says so run the command line."""
+    _listen()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
             if case.kind in GRAPHS:
-                outcome = _as_graph(path)
+                outcome = _as_graph(path, case.kind)
             else:
                 outcome = _through_python(path, case)
             outcome = outcome if case.cli == "" else _through_cli(path, case) or outcome
@@ -55,6 +102,8 @@ def judge(path: Path, case: Case) -> Verdict:
             outcome = "refused" if _is_plain(error, path) else f"! message {error!r}"
         except Exception:
             outcome = "! " + traceback.format_exc()
+    if _was_opened:
+        outcome = f"! {_was_opened[0]} was opened"
     foreign = [w for w in told if w.category is not RecordingWarning]
     if foreign:
         first = foreign[0]
@@ -67,11 +116,23 @@ def judge(path: Path, case: Case) -> Verdict:
 
 def _is_plain(error: RlxError, path: Path) -> bool:
     """True for a message that says something, in a few lines, to a user."""
+    if MARKER in str(error) or "root:x" in str(error):
+        return False
     return bool(error.problem) and len(str(error)) < 4000 and error.exit_code in _CODES
 
 
-def _as_graph(path: Path) -> str:
+def _as_graph(path: Path, kind: str) -> str:
     """A file is read to a graph that, saved again, comes back; nothing is run."""
+    if kind == "rlxl":
+        repr(load_learned(path))
+        return "read"
+    if kind == "onnx":
+        with rlx.onnx.load(path) as network:
+            for array in network.params.values():
+                if MARKER.encode() in array.tobytes()[:10_000]:
+                    return "! a weight is what lies elsewhere"
+            repr(network.graph)
+        return "read"
     model = rlx.load(path)
     again = io.BytesIO()
     model.graph.save(again, model.params, outputs=list(model.outputs))
@@ -83,6 +144,10 @@ def _as_graph(path: Path) -> str:
 def _through_python(path: Path, case: Case) -> str:
     how = {"fs": case.fs, "channels": case.channels, "layout": case.layout}
     with open_recording(path, **how) as recording:  # type: ignore[arg-type]
+        said = repr([recording.left_out, recording.warnings, recording.annotations[:9]])
+        said += repr([group.channels[:9] for group in recording.groups])
+        if MARKER in said or "root:x" in said:
+            return "! it shows what lies elsewhere"
         for group in recording.groups[:3]:
             wrong = _read(replace(group, channels=group.channels[:_CHANNELS]))
             if wrong:

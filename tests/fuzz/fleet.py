@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.demands import OUTPUTS
+from tests.fuzz.demands import AROUND, OUTPUTS
 from tests.fuzz.seeds import rate_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +113,11 @@ class Worker:
 
     def _case(self) -> Path | None:
         """The file that is being read; what is written beside it is called `out`."""
-        there = [path for path in self.home.iterdir() if path.stem not in OUTPUTS]
+        there = [
+            path
+            for path in self.home.iterdir()
+            if path.stem not in OUTPUTS and not path.name.startswith(AROUND)
+        ]
         return there[0] if there else None
 
     def _failed(self, asked: dict[str, Any], why: str) -> Finding:

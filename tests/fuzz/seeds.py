@@ -19,13 +19,14 @@ from scipy.io import wavfile
 
 import rlxweb as rlx
 from rlxweb.ir.op import registry
+from tests.fuzz import seeds_of_libraries as more
 from tests.recordings import restarted
 
 FS = 64.0
 _WITHOUT_RATE = ("bare", "many", "remark", "commas", "mark")
 LABELS = ("EEG Fp1", "EEG Fp2", "EEG Fp1", "Status")
 
-GRAPHS = ("rlxg",)
+GRAPHS = ("rlxg", "onnx", "rlxl")
 """Kinds of files that hold no recording."""
 
 Maker = Callable[[Path], None]
@@ -41,6 +42,21 @@ def write_seeds(folder: Path) -> dict[str, list[Path]]:
         "npz": _npz(),
         "csv": _csv(),
         "rlxg": _rlxg(),
+        "fif": more.fif_seeds(),
+        "vhdr": more.vhdr_seeds(),
+        "gdf": more.gdf_seeds(),
+        "set": more.set_seeds(),
+        "mat": more.mat_seeds(),
+        "h5": more.h5_seeds(),
+        "nwb": more.nwb_seeds(),
+        "zip": more.zip_seeds(),
+        "parquet": more.parquet_seeds(),
+        "flac": more.audio_seeds(("FLAC", "PCM_16"), ("FLAC", "PCM_24")),
+        "ogg": more.audio_seeds(("OGG", "VORBIS"), ("OGG", "OPUS")),
+        "mp3": more.audio_seeds(("MP3", "MPEG_LAYER_III")),
+        "aiff": more.audio_seeds(("AIFF", "PCM_16"), ("AIFF", "IMA_ADPCM")),
+        "onnx": more.onnx_seeds(),
+        "rlxl": more.rlxl_seeds(),
     }
     seeds: dict[str, list[Path]] = {}
     for kind, named in makers.items():
@@ -118,6 +134,7 @@ def _wav() -> Iterator[tuple[str, Maker]]:
     for law in ("ULAW", "ALAW"):
         yield law, _by_soundfile(law, "WAV", "FILE")
     yield "adpcm", _by_soundfile("MS_ADPCM", "WAV", "FILE")
+    yield "ima", _by_soundfile("IMA_ADPCM", "WAV", "FILE")
     for dtype in (np.uint8, np.int16, np.int32, np.float32, np.float64):
         yield f"scipy-{np.dtype(dtype).name}", _by_scipy(dtype)
 

@@ -15,9 +15,10 @@ from rlxweb.errors import RecordingError
 from tests.fuzz import demands, fleet
 from tests.fuzz.__main__ import main
 from tests.fuzz.cases import KINDS, Case, make_case
-from tests.fuzz.demands import judge
+from tests.fuzz.demands import judge, put
 from tests.fuzz.fleet import HANG, Finding, Worker, run_fleet
 from tests.fuzz.seeds import rate_of, write_seeds
+from tests.fuzz.seeds_of_libraries import beside
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 CASES = 240
@@ -34,17 +35,20 @@ def case_of(path: Path, cli: str = "") -> Case:
 
 
 def test_every_seed_is_read_or_refused_for_what_it_is(
-    seeds: dict[str, list[Path]],
+    seeds: dict[str, list[Path]], tmp_path: Path
 ) -> None:
     """The fuzzer begins with files that are good: else it would find nothing."""
     assert tuple(seeds) == KINDS
     outcomes = {}
+    (tmp_path / "home").mkdir()
     for path in (path for kind in KINDS for path in seeds[kind]):
-        case = replace(case_of(path), fs=rate_of(path.name))
-        outcomes[path.name] = judge(path, case).outcome
+        case = replace(case_of(path), fs=rate_of(path.name), beside=beside(path.name))
+        stem = path.name.removesuffix(f".{case.kind}")
+        laid = put(replace(case, stem=stem), tmp_path / "home")
+        outcomes[path.name] = judge(laid, case).outcome
     assert outcomes.pop("gaps.edf") == "warned"
     refused = {name for name, outcome in outcomes.items() if outcome != "read"}
-    assert refused == {"adpcm.wav", "objects.npy", "many.npz"}
+    assert refused == {"adpcm.wav", "ima.wav", "objects.npy", "many.npz", "set.mat"}
 
 
 def test_a_case_follows_from_the_seed_and_its_number(
@@ -66,8 +70,9 @@ def test_mutated_files_are_read_or_refused(
     broken = []
     for at in range(part, CASES, 4):
         case = make_case(SEED, at, seeds)
-        path = tmp_path / f"case.{case.kind}"
-        path.write_bytes(case.raw)
+        home = tmp_path / "home"
+        home.mkdir(exist_ok=True)
+        path = put(case, home)
         verdict = judge(path, case)
         if verdict.broken:
             broken.append((at, case.origin, verdict.broken))

@@ -8,6 +8,7 @@ time.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -18,7 +19,8 @@ from typing import Any
 os.environ.update(RLX_CALIBRATION="off", OMP_NUM_THREADS="1", MPLBACKEND="agg")
 
 from tests.fuzz.cases import KINDS, Case, make_case
-from tests.fuzz.demands import judge
+from tests.fuzz.demands import judge, put
+from tests.fuzz.seeds_of_libraries import beside
 
 MEMORY_NBYTES = 4 << 30
 
@@ -44,16 +46,19 @@ def answer(
         path = Path(asked["path"])
         kind = path.suffix[1:]
         how = {"fs": None, "channels": None, "layout": None, "cli": "plot"}
-        how |= {"extra": [], "stem": "case"}
+        how |= {"extra": [], "stem": path.stem if path.suffix == ".zip" else "case"}
         how |= {name: asked[name] for name in how if name in asked}
         extra = tuple(how.pop("extra"))
-        case = Case(kind, path.name, path.read_bytes(), **how, extra=extra)
+        others = asked.get("beside")
+        if others is None:
+            others = beside(path.name)
+        else:
+            others = {name: base64.b64decode(one) for name, one in others.items()}
+        raw = path.read_bytes()
+        case = Case(kind, path.name, raw, **how, extra=extra, beside=others)
     else:
         case = make_case(asked["seed"], asked["at"], seeds)
-    for old in home.iterdir():
-        old.unlink()
-    path = home / f"{case.stem}.{case.kind}"
-    path.write_bytes(case.raw)
+    path = put(case, home)
     before = highest_nbytes()
     verdict = judge(path, case)
     return {
@@ -69,6 +74,10 @@ def answer(
             "cli": case.cli,
             "extra": case.extra,
             "stem": case.stem,
+            "beside": {
+                name: base64.b64encode(one).decode()
+                for name, one in case.beside.items()
+            },
         },
     }
 

@@ -93,6 +93,6 @@ def test_a_bomb_costs_no_memory(
     tracemalloc.stop()
     assert path.stat().st_size < 100_000
     assert peak < 8 << 20
-    monkeypatch.setattr("rlxweb.io.bounds.UNPACKED_NBYTES", 1 << 20)
-    with pytest.raises(RecordingError, match="bytes unpacked; at most 1048576"):
+    monkeypatch.setattr("rlxweb.io.bounds.UNPACKED_AT_ONCE_NBYTES", 1 << 20)
+    with pytest.raises(RecordingError, match="its packed arrays; at most 1048576"):
         checked(path)

@@ -1,0 +1,197 @@
+"""Zarr stores whose chunks unpack to far more than they may, or that lead elsewhere."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import resource
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
+
+from rlxweb.io import open_recording
+from tests.recordings import check_unreadable
+
+N = 4096
+LARGE = 320 << 20
+MOST_NBYTES = 200 << 20
+X = np.random.default_rng(1).normal(size=(1, N)).astype("f4")
+
+
+def stored(path: Path, form: int = 3, **how: Any) -> Path:
+    """A store of one chunk, and where that lies."""
+    array = zarr.create_array(path, data=X, chunks=(1, N), zarr_format=form, **how)
+    array.attrs["fs"] = 100.0
+    return path / ("c/0/0" if form == 3 else "0.0")
+
+
+def deflated(nbytes: int, wbits: int) -> bytes:
+    pack, zeros = zlib.compressobj(9, wbits=wbits), bytes(1 << 20)
+    return b"".join(
+        [*(pack.compress(zeros) for _ in range(nbytes >> 20)), pack.flush()]
+    )
+
+
+def members(nbytes: int) -> bytes:
+    """Many small members of gzip, one behind the other."""
+    return gzip.compress(bytes(16 << 20), 9) * (nbytes // (16 << 20))
+
+
+def streamed_zstd(nbytes: int) -> bytes:
+    """A frame without its size: blocks of one byte, repeated 128 Ki times."""
+    size = 128 << 10
+    block = (size << 3 | 1 << 1).to_bytes(3, "little") + b"\0"
+    last = (size << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"\0"
+    head = b"\x28\xb5\x2f\xfd\x00\x58"
+    return head + block * (nbytes // size - 1) + last
+
+
+def zeros(codec: Any, nbytes: int) -> bytes:
+    return bytes(codec.encode(np.zeros(nbytes, np.uint8)))
+
+
+V2: dict[str, tuple[Any, Callable[[int], bytes]]] = {
+    "zlib": (numcodecs.Zlib(), lambda n: deflated(n, 15)),
+    "gzip": (numcodecs.GZip(), lambda n: deflated(n, 31)),
+    "gzip members": (numcodecs.GZip(), members),
+    "bz2": (numcodecs.BZ2(), lambda n: bz2.compress(bytes(n))),
+    "lzma": (numcodecs.LZMA(), lambda n: lzma.compress(bytes(n), preset=0)),
+    "zstd": (numcodecs.Zstd(), lambda n: zeros(numcodecs.Zstd(), n)),
+    "zstd, streamed": (numcodecs.Zstd(), streamed_zstd),
+    "lz4": (numcodecs.LZ4(), lambda n: zeros(numcodecs.LZ4(), n)),
+    "blosc": (numcodecs.Blosc(), lambda n: zeros(numcodecs.Blosc(), n)),
+}
+
+
+def highest() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.mark.parametrize("codec", V2)
+def test_a_chunk_that_unpacks_to_a_gigabyte_is_refused(
+    tmp_path: Path, codec: str
+) -> None:
+    """And one that unpacks to what it should is read."""
+    own, bomb = V2[codec]
+    chunk = stored(tmp_path / "a.zarr", 2, compressors=own)
+    with open_recording(tmp_path / "a.zarr") as recording:
+        np.testing.assert_array_equal(recording.groups[0].read(), X)
+    chunk.write_bytes(bomb(LARGE))
+    before = highest()
+    with open_recording(tmp_path / "a.zarr") as recording:
+        with pytest.raises(OSError, match="unpacks to more than it may"):
+            recording.groups[0].read()
+    assert highest() - before < MOST_NBYTES
+
+
+@pytest.mark.parametrize("codec", [GzipCodec(), ZstdCodec(), BloscCodec()])
+@pytest.mark.parametrize("is_sharded", [True, False])
+def test_so_is_one_of_the_third_version_in_shards_or_not(
+    tmp_path: Path, codec: Any, is_sharded: bool
+) -> None:
+    path = tmp_path / "a.zarr"
+    shards = {"shards": (1, N)} if is_sharded else {}
+    chunks = (1, N // 2) if is_sharded else (1, N)
+    array = zarr.create_array(path, data=X, chunks=chunks, compressors=codec, **shards)
+    array.attrs["fs"] = 100.0
+    with open_recording(path) as recording:
+        np.testing.assert_array_equal(recording.groups[0].read(), X)
+    by_name = {"GzipCodec": "gzip", "ZstdCodec": "zstd", "BloscCodec": "blosc"}
+    bomb = V2[by_name[type(codec).__name__]][1](LARGE)
+    chunk = path / "c/0/0"
+    if is_sharded:
+        index = np.array([0, len(bomb), (1 << 64) - 1, (1 << 64) - 1], "<u8").tobytes()
+        bomb += index + zlib_crc32c(index)
+    chunk.write_bytes(bomb)
+    before = highest()
+    for stretch in ((0, N), (10, 20)):
+        with open_recording(path) as recording:
+            with pytest.raises(OSError, match="unpacks to more than it may"):
+                recording.groups[0].read(*stretch)
+    assert highest() - before < MOST_NBYTES
+
+
+def zlib_crc32c(raw: bytes) -> bytes:
+    import google_crc32c
+
+    return int(google_crc32c.value(raw)).to_bytes(4, "little")
+
+
+def test_a_chunk_that_is_declared_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    stored(path)
+    about = json.loads((path / "zarr.json").read_text())
+    about["shape"] = [1, 1 << 29]
+    about["chunk_grid"]["configuration"]["chunk_shape"] = [1, 1 << 28]
+    (path / "zarr.json").write_text(json.dumps(about))
+    before = highest()
+    with open_recording(path) as recording:
+        with pytest.raises(OSError, match="bytes in a chunk that takes"):
+            recording.groups[0].read(0, 100)
+    assert highest() - before < MOST_NBYTES
+
+
+def test_a_member_of_a_zip_file_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zarr.json", b" " * (100 << 20))
+    check_unreadable(path, "bytes in its member")
+
+
+@pytest.fixture
+def pipes() -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("there are no pipes by name here")
+    return
+
+
+@pytest.mark.usefixtures("pipes")
+def test_a_chunk_that_is_a_pipe_or_a_device_is_not_opened(tmp_path: Path) -> None:
+    """A link to a file is followed."""
+    chunk = stored(tmp_path / "a.zarr")
+    kept = chunk.rename(tmp_path / "kept")
+    for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        put(chunk)
+        with open_recording(tmp_path / "a.zarr") as recording:
+            with pytest.raises(OSError, match="not a regular file"):
+                recording.groups[0].read()
+        chunk.unlink()
+    chunk.symlink_to(kept)
+    with open_recording(tmp_path / "a.zarr") as recording:
+        np.testing.assert_array_equal(recording.groups[0].read(), X)
+
+
+@pytest.mark.usefixtures("pipes")
+def test_a_zip_file_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.zarr.zip")
+    check_unreadable(tmp_path / "a.zarr.zip", "not a regular file")
+
+
+def test_metadata_lead_to_nothing_outside_the_store(tmp_path: Path) -> None:
+    """By the names of consolidated metadata."""
+    stored(tmp_path / "outside.zarr")
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array("x", data=X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(tmp_path / "a.zarr")
+    place = tmp_path / "a.zarr" / "zarr.json"
+    about = json.loads(place.read_text())
+    metadata = about["consolidated_metadata"]["metadata"]
+    metadata["../outside.zarr"] = metadata.pop("x")
+    place.write_text(json.dumps(about))
+    with pytest.raises(OSError, match=r"leads to|no array"):
+        with open_recording(tmp_path / "a.zarr", fs=1.0) as recording:
+            recording.groups[0].read()
