@@ -37,6 +37,9 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.packed_weights import Quantized as Quantized
     from rlxweb.packed_weights import dequantize as dequantize
     from rlxweb.packed_weights import quantize as quantize
+    from rlxweb.rlx.peaks_only import (
+        select_peaks_only_outputs as select_peaks_only_outputs,
+    )
     from rlxweb.runners.benchmark import DeviceBenchResult as DeviceBenchResult
     from rlxweb.runners.flexible_session import FlexibleSession as FlexibleSession
     from rlxweb.runners.graph_devices import GraphDevices as GraphDevices
@@ -117,6 +120,7 @@ _OWN = {
     "rlxweb.learn.learned": "Learned learn_welch",
     "rlxweb.ops.custom": "register_custom",
     "rlxweb.packed_weights": "Quantized dequantize quantize",
+    "rlxweb.rlx.peaks_only": "select_peaks_only_outputs",
     "rlxweb.runners.benchmark": "DeviceBenchResult",
     "rlxweb.runners.flexible_session": "FlexibleSession",
     "rlxweb.runners.graph_devices": "GraphDevices",
@@ -165,7 +169,9 @@ _OF_DEVICES = {
     "rlxweb.devices.availability": (
         "DeviceCandidate available_devices backends_manifest is_available"
     ),
-    "rlxweb.devices.policy": "DevicePolicy device_chain_from_env device_from_env",
+    "rlxweb.devices.policy": (
+        "DevicePickStrategy DevicePolicy device_chain_from_env device_from_env"
+    ),
     "rlxweb.errors": "DeviceFallbackError",
     "rlxweb.runners.benchmark": "DeviceBenchResult benchmark_devices warm_all",
     "rlxweb.runners.fallback": "run_with_fallback",

@@ -30,6 +30,7 @@ from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration
 from rlxweb.cost.work import Work
 from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import RlxError, Unsupported
@@ -77,6 +78,7 @@ class GraphJob:
 
     optimise, cost_mode   as `Session` has them
     there   inputs that lie on the device already; only that one is asked then
+    decisions   what was decided about the graph before it became a job
     kind    jobs that correct each other's prices: whatever runs as its graph on every
             engine is a "graph"
     """
@@ -86,6 +88,7 @@ class GraphJob:
     cost_mode: str = "calibrated"
     there: frozenset[str] = frozenset()
     kind: str = "graph"
+    decisions: tuple[Decision, ...] = ()
     _plans: list[tuple[Backend, Gate, Plan]] = field(default_factory=list)
     _works: dict[Place, Work] = field(default_factory=dict)
 
@@ -132,6 +135,8 @@ class GraphJob:
         target = target if gate is None else replace(target, gate=gate)
         graph = sample_bound(self.graph)
         plan = compile_graph(graph, target, optimise=self.optimise)
+        if self.decisions:
+            plan = replace(plan, decisions=(*self.decisions, *plan.decisions))
         self._plans.append((backend, gate, plan))
         return plan
 

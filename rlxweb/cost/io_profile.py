@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from operator import index
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from rlxweb.arguments import switch
 from rlxweb.cost.graph_work import asked_of
@@ -18,6 +18,7 @@ from rlxweb.ir.binding import sample_bound
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import must_be_graph
 
 METADATA = frozenset({"input", "param", "constant", "reshape", "transpose", "narrow"})
@@ -68,6 +69,10 @@ def host_sync_op_kinds() -> tuple[str, ...]:
     """The ops RLX waits on the host for, by name; "custom" stands for all of those."""
     named = sorted(op.name for op in registry if op.has("host_sync"))
     return (*named, "custom")
+
+
+metal_host_sync_kinds = host_sync_op_kinds
+"""RLX's name: its list is that of Metal."""
 
 
 def profile_graph_io(
@@ -127,31 +132,80 @@ def holds_transform(
     return any(holds_transform(apart, one, within) for one in apart.nodes())
 
 
-def _positions(given: Iterable[SupportsIndex]) -> set[int]:
-    try:
-        return {index(at) for at in given}
-    except TypeError as error:
-        raise UsageError(
-            "profile_graph_io_outputs",
-            f"output_indices={given!r}",
-            "they are positions from 0, as in [0, 2]",
-        ) from error
+def profile_graph_io_with_options(
+    graph: Graph, options: GraphIoOptions
+) -> GraphIoProfile:
+    """`profile_graph_io`, by the name of RLX's call that takes options."""
+    return profile_graph_io(graph, options)
 
 
 def profile_graph_io_outputs(
     graph: Graph,
-    output_indices: Iterable[SupportsIndex],
+    output_indices: Iterable[SupportsIndex] | None = None,
     options: GraphIoOptions | None = None,
+    *,
+    node_ids: Iterable[SupportsIndex | Tensor] | None = None,
 ) -> GraphIoProfile:
-    """The same with only some of the outputs read back, by their position from 0.
+    """The profile with only some arrays read back.
 
-    RLX's runtime rule: 4 bytes an element whatever the dtype, metadata outputs count,
-    a position named twice counts once and one that the graph has not counts nothing,
-    also one below 0.
+    Parameters
+    ----------
+    graph
+        The graph, with its outputs.
+    output_indices
+        Positions of outputs, from 0, by the rule of RLX's runtime: 4 bytes an element
+        whatever the dtype, metadata outputs count, a position named twice counts once
+        and one that the graph has not counts nothing, also one below 0.
+    options
+        As `profile_graph_io` has them.
+    node_ids
+        In place of positions, nodes (or their ids) that are read back, by the rule of
+        RLX's compiler: bytes by dtype, metadata counts nothing, a node named twice
+        counts once and one that the graph has not counts nothing.
 
-    Errors   UsageError for what is no list of whole numbers.
+    Raises
+    ------
+    UsageError
+        Neither or both are given, or something that is no list of whole numbers.
     """
-    whole, wanted = profile_graph_io(graph, options), _positions(output_indices)
-    read = (i for at, i in enumerate(graph.outputs) if at in wanted)
-    back = sum(4 * graph.node(i).type.known_numel for i in read)
+    whole = profile_graph_io(graph, options)
+    if (output_indices is None) == (node_ids is None):
+        raise UsageError(
+            "profile_graph_io_outputs",
+            "neither or both of output_indices and node_ids were given",
+            "positions from 0, or the ids of nodes, say what is read back",
+        )
+    if node_ids is not None:
+        ids = _numbers("node_ids", map(_id_of, _iterated("node_ids", node_ids)))
+        kernels = (n for n in graph.nodes() if n.op not in METADATA and n.id in ids)
+        back = sum(node.type.known_nbytes for node in kernels)
+    else:
+        wanted = _numbers("output_indices", _iterated("output_indices", output_indices))
+        read = (i for at, i in enumerate(graph.outputs) if at in wanted)
+        back = sum(4 * graph.node(i).type.known_numel for i in read)
     return replace(whole, host_output_bytes=back)
+
+
+def _id_of(node: Any) -> Any:
+    return node.id if isinstance(node, Tensor) else node
+
+
+def _iterated(name: str, given: Any) -> Iterable[Any]:
+    try:
+        return list(given)
+    except TypeError as error:
+        raise _no_numbers(name, given) from error
+
+
+def _numbers(name: str, given: Iterable[Any]) -> set[int]:
+    every = list(given)
+    try:
+        return {index(one) for one in every}
+    except TypeError as error:
+        raise _no_numbers(name, every) from error
+
+
+def _no_numbers(name: str, given: object) -> UsageError:
+    what = "positions from 0" if name == "output_indices" else "ids of nodes"
+    rule = f"they are {what}, as in [0, 2]"
+    return UsageError("profile_graph_io_outputs", f"{name}={given!r}", rule)

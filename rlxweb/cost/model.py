@@ -25,9 +25,17 @@ Rate = Callable[[int, int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class FlatRate:
-    """One GFLOP/s figure for every matrix product; 0 for an empty one."""
+    """One GFLOP/s figure for every matrix product, an empty one among them."""
 
     gflops: float
+
+    def __call__(self, m: int, k: int, n: int) -> float:
+        return self.gflops
+
+
+@dataclass(frozen=True, slots=True)
+class HostRate(FlatRate):
+    """RLX's rule for the CPU: 0 for an empty product."""
 
     def __call__(self, m: int, k: int, n: int) -> float:
         return self.gflops if m * k * n else 0.0
@@ -84,6 +92,8 @@ class BackendCostModel:
     """
 
     SEED: ClassVar[dict[str, Any]] = {}
+    RATE: ClassVar[type[FlatRate]] = FlatRate
+    """How one figure for all matrix products is read."""
 
     device: Device = _SEED
     sgemm_gflops: Rate = _SEED
@@ -110,7 +120,7 @@ class BackendCostModel:
                     hint="give it as a keyword, or use a model class that has a seed",
                 )
             if name == "sgemm_gflops" and isinstance(value, int | float):
-                value = FlatRate(_checked(name, value))
+                value = self.RATE(_checked(name, value))
             elif name == "device":
                 value = parse_device(value)
             elif name.endswith(("_ns", "_bw")):
@@ -213,6 +223,7 @@ class CpuCostModel(BackendCostModel):
     """The host. RLX has one row for Apple silicon and one for everything else."""
 
     SEED = _row(Device.CPU, 200.0, 300.0, 3_000.0, 30.0, num_threads=pool_threads())
+    RATE = HostRate
     APPLE = _row(Device.CPU, 1_000.0, 500.0, 5_000.0, 50.0, num_threads=pool_threads())
 
     @classmethod
@@ -222,15 +233,23 @@ class CpuCostModel(BackendCostModel):
 
 
 class MetalCostModel(BackendCostModel):
-    """Metal. RLX measures the rate and the round trip; only the rest is published."""
+    """Metal. RLX publishes dispatch, bandwidth, unified memory; it measures the rest.
 
+    The rate of products (1,000 GFLOP/s) and the round trip (150 µs) are assumptions of
+    rlxweb, in the place of RLX's measurement.
+    """
+
+    # Not RLX's: the first and the third figure, 1,000 GFLOP/s and 150,000 ns.
     SEED = _row(Device.METAL, 1_000.0, 2_000.0, 150_000.0, 200.0, unified_memory=True)
 
     @classmethod
     def seed(
         cls, roundtrip_ns: float = 150_000.0, sgemm_gflops: float = 1_000.0
     ) -> Self:
-        """RLX's constants with what it measures given as keywords."""
+        """RLX's constants with what it measures given as keywords.
+
+        The defaults of both keywords are assumptions of rlxweb.
+        """
         rate: Any = sgemm_gflops
         return cls(round_trip_overhead_ns=roundtrip_ns, sgemm_gflops=rate)
 

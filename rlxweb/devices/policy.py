@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from rlxweb.arguments import whole
 from rlxweb.backends.registry import named_only
@@ -33,18 +33,31 @@ FastMode = Literal["background", "wait", "off"]
 _LAST = 255
 
 
+class DevicePickStrategy:
+    """How the fastest device is found: `CostModel`, or `Benchmark(runs)`.
+
+    RLX's name; `DevicePolicy.pick_strategy()` gives one.
+    """
+
+    __slots__ = ()
+    CostModel: ClassVar[CostModelPick]
+    Benchmark: ClassVar[type[BenchmarkPick]]
+
+
 @dataclass(frozen=True, slots=True)
-class CostModelPick:
+class CostModelPick(DevicePickStrategy):
     """Take the device with the smallest predicted time."""
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkPick:
+class BenchmarkPick(DevicePickStrategy):
     """Run on every device, `runs` times each, and take the fastest."""
 
     runs: int
 
 
+DevicePickStrategy.CostModel = CostModelPick()
+DevicePickStrategy.Benchmark = BenchmarkPick
 PickStrategy = CostModelPick | BenchmarkPick
 
 

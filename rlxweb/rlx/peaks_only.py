@@ -1,8 +1,8 @@
 """RLX's SelectPeaksOnlyOutputs, for callers who want peaks and not the spectrum too.
 
 A graph that returns a spectrum and its peaks brings back far more than the peaks need.
-This drops the spectrum from the outputs. It changes what a run returns, so it is never
-done unasked.
+This drops the spectrum from the outputs. It changes what a run returns, so that of all
+sessions only those that follow RLX's rules (`cost_mode="seed"`) do it by themselves.
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ class WelchPeakParams:
         """Two segments."""
         return cls(n_fft, k, 2)
 
-    fast_for_n_fft = fast  # RLX's name
+    # RLX's names.
+    ultra_fast_for_n_fft = ultra_fast
+    fast_for_n_fft = fast
 
     @classmethod
     def reference(cls, n_fft: int, k: int = DEFAULT_PEAK_K) -> WelchPeakParams:

@@ -30,6 +30,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
+from rlxweb.rlx.peaks_only import select_peaks_only_outputs
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.feeds import check_names, lying, lying_on
 from rlxweb.runtime.placed import Beside, Ready
@@ -45,7 +46,8 @@ class Session:
     limits     pretend the device has no more than these (wgpu devices only)
     optimise   False keeps every node a step of its own
     cost_mode  what decides fusions: "calibrated", measured prices where there are any,
-               or "seed", RLX's gate
+               or "seed", RLX's gate. In seed mode outputs may change too, as in RLX:
+               see `select_peaks_only_outputs`
     strict     True: nothing is done on another device or a second time than asked for
 
     Errors   UnknownDevice; AdapterMissing when the device cannot be opened.
@@ -179,6 +181,7 @@ class Session:
         self, pick: Pick[GraphJob], beside: Beside | None
     ) -> CompiledGraph:
         """The graph where it was picked, or done again where a loss is noticed here."""
+        pick = self._as_rlx_returns(pick)
 
         async def prepared(way: Candidate) -> Ready:
             return await self._prepared(pick.job, way, beside)
@@ -192,6 +195,17 @@ class Session:
             ready, _, tries = await done_again(error, pick.candidate, ways, prepared)
             pick = replace(pick, decision=told(pick.decision, tries))
         return CompiledGraph(pick, ready, self, beside)
+
+    def _as_rlx_returns(self, pick: Pick[GraphJob]) -> Pick[GraphJob]:
+        """The job with the outputs that RLX's compiler would leave it, in seed mode."""
+        job = pick.job
+        if self.cost_mode != "seed":
+            return pick
+        graph, decisions = select_peaks_only_outputs(job.graph, pick.device)
+        if not decisions:
+            return pick
+        about = job.optimise, job.cost_mode, job.there
+        return replace(pick, job=GraphJob(graph, *about, decisions=decisions))
 
     async def _prepared(
         self, job: GraphJob, way: Candidate, beside: Beside | None = None

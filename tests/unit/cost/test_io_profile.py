@@ -12,8 +12,10 @@ from rlxweb.cost import (
     GraphIoProfile,
     estimate_graph_cost,
     host_sync_op_kinds,
+    metal_host_sync_kinds,
     profile_graph_io,
     profile_graph_io_outputs,
+    profile_graph_io_with_options,
 )
 from rlxweb.errors import UsageError, VerifyError
 from rlxweb.ir.lowering import Compose
@@ -132,6 +134,43 @@ def test_selected_outputs_are_counted_by_position() -> None:
             profile_graph_io_outputs(graph, wrong)
     graph.set_outputs([y, y])
     assert profile_graph_io_outputs(graph, [0, 1]).host_output_bytes == 192
+
+
+def test_selected_nodes_are_counted_by_id() -> None:
+    """By dtype; metadata, and what the graph has not, count nothing."""
+    graph = Graph()
+    x = graph.input("x", (6, 4), "f64")
+    y = graph.exp(x)
+    z = graph.reshape(y, (24,))
+    c = graph.gt(y, x)
+    graph.set_outputs([y, z, c])
+    for wanted, nbytes in (
+        ([y.id], 192),
+        ([y, y], 192),
+        ([y, c], 192 + 24),
+        ([x, z], 0),
+        ([99, -1], 0),
+        ([], 0),
+        (np.array([y.id, c.id]), 216),
+    ):
+        found = profile_graph_io_outputs(graph, node_ids=wanted)
+        assert found.host_output_bytes == nbytes
+        assert found.kernel_launches == 2
+    for wrong in (0, "1", [0.5], [None]):
+        with pytest.raises(UsageError, match="ids of nodes"):
+            profile_graph_io_outputs(graph, node_ids=wrong)
+    with pytest.raises(UsageError, match="neither or both"):
+        profile_graph_io_outputs(graph, [0], node_ids=[0])
+
+
+def test_the_other_names_of_rlx_are_the_same_functions() -> None:
+    graph = Graph()
+    graph.set_outputs([graph.fft(graph.input("x", (2, 8)))])
+    options = GraphIoOptions(fft_host_sync=True)
+    found = profile_graph_io_with_options(graph, options)
+    assert found == profile_graph_io(graph, options)
+    assert found.sync_points == 1
+    assert metal_host_sync_kinds() == host_sync_op_kinds()
 
 
 def test_duplicate_inputs_are_read_twice() -> None:

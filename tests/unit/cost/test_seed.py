@@ -83,7 +83,28 @@ def test_rates_depend_on_the_shape_where_rlx_says_so() -> None:
     mlx = MlxCostModel.seed(small_gflops=5.0, large_gflops=50.0)
     assert mlx.sgemm_gflops(32, 32, 31) == 5.0
     assert mlx.sgemm_gflops(32, 32, 32) == 50.0
-    assert CpuCostModel.seed().sgemm_gflops(0, 4, 4) == 0.0
+    for apple in (False, True):
+        assert CpuCostModel.seed(apple).sgemm_gflops(0, 4, 4) == 0.0
+    assert CpuCostModel(sgemm_gflops=9.0).sgemm_gflops(4, 0, 4) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("model", "gflops"),
+    [
+        (MetalCostModel, 1_000.0),
+        (MlxCostModel, 50.0),
+        (CudaCostModel, 12_000.0),
+        (RocmCostModel, 10_000.0),
+        (WgpuCostModel, 2_500.0),
+        (DiscreteGpuCostModel, 800.0),
+    ],
+)
+def test_an_empty_product_has_the_rate_of_others_on_a_gpu(
+    model: type[BackendCostModel], gflops: float
+) -> None:
+    """The seed's rule; the CPU alone has 0 for it."""
+    for shape in ((0, 4, 4), (4, 0, 4), (4, 4, 0)):
+        assert model.seed().sgemm_gflops(*shape) == gflops
 
 
 def test_any_attribute_can_be_overridden() -> None:

@@ -13,6 +13,7 @@ from rlxweb.device import PRIORITY, Device
 from rlxweb.devices.policy import (
     BenchmarkPick,
     CostModelPick,
+    DevicePickStrategy,
     DevicePolicy,
     cache_dir_from_env,
     calibration_mode_from_env,
@@ -208,3 +209,11 @@ def test_what_is_no_policy_is_refused_when_it_is_made() -> None:
     for pick in ("benchmark", 3, None):
         with pytest.raises(UsageError, match=r"pick is .* a strategy is wanted"):
             DevicePolicy(pick=pick)
+
+
+def test_strategies_by_the_name_of_rlx() -> None:
+    assert DevicePolicy.all().pick_strategy() == DevicePickStrategy.CostModel
+    made = DevicePolicy(pick=DevicePickStrategy.Benchmark(3))
+    assert made == DevicePolicy.all().with_benchmark_pick(3)
+    for one in (DevicePickStrategy.CostModel, made.pick_strategy()):
+        assert isinstance(one, DevicePickStrategy)

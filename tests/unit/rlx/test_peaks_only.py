@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb import Graph, Session
+from rlxweb import DevicePolicy, Graph, GraphDevices, Session
 from rlxweb.device import Device
 from rlxweb.errors import UnknownDevice
 from rlxweb.ir.tensor import Tensor
 from rlxweb.rlx.peaks_only import select_peaks_only_outputs
+from rlxweb.rlx.welch_params import WelchPeakParams
 from tests.oracles import estimate, strongest_first
 from tests.unit.rlx.restated_costs import GATES, score_ns
 
@@ -176,3 +177,38 @@ def test_the_peaks_that_are_left_are_the_same() -> None:
     np.testing.assert_array_equal(got[:, ::2], order)
     want = np.take_along_axis(power, order, 1)
     np.testing.assert_allclose(got[:, 1::2], want, rtol=1e-5)
+
+
+@pytest.mark.requires_wgpu
+def test_a_session_in_seed_mode_returns_what_rlx_returns() -> None:
+    """The spectrum is dropped where the peaks are an output; a decision says so."""
+    graph, spectrum, peaks = spectrum_and_peaks()
+    graph.set_outputs([spectrum, peaks])
+    segs = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    both = Session("cpu", cost_mode="seed").compile(graph).run({"segs": segs})
+    assert [one.shape for one in both] == [(6, 16), (3, 8)]
+    compiled = Session("vulkan", cost_mode="seed").compile(graph)
+    (alone,) = compiled.run({"segs": segs})
+    np.testing.assert_allclose(alone, both[1], rtol=1e-4, atol=1e-5)
+    whys = [one.why for one in compiled.decisions]
+    assert "the peaks are an output already, the spectrum is dropped" in whys
+    assert len(Session("vulkan").compile(graph).run({"segs": segs})) == 2
+    runner = GraphDevices(graph, DevicePolicy.only(["vulkan"]), cost_mode="seed")
+    assert len(runner.run("vulkan", {"segs": segs})) == 1
+
+
+@pytest.mark.requires_wgpu
+def test_a_session_in_seed_mode_asks_the_gate() -> None:
+    """Peaks take the spectrum's place where the gate of shaders gains by it."""
+    for batch, shape in ((2, (4, 16)), (8192, (8192, 8))):
+        graph, spectrum, _ = spectrum_and_peaks(batch, k=4)
+        graph.set_outputs([spectrum])
+        segs = np.ones((2 * batch, 8), np.float32)
+        compiled = Session("vulkan", cost_mode="seed").compile(graph)
+        (got,) = compiled.run({"segs": segs})
+        assert got.shape == shape
+
+
+def test_presets_by_the_names_of_rlx() -> None:
+    assert WelchPeakParams.ultra_fast_for_n_fft(256) == WelchPeakParams(256, 16, 1)
+    assert WelchPeakParams.fast_for_n_fft(256, 8) == WelchPeakParams(256, 8, 2)
