@@ -186,6 +186,7 @@ class Density(NamedTuple):
     labels: Labels = UNNAMED
     ran: Ran = UNTOLD
     floor: RoundingFloor | None = None
+    fs: float = 0.0
 
 
 def density_of(f: Any, psd: Any, doing: str) -> Density:
@@ -198,7 +199,8 @@ def density_of(f: Any, psd: Any, doing: str) -> Density:
             raise UsageError(doing, f"a {f.quantity} was given", "power is wanted")
         if f.f.ndim != 1 or not f.f.size:
             raise _nothing(doing)
-        return Density(f.f, np.moveaxis(f.power, f.axis, -1), f.labels, f.ran, f.floor)
+        power = np.moveaxis(f.power, f.axis, -1)
+        return Density(f.f, power, f.labels, f.ran, f.floor, f.fs)
     if psd is None:
         said = "frequencies alone were given"
         raise UsageError(doing, said, "f and psd, or a Spectrum")
