@@ -17,7 +17,7 @@ from rlxweb.cli import options
 from rlxweb.cli.live_view import line, status, view
 from rlxweb.cli.live_web import PAGE_S, check_page, page_of, told
 from rlxweb.cli.screen import say, screen
-from rlxweb.errors import UsageError
+from rlxweb.errors import RlxWarning, UsageError
 from rlxweb.live.file_source import GrowingFile, Replay
 from rlxweb.live.raw_source import KINDS, RawSource
 from rlxweb.live.source import Listener, Source
@@ -218,7 +218,7 @@ def _reached(bands: str | None, stream: WelchStream) -> Any:
     if len(wide) < len(whole):
         narrow = ", ".join(n for n in whole if n not in wide)
         said = f"--bands: {narrow} left out, narrower than the bins, {step:g} Hz"
-        warnings.warn(said, UserWarning, stacklevel=outside())
+        warnings.warn(RlxWarning(said), stacklevel=outside())
     return wide or None
 
 

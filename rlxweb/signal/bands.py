@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, one_of, switch
 from rlxweb.callers import outside
-from rlxweb.errors import ShapeError, UnknownName, UsageError, did_you_mean, shown
+from rlxweb.errors import (
+    RlxWarning,
+    ShapeError,
+    UnknownName,
+    UsageError,
+    did_you_mean,
+    shown,
+)
 from rlxweb.given import array_of
 from rlxweb.io.writers import finite
 from rlxweb.results.labels import UNNAMED, Labels
@@ -425,11 +432,8 @@ def warn_left_out(
     ends = [b for _, b in left.values() if not reach.holds(b)]
     why = reach.words if ends else f"the spectrum begins at {low:g} Hz"
     be = "is" if len(left) == 1 else "are"
-    warnings.warn(
-        f"{DOING}: {some} {be} not wholly in the spectrum and left out: {why}",
-        UserWarning,
-        stacklevel=outside(),
-    )
+    said = f"{DOING}: {some} {be} not wholly in the spectrum and left out"
+    warnings.warn(RlxWarning(said, why), stacklevel=outside())
 
 
 def _pair(name: object, own: object) -> tuple[float, float]:

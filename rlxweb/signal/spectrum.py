@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.callers import outside
-from rlxweb.errors import UsageError
+from rlxweb.errors import RlxWarning, UsageError
 from rlxweb.results.described import Described
 from rlxweb.results.frames import library
 from rlxweb.results.labels import UNNAMED, Labels
@@ -254,12 +254,9 @@ def warn_flat(
     count = int(flat.sum())
     if count:
         some = f"{count} of {flat.size} {rows}s" if flat.size > 1 else f"the {rows}"
-        warnings.warn(
-            f"{doing}: {some} {'is' if count == 1 else 'are'} flat{where} (nothing but "
-            f"rounding): {lost} NaN there",
-            UserWarning,
-            stacklevel=outside(),
-        )
+        be = "is" if count == 1 else "are"
+        said = f"{doing}: {some} {be} flat{where} (nothing but rounding)"
+        warnings.warn(RlxWarning(said, f"{lost} NaN there"), stacklevel=outside())
 
 
 def _volts(unit: str, doing: str) -> float:
