@@ -35,10 +35,11 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
         raise click.BadParameter(
             f"{text!r} is none of {', '.join(BANDS)}; your own are mu=8:12,beta=13:30"
         )
-    own = {}
+    own: dict[str, tuple[float, float]] = {}
     for part in text.split(","):
         name, _, edges = part.partition("=")
         low, _, high = edges.partition(":")
+        options.check_new("--bands", name.strip(), own)
         try:
             own[name.strip()] = (float(low), float(high))
         except ValueError:

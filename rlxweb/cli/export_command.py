@@ -151,6 +151,7 @@ def limits_of(given: Sequence[str]) -> Limits | None:
             raise UsageError(f"--limit {one}", f"there is no limit {name!r}", hint=hint)
         if not value.isdecimal() or not int(value):
             raise UsageError(f"--limit {one}", "a whole number above 0 is wanted")
+        options.check_new("--limit", name, {n for n in known if known[n] in own})
         own[known[name]] = int(value)
     return Limits(**own) if own else None
 

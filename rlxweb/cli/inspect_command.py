@@ -33,6 +33,7 @@ def _dims(
             raise UsageError(
                 "--dim", f"{shown(text)} is none", "it is written NAME=SIZE", "batch=8"
             )
+        options.check_new("--dim", name, found)
         found[name] = int(size)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,17 +12,19 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from rlxweb.callers import outside
 from rlxweb.cli import options
 from rlxweb.cli.live_view import line, status, view
 from rlxweb.cli.live_web import PAGE_S, check_page, page_of, told
 from rlxweb.cli.screen import say, screen
-from rlxweb.errors import UsageError
+from rlxweb.errors import RlxWarning, UsageError
 from rlxweb.live.file_source import GrowingFile, Replay
 from rlxweb.live.raw_source import KINDS, RawSource
 from rlxweb.live.source import Listener, Source
 from rlxweb.live.watch import Update, watch
 from rlxweb.live.web import LivePage
-from rlxweb.signal.bands import BANDS
+from rlxweb.signal.band import Reach
+from rlxweb.signal.bands import BANDS, warn_left_out
 from rlxweb.signal.welch_stream import WelchStream
 
 _TERMINAL_S, _LINES_S = 0.15, 1.0
@@ -196,17 +199,26 @@ def _stream(source: Source, asked: dict[str, Any]) -> WelchStream:
 
 
 def _reached(bands: str | None, stream: WelchStream) -> Any:
-    """Those bands of a preset that the spectrum reaches; None where there is none."""
+    """Return the bands of a preset that lie wholly in the spectrum; None without any.
+
+    Warns of the others.
+    """
     if bands is None:
         return None
-    f = stream.f
+    reach, low = Reach.of_bins(stream.f, stream.fs), float(stream.f[0])
     step = stream.fs / stream.nperseg
-    own = {
-        name: (max(low, float(f[0])), min(high, float(f[-1])))
-        for name, (low, high) in BANDS[bands].items()
-        if low < f[-1] and high > f[0]
+    preset = BANDS[bands]
+    whole = {
+        n: own for n, own in preset.items() if own[0] >= low and reach.holds(own[1])
     }
-    wide = {name: edges for name, edges in own.items() if edges[1] - edges[0] >= step}
+    wide = {n: own for n, own in whole.items() if own[1] - own[0] >= step}
+    if len(whole) < len(preset):
+        left = {n: own for n, own in preset.items() if n not in whole}
+        warn_left_out(left, low, reach)
+    if len(wide) < len(whole):
+        narrow = ", ".join(n for n in whole if n not in wide)
+        said = f"--bands: {narrow} left out, narrower than the bins, {step:g} Hz"
+        warnings.warn(RlxWarning(said), stacklevel=outside())
     return wide or None
 
 

@@ -14,6 +14,7 @@ import click
 import numpy as np
 
 from rlxweb.cli.named_graph import arrays_of
+from rlxweb.cli.options import check_new
 from rlxweb.device import DeviceLike
 from rlxweb.errors import InputError, UsageError, shown
 from rlxweb.named_files import open_regular
@@ -68,11 +69,10 @@ def given_arrays(
     if all_of_them is not None:
         doing = f"--inputs {all_of_them}"
         found = dict(arrays_of(doing, all_of_them, "input"))
-    seen = set()
+    seen: set[str] = set()
     for text in named:
         name, value = _parted(text, wanted)
-        if name in seen:
-            raise UsageError("--input", f"{name!r} is given twice", "once is enough")
+        check_new("--input", name, seen)
         seen.add(name)
         found[name] = _array(name, value)
     return found

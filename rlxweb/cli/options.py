@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -66,6 +66,12 @@ def valued(flag: str, kind: Any, text: str, default: object = None) -> Decorator
     """An option of one value; a default is shown in the help."""
     shown = default is not None
     return click.option(flag, type=kind, help=text, default=default, show_default=shown)
+
+
+def check_new(flag: str, name: str, taken: Container[str]) -> None:
+    """Raise UsageError for a name that an option was given before."""
+    if name in taken:
+        raise UsageError(flag, f"{name!r} is given twice", "once is enough")
 
 
 def one_of(

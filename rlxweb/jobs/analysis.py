@@ -25,7 +25,7 @@ from rlxweb.io.identity import identity, is_told_when_open
 from rlxweb.jobs.averaging import Progress, group_power
 from rlxweb.jobs.epoching import conditions_of, length_of
 from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.jobs.settings import Settings, group_spec, group_taken
+from rlxweb.jobs.settings import Settings, fmax_of, group_spec, group_taken
 from rlxweb.jobs.stages import Stages
 from rlxweb.recipes.welch_plan import segment_count
 from rlxweb.signal.band_peaks import Band
@@ -223,7 +223,8 @@ def _group(
 ) -> GroupResult:
     hz = frequencies(spec, group.fs)
     doing = f"welch of {recording.path!r}"
-    band = Band.of(hz, settings.fmin, settings.fmax, doing)
+    fmax = fmax_of(settings.fmax, group, recording.groups, doing)
+    band = Band.of(hz, group.fs, settings.fmin, fmax, doing)
     # A band of fewer bins is shown whole.
     k = min(settings.k_of(spec), len(band))
     check_prominence(settings.prominence, settings.mode)

@@ -176,7 +176,7 @@ def _bands_of(result: FileResult, group: GroupResult, asked: BandsAsked) -> Grou
     doing = f"{result.path!r}, channels at {group.fs:g} Hz"
     try:
         flat = np.array([state == "flat" for state in group.states], np.bool_)
-        density = Density(group.hz, group.power)
+        density = Density(group.hz, group.power, fs=group.fs)
         own = bands_in(density, asked.bands, asked.relative, asked.log, flat)
         ratios = {f"{a}/{b}": own.ratio(a, b) for a, b in asked.ratios}
     except RlxError as error:
@@ -215,7 +215,7 @@ def _fit(group: GroupResult, own: BandPower, asked: BandsAsked) -> AperiodicFit:
     known &= [not state for state in group.states]
     from rlxweb.signal.aperiodic import fitted  # which most runs do not ask for
 
-    density = Density(group.hz, group.power)
+    density = Density(group.hz, group.power, fs=group.fs)
     return fitted(density, ~known, fmin=low, fmax=high, mode=asked.fit)
 
 

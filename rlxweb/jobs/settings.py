@@ -6,16 +6,19 @@ are used, by the functions that Python callers use too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlxweb.device import parse_device
+from rlxweb.errors import RecordingWarning
 from rlxweb.host.spec import DIGITAL, WelchSpec
 from rlxweb.io import Group
 from rlxweb.io.access import Access
 from rlxweb.io.contents import Layout
 from rlxweb.jobs.epoching import Epoching
+from rlxweb.signal.band import Reach
 from rlxweb.signal.peaks_asked import checked_k
 from rlxweb.signal.precision import Precision, Taken, taken
 from rlxweb.signal.presets import from_preset
@@ -82,8 +85,9 @@ class Settings:
         """Of a group, or of one that is as long as an epoch."""
         if self.segment_s is None:
             return group.longest if self.nperseg is None else self.nperseg
-        asked = max(1, round(self.segment_s * group.fs))
-        return min(asked, group.longest) if self.epochs is None else asked
+        if self.epochs is None:
+            return segment_of(group, self.segment_s, f"{group.recording!r}")
+        return max(1, round(self.segment_s * group.fs))
 
     def k_of(self, spec: WelchSpec) -> int:
         """Errors   UsageError for a number that was asked for and is not there."""
@@ -103,6 +107,44 @@ class Settings:
         if self.device.strip().lower() != "auto":
             return parse_device(self.device).label
         return "gpu" if self.adapter else "auto"
+
+
+def fmax_of(
+    fmax: float | None, group: Group, groups: Sequence[Group], doing: str
+) -> float | None:
+    """Highest frequency to ask of a group of a recording.
+
+    All of them for a group that is too slow for `fmax` beside a faster one that holds
+    it, with a warning. What no group holds stays, and is refused where it is used.
+    """
+    fastest = max((one.fs for one in groups), default=group.fs)
+    if fmax is None or Reach.of_rate(group.fs).holds(fmax):
+        return fmax
+    if not Reach.of_rate(fastest).holds(fmax):
+        return fmax
+    said = (
+        f"channels at {group.fs:g} Hz end at {group.fs / 2:g} Hz, below the highest "
+        f"frequency asked for, {fmax:g} Hz: all of theirs are taken"
+    )
+    warnings.warn(RecordingWarning(doing, said), stacklevel=2)
+    return None
+
+
+def segment_of(group: Group, segment_s: float, doing: str) -> int:
+    """Samples of a segment of so many seconds, at most all of a group.
+
+    Warns where the recording is shorter.
+    """
+    asked = max(1, round(segment_s * group.fs))
+    if asked > group.longest:
+        without = " without a gap" if group.gaps else ""
+        said = (
+            f"segments of {segment_s:g} s are longer than the channels at "
+            f"{group.fs:g} Hz, {group.longest / group.fs:g} s{without}: the whole is "
+            "one segment"
+        )
+        warnings.warn(RecordingWarning(doing, said), stacklevel=2)
+    return min(asked, group.longest)
 
 
 def group_taken(settings: Settings, group: Group) -> Taken:

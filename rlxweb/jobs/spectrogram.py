@@ -20,8 +20,9 @@ from rlxweb.io import Block, Group, check_finite
 from rlxweb.io.contents import Samples
 from rlxweb.jobs.averaging import BLOCK_BYTES
 from rlxweb.jobs.epoching import EpochsUsed
+from rlxweb.jobs.settings import segment_of
 from rlxweb.recipes.welch_plan import segment_count
-from rlxweb.signal.band import no_bin
+from rlxweb.signal.band import Reach, no_bin
 from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.spectrogram import spectrogram
 from rlxweb.signal.time_frequency import TimeFrequency
@@ -117,7 +118,8 @@ def group_spectrogram(
     progress   is told after each block how many samples it had, all channels counted
     Errors     UsageError for what does not fit; NotFinite naming channel and sample.
     """
-    nperseg = max(1, min(round(asked.segment_s * group.fs), group.longest))
+    doing = f"spectrogram of {group.recording!r}"
+    nperseg = segment_of(group, asked.segment_s, doing)
     hop = asked.hop(nperseg, group.n_samples)
     count = segment_count(group.n_samples, nperseg, hop)
     merged = max(1, math.ceil(count / asked.columns))
@@ -252,9 +254,11 @@ def check_band(
 ) -> int:
     """How many frequencies are shown. Errors  UsageError for none."""
     most = math.inf if asked.fmax is None else asked.fmax
+    doing = f"spectrogram of {group.recording!r}"
+    if most < math.inf:
+        Reach.of_rate(group.fs).check(f"fmax is {most:g} Hz", most, doing)
     count = int(((hz >= asked.fmin) & (hz <= most)).sum())
     if not count:
-        doing = f"spectrogram of {group.recording!r}"
         if asked.fmin > most:
             said = f"fmin is {asked.fmin:g} Hz"
             raise UsageError(doing, said, f"fmax is {most:g} Hz")

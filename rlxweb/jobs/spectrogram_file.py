@@ -13,6 +13,7 @@ from rlxweb.io import Group, Recording, open_recording
 from rlxweb.jobs.analysis import FileProgress
 from rlxweb.jobs.epoch_spectrogram import epochs_spectrogram
 from rlxweb.jobs.epoching import Epoching, conditions_of
+from rlxweb.jobs.settings import fmax_of
 from rlxweb.jobs.spectrogram import (
     GroupSpectrogram,
     SpectrogramSettings,
@@ -104,15 +105,19 @@ class SpectrogramOfFile:
         self, recording: Recording, step: Callable[[int], object]
     ) -> Iterator[GroupSpectrogram]:
         for group in recording.groups:
+            doing = f"spectrogram of {recording.path!r}"
+            fmax = fmax_of(self.how.fmax, group, recording.groups, doing)
+            how = replace(self.how, fmax=fmax)
             if self.epochs is None:
-                yield group_spectrogram(group, self.how, step)
+                yield group_spectrogram(group, how, step)
             else:
-                yield from self._conditions(recording, group, self.epochs, step)
+                yield from self._conditions(recording, group, how, self.epochs, step)
 
     def _conditions(
         self,
         recording: Recording,
         group: Group,
+        how: SpectrogramSettings,
         epochs: Epoching,
         step: Callable[[int], object],
     ) -> Iterator[GroupSpectrogram]:
@@ -126,7 +131,7 @@ class SpectrogramOfFile:
         n = sum(one.used.n for one in found)
         for one in found:
             each = partial(tell, one.used.n / n)
-            yield epochs_spectrogram(one, self.how, each, self.baseline)
+            yield epochs_spectrogram(one, how, each, self.baseline)
 
 
 def _nothing(n_samples: int, n_done: int) -> None:

@@ -281,4 +281,4 @@ def _check(spec: WelchSpec, band: Band, k: int, error: float) -> None:
 def _band(spec: WelchSpec, fs: float, fmin: float, fmax: float | None) -> Band:
     """Of the frequencies, and a bin beyond either end: peaks are told by these."""
     hz = frequencies(spec, fs)
-    return Band.of(hz, fmin, fmax, _DOING).beside(len(hz), "peaks")
+    return Band.of(hz, fs, fmin, fmax, _DOING).beside(len(hz), "peaks")

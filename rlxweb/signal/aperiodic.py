@@ -19,7 +19,7 @@ from rlxweb.arguments import number, one_of, whole
 from rlxweb.errors import NotFinite, ShapeError, UsageError
 from rlxweb.given import array_of
 from rlxweb.signal.aperiodic_fit import AperiodicFit
-from rlxweb.signal.band import bins_between
+from rlxweb.signal.band import Reach, bins_between
 from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.spectrum import (
     Density,
@@ -58,7 +58,8 @@ def aperiodic(
 
     Shapes     f (F,) rising, in Hz; psd (…, F), above 0 → fields (…), peaks (…, P); or
                the Spectrum that `welch` gave, alone
-    fmin, fmax the part that is fitted, in Hz; 0 Hz never is
+    fmin, fmax the part that is fitted, in Hz; 0 Hz never is. An fmax beyond the end of
+               the spectrum is refused
     mode       "fixed": a line over log frequency; "knee": one that bends
     max_peaks  that are looked for
     peak_width least and most width of a peak, in Hz, two standard deviations
@@ -172,7 +173,7 @@ def _part(
             "the last axis of the power is that of the frequencies",
         )
     check_rising(hz, DOING)
-    inside = bins_between(hz, fmin, fmax, DOING)
+    inside = bins_between(hz, fmin, fmax, DOING, Reach.of_bins(hz, given.fs))
     inside = np.arange(len(hz)) if inside is None else inside
     if hz[inside[0]] == 0:
         inside = inside[1:]

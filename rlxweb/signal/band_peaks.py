@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.strongest import PeaksOfPower
-from rlxweb.signal.band import bins_between
+from rlxweb.signal.band import Reach, bins_between
 from rlxweb.signal.peaks_of_power import peaks_of_power
 from rlxweb.signal.rounding import RoundingFloor
 
@@ -27,13 +27,20 @@ class Band:
 
     @classmethod
     def of(
-        cls, hz: NDArray[np.float64], fmin: float | None, fmax: float | None, doing: str
+        cls,
+        hz: NDArray[np.float64],
+        fs: float,
+        fmin: float | None,
+        fmax: float | None,
+        doing: str,
     ) -> Band:
         """The bins with fmin ≤ f ≤ fmax, of frequencies (F,) that rise from 0.
 
-        Errors   UsageError for a bound that is no number, and where no bin lies.
+        Errors   UsageError for a bound that is no number, for an fmax beyond half the
+                 rate fs, and where no bin lies.
         """
-        inside = bins_between(hz, 0.0 if fmin is None else fmin, fmax, doing)
+        low = 0.0 if fmin is None else fmin
+        inside = bins_between(hz, low, fmax, doing, Reach.of_rate(fs))
         if inside is None:
             return cls(0, len(hz))
         return cls(int(inside[0]), int(inside[-1]) + 1)

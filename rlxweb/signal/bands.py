@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, one_of, switch
 from rlxweb.callers import outside
-from rlxweb.errors import ShapeError, UnknownName, UsageError, did_you_mean, shown
+from rlxweb.errors import (
+    RlxWarning,
+    ShapeError,
+    UnknownName,
+    UsageError,
+    did_you_mean,
+    shown,
+)
 from rlxweb.given import array_of
 from rlxweb.io.writers import finite
 from rlxweb.results.labels import UNNAMED, Labels
@@ -30,6 +37,7 @@ from rlxweb.results.stored import State, of_plain, plain_of
 from rlxweb.results.svg import bars
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
 from rlxweb.results.units import power_unit
+from rlxweb.signal.band import Reach
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.multitaper import multitaper
 from rlxweb.signal.rows_given import said_rate
@@ -255,8 +263,8 @@ def band_power(
     Shapes   x (…, T, …) with time on `axis` → results (…, K), one for each band
     Units    x in U, fs and bands in Hz → powers in U²
     bands    "eeg" (delta, theta, alpha, beta, gamma), "hrv" (vlf, lf, hf), or your own
-             by name: {"mu": (8, 12)}. Those of a preset that end beyond fs / 2 are left
-             out with a UserWarning
+             by name: {"mu": (8, 12)}. Those of a preset that lie beyond fs / 2, wholly
+             or in part, are left out with a UserWarning; your own are refused
     relative `values` are shares of the power between the lowest and the highest edge
     log      `values` are their log10
     method   "welch", or "multitaper" over the whole signal
@@ -275,25 +283,25 @@ def band_power(
     begun = perf_counter()
     one_of("method", method, ("welch", "multitaper"), DOING)
     rate_hz = said_rate(fs, DOING)
-    named, edges = _edges(bands, rate_hz)
+    named, edges = _edges(bands, Reach.of_rate(rate_hz))
     if method == "multitaper":
         found = multitaper(x, rate_hz, axis=axis, **options)
     else:
         # What has a shape keeps its form: integers, or an array on a device.
         x = x if hasattr(x, "shape") else array_of(x, DOING)
-        length = x.shape[axis] if x.shape else 1
         if nperseg is None and isinstance(options.get("window", ""), str | tuple):
-            nperseg = usual_nperseg(rate_hz, float(edges.min()), length)
+            # `welch` shortens them to the signal, and warns of it.
+            nperseg = usual_nperseg(rate_hz, float(edges.min()))
         found = welch(x, rate_hz, nperseg=nperseg, axis=axis, **options)
     kept = dict(zip(named, edges.tolist(), strict=True))
     own = band_power_of(found, None, kept, relative=relative, log=log)
     return replace(own, ran=own.ran._replace(wall_s=perf_counter() - begun))
 
 
-def usual_nperseg(fs: float, lowest: float, n_samples: int) -> int:
+def usual_nperseg(fs: float, lowest: float) -> int:
     """Samples of a segment that tells the lowest frequency from its neighbours."""
     seconds = max(4.0, CYCLES / lowest if lowest > 0 else 0.0)
-    return max(1, min(round(seconds * fs), n_samples))
+    return max(1, round(seconds * fs))
 
 
 def band_power_of(
@@ -341,7 +349,7 @@ def bands_in(
     """
     hz, power = given.f, given.power
     relative, log = switch("relative", relative, DOING), switch("log", log, DOING)
-    named, edges = _edges(bands, 2.0 * float(hz[-1]), hz)
+    named, edges = _edges(bands, Reach.of_bins(hz, given.fs), hz)
     wide = power.astype(np.float64)
     absolute = np.stack([_integral(hz, wide, *one) for one in edges], axis=-1)
     low, high = float(edges.min()), float(edges.max())
@@ -374,39 +382,61 @@ def _flat_between(given: Density, low: float, high: float) -> NDArray[np.bool_]:
 
 
 def _edges(
-    bands: Bands, fs: float, hz: NDArray[np.float64] | None = None
+    bands: Bands, reach: Reach, hz: NDArray[np.float64] | None = None
 ) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Names and edges (K, 2) of the bands. Errors  UsageError."""
-    most = fs / 2 * (1 + 1e-9)
+    """Names and edges (K, 2) of the bands.
+
+    A band of the caller's own must lie within the spectrum; those of a preset that do
+    not are left out with a warning, as a part of one is not what its name says.
+    Errors  UsageError.
+    """
+    low = 0.0 if hz is None else float(hz[0]) * (1.0 - 1e-9)
     if isinstance(bands, str):
         preset = BANDS[one_of("bands", bands, BANDS, DOING)]
-        kept = {name: own for name, own in preset.items() if own[1] <= most}
-        left = [name for name in preset if name not in kept]
-        if left and kept:
-            warnings.warn(
-                f"{', '.join(left)} end beyond half the rate, {fs / 2:g} Hz, and are "
-                "left out",
-                UserWarning,
-                stacklevel=outside(),
-            )
-        bands = kept or preset
+        bands = {
+            name: own
+            for name, own in preset.items()
+            if own[0] >= low and reach.holds(own[1])
+        }
+        left = {name: own for name, own in preset.items() if name not in bands}
+        if left and bands:
+            warn_left_out(left, low, reach)
+        bands = bands or preset
     if not isinstance(bands, Mapping) or not bands:
         raise UsageError(
             DOING,
             f"bands are {shown(bands)}",
             "the name of a preset, or edges by name: {'alpha': (8, 13)}",
         )
+    names = tuple(map(str, bands))
+    for name in names:
+        if names.count(name) > 1:
+            said = f"{names.count(name)} bands are called {shown(name)}"
+            raise UsageError(DOING, said, "every band has a name of its own")
     edges = np.array([_pair(name, own) for name, own in bands.items()])
-    for name, (low, high) in zip(bands, edges, strict=True):
-        if high > most:
+    for name, (begin, end) in zip(names, edges, strict=True):
+        reach.check(f"band {name!r} ends at {end:g} Hz", end, DOING)
+        if hz is not None and begin < low:
             raise UsageError(
                 DOING,
-                f"band {name!r} ends at {high:g} Hz",
-                f"half the rate is {fs / 2:g} Hz",
-                "give a band below it, or a signal of a higher rate",
+                f"band {name!r} begins at {begin:g} Hz",
+                f"the spectrum begins at {hz[0]:g} Hz",
+                Advice("give a band above it, or a smaller {}", fmin=Blank("HZ")),
             )
-        _wide_enough(name, low, high, hz)
-    return tuple(map(str, bands)), edges
+        _wide_enough(name, begin, end, hz)
+    return names, edges
+
+
+def warn_left_out(
+    left: Mapping[str, tuple[float, float]], low: float, reach: Reach
+) -> None:
+    """Warn of bands of a preset that a spectrum does not hold whole."""
+    some = ", ".join(f"{name} ({a:g}–{b:g} Hz)" for name, (a, b) in left.items())
+    ends = [b for _, b in left.values() if not reach.holds(b)]
+    why = reach.words if ends else f"the spectrum begins at {low:g} Hz"
+    be = "is" if len(left) == 1 else "are"
+    said = f"{DOING}: {some} {be} not wholly in the spectrum and left out"
+    warnings.warn(RlxWarning(said, why), stacklevel=outside())
 
 
 def _pair(name: object, own: object) -> tuple[float, float]:

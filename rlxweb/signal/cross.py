@@ -18,7 +18,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.host.cross_matrix import cross_matrix
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.band import bins_between
+from rlxweb.signal.band import Reach, bins_between
 from rlxweb.signal.in_range import Rows, into_range, mean_squares
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
@@ -228,7 +228,7 @@ async def _compared(
     estimate["detrend"] = None if own is not None else estimate["detrend"]
     spec = segment_spec(doing, rows[0].shape[1], how.kind, half, **estimate)
     hz = frequencies(spec, fs)
-    band = bins_between(hz, fmin, fmax, doing)
+    band = bins_between(hz, fmin, fmax, doing, Reach.of_rate(fs))
     seen, energies, spec = _seen(rows, outer, spec, own, nan, doing)
     left, right = (_numbers(one, batch) for one in outer)
     if not of_scale:

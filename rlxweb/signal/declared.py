@@ -19,7 +19,7 @@ from rlxweb.digital import is_digital
 from rlxweb.errors import UsageError
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
-from rlxweb.signal.band import bins_between
+from rlxweb.signal.band import Reach, bins_between
 from rlxweb.signal.by_model import NAME as LEARNED
 from rlxweb.signal.learned.file import model_for
 from rlxweb.signal.own_detrend import own_detrend
@@ -71,7 +71,7 @@ def declared_peaks(
     model = wanted.pop("model")
     job = welch_peaks.job_of((prod(batch), shape[axis]), how, **wanted)
     hz = frequencies(job.spec, wanted["fs"])
-    band = checked_band(hz, fmin, fmax, job.k)
+    band = checked_band(hz, wanted["fs"], fmin, fmax, job.k)
     if model is not None or job.strategy == LEARNED:
         near = None if band is None else band.beside(len(hz), job.mode)
         model_for(model, replace(job, band=near), wanted["fs"])
@@ -88,7 +88,7 @@ def declared_power(
     is_own = own_detrend(given["detrend"]) is not None
     spec = welch.spec_of(shape[axis], how.kind, is_own, **wanted)
     hz = frequencies(spec, wanted["fs"])
-    band = bins_between(hz, fmin, fmax, welch.DOING)
+    band = bins_between(hz, fmin, fmax, welch.DOING, Reach.of_rate(wanted["fs"]))
     kept = hz if band is None else hz[band]
     return DeclaredPower(kept, spec.power_dtype, spec.nperseg)
 

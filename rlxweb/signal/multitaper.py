@@ -20,7 +20,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.host.taper_power import taper_power
 from rlxweb.ir.graph import Graph
 from rlxweb.recipes.welch_plan import doubled_bins
-from rlxweb.signal.band import bins_between
+from rlxweb.signal.band import Reach, bins_between
 from rlxweb.signal.in_range import Rows, into_range, mean_squares, restored_rows
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.rounding import RoundingFloor, taper_shares
@@ -180,7 +180,7 @@ async def _multitaper(
     n = given.rows.shape[1]
     call = _call(n, fs, bandwidth, adaptive, low_bias, remove_dc)
     hz: NDArray[np.float64] = np.arange(n // 2 + 1) * fs / n
-    band = bins_between(hz, fmin, fmax, DOING)
+    band = bins_between(hz, fmin, fmax, DOING, Reach.of_rate(fs))
     caller, how = Caller(DOING, given.batch), given.how
     seen = into_range(given.rows, how.kind, caller, nan)
     asked = Asked(device, adapter)

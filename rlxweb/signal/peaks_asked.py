@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, whole
 from rlxweb.errors import UsageError
-from rlxweb.signal.band import bins_between
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.peaks_of_power import check_mode
 
@@ -16,12 +15,12 @@ DOING = "welch_peaks"
 
 
 def checked_band(
-    hz: NDArray[np.float64], fmin: float, fmax: float | None, k: int
+    hz: NDArray[np.float64], fs: float, fmin: float, fmax: float | None, k: int
 ) -> Band | None:
     """The bins that are looked at; None: all. Errors  UsageError."""
-    if bins_between(hz, fmin, fmax, DOING) is None:
+    band = Band.of(hz, fs, fmin, fmax, DOING)
+    if len(band) == len(hz):
         return None
-    band = Band.of(hz, fmin, fmax, DOING)
     if k > len(band):
         raise UsageError(
             DOING,

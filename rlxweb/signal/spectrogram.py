@@ -12,7 +12,7 @@ from rlxweb.choose.chooser import Asked
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.band import bins_between
+from rlxweb.signal.band import Reach, bins_between
 from rlxweb.signal.in_range import into_range, mean_squares
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
@@ -121,7 +121,7 @@ async def _spectrogram(
     estimate["detrend"] = None if own is not None else estimate["detrend"]
     spec = segment_spec(DOING, rows.shape[1], how.kind, _an_eighth, **estimate)
     hz = frequencies(spec, fs)
-    band = bins_between(hz, fmin, fmax, DOING)
+    band = bins_between(hz, fmin, fmax, DOING, Reach.of_rate(fs))
     starts = spec.hop * np.arange(spec.segments_of(rows.shape[1]), dtype=np.float64)
     caller = Caller(DOING, batch)
     seen = into_range(rows, spec.dtype, caller, nan)

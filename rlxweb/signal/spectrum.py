@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.callers import outside
-from rlxweb.errors import UsageError
+from rlxweb.errors import RlxWarning, UsageError
 from rlxweb.results.described import Described
 from rlxweb.results.frames import library
 from rlxweb.results.labels import UNNAMED, Labels
@@ -186,6 +186,7 @@ class Density(NamedTuple):
     labels: Labels = UNNAMED
     ran: Ran = UNTOLD
     floor: RoundingFloor | None = None
+    fs: float = 0.0
 
 
 def density_of(f: Any, psd: Any, doing: str) -> Density:
@@ -198,7 +199,8 @@ def density_of(f: Any, psd: Any, doing: str) -> Density:
             raise UsageError(doing, f"a {f.quantity} was given", "power is wanted")
         if f.f.ndim != 1 or not f.f.size:
             raise _nothing(doing)
-        return Density(f.f, np.moveaxis(f.power, f.axis, -1), f.labels, f.ran, f.floor)
+        power = np.moveaxis(f.power, f.axis, -1)
+        return Density(f.f, power, f.labels, f.ran, f.floor, f.fs)
     if psd is None:
         said = "frequencies alone were given"
         raise UsageError(doing, said, "f and psd, or a Spectrum")
@@ -252,12 +254,9 @@ def warn_flat(
     count = int(flat.sum())
     if count:
         some = f"{count} of {flat.size} {rows}s" if flat.size > 1 else f"the {rows}"
-        warnings.warn(
-            f"{doing}: {some} {'is' if count == 1 else 'are'} flat{where} (nothing but "
-            f"rounding): {lost} NaN there",
-            UserWarning,
-            stacklevel=outside(),
-        )
+        be = "is" if count == 1 else "are"
+        said = f"{doing}: {some} {be} flat{where} (nothing but rounding)"
+        warnings.warn(RlxWarning(said, f"{lost} NaN there"), stacklevel=outside())
 
 
 def _volts(unit: str, doing: str) -> float:

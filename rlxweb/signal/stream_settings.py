@@ -99,7 +99,7 @@ class StreamSettings:
     @cached_property
     def band(self) -> Band:
         """The bins that are looked at."""
-        return Band.of(self.hz, self.fmin, self.fmax, DOING)
+        return Band.of(self.hz, self.fs, self.fmin, self.fmax, DOING)
 
     @property
     def most(self) -> int:

@@ -15,7 +15,7 @@ from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
 from rlxweb.results.ran import Ran, Stage
-from rlxweb.signal.band import bins_between
+from rlxweb.signal.band import Reach, bins_between
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.offers import WelchJob
@@ -97,7 +97,8 @@ def welch(
              shape, called once per segment
     preset   "scipy", "mne" or "rlx", as `welch_peaks` has them: window, noverlap,
              detrend and scaling where they are left out
-    fmin, fmax  only the frequencies fmin ≤ |f| ≤ fmax, in Hz; None: no end
+    fmin, fmax  only the frequencies fmin ≤ |f| ≤ fmax, in Hz; None: no end. An fmax
+             beyond fs / 2 is refused
     nan      "raise", or "propagate": a row with NaN or infinity in its segments is NaN
              throughout, on every device
     Numerics float32 in → float32 out, on any engine; integers of at most 24 bits (int8
@@ -182,7 +183,7 @@ def _called(
     spec = spec_of(rows.shape[1], how.kind, own is not None, **estimate)
     caller = Caller(DOING, batch)
     hz = frequencies(spec, estimate["fs"])
-    band = bins_between(hz, fmin, fmax, DOING)
+    band = bins_between(hz, fmin, fmax, DOING, Reach.of_rate(estimate["fs"]))
     ready: ReadyRows | RowsThere = (
         rows if isinstance(rows, RowsThere) else ready_rows(rows, spec, caller, nan)
     )

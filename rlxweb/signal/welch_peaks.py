@@ -217,7 +217,7 @@ def _called(
     job = job_of(rows.shape, how, **wanted)
     job = replace(job, max_error=checked_error(max_error))
     hz, k = frequencies(job.spec, wanted["fs"]), job.k
-    band = checked_band(hz, fmin, fmax, k)
+    band = checked_band(hz, wanted["fs"], fmin, fmax, k)
     spectrum = switch("spectrum", spectrum, DOING)
     job = _in_band(job, band, len(hz), spectrum)
     if model is not None or job.strategy == LEARNED:

@@ -291,7 +291,10 @@ def test_ratios_shares_and_logarithms(npy: Path, call: Call) -> None:
         (["--ratios", "theta/bet"], "no band is called 'bet'"),
         (["--fit", "2:40"], "that is not asked for; give --aperiodic or --knee"),
         (["--aperiodic", "--fit", "40:2"], "'40:2' is no stretch"),
-        (["--aperiodic", "--fit", "200:300"], "no bin lies between 200 and 300 Hz"),
+        (
+            ["--aperiodic", "--fit", "200:300"],
+            "300 Hz; half the rate is 100 Hz",
+        ),
         (["--aperiodic", "--fit", "10:11"], "5 frequencies are left; at least 8"),
         (["--aperiodic", "--bands", "hrv"], "the bands end at 0.4 Hz; it is fitted fr"),
     ],
