@@ -23,12 +23,16 @@ from rlxweb.tracing.traced import Traced
 
 
 def moved(t: Trace, a: Any, how: Callable[[Tensor], Tensor]) -> Any:
-    """Both parts of an array moved alike; the result may be a view of it."""
+    """Move both parts of an array alike; the result may be a view of it."""
     x = t.lifted(a)
     if isinstance(a, Traced):
         a.viewed = True
     im = None if x.im is None else how(x.im)
-    return Traced(t, how(x.re), im, x.dtype, viewed=True)
+    made = Traced(t, how(x.re), im, x.dtype, viewed=True)
+    squared = x.squared
+    if squared is not None:
+        made.squared = lambda: how(squared())
+    return made
 
 
 def joined_of(

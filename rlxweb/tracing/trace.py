@@ -285,7 +285,11 @@ class Trace:
         except RlxError as error:
             raise placed(error, "x[...]") from None
         x.viewed = True
-        return Traced(self, re, im, x.dtype, viewed=True)
+        made = Traced(self, re, im, x.dtype, viewed=True)
+        squared = x.squared
+        if squared is not None:
+            made.squared = lambda: self.graph.getitem(squared(), plain)
+        return made
 
     def _places(self, index: Traced) -> Tensor:
         """Computed indices, as the graph takes them. Errors  IndexError."""

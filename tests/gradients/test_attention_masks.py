@@ -19,6 +19,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "causal": {"is_causal": True},
     "first rows closed": {"is_causal": True, "offset": -2},
     "window": {"is_causal": True, "offset": -1, "window": 1},
+    "all in sight": {"is_causal": True, "offset": 5},
     "last rows closed": {"is_causal": True, "offset": 3, "window": 0},
 }
 MASKS = ("none", "bool", "float", "by batch", "all closed")

@@ -241,6 +241,12 @@ SECOND: dict[str, tuple[Callable[..., Any], Any, Any, Any]] = {
         V,
         6.0 * V,
     ),
+    "part of a power spectrum": (
+        lambda x: np.sum(np.abs(np.fft.fft(x))[1:].reshape(2, 1) ** 2),
+        np.zeros(3),
+        V,
+        np.array([-2.0, 4.0, -2.0]),
+    ),
     "square of an absolute value": (
         lambda x: np.sum(np.abs(x) ** 2),
         [0.0, 1.0, -1.0],
