@@ -156,8 +156,11 @@ class MathBuilder(ABC):
         return self.apply("shrink", x, lambd=lambd, bias=bias)
 
     def relu6(self, x: Tensor) -> Tensor:
-        """Values between 0 and 6."""
-        return self.clip(x, 0, 6)
+        """Return values clipped to 0 and 6, with slope 0 at both ends."""
+        with working("relu6", x):
+            _, most = self._pair(x, 6)
+            above = self.apply("ge", x, most)
+            return self.apply("where", above, most, self.apply("relu", x))
 
     def log_sigmoid(self, x: Tensor) -> Tensor:
         """The logarithm of sigmoid(x)."""

@@ -8,14 +8,16 @@ promises too little (tanh, sin, cos, tan, atan) the expression calls ours from
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from rlxweb.ir import bounds
-from rlxweb.ir.derivative import flat
+from rlxweb.ir.derivative import Taken, flat
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, one_type, registry
 from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, UNSIGNED
 from rlxweb.ops.kinds import is_double
 from rlxweb.ops.unary import drawn, exact, smooth
@@ -98,6 +100,12 @@ def _silu_slope(g: Any, x: Any, y: Any) -> Any:
     x = g.clip(x, -_FAR, _FAR)
     s = g.sigmoid(x)
     return s * (1.0 + x * (1.0 - s))
+
+
+def _rsqrt_back(at: Taken) -> list[Tensor | None]:
+    """Return grad · -y³ / 2 as two factors: y³ underflows where the result does not."""
+    y = at.out
+    return [(at.grad * y) * (y * y * -0.5)]
 
 
 _GELU = Tolerance(rtol=2e-6, atol=1.5e-6)
@@ -190,14 +198,16 @@ registry.register_all(
         each=1.0,
         slope=lambda g, x, y: 0.5 / y,
     ),
-    smooth(
-        "rsqrt",
-        "inverseSqrt(x)",
-        "1 / sqrt(x); infinity of 0, NaN of a negative x.",
-        drawn(0.0625, 4, (1e-20, 1e-10), (1, 1e30)),
-        lambda xp, x: 1.0 / xp.sqrt(x),
-        Tolerance(rtol=5e-7),
-        slope=lambda g, x, y: -0.5 * y / x,
+    replace(
+        smooth(
+            "rsqrt",
+            "inverseSqrt(x)",
+            "1 / sqrt(x); infinity of 0, NaN of a negative x.",
+            drawn(0.0625, 4, (1e-20, 1e-10), (1, 1e30)),
+            lambda xp, x: 1.0 / xp.sqrt(x),
+            Tolerance(rtol=5e-7),
+        ),
+        vjp=_rsqrt_back,
     ),
     *(
         smooth(

@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rlxweb.ir import bounds
 from rlxweb.ir.derivative import Slope, Taken, slopes
 from rlxweb.ir.dtype import DType
@@ -264,7 +266,10 @@ def _by_power(g: Any, x: Any, y: Any, out: Any) -> Any:
         if power in (0.0, 1.0, 2.0):
             return (0.0, 1.0, x * 2.0)[int(power)]
         return power * g.pow(x, power - 1.0)
-    return g.where(y.eq(0.0), 0.0, y * g.pow(x, g.where(y.eq(0.0), 1.0, y - 1.0)))
+    # At x = y = 0 it is 0 times an infinite power. Elsewhere y = 0 is no corner.
+    tiny = float(np.finfo(x.dtype.numpy).tiny)
+    flat = g.logical_and(y.eq(0.0), g.abs(x) < tiny)
+    return g.where(flat, 0.0, y * g.pow(x, g.where(flat, 1.0, y - 1.0)))
 
 
 def _by_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:

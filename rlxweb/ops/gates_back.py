@@ -23,8 +23,11 @@ def _finite(g: Any, x: Any) -> Any:
 
 
 def _falling(g: Any, x: Any) -> Any:
-    """exp(x), for x below 0 only: it is infinite nowhere."""
-    return g.exp(g.minimum(x, 0.0))
+    """Return exp(x) below 0 and a flat 1 from 0 on, so that it overflows nowhere.
+
+    The corner at 0 has second derivative 0, as in PyTorch.
+    """
+    return g.exp(g.where(x < 0.0, x, g.constant(0, x.dtype)))
 
 
 def softplus(g: Any, x: Any, y: Any) -> Any:
@@ -62,9 +65,9 @@ def hard_sigmoid(g: Any, x: Any, y: Any, alpha: float, beta: float) -> Any:
 
 
 def hard_swish(g: Any, x: Any, y: Any) -> Any:
-    """The slope (2 x + 3) / 6 between -3 and 3."""
+    """Return (2 x + 3) / 6 between -3 and 3, and the outer slopes at both ends."""
     inside = where_above(g, x, -3.0, x / 3.0 + 0.5, 0.0)
-    return where_above(g, x, 3.0, 1.0, inside)
+    return g.where(x < 3.0, inside, g.constant(1, x.dtype))
 
 
 def softsign(g: Any, x: Any, y: Any) -> Any:

@@ -187,23 +187,22 @@ def _to_the_best(at: Taken) -> list[Tensor | None]:
 
 
 def _to_factors(at: Taken) -> list[Tensor | None]:
-    """The product of the others: by division, but for zeros. Without the only one there
-    is a product; without one of two there is the other times it, which is 0 and has a
-    derivative.
+    """Multiply the products of the factors in front and of those behind.
+
+    There is no division, so zeros are like other numbers and small factors keep their
+    digits in derivatives of any order.
     """
-    g, axes = at.g, at.attrs["axes"]
-
-    def over(op: str, x: Tensor) -> Tensor:
-        return g.apply(op, x, axes=axes, keep_dim=True)
-
-    is_zero = at.x.eq(0.0)
-    zeros = over("sum", is_zero.cast(at.x.dtype))
-    others = g.where(is_zero, 1.0, at.x)
-    rest = over("prod", others)
-    both = over("sum", g.where(is_zero, at.x, 0.0))
-    alone = g.where(zeros.eq(1.0), rest, 0.0)
-    paired = g.where(zeros.eq(2.0), rest, 0.0) * (both - at.x)
-    slope = g.where(is_zero, alone + paired, _kept_axes(at, at.out) / others)
+    g, shape = at.g, at.x.shape
+    axes = normal_axes(at.attrs["axes"], at.x.rank)
+    order = (*(a for a in range(at.x.rank) if a not in axes), *axes)
+    turned = g.transpose(at.x, order)
+    lead = turned.shape[: at.x.rank - len(axes)]
+    line = g.reshape(turned, (*lead, count_of(shape, at.attrs["axes"])))
+    others = g.cumprod(line, exclusive=True) * g.cumprod(
+        line, exclusive=True, reverse=True
+    )
+    back = [order.index(a) for a in range(at.x.rank)]
+    slope = g.transpose(g.reshape(others, turned.shape), back)
     return [slope * _kept_axes(at, at.grad)]
 
 

@@ -116,14 +116,16 @@ def _one(g: Any, x: Any, y: Any, out: Any) -> float:
 
 
 def _turning(g: Any, y: Any, x: Any) -> tuple[Any, Any]:
-    """Of x and y what they are of x² + y², by numbers whose squares do not overflow; 0
-    at the origin, where there is no angle.
+    """Return x and y over x² + y², scaled so that the squares do not overflow.
+
+    At the origin, where there is no angle, both and all their derivatives are 0.
     """
     size = g.stop_gradient(g.maximum(g.abs(x), g.abs(y)))
-    size = g.where(size.eq(0.0), 1.0, size)
-    width, height = x / size, y / size
+    origin = size.eq(0.0)
+    size = g.where(origin, 1.0, size)
+    width, height = (g.where(origin, 0.0, one / size) for one in (x, y))
     square = width * width + height * height
-    far = size * g.where(square.eq(0.0), 1.0, square)
+    far = size * g.where(origin, 1.0, square)
     return width / far, height / far
 
 

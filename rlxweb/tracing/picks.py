@@ -268,15 +268,14 @@ def _interp(
         raise refused("np.interp", "period= is not taken", hint="np.mod of x first")
     at, places, values = (t.cast(t.lifted(v), np.float64) for v in (x, xp, fp))
     last = places.shape[0] - 1
-    found: Any = np.clip(_searchsorted(t, places, at, "right") - 1, 0, max(last - 1, 0))
-    low, high = take(t, places, found), take(t, places, np.minimum(found + 1, last))
-    first, second = (
-        take(t, values, found),
-        take(t, values, np.minimum(found + 1, last)),
-    )
-    width: Any = high - low
-    made: Any = first + (second - first) * ((at - low) / np.where(width == 0, 1, width))
-    made = np.where(at >= places[-1], values[-1], made)
+    # At the last place the value is exactly the last one, on the line before it.
+    found: Any = np.clip(_searchsorted(t, places, at, "right") - 1, 0, last)
+    begin = np.minimum(found, max(last - 1, 0))
+    end = np.minimum(begin + 1, last)
+    width: Any = take(t, places, end) - take(t, places, begin)
+    rise: Any = take(t, values, end) - take(t, values, begin)
+    way: Any = (at - take(t, places, found)) / np.where(width == 0, 1, width)
+    made: Any = take(t, values, found) + rise * way
     made = np.where(at < places[0], values[0] if left is None else left, made)
     made = np.where(at > places[-1], values[-1] if right is None else right, made)
     return np.where(np.isnan(at), np.nan, made)
