@@ -41,6 +41,9 @@ _NO_MACHINE_HAS = 1 << 46
 _MEMORY = f"no machine has more than {_NO_MACHINE_HAS:,} for one array"
 
 
+_REPEATS = ("expand", "tile")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
     """A known array in a draft: `Constant` without a digest, which costs to make."""
@@ -140,7 +143,15 @@ class Draft(Graph):
         )
         if not small or not all(self._is_known(i) for i in node.inputs):
             return made
+        # A weight that is repeated, for a batch say, stays a weight: else it would be
+        # a param of the graph for some sizes of the inputs and not for others.
+        if node.op in _REPEATS and self._is_param(node.inputs[0]):
+            return made
         return self._computed(node)
+
+    def _is_param(self, at: int) -> bool:
+        """Is a node a weight that is a param where it is used?"""
+        return at in self._weights and not _is_literal(self._weights[at])
 
     def _is_known(self, at: int) -> bool:
         is_held = at in self._weights or at in self.answers
@@ -229,10 +240,7 @@ class Draft(Graph):
         made: Mapping[int, Tensor],
         node: Node,
     ) -> Tensor:
-        """A node in a plain graph. A weight of one number is part of the graph, and so
-        is one of integers or bools that is small: they are indices and switches, and
-        kernels are made for them.
-        """
+        """A node in a plain graph; what is literal of the weights is part of it."""
         weight = self._weights.get(node.id)
         if node.op == "constant" or (weight is not None and _is_literal(weight)):
             return graph.constant(self._array(node.id))
@@ -277,9 +285,15 @@ def ours(dtype: np.dtype[Any]) -> DType | None:
 
 
 def _is_literal(weight: Weight) -> bool:
+    """Is a weight part of the graph, and no param of it? One number is, and so are few
+    bools and integers of 32 or 64 bits: they are switches and indices, and kernels are
+    made for them. Smaller integers are quantised weights.
+    """
     size = int(np.prod(weight.shape, dtype=np.int64))
     small = size * weight.dtype.itemsize <= FOLDED_BYTES
-    return size <= 1 or (small and weight.dtype.kind in "biu")
+    wide = weight.dtype.kind in "iu" and weight.dtype.itemsize >= 4
+    indexes = weight.dtype.kind == "b" or (wide and not weight.is_derived)
+    return size <= 1 or (small and indexes)
 
 
 def _free(name: str, taken: Iterable[str]) -> str:

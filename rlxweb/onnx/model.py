@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rlxweb.backends.protocol import Backend, Program
 from rlxweb.device import DeviceLike
-from rlxweb.errors import ModelError, NotFinite, OutOfMemory
+from rlxweb.errors import ModelError, NotFinite, OutOfMemory, RlxError
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType
@@ -24,7 +24,7 @@ from rlxweb.ir.fitting import unknown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import show
 from rlxweb.onnx.imported import Imported, Undecided, converted
-from rlxweb.onnx.records import ModelRecord
+from rlxweb.onnx.records import ModelRecord, Weight
 from rlxweb.onnx.signature import Binding, Port, bind, port_of
 from rlxweb.onnx.staged import Stages
 from rlxweb.onnx.varying import free_dims, varying_graph
@@ -65,6 +65,7 @@ class Model(FromFile):
         self.producer = record.producer
         self.record = record
         self._made: list[tuple[Hashable, Imported]] = []
+        self._declared: dict[str, Weight] | None = None
         self._staged_ones: dict[Hashable, Stages] = {}
 
     @property
@@ -74,9 +75,23 @@ class Model(FromFile):
 
     @property
     def params(self) -> dict[str, Array]:
-        """The weights by name: read-only, in memory or mapped from their file."""
+        """The weights that `graph` declares, by name: read-only, in memory or mapped
+        from their file.
+
+        `graph.save(file, model.params)` and `set_param` take all of them. What the
+        conversion computed or built in is left out: single numbers, small integers,
+        products of weights; `record.graph.weights` has every tensor of the file. For a
+        model without a single graph they are those of the graph that was made last.
+        """
         self._check_open("params")
-        return {n: w.array for n, w in self.record.graph.weights.items()}
+        if self._declared is None:
+            try:
+                self.graph_over()
+            except RlxError:
+                last = [made.params for _, made in self._made[-1:]]
+                every = last[0] if last else self.record.graph.weights
+                return {n: w.array for n, w in every.items()}
+        return {n: w.array for n, w in (self._declared or {}).items()}
 
     @property
     def missing(self) -> dict[str, tuple[str, ...]]:
@@ -110,13 +125,18 @@ class Model(FromFile):
         self._check_open("the graph")
         doing, said = self._doing("the graph"), {**(dims or {}), **named}
         if all(port.is_fixed for port in self.inputs.values()) and not said:
-            return self.graph_for({})
+            made = self.imported(self._with_zeros({}))
+            self._declared = made.params
+            return made.graph.copy()
         free = free_dims(self.inputs)
         for one in said:
             if one not in free:
                 raise unknown(doing, "free dim", one, dict.fromkeys(free))
         name = self.record.graph.name or self.name
-        return varying_graph(name, self.inputs, said, self._converted, doing)
+        graph, weights = varying_graph(name, self.inputs, said, self._converted, doing)
+        if not said or self._declared is None:
+            self._declared = weights
+        return graph
 
     def _converted(self, arrays: dict[str, Any]) -> Imported:
         return self._convert(Binding(arrays))
@@ -127,12 +147,16 @@ class Model(FromFile):
         Errors   those of `run`, and ModelError for an input left out whose dims are
         free.
         """
+        return self.imported(self._with_zeros(inputs)).graph.copy()
+
+    def _with_zeros(self, inputs: Mapping[str, Any] | None) -> Any:
+        """Arrays for all inputs of fixed dims: zeros for those that are left out."""
         given = {} if inputs is None else inputs
-        if isinstance(given, Mapping):  # else it is refused where a run's is
-            fixed = (p for p in self.inputs.values() if p.is_fixed)
-            zeros = {p.name: p.zeros() for p in fixed if isinstance(p.dtype, DType)}
-            given = {**zeros, **given}
-        return self.imported(given).graph.copy()
+        if not isinstance(given, Mapping):
+            return given  # it is refused where a run's is
+        fixed = (p for p in self.inputs.values() if p.is_fixed)
+        zeros = {p.name: p.zeros() for p in fixed if isinstance(p.dtype, DType)}
+        return {**zeros, **given}
 
     async def _run(
         self, inputs: Mapping[str, Any] | None, asked: Asked

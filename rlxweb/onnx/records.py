@@ -63,6 +63,7 @@ class Weight:
 
     dtype  in NumPy's words: the `onnx` package knows small types that we have not
     lies   where its numbers are: "the model", or a file beside it
+    is_derived  it is computed of another one: a matrix in words for a kernel, say
     """
 
     name: str
@@ -70,6 +71,7 @@ class Weight:
     dtype: np.dtype[Any]
     read: Callable[[], npt.NDArray[Any]] = field(repr=False)
     lies: str = "the model"
+    is_derived: bool = False
     _made: dict[Hashable, Weight] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -95,6 +97,7 @@ class Weight:
                 dtype,
                 lambda: np.asarray(function(self.read()), dtype),
                 self.lies,
+                is_derived=True,
             )
         return self._made.setdefault(key, found)
 

@@ -17,6 +17,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.imported import Computed, Imported
+from rlxweb.onnx.records import Weight
 from rlxweb.onnx.signature import Port
 
 Convert = Callable[[dict[str, Any]], Imported]
@@ -29,8 +30,10 @@ def varying_graph(
     dims: Mapping[str, Dim | int],
     convert: Convert,
     doing: str,
-) -> Graph:
-    """The graph. Errors  Unsupported, ModelError, and those of the conversion."""
+) -> tuple[Graph, dict[str, Weight]]:
+    """The graph and its params. Errors  Unsupported, ModelError, and those of the
+    conversion.
+    """
     graph = Graph(name)
     inputs = {n: _input(graph, port, dims, doing) for n, port in ports.items()}
     log = graph.recording
@@ -51,7 +54,7 @@ def varying_graph(
         return _inlined(g, _converted(convert, inputs, doing), inputs, params, doing)
 
     graph.set_outputs(list(graph.build(how, inputs, params).values()))
-    return graph
+    return graph, made.params
 
 
 def _of(graph: Graph, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
