@@ -57,13 +57,18 @@ _SHORT: Final = frozenset({"s", "sec", "ms", "us", "µs", "μs", "ns"})
 _ROWS: Final = 4096
 _MEDIAN_ROWS: Final = 1 << 18
 _MOST_EXPONENT: Final = 300  # float64 holds no power of ten much beyond
-_LEAST_OF: Final = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
-"""Times since 1970, from 1973 on, by their size: nano-, micro-, milliseconds."""
+_DATES_S: Final = (1e8, 5e9)
+"""Seconds since 1970 of days from 1973 to 2128."""
+_SECONDS_SINCE: Final = 5e8
+"""Fewer seconds without a unit may as well be a count in milliseconds."""
+_DAY_NUMBERS: Final = ((2e4, 1e5), (6.9e5, 7.8e5))
+"""Days as spreadsheets count them, from 1900, and MATLAB, from the year 0."""
+_FAST_HZ: Final = 2e4
+_SLOW_S: Final = 100.0
 _NO_DATE_S: Final = 1e11
 """Seconds since 1970 of the year 5138."""
-_DATES_S: Final = (5e8, 5e9)
-"""Seconds of days from 1985 to 2128: since 1970, or since 1904."""
-_ABBREVIATED: Final = {1.0: "s", 1e-3: "ms", 1e-6: "us", 1e-9: "ns"}
+_ABBREVIATED: Final = {1.0: "s", 1e-3: "ms", 1e-6: "us", 1e-9: "ns", 86_400.0: "days"}
+_DECIMAL: Final = (1.0, 1e-3, 1e-6, 1e-9)
 _GAP: Final = 0.5
 """A step that is longer than the usual one by such a share of it is a gap."""
 _RAMP_ROWS: Final = 32
@@ -213,7 +218,7 @@ def seconds_per_unit(name: ClockName, first: float, step: float) -> Clock:
     first, step   of the times, in their own unit
     """
     size = abs(first)
-    by_size = next((scale for least, scale in _LEAST_OF if size >= least), None)
+    by_size = next((u for u in _DECIMAL if _is_date(size * u)), None)
     if name.scale is not None:
         if size * name.scale < _NO_DATE_S:
             return Clock(measured=(1 / (step * name.scale),))
@@ -221,12 +226,18 @@ def seconds_per_unit(name: ClockName, first: float, step: float) -> Clock:
         unit = _ABBREVIATED.get(name.scale, f"units of {name.scale:g} s")
         problem = f"is in {unit} by its name, but {size:.3g} {unit} is no date"
         return _doubtful(problem, scales, step)
-    if by_size is not None:
-        return Clock(measured=(1 / (step * by_size),))
+    if any(low <= size < high for low, high in _DAY_NUMBERS) and 1 / step > _FAST_HZ:
+        return _doubtful("names no unit", (1.0, 86_400.0), step)
+    if by_size is not None and (by_size < 1 or size >= _SECONDS_SINCE):
+        clock = Clock(measured=(1 / (step * by_size),))
+        finer = tuple(unit for unit in _DECIMAL if unit < by_size)
+        if by_size == 1 or step * by_size < _SLOW_S or not finer:
+            return clock
+        # So slow a date may be a count of something finer since a device was started.
+        told = _doubtful("names no unit", (by_size, *finer), step)
+        return replace(told, fs=told.measured[0])
     if size >= _DATES_S[1]:
-        return _doubtful(f"begins with {size:.3g} and names no unit", (1.0, 1e-3), step)
-    if size >= _DATES_S[0]:
-        return Clock(measured=(1 / step,))
+        return _doubtful(f"begins with {size:.6g} and names no unit", _DECIMAL, step)
     if name.is_date:
         problem = f"is a date by its name, but {first:.6g} s since 1970 is none"
         return _doubtful(problem, (), step)
@@ -234,6 +245,11 @@ def seconds_per_unit(name: ClockName, first: float, step: float) -> Clock:
         clock = _doubtful("names no unit", (1.0, 1e-3), step)
         return replace(clock, fs=1 / step, measured=_any_unit(1 / step))
     return Clock(measured=(1 / step,))
+
+
+def _is_date(seconds: float) -> bool:
+    """Tell whether seconds since 1970 are a day on which somebody recorded."""
+    return _DATES_S[0] <= seconds < _DATES_S[1]
 
 
 def _any_unit(rate: float) -> tuple[float, ...]:
@@ -365,10 +381,7 @@ def _uneven(
     if not np.isfinite(usual):
         return Clock(problem=where.format(row + 1))
     if usual <= 0:
-        first, last = (
-            float(rows.read((column,), at, at + 1)[0, 0]) for at in (0, n_rows - 1)
-        )
-        rate = (n_rows - 1) / ((last - first) * scale)
+        rate = _rate_of_packets(rows, column, n_rows) / scale
         where = where.format(row + 1)
         return Clock(problem=f"{where}: {rate:.6g} Hz on average", measured=(rate,))
     gaps, lost, longest, total, count = 0, 0, 0.0, 0.0, 0
@@ -393,8 +406,28 @@ def _uneven(
     if lost:
         told.append(f"{lost} step{'s' * (lost != 1)} back or without a time")
     where = where.format((row if at_row is None else at_row) + 1)
+    if not gaps and not lost:
+        return Clock(problem=f"{where}: {rate:.6g} Hz on average", measured=(rate,))
     problem = f"{where}: {', '.join(told)}; {rate:.6g} Hz between them"
     return Clock(problem=problem, measured=(rate,))
+
+
+def _rate_of_packets(rows: Rows, column: int, n_rows: int) -> float:
+    """Return the rate of rows that come in packets, each with one time.
+
+    It is measured from the begin of a packet to that of another: what the first and the
+    last of them lack is unknown.
+    """
+    begins: list[int] = []
+    seconds = first = 0.0
+    for at, steps in _steps(rows, column, n_rows):
+        own = np.flatnonzero(steps > 0)
+        seconds += float(steps[own].sum())
+        if own.size:
+            begins = [begins[0] if begins else at + int(own[0]), at + int(own[-1])]
+            first = float(steps[own[0]]) if begins[0] == at + own[0] else first
+    count = begins[-1] - begins[0] if begins else 0
+    return count / (seconds - first) if count else (n_rows - 1) / max(seconds, 1e-300)
 
 
 def _steps(

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from rlxweb.io import bounds
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import clock_name, clock_of, ramp_doubt, ramps
+from rlxweb.io.clock_text import parsed
 from rlxweb.io.contents import Contents, Found, Stream
 from rlxweb.io.csv_dialect import BLANKS, MIXED, Dialect, read_head
 from rlxweb.io.source import ByteSource
@@ -176,7 +177,14 @@ def read_csv(source: ByteSource) -> Contents:
     table = _without_cut_row(table)
     n_rows = table.rows.count
     names = names or [""] * len(cells)
-    at, clock = clock_of(table, names, n_rows)
+    # Text that is a time needs no name to be one.
+    told = [
+        "time"
+        if clock_name(name) is None and parsed(head.dialect.plain(cell))
+        else name
+        for name, cell in zip(names, cells, strict=True)
+    ]
+    at, clock = clock_of(table, told, n_rows)
     values = [head.dialect.number(cell) for cell in cells]
     others = [
         column

@@ -372,8 +372,8 @@ def _compared(source: Source, stream: Stream, timing: Timing, fs: float) -> floa
         return fs  # it tells which of several units the times are in
     if near:
         source.warn(
-            f"{timing.problem}: at {fs:.6g} Hz the samples are read as if each "
-            "followed the one before, so what comes after a gap lies too early"
+            f"{timing.problem}: at {fs:.6g} Hz the samples are read as if their times "
+            "were even, and gaps are closed up"
         )
     else:
         source.warn(

@@ -163,12 +163,7 @@ class _Columns:
         self._types = [table.schema.field(at).type for at in range(len(names))]
         self._ticks = [self._tick(kind) for kind in self._types]
         self._begins: dict[int, int] = {}
-        self.told = [
-            ("time" if self._ticks[at] else name)
-            if self._ticks[at] or self.is_number(at) or self.kind(at) == "text"
-            else ""
-            for at, name in enumerate(names)
-        ]
+        self.told = [self._told(at) for at in range(len(names))]
         self.units = [
             1.0 if self._ticks[at] else unit_scale(self.unit(at))
             for at in range(len(names))
@@ -180,6 +175,22 @@ class _Columns:
             if self.is_number(at) and clock_name(names[at]) is None
         )
         self.dtype = np.dtype(np.float32 if narrow else np.float64)
+
+    def _told(self, at: int) -> str:
+        if self._ticks[at]:
+            return "time"
+        name = self.names[at]
+        if self.kind(at) == "text" and clock_name(name) is None:
+            # Text that is a time needs no name to be one.
+            return "time" if clock_text.parsed(self._first_text(at)) else ""
+        return name if self.is_number(at) or self.kind(at) == "text" else ""
+
+    def _first_text(self, at: int) -> str:
+        for group in range(len(self._starts) - 1):
+            for batch in self._table.batches(group, [self.names[at]], 1):
+                for one in batch.column(self.names[at]):
+                    return str(one.as_py() or "")
+        return ""
 
     def _tick(self, kind: Any) -> float:
         """Seconds of one tick of a column of times; 0 of any other."""

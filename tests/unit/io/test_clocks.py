@@ -144,13 +144,14 @@ def test_times_that_are_not_understood_are_told(tmp_path: Path, fs: float) -> No
             assert recording.groups[0].names == ("x",)
 
 
-def test_dates_as_text_are_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["datetime", "when"])
+def test_dates_as_text_are_times(tmp_path: Path, column: str) -> None:
     at = pd.Timestamp("2024-02-28 23:59:57", tz="Europe/Berlin") + pd.to_timedelta(
         T, "s"
     )
     for texts in (at.astype(str), at.tz_localize(None).astype(str)):
         for name in ("a.csv", "a.parquet"):
-            WRITERS[name](tmp_path / name, datetime=list(texts), x=X)
+            WRITERS[name](tmp_path / name, **{column: list(texts)}, x=X)
             with open_recording(tmp_path / name) as recording:
                 assert (recording.groups[0].fs, recording.warnings) == (100.0, ())
             with pytest.raises(

@@ -311,6 +311,77 @@ def test_a_unit_that_makes_no_date_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "n.csv", f"Time (s),x\n{rows}")
 
 
+@pytest.mark.parametrize(
+    ("clock", "said", "rates"),
+    [
+        (
+            lambda k: f"{45000 + k / 864000:.9f}",
+            "864000 Hz if .* 10 Hz if .*days",
+            [10.0],
+        ),
+        (lambda k: f"{739000 + k / 864000:.9f}", "10 Hz if it is in days", [10.0]),
+        (
+            lambda k: f"2024010110{k // 60:02d}{k % 60:02d}",
+            r"begins with 2\.024",
+            [],
+        ),
+        (
+            lambda k: 12 * 10**12 + 10_000_000 * k,
+            "100 Hz if it is in ns",
+            [100.0, 1e-7],
+        ),
+    ],
+    ids=["spreadsheet", "MATLAB", "digits", "since the start"],
+)
+def test_numbers_that_could_be_several_times_are_not_guessed(
+    tmp_path: Path, clock: Any, said: str, rates: list[float]
+) -> None:
+    """Day numbers, dates as digits, nanoseconds since a telephone was started."""
+    text = "timestamp,x\n" + "".join(f"{clock(k)},{k % 7}\n" for k in range(200))
+    path = tmp_path / "n.csv"
+    with pytest.raises(RecordingError, match=f"rate is unknown.*{said}"):
+        opened(path, text)
+    for fs in rates[:1]:
+        with pytest.warns(RecordingWarning, match=said):
+            open_recording(path, fs=fs).close()
+    with pytest.raises(RecordingError, match="fs=17 was given"):
+        open_recording(path, fs=17)
+
+
+def test_dates_that_may_be_a_count_are_told(tmp_path: Path) -> None:
+    """1.2e12 are milliseconds of 2008, or nanoseconds of twenty minutes."""
+    text = "timestamp,x\n" + "".join(
+        f"{12 * 10**11 + 10_000_000 * k},{k % 7}\n" for k in range(200)
+    )
+    path = tmp_path / "n.csv"
+    with pytest.warns(RecordingWarning, match=r"0\.0001 Hz if .* ms.* 100 Hz if .* ns"):
+        opened(path, text).close()
+    with open_recording(path, fs=100) as recording:
+        assert recording.warnings == ()
+
+
+def test_packets_of_one_time_have_a_rate(tmp_path: Path) -> None:
+    """Sixteen rows have one time: not even, but 250 Hz and not 253."""
+    text = "x,Timestamp\n" + "".join(
+        f"{k * 7 % 11},{EPOCH + k // 16 * 16 / 250:.6f}\n" for k in range(600)
+    )
+    with pytest.warns(RecordingWarning, match="250 Hz on average: at 250 Hz"):
+        opened(tmp_path / "p.csv", text, fs=250).close()
+    with pytest.raises(RecordingError, match="times say 250 Hz"):
+        open_recording(tmp_path / "p.csv", fs=253)
+
+
+@pytest.mark.parametrize("head", ["when,x\n", ""])
+def test_text_that_is_a_time_needs_no_name(tmp_path: Path, head: str) -> None:
+    text = head + "".join(
+        f"2024-01-01 10:00:{k // 10:02d}.{k % 10},{k % 7}\n" for k in range(300)
+    )
+    with opened(tmp_path / "w.csv", text) as recording:
+        assert recording.groups[0].fs == 10.0
+    with pytest.raises(RecordingError, match="fs=1000 was given, the file says 10 Hz"):
+        open_recording(tmp_path / "w.csv", fs=1000)
+
+
 @pytest.mark.parametrize("name", ["T_min", "t1", "reaction time", "temp", "date_of_x"])
 def test_other_names_are_channels(tmp_path: Path, name: str) -> None:
     text = f"{name},x\n" + "".join(f"{k * 7 % 11},{k % 7}\n" for k in range(20))
