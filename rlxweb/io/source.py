@@ -11,12 +11,12 @@ import io
 import os
 import stat
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from rlxweb.errors import RecordingError, UsageError
+from rlxweb.forked import ForkLock
 from rlxweb.given import named
 from rlxweb.io.read_ahead import BlockFile
 from rlxweb.whole_file import reason
@@ -71,7 +71,7 @@ class ByteSource(Source):
         self.file = file
         self.nbytes = nbytes
         self._start = 0
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         # What is to be done where it is closed.
         self.at_end: list[Callable[[], object]] = []
 
