@@ -83,12 +83,15 @@ class RecurrenceCall:
         self.net, self._steady = net, Steady()
         self.cells = [walked(net, d, lanes) for d in range(net.D)]
         self.slowly = partial(recurrent.run, net)
+        self.kernels: list[Callable[..., None]] = []  # stay as long as their call
 
     def __call__(self, attrs: Attrs, *operands: Array) -> Array:
-        kernels = [recurrence_kernels.ready(one) for one in self.cells]
-        found = [one for one in kernels if one is not None]
-        if len(found) == len(kernels):
-            return self._run(found, operands)
+        if not self.kernels:
+            ready = [recurrence_kernels.ready(one) for one in self.cells]
+            found = [one for one in ready if one is not None]
+            self.kernels = found if len(found) == len(ready) else []
+        if self.kernels:
+            return self._run(self.kernels, operands)
         begun = perf_counter()
         made = self.slowly(attrs, *operands)
         for one in self.cells:

@@ -204,6 +204,7 @@ class RegionCall:
         self, region: Region, out: Node, by_numpy: Callable[..., NDArray[Any]]
     ) -> None:
         self.region, self.by_numpy = region, by_numpy
+        self.kernel: RegionCode | None = None  # stays as long as its call
         self.shape, self.dtype = out.type.shape, out.type.dtype.numpy
         node = region.graph.node
         shapes = [node(i).type.shape for i in region.reads]
@@ -214,8 +215,9 @@ class RegionCall:
         self.sizes = (self.dtype.itemsize, *sizes)
 
     def __call__(self, attrs: object, *arrays: NDArray[Any]) -> NDArray[Any]:
-        kernel = region_kernels.ready(self.region)
+        kernel = self.kernel or region_kernels.ready(self.region)
         if kernel is not None:
+            self.kernel = kernel
             return self._run(kernel.call, arrays)
         begun = perf_counter()
         made = self.by_numpy(*arrays)

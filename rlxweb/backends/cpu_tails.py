@@ -34,6 +34,7 @@ from rlxweb.backends.cpu_region_text import KINDS, why_not
 from rlxweb.backends.cpu_regions import (
     Region,
     RegionCall,
+    RegionCode,
     region_kernels,
     rows_of,
 )
@@ -112,6 +113,7 @@ class Tailed(ABC):
     def __init__(self, shape: Shape, slowly: Callable[..., Array]) -> None:
         self.shape, self.slowly = shape, slowly
         self.tail: Tail | None = None
+        self.code: RegionCode | None = None  # of the tail; stays as long as its call
 
     @abstractmethod
     def __call__(self, attrs: Attrs, x: Array, y: Array, *rest: Array) -> Array:
@@ -129,6 +131,7 @@ class Tailed(ABC):
         """The same with what is done after it."""
         made = copy(self)
         made.tail, made.shape, made.slowly = tail, shape, slowly
+        made.code = None
         return made
 
 
@@ -152,7 +155,9 @@ class Compiled(Tailed):
 
     def __call__(self, attrs: Attrs, x: Array, y: Array, *rest: Array) -> Array:
         kernel = product_kernels.ready(self.kind)
-        code = None if self.tail is None else region_kernels.ready(self.tail.region)
+        code = self.code
+        if code is None and self.tail is not None:
+            code = self.code = region_kernels.ready(self.tail.region)
         there = kernel is not None and (self.tail is None or code is not None)
         given = self.given(x, y) if there else None
         if kernel is not None and given is not None:

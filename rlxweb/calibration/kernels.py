@@ -11,7 +11,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from rlxweb.cost.kinds import KINDS
 from rlxweb.cost.probes import Probe
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
+from rlxweb.forked import cached_property
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr, Join, Kernel

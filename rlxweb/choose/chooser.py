@@ -21,7 +21,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from rlxweb.calibration.corrections import Bucket, corrections
@@ -48,6 +47,7 @@ from rlxweb.errors import (
     RlxError,
     UsageError,
 )
+from rlxweb.forked import cached_property
 from rlxweb.gpu.drive import awaited, can_block
 from rlxweb.gpu.drivers import drivers
 

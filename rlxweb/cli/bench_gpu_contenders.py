@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from rlxweb.errors import (
     OutOfMemory,
     RlxError,
 )
+from rlxweb.forked import cached_property
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry

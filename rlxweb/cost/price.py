@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from rlxweb.cost.curve import Interpolated
 from rlxweb.cost.kinds import KINDS, Price, assumed_cpu, measured_step, rates
@@ -18,6 +17,7 @@ from rlxweb.cost.record import Calibration
 from rlxweb.cost.trips import TripPrices
 from rlxweb.cost.work import Item, Work
 from rlxweb.decision.terms import Terms
+from rlxweb.forked import cached_property
 
 
 @dataclass(frozen=True)

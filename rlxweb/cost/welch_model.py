@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Literal
 
 from rlxweb.cost.fit import Fit, fit_relative
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.trips import TripPrices
 from rlxweb.decision.terms import Terms
+from rlxweb.forked import cached_property
 
 How = Literal["welch_host", "welch_compiled", "welch_fused"]
 # A walk over all samples, as a part of what the host's own estimate of them takes.

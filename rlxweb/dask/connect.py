@@ -136,7 +136,7 @@ class _Client(Client):
 def _new_certificate(doing: str) -> Security:
     """Make a key and a certificate that exist in memory only."""
     try:
-        return Security.temporary()  # type: ignore[no-untyped-call,no-any-return]
+        return Security.temporary()  # type: ignore[no-any-return]
     except ImportError as error:
         raise UsageError(
             doing,

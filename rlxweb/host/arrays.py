@@ -9,7 +9,6 @@ it, holds its memory: what is given out is never anybody else's.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from math import prod
 from typing import Any, Final
@@ -17,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from rlxweb.forked import ForkLock
 from rlxweb.ir.shape import Shape
 
 LEAST: Final = 1 << 18
@@ -37,7 +37,7 @@ class Pool:
     def __init__(self, holders: Holders | None = None) -> None:
         self._holders = holders
         self._kept: list[NDArray[np.uint8]] = []
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         # What the count is where nobody else holds it, counted as it is below.
         self._alone = 0
         if holders is not None:

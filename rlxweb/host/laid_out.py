@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 from weakref import finalize, ref
+
+from rlxweb.forked import ForkLock
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class LaidOut(Generic[T]):
 
     def __init__(self) -> None:
         self._made: dict[Hashable, T] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def __len__(self) -> int:
         return len(self._made)

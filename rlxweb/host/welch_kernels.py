@@ -14,7 +14,7 @@ from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.machine import library
 from rlxweb.machine.making import code_of, fast_mode
-from rlxweb.machine.workshop import Workshop
+from rlxweb.machine.workshop import CODE_BYTES, Workshop
 
 
 def _made(about: object) -> Kernel:
@@ -76,4 +76,8 @@ def _prove(kernel: Kernel, own: Wanted) -> None:
         )
 
 
-welch_kernels: Workshop[Kernel] = Workshop(_made, fast_mode)
+def _nbytes(kernel: Kernel) -> int:
+    return CODE_BYTES + sum(table.nbytes for table in kernel.tables)
+
+
+welch_kernels: Workshop[Kernel] = Workshop(_made, fast_mode, _nbytes)

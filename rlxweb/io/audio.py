@@ -10,7 +10,6 @@ numbers however they are asked for.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlxweb.errors import not_installed
+from rlxweb.forked import ForkLock
 from rlxweb.io.as_file import SourceFile
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.pieces import PieceReader
@@ -94,7 +94,7 @@ class _Seeking:
     ) -> None:
         self._source, self._file = source, file
         self._dtype, self._shift = dtype, shift
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
         """Samples [start, stop) of the channels, (C, T)."""

@@ -11,7 +11,6 @@ import io
 import os
 import re
 import tempfile
-import threading
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import RlxError, not_installed, shown
+from rlxweb.forked import ForkLock
 from rlxweb.io import bounds
 from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.before_mne import (
@@ -339,7 +339,7 @@ class _MneReader:
     ) -> None:
         self._source, self._kind, self._raw = source, kind, raw
         self._scales = scales
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
         """Samples [start, stop) of the channels, (C, T)."""

@@ -6,13 +6,13 @@ overlap cost no second walk; going far back costs one.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
+from rlxweb.forked import ForkLock, watch
 from rlxweb.io.contents import Samples
 from rlxweb.io.source import Source
 
@@ -37,7 +37,12 @@ class PieceReader:
 
     def __init__(self, source: Source, walk: Walk, dtype: np.dtype[np.generic]) -> None:
         self._source, self._walk, self._dtype = source, walk, dtype
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
+        self._begin((), 0)
+        watch(self, PieceReader._in_child)
+
+    def _in_child(self) -> None:
+        """Start the walk again: another thread may have been in the middle of it."""
         self._begin((), 0)
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:

@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rlxweb.forked import ForkLock, watch
+
 Fetch = Callable[[int, int], bytes]
 """Gives bytes [start, stop), all of them, or raises."""
 
@@ -46,7 +48,14 @@ class BlockFile(io.RawIOBase):
         self._place = 0
         self._blocks: OrderedDict[int, _Block] = OrderedDict()
         self._was_read: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
+        self._under_way = 0
+        watch(self, BlockFile._in_child)
+
+    def _in_child(self) -> None:
+        """Fetch again what other threads were fetching: none of them is here."""
+        self._blocks.clear()
+        self._was_read.clear()
         self._under_way = 0
 
     def expect(self, places: int, begin: int = 0, row_nbytes: int = 0) -> None:

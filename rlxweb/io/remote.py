@@ -8,10 +8,10 @@ is a RecordingError that names the URL without its secrets.
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from rlxweb.forked import ForkLock
 from rlxweb.io import read_ahead
 from rlxweb.io.access import Access
 from rlxweb.io.http_ranges import HttpRanges
@@ -174,7 +174,7 @@ class _Stored:
 
         self.file, self.fs, self.path, self.handle = file, fs, path, handle
         self.state = _state_in(info)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._by_range = isinstance(handle, AbstractBufferedFile)
         # s3fs asks for this very ETag with every range; of others we ask ourselves.
         pinned = getattr(handle, "read_kw", {}).get("IfMatch")

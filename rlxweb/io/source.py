@@ -10,11 +10,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import BinaryIO
 
 from rlxweb.errors import RecordingError, UsageError
+from rlxweb.forked import ForkLock
 from rlxweb.given import named
 from rlxweb.io import bounds
 from rlxweb.io.read_ahead import BlockFile
@@ -76,7 +76,7 @@ class ByteSource(Source):
         self.file = file
         self.nbytes = nbytes
         self._start = 0
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         # What is to be done where it is closed.
         self.at_end: list[Callable[[], object]] = []
 

@@ -6,11 +6,11 @@ for the block that follows, where they are not too large to be held.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from rlxweb.forked import ForkLock
 from rlxweb.io.contents import Samples
 
 HELD_NBYTES = 32 << 20
@@ -37,7 +37,7 @@ class Strips:
         self._take, self._n_samples, self._units = take, n_samples, units
         self._dtype = dtype
         self._strip: tuple[tuple[int, ...], int, Samples] | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
         """Samples [start, stop) of the channels, (C, T)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from rlxweb.arguments import number, whole
 from rlxweb.errors import UsageError
+from rlxweb.forked import cached_property
 from rlxweb.given import array_of
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies

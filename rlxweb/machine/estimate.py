@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, TypeAlias
 
+from rlxweb.forked import cached_property
 from rlxweb.machine.clearance import Clearance, energy_of, is_above, is_within
 from rlxweb.machine.search import Search
 from rlxweb.machine.segments import Sample, Segment, Trend

@@ -2,7 +2,8 @@
 
 The one file that imports it, and only when a kernel is wanted. What the code may use of
 this processor is asked once. LLVM's own threads are the caller's: it frees Python's
-lock while it works.
+lock while it works. llvmlite has one lock for all calls of a process, those of Numba
+included: a fork waits for it, so that a child can compile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from rlxweb.errors import AdapterMissing
+from rlxweb.forked import ForkGate
 
 OLDEST: Final = 20
 """LLVM from whose language on the kernels are written (llvmlite 0.45)."""
@@ -55,9 +57,42 @@ class Processor:
         return f"LLVM {self.llvm}, vectors of {self.nbytes} bytes"
 
 
-@cache
+def _lock() -> Any:
+    """The lock of llvmlite's calls; None while it is not loaded.
+
+    Errors   AttributeError where this version keeps it elsewhere.
+    """
+    ffi = sys.modules.get("llvmlite.binding.ffi")
+    lib = getattr(ffi, "lib", None)  # None: it is being imported
+    return None if lib is None else lib._lock._lock
+
+
+calls: Final = ForkGate(_lock, wait_s=10.0)
+"""Calls of LLVM and forks: the largest kernels take LLVM about a second."""
+
+
+def lost_by_fork() -> str:
+    """Return why this process must not call LLVM, "" where it may."""
+    if not calls.torn_by:
+        return ""
+    return f"process {calls.torn_by} forked this one while LLVM was at work"
+
+
 def _llvm() -> Any:
     """The library, ready to make code for this processor. Errors  AdapterMissing."""
+    if lost := lost_by_fork():
+        raise AdapterMissing(
+            _DOING,
+            lost,
+            f"a fork waits {calls.wait_s:g} s for a call to end",
+            'start processes with "spawn" (multiprocessing.set_start_method)',
+        )
+    return _loaded()
+
+
+@cache
+def _loaded() -> Any:
+    """Load the library. Errors  AdapterMissing."""
     try:
         import llvmlite
         import llvmlite.binding as llvm
@@ -110,14 +145,36 @@ def object_code(text: str) -> bytes:
     Errors   AdapterMissing; RuntimeError of the library for text that it refuses.
     """
     llvm, target = _llvm(), _target()
-    module = llvm.parse_assembly(text)
-    # The text is vectors already: what finds such in loops would only take time.
-    how = llvm.create_pipeline_tuning_options(speed_level=2)
-    how.slp_vectorization = how.loop_vectorization = how.loop_unrolling = False
-    builder = llvm.create_pass_builder(target, how)
-    builder.getModulePassManager().run(module, builder)
-    code: bytes = target.emit_object(module)
+    # In a context of its own, whose types and constants go with it.
+    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+        # The text is vectors already: what finds such in loops would only take time.
+        how = llvm.create_pipeline_tuning_options(speed_level=2)
+        how.slp_vectorization = how.loop_vectorization = how.loop_unrolling = False
+        builder = llvm.create_pass_builder(target, how)
+        passes = builder.getModulePassManager()
+        try:
+            passes.run(module, builder)
+        finally:
+            _free(passes)
+        code: bytes = target.emit_object(module)
     return code
+
+
+def _free(passes: Any) -> None:
+    """Free a pass manager with all that its passes hold, half a megabyte.
+
+    llvmlite 0.45 to 0.50 frees none: `ObjectRef._dispose`, which does nothing, comes
+    before the one that would.
+    """
+    kind, base = type(passes), _llvm().ffi.ObjectRef
+    if kind._dispose is base._dispose:
+        for one in kind.__mro__:
+            dispose = vars(one).get("_dispose")
+            if one is not base and dispose is not None:
+                dispose(passes)
+                passes.detach()
+                return
+    passes.close()
 
 
 class Code:
@@ -131,6 +188,11 @@ class Code:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
+
+    def __del__(self, calls: ForkGate = calls) -> None:  # globals may be gone by then
+        engine = getattr(self, "_engine", None)
+        if engine is not None and calls.torn_by:
+            engine.detach()  # to free it waits for ever
 
     def keep(self) -> None:
         """As long as there is the process, whatever becomes of its functions."""

@@ -7,13 +7,16 @@ compiled, tried on a small case, and from then on `ready`. Nothing waits for it 
 it was asked to (RLX_FAST=wait). What cannot be made is refused with the reason, once.
 
 The thread ends with the work that there is, so an interpreter that ends waits for one
-kernel at most. A forked child has no such thread and makes its own; one that was forked
-off during a compilation finds LLVM's locks shut and leaves kernels alone.
+kernel at most. A forked child has no such thread and compiles its own kernels; if its
+fork could not wait for LLVM (`library.calls`) it uses those that were there.
+
+Kernels are bounded in number and size, and the least recently used are dropped. Their
+code is unloaded when no caller holds them any more. One that is wanted again is read
+from disk.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections import deque
@@ -23,6 +26,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 from rlxweb.errors import AdapterMissing, KernelWarning, RlxError
 from rlxweb.forked import ForkLock, watch
+from rlxweb.kept import Kept
 from rlxweb.machine import library
 
 K = TypeVar("K")
@@ -32,6 +36,14 @@ WORTH_S: Final = 0.02
 """A fifth of what it takes to make one."""
 NOT_YET: Final = "its kernel is not compiled yet"
 COMPILING: Final = "its kernel is being compiled"
+MOST_KERNELS: Final = 256
+"""Kernels of one kind that a process keeps."""
+MOST_BYTES: Final = 64 << 20
+"""Bytes of their code and tables."""
+CODE_BYTES: Final = 80_000
+"""Memory of a kernel without its tables: 10 to 30 KB of code, and LLVM's records."""
+_MOST_NOTES: Final = 4096
+"""Kernels of which it is known that they cannot be made, or how much time they cost."""
 
 
 class Workshop(Generic[K]):
@@ -39,20 +51,25 @@ class Workshop(Generic[K]):
 
     make     what a kernel is for → the kernel, tried; raises where it cannot be
     mode     how it may be made
-    changes  how many were made or refused: what rests on their being there is out of
-             date
+    weigh    bytes that a kernel takes
+    changes  how many were made, refused or dropped: what rests on their being there is
+             out of date
     """
 
-    def __init__(self, make: Callable[[Hashable], K], mode: Callable[[], Mode]) -> None:
-        self._make, self._mode = make, mode
+    def __init__(
+        self,
+        make: Callable[[Hashable], K],
+        mode: Callable[[], Mode],
+        weigh: Callable[[K], int] = lambda kernel: CODE_BYTES,
+    ) -> None:
+        self._make, self._mode, self._weigh = make, mode, weigh
         self.changes = 0
-        self._made: dict[Hashable, K] = {}
-        self._refused: dict[Hashable, str] = {}
-        self._spent: dict[Hashable, float] = {}
+        self._made: Kept[Hashable, K] = Kept(MOST_KERNELS, MOST_BYTES)
+        self._refused: Kept[Hashable, str] = Kept(_MOST_NOTES, MOST_BYTES)
+        self._spent: Kept[Hashable, float] = Kept(_MOST_NOTES, MOST_BYTES)
         self._asked: deque[Hashable] = deque()
-        self._known: set[Hashable] = set()
+        self._coming: set[Hashable] = set()
         self._thread: threading.Thread | None = None
-        self._busy = False
         self._waits = False
         self._lost = ""
         self._said = False
@@ -96,35 +113,42 @@ class Workshop(Generic[K]):
         """The kernel, if it was made. Made now where that is to be waited for."""
         found = self._made.get(about)
         if found is None and about not in self._refused and self._is_awaited:
-            self.now(about)
+            found = self.now(about)
             self._say_once()
-            found = self._made.get(about)
         return found
 
     def state(self, about: Hashable) -> str:
         """Why there is no kernel; "" where there is one."""
         if about in self._made:
             return ""
-        if about in self._refused:
-            return self._refused[about]
-        return self.why_not or (COMPILING if about in self._known else NOT_YET)
+        refused = self._refused.get(about)
+        if refused is not None:
+            return refused
+        return self.why_not or (COMPILING if about in self._coming else NOT_YET)
 
     def spent(self, about: Hashable, seconds: float) -> None:
         """So long its work took without it."""
-        if about in self._known or self.why_not:
+        if self._is_settled(about) or self.why_not:
             self._say_once()
             return
-        total = self._spent[about] = self._spent.get(about, 0.0) + seconds
+        total = (self._spent.get(about) or 0.0) + seconds
+        self._spent.put(about, total, 0)
+        self._spent.trim()
         if total >= WORTH_S:
             self._ask(about)
 
-    def now(self, about: Hashable) -> None:
-        """Make it before going on; what cannot be made is refused."""
+    def _is_settled(self, about: Hashable) -> bool:
+        """Is it made, refused or asked for?"""
+        return about in self._coming or about in self._made or about in self._refused
+
+    def now(self, about: Hashable) -> K | None:
+        """Return the kernel, made before going on; None where it cannot be made."""
         with self._lock:
-            if self.why_not or about in self._made or about in self._refused:
-                return
-            self._known.add(about)
-            self._one(about)
+            found = self._made.get(about)
+            if found is not None or self.why_not or about in self._refused:
+                return found
+            self._coming.add(about)
+            return self._one(about)
 
     def finish(self, seconds: float | None = None) -> None:
         """Wait until all that was asked for is made or refused."""
@@ -141,10 +165,10 @@ class Workshop(Generic[K]):
 
     def _ask(self, about: Hashable) -> None:
         with self._lock:
-            if about in self._known:
+            if self._is_settled(about):
                 return
-            self._known.add(about)
-            self._spent.pop(about, None)
+            self._coming.add(about)
+            self._spent.put(about, 0.0, 0)
             self._asked.append(about)
             if self._thread is not None and self._thread.is_alive():
                 return
@@ -154,7 +178,7 @@ class Workshop(Generic[K]):
                 thread.start()
             except RuntimeError:  # the interpreter is ending, or has no thread left
                 self._asked.clear()
-                self._known.discard(about)
+                self._coming.discard(about)
                 return
             self._thread = thread
 
@@ -167,26 +191,29 @@ class Workshop(Generic[K]):
                 about = self._asked.popleft()
             self._one(about)
 
-    def _one(self, about: Hashable) -> None:
-        self._busy = True
+    def _one(self, about: Hashable) -> K | None:
         try:
-            self._made[about] = self._make(about)
+            kernel = self._make(about)
+            self._made.put(about, kernel, self._weigh(kernel))
+            self._made.trim()
+            return kernel
         except Exception as error:
-            self._refused[about] = _in_a_line(error)
+            refused = _in_a_line(error)
+            self._refused.put(about, refused, 0)
+            self._refused.trim()
             if isinstance(error, AdapterMissing):  # nor can any other be
-                self._lost = self._refused[about]
+                self._lost = refused
+            return None
         finally:
-            self._busy = False
+            self._coming.discard(about)
             self.changes += 1
 
     def _in_child(self) -> None:
         self._thread = None
-        self._known -= set(self._asked)
         self._asked.clear()
-        if self._busy:
-            self._busy = False
-            self._lost = f"process {os.getppid()} forked this one while it compiled"
-            self.changes += 1
+        self._coming.clear()
+        self._lost = self._lost or library.lost_by_fork()
+        self.changes += 1
 
 
 class WasmWorkshop(Workshop[K]):

@@ -10,11 +10,12 @@ Source   Oppenheim & Schafer, Discrete-Time Signal Processing, 4.6; Kaiser's win
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from rlxweb.forked import cached_property
 
 Array = npt.NDArray[Any]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.forked import cached_property
 from rlxweb.ir.shape import Shape, show
 
 Dims = tuple[int | str | None, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from rlxweb.errors import (
     UnknownName,
     did_you_mean,
 )
+from rlxweb.forked import cached_property
 from rlxweb.given import array_of, named
 from rlxweb.ir.dtype import DType, cast_whole, how_to_cast, shown_dtype
 from rlxweb.ir.shape import Shape, show

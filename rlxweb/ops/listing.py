@@ -10,11 +10,11 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from textwrap import shorten
 from typing import Any, overload
 
 from rlxweb.errors import RlxError, UnknownOp, did_you_mean, shown
+from rlxweb.forked import cached_property
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, typed
 from rlxweb.ir.op import Op, TensorType, Types, registry

@@ -70,9 +70,10 @@ def kernel_of(spec: WelchSpec, k: int = 0) -> Kernel | None:
 
 def _kernel(spec: WelchSpec, k: int) -> Kernel:
     """The one for an estimate. Errors  Unsupported where there is none."""
-    kernel = kernel_of(spec, k)
+    about = wanted(spec, k)
+    # It was there when it was chosen; another thread's kernels may have displaced it.
+    kernel = None if isinstance(about, str) else welch_kernels.now(about)
     if kernel is None:
-        about = wanted(spec, k)
         why = about if isinstance(about, str) else welch_kernels.state(about)
         raise Unsupported("a Welch estimate by compiled code", why)
     return kernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import one_of, whole
 from rlxweb.errors import UsageError
+from rlxweb.forked import cached_property
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.averages import AVERAGES, Average, SpectraAverage, average_of

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from rlxweb.backends.agreement import Agreement, compare, oracle, rounding
 from rlxweb.backends.protocol import Array
+from rlxweb.forked import cached_property
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Tolerance, registry

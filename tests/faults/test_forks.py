@@ -9,12 +9,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rlxweb.forked import ForkLock
+from rlxweb.forked import ForkLock, cached_property
 from rlxweb.gpu.port import Want
+from rlxweb.io.read_ahead import LARGEST, BlockFile
 from tests.command_line import python
 from tests.threads import WAIT_S, begin
 
@@ -217,3 +219,220 @@ def test_a_fork_waits_for_what_others_are_loading(tmp_path: Path) -> None:
     said = python("-c", code)
     assert said.code == 0, said.err
     assert said.out.split() == ["7", "7", "7"]
+
+
+LLVM = """
+import threading
+import llvmlite.binding as llvm
+from ctypes import c_int64
+from rlxweb.machine import library
+from rlxweb.machine.estimate import Estimate
+
+SMALL = "define i64 @next(i64 %n) {\\n %m = add i64 %n, 1\\n ret i64 %m\\n}\\n"
+nbytes = library.processor().nbytes
+large = Estimate(32, nbytes, "float", "constant", "float", 1).text()
+
+def compile_one():
+    code = library.Code(library.object_code(SMALL))
+    assert code.function("next", c_int64, c_int64)(41) == 42
+"""
+WHILE_LLVM_WORKS = """
+done = threading.Event()
+
+def by_us():
+    while not done.is_set():
+        library.object_code(large)
+
+def by_others():  # Numba, say: they share llvmlite and its lock
+    target = llvm.Target.from_default_triple().create_target_machine(opt=0)
+    while not done.is_set():
+        target.emit_object(llvm.parse_assembly(large))
+
+threads = [threading.Thread(target=work) for work in (by_us, by_others)]
+for thread in threads:
+    thread.start()
+for _ in range(100):
+    child(compile_one, os._exit)
+done.set()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.requires_fast
+def test_forks_while_llvm_is_at_work() -> None:
+    """Each child compiles: its fork waited for the call that was under way."""
+    said = python("-c", CHILD.format(deadline=DEADLINE_S) + LLVM + WHILE_LLVM_WORKS)
+    assert said.code == 0, said.err
+    assert said.out.split() == ["7"] * 100
+
+
+WHILE_KERNELS_COMPILE = """
+import multiprocessing, threading
+import numpy as np
+import rlxweb as rlx
+from rlxweb.machine import workshop
+
+workshop.WORTH_S = 0.0  # in the background too, the first use asks for a kernel
+x = np.random.default_rng(0).standard_normal((64, 4000)).astype("f4")
+rlx.welch_peaks(x, nperseg=64, device="cpu")  # loads what it needs
+
+def work(first, count, steps):
+    # Each function compiles in another queue than each estimate.
+    for n in range(first, first + 2 * count, 2):
+        found = rlx.welch_peaks(x, nperseg=n, device="cpu").power
+        f = rlx.function(lambda v: np.exp(-v * v) + n, device="cpu")
+        assert np.allclose(f(x), np.exp(-x * x) + n, rtol=1e-5)
+        assert np.isfinite(found).all()
+        steps()
+
+many = threading.Event()
+busy = threading.Thread(target=work, args=(100, 30, many.set))
+busy.start()
+many.wait()
+fork = multiprocessing.get_context("fork")
+for k in range(8):
+    one = fork.Process(target=work, args=(300 + 20 * k, 1, lambda: None))
+    one.start()
+    one.join({deadline})
+    print(one.exitcode, flush=True)
+    one.kill()
+busy.join()
+"""
+
+
+@pytest.mark.requires_fast
+@pytest.mark.parametrize("mode", ["wait", "background"])
+def test_children_forked_while_kernels_compile_work_and_end(
+    mode: str, tmp_path: Path
+) -> None:
+    """Multiprocessing's children join their threads, also that which compiles."""
+    code = WHILE_KERNELS_COMPILE.replace("{deadline}", str(DEADLINE_S))
+    more = {"RLX_FAST": "wait"} if mode == "wait" else {}
+    more |= {"RLX_CACHE_DIR": str(tmp_path), "RLX_CALIBRATION": "off"}
+    said = python("-c", code, **more)
+    assert said.code == 0, said.err
+    assert said.out.split() == ["0"] * 8
+
+
+TORN = """
+import sys, warnings
+import numpy as np
+import rlxweb as rlx
+from rlxweb.errors import AdapterMissing
+
+warnings.simplefilter("error")
+x = np.random.default_rng(0).standard_normal((4, 4000)).astype("f4")
+right = rlx.welch_peaks(x, nperseg=100, device="cpu").bins
+held = library.Code(library.object_code(SMALL))
+begun, done = threading.Event(), threading.Event()
+
+def call():
+    with library._lock():  # a call of LLVM that does not end
+        begun.set()
+        done.wait()
+
+thread = threading.Thread(target=call)
+thread.start()
+begun.wait()
+library.calls.wait_s = 0.05
+
+def work():
+    global held
+    del held  # what would free it waits for the lock
+    for _ in range(2):
+        try:
+            compile_one()
+        except AdapterMissing as error:
+            assert "forked this one while LLVM" in str(error) and "spawn" in str(error)
+        else:
+            raise AssertionError("it was not refused")
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        for n in (100, 102):
+            rlx.welch_peaks(x, nperseg=n, device="cpu").bins
+    assert (rlx.welch_peaks(x, nperseg=100, device="cpu").bins == right).all()
+    (said,) = [str(one.message) for one in noted]
+    assert "NumPy computes" in said and "forked this one while LLVM" in said
+    grandchild = os.fork()  # and it does not wait again
+    if not grandchild:
+        os._exit(0)
+    assert os.waitpid(grandchild, 0)[1] == 0
+
+child(work)
+done.set()
+thread.join()
+child(compile_one)
+"""
+
+
+@pytest.mark.requires_fast
+def test_a_child_of_a_fork_that_could_not_wait_leaves_llvm_alone(
+    tmp_path: Path,
+) -> None:
+    """It says so and computes by NumPy; nothing that is freed or forked hangs."""
+    code = CHILD.format(deadline=DEADLINE_S) + LLVM + TORN
+    said = python("-c", code, RLX_FAST="wait", RLX_CACHE_DIR=str(tmp_path))
+    assert said.code == 0, said.err
+    assert said.out.split() == ["7", "7"]
+
+
+class Slow:
+    """A value that waits, if its object has something to wait for."""
+
+    def __init__(self, begun: threading.Event, done: threading.Event) -> None:
+        self.begun, self.done = begun, done
+
+    @cached_property
+    def value(self) -> int:
+        self.begun.set()
+        assert self.done.wait(WAIT_S)
+        return 1
+
+
+def in_a_child(work: Callable[[], object]) -> int | None:
+    """The exit code of a forked child that does some work."""
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join(DEADLINE_S)
+    code = child.exitcode
+    child.kill()
+    child.join()
+    return code
+
+
+def test_a_value_that_another_thread_computes_is_computed_in_a_child() -> None:
+    """Before Python 3.12 there was one lock for all objects of a class."""
+    begun, done, free = threading.Event(), threading.Event(), threading.Event()
+    slow, quick = Slow(begun, done), Slow(free, free)
+    (thread,) = begin([lambda: slow.value])
+    try:
+        assert begun.wait(WAIT_S)
+        assert in_a_child(lambda: quick.value) == 0
+    finally:
+        done.set()
+        thread.join(WAIT_S)
+
+
+def test_a_block_that_another_thread_fetches_is_fetched_in_a_child() -> None:
+    """The thread that claimed it is not there."""
+    parent, begun, done = os.getpid(), threading.Event(), threading.Event()
+
+    def fetch(start: int, stop: int) -> bytes:
+        if start and os.getpid() == parent:
+            begun.set()
+            assert done.wait(WAIT_S)
+        return bytes(stop - start)
+
+    file = BlockFile(fetch, 3 * LARGEST)
+
+    def read() -> None:
+        assert file.read_at(LARGEST, 10) == bytes(10)
+
+    (thread,) = begin([read])
+    try:
+        assert begun.wait(WAIT_S)
+        assert in_a_child(read) == 0
+    finally:
+        done.set()
+        thread.join(WAIT_S)

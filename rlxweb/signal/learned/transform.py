@@ -7,7 +7,6 @@ Owns the record and what it may be used for. How it is run is in `in_numpy.py` a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
+from rlxweb.forked import cached_property
 from rlxweb.host.spec import Detrend, WelchSpec
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.learned.butterflies import Gates, active, stages_of

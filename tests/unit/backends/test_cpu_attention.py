@@ -101,8 +101,7 @@ def test_what_is_not_finite_stays_where_numpy_leaves_it(odd: float) -> None:
 
 def test_numpy_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
-    monkeypatch.setattr(attention_kernels, "_made", {})
-    monkeypatch.setattr(attention_kernels, "_known", set())
+    attention_kernels._made.clear()
     shape = (1, 4, 40, 16)
     check(shape, shape, shape, {"num_heads": 4, "head_dim": 16})
     assert attention_kernels.state("attention")

@@ -196,8 +196,7 @@ def test_blas_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RLX_FAST", "background")
     monkeypatch.setattr(workshop, "WORTH_S", 0.0)
     for shop in (product_kernels, region_kernels):
-        monkeypatch.setattr(shop, "_made", {})
-        monkeypatch.setattr(shop, "_known", set())
+        shop._made.clear()
     graph = Graph("later")
     x, y = graph.input("x", (64, 70)), graph.input("y", (70, 90))
     graph.set_outputs([graph.gelu(x @ y + graph.input("b", (90,)))])

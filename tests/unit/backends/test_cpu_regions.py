@@ -239,8 +239,7 @@ def test_numpy_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) -
     """And what is small, or no expression of ours, it serves for good."""
     monkeypatch.setenv("RLX_FAST", "background")
     monkeypatch.setattr(workshop, "WORTH_S", 0.0)
-    monkeypatch.setattr(region_kernels, "_made", {})
-    monkeypatch.setattr(region_kernels, "_known", set())
+    region_kernels._made.clear()
     graph = Graph("two")
     x = graph.input("x", (1 << 18,))
     graph.set_outputs([graph.cos(graph.gelu(x)) * 3.0])

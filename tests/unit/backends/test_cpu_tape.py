@@ -340,8 +340,7 @@ def test_steps_are_run_one_by_one_until_the_code_is_there(
     monkeypatch.setenv("RLX_FAST", "background")
     monkeypatch.setattr(workshop, "WORTH_S", 0.0)
     for shop in (tape_kernels, region_kernels):
-        monkeypatch.setattr(shop, "_made", {})
-        monkeypatch.setattr(shop, "_known", set())
+        shop._made.clear()
     one = Taped(lstm_like(), {"w": floats(56, 128), "b": floats(128)})
     feeds = {"x": floats(1, 24), "h": floats(1, 32)}
     for _ in range(3):

@@ -116,19 +116,64 @@ def test_a_process_without_threads_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
     assert bench.shop.ready("a") is not None
 
 
-def test_a_child_of_a_fork_makes_its_own() -> None:
-    """What its parent's thread was to make it asks for again; if that was compiling,
-    LLVM's locks are shut in it and kernels are left alone.
+def test_a_child_of_a_fork_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its parent's thread was to make, or was making, it asks for again; where
+    LLVM was in the middle of a call, it uses the kernels that are there.
     """
     bench = Bench()
-    bench.shop._asked.append("a")
-    bench.shop._known.add("a")
+    bench.shop.now("there")
+    bench.gate.clear()
+    for about in "ab":  # the first is being made, the second waits for it
+        bench.shop.spent(about, 1.0)
+    assert bench.shop.state("a") == bench.shop.state("b") == COMPILING
+    bench.gate.set()
+    bench.shop.finish(30)
+    bench.shop._coming.update("cd")
+    bench.shop._asked.append("d")
     bench.shop._in_child()
-    assert (bench.shop.state("a"), bench.shop.why_not) == (NOT_YET, "")
-    bench.shop._busy = True
+    assert (bench.shop.state("c"), bench.shop.state("d")) == (NOT_YET, NOT_YET)
+    assert bench.shop.why_not == ""
+    monkeypatch.setattr(library.calls, "torn_by", 1)
     bench.shop._in_child()
-    with pytest.warns(KernelWarning, match="while it compiled"):
-        bench.shop.spent("a", 1.0)
-    bench.shop.spent("a", 1.0)  # said once
-    assert "while it compiled" in bench.shop.state("a")
-    assert not bench.made
+    with pytest.warns(KernelWarning, match="while LLVM was at work"):
+        bench.shop.spent("c", 1.0)
+    bench.shop.spent("c", 1.0)  # said once
+    assert "while LLVM was at work" in bench.shop.state("c")
+    assert bench.shop.ready("there") == "kernel of there"
+    assert bench.made == ["there", *"ab"]
+
+
+def test_kernels_are_bounded_by_number_and_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The least recently used goes; who wants it again has it made again."""
+    monkeypatch.setattr(workshop, "MOST_KERNELS", 3)
+    bench = Bench("wait")
+    for about in ("a", "b", "c", "a", "d"):
+        assert bench.shop.ready(about) == f"kernel of {about}"
+    changes = bench.shop.changes
+    bench.mode = "background"
+    assert [bench.shop.ready(about) is None for about in "abcd"] == [0, 1, 0, 0]
+    assert bench.shop.state("b") == NOT_YET
+    assert bench.shop.now("b") == "kernel of b"
+    assert (bench.made, bench.shop.changes) == ([*"abcdb"], changes + 1)
+    monkeypatch.setattr(workshop, "MOST_BYTES", 10)
+    heavy: Workshop[str] = Workshop(str, lambda: "wait", len)
+    for about in ("four", "five", "six"):
+        heavy.now(about)
+    assert heavy.ready("six") == "six"
+    assert len(heavy._made) == 2
+
+
+def test_notes_on_kernels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that cannot be made, and of those that are not worth it yet."""
+    monkeypatch.setattr(workshop, "_MOST_NOTES", 5)
+
+    def refuse(about: Hashable) -> str:
+        raise DeviceError("compile it", "the code is wrong")
+
+    shop: Workshop[str] = Workshop(refuse, lambda: "wait")
+    for about in range(20):
+        shop.spent(about, WORTH_S / 2)
+        assert shop.ready(about) is None
+    assert (len(shop._spent), len(shop._refused), len(shop._coming)) == (5, 5, 0)
