@@ -23,9 +23,10 @@ from rlxweb.named_files import check_named, file_beside
 from rlxweb.whole_file import reason
 
 _TAG: Final = struct.Struct(">iIii")  # kind, type, bytes, place of the next
-_BLOCK_START: Final = 104
+_BLOCK_START, _BLOCK_END = 104, 105
 _DIR_POINTER: Final = 101
-_REF_ROLE, _REF_NUMBER, _REF_NAME, _NEXT_FILE = 115, 117, 118, 2
+_REF_ROLE, _REF_NUMBER, _REF_NAME = 115, 117, 118
+_LAST_FILE, _NEXT_FILE = 1, 2
 _RECORDED: Final = frozenset({102, 112, 119})
 _OTHERS: Final = {
     373: "epochs",
@@ -136,8 +137,8 @@ def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int]
 class _References:
     """References of a FIF file to others: names, and numbers that stand for names.
 
-    MNE may understand a damaged file otherwise than this does, so all count, whatever
-    their role.
+    MNE may understand a damaged file otherwise than this does, so all count but those
+    to the file before, of which MNE writes the whole path and which it never follows.
 
     paths  by which is told whether the file goes on there
     """
@@ -145,20 +146,21 @@ class _References:
     def __init__(self, source: ByteSource, path: str) -> None:
         self._source = source
         self._folder, self._name = os.path.split(path)
-        self._is_next = True
+        self._is_next = self._is_known = True
         self.paths: dict[str, bool] = {}
 
     def restart(self) -> None:
         """Begin another list of the tags."""
-        self._is_next = True
+        self._is_next = self._is_known = True
 
     def see(self, kind: int, place: int, nbytes: int) -> None:
         """Take the next tag into account."""
-        if kind == _BLOCK_START:
-            self._is_next = True
+        if kind in (_BLOCK_START, _BLOCK_END):
+            self._is_next = self._is_known = True
         elif kind == _REF_ROLE and nbytes == 4:
-            self._is_next = _whole(self._source, place) == _NEXT_FILE
-        elif kind == _REF_NAME:
+            role = _whole(self._source, place)
+            self._is_next, self._is_known = role == _NEXT_FILE, role != _LAST_FILE
+        elif kind == _REF_NAME and self._is_known:
             self._source.at_most("bytes in a file's name", nbytes, bounds.LINE_NBYTES)
             raw = self._source.read(place + _TAG.size, nbytes)
             self._take(raw.decode("latin-1").rstrip("\0"))
