@@ -106,8 +106,6 @@ def _opened(source: ByteSource) -> Any:
         raise not_installed(source.doing, "h5py", _EXTRA) from error
     with faults(source):
         file = h5py.File(SourceFile(source), "r")
-    if not _open_files:
-        atexit.register(_close_all)
     _open_files.add(file)
     return file
 
@@ -117,6 +115,7 @@ def _opened(source: ByteSource) -> Any:
 _open_files: WeakSet[Any] = WeakSet()
 
 
+@atexit.register
 def _close_all() -> None:
     for file in list(_open_files):
         file.close()
