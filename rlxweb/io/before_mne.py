@@ -25,6 +25,7 @@ from rlxweb.whole_file import reason
 _TAG: Final = struct.Struct(">iIii")  # kind, type, bytes, place of the next
 _BLOCK_START, _BLOCK_END = 104, 105
 _DIR_POINTER: Final = 101
+_SAMPLES, _COMPLEX = 300, (20, 21)
 _REF_ROLE, _REF_NUMBER, _REF_NAME = 115, 117, 118
 _LAST_FILE, _NEXT_FILE = 1, 2
 _RECORDED: Final = frozenset({102, 112, 119})
@@ -82,7 +83,8 @@ def _check_fif(source: ByteSource, path: str) -> dict[str, bool]:
     place, count, directory = 0, 0, -1
     parts = _References(source, path)
     while 0 <= place <= source.nbytes - _TAG.size:
-        kind, _, nbytes, after = _TAG.unpack(source.read(place, _TAG.size))
+        kind, type_, nbytes, after = _TAG.unpack(source.read(place, _TAG.size))
+        _check_samples(source, kind, type_)
         end = place + _TAG.size + nbytes
         if nbytes < 0 or end > source.nbytes:
             raise source.error(
@@ -103,8 +105,10 @@ def _check_fif(source: ByteSource, path: str) -> dict[str, bool]:
         source.at_most("tags", count, _MOST_TAGS)
     if directory > 0:  # MNE follows it, and not the chain of tags
         parts.restart()
-        for kind, place in _listed_tags(source, directory):
-            nbytes = _TAG.unpack(source.read(place, _TAG.size))[2]
+        for kind, listed, place in _listed_tags(source, directory):
+            _, type_, nbytes, _ = _TAG.unpack(source.read(place, _TAG.size))
+            _check_samples(source, kind, type_)
+            _check_samples(source, kind, listed)
             if nbytes < 0 or place + _TAG.size + nbytes > source.nbytes:
                 raise source.error("its directory leads out of the file", hint=_CUT)
             parts.see(kind, place, nbytes)
@@ -112,13 +116,23 @@ def _check_fif(source: ByteSource, path: str) -> dict[str, bool]:
     return parts.paths
 
 
+def _check_samples(source: ByteSource, kind: int, type_: int) -> None:
+    """Refuse complex samples, of which MNE would drop the imaginary part."""
+    if kind == _SAMPLES and type_ in _COMPLEX:
+        raise source.error(
+            "its samples are complex",
+            "a recording holds real numbers",
+            "save real and imaginary part as channels",
+        )
+
+
 def _whole(source: ByteSource, place: int) -> int:
     """Return the number that the tag at a place holds."""
     return int.from_bytes(source.read(place + _TAG.size, 4), "big", signed=True)
 
 
-def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int]]:
-    """Yield kind and place of each tag in the directory of a FIF file."""
+def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int, int]]:
+    """Yield kind, type and place of each tag in the directory of a FIF file."""
     raw = source.peek(directory, _TAG.size)
     if len(raw) < _TAG.size:
         return
@@ -126,12 +140,12 @@ def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int]
     begin, step = directory + _TAG.size, _TAG.size * 4096
     for at in range(begin, begin + max(0, nbytes) // _TAG.size * _TAG.size, step):
         piece = source.read(at, min(step, begin + nbytes - at))
-        for kind, _, _, place in _TAG.iter_unpack(
+        for kind, type_, _, place in _TAG.iter_unpack(
             piece[: len(piece) // _TAG.size * _TAG.size]
         ):
             if not 0 <= place <= source.nbytes - _TAG.size:
                 raise source.error("its directory leads out of the file", hint=_CUT)
-            yield kind, place
+            yield kind, type_, place
 
 
 class _References:
