@@ -23,9 +23,11 @@ from rlxweb.named_files import check_named, file_beside
 from rlxweb.whole_file import reason
 
 _TAG: Final = struct.Struct(">iIii")  # kind, type, bytes, place of the next
-_BLOCK_START: Final = 104
+_BLOCK_START, _BLOCK_END = 104, 105
 _DIR_POINTER: Final = 101
-_REF_ROLE, _REF_NUMBER, _REF_NAME, _NEXT_FILE = 115, 117, 118, 2
+_SAMPLES, _COMPLEX = 300, (20, 21)
+_REF_ROLE, _REF_NUMBER, _REF_NAME = 115, 117, 118
+_LAST_FILE, _NEXT_FILE = 1, 2
 _RECORDED: Final = frozenset({102, 112, 119})
 _OTHERS: Final = {
     373: "epochs",
@@ -81,7 +83,8 @@ def _check_fif(source: ByteSource, path: str) -> dict[str, bool]:
     place, count, directory = 0, 0, -1
     parts = _References(source, path)
     while 0 <= place <= source.nbytes - _TAG.size:
-        kind, _, nbytes, after = _TAG.unpack(source.read(place, _TAG.size))
+        kind, type_, nbytes, after = _TAG.unpack(source.read(place, _TAG.size))
+        _check_samples(source, kind, type_)
         end = place + _TAG.size + nbytes
         if nbytes < 0 or end > source.nbytes:
             raise source.error(
@@ -102,8 +105,10 @@ def _check_fif(source: ByteSource, path: str) -> dict[str, bool]:
         source.at_most("tags", count, _MOST_TAGS)
     if directory > 0:  # MNE follows it, and not the chain of tags
         parts.restart()
-        for kind, place in _listed_tags(source, directory):
-            nbytes = _TAG.unpack(source.read(place, _TAG.size))[2]
+        for kind, listed, place in _listed_tags(source, directory):
+            _, type_, nbytes, _ = _TAG.unpack(source.read(place, _TAG.size))
+            _check_samples(source, kind, type_)
+            _check_samples(source, kind, listed)
             if nbytes < 0 or place + _TAG.size + nbytes > source.nbytes:
                 raise source.error("its directory leads out of the file", hint=_CUT)
             parts.see(kind, place, nbytes)
@@ -111,13 +116,23 @@ def _check_fif(source: ByteSource, path: str) -> dict[str, bool]:
     return parts.paths
 
 
+def _check_samples(source: ByteSource, kind: int, type_: int) -> None:
+    """Refuse complex samples, of which MNE would drop the imaginary part."""
+    if kind == _SAMPLES and type_ in _COMPLEX:
+        raise source.error(
+            "its samples are complex",
+            "a recording holds real numbers",
+            "save real and imaginary part as channels",
+        )
+
+
 def _whole(source: ByteSource, place: int) -> int:
     """Return the number that the tag at a place holds."""
     return int.from_bytes(source.read(place + _TAG.size, 4), "big", signed=True)
 
 
-def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int]]:
-    """Yield kind and place of each tag in the directory of a FIF file."""
+def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int, int]]:
+    """Yield kind, type and place of each tag in the directory of a FIF file."""
     raw = source.peek(directory, _TAG.size)
     if len(raw) < _TAG.size:
         return
@@ -125,19 +140,19 @@ def _listed_tags(source: ByteSource, directory: int) -> Iterator[tuple[int, int]
     begin, step = directory + _TAG.size, _TAG.size * 4096
     for at in range(begin, begin + max(0, nbytes) // _TAG.size * _TAG.size, step):
         piece = source.read(at, min(step, begin + nbytes - at))
-        for kind, _, _, place in _TAG.iter_unpack(
+        for kind, type_, _, place in _TAG.iter_unpack(
             piece[: len(piece) // _TAG.size * _TAG.size]
         ):
             if not 0 <= place <= source.nbytes - _TAG.size:
                 raise source.error("its directory leads out of the file", hint=_CUT)
-            yield kind, place
+            yield kind, type_, place
 
 
 class _References:
     """References of a FIF file to others: names, and numbers that stand for names.
 
-    MNE may understand a damaged file otherwise than this does, so all count, whatever
-    their role.
+    MNE may understand a damaged file otherwise than this does, so all count but those
+    to the file before, of which MNE writes the whole path and which it never follows.
 
     paths  by which is told whether the file goes on there
     """
@@ -145,20 +160,21 @@ class _References:
     def __init__(self, source: ByteSource, path: str) -> None:
         self._source = source
         self._folder, self._name = os.path.split(path)
-        self._is_next = True
+        self._is_next = self._is_known = True
         self.paths: dict[str, bool] = {}
 
     def restart(self) -> None:
         """Begin another list of the tags."""
-        self._is_next = True
+        self._is_next = self._is_known = True
 
     def see(self, kind: int, place: int, nbytes: int) -> None:
         """Take the next tag into account."""
-        if kind == _BLOCK_START:
-            self._is_next = True
+        if kind in (_BLOCK_START, _BLOCK_END):
+            self._is_next = self._is_known = True
         elif kind == _REF_ROLE and nbytes == 4:
-            self._is_next = _whole(self._source, place) == _NEXT_FILE
-        elif kind == _REF_NAME:
+            role = _whole(self._source, place)
+            self._is_next, self._is_known = role == _NEXT_FILE, role != _LAST_FILE
+        elif kind == _REF_NAME and self._is_known:
             self._source.at_most("bytes in a file's name", nbytes, bounds.LINE_NBYTES)
             raw = self._source.read(place + _TAG.size, nbytes)
             self._take(raw.decode("latin-1").rstrip("\0"))

@@ -7,12 +7,14 @@ array of a file is the recording and how its samples are read; what attributes s
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, Final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -110,7 +112,20 @@ def _opened(source: ByteSource) -> Any:
     except ImportError as error:
         raise not_installed(source.doing, "h5py", _EXTRA) from error
     with faults(source):
-        return h5py.File(SourceFile(source), "r")
+        file = h5py.File(SourceFile(source), "r")
+    _open_files.add(file)
+    return file
+
+
+# HDF5 closes what is open when the process ends, and would then ask a file object of
+# Python for it, which ends the process by a signal.
+_open_files: WeakSet[Any] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for file in list(_open_files):
+        file.close()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pynwb.ecephys import ElectricalSeries
 import rlxweb as rlx
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, Unsupported
 from rlxweb.io import open_recording
+from tests.command_line import python
 from tests.recordings import attempt, check_unreadable, read_with_warning
 
 N, FS = 3000, 250.0
@@ -52,6 +53,14 @@ def test_an_array_is_read_by_slices(tmp_path: Path, how: dict[str, Any]) -> None
             np.testing.assert_array_equal(block.data, wanted)
     with pytest.raises(RecordingError, match="closed"):
         group.read()
+
+
+def test_a_recording_that_stays_open_ends_no_process(tmp_path: Path) -> None:
+    """HDF5 would close it after Python is gone, and crash."""
+    path = plain(tmp_path / "a.h5")
+    code = f"import rlxweb as rlx; kept = rlx.read({str(path)!r}); print(kept.groups)"
+    said = python("-c", code)
+    assert (said.code, said.err) == (0, "")
 
 
 def test_no_chunk_is_unpacked_twice_by_a_walk(

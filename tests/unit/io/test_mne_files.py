@@ -402,3 +402,12 @@ def test_a_long_fif_file_goes_on_in_others(tmp_path: Path) -> None:
     before = identity(str(path))
     os.utime(tmp_path / "long_raw-1.fif", (1, 1))
     assert identity(str(path)) != before
+
+
+def test_complex_samples_are_refused(tmp_path: Path) -> None:
+    """MNE gives their real parts with no more than a warning."""
+    path = tmp_path / "a_raw.fif"
+    raw = of_mne().pick("eeg")
+    raw._data = raw._data * (1 + 1j)
+    raw.save(path, fmt="double")
+    check_unreadable(path, "its samples are complex")
