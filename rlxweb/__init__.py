@@ -89,7 +89,12 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.tracing.derivatives import value_and_grad as value_and_grad
     from rlxweb.tracing.function import Function as Function
     from rlxweb.tracing.function import function as function
+    from rlxweb.tracing.jacobians import hvp as hvp
+    from rlxweb.tracing.jacobians import jacfwd as jacfwd
+    from rlxweb.tracing.jacobians import jacrev as jacrev
     from rlxweb.tracing.mapped import vmap as vmap
+    from rlxweb.tracing.of_graphs import directional_nth_grad as directional_nth_grad
+    from rlxweb.tracing.of_graphs import nth_order_grad as nth_order_grad
     from rlxweb.tracing.ops_on_arrays import nn as nn
     from rlxweb.tracing.segments import checkpoint as checkpoint
     from rlxweb.training.lbfgs import Minimum as Minimum
@@ -152,7 +157,9 @@ _OWN = {
     "rlxweb.signal.welch_stream": "WelchStream",
     "rlxweb.tracing.derivatives": "grad jvp value_and_grad",
     "rlxweb.tracing.function": "Function function",
+    "rlxweb.tracing.jacobians": "hvp jacfwd jacrev",
     "rlxweb.tracing.mapped": "vmap",
+    "rlxweb.tracing.of_graphs": "directional_nth_grad nth_order_grad",
     "rlxweb.tracing.ops_on_arrays": "nn",
     "rlxweb.tracing.segments": "checkpoint",
     "rlxweb.training.lbfgs": "Minimum lbfgs",

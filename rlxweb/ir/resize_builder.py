@@ -81,6 +81,17 @@ class ResizeBuilder(ABC):
             x = self.apply("resize", x, axis=axis, size=out, scale=scale, **how)
         return x
 
+    def resize_nearest_2x(self, x: Tensor) -> Tensor:
+        """Repeat every element of the last two axes of [N, C, H, W]: [N, C, 2H, 2W].
+
+        RLX's op; `interpolate(x, scale_factor=2)` is the same for any number of axes.
+        Errors   ShapeError.
+        """
+        if x.rank != 4:
+            doing = f"resize_nearest_2x of {show(x.shape)}"
+            raise ShapeError(doing, f"it has {x.rank} axes", "[N, C, H, W]")
+        return self.interpolate(x, scale_factor=2)
+
     @abstractmethod
     def constant(self, value: Any, dtype: Any = None) -> Tensor:
         """See Graph.constant."""

@@ -40,6 +40,7 @@ class TransformerBuilder(ABC):
         *,
         interleaved: bool = False,
         num_heads: int | None = None,
+        head_dim: int | None = None,
     ) -> Tensor:
         """Rotary position embedding: pairs of elements turned by their place's angle.
 
@@ -49,6 +50,7 @@ class TransformerBuilder(ABC):
                      its first S
         interleaved  pairs are neighbours (GPT-J), not halves (Llama, GPT-NeoX)
         num_heads    of x [B, S, H·D]
+        head_dim     D, in place of num_heads: pyrlx's word
         Shapes   x [..., S, D], [B, H, S, D] or, with num_heads, [B, S, H·D]
         Errors   ShapeError, DTypeError, AttributeRefused; IndexRefused when it runs,
                  for a position outside the table
@@ -56,6 +58,8 @@ class TransformerBuilder(ABC):
         """
         g: Any = self
         doing, given = f"rope of {show(x.shape)}", x
+        if head_dim is not None:
+            num_heads = _heads_of(doing, x, head_dim, num_heads)
         if num_heads is not None:
             x = _heads_apart(g, doing, x, num_heads)
         if x.rank < 2:
@@ -213,6 +217,23 @@ class TransformerBuilder(ABC):
             behind = self.apply("cast", self.apply("ge", rows, ends), to=DType.I32)
             groups = self.apply("sum", behind, axes=(1,), keep_dim=False)
         return self.apply("grouped_matmul", x, w, groups)
+
+
+def _heads_of(doing: str, x: Tensor, head_dim: int, heads: int | None) -> int | None:
+    """How many heads of that length the last axis has; None for one alone.
+
+    Errors   ShapeError.
+    """
+    size = x.shape[-1] if x.rank else 0
+    found = size // head_dim if head_dim > 0 and size % head_dim == 0 else 0
+    if not found or heads not in (None, found):
+        beside = "" if heads is None else f" and num_heads={heads}"
+        raise ShapeError(
+            doing,
+            f"head_dim={head_dim}{beside} of a last axis of {size}",
+            "the last axis is num_heads times head_dim",
+        )
+    return heads if found == 1 else found
 
 
 def _heads_apart(g: Any, doing: str, x: Tensor, heads: int) -> Tensor:

@@ -176,8 +176,9 @@ class _Reverse(_Inside):
         argnums: Arguments,
         has_aux: bool,
         with_value: bool,
+        what: str = "",
     ) -> None:
-        super().__init__(fn, "value_and_grad" if with_value else "grad")
+        super().__init__(fn, what or ("value_and_grad" if with_value else "grad"))
         self._argnums, self._has_aux = argnums, has_aux
         self._with_value = with_value
         every = argnums if isinstance(argnums, tuple | list) else (argnums,)

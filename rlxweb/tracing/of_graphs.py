@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlxweb.errors import GraphError, ShapeError, did_you_mean, shown
+from rlxweb.arguments import whole
+from rlxweb.errors import GraphError, ShapeError, UsageError, did_you_mean, shown
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.verify import must_be_graph
 
 TANGENT = "d_"
 """What the name of an input's tangent begins with."""
@@ -25,13 +27,7 @@ def gradient_graph(
     made = graph.copy()
     outputs = [made.tensor(i) for i in made.outputs]
     if len(outputs) != 1 or outputs[0].shape != ():
-        each = ", ".join(show(y.shape) for y in outputs) or "none"
-        raise ShapeError(
-            doing,
-            f"its outputs are {each}",
-            "a gradient is that of one float",
-            "sum or average it in the graph, or use Graph.gradients",
-        )
+        raise _no_number(outputs, doing)
     by = _named(made, wrt, doing)
     grads = made.gradients(outputs, by)
     made.set_outputs([*outputs, *grads] if with_value else grads)
@@ -52,6 +48,99 @@ def tangent_graph(graph: Graph, wrt: str | Sequence[str] | None, doing: str) -> 
     ]
     made.set_outputs([*outputs, *made.tangents(outputs, by, along)])
     return made
+
+
+def hessian_product_graph(
+    graph: Graph, wrt: str | Sequence[str] | None, doing: str
+) -> Graph:
+    """Value, gradients and the tangents of both; the last are Hessian-vector products.
+
+    It has an input more for each of `wrt`, named d_NAME.
+    """
+    return tangent_graph(gradient_graph(graph, wrt, True, doing), wrt, doing)
+
+
+def nth_order_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
+    """A graph of the derivative of so high an order by one input or param.
+
+    Parameters
+    ----------
+    graph
+        A graph with one output of one float.
+    wrt_name
+        The input or param.
+    order
+        At least 1.
+
+    Returns
+    -------
+    Graph
+        Its only output has the shape of the input. By a number it is the derivative of
+        that order; by an array each order is the gradient of the sum of the one before,
+        so that a sum of f(x) over elements gives the derivatives of f.
+    """
+    doing = f"nth_order_grad of graph '{graph.name}'"
+    made, y, x = _scalar_of(graph, wrt_name, order, doing)
+    for _ in range(order):
+        (y,) = made.gradients([y], [x])
+    made.set_outputs([y])
+    return made
+
+
+def directional_nth_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
+    """A graph of the derivative of so high an order along as many directions.
+
+    Parameters
+    ----------
+    graph
+        A graph with one output of one float.
+    wrt_name
+        The input or param.
+    order
+        At least 1.
+
+    Returns
+    -------
+    Graph
+        It has the inputs dir_0, dir_1, … of the shape of the input, and one output, a
+        number: of the second order dir_1 · H · dir_0, with H the second derivatives.
+    """
+    doing = f"directional_nth_grad of graph '{graph.name}'"
+    made, y, x = _scalar_of(graph, wrt_name, order, doing)
+    for at in range(order):
+        direction = made.input(f"dir_{at}", x.shape, x.dtype)
+        (slope,) = made.gradients([y], [x])
+        y = made.sum(slope * direction, tuple(range(x.rank)))
+    made.set_outputs([y])
+    return made
+
+
+def _scalar_of(
+    graph: Graph, wrt_name: str, order: int, doing: str
+) -> tuple[Graph, Tensor, Tensor]:
+    """A copy of the graph, its one number, and the input or param of that name.
+
+    Errors   UsageError for an order below 1; ShapeError, GraphError.
+    """
+    if whole("order", order, doing) < 1:
+        raise UsageError(doing, f"order is {order}", "at least 1")
+    must_be_graph(graph, doing)
+    made = graph.copy()
+    outputs = [made.tensor(i) for i in made.outputs]
+    if len(outputs) != 1 or any(size != 1 for size in outputs[0].shape):
+        raise _no_number(outputs, doing)
+    (x,) = _named(made, wrt_name, doing)
+    return made, made.reshape(outputs[0], ()), x
+
+
+def _no_number(outputs: Sequence[Tensor], doing: str) -> ShapeError:
+    each = ", ".join(show(y.shape) for y in outputs) or "none"
+    return ShapeError(
+        doing,
+        f"its outputs are {each}",
+        "a gradient is that of one float",
+        "sum or average it in the graph, or use Graph.gradients",
+    )
 
 
 def mapped_graph(

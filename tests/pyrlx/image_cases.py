@@ -33,6 +33,11 @@ def normed(axes: tuple[int, ...], eps: float) -> Any:
 
 IMAGES: dict[str, tuple[Any, ...]] = {
     "conv2d": (lambda g, x, w: g.conv2d(x, w), (X, KERNEL), correlated(X, KERNEL)),
+    "resize_nearest_2x": (
+        lambda g, x: g.resize_nearest_2x(x),
+        (X,),
+        np.repeat(np.repeat(X, 2, 2), 2, 3),
+    ),
     "conv_transpose2d": (
         lambda g, x, w: g.conv_transpose2d(x, w),
         (X, KERNEL[:2]),

@@ -122,6 +122,10 @@ class Graph:
         assert (list(made.shape), made.dtype.label) == (list(out_shape), dtype)
         return made.id
 
+    def rope(self, x: Any, cos: Any, sin: Any, head_dim: int) -> int:
+        tensors = (self.tensor(t) for t in (x, cos, sin))
+        return self.own.rope(*tensors, head_dim=head_dim).id
+
     def where_(self, condition: Any, x: Any, y: Any) -> int:
         """Anything but 0 holds; a bool beside a number is 0 or 1."""
         c, a, b = (self.tensor(t) for t in (condition, x, y))
@@ -262,6 +266,60 @@ class FlexibleSession(rlxweb.FlexibleSession):
         kernel_dispatch: str | None = None,
     ) -> CompiledGraph:
         return self.compile_resolved(graph, device)
+
+
+def grad(graph: Graph, wrt: Sequence[int]) -> Graph:
+    """The loss and its gradients, times an input `d_output`."""
+    made, by = graph.own.copy(), list(wrt)
+    (loss,) = (made.tensor(i) for i in made.outputs)
+    seed = made.input("d_output", loss.shape, loss.dtype)
+    grads = made.gradients([loss], [made.tensor(i) for i in by], [seed])
+    made.set_outputs([loss, *grads])
+    return _graph(made)
+
+
+def jvp(graph: Graph, tangent_for: Sequence[int]) -> Graph:
+    """The outputs and their tangents, along inputs `tangent_NAME`."""
+    made = graph.own.copy()
+    outputs = [made.tensor(i) for i in made.outputs]
+    return _graph(_with_tangents(made, outputs, tangent_for))
+
+
+def hvp(graph: Graph, wrt: Sequence[int]) -> Graph:
+    """Outputs and gradients, then the tangents of both."""
+    made, by = graph.own.copy(), list(wrt)
+    outputs = [made.tensor(i) for i in made.outputs]
+    grads = made.gradients(outputs, [made.tensor(i) for i in by])
+    return _graph(_with_tangents(made, [*outputs, *grads], by))
+
+
+def nth_order_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
+    return _graph(rlxweb.nth_order_grad(graph.own, wrt_name, order))
+
+
+def directional_nth_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
+    return _graph(rlxweb.directional_nth_grad(graph.own, wrt_name, order))
+
+
+def vmap(graph: Graph, batched_input_names: Sequence[str], batch_size: int) -> Graph:
+    return _graph(rlxweb.vmap(graph.own, count=batch_size, inputs=batched_input_names))
+
+
+def _with_tangents(
+    made: rlxweb.Graph, outputs: Sequence[rlxweb.Tensor], wrt: Sequence[int]
+) -> rlxweb.Graph:
+    by = [made.tensor(i) for i in wrt]
+    along = [
+        made.input(f"tangent_{made.node(x.id).name}", x.shape, x.dtype) for x in by
+    ]
+    made.set_outputs([*outputs, *made.tangents(outputs, by, along)])
+    return made
+
+
+def _graph(own: rlxweb.Graph) -> Graph:
+    made = Graph(own.name)
+    made.own = own
+    return made
 
 
 def batch_narrow_relu_graph(

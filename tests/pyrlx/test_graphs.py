@@ -27,11 +27,11 @@ HEADS = [RNG.standard_normal((1, 2, 5, 4)).astype(np.float32) for _ in range(3)]
 
 ELSEWHERE = {
     *("dense_solve", "batched_dense_solve", "custom_fn"),
-    *("resize_nearest_2x", "sample", "rope_n"),
+    *("sample", "rope_n"),
 }
 """Pyrlx's methods for which there is no op here."""
-OTHERWISE = {"lora_matmul", "rope"}
-"""Methods that here do not take what follows from the operands: heads, a shape."""
+OTHERWISE = {"lora_matmul"}
+"""Methods that here do not take what follows from the operands: a shape."""
 HERE = {
     *("constant", "set_outputs", "shape_of", "matmul", "matmul_with_shape"),
     *("fused_matmul_bias_act", "binary", "add", "sub", "mul", "div", "activation"),
@@ -41,6 +41,7 @@ HERE = {
     *("cumsum", "reshape", "transpose", "narrow", "concat", "gather", "cast", "fft"),
     *("fft_norm", "fft_real", "rfft", "irfft", "fftfreq", "rfftfreq", "psd"),
     *("psd_real", "layer_norm", "rms_norm", "attention", "attention_kind"),
+    *("rope", "resize_nearest_2x"),
     *("input", "param", "conv2d", "conv_transpose2d", "layer_norm2d", "group_norm"),
 }
 
@@ -124,7 +125,29 @@ CAUSAL = np.tril(np.ones((5, 5), bool))
 NEAR = CAUSAL & ~np.tril(np.ones((5, 5), bool), -3)
 KEPT = np.array([[1, 1, 0, 1, 0]], np.float32)
 
+ANGLES = RNG.uniform(0, 7, (5, 2))
+COS, SIN = np.cos(ANGLES).astype(np.float32), np.sin(ANGLES).astype(np.float32)
+PLACES = RNG.standard_normal((2, 5, 12)).astype(np.float32)
+
+
+def turned(x: Any) -> Any:
+    """Heads of 4 elements: element i and i + 2 turned by the angle of place and i."""
+    heads = x.reshape(*x.shape[:2], -1, 2, 2)
+    cos, sin = COS[:, None], SIN[:, None]
+    first, second = heads[..., 0, :], heads[..., 1, :]
+    both = first * cos - second * sin, second * cos + first * sin
+    return np.stack(both, -2).reshape(x.shape)
+
+
 CASES = {
+    **{
+        f"rope {count} heads": Case(
+            lambda g, x, c, s: g.rope(x, c, s, head_dim=4),
+            (PLACES[..., : 4 * count], COS, SIN),
+            turned(PLACES[..., : 4 * count]),
+        )
+        for count in (1, 2, 3)
+    },
     **{
         f"binary {n}": Case(lambda g, x, y, n=n: g.binary(n, x, y), (A, B), want)
         for n, want in TIMES.items()
@@ -410,3 +433,61 @@ def test_a_whole_graph_with_params() -> None:
         session.compile(g)
     assert (session.device, session.precision, compiled.device) == ("cpu", "f32", "cpu")
     assert "cpu" in repr(session)
+
+
+def of_cubes() -> tuple[rlx.Graph, int, int]:
+    """The sum of w x³, with the numbers of x and w."""
+    g = rlx.Graph("cubes")
+    x, w = g.input("x", [4], "f32"), g.param("w", [4], "f32")
+    cube = g.mul(g.mul(x, x), x)
+    g.set_outputs([g.sum(g.mul(w, cube), [0], False)])
+    return g, x, w
+
+
+@pytest.mark.parametrize("name", ["grad", "jvp", "hvp", "nth", "directional", "vmap"])
+def test_derivatives_of_graphs(name: str) -> None:
+    """Pyrlx's names for inputs and its order of outputs; the graph stays usable."""
+    x, v, w = np.random.default_rng(3).standard_normal((3, 4)).astype(np.float32)
+    loss, slope, bent = np.sum(w * x**3), 3 * w * x**2, 6 * w * x
+    g, at_x, at_w = of_cubes()
+    made, more, want = {
+        "grad": lambda: (
+            rlx.grad(g, [at_x, at_w]),
+            {"d_output": np.float32(2)},
+            [loss, 2 * slope, 2 * x**3],
+        ),
+        "jvp": lambda: (rlx.jvp(g, [at_x]), {"tangent_x": v}, [loss, slope @ v]),
+        "hvp": lambda: (
+            rlx.hvp(g, [at_x]),
+            {"tangent_x": v},
+            [loss, slope, slope @ v, bent * v],
+        ),
+        "nth": lambda: (rlx.nth_order_grad(g, "x", 2), {}, [bent]),
+        "directional": lambda: (
+            rlx.directional_nth_grad(g, "x", 3),
+            {"dir_0": v, "dir_1": v, "dir_2": x},
+            [np.sum(6 * w * v * v * x)],
+        ),
+        "vmap": lambda: (
+            rlx.vmap(g, ["x"], 2),
+            {"x": np.stack([x, v])},
+            [np.array([loss, np.sum(w * v**3)])],
+        ),
+    }[name]()
+    compiled = rlx.Session(device="cpu").compile(made)
+    compiled.set_param("w", w)
+    outs = compiled.run({"x": x, **more})
+    for out, one in zip(outs, want, strict=True):
+        np.testing.assert_allclose(out, one, rtol=1e-5, atol=1e-5)
+    assert g.shape_of(at_x) == ([4], "f32")
+
+
+def test_what_head_dim_and_resize_refuse() -> None:
+    g = rlxweb.Graph("refused")
+    x, c = g.input("x", (2, 5, 12)), g.input("c", (5, 2))
+    for how in ({"head_dim": 5}, {"head_dim": 0}, {"head_dim": 4, "num_heads": 2}):
+        with pytest.raises(ValueError, match="is num_heads times head_dim"):
+            g.rope(x, c, c, **how)
+    assert g.rope(x, c, c, head_dim=4, num_heads=3).shape == (2, 5, 12)
+    with pytest.raises(ValueError, match=r"it has 3 axes; \[N, C, H, W\]"):
+        g.resize_nearest_2x(x)

@@ -1,0 +1,186 @@
+"""Jacobians, Hessian-vector products and higher orders, against JAX's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.errors import GraphError, ShapeError, TraceError, UsageError
+
+pytestmark = pytest.mark.requires_jax
+RNG = np.random.default_rng(0)
+A = RNG.normal(size=(3, 4))
+X, V = RNG.normal(size=(2, 4))
+W, U = RNG.normal(size=(2, 4, 2))
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
+    "vector": (lambda np, x: np.tanh(A @ x), (X,), 0),
+    "number": (lambda np, x: np.sum(x**3), (X,), 0),
+    "of a number": (lambda np, s: np.stack([s, s * s]), (np.float64(2.0),), 0),
+    "of a float": (lambda np, s: s * s, (2.0,), 0),
+    "matrix": (lambda np, w: w.T @ w, (W,), 0),
+    "by both": (lambda np, x, w: np.sin(x @ w) * 2, (X, W), (0, 1)),
+    "by the second": (lambda np, x, w: np.sin(x @ w) * 2, (X, W), 1),
+    "by the last": (lambda np, x, w: x @ w, (X, W), -1),
+    "of a dict": (lambda np, p: p["a"] @ p["b"], ({"a": X, "b": W},), 0),
+    "several results": (lambda np, x, w: (x @ w, {"a": np.sum(w)}), (X, W), (0, 1)),
+    "constant": (lambda np, x: np.ones(3) + 0 * np.sum(x), (X,), 0),
+    "a plain number": (lambda np, x: 3.0, (X,), 0),
+    "nothing given": (lambda np, x: x * 2, (np.zeros(0),), 0),
+    "nothing returned": (lambda np, x: x[:0] * 2, (X,), 0),
+    "single precision": (lambda np, x: np.exp(x), (X.astype(np.float32),), 0),
+}
+
+
+@pytest.fixture(scope="module")
+def jax() -> Any:
+    import jax
+
+    with jax.enable_x64(True):
+        yield jax
+
+
+def same(ours: Any, theirs: Any, jax: Any) -> None:
+    """The same structure, shapes, dtypes and numbers."""
+    tree = jax.tree_util
+    assert tree.tree_structure(ours) == tree.tree_structure(theirs)
+    for a, b in zip(tree.tree_leaves(ours), tree.tree_leaves(theirs), strict=True):
+        assert (np.shape(a), a.dtype) == (b.shape, b.dtype)
+        at = 1e-9 if b.dtype.itemsize >= 8 else 1e-5
+        np.testing.assert_allclose(a, b, rtol=at, atol=at)
+
+
+@pytest.mark.parametrize("mode", ["jacfwd", "jacrev"])
+@pytest.mark.parametrize("name", CASES)
+def test_jacobians(name: str, mode: str, jax: Any) -> None:
+    f, args, by = CASES[name]
+    ours = getattr(rlx, mode)(lambda *a: f(np, *a), by)(*args)
+    same(ours, getattr(jax, mode)(lambda *a: f(jax.numpy, *a), by)(*args), jax)
+
+
+def energy(np: Any, x: Any) -> Any:
+    return np.sum(np.tanh(A @ x) ** 2) + np.sum(x) ** 3
+
+
+def test_second_derivatives(jax: Any) -> None:
+    """However two modes are put together, within other functions too."""
+    want = jax.hessian(lambda x: energy(jax.numpy, x))(X)
+    f = lambda x: energy(np, x)  # noqa: E731
+    for made in (
+        rlx.jacfwd(rlx.jacrev(f)),
+        rlx.jacrev(rlx.jacfwd(f)),
+        rlx.jacfwd(rlx.grad(f)),
+        rlx.function(lambda x: rlx.jacrev(rlx.grad(f))(x)),
+    ):
+        same(made(X), want, jax)
+    rows = np.stack([X, V])
+    each = jax.vmap(jax.hessian(lambda x: energy(jax.numpy, x)))(rows)
+    same(rlx.vmap(rlx.jacfwd(rlx.grad(f)))(rows), each, jax)
+
+
+def test_complex_results_and_what_else_is_returned(jax: Any) -> None:
+    """A complex result has a forward Jacobian, which is complex."""
+    same(
+        rlx.jacfwd(lambda x: np.fft.rfft(x))(X),
+        jax.jacfwd(lambda x: jax.numpy.fft.rfft(x))(X),
+        jax,
+    )
+    for mode in (rlx.jacfwd, rlx.jacrev):
+        made, aux = mode(lambda x: (np.sin(x), "cosine"), has_aux=True)(X)
+        np.testing.assert_allclose(made, np.diag(np.cos(X)), rtol=1e-12)
+        assert aux == "cosine"
+
+
+def test_products_with_the_second_derivatives(jax: Any) -> None:
+    def two(np: Any, x: Any, w: Any) -> Any:
+        return np.sum(np.sin(x @ w) ** 2)
+
+    f = lambda x: energy(np, x)  # noqa: E731
+    hessian = jax.hessian(lambda x: energy(jax.numpy, x))(X)
+    np.testing.assert_allclose(rlx.hvp(f, (X,), (V,)), hessian @ V, rtol=1e-9)
+    ours = rlx.hvp(lambda *a: two(np, *a), (X, W), (V, U))
+    slopes = jax.grad(lambda *a: two(jax.numpy, *a), (0, 1))
+    same(ours, jax.jvp(slopes, (X, W), (V, U))[1], jax)
+
+
+def cubes(rank: int) -> rlx.Graph:
+    """The sum of x⁴ - 2 x³ over an array of that rank."""
+    graph = rlx.Graph("cubes")
+    x = graph.input("x", (3,) * rank, "f64")
+    y = x * x * x * x - x * x * x * 2
+    graph.set_outputs([graph.sum(y, tuple(range(rank))) if rank else y])
+    return graph
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
+def test_higher_orders_of_graphs(order: int, rank: int, jax: Any) -> None:
+    """One number: JAX's grad of grad; an array of them: element by element."""
+    jnp = jax.numpy
+    x = np.random.default_rng(rank).normal(size=(3,) * rank)
+    one = lambda v: v**4 - 2 * v**3  # noqa: E731
+    for _ in range(order):
+        one = jax.grad(one)
+    want = one(x) if not rank else jnp.vectorize(one)(x)
+    session = rlx.Session("cpu")
+    compiled = session.compile(rlx.nth_order_grad(cubes(rank), "x", order))
+    (got,) = compiled.run({"x": x})
+    assert got.shape == x.shape
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+    def along(v: Any) -> Any:
+        return jnp.sum(v**4 - 2 * v**3)
+
+    ways = [np.random.default_rng(at).normal(size=x.shape) for at in range(order)]
+    moved = along
+    for way in ways:
+        moved = lambda v, f=moved, way=way: jax.jvp(f, (v,), (way,))[1]  # noqa: E731
+    compiled = session.compile(rlx.directional_nth_grad(cubes(rank), "x", order))
+    (got,) = compiled.run({"x": x, **{f"dir_{at}": w for at, w in enumerate(ways)}})
+    assert got.shape == ()
+    np.testing.assert_allclose(got, moved(x), rtol=1e-9, atol=1e-12)
+
+
+def test_a_product_with_the_second_derivatives_of_a_graph() -> None:
+    """Value, gradient, and the tangents of both; of sum(x³) by hand."""
+    graph = rlx.Graph("cube")
+    x = graph.input("x", (4,), "f64")
+    graph.set_outputs([graph.sum(x * x * x, 0)])
+    made = rlx.hvp(graph, wrt="x")
+    found = rlx.Session("cpu").compile(made).run({"x": X, "d_x": V})
+    for got, want in zip(
+        found, (np.sum(X**3), 3 * X**2, 3 * X**2 @ V, 6 * X * V), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(UsageError, match="jacfwd: an int was given"):
+        rlx.jacfwd(3)
+    with pytest.raises(UsageError, match="argnums is 'a'"):
+        rlx.jacrev(np.sin, argnums="a")
+    for mode in (rlx.jacfwd, rlx.jacrev):
+        with pytest.raises(TraceError, match="is int64"):
+            mode(np.sin)(np.arange(3))
+        for result in (lambda x: 3, lambda x: np.argmax(x), lambda x: (x, True)):
+            with pytest.raises(TraceError, match=r"the function returned (int|bool)"):
+                mode(result)(X)
+    with pytest.raises(TraceError, match=r"returned complex128; .* real floats"):
+        rlx.jacrev(lambda x: np.fft.rfft(x))(X)
+    with pytest.raises(UsageError, match="tuples of arguments and tangents"):
+        rlx.hvp(energy, X, V)
+    with pytest.raises(TraceError, match="its array is"):
+        rlx.hvp(np.sum, (X,), (V[:2],))
+    for make in (rlx.nth_order_grad, rlx.directional_nth_grad):
+        with pytest.raises(UsageError, match="order is 0; at least 1"):
+            make(cubes(1), "x", 0)
+        with pytest.raises(GraphError, match="'y' was named"):
+            make(cubes(1), "y", 1)
+        wide = rlx.Graph("wide")
+        wide.set_outputs([wide.input("x", (3,)) * 2])
+        with pytest.raises(ShapeError, match="a gradient is that of one float"):
+            make(wide, "x", 1)
