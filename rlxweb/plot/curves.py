@@ -136,9 +136,10 @@ def _line(
     # A label that begins with "_" would be left out of the legend.
     name = rows.named(at)
     label = f" {name}" if name.startswith("_") else name
-    x, y = ([], 0.0) if rows.state(at) else rows.curve(at)
     own = {} if look is None else {"color": look[0], "linestyle": look[1]}
-    (line,) = axis.plot(x, y + shift if len(x) else [], label=label, **own)
+    x, y = rows.curve(at)
+    none = slice(0, 0) if rows.state(at) else slice(None)
+    (line,) = axis.plot(x[none], y[none] + shift, label=label, **own)
     if rows.state(at):
         line.set(linestyle=":", linewidth=1, color=quiet_ink(axis))
     else:
