@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib import invalidate_caches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rlxweb.backends import presence
 from rlxweb.backends.entry_points import Declared, declared, forget
@@ -268,7 +268,16 @@ def found_here(label: str) -> str:
     return "" if row is None else row.found()
 
 
-def how_to_get(label: str) -> str:
-    """What to do for a device that is missing."""
+LISTED: Final = "see `rlxweb devices`"
+"""Advice where nothing better is known, but for `rlxweb devices` itself."""
+
+
+def hint_of(label: str) -> str:
+    """What to do for a device that is missing; "" where nothing helps."""
     row = row_of(label)
-    return (row and row.hint) or "see `rlxweb devices`"
+    return row.hint if row else ""
+
+
+def how_to_get(label: str) -> str:
+    """`hint_of`, or where all devices are listed."""
+    return hint_of(label) or LISTED

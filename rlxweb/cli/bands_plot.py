@@ -20,7 +20,7 @@ from rlxweb.cli.plot import (
 from rlxweb.cli.screen import counted
 from rlxweb.jobs.bands import Banded, GroupBands
 from rlxweb.plot.above import exponents, peaks_above
-from rlxweb.plot.bars import height_of, spans_of, stacked
+from rlxweb.plot.bars import height_of, legend_columns, spans_of, stacked
 from rlxweb.plot.lettering import Lettering
 from rlxweb.plot.naming import MOST
 from rlxweb.plot.page import named, picture_page
@@ -63,7 +63,9 @@ def _figure(found: Banded, letters: Lettering, look: Look) -> Any:
     groups = found.groups[:PANELS]
     tall = [_height(one) for one in groups]
     is_fitted = any(one.fit is not None for one in groups)
-    figure = new_figure(13 if is_fitted else 10, sum(tall) + 0.3)
+    most = max(legend_columns(len(one.bands.names)) for one in groups)
+    wide = (13.0 if is_fitted else 10.0) + 1.8 * (most - 1)
+    figure = new_figure(wide, sum(tall) + 0.3)
     name = letters.shown(Path(found.result.path).name, 48)
     figure.suptitle(name, x=0.008, ha="left")
     parts = figure.subfigures(len(tall), 1, squeeze=False, height_ratios=tall)[:, 0]
@@ -91,7 +93,8 @@ def _facts(own: GroupBands, shown: Callable[[str], str]) -> str:
 
 def _height(own: GroupBands) -> float:
     rows = min(_MOST_ROWS, len(own.group.names))
-    return 0.4 + height_of(rows) + (_MAP_INCHES if _has_maps(own) else 0.0)
+    bars = height_of(rows, len(own.bands.names))
+    return 0.4 + bars + (_MAP_INCHES if _has_maps(own) else 0.0)
 
 
 def _has_maps(own: GroupBands) -> bool:
@@ -103,7 +106,7 @@ def _draw(part: Any, own: GroupBands, letters: Lettering) -> None:
     under = part
     if _has_maps(own):
         rows = min(_MOST_ROWS, len(own.group.names))
-        ratios = (_MAP_INCHES, height_of(rows))
+        ratios = (_MAP_INCHES, height_of(rows, len(own.bands.names)))
         heads, under = part.subfigures(2, 1, height_ratios=ratios)
         _maps(heads, own, letters)
     states = own.group.states[:_MOST_ROWS]

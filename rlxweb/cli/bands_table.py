@@ -1,4 +1,7 @@
-"""The table of `rlxweb bands`: a line per channel, a column per band."""
+"""The table of `rlxweb bands`: a line per channel, a column per band.
+
+Many bands are lines, and channels the columns.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from rlxweb.results.units import decimals
 _MOST_NAME = 24
 _GAP = 2
 _PEAKS = 3
+_ACROSS = 8
+"""Bands that stand beside each other; more of them stand below each other."""
 _HEADS = {"exponent": "exponent", "knee": "knee", "r_squared": "R²"}
 
 
@@ -46,23 +51,44 @@ def _told(console: Console, path: str, own: GroupBands) -> Iterator[str]:
         )
         for name in group.names[:n_rows]
     ]
-    naming: list[Column] = [["channel", *names]]
-    bands = [_column(own, k, n_rows) for k in range(len(own.bands.names))]
-    bands += [
+    naming: Column = ["channel", *names]
+    columns = [_column(own, k, n_rows) for k in range(len(own.bands.names))]
+    more: list[Column] = [
         [printable(name), *(_number(values[at]) for at in range(n_rows))]
         for name, values in own.ratios.items()
     ]
-    bands += _fit_columns(own, n_rows)
-    per_block = len(bands)
-    if is_limited:
-        room = console.width - width_of(naming[0])
-        per_block = max(1, room // (max(map(width_of, bands)) + _GAP))
-    for at in range(0, len(bands), per_block):
-        yield from block([*naming, *bands[at : at + per_block]], 1)
+    more += _fit_columns(own, n_rows)
+    room = console.width if is_limited else None
+    if len(columns) > _ACROSS and (is_limited or len(columns) > n_rows):
+        lines = zip(*([*column] for column in columns), strict=True)
+        heads, *cells = map(list, lines)
+        channels = [[name, *own] for name, own in zip(names, cells, strict=True)]
+        yield from _blocks(["band", *heads], channels, room)
+        columns = []
+    if columns or more:
+        yield from _blocks(naming, [*columns, *more], room)
     hidden = len(group.names) - n_rows
     if hidden:
         where = "a pipe (| cat), --csv, --parquet and --json have all"
         yield f"… and {counted(hidden, 'more channel')}; {where}"
+
+
+def _blocks(
+    naming: Column, columns: Sequence[Column], room: int | None
+) -> Iterator[str]:
+    """Columns beside the naming one, in as many blocks as the room takes.
+
+    room   cells of a line; None: there is no end
+    """
+    first, held, used = width_of(naming), list[Column](), 0
+    for column in columns:
+        wide = _GAP + width_of(column)
+        if held and room is not None and first + used + wide > room:
+            yield from block([naming, *held], 1)
+            held, used = [], 0
+        held.append(column)
+        used += wide
+    yield from block([naming, *held], 1)
 
 
 def _what(own: GroupBands, unit: str) -> str:

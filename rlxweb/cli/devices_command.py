@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import Final
 
 import click
 from rich.console import Console
 
-from rlxweb.backends.registry import how_to_get, refused_entry_points
+from rlxweb.backends.registry import hint_of, refused_entry_points
 from rlxweb.calibration.known import known_record
 from rlxweb.cli.options import device_labels
 from rlxweb.cli.record import document, versions
@@ -24,6 +26,8 @@ from rlxweb.machine.library import processor
 from rlxweb.runners.report import device_report
 
 SCHEMA = "rlxweb.devices/1"
+_WIDE: Final = 96
+"""Characters of a line about a device."""
 FACTS = ("name", "vendor", "backend", "driver", "software")
 
 
@@ -92,16 +96,28 @@ def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -
         if row.waits:
             mark = ("named", "yellow")
         cells.append((row.device.label, (row.device.display, "dim"), mark, said))
-        if verbose and not row.available and not row.waits:
-            cells.append(("", "", "", (how_to_get(row.device.label), "dim")))
-        if verbose and row.available:
-            cells += [
-                ("", "", "", (f"{name}: {_short(value)}", "dim"))
-                for name, value in row.facts.items()
-            ]
-            cells += [("", "", "", (f"raced: {race}", "dim")) for race in _raced(row)]
+        if verbose:
+            wide = None if console.is_terminal else _WIDE
+            cells += [("", "", "", (one, "dim")) for one in _details(row, wide)]
     heads = ("device", "", "available", "engine, or why not")
     show_table(console, heads, cells, whole=heads[:3])
+
+
+def _details(row: DeviceRow, wide: int | None) -> Iterator[str]:
+    """Facts of a device beside its name.
+
+    wide   characters after which a list goes on in a new line; None: never
+    """
+    if row.available:
+        told = [f"{name}: {_short(value)}" for name, value in row.facts.items()]
+        told += [f"raced: {race}" for race in _raced(row)]
+    else:
+        told = [] if row.waits else [hint_of(row.device.label)]
+    for one in filter(None, told):
+        if wide is None:
+            yield one
+            continue
+        yield from wrap(one, wide, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _raced(row: DeviceRow) -> list[str]:
@@ -112,7 +128,7 @@ def _raced(row: DeviceRow) -> list[str]:
 
 def _short(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{k}={v:,}" for k, v in value.items())
+        return ", ".join(f"{k} = {v:,}" for k, v in value.items())
     if isinstance(value, list):
         return ", ".join(str(v) for v in value) or "none"
     return str(value)

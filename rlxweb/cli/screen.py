@@ -35,6 +35,9 @@ Cell = str | tuple[str, str]
 _WIDEST = 1 << 20
 # Of a terminal that does not know its own.
 _UNKNOWN_WIDTH = 80
+# Cells of a word that is wrapped in itself, and between two columns.
+_FOLDED = 24
+_BETWEEN = 2
 # Beside a bar there is no room for more of a file's name.
 _MOST_NAME = 40
 
@@ -102,11 +105,12 @@ def show_table(
         while True:
             table = _table(heads, cells, columns[:count], right, whole, frame)
             need = _need(console, table)
-            fits = not console.is_terminal or need.minimum <= console.width
+            least = _least(heads, cells, columns[:count], whole)
+            fits = not console.is_terminal or least <= console.width
             if fits or not split or count <= 2:
                 break
             count -= 1
-        _print_table(console, table, need)
+        _print_table(console, table, need, least)
         columns = columns[:1] + columns[count:] if count < len(columns) else []
 
 
@@ -135,20 +139,42 @@ def _table(
     return table
 
 
+def _least(
+    heads: Sequence[str],
+    cells: Sequence[Sequence[Text]],
+    columns: Sequence[int],
+    whole: Sequence[str],
+) -> int:
+    """Cells of a line that the columns take at least; a long word is folded."""
+    total = 0
+    for at in columns:
+        texts = [heads[at], *(row[at].plain for row in cells)]
+        words = texts if heads[at] in whole else [w for t in texts for w in t.split()]
+        widest = max(map(cell_len, words), default=0)
+        total += widest if heads[at] in whole else min(widest, _FOLDED)
+    return total + _BETWEEN * len(columns)
+
+
 def _need(console: Console, table: Table) -> Measurement:
     return console.measure(
         table, options=console.options.update(width=_WIDEST, max_width=_WIDEST)
     )
 
 
-def _print_table(console: Console, table: Table, need: Measurement) -> None:
+def _print_table(console: Console, table: Table, need: Measurement, least: int) -> None:
     width = console.width
     try:
         if console.is_terminal:
-            console.width = max(width, need.minimum)
+            console.width = max(width, least)
+            console.print(table, crop=False)
         else:
             console.width = need.maximum
-        console.print(table, crop=False)
+            # rich fills every cell; a reader of a pipe wants no blanks at line ends.
+            lines = console.render_lines(table, pad=False)
+            text = ("".join(part.text for part in line) for line in lines)
+            console.print(
+                Text("\n".join(line.rstrip() for line in text)), soft_wrap=True
+            )
     finally:
         console.width = width
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.plot.theme import ground, hairline, quiet_ink
-from rlxweb.results.svg import COLOURS
+from rlxweb.results.svg import colours_of
 
 _LARGEST: Final = 180.0
 """Square points of the dot of the highest peak, if that is ten times the 1/f part."""
@@ -32,9 +32,10 @@ def peaks_above(
     at = np.broadcast_to(np.arange(len(hz))[:, None], hz.shape)
     colours = np.full(hz.shape, None, dtype=object)
     colours[...] = [quiet_ink(axis)]
+    of_bands = colours_of(len(edges))
     for k in reversed(range(len(edges))):
         low, high = edges[k]
-        colours[(hz >= low) & (hz < high)] = COLOURS[k % len(COLOURS)]
+        colours[(hz >= low) & (hz < high)] = of_bands[k]
     known = np.isfinite(hz) & np.isfinite(height)
     highest = max(1.0, height[known].max(initial=1.0))
     axis.scatter(
@@ -47,6 +48,7 @@ def peaks_above(
         zorder=3,
     )
     axis.set_xlim(*span)
+    axis.locator_params(axis="x", nbins=5)
     axis.set_xlabel("peaks above 1/f (Hz), larger is higher")
 
 

@@ -10,12 +10,17 @@ from numpy.typing import NDArray
 
 from rlxweb.plot.naming import lettered, name_rows
 from rlxweb.plot.theme import axes_of, ground, in_our_look
-from rlxweb.results.svg import COLOURS
+from rlxweb.results.svg import colours_of
 
 if TYPE_CHECKING:
     from rlxweb.signal.bands import BandPower
 
 _WORTH_A_NUMBER: Final = 0.06
+_ENTRY_INCHES: Final = 0.185
+"""Height of a line of the legend."""
+_LEGEND_LINES: Final = 16
+"""Bands in a column of the legend, before there is a second."""
+_LEGEND_COLUMNS: Final = 3
 SHARE: Final = "share of the power in these bands"
 
 
@@ -29,16 +34,23 @@ def bands(result: BandPower, ax: Any = None) -> Any:
     shares = result.relative.reshape(-1, len(result.names))
     batch = result.total.shape
     names = result.labels.fitted(batch).rows(batch)
-    own = axes_of(ax, "rlxweb.plot.bands", tall=height_of(len(names)))
+    tall = height_of(len(names), len(result.names))
+    own = axes_of(ax, "rlxweb.plot.bands", tall=tall)
     with lettered([*names, *result.names]) as shown:
         spans = spans_of(shown[len(names) :], result.edges)
         stacked(own, shown[: len(names)], shares, spans)
     return own
 
 
-def height_of(rows: int) -> float:
-    """Inches that so many bars want."""
-    return min(16.0, max(1.6, 1.0 + 0.24 * rows))
+def height_of(rows: int, bands: int = 0) -> float:
+    """Inches that so many bars want, and the legend of so many bands."""
+    legend = 0.3 + _ENTRY_INCHES * -(-bands // legend_columns(bands))
+    return max(min(16.0, max(1.6, 1.0 + 0.24 * rows)), legend)
+
+
+def legend_columns(bands: int) -> int:
+    """Columns of the legend of so many bands."""
+    return min(_LEGEND_COLUMNS, max(1, -(-bands // _LEGEND_LINES)))
 
 
 def spans_of(names: Sequence[str], edges: NDArray[Any]) -> list[str]:
@@ -56,8 +68,7 @@ def stacked(
     shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
     rows = np.arange(len(shares))
     left = np.zeros(len(shares))
-    for k, span in enumerate(spans):
-        colour = COLOURS[k % len(COLOURS)]
+    for k, (span, colour) in enumerate(zip(spans, colours_of(len(spans)), strict=True)):
         own = shares[:, k]
         axis.barh(
             *(rows, own),
@@ -83,7 +94,13 @@ def stacked(
     axis.spines["left"].set_visible(False)
     axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
     axis.set_xlabel(SHARE)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+    axis.legend(
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.2,
+        ncols=legend_columns(len(spans)),
+        columnspacing=1.0,
+    )
 
 
 def _on(colour: str) -> str:

@@ -30,9 +30,18 @@ _LEAST_GAP: Final = 0.16
 
 
 def overlaid(axis: Any, rows: Rows, log: bool) -> Later:
-    """All on one scale, a legend beside them."""
-    frequency_axis(axis, rows.f, log)
+    """All on one scale, a legend beside them.
+
+    Axes that have lines already keep these in sight, and their colours go on.
+    """
     limits = limits_of(rows)
+    before = (axis.get_xlim(), axis.get_ylim()) if axis.lines else None
+    frequency_axis(axis, rows.f, log)
+    if before is not None:
+        (left, right), (low, high) = before
+        begin, end = axis.get_xlim()
+        axis.set_xlim(min(left, begin), max(right, end))
+        limits = min(low, limits[0]), max(high, limits[1])
     axis.set_ylim(limits)
     axis.set_ylabel(rows.label)
     axis.grid(visible=True)
@@ -62,13 +71,13 @@ def offset(axis: Any, rows: Rows, log: bool, apart: float | None = None) -> Late
     axis.grid(visible=True)
     said = f"rows {apart:g} dB apart, grid every {grid:g} dB"
     axis.set_ylabel(f"{rows.label}\n{said}")
-    ends = []
+    ends, colours = [], []
     for at, shift in enumerate(shifts):
-        _line(axis, rows, at, (low, high), shift)
+        colours.append(_line(axis, rows, at, (low, high), shift))
         level = rows.level[at]
         known = level[np.isfinite(level)]
         ends.append((float(known[-1]) if known.size else low) + shift)
-    _name_ends(axis, rows, ends)
+    _name_ends(axis, rows, ends, colours)
     tell_nothing(axis, axis.yaxis, rows)
     return partial(_name_peaks, axis, rows, range(len(rows)), log, shifts)
 
@@ -87,7 +96,7 @@ def panels(axes: Sequence[Any], rows: Rows, log: bool, across: int = 1) -> Later
             if other != at and not rows.state(other):
                 x, y = rows.curve(other)
                 axis.plot(x, y, "-", color=hairline(axis), lw=0.7, zorder=1.5)
-        _line(axis, rows, at, limits)
+        _line(axis, rows, at, limits, look=_look(at))
         _tell_beyond(axis, rows, limits[1], [at])
         axis.set_title(rows.named(at), loc="left", fontsize=8.5, pad=3)
         if at + across < len(axes):
@@ -112,21 +121,34 @@ def tell_nothing(axis: Any, levels: Any, rows: Rows) -> None:
     axis.text(0.5, 0.5, "no channel has a level", transform=axis.transAxes, ha="center")
 
 
-def _line(axis: Any, rows: Rows, at: int, limits: Limits, shift: float = 0.0) -> None:
+def _line(
+    axis: Any,
+    rows: Rows,
+    at: int,
+    limits: Limits,
+    shift: float = 0.0,
+    look: tuple[str, str] | None = None,
+) -> Any:
+    """Draw a row and its peaks; returns its colour.
+
+    look   colour and dashes; None: the next of the axes' cycle
+    """
     # A label that begins with "_" would be left out of the legend.
     name = rows.named(at)
     label = f" {name}" if name.startswith("_") else name
-    if rows.state(at):
-        axis.plot([], [], ":", color=quiet_ink(axis), lw=1, label=label)
-        return
-    colour, dash = _look(at)
+    own = {} if look is None else {"color": look[0], "linestyle": look[1]}
     x, y = rows.curve(at)
-    axis.plot(x, y + shift, dash, color=colour, label=label)
-    _mark(axis, rows, at, limits, colour, shift)
+    none = slice(0, 0) if rows.state(at) else slice(None)
+    (line,) = axis.plot(x[none], y[none] + shift, label=label, **own)
+    if rows.state(at):
+        line.set(linestyle=":", linewidth=1, color=quiet_ink(axis))
+    else:
+        _mark(axis, rows, at, limits, line.get_color(), shift)
+    return line.get_color()
 
 
 def _look(at: int) -> tuple[str, str]:
-    """Colour and dashes of a row: its own, whatever is drawn before it."""
+    """Colour and dashes of a row that is alone in its axes."""
     import matplotlib
 
     cycle = list(matplotlib.rcParams["axes.prop_cycle"])
@@ -221,7 +243,9 @@ def _tell_beyond(
     )
 
 
-def _name_ends(axis: Any, rows: Rows, ends: Sequence[float]) -> None:
+def _name_ends(
+    axis: Any, rows: Rows, ends: Sequence[float], colours: Sequence[Any]
+) -> None:
     """Names at the right ends of the lines, moved apart where they would touch."""
     low, high = axis.get_ylim()
     tall = axis.bbox.size[1] / axis.figure.dpi
@@ -237,7 +261,7 @@ def _name_ends(axis: Any, rows: Rows, ends: Sequence[float]) -> None:
             xytext=(6, 0),
             va="center",
             fontsize=8,
-            color=quiet_ink(axis) if rows.state(at) else _look(at)[0],
+            color=colours[at],
             annotation_clip=False,
         )
 

@@ -29,6 +29,25 @@ COLOURS: Final = (
 Chosen by search for the largest least distance in Oklab, as seen by all and, by the
 matrices of Machado 2009, by who lacks one kind of cone.
 """
+_RAMP: Final = ("#3b0f70", "#2a788e", "#22a884", "#7ad151", "#fde725", "#f1605d")
+"""Stops of the colours of many neighbours, such as thirds of octaves."""
+
+
+def colours_of(count: int) -> tuple[str, ...]:
+    """Colours of so many neighbours, all different; a ramp where there are many."""
+    if count <= len(COLOURS):
+        return COLOURS[:count]
+    stops = np.array(
+        [[int(c[at : at + 2], 16) for at in (1, 3, 5)] for c in _RAMP], np.float64
+    )
+    places = np.linspace(0, len(_RAMP) - 1, count)
+    parts = [np.interp(places, np.arange(len(_RAMP)), own) for own in stops.T]
+    return tuple(
+        "#" + "".join(f"{round(part):02x}" for part in one)
+        for one in zip(*parts, strict=True)
+    )
+
+
 WIDE, TALL = 480, 150
 _LEFT, _RIGHT, _TOP, _LOW = 46, 10, 8, 32
 _COLUMNS = 400
@@ -114,7 +133,8 @@ def chart(
 def bars(names: Sequence[str], shares: Sequence[float]) -> str:
     """Shares of a whole side by side, the name and per cent on each."""
     wide, tall, parts, left = WIDE, 34, [], 0.0
-    for colour, name, share in zip(COLOURS, names, shares, strict=False):
+    colours = colours_of(len(names))
+    for colour, name, share in zip(colours, names, shares, strict=True):
         own = max(0.0, float(share)) * wide
         label = escape(f"{name} {share:.0%}")
         parts.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from unittest.mock import Mock
 
@@ -17,6 +18,7 @@ from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
 from tests.command_line import Call, check_refused, spawn
 from tests.made_engine import Shop
+from tests.terminal import finished
 
 
 def test_the_report_names_every_device(call: Call) -> None:
@@ -144,3 +146,24 @@ def test_what_was_passed_over_is_told(
     assert "yes Made 1.0" in said
     assert "passed over: First: First is not installed" in said
     pool.close_all()
+
+
+def test_a_pipe_gets_no_blanks_at_line_ends(call: Call) -> None:
+    lines = call("devices", "-v").out.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    told = [line for line in lines if line.startswith(" " * 20)]
+    assert max(map(len, told)) < 160
+
+
+def test_the_list_of_devices_sends_nobody_to_itself(call: Call) -> None:
+    said = call("devices", "-v").out
+    assert "`rlxweb devices`" not in said
+    assert "metal" in said
+
+
+def test_eighty_columns_hold_every_fact() -> None:
+    code, said = finished("devices", "cpu", "gpu", "metal", "-v")
+    assert code == 0
+    table = re.sub(r"\x1b\[[0-9;]*m", "", said[: said.index("compiled code")])
+    assert max(len(line) for line in table.splitlines()) <= 80, table
+    assert "dtypes:" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -222,3 +223,60 @@ def test_a_component_is_a_map_with_its_class() -> None:
     assert low == -high
     with pytest.raises(UsageError, match="component 1; 0 to 0"):
         rlx.plot.component(found, 1)
+
+
+def test_overlays_take_the_next_colours_of_their_axes() -> None:
+    """And what was drawn before stays in sight, the caller's own lines too."""
+    figure, ax = pyplot.subplots()
+    ax.plot([0, 50], [-60, 40], label="mine")
+    rlx.welch(X[0], FS, nperseg=256).plot(ax)
+    rlx.welch(100 * X[1], FS, nperseg=512).plot(ax, fmax=20)
+    rlx.multitaper(X[:2], FS).plot(ax)
+    drawn(ax)
+    lines = ax.get_lines()
+    assert len(lines) == 5
+    assert len({line.get_color() for line in lines}) == 5
+    left, right = ax.get_xlim()
+    assert left <= 0
+    assert right == FS / 2
+    low, high = ax.get_ylim()
+    for line in lines:
+        assert low <= np.median(line.get_ydata()) <= high
+    assert high >= 40
+    assert low <= -60
+    pyplot.close(figure)
+
+
+def test_a_row_keeps_its_colour_beside_one_without_a_level() -> None:
+    """In panels and over each other: who is third is third, whatever comes before."""
+    x = X[:3].copy()
+    x[1, 5] = np.nan
+    found = rlx.welch(x, FS, nan="propagate").named(
+        Labels(("channel",), (("a", "b", "c"),))
+    )
+    over = [line.get_color() for line in found.plot().get_lines()]
+    panels = found.plot(lines="panels")
+    alone = [ax.get_lines()[-1].get_color() for ax in panels]
+    assert (over[0], over[2]) == (alone[0], alone[2])
+    shifted = found.plot(offset=10)
+    assert [line.get_color() for line in shifted.get_lines()] == over
+    assert [one.get_color() for one in shifted.texts[:3]] == over
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 30, 60])
+def test_a_legend_of_many_bands_leaves_room_for_the_bars(count: int) -> None:
+    edges = np.geomspace(1.0, 99.0, count + 1)
+    bands = {f"b{n}": (edges[n], edges[n + 1]) for n in range(count)}
+    found = rlx.band_power(X[:2], FS, bands, nperseg=3000, nfft=1 << 16)
+    ax = drawn(found.plot())
+    own, legend = ax.get_window_extent(), ax.get_legend().get_window_extent()
+    figure = ax.figure.bbox
+    assert own.width > 0.3 * figure.width
+    assert own.height > 0.5 * min(figure.height, 160)
+    assert legend.x0 >= own.x1 - 1
+    assert figure.x0 <= legend.x0 < legend.x1 <= figure.x1
+    assert figure.y0 <= legend.y0 < legend.y1 <= figure.y1
+    bars = [one[0].get_facecolor() for one in ax.containers]
+    assert len(set(bars)) == count
+    picture = found._repr_html_()
+    assert len(set(re.findall(r'fill="(#\w+)"', picture))) == count
