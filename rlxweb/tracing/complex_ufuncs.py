@@ -84,8 +84,9 @@ def _log(t: Trace, x: Traced) -> Any:
     re, im = parts(x)
     turn: Any = np.arctan2(im, re)
     # The logarithm has no slope at 0, so that of a norm would be wrong there.
-    size: Any = hypot(t.graph, re.re, im.re, lambda g, squares: g.sqrt(squares))
-    return joined(np.log(Traced(t, size, None, re.dtype)), turn)
+    made = hypot(t.graph, re.re, im.re, lambda g, squares: g.sqrt(squares))
+    size: Any = Traced(t, made, None, re.dtype)
+    return joined(np.log(size), turn)
 
 
 def _sqrt(t: Trace, x: Traced) -> Any:
