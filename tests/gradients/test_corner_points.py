@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
+from rlxweb.gpu.port import Want
 from rlxweb.ir.op import Op, registry
 from rlxweb.tracing import vocabulary
 from rlxweb.tracing.table import COMPLEX
@@ -213,3 +215,47 @@ def test_every_function_has_a_case() -> None:
     assert {f"np.{name}" for name in graph_corners.SAME.values()} - have == set()
     known = set(numpy_corners.CASES) | {f"nn.{n}" for n in elements}
     assert set(EXCEPTIONS) - known == set()
+
+
+def in_single(case: Case) -> Case:
+    """Return a case whose points are moderate, so that float32 has digits for it."""
+    points = {
+        label: x
+        for label, x in case.points.items()
+        if label not in ("small", "large", "half turns")
+    }
+    if case.each:
+        (values,) = points.values()
+        sizes = np.abs(np.array(values))
+        moderate = ((sizes == 0) | ((sizes > 1e-3) & (sizes < 10))).all(axis=0)
+        points = {"values": tuple(one[moderate] for one in values)}
+    return replace(case, points=points)
+
+
+SINGLES = 2e-4, 2e-5
+"""Relative and absolute differences of second derivatives in float32."""
+NOT_SINGLE = ("np.linalg.", "np.fft.", "np.unwrap of", "np.corrcoef")
+"""Beginnings of names: of what cancels or has the conditions of systems."""
+SINGLE = [
+    name
+    for name in numpy_corners.CASES
+    if name not in OPEN and not name.startswith(NOT_SINGLE)
+]
+
+
+@pytest.mark.requires_jax
+@pytest.mark.parametrize("adapter", ["lavapipe"], indirect=True)
+@pytest.mark.parametrize("name", SINGLE)
+def test_in_single_precision_on_vulkan(name: str, adapter: Want, jax: Any) -> None:
+    case = in_single(numpy_corners.CASES[name](jax))
+    where = {"device": "vulkan", "adapter": adapter.name, "precision": "f32"}
+    made = told(
+        case,
+        ours_of(case, **where),
+        theirs_of(jax, case),
+        EXCEPTIONS.get(name, ()),
+        *SINGLES,
+        every_exception=False,
+    )
+    assert made.wrong == []
+    assert made.compared + made.otherwise > 0
