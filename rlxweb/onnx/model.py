@@ -149,7 +149,7 @@ class Model(FromFile):
         """
         return self.imported(self._with_zeros(inputs)).graph.copy()
 
-    def _with_zeros(self, inputs: Mapping[str, Any] | None) -> Any:
+    def _with_zeros(self, inputs: Any) -> Any:
         """Arrays for all inputs of fixed dims: zeros for those that are left out."""
         given = {} if inputs is None else inputs
         if not isinstance(given, Mapping):

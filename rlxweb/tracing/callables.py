@@ -55,7 +55,7 @@ def call_without_defaults(
     """
     passed: dict[str, Any] = {}
     by_position = False  # an argument that comes later cannot be passed by name
-    for name, parameter in reversed(shape.parameters.items()):
+    for name, parameter in reversed(list(shape.parameters.items())):
         value, kind = arguments[name], parameter.kind
         is_default = _is_same(value, parameter.default)
         if kind is Parameter.VAR_POSITIONAL:

@@ -329,8 +329,10 @@ _DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest"
 def _discrete_places(method: str, n: Any, q: Any) -> Any:
     """The place of a quantile that is one of the sorted values, for each count `n`."""
     if method in ("lower", "higher", "nearest"):
-        rounded = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}[method]
-        return rounded((n - 1) * q)
+        at = (n - 1) * q
+        if method == "lower":
+            return np.floor(at)
+        return np.ceil(at) if method == "higher" else np.around(at)
     closest = method == "closest_observation"
     at = n * q - (1.5 if closest else 1)
     low = np.floor(at)
