@@ -140,7 +140,7 @@ def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]
         **which | {"channels": which["channels"] or None},
         storage_options=asked["storage"],
     ) as recording:
-        for group in recording.groups:
+        for group in recording.signals:
             spec = group_spec(settings, group, settings.nperseg_of(group))
             n_rows = len(group.channels)
             title = f"{recording.path}: {counted(n_rows, 'channel')} at {group.fs:g} Hz"

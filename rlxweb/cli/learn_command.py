@@ -165,7 +165,7 @@ def _read(
             bar.update(task, description=path)
             with open_recording(path, **reading) as recording:
                 left_out.note(recording)
-                for group in recording.groups:
+                for group in recording.signals:
                     rates.setdefault(group.fs, path)
                     _check_rates(rates)
                 rows += _pieces(recording)
@@ -175,7 +175,7 @@ def _read(
 
 
 def _pieces(recording: Recording) -> list[Any]:
-    return [piece.read() for group in recording.groups for piece in group.pieces]
+    return [piece.read() for group in recording.signals for piece in group.pieces]
 
 
 def _check_rates(rates: dict[float, str]) -> None:

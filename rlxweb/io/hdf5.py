@@ -359,7 +359,8 @@ def _clock_beside(source: ByteSource, group: Any, n_samples: int) -> tuple[Clock
             continue
         check_array(source, node)
         unit = _plain(source, node).get("units")
-        scale = unit_scale(unit) if isinstance(unit, str) else None
+        # "seconds since 2000-01-01", as NetCDF writes it, is in seconds.
+        scale = unit_scale(unit.partition(" ")[0]) if isinstance(unit, str) else None
         if scale is not None:
             said = ClockName(scale)
         return find_rate(Times(source, node), 0, said, n_samples), f"its array {name!r}"

@@ -205,7 +205,7 @@ def open_path(args, buffers):
     return {
         "format": opened.format,
         "begun": opened.begun,
-        "groups": [described(group) for group in opened.groups],
+        "groups": [described(group) for group in opened.signals],
         "left_out": [list(one) for one in opened.left_out],
         "warnings": list(opened.warnings),
     }

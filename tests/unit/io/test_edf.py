@@ -354,6 +354,8 @@ def test_what_needs_a_signal_refuses_annotations_alone(
         ("convert", "-o", tmp_path / "x.npz"),
         ("welch", "--epochs", "Sleep*", "--tmin", "0", "--tmax", "30"),
         ("welch", "--start", "5"),
+        ("explain",),
+        ("learn", "--out", tmp_path / "x.rlxl", "--band", "1:40"),
         ("welch", "-c", "EEG*"),
     ):
         check_refused(call(command[0], path, *command[1:]), 2, "stages.edf")
