@@ -31,17 +31,20 @@ _LONGEST = 200  # characters of somebody else's message
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(
+    path: str | os.PathLike[str], follow_link: bool = True
+) -> Iterator[Path]:
     """A temporary path beside `path`; it becomes `path` when the block ends well.
 
     The temporary file exists and is empty, carries the suffix of `path` and, where
-    `path` exists, its permissions and owner; a symbolic link is followed, not replaced.
+    `path` exists, its permissions and owner; a symbolic link is followed, not replaced,
+    unless `follow_link` is False: where others might put one, as in a cache.
 
     Errors   RecordingError when the folder is missing, nothing may be written there, or
              `path` is no regular file; NotWritten, which is one, when the disk is full.
     """
     with WholeFiles() as files:
-        yield files.temporary(path)
+        yield files.temporary(path, follow_link)
 
 
 @contextmanager
@@ -99,19 +102,19 @@ class WholeFiles:
         """An empty file for the bytes of `path`; it is closed when the block ends."""
         return self._begin(os.fspath(path)).file
 
-    def temporary(self, path: str | os.PathLike[str]) -> Path:
+    def temporary(self, path: str | os.PathLike[str], follow_link: bool = True) -> Path:
         """The name of such a file, for what wants to open it itself."""
-        begun = self._begin(os.fspath(path)).temporary
+        begun = self._begin(os.fspath(path), follow_link).temporary
         assert begun is not None, "a stream has no name beside it"
         return begun
 
-    def _begin(self, named: str) -> _Pending:
+    def _begin(self, named: str, follow_link: bool = True) -> _Pending:
         doing = f"writing {named!r}"
         try:
             if self._streams and is_stream(named):
                 one = _Pending(named, Path(named), spool(), None)
             else:
-                target = Path(os.path.realpath(named))
+                target = Path(os.path.realpath(named) if follow_link else named)
                 one = _Pending(named, target, *_create(target, doing))
         except RecordingError:
             raise
@@ -162,6 +165,10 @@ def abandon() -> None:
     """Remove what is unfinished, for a process that ends without its `finally`s."""
     for path in list(_unfinished):
         _remove(path)
+
+
+if hasattr(os, "register_at_fork"):  # a forked child must not remove its parent's
+    os.register_at_fork(after_in_child=_unfinished.clear)
 
 
 def leave_to(heir: Callable[[Path], object]) -> None:
@@ -218,7 +225,9 @@ def _beside(target: Path) -> Path:
 def _create(target: Path, doing: str) -> tuple[IO[bytes], Path]:
     there = None
     with suppress(FileNotFoundError):
-        there = target.stat()
+        there = target.lstat()
+        if stat.S_ISLNK(there.st_mode):  # it is to be replaced
+            there = None
     if there is not None and not stat.S_ISREG(there.st_mode):
         is_folder = stat.S_ISDIR(there.st_mode)
         what = "it is a folder" if is_folder else "it is not a regular file"

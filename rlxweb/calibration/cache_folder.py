@@ -49,7 +49,7 @@ def read_json(path: Path) -> Any:
     Only figures are taken from it, so it does not matter whose file it is.
     """
     try:
-        text = _regular_file(path)
+        text = regular_file(path, LARGEST_FILE)
         return None if text is None or _depth(text) > DEEPEST else json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None
@@ -64,16 +64,19 @@ def _depth(text: bytes) -> int:
     return int(steps.cumsum().max(initial=0))
 
 
-def _regular_file(path: Path) -> bytes | None:
-    """The bytes of a regular file of a sensible size; a pipe would be waited for."""
+def regular_file(path: Path, most: int) -> bytes | None:
+    """Return the bytes of a regular file, None where it is another kind or has more.
+
+    What it is is asked once it is open. A pipe is not waited for. Errors  OSError.
+    """
     how = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, how)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return None
         with open(handle, "rb", closefd=False) as file:
-            found = file.read(LARGEST_FILE + 1)
-        return found if len(found) <= LARGEST_FILE else None
+            found = file.read(most + 1)
+        return found if len(found) <= most else None
     finally:
         os.close(handle)
 
@@ -89,7 +92,7 @@ def write_json(path: Path, document: Any) -> bool:
     text = json.dumps(document, indent=1, allow_nan=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary:
+        with atomic_path(path, follow_link=False) as temporary:
             temporary.write_text(text, encoding="utf-8")
         return True
     except OSError as error:  # a RecordingError is one

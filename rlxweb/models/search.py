@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.arguments import whole
-from rlxweb.calibration.cache_folder import cache_folder
+from rlxweb.calibration.cache_folder import cache_folder, regular_file
 from rlxweb.device import DeviceLike
 from rlxweb.errors import UsageError
 from rlxweb.given import named
@@ -216,11 +216,11 @@ def _key(model: MiniLM, passages: Sequence[Passage]) -> str:
 def _kept(path: Path, shape: tuple[int, int]) -> Array | None:
     """The points that were kept; None where there are none that can be used."""
     try:
-        if path.stat().st_size != 4 * math.prod(shape):
+        raw = regular_file(path, 4 * math.prod(shape))
+        if raw is None:
             return None
-        raw = path.read_bytes()
         points = np.frombuffer(raw, "<f4").reshape(shape).astype(np.float32)
-    except (OSError, ValueError):  # the latter where it changed meanwhile
+    except (OSError, ValueError):  # the latter where it is of another size
         return None
     lengths = np.linalg.norm(points, axis=1)
     return points if bool((abs(lengths - 1) < 1e-3).all()) else None
@@ -230,7 +230,7 @@ def _keep(path: Path, points: Array) -> None:
     """Whole or not at all; where nothing can be kept the next run computes again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary:
+        with atomic_path(path, follow_link=False) as temporary:
             temporary.write_bytes(points.astype("<f4").tobytes())
     except OSError:  # a RecordingError is one
         return

@@ -397,7 +397,7 @@ def in_a_child(work: Callable[[], object]) -> int | None:
     child.join(DEADLINE_S)
     code = child.exitcode
     child.kill()
-    child.join()
+    child.join(DEADLINE_S)
     return code
 
 

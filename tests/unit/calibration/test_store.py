@@ -327,3 +327,16 @@ def test_file_names_are_plain_and_apart(pair: list[tuple[str, ...]]) -> None:
     for name in names:
         assert re.fullmatch(r"calibration-[a-z0-9-]{0,60}-[0-9a-f]{12}\.json", name)
     assert (names[0] == names[1]) == (pair[0] == pair[1])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links want rights on Windows")
+def test_a_link_in_the_cache_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    """Whoever may write there could have it lead to any file of ours."""
+    precious, path = tmp_path / "precious", tmp_path / "cache" / "record.json"
+    precious.write_text("precious")
+    path.parent.mkdir()
+    path.symlink_to(precious)
+    assert write_json(path, {"figure": 1})
+    assert precious.read_text() == "precious"
+    assert not path.is_symlink()
+    assert read_json(path) == {"figure": 1}
