@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, Final
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -113,18 +113,18 @@ def _opened(source: ByteSource) -> Any:
         raise not_installed(source.doing, "h5py", _EXTRA) from error
     with faults(source):
         file = h5py.File(SourceFile(source), "r")
-    _open_files.add(file)
+    _open_files[id(file)] = file
     return file
 
 
 # HDF5 closes what is open when the process ends, and would then ask a file object of
 # Python for it, which ends the process by a signal.
-_open_files: WeakSet[Any] = WeakSet()
+_open_files: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 @atexit.register
 def _close_all() -> None:
-    for file in list(_open_files):
+    for file in list(_open_files.values()):
         file.close()
 
 
@@ -352,7 +352,7 @@ def _clock_beside(source: ByteSource, group: Any, n_samples: int) -> tuple[Clock
     """Return the clock of the array of times beside the samples, and its name."""
     for name in group:
         said = clock_name(name)
-        node = None if said is None else child(source, group, name)
+        node: Any = None if said is None else child(source, group, name)
         if said is None or not is_array(node) or node.size != n_samples:
             continue
         if not is_numbers(node):

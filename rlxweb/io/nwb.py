@@ -251,13 +251,13 @@ def _of_group(
         "EventsTable": ("timestamp", "duration", ""),
         "TimeIntervals": ("start_time", "stop_time", ""),
     }.get(kind, ("", "", ""))
-    begin = child(source, group, onsets) if onsets else None
+    begin: Any = child(source, group, onsets) if onsets else None
     if not is_array(begin) or begin.size > MOST:
         return
 
     def column(name: str) -> Any:
         """Return the column of that name; None where it does not fit the onsets."""
-        found = child(source, group, name) if name else None
+        found: Any = child(source, group, name) if name else None
         if not is_array(found) or found.size != begin.size:
             return None
         return whole(source, found, bounds.ANNOTATIONS_NBYTES).ravel()

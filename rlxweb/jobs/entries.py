@@ -156,7 +156,8 @@ def entry_problem(found: object) -> str:
         return why
     assert isinstance(found, dict)
     for group in found["groups"]:
-        why = "epochs" in group and _problem(group["epochs"], _EPOCHS, "its epochs")
+        if "epochs" in group:
+            why = _problem(group["epochs"], _EPOCHS, "its epochs")
         for channel in group["channels"]:
             for peak in channel["peaks"]:
                 why = why or _problem(peak.get("prominence"), MAYBE_NUMBER, "a peak")

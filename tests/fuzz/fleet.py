@@ -187,6 +187,9 @@ def run_fleet(
 def warm_up(worker: Worker, shared: Path) -> None:
     """Let it load all that reading, tables and pictures need, which is no growth."""
     for path in sorted(shared.glob("seeds/*")):
-        how = {"fs": rate_of(path.name), "cli": "plot" if path.stem == "plain" else ""}
+        how = {
+            "fs": rate_of(path.name),
+            "cli": "plot" if path.name == "plain.edf" else "",
+        }
         worker.ask({"path": str(path), **how}, START_S)
     worker.rested()

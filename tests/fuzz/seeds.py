@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
+import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import edfio
@@ -34,6 +36,23 @@ Maker = Callable[[Path], None]
 
 def write_seeds(folder: Path) -> dict[str, list[Path]]:
     """Every seed, by format; the folder must be empty."""
+    for name, content in _seeds().items():
+        (folder / name).write_bytes(content)
+    return {
+        kind: sorted(folder.glob(f"*.{kind}"))
+        for kind in dict.fromkeys(name.rpartition(".")[2] for name in _seeds())
+    }
+
+
+@cache
+def _seeds() -> dict[str, bytes]:
+    """The bytes of every seed by its name, written once."""
+    with tempfile.TemporaryDirectory() as folder:
+        seeds = _write(Path(folder))
+        return {path.name: path.read_bytes() for one in seeds for path in one}
+
+
+def _write(folder: Path) -> Iterator[list[Path]]:
     makers: dict[str, Iterator[tuple[str, Maker]]] = {
         "edf": _edf(),
         "bdf": _bdf(),
@@ -58,13 +77,12 @@ def write_seeds(folder: Path) -> dict[str, list[Path]]:
         "onnx": more.onnx_seeds(),
         "rlxl": more.rlxl_seeds(),
     }
-    seeds: dict[str, list[Path]] = {}
     for kind, named in makers.items():
+        paths = []
         for name, make in named:
-            path = folder / f"{name}.{kind}"
-            make(path)
-            seeds.setdefault(kind, []).append(path)
-    return seeds
+            paths.append(folder / f"{name}.{kind}")
+            make(paths[-1])
+        yield paths
 
 
 def rate_of(name: str) -> float | None:

@@ -55,11 +55,16 @@ def test_a_case_follows_from_the_seed_and_its_number(
     seeds: dict[str, list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that it can be made again another day; neighbours and other runs differ."""
-    raws = [make_case(SEED, at, seeds).raw for at in range(60)]
+
+    def bytes_of(seed: int) -> list[bytes]:
+        cases = [make_case(seed, at, seeds) for at in range(60)]
+        return [b"".join([case.raw, *case.beside.values()]) for case in cases]
+
+    found = bytes_of(SEED)
     monkeypatch.setattr("time.time", lambda: 1e9)
-    assert raws == [make_case(SEED, at, seeds).raw for at in range(60)]
-    assert raws != [make_case(SEED + 1, at, seeds).raw for at in range(60)]
-    assert len(set(raws)) == 60
+    assert found == bytes_of(SEED)
+    assert found != bytes_of(SEED + 1)
+    assert len(set(found)) == 60
 
 
 @pytest.mark.parametrize("part", range(4))
