@@ -151,9 +151,12 @@ def try_entry(opened: Callable[[], object], value: str) -> None:
 
     from rlxweb.gpu.drive import drive
 
-    row = EntryPoint("tried", value, GROUP).load()
-    if isinstance(row, Row) and not row.why_absent():
-        drive(row.open(""))
+    async def load() -> None:
+        row = EntryPoint("tried", value, GROUP).load()
+        if isinstance(row, Row) and not row.why_absent():
+            await row.open("")
+
+    drive(load())
     opened()
 
 

@@ -71,7 +71,7 @@ def lowering_blocker(device: Device, graph: Graph, adapter: str = "") -> str:
 def unsupported_node(device: Device, graph: Graph, adapter: str = "") -> str:
     """The blocker in RLX's words, "unsupported op at node 3: topk", and why."""
     whole = lowering_blocker(device, graph, adapter)
-    for node in graph.nodes() if whole else ():
+    for node in sample_bound(graph).nodes() if whole else ():
         # The compiler's errors begin with the node they stopped at, as it stands in the
         # rewritten graph, where nodes are counted anew.
         if _ID.sub("%", whole).startswith(_ID.sub("%", str(node))):

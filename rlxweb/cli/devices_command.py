@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 from typing import Final
 
@@ -22,6 +22,7 @@ from rlxweb.gpu.libraries import adapters
 from rlxweb.gpu.port import DeviceFacts
 from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.io import write_json
+from rlxweb.library_probe import library_problem
 from rlxweb.machine.library import processor
 from rlxweb.runners.report import device_report
 
@@ -79,10 +80,19 @@ def compiled_code() -> str:
     """What code for the CPU is compiled by, and for; or why there is none."""
     if welch_kernels.why_not:
         return f"none: {welch_kernels.why_not}"
+    problem = library_problem("llvmlite", "rlxweb.cli.devices_command:try_compiler")
+    if problem:
+        return f"none: llvmlite cannot be used ({problem})"
     try:
         return processor().words
     except AdapterMissing as error:
         return f"none: {error}"
+
+
+def try_compiler(opened: Callable[[], object]) -> None:
+    """Load llvmlite and ask it for the processor: the work of a child."""
+    processor()
+    opened()
 
 
 def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -> None:

@@ -18,6 +18,7 @@ from rlxweb.cost.price import Prices, terms_of
 from rlxweb.decision.terms import Terms
 from rlxweb.device import Adapters, Device
 from rlxweb.errors import UsageError, shown
+from rlxweb.ir.binding import Ops, ops_of
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.size import Size
 from rlxweb.ir.verify import must_be_graph
@@ -29,7 +30,7 @@ LEAVES = frozenset({"input", "param", "constant"})
 PRODUCTS = frozenset({"matmul", "fused_matmul_bias_act"})
 
 
-def node_cost_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
+def node_cost_ns(graph: Ops, node: Node, model: BackendCostModel) -> float:
     """RLX's price of one node: arithmetic for products, output bytes for the rest.
 
     A size that varies counts 0.
@@ -44,7 +45,7 @@ def node_cost_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
     return moved + model.dispatch_overhead_ns
 
 
-def _product_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
+def _product_ns(graph: Ops, node: Node, model: BackendCostModel) -> float:
     left = graph.node(node.inputs[0]).type
     n = _known(node.type.shape[-1])
     m = node.type.known_numel // max(n, 1)
@@ -56,7 +57,7 @@ def _known(size: int | Size) -> int:
     return 0 if isinstance(size, Size) else size
 
 
-def _attention_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
+def _attention_ns(graph: Ops, node: Node, model: BackendCostModel) -> float:
     q = graph.node(node.inputs[0]).type
     heads, width = node.attrs["num_heads"], node.attrs["head_dim"]
     seq = _known(q.shape[q.rank - 2])
@@ -77,7 +78,8 @@ def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
     _must_be_model(model)
     if model.calibration is not None:
         return calibrated_terms(graph, model).total_ns
-    each = (node_cost_ns(graph, node, model) for node in graph.nodes())
+    ops = ops_of(graph)
+    each = (node_cost_ns(ops, node, model) for node in ops.nodes())
     return one_by_one(model.round_trip_overhead_ns, each)
 
 

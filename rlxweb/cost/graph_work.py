@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlxweb.cost.work import Item, Work
+from rlxweb.ir.binding import Ops, ops_of
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
@@ -23,25 +24,25 @@ def is_free(node: Node) -> bool:
     return op.has("leaf") or op.has("view")
 
 
-def asked_of(graph: Graph, node: Node) -> tuple[Op, Types, TensorType, Attrs]:
+def asked_of(graph: Ops, node: Node) -> tuple[Op, Types, TensorType, Attrs]:
     """Op, input types, output type and attributes: what the rules of ops are asked."""
     inputs = tuple(graph.node(i).type for i in node.inputs)
     return registry.get(node.op), inputs, node.type, node.attrs
 
 
-def flops_of(graph: Graph, node: Node) -> float:
+def flops_of(graph: Ops, node: Node) -> float:
     """Arithmetic operations of one node, by its op's count; none for leaves, views."""
     op, inputs, out, attrs = asked_of(graph, node)
     return 0.0 if is_free(node) else float(op.flops(inputs, out, attrs))
 
 
-def bytes_of(graph: Graph, node: Node) -> int:
+def bytes_of(graph: Ops, node: Node) -> int:
     """Bytes of the distinct inputs and of the output."""
     read = sum(graph.node(i).type.nbytes for i in set(node.inputs))
     return read + node.type.nbytes
 
 
-def item_of(graph: Graph, node: Node, launches: int = 1) -> Item:
+def item_of(graph: Ops, node: Node, launches: int = 1) -> Item:
     """One node as one step.
 
     The kind is the measured one its op names, or else the op itself, whose size is the
@@ -69,7 +70,7 @@ def _numbers(types: Sequence[TensorType]) -> str:
     return "whole" if dtype.is_integer else "half" if dtype is DType.F16 else ""
 
 
-def items_of(graph: Graph, node: Node) -> tuple[Item, ...]:
+def items_of(graph: Ops, node: Node) -> tuple[Item, ...]:
     """One node as the steps it takes where each op is one: NumPy, or nobody yet."""
     op, inputs, out, attrs = asked_of(graph, node)
     if any(kind.varies for kind in (*inputs, out)):
@@ -83,7 +84,7 @@ def items_of(graph: Graph, node: Node) -> tuple[Item, ...]:
         return _items_of_composition(op, inputs, attrs)
 
 
-def _start_of(graph: Graph, node: Node) -> Item:
+def _start_of(graph: Ops, node: Node) -> Item:
     """A node of sizes that vary: one launch, and the bytes that are known."""
     kinds = (*(graph.node(i).type for i in set(node.inputs)), node.type)
     nbytes = sum(kind.known_nbytes for kind in kinds)
@@ -108,7 +109,7 @@ def _items_of_composition(
     return all_items(graph)
 
 
-def all_items(graph: Graph) -> tuple[Item, ...]:
+def all_items(graph: Ops) -> tuple[Item, ...]:
     """The steps of every node that some output needs and that is not free."""
     needed = set(graph.outputs)
     nodes = []
@@ -129,6 +130,7 @@ def work_of_graph(graph: Graph) -> Work:
 
     Sizes that vary count 0.
     """
-    given = sum(n.type.known_nbytes for n in graph.nodes() if n.op == "input")
-    back = sum(graph.node(i).type.known_nbytes for i in graph.outputs)
-    return Work(all_items(graph), given, back)
+    ops = ops_of(graph)
+    given = sum(n.type.known_nbytes for n in ops.nodes() if n.op == "input")
+    back = sum(ops.node(i).type.known_nbytes for i in ops.outputs)
+    return Work(all_items(ops), given, back)

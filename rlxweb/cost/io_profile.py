@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 from rlxweb.arguments import switch
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import UsageError, shown
-from rlxweb.ir.binding import sample_bound
+from rlxweb.ir.binding import UnboundOps, ops_of, sample_bound
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
@@ -88,14 +88,15 @@ def profile_graph_io(
     """
     must_be_graph(graph, "profile_graph_io")
     hosted = _fft_host_sync(options)
-    outputs = set(graph.outputs)
+    ops = ops_of(graph)
+    outputs = set(ops.outputs)
     waits = back = traffic = 0
-    kernels = [node for node in graph.nodes() if node.op not in METADATA]
+    kernels = [node for node in ops.nodes() if node.op not in METADATA]
     for node in kernels:
         op = registry.get(node.op)
         waits += op.has("host_sync") or op.has("custom")
         nbytes = node.type.known_nbytes
-        traffic += sum(graph.node(i).type.known_nbytes for i in node.inputs) + nbytes
+        traffic += sum(ops.node(i).type.known_nbytes for i in node.inputs) + nbytes
         back += nbytes if node.id in outputs else 0
     if hosted:
         tried = sample_bound(graph)  # what an op is composed of depends on no size
@@ -177,12 +178,16 @@ def profile_graph_io_outputs(
         )
     if node_ids is not None:
         ids = _numbers("node_ids", map(_id_of, _iterated("node_ids", node_ids)))
-        kernels = (n for n in graph.nodes() if n.op not in METADATA and n.id in ids)
+        ops = ops_of(graph)
+        if isinstance(ops, UnboundOps):
+            ids = {ops.ids[i] for i in ids if i in ops.ids}
+        kernels = (n for n in ops.nodes() if n.op not in METADATA and n.id in ids)
         back = sum(node.type.known_nbytes for node in kernels)
     else:
         wanted = _numbers("output_indices", _iterated("output_indices", output_indices))
-        read = (i for at, i in enumerate(graph.outputs) if at in wanted)
-        back = sum(4 * graph.node(i).type.known_numel for i in read)
+        ops = ops_of(graph)
+        read = (i for at, i in enumerate(ops.outputs) if at in wanted)
+        back = sum(4 * ops.node(i).type.known_numel for i in read)
     return replace(whole, host_output_bytes=back)
 
 

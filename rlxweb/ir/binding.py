@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlxweb.errors import OutOfMemory, RlxError, ShapeError
 from rlxweb.ir.dim import Dim
@@ -50,6 +50,60 @@ def sample_bound(graph: Graph) -> Graph:
     if graph.recording is None or not graph.dims:
         return graph
     return graph.recording.tried(graph.outputs)
+
+
+Ops: TypeAlias = "Graph | UnboundOps"
+"""A graph of ops, whose sizes may be unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundOps:
+    """The ops of a graph whose sizes vary; sizes that are unknown are a dim.
+
+    ids   of nodes here, by those of the graph
+    """
+
+    name: str
+    outputs: tuple[int, ...]
+    every: tuple[Node, ...]
+    ids: Mapping[int, int]
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self.every
+
+    def node(self, at: int) -> Node:
+        return self.every[at]
+
+
+def ops_of(graph: Graph) -> Ops:
+    """The graph, or of one whose sizes vary the ops that its methods add.
+
+    A size is unknown where it differs between the sizes that the graph was tried with.
+    """
+    log = graph.recording
+    if log is None or not graph.dims:
+        return graph
+    first, *others = (log.tried(graph.outputs, at) for at in range(len(log.tries)))
+    unknown = next(iter(graph.dims.values()))
+    every = []
+    for node in first.nodes():
+        shapes = [_shape_at(other, node) for other in others]
+        shape = tuple(
+            size if all(s is not None and s[axis] == size for s in shapes) else unknown
+            for axis, size in enumerate(node.type.shape)
+        )
+        every.append(replace(node, type=replace(node.type, shape=shape)))
+    ids = log.tries[0].ids
+    return UnboundOps(graph.name, tuple(first.outputs), tuple(every), ids)
+
+
+def _shape_at(graph: Graph, like: Node) -> Sequence[int] | None:
+    """The shape of the same node for other sizes; None where there is another one."""
+    if like.id >= len(graph):
+        return None
+    found = graph.node(like.id)
+    same = found.op == like.op and found.type.rank == like.type.rank
+    return found.type.shape if same else None
 
 
 @dataclass

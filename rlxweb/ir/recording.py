@@ -280,9 +280,9 @@ class Recording:
         self.shapes[at] = told_now = tuple(mine)
         return told_now
 
-    def tried(self, outputs: Sequence[int]) -> Graph:
-        """The graph of the first sizes that were tried, with these outputs."""
-        first = self.tries[0].copy()
+    def tried(self, outputs: Sequence[int], at: int = 0) -> Graph:
+        """The graph of one of the sizes that were tried, with these outputs."""
+        first = self.tries[at].copy()
         first.graph.set_outputs([first.tensor(at) for at in outputs])
         return first.graph
 

@@ -23,7 +23,8 @@ def select_peaks_only_outputs(
     For every welch_peaks of an fft that is an output: where the peaks are an output
     too, the spectrum is dropped; otherwise the peaks take its place if RLX's gate of
     the device gains by it. Nothing changes for the CPU, and nothing under
-    RLX_NO_IO_PEAKS_OUTPUT.
+    RLX_NO_IO_PEAKS_OUTPUT. A graph whose sizes vary is left alone: it is asked about
+    once they are bound.
     """
     which = parse_device(device)
     decisions: list[Decision] = []

@@ -13,6 +13,7 @@ from rlxweb.choose.again import LOST
 from rlxweb.device import Device
 from rlxweb.errors import InputError, SessionClosed, Unsupported
 from rlxweb.forked import ForkLock
+from rlxweb.ir.binding import sample_bound
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
@@ -203,9 +204,8 @@ class Programs:
             return  # its memory went with the device
 
     def _records(self) -> list[Op]:
-        return [
-            registry.get(name) for name in sorted({n.op for n in self.graph.nodes()})
-        ]
+        ops = {node.op for node in sample_bound(self.graph).nodes()}
+        return [registry.get(name) for name in sorted(ops)]
 
     def _drop_outdated(self) -> None:
         if self._changes == registry.changes:

@@ -284,6 +284,17 @@ def test_an_engine_of_another_package_cannot_end_the_process(tmp_path: Path) -> 
     assert words in said.record["reason"]
 
 
+def test_a_compiler_that_ends_the_process_is_a_line_of_the_report(
+    tmp_path: Path,
+) -> None:
+    text, words = FATAL["segmentation fault"]
+    more = with_fake("llvmlite", text, tmp_path, driver=False)
+    said = python("-m", "rlxweb", "devices", "cpu", "--json", RLX_FAST="wait", **more)
+    assert said.code == 0, said.err
+    assert said.record["compiled_code"].startswith("none: llvmlite cannot be used")
+    assert words in said.record["compiled_code"]
+
+
 def test_smoke_reports_a_library_that_ends_the_process(tmp_path: Path) -> None:
     more = with_fake(
         "torch", "import ctypes\nctypes.string_at(0)", tmp_path, driver=False

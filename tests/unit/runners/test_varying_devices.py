@@ -163,6 +163,35 @@ def test_unknown_sizes_count_nothing_in_a_profile() -> None:
     assert (hosted.sync_points, hosted.device_traffic_bytes) == (1, 0)
 
 
+def test_ops_are_counted_and_not_the_methods_that_added_them() -> None:
+    """As many as in the graph with its sizes bound, whatever built them."""
+    graph = Graph("built")
+    x = graph.input("x", ("N", 64))
+    spectrum = graph.apply("fft", graph.concat([x, x - x], axis=1))
+    peaks = graph.welch_peaks(spectrum, 4, 1)
+    large = graph.interpolate(graph.input("i", (1, 1, 2, 2)), 4)
+    graph.set_outputs([spectrum, peaks, large])
+    by_id = profile_graph_io_outputs(graph, node_ids=[large, spectrum])
+    assert by_id.host_output_bytes == 64
+    for options in (None, GraphIoOptions(fft_host_sync=True)):
+        found = profile_graph_io(graph, options)
+        bound = profile_graph_io(graph.bind(N=8), options)
+        assert found.kernel_launches == bound.kernel_launches
+        assert found.sync_points == bound.sync_points
+        assert found.host_output_bytes == 64
+    runner = GraphDevices(graph, ONLY)
+    inputs = {"x": np.ones((3, 64), np.float32), "i": np.ones((1, 1, 2, 2), np.float32)}
+    assert [y.shape for y in runner.run("cpu", inputs)] == [
+        (3, 128),
+        (3, 8),
+        (1, 1, 4, 4),
+    ]
+    cpu = CpuCostModel.seed()
+    launches = profile_graph_io(graph).kernel_launches
+    # The images alone are known: two steps, of 2 x 4 and 4 x 4 numbers.
+    assert estimate_graph_cost(graph, cpu) >= 3000 + 300 * launches
+
+
 def test_unknown_sizes_cost_their_launches() -> None:
     """Two dispatches and a round trip; the constants of semantics B.4."""
     for model, dispatch, trip in (
