@@ -82,9 +82,7 @@ def test_bands_by_tapers_take_the_options_of_tapers() -> None:
 
 def test_a_stream_names_itself() -> None:
     words = said(rlx.WelchStream, 256.0, nperseq=64)
-    assert words.startswith(
-        "WelchStream() got an unexpected keyword argument 'nperseq'"
-    )
+    assert words.startswith("WelchStream() got an unexpected keyword")
     assert "did you mean 'nperseg'" in words
 
 
