@@ -9,15 +9,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import wraps
 from inspect import signature
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from rlxweb.errors import UsageError, did_you_mean, shown
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _FAR = 1e300
 _COUNTABLE = 1 << 63
@@ -110,6 +112,36 @@ def bound(of: Callable[..., Any], name: str, /, *args: Any, **named: Any) -> Any
     try:
         given = signature(of).bind(*args, **named)
     except TypeError as error:
+        check_options(name, named, signature(of).parameters)
         raise TypeError(f"{name}() {error}") from None
     given.apply_defaults()
     return given.arguments
+
+
+def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise TypeError for an option that a function does not take.
+
+    name     the function that the caller called
+    Errors   TypeError in Python's words, with that name and the option that is meant
+    """
+    options = list(known)
+    for one in given:
+        if one not in options:
+            near = did_you_mean(one, options)
+            said = f"{name}() got an unexpected keyword argument {one!r}"
+            raise TypeError(f"{said}; {near}" if near else said)
+
+
+def helpful(function: F) -> F:
+    """Let a function suggest the option that is meant for one it does not take."""
+    name = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError:
+            check_options(name, options, signature(function).parameters)
+            raise
+
+    return cast(F, call)

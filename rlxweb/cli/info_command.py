@@ -190,7 +190,7 @@ def _show_texts(out: Console, texts: Sequence[Entry]) -> None:
         for one in shown
     ]
     heads = ("annotation", "count", "first (s)", "last (s)", "lasts (s)")
-    show_table(out, heads, rows, right=heads[1:], whole=heads, split=True)
+    show_table(out, heads, rows, right=heads[1:], whole=heads)
     if len(shown) < len(texts):
         left = counted(len(texts) - len(shown), "more text")
         say(out, f"  … and {left}; a pipe (| cat) and --json have all")

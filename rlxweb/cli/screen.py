@@ -37,7 +37,7 @@ _WIDEST = 1 << 20
 _UNKNOWN_WIDTH = 80
 # Cells of a word that is wrapped in itself, and between two columns.
 _FOLDED = 24
-_BETWEEN = 2
+_BETWEEN = 3
 # Beside a bar there is no room for more of a file's name.
 _MOST_NAME = 40
 
@@ -90,13 +90,13 @@ def show_table(
     right: Sequence[str] = (),
     whole: Sequence[str] = (),
     frame: Box | None = SIMPLE_HEAD,
-    split: bool = False,
 ) -> None:
-    """A table with nothing cut off.
+    """A table with nothing cut off; several on a terminal that is too narrow for it.
+
+    Each of several has the first column.
 
     right   heads of the columns that end on the right
     whole   heads of the columns that are not wrapped, on however narrow a terminal
-    split   a narrow terminal gets several tables, each with the first column
     """
     cells = [[*map(_text, row)] for row in rows]
     columns = [*range(len(heads))]
@@ -107,7 +107,7 @@ def show_table(
             need = _need(console, table)
             least = _least(heads, cells, columns[:count], whole)
             fits = not console.is_terminal or least <= console.width
-            if fits or not split or count <= 2:
+            if fits or count <= 2:
                 break
             count -= 1
         _print_table(console, table, need, least)

@@ -313,6 +313,6 @@ def _show(console: Console, found: Sequence[FileSpectrogram]) -> None:
                 rows.append([own.names[at], hz, f"{told['s']:.2f} s", density])
             rise = own.baseline is not None
             heads = ("channel", "strongest", "at", "over baseline" if rise else "power")
-            show_table(console, heads, rows, right=heads[1:], whole=heads, split=True)
+            show_table(console, heads, rows, right=heads[1:], whole=heads)
             if len(own.names) > PANELS:
                 say(console, f"a picture shows {PANELS} channels; -c chooses them")

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.arguments import number, whole
+from rlxweb.arguments import helpful, number, whole
 from rlxweb.errors import UsageError
 from rlxweb.forked import cached_property
 from rlxweb.given import array_of
@@ -118,6 +118,7 @@ class Learned:
         }
 
 
+@helpful
 def learn_welch(
     recordings: ArrayLike | Sequence[ArrayLike],
     fs: float,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlxweb.arguments import number, one_of, switch
+from rlxweb.arguments import check_options, number, one_of, switch
 from rlxweb.callers import outside
 from rlxweb.errors import PictureWarning, UsageError
 from rlxweb.plot.curves import offset as offset_lines
@@ -143,6 +144,9 @@ def peaks(result: WelchPeaks, ax: Any = None, **options: Any) -> Any:
     Errors   Unsupported without matplotlib
     """
     doing = "rlxweb.plot.peaks"
+    of_spectra = list(signature(spectrum).parameters)[2:]
+    known = ["log"] if result.spectrum is None else of_spectra
+    check_options("peaks", options, known)
     if result.spectrum is None:
         return _stems(result, ax, doing, **options)
     return _drawn(marked_rows(result, doing), ax, doing, **options)

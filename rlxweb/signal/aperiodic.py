@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.arguments import number, one_of, whole
+from rlxweb.arguments import helpful, number, one_of, whole
 from rlxweb.errors import NotFinite, ShapeError, UsageError
 from rlxweb.given import array_of
 from rlxweb.signal.aperiodic_fit import AperiodicFit
@@ -42,6 +42,7 @@ _ROUNDS = 200
 _ROUNDING = 1e-9  # what a spectrum without noise has above its own line
 
 
+@helpful
 def aperiodic(
     f: ArrayLike | Spectrum,
     psd: ArrayLike | None = None,

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import number, one_of, switch
+from rlxweb.arguments import check_options, helpful, number, one_of, switch
 from rlxweb.callers import outside
 from rlxweb.errors import (
     RlxWarning,
@@ -282,6 +283,11 @@ def band_power(
     """
     begun = perf_counter()
     one_of("method", method, ("welch", "multitaper"), DOING)
+    of_method = multitaper if method == "multitaper" else welch
+    mine = [*signature(band_power).parameters][:-1]
+    taken = signature(of_method).parameters.keys() - set(mine)
+    if options.keys() - taken:
+        check_options(DOING, options, [*mine, *sorted(taken)])
     rate_hz = said_rate(fs, DOING)
     named, edges = _edges(bands, Reach.of_rate(rate_hz))
     if method == "multitaper":
@@ -304,6 +310,7 @@ def usual_nperseg(fs: float, lowest: float) -> int:
     return max(1, round(seconds * fs))
 
 
+@helpful
 def band_power_of(
     f: ArrayLike | Spectrum,
     psd: ArrayLike | None = None,

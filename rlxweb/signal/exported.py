@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlxweb.advice import Advice
-from rlxweb.arguments import number, one_of, whole
+from rlxweb.arguments import helpful, number, one_of, whole
 from rlxweb.errors import Unsupported, UsageError
 from rlxweb.export.folder import as_folder
 from rlxweb.export.package import Package, as_package
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DOING = "export_welch"
 
 
+@helpful
 def export_welch(
     folder: str | Path,
     rows: int,

@@ -7,14 +7,14 @@ be said again, and comes out with the result. An array goes by at once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
-from inspect import iscoroutinefunction, signature
+from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from rlxweb.arguments import number
+from rlxweb.arguments import check_options, number
 from rlxweb.callers import outside
 from rlxweb.errors import RecordingWarning, UsageError
 from rlxweb.results.labels import Labels
@@ -48,13 +48,17 @@ def _called(function: Callable[..., Any], door: _Door) -> Callable[..., Any]:
     is_alone = len(door.names) == 1
 
     def call(*args: Any, **options: Any) -> Any:
-        # Short rows are computed in less time than it takes to look around.
-        if is_alone and args and type(args[0]) is np.ndarray:
-            return function(*args, **options)
-        if door.is_plain(args, options):
-            return function(*args, **options)
-        given, labels = door.settled(args, options)
-        return function(**given).named(labels)
+        try:
+            # Short rows are computed in less time than it takes to look around.
+            if is_alone and args and type(args[0]) is np.ndarray:
+                return function(*args, **options)
+            if door.is_plain(args, options):
+                return function(*args, **options)
+            given, labels = door.settled(args, options)
+            return function(**given).named(labels)
+        except TypeError:
+            door.check(options)
+            raise
 
     return call
 
@@ -88,6 +92,12 @@ class _Door:
                 return False
         return True
 
+    def check(self, options: Iterable[str]) -> None:
+        """Raise TypeError for an option that the function does not take."""
+        known = self.rules.parameters
+        if not any(one.kind is Parameter.VAR_KEYWORD for one in known.values()):
+            check_options(self.name, options, known)
+
     def settled(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[dict[str, Any], Labels]:
@@ -95,6 +105,7 @@ class _Door:
         try:
             given = self.rules.bind(*args, **options).arguments
         except TypeError as error:
+            self.check(options)
             raise TypeError(f"{self.name}() {error}") from None
         extra = given.pop("options", {})
         return _settled(self.doing, self.names, {**given, **extra})

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import bound, switch, whole
+from rlxweb.arguments import bound, helpful, switch, whole
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
 from rlxweb.gpu.beside import awaited_here
@@ -144,6 +144,7 @@ def _added(g: Graph, frames: Tensor, hop: int, overlaps: int) -> Tensor:
     return g.reshape(total, (rows, (count + overlaps - 1) * hop))
 
 
+@helpful
 def istft(
     values: ArrayLike,
     fs: float = 1.0,

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice
+from rlxweb.arguments import helpful
 from rlxweb.choose.chooser import Asked, a_device_is_named
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
@@ -81,6 +82,7 @@ class WelchStream:
     faster than that waits: nothing piles up.
     """
 
+    @helpful
     def __init__(
         self,
         fs: float,
