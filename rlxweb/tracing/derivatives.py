@@ -121,18 +121,22 @@ def _lifted(value: Any) -> Any:
     """Python's floats as arrays, wherever they lie: they are what moves."""
     leaves: list[tuple[str, Any]] = []
     tree = flattened(value, "", leaves, lambda one, path: Same(one))
-    return _with_floats(tree, iter([one for _, one in leaves]))
+    lifted = _with_numbers(tree, (float,), np.float64)
+    return lifted.built(iter([one for _, one in leaves]))
 
 
-def _with_floats(tree: Tree, leaves: Any) -> Any:
-    def changed(part: Tree) -> Tree:
-        if part.kind == "static" and type(part.value) is float:
-            return Tree("static", part.told, value=np.float64(part.value))
-        if not part.parts:
-            return part
-        return Tree(part.kind, part.told, tuple(map(changed, part.parts)), part.value)
+def _with_numbers(
+    tree: Tree, kinds: tuple[type, ...], change: Callable[[Any], Any]
+) -> Tree:
+    """A structure with its Python numbers of these types changed."""
+    if tree.kind == "static" and type(tree.value) in kinds:
+        return Tree("static", tree.told, value=change(tree.value))
+    parts = tuple(_with_numbers(part, kinds, change) for part in tree.parts)
+    return Tree(tree.kind, tree.told, parts, tree.value)
 
-    return changed(tree).built(leaves)
+
+def _zero(number: Any) -> Any:
+    return type(number)(0)
 
 
 class _Inside:
@@ -271,7 +275,9 @@ class _Forward(_Inside):
             raise placed(error, self._doing) from None
         by_id = {p.id: t for p, t in zip(floats, moved, strict=True)}
         every = [_tangent_of(trace, out, by_id) for out in outs]
-        return result, of_result.built(iter(every))
+        # A Python number in the result is a constant: it does not move.
+        moves = _with_numbers(of_result, (bool, int, float, complex), _zero)
+        return result, moves.built(iter(every))
 
     def _tangents(
         self, trace: Trace, moving: Sequence[Traced], along: Sequence[Any]

@@ -68,6 +68,14 @@ def test_integers_and_bools_carry_no_gradient(f: Any) -> None:
     np.testing.assert_array_equal(rlx.jvp(rlx.grad(f), (x,), (v,))[1], np.zeros(3))
 
 
+def test_a_constant_result_does_not_move() -> None:
+    """A Python number, and one of NumPy's, beside an array."""
+    value, moved = rlx.jvp(lambda x: (3.0, [2, x * 2], np.float64(4)), (X,), (X,))
+    assert (value[0], value[1][0], value[2]) == (3.0, 2, 4.0)
+    assert (moved[0], moved[1][0], moved[2]) == (0.0, 0, 0.0)
+    np.testing.assert_array_equal(moved[1][1], 2 * X)
+
+
 def test_stop_gradient_is_a_constant() -> None:
     """Of values and of what integers are made of."""
     grad = rlx.grad(lambda x: np.sum(x * rlx.nn.stop_gradient(x)))(X)
