@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, Final
@@ -305,23 +304,21 @@ def _clock_beside(source: ByteSource, group: Any, n_samples: int) -> tuple[Clock
     return Clock(), ""
 
 
-@dataclass(frozen=True, slots=True)
 class Times:
-    """An array of times as the Rows of a clock."""
+    """An array of times as the Rows of a clock; a walk unpacks each chunk once."""
 
-    source: ByteSource
-    data: Any
+    def __init__(self, source: ByteSource, data: Any) -> None:
+        self._dtype, shape = data.dtype, data.shape
+        is_turned = len(shape) == 2 and shape[1] == 1
+        self._reader = ArrayReader(source, data, is_turned, prod(shape))
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
         """See SampleReader; in float64."""
-        with faults(self.source):
-            long = len(self.data.shape) == 2 and self.data.shape[0] == 1
-            found = self.data[:, start:stop] if long else self.data[start:stop]
-            return np.asarray(found, np.float64).reshape(1, -1)
+        return np.asarray(self._reader.read((0,), start, stop), np.float64)
 
     def texts(self, rows: Sequence[int], column: int) -> list[str]:
         """See Rows: the shortest digits that say the number."""
-        kind: Callable[[Any], Any] = partial(np.asarray, dtype=self.data.dtype)
+        kind: Callable[[Any], Any] = partial(np.asarray, dtype=self._dtype)
         return [str(kind(self.read((0,), at, at + 1)[0, 0])[()]) for at in rows]
 
 
