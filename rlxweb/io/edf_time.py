@@ -21,6 +21,8 @@ from rlxweb.io.source import ByteSource
 _ONSET: Final = re.compile(rb"([+-]\d+(?:\.(\d*))?)\x14")
 _ONSET_NBYTES: Final = 64
 """An onset is a few characters; the rest of the record is annotations."""
+_MOST_RECORDS: Final = 1 << 20
+"""Whose times are looked at one by one; more than days have seconds."""
 _A_WHOLE_DIGIT: Final = 1 - 1e-6
 
 
@@ -120,14 +122,21 @@ def check_continuous(source: ByteSource, header: Header) -> None:
     if not keepers or n < 2 or header.is_guess:
         return
     ends = [_onset_or_none(source, header, keepers[0], record) for record in (0, n - 1)]
+    off = 0.0
     if None not in ends:
         (begin, decimals), (end, more) = (one for one in ends if one is not None)
         off = end - begin - (n - 1) * header.record_s
         if abs(off) <= _slack(header, max(decimals, more)):
             return
+    if n > _MOST_RECORDS and None not in ends:
+        source.warn(
+            f"its header says that it has no gaps ({header.version}), but its last "
+            f"data record begins {off:.6g} s off: samples are read one after another"
+        )
+        return
     told = [
         (record, own)
-        for record in range(n)
+        for record in range(min(n, _MOST_RECORDS))
         if (own := _onset_or_none(source, header, keepers[0], record)) is not None
     ]
     slack = _slack(header, max((decimals for _, (_, decimals) in told), default=0))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, Final
@@ -367,27 +366,21 @@ def _clock_beside(source: ByteSource, group: Any, n_samples: int) -> tuple[Clock
     return Clock(), ""
 
 
-@dataclass(frozen=True, slots=True)
 class Times:
-    """An array of times as the Rows of a clock."""
+    """An array of times as the Rows of a clock; a walk unpacks each chunk once."""
 
-    source: ByteSource
-    data: Any
+    def __init__(self, source: ByteSource, data: Any) -> None:
+        self._dtype, shape = data.dtype, data.shape
+        is_turned = len(shape) == 2 and shape[1] == 1
+        self._reader = ArrayReader(source, data, is_turned, prod(shape))
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
         """See SampleReader; in float64."""
-        with faults(self.source):
-            long = len(self.data.shape) == 2 and self.data.shape[0] == 1
-            span = slice(start, stop)
-            rest = [slice(0, extent) for extent in self.data.shape[1:]]
-            spans = [slice(0, 1), span] if long else [span, *rest]
-            check_chunks(self.source, self.data, spans)
-            found = self.data[:, start:stop] if long else self.data[start:stop]
-            return np.asarray(found, np.float64).reshape(1, -1)
+        return np.asarray(self._reader.read((0,), start, stop), np.float64)
 
     def texts(self, rows: Sequence[int], column: int) -> list[str]:
         """See Rows: the shortest digits that say the number."""
-        kind: Callable[[Any], Any] = partial(np.asarray, dtype=self.data.dtype)
+        kind: Callable[[Any], Any] = partial(np.asarray, dtype=self._dtype)
         return [str(kind(self.read((0,), at, at + 1)[0, 0])[()]) for at in rows]
 
 
