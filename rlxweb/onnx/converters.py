@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any, NoReturn, get_args, get_type_hints
@@ -200,7 +200,7 @@ def converter_of(op: str, domain: str, version: int) -> Registered | None:
     return None if same is None else _as_it_is(same)
 
 
-@cache
+@lru_cache(maxsize=2)
 def same_ops(changes: int) -> dict[str, Op]:
     """Our ops by the names of the ONNX ops that are exactly the same.
 

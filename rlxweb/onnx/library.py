@@ -7,7 +7,7 @@ becomes ours here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +30,7 @@ _PROTO_LIMIT = 2**31 - 1
 """Bytes of one message of protobuf."""
 
 
-@cache
+@lru_cache(maxsize=64)  # `doing` may name a file
 def package(doing: str = "read a model of ONNX") -> Any:
     """The package with its parts loaded. Errors  Unsupported where it is missing."""
     try:
@@ -204,7 +204,7 @@ def is_function(op: str, domain: str, version: int) -> bool:
     )
 
 
-@cache
+@lru_cache(maxsize=4096)  # names come from files
 def _schema(op: str, domain: str, version: int) -> Any:
     defs = package().defs
     try:

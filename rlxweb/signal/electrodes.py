@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -88,7 +88,7 @@ def _plain(name: str) -> str:
     return _BEHIND.sub("", _BEFORE.sub("", name.strip().upper()))
 
 
-@cache
+@lru_cache(maxsize=4096)  # names come from files
 def _position(name: str) -> Floats | None:
     name = _OTHER.get(name, name)
     match = _NAME.match(name)
