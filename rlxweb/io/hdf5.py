@@ -27,9 +27,9 @@ from rlxweb.io.attributes import BESIDE, notes_of
 from rlxweb.io.clock import clock_scale, find_rate
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
 from rlxweb.io.hdf5_access import (
+    Chunks,
     attribute,
     check_array,
-    check_chunks,
     check_tree,
     child,
     is_array,
@@ -351,7 +351,9 @@ def _by_clock(
         if not is_numbers(node):
             continue
         check_array(source, node)
-        clock = find_rate(Times(source, node), 0, scale, n_samples)
+        clock = find_rate(
+            Times(source, node, Chunks(source, node)), 0, scale, n_samples
+        )
         said = f"its array {name!r} {clock.problem}" if clock.problem else ""
         return clock.fs, clock.tolerance, said
     return None, 1e-9, why
@@ -363,6 +365,7 @@ class Times:
 
     source: ByteSource
     data: Any
+    chunks: Chunks
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
         """See SampleReader; in float64."""
@@ -371,7 +374,7 @@ class Times:
             span = slice(start, stop)
             rest = [slice(0, extent) for extent in self.data.shape[1:]]
             spans = [slice(0, 1), span] if long else [span, *rest]
-            check_chunks(self.source, self.data, spans)
+            self.chunks.check(spans)
             found = self.data[:, start:stop] if long else self.data[start:stop]
             return np.asarray(found, np.float64).reshape(1, -1)
 
@@ -388,6 +391,7 @@ class ArrayReader:
         self, source: ByteSource, data: Any, is_turned: bool, n_samples: int
     ) -> None:
         self._source, self._data, self._is_turned = source, data, is_turned
+        self._chunks = Chunks(source, data)
         self._dtype = native(data.dtype)
         self._is_flat = len(data.shape) == 1
         axis = 0 if is_turned or self._is_flat else 1
@@ -405,13 +409,13 @@ class ArrayReader:
         span = slice(start, stop)
         with faults(self._source):
             if self._is_flat:
-                check_chunks(self._source, self._data, [span])
+                self._chunks.check([span])
                 found = self._data[span][None]
             else:
                 which, order = rows_of(channels)
                 rows = slice(min(channels), max(channels) + 1)
                 spans = [span, rows] if self._is_turned else [rows, span]
-                check_chunks(self._source, self._data, spans)
+                self._chunks.check(spans)
                 found = (
                     self._data[span, which].T
                     if self._is_turned

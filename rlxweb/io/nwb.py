@@ -27,6 +27,7 @@ from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.hdf5 import ArrayReader, Times, all_arrays, faults, is_numbers, oriented
 from rlxweb.io.hdf5 import picked as picked_of
 from rlxweb.io.hdf5_access import (
+    Chunks,
     attribute,
     check_array,
     child,
@@ -136,7 +137,7 @@ def _clock(source: ByteSource, series: Any, n_samples: int) -> tuple[Clock, floa
     check_array(source, times)
     if not is_numbers(times) or times.size != n_samples or not n_samples:
         return Clock(problem=f"{times.size} of {n_samples} samples have a time"), 0.0
-    rows = Times(source, times)
+    rows = Times(source, times, Chunks(source, times))
     return find_rate(rows, 0, 1.0, n_samples), float(rows.read((0,), 0, 1)[0, 0])
 
 
