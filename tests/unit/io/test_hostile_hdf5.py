@@ -275,10 +275,10 @@ def large_chunk(file: Any) -> None:
 
 
 def bomb(file: Any) -> None:
-    """A chunk of 4,096 bytes that inflates to 2 GB."""
+    """A chunk of 4,096 bytes that inflates to 480 MB."""
     del file["eeg"]
     data = file.create_dataset("eeg", (3, 1024), "f4", chunks=(3, 1024), compression=9)
-    data.id.write_direct_chunk((0, 0), inflating(2 << 30))
+    data.id.write_direct_chunk((0, 0), inflating(480 << 20))
 
 
 def inflating(nbytes: int) -> bytes:
@@ -293,7 +293,7 @@ def masked_bomb(file: Any) -> None:
     data = file.create_dataset(
         "eeg", (3, 1024), "f4", chunks=(3, 1024), compression=9, shuffle=True
     )
-    data.id.write_direct_chunk((0, 0), inflating(2 << 30), filter_mask=1)
+    data.id.write_direct_chunk((0, 0), inflating(480 << 20), filter_mask=1)
 
 
 def changed_bomb(file: Any) -> None:
@@ -305,7 +305,7 @@ def changed_bomb(file: Any) -> None:
     how.set_shuffle()
     space = h5py.h5s.create_simple((3, 1024))
     made = h5py.h5d.create(file.id, b"eeg", h5py.h5t.IEEE_F32LE, space, how)
-    packed = inflating(2 << 30)
+    packed = inflating(480 << 20)
     packed += bytes(-len(packed) % 4)
     shuffled = np.frombuffer(packed, "u1").reshape(-1, 4).T.tobytes()
     made.write_direct_chunk((0, 0), shuffled)
