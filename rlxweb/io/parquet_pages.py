@@ -14,6 +14,7 @@ from rlxweb.io.source import ByteSource
 
 _HEAD_NBYTES: Final = 1 << 16
 _DEEPEST: Final = 16
+_WRONG_TYPE: Final = (LookupError, TypeError, ValueError, AttributeError)
 # Types of Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _WHOLE = 1, 2, 3, (4, 5, 6)
 _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 7, 8, 9, 10, 12
@@ -47,7 +48,7 @@ def columns_of(source: ByteSource) -> list[dict[str, Column]]:
             dict(_column(chunk[3]) for chunk in group.get(1, ()))
             for group in footer.get(4, ())
         ]
-    except (_Damaged, LookupError, TypeError, AttributeError) as error:
+    except (_Damaged, *_WRONG_TYPE) as error:
         raise source.error(
             "its footer is damaged", hint="copy it again from where it came"
         ) from error
@@ -55,10 +56,16 @@ def columns_of(source: ByteSource) -> list[dict[str, Column]]:
 
 def _column(about: dict[int, Any]) -> tuple[str, Column]:
     name = about[3][0].decode("utf-8", "replace")
-    begin, nbytes = int(about[9]), int(about[7])
-    if 11 in about and 0 < about[11] < begin:
-        begin = int(about[11])
+    begin, nbytes = _number(about[9]), _number(about[7])
+    if 11 in about and 0 < _number(about[11]) < begin:
+        begin = _number(about[11])
     return name, Column(name, begin, begin + nbytes)
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _Damaged
+    return value
 
 
 class Column(NamedTuple):
@@ -85,10 +92,10 @@ def check_pages(source: ByteSource, column: Column) -> None:
     while 0 <= place < end:
         try:
             header, nbytes = _Reader(source.peek(place, _HEAD_NBYTES)).whole()
-            unpacked, packed = int(header[2]), int(header[3])
+            unpacked, packed = _number(header[2]), _number(header[3])
             if unpacked < 0 or packed < 0:
                 raise _Damaged
-        except (_Damaged, LookupError, TypeError) as error:
+        except (_Damaged, *_WRONG_TYPE) as error:
             raise source.error(
                 f"a page of its column {shown(column.name)} is damaged",
                 hint="copy it again from where it came",
