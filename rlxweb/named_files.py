@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import PureWindowsPath
 from typing import BinaryIO, Final, Protocol
 
@@ -51,11 +52,11 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     # file's place before it is opened is recognised by fstat.
     _check_regular(os.stat(path))
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if sys.platform != "emscripten":  # a tab has no pipes
+        flags |= getattr(os, "O_NONBLOCK", 0)  # which means nothing for regular files
+    handle = os.open(path, flags)
     try:
         _check_regular(os.fstat(handle))
-        if hasattr(os, "O_NONBLOCK"):
-            os.set_blocking(handle, True)
     except BaseException:
         os.close(handle)
         raise

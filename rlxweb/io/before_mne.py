@@ -12,6 +12,7 @@ import configparser
 import os
 import re
 import struct
+import warnings
 from collections.abc import Iterator
 from typing import Final
 
@@ -254,8 +255,10 @@ def _brainvision_text(raw: bytes) -> str:
     said = re.search("Codepage=(.+)", raw.decode("ascii", "ignore"))
     page = said[1].strip() if said else "utf-8"
     try:
-        text = raw.decode("cp1252" if page == "ANSI" else page)
-    except (UnicodeDecodeError, LookupError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that a codec does not know
+            text = raw.decode("cp1252" if page == "ANSI" else page)
+    except (ValueError, LookupError):  # the former for bytes, and for a page's name
         text = raw.decode("latin-1")
     return text.partition("[Comment]")[0]
 

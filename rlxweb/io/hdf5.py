@@ -33,9 +33,9 @@ from rlxweb.io.clock import (
 )
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
 from rlxweb.io.hdf5_access import (
+    Chunks,
     attribute,
     check_array,
-    check_chunks,
     check_tree,
     child,
     is_array,
@@ -391,6 +391,7 @@ class ArrayReader:
         self, source: ByteSource, data: Any, is_turned: bool, n_samples: int
     ) -> None:
         self._source, self._data, self._is_turned = source, data, is_turned
+        self._chunks = Chunks(source, data)
         self._dtype = native(data.dtype)
         self._is_flat = len(data.shape) == 1
         axis = 0 if is_turned or self._is_flat else 1
@@ -408,13 +409,13 @@ class ArrayReader:
         span = slice(start, stop)
         with faults(self._source):
             if self._is_flat:
-                check_chunks(self._source, self._data, [span])
+                self._chunks.check([span])
                 found = self._data[span][None]
             else:
                 which, order = rows_of(channels)
                 rows = slice(min(channels), max(channels) + 1)
                 spans = [span, rows] if self._is_turned else [rows, span]
-                check_chunks(self._source, self._data, spans)
+                self._chunks.check(spans)
                 found = (
                     self._data[span, which].T
                     if self._is_turned

@@ -4,13 +4,13 @@ An HDF5 file may refer to other files by external links, external storage and vi
 arrays, and a file of kilobytes may claim gigabytes: by the shape of an array that was
 never written, by a chunk that unpacks to far more than it says, by many texts that are
 one and the same long text. So nothing of an array is read but through `whole` or after
-`check_array` and `check_chunks`. h5py itself is loaded by `hdf5`.
+`check_array` and `Chunks.check`. h5py itself is loaded by `hdf5`.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -78,8 +78,13 @@ def check_array(source: ByteSource, data: Any) -> None:
     declared = prod(data.chunks) * data.dtype.itemsize
     source.unpacks(f"a chunk of {whose}", declared)
     filters = _filters(data)
-    if sum(code == _DEFLATE for code, _ in filters) > 1:
-        raise source.error(f"{whose} is packed twice", "chunks are packed once")
+    codes = [code for code, _ in filters]
+    if _DEFLATE in codes and {*codes[codes.index(_DEFLATE) + 1 :]} - {_FLETCHER32}:
+        raise source.error(
+            f"{whose} is packed, and what is packed is changed again",
+            "deflate comes last, but for a checksum",
+            "write it again",
+        )
     for code, values in filters:
         # The number of elements that the filter makes room for.
         if code in (_NBIT, _SCALE) and len(values) > 2:
@@ -90,46 +95,71 @@ def check_array(source: ByteSource, data: Any) -> None:
                 )
 
 
-def check_chunks(source: ByteSource, data: Any, spans: Iterable[slice]) -> None:
-    """Refuse chunks that unpack to more than their array declares.
+class Chunks:
+    """The stored chunks of an array, of which none may unpack to more than declared.
 
     HDF5 unpacks a chunk to its end, however much that is. Deflate makes at most 1,032
-    bytes of one, so that small chunks pass unseen; a larger one is unpacked here first,
-    a piece at a time.
-
-    Parameters
-    ----------
-    source, data
-        The file, and an array in it.
-    spans
-        What is about to be read, one slice per axis.
+    bytes of one, so that small chunks pass unseen; a larger one is unpacked here before
+    it is first read, a piece at a time.
     """
-    if data.chunks is None:
-        return
-    filters = _filters(data)
-    if not filters:
-        return
-    is_deflated = any(code == _DEFLATE for code, _ in filters)
-    is_szip = any(code == _SZIP for code, _ in filters)
-    declared = prod(data.chunks) * data.dtype.itemsize
-    allowed = bounds.unpacked_at_once(source.nbytes)
-    axes = [
-        range(span.start // chunk * chunk, span.stop, chunk)
-        for span, chunk in zip(spans, data.chunks, strict=True)
-    ]
-    for place in product(*axes):
-        found = data.id.get_chunk_info_by_coord(place)
-        stored = int(found.size or 0)
-        if stored > declared + declared // 8 + 4096:
-            raise _too_much(source, data, f"{stored} bytes are stored")
-        if is_szip and stored:
-            head = data.id.read_direct_chunk(place)[1][:4]
-            if int.from_bytes(head, "little") > declared:
-                raise _too_much(source, data, "its packing claims more")
-        if is_deflated and stored * bounds.DEFLATE_RATIO > allowed:
-            mask, raw = data.id.read_direct_chunk(place)
-            if not mask and inflates_beyond(raw, declared):
-                raise _too_much(source, data, "it unpacks to more")
+
+    def __init__(self, source: ByteSource, data: Any) -> None:
+        self._source, self._data = source, data
+        filters = [] if data.chunks is None else _filters(data)
+        codes = [code for code, _ in filters]
+        self._is_packed = bool(codes)
+        self._is_deflated, self._is_szip = _DEFLATE in codes, _SZIP in codes
+        # The bit of a chunk's mask that says it was not deflated.
+        self._skipped = 1 << codes.index(_DEFLATE) if self._is_deflated else 0
+        self._large: dict[tuple[int, ...], int] | None = None
+
+    def check(self, spans: Sequence[slice]) -> None:
+        """Refuse what is damaged among the chunks that hold a slice of each axis."""
+        if not self._is_packed:
+            return
+        if self._large is None:
+            self._large = self._find_large()
+        if not self._large:
+            return
+        chunks = self._data.chunks
+        axes = [
+            range(span.start // chunk * chunk, span.stop, chunk)
+            for span, chunk in zip(spans, chunks, strict=True)
+        ]
+        for place in product(*axes):
+            if place in self._large:
+                self._check(place, self._large[place])
+                self._large.pop(place, None)
+
+    def _find_large(self) -> dict[tuple[int, ...], int]:
+        """Return the filter mask of each chunk that may unpack to too much."""
+        data, found = self._data, {}
+        declared = prod(data.chunks) * data.dtype.itemsize
+        allowed = bounds.unpacked_at_once(self._source.nbytes)
+
+        def see(one: Any) -> None:
+            stored = int(one.size)
+            if stored > declared + declared // 8 + 4096:
+                raise _too_much(self._source, data, f"{stored} bytes are stored")
+            is_large = stored * bounds.DEFLATE_RATIO > allowed
+            if self._is_szip or (self._is_deflated and is_large):
+                found[tuple(map(int, one.chunk_offset))] = int(one.filter_mask)
+
+        if hasattr(data.id, "chunk_iter"):
+            data.id.chunk_iter(see)
+        else:
+            for at in range(data.id.get_num_chunks()):
+                see(data.id.get_chunk_info(at))
+        return found
+
+    def _check(self, place: tuple[int, ...], mask: int) -> None:
+        declared = prod(self._data.chunks) * self._data.dtype.itemsize
+        raw = self._data.id.read_direct_chunk(place)[1]
+        if self._is_szip and int.from_bytes(raw[:4], "little") > declared:
+            raise _too_much(self._source, self._data, "its packing claims more")
+        is_deflated = self._is_deflated and not mask & self._skipped
+        if is_deflated and inflates_beyond(raw, declared):
+            raise _too_much(self._source, self._data, "it unpacks to more")
 
 
 def inflates_beyond(raw: bytes, most: int, wbits: int = zlib.MAX_WBITS) -> bool:
@@ -180,7 +210,7 @@ def whole(source: ByteSource, data: Any, most: int = bounds.BESIDE_NBYTES) -> An
     if data.shape is None:
         return np.empty(0)
     source.at_most(f"bytes of {whose}", data.size * data.dtype.itemsize, most)
-    check_chunks(source, data, [slice(0, extent) for extent in data.shape])
+    Chunks(source, data).check([slice(0, extent) for extent in data.shape])
     if not data.dtype.hasobject:
         return np.asarray(data[()])
     if data.dtype.metadata and "ref" in data.dtype.metadata:
@@ -305,7 +335,7 @@ class _Tree:
         self._nbytes += int(data.size) * width + _NODE_NBYTES
         allowed = bounds.unpacked_at_once(source.nbytes)
         source.at_most("bytes in all its arrays", self._nbytes, allowed)
-        check_chunks(source, data, [slice(0, extent) for extent in data.shape])
+        Chunks(source, data).check([slice(0, extent) for extent in data.shape])
         if is_reference:
             for one in np.ravel(data[()]):
                 if one:

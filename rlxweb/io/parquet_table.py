@@ -37,7 +37,7 @@ from rlxweb.io.clock import (
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.days import day_of_iso
 from rlxweb.io.parquet import OpenTable, open_table
-from rlxweb.io.parquet_pages import check_pages
+from rlxweb.io.parquet_pages import Column, check_pages, columns_of
 from rlxweb.io.pieces import PieceReader
 from rlxweb.io.source import ByteSource
 
@@ -154,7 +154,7 @@ class _Columns:
 
     def __init__(self, source: ByteSource, table: OpenTable, names: list[str]) -> None:
         self.names, self._table, self._source = names, table, source
-        self._checked: set[tuple[int, int]] = set()
+        self._unseen: list[dict[str, Column]] | None = None
         with table.faults():
             meta = table.file.metadata
             rows = [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
@@ -236,21 +236,21 @@ class _Columns:
         most = min(_MOST_ROWS, max(256, _PIECE_NBYTES // (8 * len(wanted))))
         group = bisect_right(self._starts, first) - 1
         for at in range(group, len(self._starts) - 1):
-            self._check(at, {*wanted})
+            self._check(at, wanted)
             for batch in self._table.batches(at, wanted, most):
                 if batch.num_rows:
                     yield self._values(batch, channels)
 
-    def _check(self, group: int, wanted: set[str]) -> None:
+    def _check(self, group: int, wanted: list[str]) -> None:
         """Look at the pages of some columns before they are unpacked, once."""
-        with self._table.faults():
-            meta = self._table.file.metadata.row_group(group)
-            for at in range(meta.num_columns):
-                chunk = meta.column(at)
-                if str(chunk.path_in_schema).split(".")[0] in wanted:
-                    if (group, at) not in self._checked:
-                        check_pages(self._source, chunk)
-                        self._checked.add((group, at))
+        if self._unseen is None:
+            self._unseen = columns_of(self._source)
+        if group < len(self._unseen):
+            for name in wanted:
+                column = self._unseen[group].get(name)
+                if column is not None:
+                    check_pages(self._source, column)
+                    self._unseen[group].pop(name, None)
 
     def _values(self, batch: Any, channels: tuple[int, ...]) -> Samples:
         rows = [self._column(batch.column(self.names[at]), at) for at in channels]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.io
 
+from rlxweb.errors import RlxError
 from rlxweb.io import open_recording
 from rlxweb.io.companions import files_of, is_part, pointed_to
 from rlxweb.io.formats import is_named_so
@@ -143,6 +145,16 @@ def test_a_code_page_hides_no_name(tmp_path: Path) -> None:
     text = text.replace("DataFile=night.eeg", "+AEQ-ataFile=/etc/passwd")
     header.write_text(text.replace("µ", "u"), encoding="utf-8")
     check_unreadable(header, "the header's own folder or below it")
+
+
+@pytest.mark.parametrize("page", ["utf\0", "hex", "rot13", "no page", "idna", "ANSI"])
+def test_an_odd_code_page_is_no_traceback(tmp_path: Path, page: str) -> None:
+    header = brainvision(tmp_path)
+    text = header.read_text(encoding="utf-8").replace("UTF-8", page)
+    header.write_text(text, encoding="utf-8")
+    with contextlib.suppress(RlxError):
+        open_recording(header).close()
+    assert files_of(str(header))
 
 
 @pytest.mark.parametrize("name", ["/etc/x.fdt", "../x.fdt", "C:\\x.fdt", "a\\x.fdt"])
