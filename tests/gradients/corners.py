@@ -8,7 +8,7 @@ once, by each operand alone; others at one point after the other, by all operand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ Array = npt.NDArray[Any]
 Function = Callable[..., Any]
 Points = Mapping[str, tuple[Array, ...]]
 Derivatives = dict[str, list[Array]]
+Wanted = tuple[Derivatives, Array]
+"""Derivatives at a point, and the value there."""
 NEAR = 1e-8
 QUICKLY = {
     "xla_backend_optimization_level": 0,
@@ -158,7 +160,7 @@ def ours_of(case: Case, **where: Any) -> Iterator[Derivatives]:
         yield named(case.each, *run(*x))
 
 
-def theirs_of(jax: Any, case: Case) -> Iterator[tuple[Derivatives, Array]]:
+def theirs_of(jax: Any, case: Case) -> Iterator[Wanted]:
     """Yield JAX's derivatives at each point, and the sum of the values there."""
     found = program(jax.numpy, jax.grad, jax.jvp, case.theirs, case.each)
     run = jax.jit(found, compiler_options=QUICKLY)
@@ -184,8 +186,8 @@ def apart(got: Array, want: Array, case: Case, near: float, rounding: float) -> 
 
 def told(
     case: Case,
-    ours: Iterator[Derivatives],
-    theirs: Iterator[tuple[Derivatives, Array]],
+    ours: Iterable[Derivatives],
+    theirs: Iterable[Wanted],
     exceptions: Sequence[Otherwise] = (),
     near: float = NEAR,
     rounding: float = 0.0,
