@@ -88,7 +88,7 @@ def ops_of(graph: Graph) -> Ops:
     every = []
     for node in first.nodes():
         shapes = [_shape_at(other, node) for other in others]
-        shape = tuple(
+        shape: Any = tuple(
             size if all(s is not None and s[axis] == size for s in shapes) else unknown
             for axis, size in enumerate(node.type.shape)
         )
