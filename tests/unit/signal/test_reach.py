@@ -175,3 +175,11 @@ def test_a_name_that_is_given_twice_is_refused(
     said = call(*arguments)
     assert said.code == 2
     assert "is given twice" in said.err
+
+
+@pytest.mark.parametrize(
+    ("n", "said"), [(256, "-32 … 31.75"), (255, "-31.8745 … 31.8745")]
+)
+def test_a_two_sided_spectrum_tells_its_span(n: int, said: str) -> None:
+    found = rlx.welch(X, FS, nperseg=n, return_onesided=False)
+    assert repr(found).endswith(f", {said} Hz)")
