@@ -364,6 +364,26 @@ def test_an_attribute_of_one_long_text_costs_little(
     check_unreadable(path, r"at most|cannot read")
 
 
+@pytest.mark.parametrize("where", ["array", "attribute"])
+def test_a_heap_that_claims_much_costs_little(
+    tmp_path: Path, memory: None, where: str
+) -> None:
+    """HDF5 makes room for a heap of texts as long as it says it is."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["eeg"] = X
+        file["fs"] = FS
+        if where == "array":
+            file["channels"] = np.array(["a", "b", "c"], object)
+        else:
+            file["eeg"].attrs["channels"] = ["a", "b", "c"]
+    raw = bytearray(path.read_bytes())
+    at = raw.index(b"GCOL")
+    raw[at + 8 : at + 16] = (1 << 30).to_bytes(8, "little")
+    path.write_bytes(raw)
+    check_unreadable(path, "a heap of texts in it is damaged")
+
+
 def test_a_set_that_claims_much_costs_little(tmp_path: Path, memory: None) -> None:
     """Arrays that were never written, and one that is referred to many times."""
 
