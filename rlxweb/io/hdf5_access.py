@@ -314,10 +314,33 @@ def longest_text(source: ByteSource) -> int:
                         f"it claims {size} bytes, the file has {source.nbytes}",
                         "copy it again from where it came",
                     )
+                _check_heap(source, source.peek(place - len(overlap) + at, size))
                 longest = max(longest, size)
             at = piece.find(b"GCOL", at + 1)
         overlap = piece[-16:]
     return longest
+
+
+def _check_heap(source: ByteSource, heap: bytes) -> None:
+    """Refuse a heap whose texts do not fit into it: HDF5 would walk it for ever.
+
+    References
+    ----------
+    HDF5 File Format Specification 3.0, III.E: global heap.
+    """
+    at = 16
+    while at + 16 <= len(heap):
+        number = int.from_bytes(heap[at : at + 2], "little")
+        nbytes = int.from_bytes(heap[at + 8 : at + 16], "little")
+        if number == 0:  # what is left is free
+            return
+        at += 16 + -(-nbytes // 8) * 8
+        if at > len(heap):
+            raise source.error(
+                "a heap of texts in it is damaged",
+                f"a text of {nbytes} bytes in a heap of {len(heap)}",
+                "copy it again from where it came",
+            )
 
 
 def check_tree(source: ByteSource, file: Any) -> None:
