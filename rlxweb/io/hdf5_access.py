@@ -332,10 +332,10 @@ def _check_heap(source: ByteSource, heap: bytes) -> None:
     while at + 16 <= len(heap):
         number = int.from_bytes(heap[at : at + 2], "little")
         nbytes = int.from_bytes(heap[at + 8 : at + 16], "little")
-        if number == 0:  # what is left is free
-            return
-        at += 16 + -(-nbytes // 8) * 8
-        if at > len(heap):
+        # Of free space, which has the number 0, the size counts its own header.
+        step = -(-nbytes // 8) * 8 + (16 if number else 0)
+        at += step
+        if step < 16 or at > len(heap):
             raise source.error(
                 "a heap of texts in it is damaged",
                 f"a text of {nbytes} bytes in a heap of {len(heap)}",
