@@ -228,11 +228,12 @@ def _texts(
     source: ByteSource, data: Any, whose: str, most: int
 ) -> npt.NDArray[np.object_]:
     """Read texts of any length, few at a time: all may be one long text of the file."""
+    longest = longest_text(source) or source.nbytes
+    _check_lengths(source, data, whose)
     if data.ndim == 0:
         return np.array(data[()], object)
     found = np.empty(data.shape, object)
     rest = prod(data.shape[1:])
-    longest = longest_text(source) or source.nbytes
     step = max(1, _TRANSIENT_NBYTES // max(1, longest * rest))
     nbytes = 0
     for at in range(0, data.shape[0], step):
@@ -241,6 +242,30 @@ def _texts(
         nbytes += sum(map(len, piece.ravel()))
         source.at_most(f"bytes of text in {whose}", nbytes, most)
     return found
+
+
+def _check_lengths(source: ByteSource, data: Any, whose: str) -> None:
+    """Refuse texts that claim more than the file has: HDF5 makes room for each first.
+
+    A text is stored as its length, in 4 bytes, and where it lies, in 12.
+    """
+    pieces: list[tuple[int, int]] = []
+    if data.chunks is None:
+        place = data.id.get_offset()
+        pieces += [] if place is None else [(int(place), 16 * int(data.size))]
+    elif hasattr(data.id, "chunk_iter"):
+        data.id.chunk_iter(lambda one: pieces.append((one.byte_offset, one.size)))
+    is_deflated = any(code == _DEFLATE for code, _ in _filters(data))
+    for place, nbytes in pieces:
+        raw = source.peek(place, nbytes)
+        if is_deflated:
+            try:
+                raw = zlib.decompressobj().decompress(raw, 16 * prod(data.chunks))
+            except zlib.error:
+                continue  # HDF5 says so
+        lengths = np.frombuffer(raw[: len(raw) // 16 * 16], "<u4")[::4]
+        longest = int(lengths.max(initial=0))
+        source.at_most(f"bytes in a text of {whose}", longest, source.nbytes)
 
 
 def attribute(source: ByteSource, node: Any, name: str, default: Any = None) -> Any:
@@ -267,7 +292,12 @@ def attribute(source: ByteSource, node: Any, name: str, default: Any = None) -> 
 def longest_text(source: ByteSource) -> int:
     """Return a bound of the texts of a file, by the heaps that hold them.
 
-    Files too large to be searched are their own bound: they cost what they are.
+    Files too large to be searched give 0.
+
+    Raises
+    ------
+    RecordingError
+        For a heap that claims more than the file has.
     """
     if source.nbytes > bounds.SEARCHED_NBYTES:
         return 0
@@ -277,10 +307,40 @@ def longest_text(source: ByteSource) -> int:
         at = piece.find(b"GCOL")
         while at >= 0:
             size = int.from_bytes(piece[at + 8 : at + 16], "little")
-            longest = max(longest, min(size, source.nbytes))
+            if piece[at + 4 : at + 5] == b"\1":
+                if size > source.nbytes:  # room would be made for all of it
+                    raise source.error(
+                        "a heap of texts in it is damaged",
+                        f"it claims {size} bytes, the file has {source.nbytes}",
+                        "copy it again from where it came",
+                    )
+                _check_heap(source, source.peek(place - len(overlap) + at, size))
+                longest = max(longest, size)
             at = piece.find(b"GCOL", at + 1)
         overlap = piece[-16:]
     return longest
+
+
+def _check_heap(source: ByteSource, heap: bytes) -> None:
+    """Refuse a heap whose texts do not fit into it: HDF5 would walk it for ever.
+
+    References
+    ----------
+    HDF5 File Format Specification 3.0, III.E: global heap.
+    """
+    at = 16
+    while at + 16 <= len(heap):
+        number = int.from_bytes(heap[at : at + 2], "little")
+        nbytes = int.from_bytes(heap[at + 8 : at + 16], "little")
+        # Of free space, which has the number 0, the size counts its own header.
+        step = -(-nbytes // 8) * 8 + (16 if number else 0)
+        at += step
+        if step < 16 or at > len(heap):
+            raise source.error(
+                "a heap of texts in it is damaged",
+                f"a text of {nbytes} bytes in a heap of {len(heap)}",
+                "copy it again from where it came",
+            )
 
 
 def check_tree(source: ByteSource, file: Any) -> None:

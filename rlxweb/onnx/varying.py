@@ -97,10 +97,15 @@ def _input(
 
 def _converted(convert: Convert, inputs: Mapping[str, Tensor], doing: str) -> Imported:
     """For arrays of the types of these tensors, whose values must not matter."""
-    zeros = {
-        name: np.broadcast_to(np.zeros((), one.dtype.numpy), one.shape)
-        for name, one in inputs.items()
-    }
+    try:
+        zeros = {
+            name: np.broadcast_to(np.zeros((), one.dtype.numpy), one.shape)
+            for name, one in inputs.items()
+        }
+    except ValueError as error:
+        raise ModelError(
+            doing, f"an input is too large ({error})", "an array has 2^63 bytes at most"
+        ) from error
     made = convert(zeros)
     if made.decided:
         raise Unsupported(

@@ -106,7 +106,9 @@ def _external(
     """(the file's name, the reader) of a tensor in a file beside the model."""
     shape, dtype, nbytes = wanted
     said = {e.key: e.value for e in tensor.external_data}
-    name = said.get("location", "")
+    name: str | bytes = said.get("location", "")
+    if isinstance(name, bytes):  # protobuf's answer to what is not UTF-8
+        name = name.decode("utf-8", "backslashreplace")
     path = _beside(name, folder, doing)
     offset = _number(said, "offset", 0, doing)
     length = _number(said, "length", nbytes, doing)

@@ -83,7 +83,7 @@ def _listen() -> None:
 def _hear(event: str, args: tuple[object, ...]) -> None:
     if event == "open" and isinstance(args[0], str | bytes):
         name = os.fsdecode(args[0])
-        if name.endswith(_ELSEWHERE):
+        if name.endswith(_ELSEWHERE) and os.path.exists(name):
             _was_opened.append(name)
 
 

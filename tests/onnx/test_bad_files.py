@@ -230,7 +230,7 @@ def test_graphs_too_deep_within_each_other_are_refused(depth: int) -> None:
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No such file"):
         load(tmp_path / "no.onnx")
-    with pytest.raises(ModelError, match="directory"):
+    with pytest.raises(ModelError, match="folder"):
         load(tmp_path)
     with pytest.raises(ModelError, match="an int was given"):
         load(3)  # type: ignore[arg-type]

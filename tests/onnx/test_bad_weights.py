@@ -143,6 +143,14 @@ def test_hostile_external_data_is_refused(
         load(beside(folder, **said))
 
 
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    put_right_data(tmp_path)
+    path = beside(tmp_path, location="w.bin", offset="4", length="8")
+    path.write_bytes(path.read_bytes().replace(b"w.bin", b"w\xff\xfein"))
+    with pytest.raises(ModelError, match="own folder"):
+        load(path)
+
+
 def test_a_link_to_external_data_is_followed(tmp_path: Path) -> None:
     """As git-annex and caches of models keep a file: a link to where its bytes lie."""
     put_right_data(tmp_path)

@@ -364,6 +364,53 @@ def test_an_attribute_of_one_long_text_costs_little(
     check_unreadable(path, r"at most|cannot read")
 
 
+@pytest.mark.parametrize("where", ["array", "attribute"])
+def test_a_heap_that_claims_much_costs_little(
+    tmp_path: Path, memory: None, where: str
+) -> None:
+    """HDF5 makes room for a heap of texts as long as it says it is."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["eeg"] = X
+        file["fs"] = FS
+        if where == "array":
+            file["channels"] = np.array(["a", "b", "c"], object)
+        else:
+            file["eeg"].attrs["channels"] = ["a", "b", "c"]
+    raw = bytearray(path.read_bytes())
+    at = raw.index(b"GCOL")
+    raw[at + 8 : at + 16] = (1 << 30).to_bytes(8, "little")
+    path.write_bytes(raw)
+    check_unreadable(path, "a heap of texts in it is damaged")
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (3,)}, {"compression": "gzip"}])
+def test_a_text_that_claims_much_costs_little(
+    tmp_path: Path, memory: None, how: dict[str, Any]
+) -> None:
+    """HDF5 makes room for a text as long as its reference says it is."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["eeg"] = X
+        file["fs"] = FS
+        names = np.array(["aa", "bb", "cc"], object)
+        file.create_dataset("channels", data=names, dtype=h5py.string_dtype(), **how)
+        stored = file["channels"].id
+        place = stored.get_offset()
+        if how:
+            raw = bytearray(stored.read_direct_chunk((0,))[1])
+            is_packed = "compression" in how
+            raw = bytearray(zlib.decompress(raw)) if is_packed else raw
+            raw[:4] = (1 << 30).to_bytes(4, "little")
+            packed = zlib.compress(raw) if is_packed else bytes(raw)
+            stored.write_direct_chunk((0,), packed)
+    if not how:
+        whole = bytearray(path.read_bytes())
+        whole[place : place + 4] = (1 << 30).to_bytes(4, "little")
+        path.write_bytes(whole)
+    check_unreadable(path, "1073741824 bytes in a text")
+
+
 def test_a_set_that_claims_much_costs_little(tmp_path: Path, memory: None) -> None:
     """Arrays that were never written, and one that is referred to many times."""
 
