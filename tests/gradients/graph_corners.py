@@ -426,6 +426,7 @@ MOVES: dict[str, Function] = {
         x[None], np.arange(12).reshape(1, 3, 4) % 4, 1
     ),
     "moveaxis": lambda x: nn.moveaxis(x, 0, 1),
+    "resize_nearest_2x": lambda x: nn.resize_nearest_2x(x[None, None]),
     "reverse_sequence": lambda x: nn.reverse_sequence(x, np.array([1, 2, 3, 1])),
     "rfft_block": lambda x: nn.rfft_block(x),
     "roll": lambda x: nn.roll(x, 1, 1),

@@ -200,7 +200,7 @@ add("np.max of all", M, lambda xp, x: xp.max(x))
 add("np.median of all", M, lambda xp, x: xp.median(x))
 add("np.prod of all", special(3, 4, small=1e-20), lambda xp, x: xp.prod(x))
 HOLES = {k: (np.where(np.arange(4) == 1, np.nan, p[0]),) for k, p in MILD.items()}
-for _name in "nansum nanprod nanmean nanvar nanmax nanmin".split():
+for _name in "nansum nanprod nanmean nanvar nanmax nanmin nanmedian".split():
     over_rows(_name, HOLES)
 over_rows("nanstd", HOLES, lambda xp, x: root(xp, xp.nanvar(x, axis=-1)))
 add("np.var of complex numbers", together(V, V), lambda xp, x, y: xp.var(x + 1j * y))
@@ -210,6 +210,8 @@ add(
     lambda xp, x: xp.quantile(x, np.array([0.0, 0.3, 0.5, 1.0]), axis=-1),
 )
 add("np.percentile", M, lambda xp, x: xp.percentile(x, 40, axis=-1))
+add("np.nanquantile", HOLES, lambda xp, x: xp.nanquantile(x, 0.3, axis=-1))
+add("np.nanpercentile", HOLES, lambda xp, x: xp.nanpercentile(x, 40, axis=-1))
 add("np.sort", M)
 add(
     "np.take_along_axis",

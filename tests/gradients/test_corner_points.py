@@ -23,7 +23,7 @@ from rlxweb.ir.op import Op, registry
 from rlxweb.tracing import vocabulary
 from rlxweb.tracing.table import COMPLEX
 from tests.gradients import graph_corners, numpy_corners
-from tests.gradients.corner_exceptions import EXCEPTIONS, OPEN
+from tests.gradients.corner_exceptions import EXCEPTIONS
 from tests.gradients.corners import (
     Case,
     Wanted,
@@ -43,19 +43,6 @@ def jax() -> Any:
         yield jax
 
 
-def marked(names: Iterable[str], prefix: str = "") -> list[Any]:
-    """Return names as parameters, of which those that are open must fail."""
-    return [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(strict=True, reason=OPEN[prefix + name])
-            if prefix + name in OPEN
-            else (),
-        )
-        for name in names
-    ]
-
-
 def judge(name: str, case: Case, wanted: Iterable[Wanted]) -> None:
     """Compare all derivatives of a case with JAX's."""
     made = told(case, ours_of(case), wanted, EXCEPTIONS.get(name, ()))
@@ -70,20 +57,20 @@ def of_numpy(jax: Any, name: str) -> tuple[Wanted, ...]:
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("name", marked(numpy_corners.CASES))
+@pytest.mark.parametrize("name", numpy_corners.CASES)
 def test_functions_of_numpy(name: str, jax: Any) -> None:
     judge(name, numpy_corners.CASES[name](jax), of_numpy(jax, name))
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("name", marked(graph_corners.ELEMENTS, "nn."))
+@pytest.mark.parametrize("name", graph_corners.ELEMENTS)
 def test_functions_of_elements(name: str, jax: Any) -> None:
     case = graph_corners.of_elements(jax, name)
     judge(f"nn.{name}", case, theirs_of(jax, case))
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("name", marked(graph_corners.JOINED, "nn."))
+@pytest.mark.parametrize("name", graph_corners.JOINED)
 def test_methods(name: str, jax: Any) -> None:
     case = graph_corners.of_joined(jax, name)
     judge(f"nn.{name}", case, theirs_of(jax, case))
@@ -180,8 +167,7 @@ def test_empty_arrays(shape: tuple[int, ...]) -> None:
         else:
             if made.shape != shape:
                 wrong[name] = f"a gradient of {made.shape}"
-    expected = {name[:-7] for name in OPEN if name.endswith(", empty")}
-    assert {name: said for name, said in wrong.items() if name not in expected} == {}
+    assert wrong == {}
     assert count > 30
 
 
@@ -256,11 +242,7 @@ SINGLES = 2e-4, 2e-5
 """Relative and absolute differences of second derivatives in float32."""
 NOT_SINGLE = ("np.linalg.", "np.fft.", "np.unwrap of", "np.corrcoef")
 """Beginnings of names: of what cancels or has the conditions of systems."""
-SINGLE = [
-    name
-    for name in numpy_corners.CASES
-    if name not in OPEN and not name.startswith(NOT_SINGLE)
-]
+SINGLE = [name for name in numpy_corners.CASES if not name.startswith(NOT_SINGLE)]
 
 
 @pytest.mark.requires_jax

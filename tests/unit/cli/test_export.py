@@ -121,7 +121,10 @@ def test_a_graph_of_the_callers(target: str, call: Call, home: Path) -> None:
         (["mine_to_export", "out"], "MODULE:GRAPH or FILE.py:GRAPH"),
         (["mine_to_export:graph", "out"], "'w' has no value"),
         (["mine_to_export:graph", "out", "--weights", "x.npz"], "cannot be read"),
-        (["mine_to_export:graph", "out", "--weights", "beside.py"], "it is none"),
+        (
+            ["mine_to_export:graph", "out", "--weights", "beside.py"],
+            "an NPZ file is wanted",
+        ),
         (["mine_to_export:bare", "out", "--rows", "3"], "it is of `export welch`"),
         (["mine_to_export:bare", "out", "--outputs", "a,b"], "1 different names"),
         (["mine_to_export:bare", "out", "--package", "p"], "it is of --to npm"),

@@ -15,7 +15,10 @@ from rlxweb.jobs.analysis import analyse
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings
 
-RNG = np.random.default_rng(4)
+
+def noise(*shape: int) -> np.ndarray:
+    """Return the same numbers whatever ran before."""
+    return np.random.default_rng(4).standard_normal(shape)
 
 
 def printed(result: FileResult, width: int = 0, all_peaks: bool = True) -> list[str]:
@@ -37,7 +40,7 @@ def test_a_terminal_gets_the_peaks_that_fit_and_is_told(
     tmp_path: Path, width: int, columns: int
 ) -> None:
     """No line but the title is wider than the terminal."""
-    result = analysed(tmp_path, RNG.standard_normal((2, 2000)), ["Fp1", "Cz"])
+    result = analysed(tmp_path, noise(2, 2000), ["Fp1", "Cz"])
     title, *table, told = printed(result, width, all_peaks=False)
     assert title.startswith(f"{tmp_path / 'x.npz'}: 2 channels at 100 Hz, 14 segments")
     assert max(map(len, table)) <= width
@@ -51,7 +54,7 @@ def test_every_peak_that_was_asked_for_is_shown(
     tmp_path: Path, width: int, blocks: int
 ) -> None:
     """In as many blocks as a terminal needs; a pipe gets lines of full length."""
-    result = analysed(tmp_path, RNG.standard_normal((2, 2000)), ["Fp1", "Cz"])
+    result = analysed(tmp_path, noise(2, 2000), ["Fp1", "Cz"])
     _, *table = printed(result, width)
     rows = [line for line in table if line.startswith("Fp1")]
     assert len(rows) == blocks
@@ -70,7 +73,7 @@ def test_missing_peaks_are_dashes(tmp_path: Path) -> None:
 def test_names_are_text_and_cut_where_there_is_no_room(tmp_path: Path) -> None:
     """Brackets are no markup; on a terminal a name of any length costs no column."""
     names = ["[red]x[/red]", "n" * 60 + "end"]
-    result = analysed(tmp_path, RNG.standard_normal((2, 900)), names)
+    result = analysed(tmp_path, noise(2, 900), names)
     lines = printed(result, 80)
     assert any("[red]x[/red]" in line for line in lines)
     assert any(line.startswith("nnnnnnnnnnnn…nnnnnnnnend ") for line in lines)
@@ -79,7 +82,7 @@ def test_names_are_text_and_cut_where_there_is_no_room(tmp_path: Path) -> None:
 
 def test_wide_letters_keep_the_columns_in_line(tmp_path: Path) -> None:
     """A letter of two cells takes the room of two."""
-    result = analysed(tmp_path, RNG.standard_normal((2, 900)), ["脳波", "abcd"])
+    result = analysed(tmp_path, noise(2, 900), ["脳波", "abcd"])
     _, _, _, wide, plain = printed(result)
     assert len(plain) - len(wide) == 2
 
@@ -87,7 +90,7 @@ def test_wide_letters_keep_the_columns_in_line(tmp_path: Path) -> None:
 def test_hidden_channels_are_counted(tmp_path: Path) -> None:
     """Only on a terminal; a pipe has no end."""
     names = [f"c{n}" for n in range(40)]
-    result = analysed(tmp_path, RNG.standard_normal((40, 900)), names)
+    result = analysed(tmp_path, noise(40, 900), names)
     told = "… and 8 more channels; a pipe (| cat), --csv, --npz and --json have all"
     assert printed(result, 80)[-1] == told
     assert len(printed(result)) == 43
@@ -98,7 +101,7 @@ def test_nothing_a_file_says_can_steer_a_terminal(tmp_path: Path) -> None:
     names = ["\x1b[31mred", "two\nlines", "\u202eright to left", "\x9b2J", "é"]
     folder = tmp_path / "\x1b]0;title\x07"
     folder.mkdir()
-    result = analysed(folder, RNG.standard_normal((5, 900)), names)
+    result = analysed(folder, noise(5, 900), names)
     text = "\n".join(printed(result))
     assert all(c.isprintable() for c in text.replace("\n", ""))
     for shown in (
@@ -114,7 +117,7 @@ def test_nothing_a_file_says_can_steer_a_terminal(tmp_path: Path) -> None:
 
 def test_an_offset_is_pointed_out(tmp_path: Path) -> None:
     """Where 0 Hz is the strongest bin nearly everywhere, the way out is told."""
-    x = RNG.standard_normal((3, 900)) + 100
+    x = noise(3, 900) + 100
     told = "--detrend constant removes it"
     assert told in printed(analysed(tmp_path, x, ["a", "b", "c"]))[-1]
     without = analysed(tmp_path, x, ["a", "b", "c"], detrend="constant")
@@ -124,7 +127,7 @@ def test_an_offset_is_pointed_out(tmp_path: Path) -> None:
 def test_neighbours_of_a_strong_bin_are_pointed_out(tmp_path: Path) -> None:
     """They are what a window makes of a rhythm; peaks have none."""
     t = np.arange(900) / 100
-    x = 5 * np.sin(2 * np.pi * 10 * t) + RNG.standard_normal((3, 900))
+    x = 5 * np.sin(2 * np.pi * 10 * t) + noise(3, 900)
     told = "--mode peaks --preset scipy shows spectral peaks"
     assert told in printed(analysed(tmp_path, x, ["a", "b", "c"]))[-1]
     maxima = analysed(tmp_path, x, ["a", "b", "c"], mode="peaks")
@@ -134,7 +137,7 @@ def test_neighbours_of_a_strong_bin_are_pointed_out(tmp_path: Path) -> None:
 
 def test_a_long_unit_leaves_room_on_a_terminal(tmp_path: Path) -> None:
     """It is cut like a name; a pipe gets the whole of it."""
-    x = RNG.standard_normal((2, 2000))
+    x = noise(2, 2000)
     units = np.array(["m" * 90, "V"])
     np.savez(tmp_path / "x.npz", x=x, units=units, fs=100.0)
     with open_recording(tmp_path / "x.npz", array="x") as recording:
