@@ -328,14 +328,27 @@ def _check_gdf(source: ByteSource, head: bytes, many: int, *, is_first: bool) ->
             "MNE would make samples up to bring them to one",
             "save it as EDF, of which each rate is read as it is",
         )
-    sizes = [_NBYTES.get(kind, 0) for kind in fields[many:]]
-    record = sum(n * size for n, size in zip(fields[:many], sizes, strict=True))
+    unknown = sorted({*fields[many:]} - {*_NBYTES})
+    if unknown:
+        raise source.error(
+            f"its samples are of type {unknown[0]}",
+            f"GDF's types of numbers are {', '.join(map(str, _NBYTES))}",
+            _CUT,
+        )
     (n_records,) = struct.unpack_from("<q", head, 236)
+    if n_records < 0:
+        raise source.error(
+            f"it has {n_records} records",
+            "a recording that was closed says how many",
+            "open it with the program that wrote it, and save it again",
+        )
+    sizes = zip(fields[:many], fields[many:], strict=True)
+    record = sum(n * _NBYTES[kind] for n, kind in sizes)
     nbytes = int.from_bytes(head[184:192], "little") if is_first else 256 * (1 + many)
     place = nbytes + n_records * record
-    if n_records < 0 or not all(sizes) or not 0 <= place <= source.nbytes - 8:
+    if place >= source.nbytes:
         return
-    raw = source.read(place, 8)
+    raw = source.peek(place, 8).ljust(8, b"\0")
     # Versions up to 1.93 count in 32 bits, behind the rate of the events.
     is_old = float(_version(head) or 0) < 1.94
     count = int.from_bytes(raw[4:8] if is_old else raw[1:4], "little")

@@ -78,8 +78,10 @@ def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
     kind = KINDS[at % len(KINDS)]
     origin = chance.choice(seeds[kind])
     raw = bytearray(origin.read_bytes())
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        draw = chance.random()
+    count = chance.choice((1, 1, 1, 2, 3))
+    # What changes the structure comes first: a library that writes into a file whose
+    # bytes are damaged already may crash.
+    for draw in sorted(chance.random() for _ in range(count)):
         if draw < 0.55:
             DAMAGE[kind](raw, chance)
         elif draw < 0.92:

@@ -79,7 +79,7 @@ class Worker:
         except OSError:
             said = None
         if said is None:
-            return self._failed(asked, f"the process ended: {self._process.poll()}")
+            return self._failed(asked, f"the process ended: {self._ended()}")
         grown = said.pop("grown")
         self._grown += grown
         most = REFUSAL_NBYTES if said["outcome"] == "refused" else READ_NBYTES
@@ -103,6 +103,13 @@ class Worker:
         assert self._process.stdin is not None
         self._process.stdin.close()
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _ended(self) -> int | None:
+        """Return the exit code of a process whose output has ended."""
+        try:
+            return self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            return None
 
     def _hear(self) -> None:
         assert self._process.stdout is not None

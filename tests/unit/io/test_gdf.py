@@ -152,6 +152,32 @@ def test_a_table_of_events_that_claims_too_much_is_refused(
     check_unreadable(path, "9000000 events take 54000000 bytes, 20 are there")
 
 
+def test_a_table_that_ends_with_its_count_is_refused(tmp_path: Path) -> None:
+    """MNE reads a count of which bytes are missing, and makes room for so many."""
+    path = gdf(tmp_path / "d.gdf")
+    raw = path.read_bytes()[: -12 - 8] + b"\x01\xff\xff\xff"
+    path.write_bytes(raw)
+    check_unreadable(path, "16777215 events take 100663290 bytes, 4 are there")
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "match"),
+    [
+        (256 + 220 * 2, 0, "its samples are of type 0"),
+        (236, -1, "it has -1 records"),
+    ],
+)
+def test_the_place_of_the_table_is_known(
+    tmp_path: Path, at: int, value: int, match: str
+) -> None:
+    """Else its count would be read from anywhere."""
+    path = gdf(tmp_path / "e.gdf")
+    raw = bytearray(path.read_bytes())
+    struct.pack_into("<q" if value < 0 else "<I", raw, at, value)
+    path.write_bytes(raw)
+    check_unreadable(path, match)
+
+
 def test_channels_of_several_rates_are_not_brought_to_one(tmp_path: Path) -> None:
     """Samples that nobody recorded would be in it."""
     path = gdf(tmp_path / "d.gdf")
