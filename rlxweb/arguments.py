@@ -132,9 +132,12 @@ def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None
             raise TypeError(f"{said}; {near}" if near else said)
 
 
-def helpful(function: F) -> F:
-    """Let a function suggest the option that is meant for one it does not take."""
-    name = function.__qualname__.removesuffix(".__init__")
+def helpful(function: F, name: str = "") -> F:
+    """Let a function suggest the option that is meant for one it does not take.
+
+    name     a second name of the function, by which it is called; "" for its own
+    """
+    name = name or function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import number, one_of
+from rlxweb.arguments import helpful, number, one_of
 from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.io import bounds
 from rlxweb.io.access import Access
@@ -120,7 +120,7 @@ def open_recording(
         raise
 
 
-read = open_recording
+read = helpful(open_recording, "read")
 """The same, by the name that it has in `rlxweb`."""
 
 

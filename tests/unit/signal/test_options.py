@@ -72,6 +72,13 @@ def test_the_option_that_is_meant_is_told(
     assert meant in words.partition("; did you mean ")[2]
 
 
+def test_a_function_with_two_names_tells_the_one_that_was_called() -> None:
+    words = said(rlx.read, "x.npy", chanels="Cz")
+    assert words == (
+        "read() got an unexpected keyword argument 'chanels'; did you mean 'channels'?"
+    )
+
+
 def test_bands_by_tapers_take_the_options_of_tapers() -> None:
     words = said(rlx.band_power, X, 256.0, method="multitaper", window="hann")
     assert words.startswith("band_power() got an unexpected keyword argument 'window'")
