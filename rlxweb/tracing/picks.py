@@ -275,6 +275,8 @@ def _interp(
     width: Any = take(t, places, end) - take(t, places, begin)
     rise: Any = take(t, values, end) - take(t, values, begin)
     way: Any = (at - take(t, places, found)) / np.where(width == 0, 1, width)
+    # At a place of the table the value beside it, NaN or infinite, does not matter.
+    rise = np.where((way == 0) & ~np.isfinite(rise), 0, rise)
     made: Any = take(t, values, found) + rise * way
     made = np.where(at < places[0], values[0] if left is None else left, made)
     made = np.where(at > places[-1], values[-1] if right is None else right, made)

@@ -137,9 +137,10 @@ def nanvar(
     there: Any = ~np.isnan(x)
     centre = _nanmean(t, x, axis, keepdims=True)
     apart: Any = np.where(there, x - centre, 0)
-    count = there.sum(axis, keepdims=kept(keepdims)).astype(x.dtype) - ddof
+    squares: Any = square_of_abs(apart)
+    count = there.sum(axis, keepdims=kept(keepdims)).astype(squares.dtype) - ddof
     none: Any = count <= 0
-    sums: Any = square_of_abs(apart).sum(axis, keepdims=kept(keepdims))
+    sums = squares.sum(axis, keepdims=kept(keepdims))
     return np.where(none, np.nan, sums / np.where(none, 1, count))
 
 
