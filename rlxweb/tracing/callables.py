@@ -19,7 +19,7 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def name_of_callable(function: Any) -> str:
-    """The name of a callable, for messages and graphs; a partial has its function's."""
+    """Return a callable's name for messages; a partial has that of its function."""
     while isinstance(function, partial):
         function = function.func
     name = getattr(function, "__name__", None)
@@ -27,10 +27,10 @@ def name_of_callable(function: Any) -> str:
 
 
 def signature_of(function: Any, doing: str) -> Signature:
-    """The signature of a callable; of one that tells none, any arguments.
+    """Return the signature of a callable; without one, that of any arguments.
 
-    Errors   UsageError for what is no callable, and for a method of `ndarray` itself,
-    which takes NumPy's arrays alone.
+    Raises UsageError for an object that cannot be called, and for a method of `ndarray`
+    itself, which takes NumPy's arrays only.
     """
     if not callable(function):
         given = f"{named(function)} was given"
@@ -38,7 +38,7 @@ def signature_of(function: Any, doing: str) -> Signature:
     if isinstance(function, MethodDescriptorType):
         home, name = function.__objclass__, function.__name__
         if issubclass(np.ndarray, home):
-            problem = f"{home.__name__}.{name} takes NumPy's own arrays alone"
+            problem = f"{home.__name__}.{name} takes NumPy's own arrays only"
             rule = "traced arrays take their place"
             raise UsageError(doing, problem, rule, f"pass lambda x: x.{name}()")
     try:
@@ -50,8 +50,9 @@ def signature_of(function: Any, doing: str) -> Signature:
 def call_without_defaults(
     function: Any, shape: Signature, arguments: dict[str, Any]
 ) -> Any:
-    """The function called with its arguments by name, without those that equal their
-    defaults: some of NumPy's functions refuse their own defaults when they are passed.
+    """Call a function with its arguments by name, without those that are defaults.
+
+    Some of NumPy's functions refuse their own defaults when they are passed.
     """
     passed: dict[str, Any] = {}
     by_position = False  # an argument that comes later cannot be passed by name
@@ -69,7 +70,10 @@ def call_without_defaults(
 
 
 def _is_same(value: Any, default: Any) -> bool:
-    """Whether a value is the default, or a tuple of its parts (`out=(None, None)`)."""
+    """Return whether a value is the default, or a tuple of its parts.
+
+    NumPy's `out=(None, None)` is equal to its default, but not the same object.
+    """
     if type(value) is tuple and type(default) is tuple:
         parts = zip(value, default, strict=False)
         return len(value) == len(default) and all(_is_same(*both) for both in parts)

@@ -128,7 +128,7 @@ def _lifted(value: Any) -> Any:
 def _with_numbers(
     tree: Tree, kinds: tuple[type, ...], change: Callable[[Any], Any]
 ) -> Tree:
-    """A structure with its Python numbers of these types changed."""
+    """Return a structure with its Python numbers of some types changed."""
     if tree.kind == "static" and type(tree.value) in kinds:
         return Tree("static", tree.told, value=change(tree.value))
     parts = tuple(_with_numbers(part, kinds, change) for part in tree.parts)

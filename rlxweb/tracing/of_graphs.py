@@ -53,15 +53,16 @@ def tangent_graph(graph: Graph, wrt: str | Sequence[str] | None, doing: str) -> 
 def hessian_product_graph(
     graph: Graph, wrt: str | Sequence[str] | None, doing: str
 ) -> Graph:
-    """Value, gradients and the tangents of both; the last are Hessian-vector products.
+    """Return the graph of value, gradients, and the tangents of both.
 
-    It has an input more for each of `wrt`, named d_NAME.
+    The tangents of the gradients are Hessian-vector products. The graph has one more
+    input for each of `wrt`, named d_NAME.
     """
     return tangent_graph(gradient_graph(graph, wrt, True, doing), wrt, doing)
 
 
 def nth_order_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
-    """A graph of the derivative of so high an order by one input or param.
+    """Return the graph of the n-th derivative by one input or param.
 
     Parameters
     ----------
@@ -70,14 +71,14 @@ def nth_order_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
     wrt_name
         The input or param.
     order
-        At least 1.
+        The order n of the derivative, at least 1.
 
     Returns
     -------
     Graph
-        Its only output has the shape of the input. By a number it is the derivative of
-        that order; by an array each order is the gradient of the sum of the one before,
-        so that a sum of f(x) over elements gives the derivatives of f.
+        Its only output has the shape of the input. For a scalar input it is the n-th
+        derivative. For an array, each order is the gradient of the sum over the order
+        before, so that a sum of f(x) over elements gives the derivatives of f.
     """
     doing = f"nth_order_grad of graph '{graph.name}'"
     made, y, x = _scalar_of(graph, wrt_name, order, doing)
@@ -88,7 +89,7 @@ def nth_order_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
 
 
 def directional_nth_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
-    """A graph of the derivative of so high an order along as many directions.
+    """Return the graph of the n-th derivative along n directions.
 
     Parameters
     ----------
@@ -97,13 +98,13 @@ def directional_nth_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
     wrt_name
         The input or param.
     order
-        At least 1.
+        The order n of the derivative, at least 1.
 
     Returns
     -------
     Graph
-        It has the inputs dir_0, dir_1, … of the shape of the input, and one output, a
-        number: of the second order dir_1 · H · dir_0, with H the second derivatives.
+        It has the inputs dir_0, dir_1, … of the shape of the input, and a scalar
+        output: for order 2 it is dir_1 · H · dir_0, with H the second derivatives.
     """
     doing = f"directional_nth_grad of graph '{graph.name}'"
     made, y, x = _scalar_of(graph, wrt_name, order, doing)
@@ -118,9 +119,9 @@ def directional_nth_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
 def _scalar_of(
     graph: Graph, wrt_name: str, order: int, doing: str
 ) -> tuple[Graph, Tensor, Tensor]:
-    """A copy of the graph, its one number, and the input or param of that name.
+    """Return a copy of the graph, its scalar output, and the named input or param.
 
-    Errors   UsageError for an order below 1; ShapeError, GraphError.
+    Raises UsageError for an order below 1, ShapeError, GraphError.
     """
     if whole("order", order, doing) < 1:
         raise UsageError(doing, f"order is {order}", "at least 1")

@@ -244,8 +244,10 @@ def _sinc(t: Trace, x: Any) -> Any:
 
 _SERIES_END = 1.0
 _SINC_SERIES = [(-1) ** k / math.factorial(2 * k + 1) for k in range(13)]
-"""Of sin(x) / x, by x². The quotient has no derivatives at 0, and beside it few digits
-of them; the series has all that 25 powers of x give.
+"""Taylor series of sin(x) / x in x².
+
+The quotient has no derivatives at 0 and few digits of them nearby. The terms up to x^24
+give the derivatives up to the eighth order all digits of float64.
 """
 
 
@@ -275,6 +277,8 @@ def _interp(
     width: Any = take(t, places, end) - take(t, places, begin)
     rise: Any = take(t, values, end) - take(t, values, begin)
     way: Any = (at - take(t, places, found)) / np.where(width == 0, 1, width)
+    # At a place of the table the value beside it, NaN or infinite, does not matter.
+    rise = np.where((way == 0) & ~np.isfinite(rise), 0, rise)
     made: Any = take(t, values, found) + rise * way
     made = np.where(at < places[0], values[0] if left is None else left, made)
     made = np.where(at > places[-1], values[-1] if right is None else right, made)

@@ -137,9 +137,10 @@ def nanvar(
     there: Any = ~np.isnan(x)
     centre = _nanmean(t, x, axis, keepdims=True)
     apart: Any = np.where(there, x - centre, 0)
-    count = there.sum(axis, keepdims=kept(keepdims)).astype(x.dtype) - ddof
+    squares: Any = square_of_abs(apart)
+    count = there.sum(axis, keepdims=kept(keepdims)).astype(squares.dtype) - ddof
     none: Any = count <= 0
-    sums: Any = square_of_abs(apart).sum(axis, keepdims=kept(keepdims))
+    sums = squares.sum(axis, keepdims=kept(keepdims))
     return np.where(none, np.nan, sums / np.where(none, 1, count))
 
 
@@ -253,7 +254,7 @@ def _polyval(t: Trace, p: Any, x: Any) -> Any:
 
 
 def _sorted_rows(t: Trace, name: str, a: Any, axis: Axis) -> tuple[Any, Any]:
-    """A real array; its values along the axes sorted, as the last axis."""
+    """Return a real array, and its values along the axes sorted, as the last axis."""
     x = real_of(t, a, name)
     axes = axes_of(axis, x.ndim)
     rest = [n for n in range(x.ndim) if n not in axes]
@@ -266,7 +267,7 @@ def _sorted_rows(t: Trace, name: str, a: Any, axis: Axis) -> tuple[Any, Any]:
 
 
 def _with_axes(made: Any, x: Any, axis: Axis, keepdims: Any) -> Any:
-    """A result with the reduced axes as 1 where they are kept."""
+    """Return a result with the reduced axes as 1 where they are kept."""
     if not kept(keepdims):
         return made
     axes = axes_of(axis, x.ndim)
@@ -274,10 +275,10 @@ def _with_axes(made: Any, x: Any, axis: Axis, keepdims: Any) -> Any:
 
 
 def _at_places(t: Trace, rows: Any, places: Any, counts: Any) -> Any:
-    """The sorted values at a place that depends on how many of each row count.
+    """Return the sorted values at places that depend on the number of valid values.
 
-    places   for each number of values from 0 on
-    counts   how many of each row count; None: all
+    places   the place in a row for each number of valid values, from 0 on
+    counts   the number of valid values in each row; None: all are valid
     """
     if counts is None:
         return rows[..., int(places[-1])]
@@ -286,14 +287,14 @@ def _at_places(t: Trace, rows: Any, places: Any, counts: Any) -> Any:
 
 
 def _counts(rows: Any, without_nan: bool) -> Any:
-    """How many values of each sorted row are numbers; None where all count."""
+    """Return the number of valid values in each row; None where all are valid."""
     if not without_nan or rows.dtype.kind != "f":
         return None
     return np.sum(~np.isnan(rows), axis=-1)
 
 
 def _nan_where_any(made: Any, rows: Any, without_nan: bool) -> Any:
-    """NaN for a row with one: sorted, it is the last."""
+    """Return NaN for each row that holds one: sorting puts it last."""
     if without_nan or rows.dtype.kind != "f":
         return made
     return np.where(np.isnan(rows[..., -1]), np.nan, made)
@@ -302,7 +303,7 @@ def _nan_where_any(made: Any, rows: Any, without_nan: bool) -> Any:
 def _median_of(
     t: Trace, name: str, a: Any, axis: Axis, keepdims: Any, without_nan: bool
 ) -> Any:
-    """The middle value, or the mean of the two in the middle, as NumPy has it."""
+    """Return the middle value, or the mean of the two middle values."""
     x, rows = _sorted_rows(t, name, a, axis)
     each = np.arange(rows.shape[-1] + 1)
     counts = _counts(rows, without_nan)
@@ -327,7 +328,7 @@ _DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest"
 
 
 def _discrete_places(method: str, n: Any, q: Any) -> Any:
-    """The place of a quantile that is one of the sorted values, for each count `n`."""
+    """Return the place of a quantile that is one of `n` sorted values, for each n."""
     if method in ("lower", "higher", "nearest"):
         at = (n - 1) * q
         if method == "lower":
@@ -341,8 +342,9 @@ def _discrete_places(method: str, n: Any, q: Any) -> Any:
 
 
 def _places_between(method: str, n: Any, q: Any) -> tuple[Any, Any]:
-    """The place of a quantile among the sorted values, and how far it lies between its
-    neighbours, for each count `n`; NumPy's formulas, so that no rounding differs.
+    """Return the place below a quantile of `n` sorted values, and the part beyond it.
+
+    These are NumPy's formulas, so that no rounding differs.
     """
     at = (n - 1) * q
     if method == "midpoint":
@@ -364,7 +366,7 @@ def _places_between(method: str, n: Any, q: Any) -> tuple[Any, Any]:
 def _quantile_of(
     t: Trace, rows: Any, q: Any, method: str, without_nan: bool, is_weak: bool
 ) -> Any:
-    """One quantile of each row. `is_weak`: its q does not widen the dtype."""
+    """Return one quantile of each row; a weak `q` does not widen the dtype."""
     n = np.arange(rows.shape[-1] + 1, dtype=np.asarray(q).dtype)
     last = np.maximum(n - 1, 0)
     counts = _counts(rows, without_nan)

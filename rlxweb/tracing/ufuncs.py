@@ -33,9 +33,15 @@ def called(trace: Any, ufunc: np.ufunc, method: str, inputs: Any, how: Any) -> A
     name = f"np.{ufunc.__name__}"
     out = how.pop("out", None)
     for key in ("where", "casting", "order", "subok", "axes", "axis", "keepdims"):
-        if method == "__call__" and how.get(key, True) not in (True, "same_kind", "K"):
+        value = how.get(key, True)
+        # A traced array is compared with nothing: it has no truth value.
+        changes = value is not True and (
+            not isinstance(value, str) or value not in ("same_kind", "K")
+        )
+        if method == "__call__" and changes:
             problem = f"{key}= is not taken in a traced function"
-            raise refused(name, problem, hint="use np.where on the result")
+            hint = "use np.where on the result" if key == "where" else "leave it out"
+            raise refused(name, problem, hint=hint)
     if method != "__call__":
         if out is not None and any(one is not None for one in out):
             raise refused(f"{name}.{method}", "out= is not taken")

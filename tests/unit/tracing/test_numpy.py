@@ -72,7 +72,8 @@ REFUSED = {
     "np.sum(x, where=x > 0)": "use np.where before it",
     "np.sum(x, initial=1)": "initial",
     "np.reshape(x, (4, 3), order='F')": "order",
-    "np.add(x, y, where=x > 0)": "where",
+    "np.add(x, y, where=x > 0)": "where= is not taken.*np.where",
+    "np.matmul(x, m, axes=[0, 1, 0])": "axes= is not taken.*leave it out",
     "np.add.at(x, 0, 1)": "no graph form",
     "np.exp(x, out=np.zeros((3, 4)))": "out= is not taken",
     "np.max(z)": "np.abs",
@@ -106,3 +107,17 @@ def test_what_has_no_graph_form_is_told_with_its_place(text: str) -> None:
         rlx.function(function, device="cpu")(**ARRAYS)
     assert re.search(REFUSED[text], str(caught.value), re.IGNORECASE), caught.value
     assert "<string>:1" in str(caught.value)
+
+
+@pytest.mark.parametrize("beside", [np.nan, np.inf, -np.inf])
+def test_interp_at_a_place_ignores_the_value_beside_it(beside: float) -> None:
+    """As in NumPy, also in the gradient by x."""
+    places, values = np.arange(4.0), np.array([2.0, beside, 3.0, 5.0])
+    x = np.array([0.0, 1.0, 2.0, 2.5, 3.0])
+
+    def f(x: Any) -> Any:
+        return np.interp(x, places, values)
+
+    np.testing.assert_array_equal(rlx.function(f, device="cpu")(x), f(x))
+    slopes = rlx.grad(lambda x: np.sum(f(x)))(x[2:])
+    np.testing.assert_array_equal(slopes, [2.0, 2.0, 2.0])
