@@ -37,6 +37,7 @@ from rlxweb.io.clock import (
     agreed,
     clock_name,
     find_rate,
+    runs_one_way,
 )
 from rlxweb.io.contents import Contents, Layout, Samples, listed
 from rlxweb.io.days import DAY_S, day_of_iso
@@ -207,7 +208,10 @@ class _Archive:
             times = np.frombuffer(raw, header.dtype, -1, header.offset)
             if times.dtype.kind in "Mm":
                 said = ClockName(1.0)
-            return find_rate(HeldTimes(times), 0, said, n_samples), f"its array {own!r}"
+            held = HeldTimes(times)
+            if said.is_letter and not runs_one_way(held, 0, n_samples):
+                continue
+            return find_rate(held, 0, said, n_samples), f"its array {own!r}"
         return Clock(), ""
 
     def check_stored(self, info: zipfile.ZipInfo) -> None:
