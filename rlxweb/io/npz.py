@@ -204,7 +204,7 @@ class _Archive:
             nbytes = header.offset + header.nbytes
             if nbytes != info.file_size or nbytes > bounds.UNPACKED_NBYTES:
                 continue
-            raw = self.file.read(info)
+            raw = self.whole(info)
             times = np.frombuffer(raw, header.dtype, -1, header.offset)
             if times.dtype.kind in "Mm":
                 said = ClockName(1.0)
@@ -213,6 +213,11 @@ class _Archive:
                 continue
             return find_rate(held, 0, said, n_samples), f"its array {own!r}"
         return Clock(), ""
+
+    def whole(self, info: zipfile.ZipInfo) -> bytes:
+        """Return the bytes of a member; it is no longer than the caller allows."""
+        with self.file.open(info) as member:
+            return b"".join(iter(lambda: member.read(_PIECE_NBYTES), b""))
 
     def check_stored(self, info: zipfile.ZipInfo) -> None:
         """Read a member through once: zipfile compares its checksum at the end."""
@@ -347,7 +352,7 @@ class _Archive:
         if why or header is None:
             self.source.warn(f"its {name!r} {why} and is passed over")
             return None
-        raw = self.file.read(info)
+        raw = self.whole(info)
         return np.frombuffer(raw, header.dtype, -1, header.offset).reshape(header.shape)
 
 

@@ -254,3 +254,27 @@ def test_counters_that_begin_anew(write: Callable[..., Path], began: int) -> Non
         open_recording(path, fs=1000)
     with pytest.warns(RecordingWarning, match="100 Hz between them"):
         open_recording(path, fs=100).close()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_long_clocks_of_npz(tmp_path: Path, save: Any) -> None:
+    """An array of times is longer than the list of members may be (1 MiB)."""
+    many = 300_000
+    times = (np.arange(many) + np.random.default_rng(0).uniform(0, 1e-3, many)) / 500
+    save(tmp_path / "a.npz", x=np.arange(many), time=times)
+    with open_recording(tmp_path / "a.npz") as recording:
+        assert recording.groups[0].n_samples == many
+        assert recording.groups[0].fs == pytest.approx(500, rel=1e-6)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_many_annotations_of_npz(tmp_path: Path, save: Any) -> None:
+    """They may be longer than the list of members, too."""
+    many = 10_000
+    kinds = [("onset", "f8"), ("duration", "f8"), ("text", "U32")]
+    notes = np.array(
+        [(at / 10, 0.0, f"spike {at * 7919}") for at in range(many)], kinds
+    )
+    save(tmp_path / "a.npz", x=np.arange(20_000), fs=100.0, annotations=notes)
+    with open_recording(tmp_path / "a.npz") as recording:
+        assert [one.text for one in recording.annotations] == notes["text"].tolist()
