@@ -45,7 +45,7 @@ _DATES: Final = frozenset("date datetime datum fecha localtime utctime".split())
 # Words beside those of a time that do not make it the time of something else.
 _BESIDE: Final = frozenset(
     "elapsed relative rel absolute abs epoch unix posix utc gmt local system device "
-    "sensor sample sampling recording recorded formatted cal unixtime iso iso8601 in "
+    "sensor sample sampling recording recorded formatted cal iso iso8601 in "
     "since start of day the gps yyyy mm dd hh ss fff ffffff sss".split()
 )
 # A unit that stands for the column by itself; "ms", "h" and "min" may be others.
@@ -71,6 +71,8 @@ _ABBREVIATED: Final = {1.0: "s", 1e-3: "ms", 1e-6: "us", 1e-9: "ns", 86_400.0: "
 _DECIMAL: Final = (1.0, 1e-3, 1e-6, 1e-9)
 _GAP: Final = 0.5
 """A step that is longer than the usual one by such a share of it is a gap."""
+_MOSTLY: Final = 0.9
+"""The share of steps that go one way in times with faults; in noise half do."""
 _RAMP_ROWS: Final = 32
 _LEAST_RAMP: Final = 8
 
@@ -113,12 +115,15 @@ class Clock:
 class ClockName:
     """A name that says that a column holds times.
 
-    scale    seconds per unit, None where it names no unit
-    is_date  it says that they are dates
+    scale      seconds per unit, None where it names no unit
+    is_date    it says that they are dates
+    is_letter  it is "t" or "T" and no more, as a temperature is called too: the times
+               have to run one way (`runs_one_way`)
     """
 
     scale: float | None
     is_date: bool = False
+    is_letter: bool = False
 
 
 def clock_name(name: str) -> ClockName | None:
@@ -142,7 +147,40 @@ def clock_name(name: str) -> ClockName | None:
         return None
     if others == ["t"] and not {*words[1:]} <= _SHORT:
         return None  # T is a temperature too, and T_min its minimum
-    return ClockName(_UNITS[units[0]] if units else None, is_date)
+    return ClockName(_UNITS[units[0]] if units else None, is_date, others == ["t"])
+
+
+def without_letters(rows: Rows, names: Sequence[str], n_rows: int) -> list[str]:
+    """Return the names of a table's columns, "" for a "t" that holds no times."""
+    told = list(names)
+    for at, name in enumerate(names):
+        said = clock_name(name)
+        if said is not None and said.is_letter and not runs_one_way(rows, at, n_rows):
+            told[at] = ""
+    return told
+
+
+def runs_one_way(rows: Rows, column: int, n_rows: int) -> bool:
+    """Tell whether a column goes one way as times do, but for a few steps.
+
+    It is looked at where it begins, in the middle and where it ends. True where that
+    cannot be read as numbers: text is judged by whoever takes it for times.
+    """
+    if n_rows < 2:
+        return True
+    many = min(_ROWS, n_rows)
+    parts = {0, (n_rows - many) // 2, n_rows - many}
+    try:
+        times = [
+            np.asarray(rows.read((column,), at, at + many)[0], np.float64)
+            for at in sorted(parts)
+        ]
+    except RecordingError:
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.concatenate([np.diff(one) for one in times])
+    share = max((steps >= 0).mean(), (steps <= 0).mean())
+    return bool(share >= _MOSTLY and np.any(steps))
 
 
 def unit_scale(unit: str) -> float | None:
@@ -336,7 +374,9 @@ def find_rate(rows: Rows, column: int, name: ClockName, n_rows: int) -> Clock:
         return _uneven(rows, column, n_rows, 0, digits, name.scale or 1.0)
     span = last - first
     step = span / (n_rows - 1)
-    if not np.isfinite(step) or step <= 0:
+    if not step > 0:
+        step = _step_of_set_back(rows, column, n_rows)
+    if not (np.isfinite(step) and step > 0):
         return Clock(problem="does not rise")
     unit = seconds_per_unit(name, first, step)
     if unit.problem and unit.fs is None:
@@ -357,12 +397,19 @@ def find_rate(rows: Rows, column: int, name: ClockName, n_rows: int) -> Clock:
         clock = _uneven(rows, column, n_rows, row, max(digits, grain), scale)
         rates = (clock.measured[0] * one / unit.measured[0] for one in unit.measured)
         return replace(clock, measured=tuple(rates))
-    if spread[0] > grain and spread[1] <= room[1]:
-        fs, tolerance = rounded, max(float(spread[1]) / span, 1e-9)
-    else:
-        error = max(float(spread[0]), grain) / span
-        fs, tolerance = _whole(fs, error), max(error, 1e-9)
-    return replace(unit, fs=fs, tolerance=tolerance, begun=begun)
+    is_whole = spread[0] > grain and spread[1] <= room[1]
+    error = float(spread[1]) / span if is_whole else max(float(spread[0]), grain) / span
+    fs = rounded if is_whole else _whole(fs, error)
+    return replace(unit, fs=fs, tolerance=max(error, 1e-9), begun=begun)
+
+
+def _step_of_set_back(rows: Rows, column: int, n_rows: int) -> float:
+    """Return the usual step of times that rise and begin anew; 0 for others."""
+    if not runs_one_way(rows, column, n_rows):
+        return 0.0
+    head = rows.read((column,), 0, min(n_rows, _MEDIAN_ROWS))[0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.nanmedian(np.diff(head)))
 
 
 def _not_understood(texts: list[str]) -> str:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rlxweb.io import bounds
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock import clock_name, clock_of, ramp_doubt, ramps
+from rlxweb.io.clock import clock_name, clock_of, ramp_doubt, ramps, without_letters
 from rlxweb.io.clock_text import parsed
 from rlxweb.io.contents import Contents, Found, Stream
 from rlxweb.io.csv_dialect import BLANKS, MIXED, Dialect, read_head
@@ -184,17 +184,18 @@ def read_csv(source: ByteSource) -> Contents:
         else name
         for name, cell in zip(names, cells, strict=True)
     ]
+    told = without_letters(table, told, n_rows)
     at, clock = clock_of(table, told, n_rows)
     values = [head.dialect.number(cell) for cell in cells]
     others = [
         column
         for column, value in enumerate(values)
-        if column != at and value is not None and clock_name(names[column]) is None
+        if column != at and value is not None and clock_name(told[column]) is None
     ]
     rising = ramps(table, others, n_rows)
     found = tuple(
         _describe(name, values[column], column, names, at, rising.get(column))
-        for column, name in enumerate(names)
+        for column, name in enumerate(told)
     )
     members = tuple(i for i, channel in enumerate(found) if channel.nameable)
     stream = Stream(
@@ -210,18 +211,20 @@ def read_csv(source: ByteSource) -> Contents:
 
 
 def _describe(
-    name: str,
+    told: str,
     value: float | None,
     column: int,
     names: list[str],
     clock: int,
     rises_by: float | None,
 ) -> Found:
+    """Describe a column; `told` is its name, or what tells that it holds times."""
+    name = names[column]
     if column == clock:
         return Found(name, "", "is the clock of the table", nameable=False)
     if value is None:
         return Found(name, "", "holds text", nameable=False)
-    if clock_name(name) is not None:
+    if clock_name(told) is not None:
         return Found(name, "", "is a further clock of the table")
     if column == 0 and not name and any(names):
         return Found(name, "", "has no name and looks like row numbers")

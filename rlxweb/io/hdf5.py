@@ -29,6 +29,7 @@ from rlxweb.io.clock import (
     agreed,
     clock_name,
     find_rate,
+    runs_one_way,
     unit_scale,
 )
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
@@ -362,7 +363,10 @@ def _clock_beside(source: ByteSource, group: Any, n_samples: int) -> tuple[Clock
         scale = unit_scale(unit.partition(" ")[0]) if isinstance(unit, str) else None
         if scale is not None:
             said = ClockName(scale)
-        return find_rate(Times(source, node), 0, said, n_samples), f"its array {name!r}"
+        times = Times(source, node)
+        if said.is_letter and not runs_one_way(times, 0, n_samples):
+            continue
+        return find_rate(times, 0, said, n_samples), f"its array {name!r}"
     return Clock(), ""
 
 

@@ -37,6 +37,7 @@ from rlxweb.io.clock import (
     agreed,
     clock_name,
     find_rate,
+    runs_one_way,
 )
 from rlxweb.io.contents import Contents, Layout, Samples, listed
 from rlxweb.io.days import DAY_S, day_of_iso
@@ -203,12 +204,20 @@ class _Archive:
             nbytes = header.offset + header.nbytes
             if nbytes != info.file_size or nbytes > bounds.UNPACKED_NBYTES:
                 continue
-            raw = self.file.read(info)
+            raw = self.whole(info)
             times = np.frombuffer(raw, header.dtype, -1, header.offset)
             if times.dtype.kind in "Mm":
                 said = ClockName(1.0)
-            return find_rate(HeldTimes(times), 0, said, n_samples), f"its array {own!r}"
+            held = HeldTimes(times)
+            if said.is_letter and not runs_one_way(held, 0, n_samples):
+                continue
+            return find_rate(held, 0, said, n_samples), f"its array {own!r}"
         return Clock(), ""
+
+    def whole(self, info: zipfile.ZipInfo) -> bytes:
+        """Return the bytes of a member; it is no longer than the caller allows."""
+        with self.file.open(info) as member:
+            return b"".join(iter(lambda: member.read(_PIECE_NBYTES), b""))
 
     def check_stored(self, info: zipfile.ZipInfo) -> None:
         """Read a member through once: zipfile compares its checksum at the end."""
@@ -343,7 +352,7 @@ class _Archive:
         if why or header is None:
             self.source.warn(f"its {name!r} {why} and is passed over")
             return None
-        raw = self.file.read(info)
+        raw = self.whole(info)
         return np.frombuffer(raw, header.dtype, -1, header.offset).reshape(header.shape)
 
 

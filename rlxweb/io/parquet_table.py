@@ -33,6 +33,7 @@ from rlxweb.io.clock import (
     ramp_doubt,
     ramps,
     unit_scale,
+    without_letters,
 )
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.days import day_of_iso
@@ -96,7 +97,7 @@ def read_parquet(source: ByteSource) -> Contents:
     numbers = [
         i
         for i in range(len(names))
-        if i != at and columns.is_number(i) and clock_name(names[i]) is None
+        if i != at and columns.is_number(i) and clock_name(columns.told[i]) is None
     ]
     rising = ramps(columns, numbers, n_rows)
     found = tuple(
@@ -137,7 +138,7 @@ def _found(
         return Found(name, "", f"holds {columns.kind(at)}, no numbers", nameable=False)
     if name.startswith(_INDEX):
         return Found(name, "", "is the index of a table of pandas")
-    if clock_name(name) is not None:
+    if clock_name(columns.told[at]) is not None:
         return Found(name, unit, "is a further clock of the table")
     doubt = "" if rises_by is None else ramp_doubt(name, rises_by)
     return Found(name, unit, TRIGGER_REASON if is_trigger(name) else "", doubt=doubt)
@@ -163,7 +164,8 @@ class _Columns:
         self._types = [table.schema.field(at).type for at in range(len(names))]
         self._ticks = [self._tick(kind) for kind in self._types]
         self._begins: dict[int, int] = {}
-        self.told = [self._told(at) for at in range(len(names))]
+        told = [self._told(at) for at in range(len(names))]
+        self.told = without_letters(self, told, self._starts[-1])
         self.units = [
             1.0 if self._ticks[at] else unit_scale(self.unit(at))
             for at in range(len(names))
@@ -172,7 +174,7 @@ class _Columns:
         narrow = all(
             str(kind) in _NARROW
             for at, kind in enumerate(self._types)
-            if self.is_number(at) and clock_name(names[at]) is None
+            if self.is_number(at) and clock_name(self.told[at]) is None
         )
         self.dtype = np.dtype(np.float32 if narrow else np.float64)
 

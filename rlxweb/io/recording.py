@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import operator
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
@@ -15,8 +16,15 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from rlxweb.advice import Advice
+from rlxweb.callers import outside
 from rlxweb.digital import Digital
-from rlxweb.errors import NotFinite, RecordingError, UsageError, shown
+from rlxweb.errors import (
+    NotFinite,
+    RecordingError,
+    RecordingWarning,
+    UsageError,
+    shown,
+)
 from rlxweb.io import bounds
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.contents import SampleReader, Samples, Span, spans_between
@@ -345,8 +353,15 @@ class Recording:
         """What was noted beside the signal, by onset; read when it is asked for.
 
         Onsets count from the file's first sample, whatever stretch was taken.
+
+        Warns    RecordingWarning for what is wrong with them, when it is first seen
         """
-        return self._notes()
+        known = len(self._source.warnings)
+        found = self._notes()
+        for text in self._source.warnings[known:]:
+            said = RecordingWarning(self._source.doing, text)
+            warnings.warn(said, stacklevel=outside())
+        return found
 
     def close(self) -> None:
         """Close the file; reading afterwards raises RecordingError."""

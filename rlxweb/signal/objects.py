@@ -26,6 +26,7 @@ from rlxweb.io.clock import (
     clock_name,
     ramp_doubt,
     ramps,
+    runs_one_way,
     seconds_per_unit,
     unit_scale,
 )
@@ -247,6 +248,8 @@ def _of_columns(
         said = clock_name(name)
         if said is None and not _is_times(own):
             continue
+        if said and said.is_letter and not _run_one_way(own):
+            continue
         clocks.append(_Times(f"column {name!r}", own, said or ClockName(None)))
         del columns[name]
     for name, own in columns.items():
@@ -267,6 +270,13 @@ def _of_columns(
         _warn(what, ramp_doubt([*columns][at], step))
     labels = Labels(("channel",), (tuple(columns),))
     return Given(what, clock.fs, labels, lambda: samples, clock.measured, clock.problem)
+
+
+def _run_one_way(values: NDArray[Any]) -> bool:
+    """Tell whether a column could be times; text is judged by `_clock_of`."""
+    if values.dtype.kind not in "fiu":
+        return True
+    return runs_one_way(_Held(values[None]), 0, len(values))
 
 
 class _Held(NamedTuple):

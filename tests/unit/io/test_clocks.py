@@ -204,6 +204,7 @@ def test_text_keeps_its_digits() -> None:
         ("T_max", "no clock"),
         ("elapsed", None),
         ("timer", "no clock"),
+        ("unixtime", None),
         ("response time", "no clock"),
         ("Fp1", "no clock"),
         ("", "no clock"),
@@ -216,3 +217,64 @@ def test_names(name: str, scale: Any) -> None:
     else:
         assert isinstance(found, ClockName)
         assert found.scale == scale
+
+
+WARM = 20 + 1e-4 * np.arange(600) + np.random.default_rng(3).normal(0, 0.01, 600)
+
+
+@pytest.mark.parametrize("name", ["T", "t"])
+@pytest.mark.parametrize("suffix", ["a.parquet", "a.csv"])
+def test_temperatures_are_channels(tmp_path: Path, suffix: str, name: str) -> None:
+    """A column "T" that goes up and down is a channel, beside a clock or not."""
+    path = tmp_path / suffix
+    for columns in ({"time": T, name: WARM, "x": X}, {name: WARM, "x": X}):
+        WRITERS[suffix](path, **columns)
+        with open_recording(path, fs=100) as recording:
+            (group,) = recording.groups
+            assert (group.fs, group.names) == (100.0, (name, "x"))
+            np.testing.assert_array_equal(group.read(0, 600), [WARM, X])
+
+
+@pytest.mark.parametrize("name", ["T", "t"])
+def test_temperatures_beside_samples_are_no_clocks(
+    write: Callable[..., Path], name: str
+) -> None:
+    with open_recording(write(**{name: WARM, "time": T, "x": X}), fs=100) as recording:
+        assert recording.groups[0].fs == 100.0
+
+
+@pytest.mark.parametrize("began", [2**32 - 3_000_000, 2**32 - 300])
+def test_counters_that_begin_anew(write: Callable[..., Path], began: int) -> None:
+    """Microseconds in 32 bits begin anew after 71 minutes; the rate is measured."""
+    times = (began + 10_000 * np.arange(600, dtype=np.int64)) % 2**32
+    path = write(time_us=times, x=X)
+    with pytest.raises(RecordingError, match=r"1 step back.*100 Hz between them"):
+        open_recording(path)
+    with pytest.raises(RecordingError, match="fs=1000 was given, its times say 100 Hz"):
+        open_recording(path, fs=1000)
+    with pytest.warns(RecordingWarning, match="100 Hz between them"):
+        open_recording(path, fs=100).close()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_long_clocks_of_npz(tmp_path: Path, save: Any) -> None:
+    """An array of times is longer than the list of members may be (1 MiB)."""
+    many = 300_000
+    times = (np.arange(many) + np.random.default_rng(0).uniform(0, 1e-3, many)) / 500
+    save(tmp_path / "a.npz", x=np.arange(many), time=times)
+    with open_recording(tmp_path / "a.npz") as recording:
+        assert recording.groups[0].n_samples == many
+        assert recording.groups[0].fs == pytest.approx(500, rel=1e-6)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_many_annotations_of_npz(tmp_path: Path, save: Any) -> None:
+    """They may be longer than the list of members, too."""
+    many = 10_000
+    kinds = [("onset", "f8"), ("duration", "f8"), ("text", "U32")]
+    notes = np.array(
+        [(at / 10, 0.0, f"spike {at * 7919}") for at in range(many)], kinds
+    )
+    save(tmp_path / "a.npz", x=np.arange(20_000), fs=100.0, annotations=notes)
+    with open_recording(tmp_path / "a.npz") as recording:
+        assert [one.text for one in recording.annotations] == notes["text"].tolist()

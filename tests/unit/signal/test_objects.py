@@ -292,3 +292,15 @@ def test_a_table_of_arrow_is_channels() -> None:
     np.testing.assert_array_equal(rlx.welch(given, FS).power, rlx.welch(X, FS).power)
     with pytest.raises(UsageError, match="tells no rate"):
         rlx.welch(given)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize("kind", [np.float64, np.uint16])
+def test_temperatures_are_channels(make: Any, kind: Any) -> None:
+    """A column "T" that goes up and down is no clock, beside one or not."""
+    warm = (1000 + 9 * X[1] + 0.01 * np.arange(len(T))).astype(kind)
+    alone = rlx.welch(make({"T": warm, "Fz": X[0]}), FS)
+    beside = rlx.welch(make({"time": T, "T": warm, "Fz": X[0]}))
+    assert alone.labels.names == beside.labels.names == (("T", "Fz"),)
+    assert beside.fs == FS
+    np.testing.assert_array_equal(alone.power, beside.power)
