@@ -362,6 +362,8 @@ class _Tree:
     def see(self, node: Any, depth: int) -> None:
         """Count an array, or all of a group."""
         self._source.at_most("arrays in one another", depth, _DEEPEST)
+        # A group counts as often as a name leads to it, and is read as often.
+        self._add(_NODE_NBYTES)
         for name in ("MATLAB_class", "MATLAB_empty", "MATLAB_sparse"):
             attribute(self._source, node, name)
         if is_array(node):
@@ -378,6 +380,11 @@ class _Tree:
                 )
             self.see(node[name], depth + 1)
 
+    def _add(self, nbytes: int) -> None:
+        self._nbytes += nbytes
+        allowed = bounds.unpacked_at_once(self._source.nbytes)
+        self._source.at_most("bytes in all its arrays", self._nbytes, allowed)
+
     def _see_array(self, data: Any, depth: int) -> None:
         source = self._source
         check_array(source, data)
@@ -392,9 +399,7 @@ class _Tree:
         # MNE makes numbers of at least 4 bytes of all, and Python's texts of letters.
         is_text = attribute(source, data, "MATLAB_class") in (b"char", "char")
         width = 16 if is_text else max(4, data.dtype.itemsize)
-        self._nbytes += int(data.size) * width + _NODE_NBYTES
-        allowed = bounds.unpacked_at_once(source.nbytes)
-        source.at_most("bytes in all its arrays", self._nbytes, allowed)
+        self._add(int(data.size) * width)
         Chunks(source, data).check([slice(0, extent) for extent in data.shape])
         if is_reference:
             for one in np.ravel(data[()]):

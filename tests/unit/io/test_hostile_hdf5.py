@@ -423,6 +423,20 @@ def test_a_set_that_claims_much_costs_little(tmp_path: Path, memory: None) -> No
         check_unreadable(path, "bytes in all its arrays")
 
 
+def test_a_set_whose_groups_are_named_over_and_over_is_refused(tmp_path: Path) -> None:
+    """Two names for each of 40 groups in one another: a trillion ways to walk."""
+
+    def doubled(file: Any) -> None:
+        outer = file.create_group("etc")
+        for level in range(40):
+            inner = file.create_group(f"level{level}")
+            outer["one"] = outer["other"] = inner
+            outer = inner
+
+    path = matlab_set(tmp_path / "a.set", doubled)
+    check_unreadable(path, "bytes in all its arrays")
+
+
 def test_what_is_packed_well_is_read(tmp_path: Path) -> None:
     """A constant takes little room on a disk and is a signal all the same."""
     still = np.zeros((3, 200_000), np.float32)
