@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -301,6 +302,18 @@ def longest_text(source: ByteSource) -> int:
     """
     if source.nbytes > bounds.SEARCHED_NBYTES:
         return 0
+    longest = _longest_texts.get(source)
+    if longest is None:
+        longest = _longest_texts[source] = _search_heaps(source)
+    return longest
+
+
+# A search reads the whole file, and each attribute with a text asks for its result.
+_longest_texts: WeakKeyDictionary[ByteSource, int] = WeakKeyDictionary()
+
+
+def _search_heaps(source: ByteSource) -> int:
+    """Check all heaps of texts; return the size of the largest."""
     longest, overlap = 0, b""
     for place in range(0, source.nbytes, bounds.PIECE_NBYTES):
         piece = overlap + source.peek(place, bounds.PIECE_NBYTES)

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from rlxweb.io import open_recording
+from rlxweb.io import hdf5_access, open_recording
 from tests.recordings import check_unreadable
 from tests.unit.io.test_hdf5 import FS, X, plain
 
@@ -409,6 +409,27 @@ def test_a_text_that_claims_much_costs_little(
         whole[place : place + 4] = (1 << 30).to_bytes(4, "little")
         path.write_bytes(whole)
     check_unreadable(path, "1073741824 bytes in a text")
+
+
+def test_a_file_is_searched_for_its_texts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many attributes have one: the search reads all of it."""
+    path = plain(tmp_path / "a.h5", X)
+    with h5py.File(path, "a") as file:
+        for node in (file, file["eeg"]):
+            node.attrs["units"] = "uV"
+            node.attrs["channels"] = ["a", "b", "c"]
+    searched, search = [], hdf5_access._search_heaps
+    monkeypatch.setattr(
+        hdf5_access,
+        "_search_heaps",
+        lambda source: searched.append(source) or search(source),
+    )
+    for _ in range(2):
+        with open_recording(path) as recording:
+            assert list(recording.groups[0].channels) == ["a", "b", "c"]
+    assert len(searched) == 2
 
 
 def test_a_set_that_claims_much_costs_little(tmp_path: Path, memory: None) -> None:
