@@ -166,7 +166,7 @@ def test_kernels_are_bounded_by_number_and_size(
 
 
 def test_a_job_of_some_hundred_sizes_makes_each_kernel_once() -> None:
-    """Walked through in turn, what is just too many would be dropped before each use."""
+    """In turn, and just too many, each would be dropped before its next use."""
     bench = Bench("wait")
     sizes = [str(size) for size in range(500)]
     for about in sizes + sizes:
