@@ -38,6 +38,7 @@ FILE_NAME: Final = "library-probes.json"
 LONGEST_FILE: Final = 64
 """Answers kept in the file; the oldest are dropped."""
 
+_STARTED: Final = b"started\n"
 _OPENED: Final = b"opened\n"
 _DONE: Final = b"done\n"
 _ROOT: Final = str(Path(__file__).resolve().parents[1])
@@ -156,7 +157,7 @@ def _try(function: str, args: Sequence[str]) -> str:
     """What becomes of a child that does it; "" where it survives."""
     here = [entry for entry in sys.path if isinstance(entry, str)]
     path = json.dumps(here if _ROOT in here else [*here, _ROOT])
-    command = (sys.executable, "-P", "-c", _PROGRAM, path, function, *args)
+    command = (sys.executable, *_options(), "-c", _PROGRAM, path, function, *args)
     with TemporaryFile() as out, TemporaryFile() as err:
         try:
             child = subprocess.Popen(
@@ -177,6 +178,8 @@ def _try(function: str, args: Sequence[str]) -> str:
         said = _bytes(out)
         if _DONE in said or (code is None and _OPENED in said):
             return ""
+        if _STARTED not in said and code is not None:
+            return ""  # Python itself did not start: nothing was learnt either
         if code is None:
             return (
                 f"it hangs: not loaded within {DEADLINE_S:g} s in a process of its own"
@@ -184,6 +187,17 @@ def _try(function: str, args: Sequence[str]) -> str:
         last = _bytes(err).decode("utf-8", "replace").strip().splitlines()[-1:]
         words = "".join(f"; {abridged(printable(line), 200)}" for line in last)
         return f"it ends the process that loads it: {exit_meaning(code)}{words}"
+
+
+def _options() -> list[str]:
+    """Options of this interpreter: what it does not import, the child must not either.
+
+    Without `-P` the child would import from the working folder.
+    """
+    flags = sys.flags
+    named = {"I": flags.isolated, "E": flags.ignore_environment, "S": flags.no_site}
+    named |= {"s": flags.no_user_site, "P": True}
+    return [f"-{option}" for option, is_set in named.items() if is_set]
 
 
 def _bytes(file: IO[bytes]) -> bytes:
@@ -206,6 +220,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def run_child(function: str, *args: str) -> None:
     """Do it in the child, say how far it came, and end without any clean-up."""
     said = os.dup(1)
+    os.write(said, _STARTED)
     os.dup2(2, 1)  # the library's own words
     _limit_child()
     trust_libraries()

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -301,6 +302,18 @@ def longest_text(source: ByteSource) -> int:
     """
     if source.nbytes > bounds.SEARCHED_NBYTES:
         return 0
+    longest = _longest_texts.get(source)
+    if longest is None:
+        longest = _longest_texts[source] = _search_heaps(source)
+    return longest
+
+
+# A search reads the whole file, and each attribute with a text asks for its result.
+_longest_texts: WeakKeyDictionary[ByteSource, int] = WeakKeyDictionary()
+
+
+def _search_heaps(source: ByteSource) -> int:
+    """Check all heaps of texts; return the size of the largest."""
     longest, overlap = 0, b""
     for place in range(0, source.nbytes, bounds.PIECE_NBYTES):
         piece = overlap + source.peek(place, bounds.PIECE_NBYTES)
@@ -362,6 +375,8 @@ class _Tree:
     def see(self, node: Any, depth: int) -> None:
         """Count an array, or all of a group."""
         self._source.at_most("arrays in one another", depth, _DEEPEST)
+        # A group counts as often as a name leads to it, and is read as often.
+        self._add(_NODE_NBYTES)
         for name in ("MATLAB_class", "MATLAB_empty", "MATLAB_sparse"):
             attribute(self._source, node, name)
         if is_array(node):
@@ -378,6 +393,11 @@ class _Tree:
                 )
             self.see(node[name], depth + 1)
 
+    def _add(self, nbytes: int) -> None:
+        self._nbytes += nbytes
+        allowed = bounds.unpacked_at_once(self._source.nbytes)
+        self._source.at_most("bytes in all its arrays", self._nbytes, allowed)
+
     def _see_array(self, data: Any, depth: int) -> None:
         source = self._source
         check_array(source, data)
@@ -392,9 +412,7 @@ class _Tree:
         # MNE makes numbers of at least 4 bytes of all, and Python's texts of letters.
         is_text = attribute(source, data, "MATLAB_class") in (b"char", "char")
         width = 16 if is_text else max(4, data.dtype.itemsize)
-        self._nbytes += int(data.size) * width + _NODE_NBYTES
-        allowed = bounds.unpacked_at_once(source.nbytes)
-        source.at_most("bytes in all its arrays", self._nbytes, allowed)
+        self._add(int(data.size) * width)
         Chunks(source, data).check([slice(0, extent) for extent in data.shape])
         if is_reference:
             for one in np.ravel(data[()]):

@@ -31,7 +31,7 @@ class Source:
               while they open it, and where a part shows only when it is read
     """
 
-    __slots__ = ("doing", "name", "warnings")
+    __slots__ = ("__weakref__", "doing", "name", "warnings")
 
     def __init__(self, name: str) -> None:
         self.name = name

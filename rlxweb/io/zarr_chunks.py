@@ -11,7 +11,7 @@ import bz2
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from rlxweb.io.source import Source
 _SHARDED: Final = "sharding_indexed"
 _NO_CHUNK: Final = (1 << 64) - 1
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_SKIPPED: Final = b"\x2a\x4d\x18"  # behind a byte of 0x50 to 0x5f
 _ZSTD_BLOCK_NBYTES: Final = 128 << 10
 
 
@@ -36,10 +37,11 @@ class ChunkCheck:
         if shards:
             self._shard = shards[0]["configuration"]
             codecs = [*self._shard["codecs"]]
-        names = [str(one.get("name", "")) for one in codecs]
+        found = [(one.get("name", ""), one.get("configuration")) for one in codecs]
         for one in (*(about.get("filters") or ()), about.get("compressor") or {}):
-            names.append(str(one.get("id", "")))
-        self._names = [name.removeprefix("numcodecs.") for name in names]
+            found.append((one.get("id", ""), one))
+        how = {str(name).removeprefix("numcodecs."): about for name, about in found}
+        self._names = [str(name).removeprefix("numcodecs.") for name, _ in found]
         self._declared = prod(array.chunks) * array.dtype.itemsize
         self._inner = prod(array.shards or array.chunks) // max(1, prod(array.chunks))
         packing = [name for name in self._names if name in _BEYOND]
@@ -52,6 +54,8 @@ class ChunkCheck:
         self._beyond: Callable[[bytes, int], bool] | None = None
         if packing:
             self._beyond = _BEYOND[packing[0]]
+        if packing == ["lzma"]:
+            self._beyond = _by_lzma(how["lzma"] or {})
         self._is_large = self._declared > bounds.UNPACKED_AT_ONCE_NBYTES
 
     def see(self, stored: bytes, *, is_whole: bool) -> None:
@@ -135,6 +139,19 @@ def unpacks_beyond(unpacker: Callable[[], Any], raw: bytes, most: int) -> bool:
     return False
 
 
+def _by_lzma(about: Mapping[str, Any]) -> Callable[[bytes, int], bool]:
+    """Unpack as the settings of a codec say: raw streams do not tell their filters."""
+
+    def unpacker() -> Any:
+        is_raw = about.get("format") == lzma.FORMAT_RAW
+        kind = lzma.FORMAT_RAW if is_raw else lzma.FORMAT_AUTO
+        return lzma.LZMADecompressor(
+            kind, filters=about.get("filters") if is_raw else None
+        )
+
+    return lambda raw, most: unpacks_beyond(unpacker, raw, most)
+
+
 def _blosc(raw: bytes, most: int) -> bool:
     """Compare what the header says; more than that Blosc does not make."""
     return len(raw) >= 16 and int.from_bytes(raw[4:8], "little") > most
@@ -150,36 +167,48 @@ def _lz4(raw: bytes, most: int) -> bool:
 
 
 def _zstd(raw: bytes, most: int) -> bool:
-    """Compare the size in the frame's header, or the number of its blocks.
+    """Add up what the frames claim by their headers, or by their blocks.
 
-    A block becomes no more than 128 KiB.
+    Frames that are skipped may stand between them.
 
     References
     ----------
-    RFC 8878, 3.1.1.
+    RFC 8878, 3.1.
     """
-    if raw[:4] != _ZSTD or len(raw) < 6:
-        return False
-    flags = raw[4]
-    is_single = bool(flags & 0x20)
-    size_nbytes = (1 if is_single else 0, 2, 4, 8)[flags >> 6]
-    at = 5 + (not is_single) + (0, 1, 2, 4)[flags & 3]
-    if size_nbytes:
-        return int.from_bytes(raw[at : at + size_nbytes], "little") > most
-    blocks, is_last = 0, False
+    nbytes, at = 0, 0
+    while nbytes <= most and len(raw) >= at + 8:
+        if raw[at + 1 : at + 4] == _ZSTD_SKIPPED and raw[at] >> 4 == 5:
+            at += 8 + int.from_bytes(raw[at + 4 : at + 8], "little")
+            continue
+        if raw[at : at + 4] != _ZSTD:
+            break  # whoever unpacks it in earnest says so
+        flags = raw[at + 4]
+        is_single = bool(flags & 0x20)
+        size_nbytes = (1 if is_single else 0, 2, 4, 8)[flags >> 6]
+        at += 5 + (not is_single) + (0, 1, 2, 4)[flags & 3]
+        claimed = int.from_bytes(raw[at : at + size_nbytes], "little")
+        at, made = _zstd_blocks(raw, at + size_nbytes)
+        at += 4 * bool(flags & 4)  # a checksum
+        nbytes += claimed if size_nbytes else made
+    return nbytes > most
+
+
+def _zstd_blocks(raw: bytes, at: int) -> tuple[int, int]:
+    """Return where the blocks from a place on end, and what they become at most."""
+    nbytes, is_last = 0, False
     while not is_last and len(raw) >= at + 3:
         head = int.from_bytes(raw[at : at + 3], "little")
         is_last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
         at += 3 + (1 if kind == 1 else size)
-        blocks += 1
-    return blocks * _ZSTD_BLOCK_NBYTES > most
+        nbytes += size if kind < 2 else _ZSTD_BLOCK_NBYTES
+    return at, nbytes
 
 
 _BEYOND: Final[dict[str, Callable[[bytes, int], bool]]] = {
     "gzip": _inflated(31),
     "zlib": _inflated(15),
     "bz2": lambda raw, most: unpacks_beyond(bz2.BZ2Decompressor, raw, most),
-    "lzma": lambda raw, most: unpacks_beyond(lzma.LZMADecompressor, raw, most),
+    "lzma": _by_lzma({}),
     "zstd": _zstd,
     "blosc": _blosc,
     "lz4": _lz4,

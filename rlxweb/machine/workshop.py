@@ -36,8 +36,8 @@ WORTH_S: Final = 0.02
 """A fifth of what it takes to make one."""
 NOT_YET: Final = "its kernel is not compiled yet"
 COMPILING: Final = "its kernel is being compiled"
-MOST_KERNELS: Final = 256
-"""Kernels of one kind that a process keeps."""
+MOST_KERNELS: Final = 512
+"""Kernels of one kind that a process keeps; as many of all kinds are kept on disk."""
 MOST_BYTES: Final = 64 << 20
 """Bytes of their code and tables."""
 CODE_BYTES: Final = 80_000

@@ -306,6 +306,33 @@ def test_smoke_reports_a_library_that_ends_the_process(tmp_path: Path) -> None:
     assert "SIGSEGV" in said.out + said.err
 
 
+def test_the_child_of_an_isolated_interpreter_is_isolated(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    hit = tmp_path / "hit"
+    (own / "json.py").write_text(f"open({str(hit)!r}, 'w')\n")
+    more = with_fake("torch", "import os; os._exit(7)", tmp_path, driver=False)
+    more["PYTHONPATH"] = str(own)
+    code = f"""
+import sys
+sys.path[:0] = [{str(tmp_path)!r}, {str(Path(__file__).parents[2])!r}]
+from rlxweb import devices
+from rlxweb.library_probe import library_problem
+print(library_problem("torch", "rlxweb.library_probe:import_module", "torch"))
+"""
+    said = python("-I", "-c", code, **more)
+    assert said.code == 0, said.err
+    assert not hit.exists()
+
+
+def test_a_child_that_cannot_start_says_nothing_about_the_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(library_probe, "_PROGRAM", "raise SystemExit(9)")
+    assert library_probe.library_problem("no_such_module", "no:way") == ""
+
+
 def test_a_browser_tab_and_a_program_of_another_name_start_no_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

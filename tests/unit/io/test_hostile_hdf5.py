@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from rlxweb.io import open_recording
+from rlxweb.io import hdf5_access, open_recording
 from tests.recordings import check_unreadable
 from tests.unit.io.test_hdf5 import FS, X, plain
 
@@ -411,6 +411,28 @@ def test_a_text_that_claims_much_costs_little(
     check_unreadable(path, "1073741824 bytes in a text")
 
 
+def test_a_file_is_searched_for_its_texts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many attributes have one: the search reads all of it."""
+    path = plain(tmp_path / "a.h5", X)
+    with h5py.File(path, "a") as file:
+        for node in (file, file["eeg"]):
+            node.attrs["units"] = "uV"
+            node.attrs["channels"] = ["a", "b", "c"]
+    searched, search = [], hdf5_access._search_heaps
+    monkeypatch.setattr(
+        hdf5_access,
+        "_search_heaps",
+        lambda source: searched.append(source) or search(source),
+    )
+    for _ in range(2):
+        with open_recording(path) as recording:
+            labels = [one.label for one in recording.groups[0].channels]
+            assert labels == ["a", "b", "c"]
+    assert len(searched) == 2
+
+
 def test_a_set_that_claims_much_costs_little(tmp_path: Path, memory: None) -> None:
     """Arrays that were never written, and one that is referred to many times."""
 
@@ -421,6 +443,20 @@ def test_a_set_that_claims_much_costs_little(tmp_path: Path, memory: None) -> No
     for change in (never_written("etc", 1 << 29, "f8"), repeated):
         path = matlab_set(tmp_path / "a.set", change)
         check_unreadable(path, "bytes in all its arrays")
+
+
+def test_a_set_whose_groups_are_named_over_and_over_is_refused(tmp_path: Path) -> None:
+    """Two names for each of 40 groups in one another: a trillion ways to walk."""
+
+    def doubled(file: Any) -> None:
+        outer = file.create_group("etc")
+        for level in range(40):
+            inner = file.create_group(f"level{level}")
+            outer["one"] = outer["other"] = inner
+            outer = inner
+
+    path = matlab_set(tmp_path / "a.set", doubled)
+    check_unreadable(path, "bytes in all its arrays")
 
 
 def test_what_is_packed_well_is_read(tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ def zeros(codec: Any, nbytes: int) -> bytes:
     return bytes(codec.encode(np.zeros(nbytes, np.uint8)))
 
 
+def behind_others(nbytes: int) -> bytes:
+    """A frame that is skipped and a small one, before the one that counts."""
+    skipped = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"none"
+    return skipped + zeros(numcodecs.Zstd(), 8) + zeros(numcodecs.Zstd(), nbytes)
+
+
+RAW: list[dict[str, int]] = [{"id": lzma.FILTER_LZMA2, "preset": 0}]
+
+
 V2: dict[str, tuple[Any, Callable[[int], bytes]]] = {
     "zlib": (numcodecs.Zlib(), lambda n: deflated(n, 15)),
     "gzip": (numcodecs.GZip(), lambda n: deflated(n, 31)),
@@ -70,6 +79,11 @@ V2: dict[str, tuple[Any, Callable[[int], bytes]]] = {
     "lzma": (numcodecs.LZMA(), lambda n: lzma.compress(bytes(n), preset=0)),
     "zstd": (numcodecs.Zstd(), lambda n: zeros(numcodecs.Zstd(), n)),
     "zstd, streamed": (numcodecs.Zstd(), streamed_zstd),
+    "zstd, frames": (numcodecs.Zstd(), behind_others),
+    "lzma, raw": (
+        numcodecs.LZMA(lzma.FORMAT_RAW, filters=RAW),
+        lambda n: lzma.compress(bytes(n), lzma.FORMAT_RAW, filters=RAW),
+    ),
     "lz4": (numcodecs.LZ4(), lambda n: zeros(numcodecs.LZ4(), n)),
     "blosc": (numcodecs.Blosc(), lambda n: zeros(numcodecs.Blosc(), n)),
 }

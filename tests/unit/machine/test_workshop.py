@@ -165,6 +165,15 @@ def test_kernels_are_bounded_by_number_and_size(
     assert len(heavy._made) == 2
 
 
+def test_a_job_of_some_hundred_sizes_makes_each_kernel_once() -> None:
+    """In turn, and just too many, each would be dropped before its next use."""
+    bench = Bench("wait")
+    sizes = [str(size) for size in range(500)]
+    for about in sizes + sizes:
+        assert bench.shop.ready(about) == f"kernel of {about}"
+    assert bench.made == sizes
+
+
 def test_notes_on_kernels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that cannot be made, and of those that are not worth it yet."""
     monkeypatch.setattr(workshop, "_MOST_NOTES", 5)
