@@ -142,7 +142,10 @@ def _new_certificate(doing: str) -> Security:
             doing,
             "cryptography is not installed, which makes their certificate",
             "without one every user of this machine could run code in them",
-            'pip install "rlxweb[dask]", or use --jobs, which needs no Dask',
+            Advice(
+                'pip install "rlxweb[dask]", or use {}, which needs no Dask',
+                jobs=Blank("N"),
+            ),
         ) from error
     except (ValueError, TypeError) as error:
         raise ClusterError(

@@ -112,10 +112,12 @@ def test_another_axis_without_elements(name: str) -> None:
             x = np.arange(float(np.prod(shape))).reshape(shape)
             both = {"axis": axis, **how}
             try:
-                want = f(x, **both)
+                want = np.asarray(f(x, **both))
             except (TypeError, ValueError):  # NumPy cannot: several axes, none
                 assert isinstance(axis, tuple) or name in NO_KEEPDIMS
                 continue
+            if want.dtype == np.intp:  # NumPy's places are as wide as pointers
+                want = want.astype(np.int64)
             got = rlx.function(lambda x, both=both: f(x, **both), device="cpu")(x)
             same(np.asarray(got), want, f"{name} of {shape}, {both}")
 
