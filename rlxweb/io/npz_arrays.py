@@ -25,6 +25,7 @@ _BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
+    OverflowError,  # a place beyond pointers of 32 bits
     RuntimeError,
     struct.error,
     *PARSER_ERRORS,

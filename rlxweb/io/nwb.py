@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.digital import is_digital
+from rlxweb.errors import shown
 from rlxweb.io import bounds
 from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
@@ -260,6 +261,11 @@ def _of_group(
         found: Any = child(source, group, name) if name else None
         if not is_array(found) or found.size != begin.size:
             return None
+        if found.dtype.kind == "c":
+            raise source.error(
+                f"its array {shown(found.name)} holds complex numbers",
+                "times are real numbers, and labels are texts",
+            )
         return whole(source, found, bounds.ANNOTATIONS_NBYTES).ravel()
 
     times = np.asarray(column(onsets), np.float64)

@@ -87,7 +87,7 @@ REASONS = {
     "modules": Reason(
         "it compares with a library that WebAssembly has not",
         "No module named '"
-        "(mne|matplotlib|soundfile|torch|jax|mlx|cupy|build|wgpu|click)",
+        "(mne|matplotlib|pyarrow|soundfile|torch|jax|mlx|cupy|build|wgpu|click)",
         by_rlxweb=True,
     ),
     "files": Reason(

@@ -206,6 +206,16 @@ def electrical(data: Any, **more: Any) -> Any:
     return make
 
 
+def test_annotations_at_complex_times_are_refused(tmp_path: Path) -> None:
+    path = nwb(tmp_path / "a.nwb", electrical(X.T[:, :3]))
+    with h5py.File(path, "r+") as file:
+        del file["intervals/trials/start_time"]
+        file["intervals/trials/start_time"] = np.array([4.0 + 1j])
+    with open_recording(path) as recording:
+        with pytest.raises(RecordingError, match=r"start_time.* holds complex numbers"):
+            _ = recording.annotations
+
+
 @pytest.mark.parametrize("labels", [True, False])
 def test_a_series_of_nwb_is_in_microvolts(tmp_path: Path, labels: bool) -> None:
     """Counts by conversion, conversion of each channel, and offset; times and names."""

@@ -58,7 +58,7 @@ def test_a_shape_beyond_the_member_is_refused(tmp_path: Path) -> None:
         read_npz_arrays(path)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes by name here")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.npz")
     with pytest.raises(OSError, match="not a regular file"):
