@@ -159,7 +159,7 @@ _BY_NAME = {
     "gpu/test_waiting.py::test_the_thread_ends_with_its_waits": "desktop",
     "io/test_writers.py::test_a_stream_that_takes_nothing_costs_the_files_too": "files",
     "machine/test_store.py::"
-    "test_a_folder_that_is_exchanged_after_the_check_is_not_used": "files",
+    "test_a_folder_that_is_exchanged_after_the_check_is_not_used": "desktop",
     "machine/test_workshop.py::test_a_child_of_a_fork_makes_its_own": "desktop",
     "machine/test_workshop.py::test_several_are_made_one_after_the_other": "desktop",
     "machine/test_workshop.py::test_what_cannot_be_made_is_refused_once": "desktop",
