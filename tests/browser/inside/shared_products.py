@@ -75,7 +75,7 @@ def forgotten() -> None:
     """The next who asks for Workers gets others, who know no region."""
     module._workers.cache_clear()
     shared_regions._made.clear()
-    shared_regions._known.clear()
+    shared_regions._coming.clear()
 
 
 def begun() -> Workers | None:
