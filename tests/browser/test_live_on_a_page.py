@@ -116,6 +116,8 @@ def test_it_fits_a_phone_and_ctrl_c_ends_all(
     page.locator("#pause").tap()
     expect(page.locator("#state")).to_have_text("paused")
     page.locator("#pause").tap()
+    # More samples, for after seconds without any the page says so instead.
+    terminal.give(X.T.astype("<f4").tobytes())
     # A page that is not connected yet would hear of no end.
     expect(page.locator("#state")).to_have_text("running")
     terminal.process.send_signal(signal.SIGINT)
