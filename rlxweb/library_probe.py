@@ -59,7 +59,7 @@ _DRIVER_FILES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a library; `problem` is "" where the child survived."""
+    """Outcome of trying a library; `problem` is "" if the child survived."""
 
     problem: str
     unix_s: float
@@ -119,7 +119,7 @@ def _can_start_python() -> bool:
 
 
 def _key(module: str, function: str, *args: str) -> str:
-    """What an answer depends on: library, drivers, loader settings, interpreter."""
+    """Return the key of an answer: library, drivers, loader settings, interpreter."""
     from rlxweb.library_versions import installed_version
 
     versions = map(installed_version, ("rlxweb", module.partition(".")[0]))
@@ -154,7 +154,7 @@ def _stamp(path: str) -> tuple[object, ...]:
 
 
 def _try(function: str, args: Sequence[str]) -> str:
-    """What becomes of a child that does it; "" where it survives."""
+    """Return why a child that tries it failed; "" if it survived."""
     here = [entry for entry in sys.path if isinstance(entry, str)]
     path = json.dumps(here if _ROOT in here else [*here, _ROOT])
     command = (sys.executable, *_options(), "-c", _PROGRAM, path, function, *args)

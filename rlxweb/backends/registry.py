@@ -273,7 +273,7 @@ LISTED: Final = "see `rlxweb devices`"
 
 
 def hint_of(label: str) -> str:
-    """What to do for a device that is missing; "" where nothing helps."""
+    """Return the advice for a missing device; "" where nothing helps."""
     row = row_of(label)
     return row.hint if row else ""
 

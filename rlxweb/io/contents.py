@@ -60,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What the times beside the samples say, where they give no certain rate.
+    """Findings about the times beside the samples that give no certain rate.
 
     problem   whose they are and what is wrong with them
     rates     Hz that they speak for all the same, the likeliest first; empty where

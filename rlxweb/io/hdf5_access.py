@@ -366,7 +366,7 @@ def check_tree(source: ByteSource, file: Any) -> None:
 
 
 class _Tree:
-    """What a library that reads all of a MATLAB file would hold in memory."""
+    """Count of the bytes that reading all of a MATLAB file would hold."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source

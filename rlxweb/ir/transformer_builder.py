@@ -220,7 +220,7 @@ class TransformerBuilder(ABC):
 
 
 def _heads_of(doing: str, x: Tensor, head_dim: int, heads: int | None) -> int | None:
-    """How many heads of that length the last axis has; None for one alone.
+    """Return the number of heads of that length; None for one alone.
 
     Errors   ShapeError.
     """
