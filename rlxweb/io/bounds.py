@@ -22,6 +22,9 @@ def unpacked_at_once(nbytes: int) -> int:
     return max(UNPACKED_AT_ONCE_NBYTES, UNPACKED_AT_ONCE_RATIO * nbytes)
 
 
+UNWRITTEN_NBYTES = 1 << 30
+"""An array of HDF5 up to this size may consist of parts that were never written."""
+
 BESIDE_NBYTES = 16 << 20
 """Largest array or attribute of HDF5 that says something about the samples."""
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.digital import is_digital
-from rlxweb.errors import RlxError, UnknownName, did_you_mean, not_installed
+from rlxweb.errors import RlxError, UnknownName, did_you_mean, not_installed, shown
 from rlxweb.io import bounds
 from rlxweb.io.as_file import SourceFile
 from rlxweb.io.attributes import BESIDE, notes_of
@@ -35,11 +35,13 @@ from rlxweb.io.clock import (
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
 from rlxweb.io.hdf5_access import (
     Chunks,
+    all_arrays,
     attribute,
     check_array,
     check_tree,
     child,
     is_array,
+    lies_elsewhere,
     whole,
 )
 from rlxweb.io.npy import is_sample_dtype, native
@@ -49,7 +51,6 @@ from rlxweb.whole_file import reason
 
 _EXTRA = "pip install 'rlxweb[hdf5]'"
 _NO_NUMBERS: Final = ("char", "cell", "struct", "logical", "function_handle")
-_HIDDEN: Final = "#"  # where MATLAB keeps what others refer to
 _EEGLAB: Final = {"nbchan", "srate"}
 _READ_ATTRIBUTES: Final = (*BESIDE, "scale_factor", "add_offset")
 
@@ -143,8 +144,11 @@ def faults(source: ByteSource) -> Iterator[None]:
 
 
 def _read(source: ByteSource, file: Any, array: str | None, layout: Layout) -> Contents:
-    arrays = all_arrays(source, file)
-    name = picked(source, arrays, array, [n for n in arrays if _could_be(n, arrays)])
+    arrays, virtual = all_arrays(source, file)
+    able = [name for name in arrays if _could_be(name, arrays)]
+    name = picked(source, arrays, array, able, virtual)
+    for other in virtual if array is None else ():
+        source.warn(f"{lies_elsewhere(source, other).problem}; it is passed over")
     data = arrays[name]
     is_matlab = "MATLAB_class" in data.attrs
     given: Layout = layout
@@ -180,32 +184,29 @@ def _read(source: ByteSource, file: Any, array: str | None, layout: Layout) -> C
     )
 
 
-def all_arrays(source: ByteSource, file: Any) -> dict[str, Any]:
-    """The arrays of a file by their names with slashes; links are not followed."""
-    found: dict[str, Any] = {}
-
-    def see(name: str, node: Any) -> None:
-        if hasattr(node, "dtype") and not name.startswith(_HIDDEN):
-            found[name] = node
-            source.at_most("arrays", len(found), bounds.ARRAYS)
-
-    file.visititems(see)
-    return found
-
-
 def picked(
     source: ByteSource,
     there: Mapping[str, Any],
     array: str | None,
     able: Sequence[str],
+    virtual: Sequence[str],
 ) -> str:
-    """The name of what is the recording: the one asked for, or the one that could be.
+    """Return the name of the recording: the one asked for, or the one that could be.
 
-    Errors   UnknownName for a name that is not there; RecordingError where none could
-             be, or several
+    A virtual array is refused where it is asked for, or alone there.
+
+    Raises
+    ------
+    UnknownName
+        For a name that is not there.
+    RecordingError
+        Where none could be, or several.
     """
+    name = "" if array is None else array.strip("/")
+    meant = [one for one in virtual if one.removesuffix("/data") == name]
+    if meant or (virtual and array is None and not able):
+        raise lies_elsewhere(source, [*meant, *virtual][0])
     if array is not None:
-        name = array.strip("/")
         if name in there:
             return name
         raise UnknownName(
@@ -266,7 +267,7 @@ def oriented(
             "reshape it, or save each part as an array",
         )
     check_array(source, data)
-    _tell_of_holes(source, name, data)
+    _check_written(source, name, data)
     if len(shape) == 1:
         return 1, shape[0], False
     is_turned = layout == "samples-first"
@@ -284,8 +285,12 @@ def oriented(
     return n_channels, n_samples, is_turned
 
 
-def _tell_of_holes(source: ByteSource, name: str, data: Any) -> None:
-    """HDF5 gives the fill value for what was never written, and says nothing."""
+def _check_written(source: ByteSource, name: str, data: Any) -> None:
+    """Warn of parts that were never written; refuse what consists of them.
+
+    HDF5 gives the fill value for them and says nothing, so that a file of kilobytes
+    could keep a machine busy for days.
+    """
     if not prod(data.shape):
         return
     if data.chunks is None:
@@ -294,11 +299,21 @@ def _tell_of_holes(source: ByteSource, name: str, data: Any) -> None:
         pairs = zip(data.shape, data.chunks, strict=True)
         wanted = prod(-(-extent // chunk) for extent, chunk in pairs)
         is_there = data.id.get_num_chunks() >= wanted
-    if not is_there:
-        source.warn(
-            f"a part of its array {name!r} was never written; the fill value "
-            f"{data.fillvalue} stands there"
+    if is_there:
+        return
+    nbytes, stored = data.size * data.dtype.itemsize, data.id.get_storage_size()
+    if nbytes > max(bounds.UNWRITTEN_NBYTES, bounds.DEFLATE_RATIO * stored):
+        raise source.error(
+            f"only {stored} of the {nbytes} bytes of its array {shown(name)} were "
+            "written",
+            f"of an array of more than {bounds.UNWRITTEN_NBYTES} bytes at least one in "
+            f"{bounds.DEFLATE_RATIO} is there",
+            "cut it to what was written (resize of h5py), or copy the file again",
         )
+    source.warn(
+        f"a part of its array {name!r} was never written; the fill value "
+        f"{data.fillvalue} stands there"
+    )
 
 
 def _beside(source: ByteSource, group: Any, is_matlab: bool) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import shown
+from rlxweb.errors import RecordingError, shown
 from rlxweb.io import bounds
+from rlxweb.io.hdf5_headers import header_of, is_virtual
 from rlxweb.io.source import ByteSource
 
 # Filters of the HDF5 library, by their numbers.
@@ -28,6 +29,8 @@ _DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _NBIT, _SCALE = 1, 2, 3, 4, 5, 6
 _HARD, _EXTERNAL = 0, 64
 _DEEPEST, _NODE_NBYTES = 60, 1024
 _TRANSIENT_NBYTES: Final = 64 << 20
+_HIDDEN: Final = "#"  # where MATLAB keeps what others refer to
+_OWN = "only what is in the file itself is read"
 _ONE_FILE = "copy all of it into one file (h5py's copy with expand_external=True)"
 
 
@@ -37,15 +40,62 @@ def child(source: ByteSource, group: Any, name: str) -> Any:
     Raises
     ------
     RecordingError
-        For a link to another file.
+        For a link to another file, and for an array of pieces of others.
     """
-    if link_type(group, name) == _EXTERNAL:
+    kind = link_type(group, name)
+    if kind == _EXTERNAL:
         raise source.error(
             f"its {shown(name)} is a link to another file",
-            "only what is in the file itself is read",
+            _OWN,
             _ONE_FILE,
         )
-    return group.get(name)
+    if kind is None:
+        return None
+    try:
+        header = header_of(group, name)
+    except KeyError:  # a link to nothing
+        return None
+    if is_virtual(source, group.file, header):
+        raise lies_elsewhere(source, name)
+    return group[name]
+
+
+def all_arrays(source: ByteSource, file: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the arrays of a file, and the names of its virtual arrays.
+
+    Names have slashes. Links are not followed, and what MATLAB's references lead to is
+    left out.
+    """
+    found: dict[str, Any] = {}
+    virtual: list[str] = []
+    groups, seen = [("", file)], {header_of(file, "/").addr}
+    while groups:
+        inside, group = groups.pop()
+        for own in group:
+            name = f"{inside}{own}"
+            if name.startswith(_HIDDEN) or link_type(group, own) != _HARD:
+                continue
+            header = header_of(group, own)
+            if header.addr in seen:
+                continue
+            seen.add(header.addr)
+            if is_virtual(source, file, header):
+                virtual.append(name)
+                continue
+            node = group[own]
+            if hasattr(node, "keys"):
+                groups.append((f"{name}/", node))
+            elif is_array(node):
+                found[name] = node
+            source.at_most("arrays", len(found) + len(virtual), bounds.ARRAYS)
+    return dict(sorted(found.items())), sorted(virtual)
+
+
+def lies_elsewhere(source: ByteSource, name: str) -> RecordingError:
+    """Return the refusal of an array of other files' numbers."""
+    return source.error(
+        f"the numbers of its array {shown(name)} lie in other files", _OWN, _ONE_FILE
+    )
 
 
 def link_type(group: Any, name: str) -> int | None:
@@ -67,13 +117,9 @@ def check_array(source: ByteSource, data: Any) -> None:
     RecordingError
         See above; before anything of the array is read.
     """
-    whose = f"its array {shown(data.name)}"
     if data.external or data.is_virtual:
-        raise source.error(
-            f"the numbers of {whose} lie in other files",
-            "only what is in the file itself is read",
-            _ONE_FILE,
-        )
+        raise lies_elsewhere(source, data.name)
+    whose = f"its array {shown(data.name)}"
     if data.chunks is None:
         return
     declared = prod(data.chunks) * data.dtype.itemsize
@@ -383,15 +429,22 @@ class _Tree:
             self._see_array(node, depth)
             return
         for name in node:
-            if depth == 0 and name.startswith("#"):
-                continue  # what references lead to
             if link_type(node, name) != _HARD:
                 raise self._source.error(
                     f"its {shown(name)} is a link",
                     "MATLAB writes none, and MNE would follow it anywhere",
                     _ONE_FILE,
                 )
-            self.see(node[name], depth + 1)
+            if depth == 0 and name.startswith(_HIDDEN):
+                self._check_hidden(node, name)
+            else:
+                self.see(child(self._source, node, name), depth + 1)
+
+    def _check_hidden(self, file: Any, name: str) -> None:
+        """Refuse virtual arrays among what references lead to, which opens them."""
+        group = child(self._source, file, name)
+        for own in group if hasattr(group, "keys") else ():
+            child(self._source, group, own)
 
     def _add(self, nbytes: int) -> None:
         self._nbytes += nbytes

@@ -25,9 +25,9 @@ from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import Clock, ClockName, find_rate
 from rlxweb.io.contents import Contents, Found, SampleReader, Samples, Stream
 from rlxweb.io.days import DAY_S, moved
-from rlxweb.io.hdf5 import ArrayReader, Times, all_arrays, faults, is_numbers, oriented
-from rlxweb.io.hdf5 import picked as picked_of
+from rlxweb.io.hdf5 import ArrayReader, Times, faults, is_numbers, oriented, picked
 from rlxweb.io.hdf5_access import (
+    all_arrays,
     attribute,
     check_array,
     child,
@@ -60,14 +60,14 @@ def read_nwb(source: ByteSource, file: Any, array: str | None) -> Contents:
     Source   NWB core schema 2: TimeSeries, ElectricalSeries
     """
     with faults(source):
-        arrays = all_arrays(source, file)
+        arrays, virtual = all_arrays(source, file)
         there = {
             name.removesuffix("/data"): data
             for name, data in arrays.items()
             if _is_series(name, data)
         }
         asked = array.strip("/").removesuffix("/data") if array else None
-        name = picked_of(source, there, asked, [*there])
+        name = picked(source, there, asked, [*there], virtual)
         data, series = there[name], there[name].parent
         n_channels, n_samples, is_turned = oriented(source, name, data, "samples-first")
         clock, first = _clock(source, series, n_samples)

@@ -7,6 +7,7 @@ Zarr has it, and that is told. How samples are read is `zarr_reader`'s business.
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 import zipfile
@@ -40,6 +41,15 @@ _MOST_WARNINGS = 8
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
+def _is_heard(record: logging.LogRecord) -> bool:
+    """Return False for the failures of members that were asked for beside the first.
+
+    zarr asks for all members of a group at once and raises the first failure; asyncio
+    later logs each other one, with a traceback, as an exception that nobody retrieved.
+    """
+    return "_getitem_semaphore" not in record.getMessage()
+
+
 class ZarrSource(Source):
     """An open store and the node its name leads to.
 
@@ -56,6 +66,7 @@ class ZarrSource(Source):
         self.is_closed = False
         self.missing: list[str] = []
         self.check: ChunkCheck | None = None
+        logging.getLogger("asyncio").addFilter(_is_heard)
         with self.faults("it cannot be opened as Zarr"), self.told():
             self.node = _node(self, name, access)
             self.missing.clear()

@@ -6,6 +6,7 @@ import os
 import resource
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import h5py
 import numpy as np
 import pytest
 
-from rlxweb.io import hdf5_access, open_recording
+from rlxweb.errors import RecordingWarning
+from rlxweb.io import hdf5_access, hdf5_headers, open_recording
+from rlxweb.io.source import open_source
 from tests.recordings import check_unreadable
 from tests.unit.io.test_hdf5 import FS, X, plain
 
@@ -465,3 +468,71 @@ def test_what_is_packed_well_is_read(tmp_path: Path) -> None:
     path = plain(tmp_path / "a.h5", still, chunks=(3, 200_000), compression="gzip")
     with open_recording(path) as recording:
         np.testing.assert_array_equal(recording.groups[0].read(), still)
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("userblock", [0, 512])
+@pytest.mark.parametrize("inside", ["", "run/"])
+def test_a_virtual_array_is_known_by_its_header(
+    tmp_path: Path, secret: Path, libver: str, userblock: int, inside: str
+) -> None:
+    """Old headers and new ones, continued in other blocks by many attributes."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver=libver, userblock_size=userblock) as file:
+        group = file.require_group(inside or "/")
+        group["eeg"] = X
+        virtual(group, "view", secret, "f8", 640)
+        for at in range(40):
+            group["view"].attrs[f"note {at}"] = at
+        group["fs"] = FS
+        group["link"] = h5py.SoftLink("view")
+    if userblock:
+        with path.open("r+b") as raw:
+            raw.write(b"MATLAB 7.3 MAT-file".ljust(128))
+    with h5py.File(path) as file, closing(open_source(path)) as source:
+        group = file[inside or "/"]
+        for name in ("eeg", "view", "fs", "link"):
+            header = hdf5_headers.header_of(group, name)
+            found = hdf5_headers.is_virtual(source, file, header)
+            assert found is (name in ("view", "link")), name
+    check_unreadable(path, ELSEWHERE, array=f"{inside}view")
+    with pytest.warns(RecordingWarning, match="view' lie in other files; it is passed"):
+        recording = open_recording(path)
+    with recording:
+        np.testing.assert_array_equal(recording.groups[0].read(), X)
+
+
+def test_a_damaged_virtual_array_is_refused_unopened(
+    tmp_path: Path, secret: Path
+) -> None:
+    """HDF5 2.0 ends the process where the pieces of one have 513 axes."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        virtual(file, "eeg", secret, "f8", 640)
+        file["fs"] = FS
+    raw = bytearray(path.read_bytes())
+    # The kind (hyperslab), version, and so on to the number of axes of a selection.
+    at = raw.index(b"\x02\0\0\0\x01\0\0\0", raw.index(b"GCOL"))
+    raw[at + 16 : at + 18] = b"\x01\x02"
+    path.write_bytes(raw)
+    check_unreadable(path, ELSEWHERE)
+
+
+def test_an_array_that_was_never_written_is_refused_where_it_is_large(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("eeg", (3, 1 << 34), "f8", chunks=(3, 1 << 10))
+        file.attrs["fs"] = FS
+    check_unreadable(path, r"only 0 of the 412316860416 bytes .*'/?eeg' were written")
+    with h5py.File(path, "r+") as file:
+        del file["eeg"]
+        data = file.create_dataset("eeg", (3, 1 << 20), "f8", chunks=(3, 1 << 10))
+        data[:, : X.shape[1]] = X
+    with pytest.warns(RecordingWarning, match="never written"):
+        recording = open_recording(path)
+    with recording:
+        group = recording.groups[0]
+        np.testing.assert_array_equal(group.read(0, X.shape[1]), X)
+        assert not group.read(1 << 19, (1 << 19) + 100).any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import json
 import lzma
@@ -209,3 +210,16 @@ def test_metadata_lead_to_nothing_outside_the_store(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"leads to|no array"):
         with open_recording(tmp_path / "a.zarr", fs=1.0) as recording:
             recording.groups[0].read()
+
+
+def test_only_the_first_of_several_damaged_members_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each failure that zarr leaves behind is logged by asyncio, with a traceback."""
+    group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
+    for name in "abc":
+        group.create_array(name, data=X)
+        (tmp_path / "a.zarr" / name / ".zarray").write_text('{"x"')
+    check_unreadable(tmp_path / "a.zarr", "metadata cannot be read", fs=1.0)
+    gc.collect()
+    assert not caplog.records
