@@ -16,15 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlxweb.arguments import helpful, number, one_of, whole
-from rlxweb.errors import NotFinite, ShapeError, UsageError
-from rlxweb.given import array_of
+from rlxweb.errors import NotFinite, UsageError
 from rlxweb.signal.aperiodic_fit import AperiodicFit
 from rlxweb.signal.band import Reach, bins_between
 from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.spectrum import (
     Density,
     Spectrum,
-    check_rising,
     density_of,
     flat_rows,
     warn_flat,
@@ -164,16 +162,7 @@ def _part(
     given: Density, fmin: float, fmax: float | None
 ) -> tuple[Floats, Floats, RoundingFloor | None]:
     """Frequencies, power and floor of the part that is fitted."""
-    hz = array_of(given.f, DOING).astype(np.float64)
-    power = array_of(given.power, DOING).astype(np.float64)
-    floor = given.floor
-    if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
-        raise ShapeError(
-            DOING,
-            f"frequencies {list(hz.shape)} and power {list(power.shape)}",
-            "the last axis of the power is that of the frequencies",
-        )
-    check_rising(hz, DOING)
+    hz, power, floor = given.f, given.power.astype(np.float64), given.floor
     inside = bins_between(hz, fmin, fmax, DOING, Reach.of_bins(hz, given.fs))
     inside = np.arange(len(hz)) if inside is None else inside
     if hz[inside[0]] == 0:

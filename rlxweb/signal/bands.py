@@ -23,7 +23,6 @@ from rlxweb.arguments import check_options, helpful, number, one_of, switch
 from rlxweb.callers import outside
 from rlxweb.errors import (
     RlxWarning,
-    ShapeError,
     UnknownName,
     UsageError,
     did_you_mean,
@@ -45,7 +44,6 @@ from rlxweb.signal.rows_given import said_rate
 from rlxweb.signal.spectrum import (
     Density,
     Spectrum,
-    check_rising,
     density_of,
     flat_rows,
     warn_flat,
@@ -325,17 +323,7 @@ def band_power_of(
              that `welch` gave, alone
     Errors   as `band_power`; ShapeError where f and psd do not go together
     """
-    given = density_of(f, psd, DOING)
-    hz = array_of(given.f, DOING).astype(np.float64)
-    power = array_of(given.power, DOING)
-    if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
-        raise ShapeError(
-            DOING,
-            f"frequencies {list(hz.shape)} and a density {list(power.shape)}",
-            "the last axis of the density is that of the frequencies",
-        )
-    check_rising(hz, DOING)
-    found = bands_in(given._replace(f=hz, power=power), bands, relative, log)
+    found = bands_in(density_of(f, psd, DOING), bands, relative, log)
     flat = np.asarray(found.flat.all(axis=-1))
     low, high = found.edges.min(), found.edges.max()
     where = f" from {low:g} to {high:g} Hz"
@@ -475,14 +463,25 @@ def _wide_enough(
 
 
 def _integral(hz: NDArray[np.float64], psd: Array, low: float, high: float) -> Array:
-    """∫ psd df from low to high, by trapezoids between bins."""
+    """Return ∫ psd df from low to high, by trapezoids between bins.
+
+    Raises UsageError where that is beyond float64.
+    """
     low, high = max(low, float(hz[0])), min(high, float(hz[-1]))
     inner = hz[(hz > low) & (hz < high)]
     at = np.concatenate([[low], inner, [high]])
     right = np.clip(np.searchsorted(hz, at, side="right"), 1, len(hz) - 1)
     share = (at - hz[right - 1]) / (hz[right] - hz[right - 1])
     values = psd[..., right - 1] * (1.0 - share) + psd[..., right] * share
-    found: Array = np.trapezoid(values, at, axis=-1)
+    with np.errstate(over="ignore"):
+        found: Array = np.trapezoid(values, at, axis=-1)
+    if (np.isinf(found) & np.isfinite(values).all(axis=-1)).any():
+        raise UsageError(
+            DOING,
+            f"the power from {low:g} to {high:g} Hz is beyond float64",
+            f"float64 ends at {np.finfo(np.float64).max:.2g}",
+            "scale the samples",
+        )
     return found
 
 

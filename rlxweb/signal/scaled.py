@@ -96,7 +96,10 @@ class Reading(NamedTuple):
             return RoundingFloor.of(self.shares, self.energy, self.loudest)
         energy = self.energy.astype(np.float64)
         if self.shift is not None:
-            energy = np.ldexp(energy, self.shift)
+            # The power of a bin may be a number where that of all bins is none.
+            with np.errstate(over="ignore"):
+                energy = np.ldexp(energy, self.shift)
+            energy = np.minimum(energy, np.finfo(np.float64).max)
         if self.lost is not None:
             energy[self.lost] = np.nan
         return RoundingFloor.of(self.shares, energy, float(energy.max(initial=0.0)))

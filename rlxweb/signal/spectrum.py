@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.callers import outside
-from rlxweb.errors import RlxWarning, UsageError
+from rlxweb.errors import RlxWarning, ShapeError, UsageError
+from rlxweb.given import array_of
 from rlxweb.results.described import Described
 from rlxweb.results.frames import library
 from rlxweb.results.labels import UNNAMED, Labels
@@ -192,22 +193,40 @@ class Density(NamedTuple):
 def density_of(f: Any, psd: Any, doing: str) -> Density:
     """Return the density that a caller gave, as a Spectrum or as two arrays.
 
-    Errors   UsageError where one of both is missing.
+    Raises
+    ------
+    UsageError
+        Where one of both is missing, the quantity is no power, or the frequencies do
+        not rise.
+    ShapeError
+        Where the last axis of the power is not that of the frequencies.
     """
     if isinstance(f, Spectrum) and psd is None:
         if f.quantity not in ("density", "spectrum", "length", "squares"):
             raise UsageError(doing, f"a {f.quantity} was given", "power is wanted")
         if f.f.ndim != 1 or not f.f.size:
             raise _nothing(doing)
-        power = np.moveaxis(f.power, f.axis, -1)
-        return Density(f.f, power, f.labels, f.ran, f.floor, f.fs)
-    if psd is None:
+        given = Density(
+            f.f, np.moveaxis(f.power, f.axis, -1), f.labels, f.ran, f.floor, f.fs
+        )
+    elif psd is None:
         said = "frequencies alone were given"
         raise UsageError(doing, said, "f and psd, or a Spectrum")
-    return Density(f, psd)
+    else:
+        given = Density(f, psd)
+    hz = array_of(given.f, doing).astype(np.float64)
+    power = array_of(given.power, doing)
+    if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
+        raise ShapeError(
+            doing,
+            f"frequencies {list(hz.shape)} and power {list(power.shape)}",
+            "the last axis of the power is that of the frequencies",
+        )
+    _check_rising(hz, doing)
+    return given._replace(f=hz, power=power)
 
 
-def check_rising(hz: NDArray[np.float64], doing: str) -> None:
+def _check_rising(hz: NDArray[np.float64], doing: str) -> None:
     """Raise UsageError unless these are two frequencies or more, rising."""
     if len(hz) < 2:
         raise UsageError(

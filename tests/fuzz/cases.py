@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.fuzz.damage import DAMAGE
 from tests.fuzz.mutate import ANY, MOST_NBYTES, splice
 from tests.fuzz.seeds import GRAPHS, rate_of
-from tests.fuzz.seeds_of_libraries import beside
+from tests.fuzz.seeds_of_libraries import companions_of
 
 KINDS = (
     *("edf", "bdf", "wav", "npy", "npz", "csv", "rlxg"),
@@ -57,7 +57,7 @@ class Case:
            for a picture as well
     extra  more options for the command line
     stem   of the file's name
-    beside other files of its folder, by their names
+    companions  other files of its folder, by their names
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Case:
     cli: str
     extra: tuple[str, ...] = ()
     stem: str = "case"
-    beside: Mapping[str, bytes] = field(default_factory=dict)
+    companions: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
@@ -89,7 +89,7 @@ def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
         else:
             other = chance.choice(seeds[chance.choice((kind, kind, *KINDS))])
             splice(raw, other.read_bytes(), chance)
-    others = {name: bytearray(one) for name, one in beside(origin.name).items()}
+    others = {name: bytearray(one) for name, one in companions_of(origin.name).items()}
     if others and chance.random() < 0.3:
         raw = bytearray(origin.read_bytes())  # the file beside it is damaged instead
         chance.choice(ANY)(others[chance.choice(sorted(others))], chance)

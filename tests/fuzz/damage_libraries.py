@@ -387,11 +387,11 @@ def damage_rlxl(raw: bytearray, chance: random.Random) -> None:
         header = json.loads(bytes(raw[8 : 8 + nbytes]))
         texts = header["__metadata__"]
         key = next(iter(texts))
-        told = json.loads(texts[key])
-        change_value(told if chance.random() < 0.6 else header, chance)
-        texts[key] = json.dumps(told)
+        about = json.loads(texts[key])
+        change_value(about if chance.random() < 0.6 else header, chance)
+        texts[key] = json.dumps(about)
         made = json.dumps(header).encode()
-    except (ValueError, TypeError, KeyError, AttributeError, StopIteration):
+    except Exception:  # whatever it has become by the damage before
         set_number(raw, chance)
         return
     made += b" " * (-len(made) % 8)

@@ -51,20 +51,25 @@ class Verdict:
     broken: str = ""
 
 
-def put(case: Case, home: Path) -> Path:
-    """The file and what lies around it: a pipe, a device, and a secret outside."""
+def clear(home: Path) -> None:
+    """Empty the folder, so that what is in it belongs to the case at hand."""
     for old in home.iterdir():
         if old.is_dir() and not old.is_symlink():
             shutil.rmtree(old)
         else:
             old.unlink()
+
+
+def write_case(case: Case, home: Path) -> Path:
+    """Write the file and what lies around it: a pipe, a device, a secret outside."""
+    clear(home)
     (home / "folder").mkdir()
     if hasattr(os, "mkfifo"):
         os.mkfifo(home / "pipe")
         (home / "zero").symlink_to("/dev/zero")
         (home / "link.bin").symlink_to("beside.bin")
     (home.parent / "secret.bin").write_text(f"{MARKER}\n" * 400)
-    for name, content in case.beside.items():
+    for name, content in case.companions.items():
         (home / name).write_bytes(content)
     path = home / f"{case.stem}.{case.kind}"
     path.write_bytes(case.raw)

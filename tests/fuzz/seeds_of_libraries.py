@@ -39,7 +39,7 @@ def _noise(rows: int = 3) -> npt.NDArray[np.float64]:
     return np.random.default_rng(1).uniform(-0.9, 0.9, (rows, N))
 
 
-def beside(name: str) -> dict[str, bytes]:
+def companions_of(name: str) -> dict[str, bytes]:
     """The files that belong to a seed of that name, by their own names."""
     samples = (_noise() * 99).astype("<f4").T.tobytes()
     if name.endswith(".vhdr"):

@@ -15,10 +15,10 @@ from rlxweb.errors import RecordingError
 from tests.fuzz import demands, fleet
 from tests.fuzz.__main__ import main
 from tests.fuzz.cases import KINDS, Case, make_case
-from tests.fuzz.demands import judge, put
+from tests.fuzz.demands import judge, write_case
 from tests.fuzz.fleet import HANG, Finding, Worker, run_fleet
 from tests.fuzz.seeds import rate_of, write_seeds
-from tests.fuzz.seeds_of_libraries import beside
+from tests.fuzz.seeds_of_libraries import companions_of
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 CASES = 240
@@ -42,9 +42,11 @@ def test_every_seed_is_read_or_refused_for_what_it_is(
     outcomes = {}
     (tmp_path / "home").mkdir()
     for path in (path for kind in KINDS for path in seeds[kind]):
-        case = replace(case_of(path), fs=rate_of(path.name), beside=beside(path.name))
+        case = replace(
+            case_of(path), fs=rate_of(path.name), companions=companions_of(path.name)
+        )
         stem = path.name.removesuffix(f".{case.kind}")
-        laid = put(replace(case, stem=stem), tmp_path / "home")
+        laid = write_case(replace(case, stem=stem), tmp_path / "home")
         outcomes[path.name] = judge(laid, case).outcome
     assert outcomes.pop("gaps.edf") == "warned"
     refused = {name for name, outcome in outcomes.items() if outcome != "read"}
@@ -58,7 +60,7 @@ def test_a_case_follows_from_the_seed_and_its_number(
 
     def bytes_of(seed: int) -> list[bytes]:
         cases = [make_case(seed, at, seeds) for at in range(60)]
-        return [b"".join([case.raw, *case.beside.values()]) for case in cases]
+        return [b"".join([case.raw, *case.companions.values()]) for case in cases]
 
     found = bytes_of(SEED)
     monkeypatch.setattr("time.time", lambda: 1e9)
@@ -77,7 +79,7 @@ def test_mutated_files_are_read_or_refused(
         case = make_case(SEED, at, seeds)
         home = tmp_path / "home"
         home.mkdir(exist_ok=True)
-        path = put(case, home)
+        path = write_case(case, home)
         verdict = judge(path, case)
         if verdict.broken:
             broken.append((at, case.origin, verdict.broken))

@@ -19,8 +19,8 @@ from typing import Any
 os.environ.update(RLX_CALIBRATION="off", OMP_NUM_THREADS="1", MPLBACKEND="agg")
 
 from tests.fuzz.cases import KINDS, Case, make_case
-from tests.fuzz.demands import judge, put
-from tests.fuzz.seeds_of_libraries import beside
+from tests.fuzz.demands import clear, judge, write_case
+from tests.fuzz.seeds_of_libraries import companions_of
 
 MEMORY_NBYTES = 4 << 30
 
@@ -42,6 +42,7 @@ def answer(
     asked: Mapping[str, Any], seeds: Mapping[str, list[Path]], home: Path
 ) -> dict[str, Any]:
     """Make the file, treat it, and say what came of it."""
+    clear(home)  # a process that ends while it makes the case leaves no older one
     if "path" in asked:
         path = Path(asked["path"])
         kind = path.suffix[1:]
@@ -49,16 +50,16 @@ def answer(
         how |= {"extra": [], "stem": path.stem if path.suffix == ".zip" else "case"}
         how |= {name: asked[name] for name in how if name in asked}
         extra = tuple(how.pop("extra"))
-        others = asked.get("beside")
+        others = asked.get("companions")
         if others is None:
-            others = beside(path.name)
+            others = companions_of(path.name)
         else:
             others = {name: base64.b64decode(one) for name, one in others.items()}
         raw = path.read_bytes()
-        case = Case(kind, path.name, raw, **how, extra=extra, beside=others)
+        case = Case(kind, path.name, raw, **how, extra=extra, companions=others)
     else:
         case = make_case(asked["seed"], asked["at"], seeds)
-    path = put(case, home)
+    path = write_case(case, home)
     before = highest_nbytes()
     verdict = judge(path, case)
     return {
@@ -74,9 +75,9 @@ def answer(
             "cli": case.cli,
             "extra": case.extra,
             "stem": case.stem,
-            "beside": {
+            "companions": {
                 name: base64.b64encode(one).decode()
-                for name, one in case.beside.items()
+                for name, one in case.companions.items()
             },
         },
     }

@@ -132,7 +132,7 @@ def test_bands_that_are_none(bands: Any, said: str) -> None:
         (lambda x: rlx.band_power(x, 128.0)["alfa"], "no band is called 'alfa'.*alpha"),
         (lambda x: rlx.band_power(x, 128.0, method="fft"), "method is 'fft'"),
         (lambda x: rlx.band_power(x, 0), "fs is 0"),
-        (lambda x: rlx.band_power_of(x[:5], x[:4]), "the last axis of the density"),
+        (lambda x: rlx.band_power_of(x[:5], x[:4]), "the last axis of the power"),
         (lambda x: rlx.band_power_of(-np.sort(x), x), "frequencies rise"),
     ],
 )

@@ -75,6 +75,20 @@ def test_a_power_beyond_the_type_is_refused(call: Any) -> None:
     call(x, precision="f64")
 
 
+def test_a_power_whose_sum_is_beyond_the_type_is_told() -> None:
+    """One sample of 6e155: its square is no float64, but each bin's density is."""
+    x = np.zeros(256)
+    x[99] = 6e155
+    x[::7] += 1.0
+    hz, power = rlx.welch(x, 64.0, nperseg=64, device="cpu")
+    small = np.ldexp(x, -520)
+    wanted = scipy.signal.welch(small, 64.0, nperseg=64)[1]
+    np.testing.assert_allclose(power, np.ldexp(wanted, 1040), rtol=1e-9)
+    assert not rlx.band_power(x, 64.0, {"some": (9, 11)}, nperseg=64).flat.any()
+    with pytest.raises(UsageError, match="from 1 to 31 Hz is beyond float64"):
+        rlx.band_power_of(hz, power, {"all": (1, 31)})
+
+
 def test_wider_samples_of_a_narrow_type_are_not_lost() -> None:
     """precision="f32" of samples that float32 itself cannot hold."""
     for up in (-180, -140, 140, 180):
