@@ -45,19 +45,6 @@ class TextTimes:
         """Time of day at the first row, in seconds."""
         return float(self.seconds[0]) % _DAY_S
 
-    @staticmethod
-    def of(
-        texts: Callable[[Sequence[int], int], list[str]], column: int, n_rows: int
-    ) -> TextTimes | None:
-        """Return the times of a column; None where its first cells are none.
-
-        texts   gives cells of a column as they are printed
-        """
-        some = texts(range(min(n_rows, 2)), column)
-        if n_rows > MOST or any(parsed(one) is None for one in some):
-            return None
-        return times_of(texts(range(n_rows), column))
-
     def read(
         self, channels: tuple[int, ...], start: int, stop: int
     ) -> npt.NDArray[np.float64]:
@@ -67,6 +54,19 @@ class TextTimes:
     def texts(self, rows: Sequence[int], column: int) -> list[str]:
         """See Rows."""
         return [repr(float(self.seconds[at])) for at in rows]
+
+
+def text_times(
+    texts: Callable[[Sequence[int], int], list[str]], column: int, n_rows: int
+) -> TextTimes | None:
+    """Return the times of a column; None where its first cells are none.
+
+    texts   gives cells of a column as they are printed
+    """
+    some = texts(range(min(n_rows, 2)), column)
+    if n_rows > MOST or any(parsed(one) is None for one in some):
+        return None
+    return times_of(texts(range(n_rows), column))
 
 
 def times_of(cells: Sequence[str]) -> TextTimes:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from rlxweb.io import bounds
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock import clock_name, clock_of, ramp_doubt, ramps, without_letters
+from rlxweb.io.clock import clock_of, ramp_doubt, ramps, without_letters
+from rlxweb.io.clock_names import clock_name
 from rlxweb.io.clock_text import parsed
 from rlxweb.io.contents import Contents, Found, Stream
 from rlxweb.io.csv_dialect import BLANKS, MIXED, Dialect, read_head

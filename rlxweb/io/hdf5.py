@@ -23,15 +23,8 @@ from rlxweb.errors import RlxError, UnknownName, did_you_mean, not_installed, sh
 from rlxweb.io import bounds
 from rlxweb.io.as_file import SourceFile
 from rlxweb.io.attributes import BESIDE, notes_of
-from rlxweb.io.clock import (
-    Clock,
-    ClockName,
-    agreed,
-    clock_name,
-    find_rate,
-    runs_one_way,
-    unit_scale,
-)
+from rlxweb.io.clock import Clock, agreed, find_rate, runs_one_way
+from rlxweb.io.clock_names import ClockName, clock_name, unit_scale
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
 from rlxweb.io.hdf5_access import (
     Chunks,

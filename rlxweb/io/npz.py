@@ -30,15 +30,8 @@ from rlxweb.io import bounds
 from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.as_file import SourceFile
 from rlxweb.io.attributes import RATES
-from rlxweb.io.clock import (
-    Clock,
-    ClockName,
-    HeldTimes,
-    agreed,
-    clock_name,
-    find_rate,
-    runs_one_way,
-)
+from rlxweb.io.clock import Clock, HeldTimes, agreed, find_rate, runs_one_way
+from rlxweb.io.clock_names import ClockName, clock_name
 from rlxweb.io.contents import Contents, Layout, Samples, listed
 from rlxweb.io.days import DAY_S, day_of_iso
 from rlxweb.io.npy import (

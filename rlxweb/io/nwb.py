@@ -22,7 +22,8 @@ from rlxweb.errors import shown
 from rlxweb.io import bounds
 from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock import Clock, ClockName, find_rate
+from rlxweb.io.clock import Clock, find_rate
+from rlxweb.io.clock_names import ClockName
 from rlxweb.io.contents import Contents, Found, SampleReader, Samples, Stream
 from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.hdf5 import ArrayReader, Times, faults, is_numbers, oriented, picked

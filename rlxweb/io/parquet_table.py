@@ -28,13 +28,12 @@ from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import (
     Clock,
     agreed,
-    clock_name,
     clock_of,
     ramp_doubt,
     ramps,
-    unit_scale,
     without_letters,
 )
+from rlxweb.io.clock_names import clock_name, unit_scale
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.days import day_of_iso
 from rlxweb.io.parquet import OpenTable, open_table

@@ -67,7 +67,7 @@ class ZarrSource(Source):
         self.missing: list[str] = []
         self.check: ChunkCheck | None = None
         logging.getLogger("asyncio").addFilter(_is_heard)
-        with self.faults("it cannot be opened as Zarr"), self.told():
+        with self.faults("it cannot be opened as Zarr"), self.warned():
             self.node = _node(self, name, access)
             self.missing.clear()
 
@@ -83,10 +83,10 @@ class ZarrSource(Source):
                 f"a package that reads Zarr is missing ({reason(error)})", hint=EXTRA
             ) from None
         except Exception as error:
-            raise self._told(what, error) from None
+            raise self._error_of(what, error) from None
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def warned(self) -> Iterator[None]:
         """Turn what zarr warns of into a warning of this store."""
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
@@ -95,7 +95,7 @@ class ZarrSource(Source):
             if len(self.warnings) < _MOST_WARNINGS:
                 self.warn(f"zarr says: {text[:300]}")
 
-    def _told(self, what: str, error: Exception) -> RecordingError:
+    def _error_of(self, what: str, error: Exception) -> RecordingError:
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if "UnknownCodecError" in kinds:
             return self.error(
@@ -186,7 +186,7 @@ def read_zarr(source: ZarrSource, array: str | None, layout: Layout) -> Contents
     Errors   RecordingError for what is no recording, or where several arrays could be
              meant; UnknownName when `array` is not in it.
     """
-    with source.faults("its metadata cannot be read"), source.told():
+    with source.faults("its metadata cannot be read"), source.warned():
         group, name, node = _picked(source, array)
         source.check = ChunkCheck(source, node)
         dtype, shape = node.dtype, tuple(map(int, node.shape))

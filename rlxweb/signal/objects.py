@@ -22,14 +22,12 @@ from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.io.annotations import is_bad
 from rlxweb.io.clock import (
     Clock,
-    ClockName,
-    clock_name,
     ramp_doubt,
     ramps,
     runs_one_way,
     seconds_per_unit,
-    unit_scale,
 )
+from rlxweb.io.clock_names import ClockName, clock_name, unit_scale
 from rlxweb.io.clock_text import parsed, times_of
 from rlxweb.io.epochs import Epochs
 from rlxweb.io.recording import Group, Recording

@@ -44,15 +44,15 @@ def polar(x: Array, y: Array) -> tuple[Array, Array, Array]:
 def turned(x: int, y: int) -> dict[str, Any]:
     """Return the derivatives of the angle of a point, x and y being these operands."""
 
-    def of(how: Any) -> Any:
+    def at_angle(how: Any) -> Any:
         return lambda *p: how(*polar(p[x], p[y]))
 
-    mixed = of(lambda c, s, r: (s * s - c * c) / r / r)
+    mixed = at_angle(lambda c, s, r: (s * s - c * c) / r / r)
     return {
-        f"{x}": of(lambda c, s, r: -s / r),
-        f"{y}": of(lambda c, s, r: c / r),
-        f"{x} {x}": of(lambda c, s, r: 2 * s * c / r / r),
-        f"{y} {y}": of(lambda c, s, r: -2 * s * c / r / r),
+        f"{x}": at_angle(lambda c, s, r: -s / r),
+        f"{y}": at_angle(lambda c, s, r: c / r),
+        f"{x} {x}": at_angle(lambda c, s, r: 2 * s * c / r / r),
+        f"{y} {y}": at_angle(lambda c, s, r: -2 * s * c / r / r),
         f"{x} {y}": mixed,
         f"{y} {x}": mixed,
     }

@@ -68,7 +68,7 @@ class Otherwise:
 
 
 @dataclass
-class Told:
+class Comparison:
     """Counts of values, and differences.
 
     compared   with JAX
@@ -125,7 +125,7 @@ def program(xp: Any, grad: Function, jvp: Function, f: Function, each: bool) -> 
             made.append(jvp(alone, (one,), (np.ones(one.shape, one.dtype),)))
         return made
 
-    def found(*x: Any) -> Any:
+    def derivatives(*x: Any) -> Any:
         slopes = grad(loss, tuple(range(len(x))))
         tangents, seconds = along(whole, *x), along(slopes, *x)
         # JAX need not trace again what the second derivatives came with.
@@ -133,7 +133,7 @@ def program(xp: Any, grad: Function, jvp: Function, f: Function, each: bool) -> 
         moved = ([one[1] for one in both] for both in (tangents, seconds))
         return tangents[0][0], grads, *moved
 
-    return found
+    return derivatives
 
 
 def named(each: bool, grads: Any, tangents: Any, seconds: Any) -> Derivatives:
@@ -184,7 +184,7 @@ def apart(got: Array, want: Array, case: Case, near: float, rounding: float) -> 
     return ~same
 
 
-def told(
+def compare(
     case: Case,
     ours: Iterable[Derivatives],
     theirs: Iterable[Wanted],
@@ -192,12 +192,12 @@ def told(
     near: float = NEAR,
     rounding: float = 0.0,
     every_exception: bool = True,
-) -> Told:
+) -> Comparison:
     """Compare all derivatives of a case at all its points.
 
     every_exception  is one wrong that covers no value in which JAX differs from it?
     """
-    made = Told()
+    made = Comparison()
     needed = [False] * len(exceptions)
     for (label, x), got, (want, value) in zip(
         case.points.items(), ours, theirs, strict=True

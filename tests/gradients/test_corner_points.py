@@ -27,10 +27,10 @@ from tests.gradients.corner_exceptions import EXCEPTIONS
 from tests.gradients.corners import (
     Case,
     Wanted,
+    compare,
     leaves,
     ours_of,
     theirs_of,
-    told,
     uneven,
 )
 
@@ -45,7 +45,7 @@ def jax() -> Any:
 
 def judge(name: str, case: Case, wanted: Iterable[Wanted]) -> None:
     """Compare all derivatives of a case with JAX's."""
-    made = told(case, ours_of(case), wanted, EXCEPTIONS.get(name, ()))
+    made = compare(case, ours_of(case), wanted, EXCEPTIONS.get(name, ()))
     assert made.wrong == []
     assert made.compared + made.otherwise > 0
 
@@ -251,7 +251,7 @@ SINGLE = [name for name in numpy_corners.CASES if not name.startswith(NOT_SINGLE
 def test_in_single_precision_on_vulkan(name: str, adapter: Want, jax: Any) -> None:
     case, wanted = in_single(numpy_corners.CASES[name](jax), of_numpy(jax, name))
     where = {"device": "vulkan", "adapter": adapter.name, "precision": "f32"}
-    made = told(
+    made = compare(
         case,
         ours_of(case, **where),
         wanted,

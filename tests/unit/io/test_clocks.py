@@ -18,7 +18,7 @@ import pytest
 
 from rlxweb.errors import RecordingError, RecordingWarning
 from rlxweb.io import open_recording
-from rlxweb.io.clock import ClockName, clock_name
+from rlxweb.io.clock_names import ClockName, clock_name
 from rlxweb.io.clock_text import times_of
 
 T = np.arange(600) / 100.0
