@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from rlxweb.errors import RecordingError, shown
 from rlxweb.io import bounds
-from rlxweb.io.hdf5_headers import header_of, is_virtual
+from rlxweb.io.hdf5_headers import is_virtual
 from rlxweb.io.source import ByteSource
 
 # Filters of the HDF5 library, by their numbers.
 _DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _NBIT, _SCALE = 1, 2, 3, 4, 5, 6
-_HARD, _EXTERNAL = 0, 64
+_HARD, _SOFT = 0, 1  # types of links; beyond are links to other files
+_MOST_HOPS: Final = 16
 _DEEPEST, _NODE_NBYTES = 60, 1024
 _TRANSIENT_NBYTES: Final = 64 << 20
 _HIDDEN: Final = "#"  # where MATLAB keeps what others refer to
@@ -34,30 +35,37 @@ _OWN = "only what is in the file itself is read"
 _ONE_FILE = "copy all of it into one file (h5py's copy with expand_external=True)"
 
 
-def child(source: ByteSource, group: Any, name: str) -> Any:
+def child(source: ByteSource, group: Any, name: str, hops: int = 0) -> Any:
     """Return what a group holds under a name; None for nothing, or a link to nothing.
+
+    hops    links that were followed before
 
     Raises
     ------
     RecordingError
         For a link to another file, and for an array of pieces of others.
     """
-    kind = link_type(group, name)
-    if kind == _EXTERNAL:
+    link = _link(group, name)
+    if link is None:
+        return None
+    if link.type == _HARD:
+        if is_virtual(source, group.file, link.u):
+            raise lies_elsewhere(source, name)
+        return group[name]
+    if link.type != _SOFT:
         raise source.error(
-            f"its {shown(name)} is a link to another file",
-            _OWN,
-            _ONE_FILE,
+            f"its {shown(name)} is a link to another file", _OWN, _ONE_FILE
         )
-    if kind is None:
+    if hops == _MOST_HOPS:
         return None
-    try:
-        header = header_of(group, name)
-    except KeyError:  # a link to nothing
-        return None
-    if is_virtual(source, group.file, header):
-        raise lies_elsewhere(source, name)
-    return group[name]
+    # HDF5 itself would follow the path through links to other files.
+    path = group.id.links.get_val(_raw(name))
+    node = group.file if path.startswith(b"/") else group
+    for part in path.decode("utf-8", "surrogateescape").split("/"):
+        if part not in ("", "."):
+            is_group = hasattr(node, "keys")
+            node = child(source, node, part, hops + 1) if is_group else None
+    return node
 
 
 def all_arrays(source: ByteSource, file: Any) -> tuple[dict[str, Any], list[str]]:
@@ -68,18 +76,16 @@ def all_arrays(source: ByteSource, file: Any) -> tuple[dict[str, Any], list[str]
     """
     found: dict[str, Any] = {}
     virtual: list[str] = []
-    groups, seen = [("", file)], {header_of(file, "/").addr}
+    groups, seen = [("", file)], set()
     while groups:
         inside, group = groups.pop()
         for own in group:
-            name = f"{inside}{own}"
-            if name.startswith(_HIDDEN) or link_type(group, own) != _HARD:
+            name, link = f"{inside}{own}", _link(group, own)
+            is_own = link is not None and link.type == _HARD
+            if name.startswith(_HIDDEN) or not is_own or link.u in seen:
                 continue
-            header = header_of(group, own)
-            if header.addr in seen:
-                continue
-            seen.add(header.addr)
-            if is_virtual(source, file, header):
+            seen.add(link.u)
+            if is_virtual(source, file, link.u):
                 virtual.append(name)
                 continue
             node = group[own]
@@ -98,10 +104,19 @@ def lies_elsewhere(source: ByteSource, name: str) -> RecordingError:
     )
 
 
-def link_type(group: Any, name: str) -> int | None:
-    """Return HDF5's number of a link's type; None where there is no link."""
-    links, raw = group.id.links, name.encode("utf-8", "surrogateescape")
-    return int(links.get_info(raw).type) if links.exists(raw) else None
+def has_child(group: Any, name: str) -> bool:
+    """Return whether a group holds anything under a name, be it a link to nothing."""
+    return _link(group, name) is not None
+
+
+def _link(group: Any, name: str) -> Any:
+    """Return h5py's LinkInfo: the type, and of a hard link the address in `u`."""
+    links = group.id.links
+    return links.get_info(_raw(name)) if links.exists(_raw(name)) else None
+
+
+def _raw(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
 
 
 def is_array(node: Any) -> bool:
@@ -429,7 +444,8 @@ class _Tree:
             self._see_array(node, depth)
             return
         for name in node:
-            if link_type(node, name) != _HARD:
+            link = _link(node, name)
+            if link is None or link.type != _HARD:
                 raise self._source.error(
                     f"its {shown(name)} is a link",
                     "MATLAB writes none, and MNE would follow it anywhere",

@@ -1,8 +1,9 @@
 """Which objects of an HDF5 file are virtual arrays, told from their headers.
 
 A virtual array is a list of pieces of other files. HDF5 decodes that list when it opens
-the array, without checking what it says, and a damaged list ends the process. None is
-read here in any case, so that none is opened: its header is looked at first.
+the array, or is asked about it, and a damaged list ends the process or keeps it busy
+for ever. None is read here in any case, so that none is opened: its header is looked at
+first.
 """
 
 from __future__ import annotations
@@ -19,21 +20,8 @@ _FIRST_WITH_CLASS: Final = b"\3"
 """Layouts since this version have their class in their second byte."""
 
 
-def header_of(group: Any, name: str) -> Any:
-    """Return address and type of what a name of a group leads to, without opening it.
-
-    Raises
-    ------
-    KeyError
-        Where it leads to nothing.
-    """
-    from h5py import h5o
-
-    return h5o.get_info(group.id, name.encode("utf-8", "surrogateescape"))
-
-
-def is_virtual(source: ByteSource, file: Any, header: Any) -> bool:
-    """Return whether an object is a virtual array.
+def is_virtual(source: ByteSource, file: Any, address: int) -> bool:
+    """Return whether the object at an address is a virtual array.
 
     Parameters
     ----------
@@ -41,8 +29,8 @@ def is_virtual(source: ByteSource, file: Any, header: Any) -> bool:
         The file.
     file : h5py.File
         The same as h5py has opened it.
-    header : h5py.h5o.ObjInfo
-        By `header_of`.
+    address : int
+        Where the header of the object begins, as a hard link tells it.
 
     References
     ----------
@@ -50,7 +38,7 @@ def is_virtual(source: ByteSource, file: Any, header: Any) -> bool:
     """
     made = file.id.get_create_plist()
     begin, widths = made.get_userblock(), made.get_sizes()
-    for kind, message in _messages(source, begin, header.addr, widths):
+    for kind, message in _messages(source, begin, address, widths):
         if kind == _LAYOUT:
             is_classed = message[:1] >= _FIRST_WITH_CLASS
             return is_classed and message[1:2] == _VIRTUAL

@@ -32,8 +32,8 @@ from rlxweb.io.hdf5_access import (
     attribute,
     check_array,
     child,
+    has_child,
     is_array,
-    link_type,
     whole,
 )
 from rlxweb.io.npy import native
@@ -119,8 +119,7 @@ def _is_series(name: str, data: Any) -> bool:
     if own != "data" or not inside or name.startswith(_NOT_HERE):
         return False
     has_times = any(
-        link_type(data.parent, time) is not None
-        for time in ("starting_time", "timestamps")
+        has_child(data.parent, time) for time in ("starting_time", "timestamps")
     )
     return has_times and is_numbers(data) and len(data.shape) in (1, 2)
 

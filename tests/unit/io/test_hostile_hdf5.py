@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingWarning
+from rlxweb.errors import RecordingError, RecordingWarning
 from rlxweb.io import hdf5_access, hdf5_headers, open_recording
 from rlxweb.io.source import open_source
 from tests.recordings import check_unreadable
@@ -491,10 +491,12 @@ def test_a_virtual_array_is_known_by_its_header(
             raw.write(b"MATLAB 7.3 MAT-file".ljust(128))
     with h5py.File(path) as file, closing(open_source(path)) as source:
         group = file[inside or "/"]
-        for name in ("eeg", "view", "fs", "link"):
-            header = hdf5_headers.header_of(group, name)
-            found = hdf5_headers.is_virtual(source, file, header)
-            assert found is (name in ("view", "link")), name
+        for name in ("eeg", "view", "fs"):
+            address = group.id.links.get_info(name.encode()).u
+            found = hdf5_headers.is_virtual(source, file, address)
+            assert found is (name == "view"), name
+        with pytest.raises(RecordingError, match=ELSEWHERE):
+            hdf5_access.child(source, group, "link")
     check_unreadable(path, ELSEWHERE, array=f"{inside}view")
     with pytest.warns(RecordingWarning, match="view' lie in other files; it is passed"):
         recording = open_recording(path)
@@ -536,3 +538,29 @@ def test_an_array_that_was_never_written_is_refused_where_it_is_large(
         group = recording.groups[0]
         np.testing.assert_array_equal(group.read(0, X.shape[1]), X)
         assert not group.read(1 << 19, (1 << 19) + 100).any()
+
+
+def test_a_link_leads_to_other_files_by_no_detour(tmp_path: Path, secret: Path) -> None:
+    """Links within the file are followed, through groups and other links."""
+    path = tmp_path / "a.h5"
+    names = np.array(["Fz", "Cz", "Pz"], "S2")
+    with h5py.File(path, "w") as file:
+        file["eeg"] = X
+        file.attrs["fs"] = FS
+        file["notes/names"] = names
+        file["same"] = h5py.SoftLink("notes")
+        file["channels"] = h5py.SoftLink("/./same/names")
+    with open_recording(path) as recording:
+        found = [one.name for one in recording.groups[0].channels]
+    assert found == ["Fz", "Cz", "Pz"]
+    with h5py.File(path, "r+") as file:
+        del file["same"]
+        with h5py.File(secret.with_suffix(".h5"), "w") as other:
+            other["names"] = names
+        file["same"] = h5py.ExternalLink(str(secret.with_suffix(".h5")), "/")
+    check_unreadable(path, "'same' is a link to another file")
+    with h5py.File(path, "r+") as file:
+        del file["same"]
+        file["same"] = h5py.SoftLink("/channels")
+    with open_recording(path) as recording:
+        assert recording.groups[0].channels[0].label == ""
