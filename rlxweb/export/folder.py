@@ -61,7 +61,7 @@ def as_folder(folder: object, doing: str) -> Path:
 def check_target(folder: Path, force: bool) -> None:
     """May an export be written there? Errors  UsageError, NotWritten."""
     doing = f"export to '{folder}'"
-    if not folder.exists():
+    if not os.path.exists(folder):  # as is a name longer than names may be
         if not folder.parent.is_dir():
             raise NotWritten(
                 doing, f"there is no folder '{folder.parent}'", hint="create it first"

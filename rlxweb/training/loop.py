@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -130,7 +131,7 @@ def train(
     asked = _Asked(steps, patience, save_to, save_every, told)
     make = function(step, device=device, adapter=adapter, precision=precision)
     at = Saved(state, 0, np.empty(0))
-    if asked.file is not None and asked.file.exists():
+    if asked.file is not None and os.path.exists(asked.file):
         at = load(asked.file, state)
     run = _Run(make, asked, at)
     return run.over(_from(batches, at.step, steps), progress)

@@ -121,6 +121,7 @@ def test_external_data_is_read_where_it_lies(tmp_path: Path) -> None:
         ({"location": "pipe"}, "not a regular file"),
         ({"location": "null"}, "not a regular file"),
         ({"location": "gone.bin"}, "not there"),
+        ({"location": "x" * 300}, "not there"),
         ({"location": "."}, "folder"),
         ({"location": "w.bin", "offset": "12"}, "the file has 16"),
         ({"location": "w.bin", "offset": "-4"}, "offset"),
