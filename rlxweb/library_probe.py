@@ -66,7 +66,7 @@ class Answer:
 
     @property
     def is_valid(self) -> bool:
-        """Is it still to be believed? A crash or a hang only for a while."""
+        """Return whether it still holds; a crash or a hang does only for a while."""
         return not self.problem or 0 <= time.time() - self.unix_s < RETRY_S
 
 

@@ -93,7 +93,7 @@ class BackendCostModel:
 
     SEED: ClassVar[dict[str, Any]] = {}
     RATE: ClassVar[type[FlatRate]] = FlatRate
-    """How one figure for all matrix products is read."""
+    """Reading of one figure for all matrix products."""
 
     device: Device = _SEED
     sgemm_gflops: Rate = _SEED

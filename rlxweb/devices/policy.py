@@ -34,7 +34,7 @@ _LAST = 255
 
 
 class DevicePickStrategy:
-    """How the fastest device is found: `CostModel`, or `Benchmark(runs)`.
+    """Way to find the fastest device: `CostModel`, or `Benchmark(runs)`.
 
     RLX's name; `DevicePolicy.pick_strategy()` gives one.
     """

@@ -62,7 +62,7 @@ class TensorType:
 
     @property
     def varies(self) -> bool:
-        """Is some size known only when the graph runs?"""
+        """Return whether some size is known only when the graph runs."""
         return any(isinstance(size, Size) for size in self.shape)
 
     @property

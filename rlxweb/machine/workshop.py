@@ -138,7 +138,7 @@ class Workshop(Generic[K]):
             self._ask(about)
 
     def _is_settled(self, about: Hashable) -> bool:
-        """Is it made, refused or asked for?"""
+        """Return whether it is made, refused or asked for."""
         return about in self._coming or about in self._made or about in self._refused
 
     def now(self, about: Hashable) -> K | None:

@@ -150,7 +150,7 @@ class Draft(Graph):
         return self._computed(node)
 
     def _is_param(self, at: int) -> bool:
-        """Is a node a weight that is a param where it is used?"""
+        """Return whether a node is a weight that is a param where it is used."""
         return at in self._weights and not _is_literal(self._weights[at])
 
     def _is_known(self, at: int) -> bool:
@@ -285,9 +285,10 @@ def ours(dtype: np.dtype[Any]) -> DType | None:
 
 
 def _is_literal(weight: Weight) -> bool:
-    """Is a weight part of the graph, and no param of it? One number is, and so are few
-    bools and integers of 32 or 64 bits: they are switches and indices, and kernels are
-    made for them. Smaller integers are quantised weights.
+    """Return whether a weight is part of the graph, and no param of it.
+
+    One number is, and so are few bools and integers of 32 or 64 bits: they are switches
+    and indices, and kernels are made for them. Smaller integers are quantised weights.
     """
     size = int(np.prod(weight.shape, dtype=np.int64))
     small = size * weight.dtype.itemsize <= FOLDED_BYTES

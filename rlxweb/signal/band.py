@@ -39,7 +39,7 @@ class Reach(NamedTuple):
         return cls(end, f"the spectrum ends at {hz[-1]:g} Hz")
 
     def holds(self, high: float) -> bool:
-        """Is a frequency within it?"""
+        """Return whether a frequency is within it."""
         return high <= self.high * _CLOSE
 
     def check(self, said: str, high: float, doing: str) -> None:
