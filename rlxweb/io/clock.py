@@ -303,6 +303,7 @@ def find_rate(rows: Rows, column: int, name: ClockName, n_rows: int) -> Clock:
     step = span / (n_rows - 1)
     if not step > 0:
         step = _step_of_set_back(rows, column, n_rows)
+        span = step * (n_rows - 1)  # as if they had gone on
     if not (np.isfinite(step) and step > 0):
         return Clock(problem="does not rise")
     unit = seconds_per_unit(name, first, step)

@@ -174,6 +174,9 @@ def test_a_clock_of_another_make_gives_the_rate(
         assert recording.groups[0].fs == fs
 
 
+EVEN = " ".join(f"{at / 100}" for at in range(20))
+
+
 @pytest.mark.parametrize(
     ("clock", "match", "fs"),
     [
@@ -181,6 +184,8 @@ def test_a_clock_of_another_make_gives_the_rate(
         ("0 0.01 0.02 nan 0.04", "not evenly.*2 steps .*100 Hz between", 100),
         ("0 0.01 0.02 0.03 nan", "not evenly.*100 Hz between", 100),
         ("0 0.01 0.02 0.01 0.02", "not evenly.*1 step back.*100 Hz between", 100),
+        (f"{EVEN} 0", "not evenly.*1 step back.*100 Hz between", 100),
+        (f"{EVEN} -9", "not evenly.*1 step back.*100 Hz between", 100),
         ("0 0 0 0 0", "does not rise", None),
         ("5 4 3 2 1", "does not rise", None),
         ("0 0 0 1 1", "not evenly.*4 Hz on average", 4),
