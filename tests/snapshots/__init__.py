@@ -1,0 +1,1 @@
+"""What rlxweb generates, publishes and decides, recorded, so that a change shows."""
