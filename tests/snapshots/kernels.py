@@ -190,7 +190,7 @@ def llvm() -> dict[str, Kernels]:
 
 @contextmanager
 def _every_gate_open() -> Iterator[list[str]]:
-    """Have all be compiled at once, for vectors of one size; yield what is asked for."""
+    """Compile all at once, for vectors of one size; yield the texts asked for."""
     texts: list[str] = []
     processor, file_name = library.processor, store.file_name
     here = replace(processor(), nbytes=VECTOR_NBYTES)
