@@ -49,7 +49,6 @@ from rlxweb.recipes.variants import (
     CopyVariant,
     Hardware,
     Variant,
-    never,
     table_of,
     variants_of,
 )
@@ -316,19 +315,10 @@ class Recipes:
     def ways(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
-        """The rows that could run the op here, whatever kind of device they are for.
-
-        One for GPUs is as right on software, which would not choose it, and one that
-        nothing chooses is there to be asked for.
-        """
+        """Return the rows that could run the op here."""
         if out.numel == 0:
             return ()
-        kinds = [replace(self.hardware, software=is_soft) for is_soft in (True, False)]
-        rows = (
-            v
-            for v in variants_of(op.name, self.rows)
-            if v.gate is never or any(map(v.gate, kinds))
-        )
+        rows = filter(lambda v: v.gate(self.hardware), variants_of(op.name, self.rows))
         fitting = [v.name for v in rows if self._by(v, inputs, out, attrs)]
         return (*fitting, *self._ways_to_copy(op, inputs, out, attrs))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlxweb.ir.dtype import DType
-from rlxweb.recipes.lane_cells import MAIN
+from rlxweb.recipes.entry import TEXT as MAIN
 
 QUERIES = 64
 MOST_HELD = 16

@@ -17,7 +17,7 @@ from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
 from rlxweb.ir.op import Attrs
 from rlxweb.ir.shape import Shape, numel
-from rlxweb.recipes.lane_cells import MAIN
+from rlxweb.recipes.entry import TEXT as MAIN
 from rlxweb.recipes.reduce_calls import scalar_of
 from rlxweb.recipes.sum_tile import SumTile
 from rlxweb.recipes.windows import Padded, Windows, padded, windows_of

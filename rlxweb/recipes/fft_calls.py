@@ -257,36 +257,10 @@ def complex_recipe(
     return work.recipe()
 
 
-def _walked(work: Work, n: int, packed: Access, block: Access, joins: bool) -> bool:
-    """A lane a row between a packed half-length spectrum and the block of a real row.
-
-    For adapters on the CPU; False: the length is not one for it, nothing was done.
-    """
-    half, bins = n // 2, n // 2 + 1
-    if half % FOURS_WALKED or work.rows < FOURS_WALKED:
-        return False
-    turns = plan.roots(n, half // 2)
-    table = replace(work.table(f"turns to {half}", lambda: turns, half), wide=True)
-    fours = replace(packed, wide=True)
-    work.call(
-        "fft_real_join_rows" if joins else "fft_real_split_rows",
-        1,
-        (block, table, fours) if joins else (fours, table, block),
-        {"half": half, "bins": bins, "stride": half // 8},
-        grid=(("rows", 1),),
-        workgroup=FOURS_WALKED,
-        turns=half / 8 + 1,
-    )
-    return True
-
-
-def real_recipe(
-    rows: int, n: int, norm: str, transform: Smooth = DECLARED, walks: bool = False
-) -> Recipe:
+def real_recipe(rows: int, n: int, norm: str, transform: Smooth = DECLARED) -> Recipe:
     """Real rows [rows, n] → block [rows, 2F], F = n // 2 + 1.
 
-    An even row is a complex row of half the length, its spectrum split afterwards;
-    `walks` where a lane had better walk a row for that.
+    An even row is a complex row of half the length, its spectrum split afterwards.
     """
     work = Work(rows)
     bins, scale = n // 2 + 1, plan.norm_scale(n, False, norm)
@@ -297,20 +271,17 @@ def real_recipe(
     half = n // 2
     packed = work.room(half)
     transform(work, half, Rows(IN, n, 2, 0, 1), packed, half, scale)
-    into = target.access("write")
-    if walks and _walked(work, n, packed.access(), into, joins=False):
-        return work.recipe()
     work.call(
         "fft_real_split",
         bins,
-        (packed.access(), _half_turn(work, n), into),
+        (packed.access(), _half_turn(work, n), target.access("write")),
         {"half": half},
     )
     return work.recipe()
 
 
 def inverse_real_recipe(
-    rows: int, n: int, norm: str, transform: Smooth = DECLARED, walks: bool = False
+    rows: int, n: int, norm: str, transform: Smooth = DECLARED
 ) -> Recipe:
     """Block rows [rows, 2F] → real rows [rows, n]; imaginary ends are ignored."""
     work = Work(rows)
@@ -324,10 +295,8 @@ def inverse_real_recipe(
         return work.recipe()
     half = n // 2
     packed = work.room(half)
-    into = packed.access("write")
-    if not (walks and _walked(work, n, into, source.access(), joins=True)):
-        access = (source.access(), _half_turn(work, n), into)
-        work.call("fft_real_join", half, access, {"half": half})
+    access = (source.access(), _half_turn(work, n), packed.access("write"))
+    work.call("fft_real_join", half, access, {"half": half})
     target = Rows(OUT, n, 2, 0, 1).swapped()
     transform(work, half, packed.swapped(), target, half, scale)
     return work.recipe()
@@ -348,14 +317,13 @@ def recipe_of(
     shape: Shape,
     attrs: Mapping[str, Any],
     transform: Smooth = DECLARED,
-    walks: bool = False,
 ) -> Recipe:
     """The recipe of fft, rfft or irfft along the last axis."""
     rows, n = numel(shape[:-1]), length_of(op, shape[-1], attrs)
     if op == "fft":
         return complex_recipe(rows, n, attrs["inverse"], attrs["norm"], transform)
     real = real_recipe if op == "rfft" else inverse_real_recipe
-    return real(rows, n, attrs["norm"], transform, walks)
+    return real(rows, n, attrs["norm"], transform)
 
 
 def smooth_lengths(n: int, real: bool) -> tuple[int, ...]:

@@ -1,16 +1,15 @@
 """Text of transforms that keep a whole row in one memory: in place, digit-reversed.
 
 Each pass reads and writes the same cells (decimation in frequency), so one copy of the
-row is enough and no pass needs more than its own butterflies. The last pass hands every
-bin to a callback. Whether one lane walks all butterflies or a workgroup shares them is
-the `Loop`'s business; where the row lies is the callbacks'.
+row is enough and no pass needs more than its own butterflies, which the lanes of a
+workgroup share. The last pass hands every bin to a callback; where the row lies is the
+callbacks' business.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rlxweb.recipes.butterfly import Emitter, Pair
 
@@ -22,24 +21,13 @@ Last = Callable[[Emitter, str, str, Pair], None]
 """(emitter, bin, cell, value): the cell the value would be stored in, in place"""
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """Who does butterfly j: `first` and `step` as WGSL, `barrier` after a pass."""
-
-    first: str = "0u"
-    step: str = "1u"
-    barrier: str = ""
-
-    def over(self, count: int, body: str, name: str = "j") -> str:
-        head = (
-            f"for (var {name} = {self.first}; {name} < {count}u; {name} += {self.step})"
-        )
-        return f"  {head} {{\n{body}\n  }}"
-
-
 FOURTH = 4
-ONE_LANE = Loop()
-WORKGROUP = Loop("lid", "WG", "  workgroupBarrier();\n")
+BARRIER = "  workgroupBarrier();\n"
+
+
+def over_lanes(count: int, body: str, name: str = "j") -> str:
+    """Return a loop in which the lanes of a workgroup share `count` turns."""
+    return f"  for (var {name} = lid; {name} < {count}u; {name} += WG) {{\n{body}\n  }}"
 
 
 def place(e: Emitter, index: str, radices: Sequence[int], n: int) -> str:
@@ -58,7 +46,6 @@ def place(e: Emitter, index: str, radices: Sequence[int], n: int) -> str:
 def passes(
     n: int,
     radices: Sequence[int],
-    loop: Loop,
     table: Callable[[str], str],
     first: Load,
     load: Load,
@@ -76,10 +63,10 @@ def passes(
     for at in range(len(radices)):
         get = first if at == 0 else load
         if at == len(radices) - 1:
-            out.append(_last(n, radices, loop, get, last))
+            out.append(_last(n, radices, get, last))
         else:
-            out.append(_inner(n, radices, at, loop, table, get, store))
-            out.append(loop.barrier)
+            out.append(_inner(n, radices, at, table, get, store))
+            out.append(BARRIER)
     return "\n".join(part for part in out if part)
 
 
@@ -108,7 +95,6 @@ def _inner(
     n: int,
     radices: Sequence[int],
     at: int,
-    loop: Loop,
     table: Callable[[str], str],
     load: Load,
     store: Store,
@@ -123,14 +109,14 @@ def _inner(
     turns = powers(e, radix, lambda k: _root(e, table, n, f"{m} * {k * before}u"))
     for k, y in enumerate(e.dft(xs)):
         store(e, f"{base} + {k * stride}u", e.times(y, *turns[k]) if k else y)
-    return loop.over(n // radix, e.text())
+    return over_lanes(n // radix, e.text())
 
 
-def _last(n: int, radices: Sequence[int], loop: Loop, load: Load, last: Last) -> str:
+def _last(n: int, radices: Sequence[int], load: Load, last: Last) -> str:
     radix = radices[-1]
     e = Emitter("z")
     base = place(e, "j", radices[:-1], n)
     xs = [load(e, base, q) for q in range(radix)]
     for k, y in enumerate(e.dft(xs)):
         last(e, f"j + {k * (n // radix)}u", f"{base} + {k}u", y)
-    return loop.over(n // radix, e.text())
+    return over_lanes(n // radix, e.text())

@@ -8,11 +8,11 @@ from dataclasses import replace
 from rlxweb.ir.lowering import Access
 from rlxweb.limits import Limits
 from rlxweb.recipes.butterfly import Emitter
+from rlxweb.recipes.entry import TEXT as MAIN
 from rlxweb.recipes.fft_calls import Rows, Smooth, Work, any_length
 from rlxweb.recipes.fft_rows import Last
 from rlxweb.recipes.fft_team import MOST_RADIX, Team, team_of, transform, turn_table
 from rlxweb.recipes.fft_variants import RecipeFor, by_rule, reader, values_of, writer
-from rlxweb.recipes.lane_cells import MAIN
 
 
 def turn_reader(access: int) -> str:

@@ -1,8 +1,7 @@
-"""Faster ways to transform rows: generated text for three shapes of hardware.
+"""Faster ways to transform rows: generated text of two shapes.
 
-lane    one lane walks a whole row, no barriers: drivers that run on a CPU
-group   one workgroup shares a row in workgroup memory, one dispatch: GPUs
-passes  unrolled Stockham passes through global memory: rows too long for either
+group   one workgroup shares a row in workgroup memory, one dispatch
+passes  unrolled Stockham passes through global memory: rows too long for that
 
 Each is a `Smooth` of `rlxweb.recipes.fft_calls`, so real rows, inverses and Bluestein's
 lengths come with it. A recipe is None when the row does not suit; the declared recipe,
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from rlxweb.ir.lowering import Recipe
@@ -22,18 +20,14 @@ from rlxweb.limits import Limits
 from rlxweb.recipes import fft_calls as calls
 from rlxweb.recipes import fft_plan as plan
 from rlxweb.recipes.butterfly import Emitter, Pair
+from rlxweb.recipes.entry import TEXT as MAIN
 from rlxweb.recipes.fft_calls import Rows, Smooth, Work, any_length
-from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes, powers
-from rlxweb.recipes.lane_cells import LANES, MAIN, LaneCells, add_call, shared_bytes
+from rlxweb.recipes.fft_rows import Last, Load, passes, powers
 
 RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
 
-LANE_RADIX = 32
+MOST_RADIX = 32
 PASS_RADIX = 16
-MAX_LANE = 1 << 13
-"""Longer rows leave a core's cache when eight lie side by side."""
-MAX_LANE_ALONE = 1 << 11
-"""Beyond this a transform with nothing fused to it is faster by passes."""
 
 
 def unrolls(n: int, most: int) -> bool:
@@ -79,48 +73,9 @@ def values_of(source: Rows, target: Rows, scale: float) -> dict[str, int | float
     return {**source.values("in"), **target.values("out"), "scale": float(scale)}
 
 
-def lane_turns(n: int, radices: tuple[int, ...]) -> int:
-    """Loop turns of one lane for one row: a butterfly each, pass by pass."""
+def walk_turns(n: int, radices: tuple[int, ...]) -> int:
+    """Return the loop turns of one lane that walks a row: a butterfly each."""
     return sum(n // radix for radix in radices)
-
-
-def lane_rows(shared_limit: int) -> Smooth:
-    """One lane a row; the row lies in workgroup memory, or in scratch if too long."""
-
-    def smooth(
-        work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
-    ) -> None:
-        radices = plan.radices(n, LANE_RADIX)
-        arrays = 0 if len(radices) == 1 else 2  # a single pass stays in registers
-        in_scratch = shared_bytes(n, arrays) > shared_limit
-        cells = LaneCells(n, in_scratch, arrays)
-        accesses = [source.access(), work.roots(n)]
-        if in_scratch:
-            accesses.append(work.spare(cells.numel))
-        accesses.append(target.access("write"))
-        body = passes(
-            n,
-            radices,
-            ONE_LANE,
-            lambda i: f"ld1({i})",
-            reader(source),
-            cells.load,
-            cells.store,
-            writer(target, "st3" if in_scratch else "st2", keep, n),
-        )
-        rows = "  let row_in = row * u.in_pitch;\n  let row_out = row * u.out_pitch;\n"
-        add_call(
-            work,
-            f"fft_lane_{n}",
-            tuple(accesses),
-            values_of(source, target, scale),
-            cells,
-            lane_turns(n, radices),
-            cells.module(rows + body),
-            workgroup=LANES if arrays else 64,
-        )
-
-    return smooth
 
 
 def group_radices(n: int) -> tuple[int, ...]:
@@ -148,7 +103,6 @@ def group_rows(
     body = passes(
         n,
         radices,
-        WORKGROUP,
         lambda i: f"ld1({i})",
         reader(source),
         shared_load,
@@ -167,7 +121,7 @@ def group_rows(
         values_of(source, target, scale),
         grid=(("rows", 1),),
         per="workgroup",
-        turns=float(lane_turns(n, radices)),
+        turns=float(walk_turns(n, radices)),
         workgroup=group_size(n // max(radices)),
         source=text,
         shared_bytes=8 * n,
@@ -226,11 +180,10 @@ def group_size(wanted: int) -> int:
 Choice = Callable[[int, tuple[int, ...], Limits], Smooth | None]
 
 
-def by_rule(choose: Choice, walks: bool = False) -> Callable[[str], RecipeFor]:
+def by_rule(choose: Choice) -> Callable[[str], RecipeFor]:
     """Recipes of fft, rfft and irfft by what `choose` gives for rows and lengths.
 
     Its last argument is what the device allows; what it gives transforms any length.
-    `walks` as `fft_calls.real_recipe` has it.
     """
 
     def of(op: str) -> RecipeFor:
@@ -241,31 +194,18 @@ def by_rule(choose: Choice, walks: bool = False) -> Callable[[str], RecipeFor]:
             n = calls.length_of(op, shape[-1], attrs)
             lengths = calls.smooth_lengths(n, op != "fft")
             transform = choose(math.prod(shape[:-1]), lengths, limits)
-            return transform and calls.recipe_of(op, shape, attrs, transform, walks)
+            return transform and calls.recipe_of(op, shape, attrs, transform)
 
         return recipe
 
     return of
 
 
-@partial(by_rule, walks=True)
-def lane_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
-    """A lane a row: for software adapters.
-
-    Few long rows are left to the passes, which spread a row over all lanes.
-    """
-    if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE_ALONE for n in lengths):
-        return None
-    few = rows < LANES and max(lengths) > LANE_RADIX
-    room = limits.max_compute_workgroup_storage_size
-    return None if few else any_length(lane_rows(room))
-
-
 @by_rule
 def group_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
-    """A workgroup a row: for GPUs."""
+    """A workgroup a row."""
     room = limits.max_compute_workgroup_storage_size
-    fits = (max(group_radices(n)) <= LANE_RADIX and 8 * n <= room for n in lengths)
+    fits = (max(group_radices(n)) <= MOST_RADIX and 8 * n <= room for n in lengths)
     return any_length(group_rows) if all(fits) else None
 
 

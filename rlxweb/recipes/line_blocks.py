@@ -16,8 +16,8 @@ from rlxweb.ir.lowering import Call, Recipe
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import normal_axis
 from rlxweb.limits import Limits
+from rlxweb.recipes.entry import TEXT as MAIN
 from rlxweb.recipes.fft_variants import RecipeFor
-from rlxweb.recipes.lane_cells import MAIN
 
 GROUP = 256
 LEAST = 64

@@ -1,12 +1,8 @@
-"""Other shapes of softmax, layer_norm and rms_norm.
+"""softmax, layer_norm and rms_norm with a whole workgroup for every line.
 
-group   a whole workgroup for every line: GPUs, where neighbouring invocations should
-        read neighbouring elements
-fours   an invocation a line, four elements to an access: drivers that run on a CPU and
-        walk through an access lane by lane
-
-Each takes the op's own recipe and swaps the shader, so that strides are worked out in
-one place. Deleting any of them changes no result.
+Neighbouring invocations read neighbouring elements. It takes the op's own recipe and
+swaps the shader, so that strides are worked out in one place. Deleting it changes no
+result.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Call, Recipe
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import normal_axis
@@ -59,25 +54,3 @@ def _per_line(call: Call, n: int) -> Call:
         # Three passes by at least 32 invocations.
         turns=0.1,
     )
-
-
-def four_recipe(op: str) -> RecipeFor:
-    """The recipe of an op over dense lines of a multiple of four, in float32."""
-
-    def recipe(
-        inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
-        axis = normal_axis(attrs["axis"], out.rank)
-        n, dense = out.shape[axis], all(d == 1 for d in out.shape[axis + 1 :])
-        alike = all(one.dtype is DType.F32 for one in inputs)
-        if n % 4 or not n or not dense or not alike:
-            return None
-        made = registry.get(op).recipe(inputs, out, attrs)
-        return made and Recipe(tuple(_in_fours(call) for call in made.calls))
-
-    return recipe
-
-
-def _in_fours(call: Call) -> Call:
-    wide = tuple(replace(access, wide=True) for access in call.accesses)
-    return replace(call, shader=f"{call.shader}_fours", accesses=wide)

@@ -20,8 +20,8 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.limits import Limits
+from rlxweb.recipes.entry import TEXT as MAIN
 from rlxweb.recipes.fft_variants import RecipeFor
-from rlxweb.recipes.lane_cells import MAIN
 from rlxweb.recipes.reduce_calls import (
     Kept,
     Pass,

@@ -11,29 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.ir.lowering import Call, Recipe
+from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.limits import Limits
 from rlxweb.recipes.reduce_calls import scalar_of
 
-# One invocation's tile in shaders/matmul_rows.wgsl; one lane group of a CPU's vectors.
-ROWS, COLUMNS, LANES = 16, 16, 8
 # One workgroup's tile in shaders/matmul_tiled.wgsl and the invocations it needs.
 TILE, SLICE, GROUP = 32, 16, 64
-
-
-def matmul_rows(
-    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """For adapters on the CPU: a tile of 16 by 16 an invocation, no workgroup memory.
-
-    None for products with fewer than 16 rows or columns. The shader sums whole axes.
-    """
-    if min(out.shape[-2:]) < ROWS:
-        return None
-    grid = {"m": ROWS, "n": COLUMNS}
-    made = _reshaped(inputs, out, attrs, grid, shader="matmul_rows", workgroup=LANES)
-    return made and Recipe(tuple(_whole_sum(call) for call in made.calls))
 
 
 def matmul_tiled(
@@ -71,11 +55,3 @@ def _reshaped(
     grids = (((name, tiles.get(name, n)) for name, n in c.grid) for c in made.calls)
     calls = zip(made.calls, grids, strict=True)
     return Recipe(tuple(replace(call, grid=tuple(g), **new) for call, g in calls))
-
-
-def _whole_sum(call: Call) -> Call:
-    """The call with an uncut sum axis, so that its output is written once."""
-    *reads, out = call.accesses
-    accesses = (*reads, replace(out, mode="write"))
-    axes = tuple(axis.uncut() for axis in call.axes)
-    return replace(call, axes=axes, accesses=accesses)

@@ -165,19 +165,6 @@ def quantized_recipe(
     return Recipe((_tiled(one, max(r for r in ROWS if r <= max(1, one.m)), 1),))
 
 
-def large_tiles(
-    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """For adapters on the CPU, which pay per load: more columns an invocation.
-
-    None for few rows or columns.
-    """
-    one = Packed.of(inputs, out, attrs)
-    if not one.k or one.m < LARGE[0] or one.n < 4 * LARGE[1]:
-        return None
-    return Recipe((_tiled(one, *LARGE),))
-
-
 def _tiled(one: Packed, rows: int, quads: int) -> Call:
     """An invocation for so many rows and fours of columns."""
     body = [

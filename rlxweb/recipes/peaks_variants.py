@@ -82,18 +82,8 @@ def sorted_ranking(rows: int, bins: int, k: int) -> Recipe:
     return Merging(Lines(rows, bins, 1, DType.F32, descending=True), k).recipe()
 
 
-def ranking_on_software(rows: int, bins: int, k: int) -> Recipe | None:
-    """Return the ranking of rows on the CPU, or None where keeping lists is less work.
-
-    A list in random order is moved k² / 2 · log(bins / k) times, and sorting takes
-    bins · log(bins). On llvmpipe both took as long at k 180 of 4,096 bins, 64 of 513
-    and 600 of 65,536.
-    """
-    return sorted_ranking(rows, bins, k) if k * k > 8 * bins else None
-
-
-def ranking_on_hardware(rows: int, bins: int, k: int, limits: Limits) -> Recipe | None:
-    """Return the ranking of rows on a GPU: by a workgroup a row, else by sorting.
+def ranking(rows: int, bins: int, k: int, limits: Limits) -> Recipe | None:
+    """Return the ranking of rows by a workgroup a row, else by sorting.
 
     Rows shorter than a workgroup keep lists: None.
     """
@@ -104,19 +94,10 @@ def ranking_on_hardware(rows: int, bins: int, k: int, limits: Limits) -> Recipe 
     return by_group or sorted_ranking(rows, bins, k)
 
 
-def peaks_on_hardware(
+def ranked_peaks(
     inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
 ) -> Recipe | None:
-    """Return power_peaks by a ranking that suits a GPU, or None."""
+    """Return power_peaks by a ranking of its rows; None for short rows."""
     (rows, bins), k = inputs[0].shape, attrs["k"]
-    ranking = ranking_on_hardware(rows, bins, k, limits)
-    return ranking and peaks_recipe(ranking, Ref("in"), rows, bins, k)
-
-
-def peaks_on_software(
-    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """Return power_peaks by a ranking that suits an adapter on the CPU, or None."""
-    (rows, bins), k = inputs[0].shape, attrs["k"]
-    ranking = ranking_on_software(rows, bins, k)
-    return ranking and peaks_recipe(ranking, Ref("in"), rows, bins, k)
+    by = ranking(rows, bins, k, limits)
+    return by and peaks_recipe(by, Ref("in"), rows, bins, k)

@@ -17,25 +17,24 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Call
 from rlxweb.limits import Limits
-from rlxweb.recipes import fft_fours, welch_fours, welch_team
 from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import line_variants as line
+from rlxweb.recipes import welch_team
 from rlxweb.recipes import welch_variants as welch
 from rlxweb.recipes.add_norm_calls import add_norm_recipe
 from rlxweb.recipes.attention_blocks import attention_blocks
 from rlxweb.recipes.conv_blocks import conv_blocks
-from rlxweb.recipes.conv_variants import as_product, neighbours, small_tiles
+from rlxweb.recipes.conv_variants import as_product, small_tiles
 from rlxweb.recipes.fft_team_rows import team_recipe
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.line_blocks import line_blocks
 from rlxweb.recipes.linear_recurrence_calls import linear_row_recipe
 from rlxweb.recipes.matmul_blocks import SIDES, matmul_blocks
-from rlxweb.recipes.matmul_fours import TILES, matmul_fours
-from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
+from rlxweb.recipes.matmul_variants import matmul_tiled
 from rlxweb.recipes.movement_variants import fours_copy, gather_rows, tiled_copy
-from rlxweb.recipes.packed_calls import blocks_of_packed, few_rows, large_tiles
+from rlxweb.recipes.packed_calls import blocks_of_packed, few_rows
 from rlxweb.recipes.padding_variants import own, padded_at_once
-from rlxweb.recipes.peaks_variants import peaks_on_hardware, peaks_on_software
+from rlxweb.recipes.peaks_variants import ranked_peaks
 from rlxweb.recipes.psd_variants import as_estimate
 from rlxweb.recipes.recurrent_calls import row_recipe
 from rlxweb.recipes.recurrent_cells import GATES
@@ -50,7 +49,7 @@ Gate = Callable[["Hardware"], bool]
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a gate may look at: adapters on the CPU like other shapes than GPUs do.
+    """What a gate may look at.
 
     features  what the device was opened with, by the names of the port
     vendor    who made it, as the adapter says
@@ -72,34 +71,14 @@ class Variant:
     recipe: RecipeFor
 
 
-def on_software(hardware: Hardware) -> bool:
-    """Adapters that run on the CPU: a lane per row, no barriers."""
-    return hardware.software
-
-
-def on_slow_compilers(hardware: Hardware) -> bool:
-    """Browsers' adapters on the CPU, told by what they alone are left without.
-
-    Theirs is SwiftShader, whose compiler takes 0.2 to 0.6 s for the usual text.
-    """
-    room = hardware.limits.max_compute_workgroup_storage_size
-    return on_software(hardware) and not room
-
-
-def with_own_memory(hardware: Hardware) -> bool:
-    """Adapters on the CPU whose kernels may use workgroup memory."""
-    room = hardware.limits.max_compute_workgroup_storage_size
-    return on_software(hardware) and room > 0
-
-
-def on_hardware(hardware: Hardware) -> bool:
-    """GPUs: a workgroup per row, shared memory."""
-    return not hardware.software
+def always(hardware: Hardware) -> bool:
+    """Return True: the gate that is never shut."""
+    return True
 
 
 def with_subgroups(hardware: Hardware) -> bool:
-    """GPUs whose lanes can tell each other values without workgroup memory."""
-    return on_hardware(hardware) and "subgroup" in hardware.features
+    """Return whether lanes can tell each other values without workgroup memory."""
+    return not hardware.software and "subgroup" in hardware.features
 
 
 def shaders_trusted(hardware: Hardware) -> Literal["none", "proven"]:
@@ -108,7 +87,7 @@ def shaders_trusted(hardware: Hardware) -> Literal["none", "proven"]:
     It gained nothing on adapters on the CPU. On an H100 the kernels of Welch's estimate
     take 0.6 to 0.8 of the time, products 0.9, transforms 1.0.
     """
-    return "proven" if on_hardware(hardware) else "none"
+    return "none" if hardware.software else "proven"
 
 
 def runs_overlap(hardware: Hardware) -> bool:
@@ -116,17 +95,7 @@ def runs_overlap(hardware: Hardware) -> bool:
 
     An adapter on the CPU computes with the cores that would fill the buffers.
     """
-    return on_hardware(hardware)
-
-
-def always(hardware: Hardware) -> bool:
-    """The gate that is never shut."""
-    return True
-
-
-def never(hardware: Hardware) -> bool:
-    """The gate of what is run when it is asked for by name, to see what it brings."""
-    return False
+    return not hardware.software
 
 
 LINES = ("softmax", "layer_norm", "rms_norm")
@@ -136,37 +105,21 @@ PSD = ("psd_real",)
 
 _MATMULS = (
     *(
-        Variant(
-            f"matmul, in fours, {side} by {side}",
-            "matmul",
-            on_software,
-            matmul_fours(side, least),
-        )
-        for side, least in TILES
-    ),
-    Variant("matmul, 16 by 16 a lane", "matmul", on_software, matmul_rows),
-    *(
-        Variant(f"matmul, blocks of {side}", "matmul", on_hardware, matmul_blocks(side))
+        Variant(f"matmul, blocks of {side}", "matmul", always, matmul_blocks(side))
         for side in SIDES
     ),
-    Variant("matmul, shared tiles", "matmul", on_hardware, matmul_tiled),
-    Variant(
-        "quantized_matmul, 16 by 8 a lane",
-        "quantized_matmul",
-        on_software,
-        large_tiles,
-    ),
+    Variant("matmul, shared tiles", "matmul", always, matmul_tiled),
     Variant(
         "quantized_matmul, workgroup four columns",
         "quantized_matmul",
-        on_hardware,
+        always,
         few_rows,
     ),
     *(
         Variant(
             f"quantized_matmul, blocks of {side}",
             "quantized_matmul",
-            on_hardware,
+            always,
             blocks_of_packed(side),
         )
         for side in SIDES
@@ -175,35 +128,21 @@ _MATMULS = (
 _CONVOLUTIONS = (
     *(
         Variant(
-            f"conv, in fours, {side} by {side}",
-            "conv",
-            on_software,
-            as_product(matmul_fours(side, least)),
-        )
-        for side, least in TILES
-    ),
-    Variant("conv, 16 by 16 a lane", "conv", on_software, as_product(matmul_rows)),
-    *(
-        Variant(
-            f"conv, blocks of {side}",
-            "conv",
-            on_hardware,
-            as_product(matmul_blocks(side)),
+            f"conv, blocks of {side}", "conv", always, as_product(matmul_blocks(side))
         )
         for side in SIDES
     ),
-    Variant("conv, shared tiles", "conv", on_hardware, as_product(matmul_tiled)),
+    Variant("conv, shared tiles", "conv", always, as_product(matmul_tiled)),
     *(
         Variant(
             f"conv, blocks of {side} windows",
             "conv",
-            on_hardware,
+            always,
             padded_at_once(conv_blocks(side)),
         )
         for side in SIDES
     ),
-    Variant("conv, small tiles", "conv", on_hardware, padded_at_once(small_tiles)),
-    Variant("conv, neighbours a lane", "conv", on_software, padded_at_once(neighbours)),
+    Variant("conv, small tiles", "conv", always, padded_at_once(small_tiles)),
 )
 PADDING = ("pad", "conv", "max_pool", "max_pool_indices", "sum_pool")
 _PADDED = tuple(
@@ -211,10 +150,9 @@ _PADDED = tuple(
     for op in PADDING
 )
 _SELECTIONS = (
-    Variant("topk, workgroup a row", "topk", on_hardware, topk_group),
+    Variant("topk, workgroup a row", "topk", always, topk_group),
     Variant("topk, sorted rows", "topk", always, longest_first),
-    Variant("power_peaks, ranked rows", "power_peaks", on_hardware, peaks_on_hardware),
-    Variant("power_peaks, sorted rows", "power_peaks", on_software, peaks_on_software),
+    Variant("power_peaks, ranked rows", "power_peaks", always, ranked_peaks),
     Variant("argsort, runs merged", "argsort", always, merged),
     Variant(
         "non_max_suppression, runs merged",
@@ -222,12 +160,12 @@ _SELECTIONS = (
         always,
         suppress_merged,
     ),
-    Variant("attention, one kernel", "attention", on_hardware, attention_blocks),
-    Variant("add_norm, workgroup a row", "add_norm", on_hardware, add_norm_recipe),
-    Variant("gather, rows by fours", "gather", on_hardware, gather_rows),
+    Variant("attention, one kernel", "attention", always, attention_blocks),
+    Variant("add_norm, workgroup a row", "add_norm", always, add_norm_recipe),
+    Variant("gather, rows by fours", "gather", always, gather_rows),
 )
 _REDUCTIONS = tuple(
-    Variant(f"{kind}, many lanes a line", kind, on_hardware, line_reduction(kind))
+    Variant(f"{kind}, many lanes a line", kind, always, line_reduction(kind))
     for kind in KINDS
 )
 _NETWORKS = tuple(
@@ -249,65 +187,20 @@ _FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], 
         with_subgroups,
         lambda op: line_blocks(op, True),
     ),
-    (LINES, "in registers", on_hardware, lambda op: line_blocks(op, False)),
-    (LINES, "workgroup a row", on_hardware, line.group_recipe),
-    (LINES, "in fours", on_software, line.four_recipe),
-    (TRANSFORMS, "lane a row", on_software, fft.lane_recipe),
-    (TRANSFORMS, "lane a row, in fours", on_software, fft_fours.four_recipe),
-    (TRANSFORMS, "team of lanes a row", on_hardware, team_recipe()),
-    (TRANSFORMS, "workgroup a row", on_hardware, fft.group_recipe),
+    (LINES, "in registers", always, lambda op: line_blocks(op, False)),
+    (LINES, "workgroup a row", always, line.group_recipe),
+    (TRANSFORMS, "team of lanes a row", always, team_recipe()),
+    (TRANSFORMS, "workgroup a row", always, fft.group_recipe),
     (TRANSFORMS, "unrolled passes", always, fft.pass_recipe),
     (
         PSD,
-        "lane a row, in fours",
-        with_own_memory,
-        lambda op: as_estimate(welch_fours.four_recipe),
-    ),
-    (PSD, "lane a row", on_software, lambda op: as_estimate(welch.lane_recipe)),
-    (
-        PSD,
         "team of lanes a row",
-        on_hardware,
+        always,
         lambda op: as_estimate(welch_team.team_recipe()),
     ),
-    (PSD, "workgroup a row", on_hardware, lambda op: as_estimate(welch.group_recipe)),
-    (
-        WELCH,
-        "lane a row, short text",
-        on_slow_compilers,
-        lambda op: welch.short_lane_recipe,
-    ),
-    (
-        WELCH,
-        "lane a row, in fours",
-        with_own_memory,
-        lambda op: welch_fours.four_recipe,
-    ),
-    (WELCH, "lane a row", on_software, lambda op: welch.lane_recipe),
-    (WELCH, "team of lanes a row", on_hardware, lambda op: welch_team.team_recipe()),
-    (WELCH, "workgroup a row", on_hardware, lambda op: welch.group_recipe),
-)
-_TRIALS = (
-    Variant("fft, team, unswizzled", "fft", never, team_recipe(False)("fft")),
-    Variant("fft, team, radix 8", "fft", never, team_recipe(True, 8)("fft")),
-    Variant(
-        "welch_row_peaks, team, unswizzled",
-        "welch_row_peaks",
-        never,
-        welch_team.team_recipe(False),
-    ),
-    Variant(
-        "welch_row_peaks, team, radix 16",
-        "welch_row_peaks",
-        never,
-        welch_team.team_recipe(True, 16),
-    ),
-    Variant(
-        "welch_row_peaks, team, radix 8",
-        "welch_row_peaks",
-        never,
-        welch_team.team_recipe(True, 8),
-    ),
+    (PSD, "workgroup a row", always, lambda op: as_estimate(welch.group_recipe)),
+    (WELCH, "team of lanes a row", always, lambda op: welch_team.team_recipe()),
+    (WELCH, "workgroup a row", always, lambda op: welch.group_recipe),
 )
 VARIANTS = (
     _MATMULS
@@ -316,7 +209,6 @@ VARIANTS = (
     + _SELECTIONS
     + _REDUCTIONS
     + _NETWORKS
-    + _TRIALS
     + tuple(
         Variant(f"{op}, {name}", op, gate, recipe(op))
         for ops, name, gate, recipe in _FAMILIES
@@ -339,8 +231,8 @@ class CopyVariant:
 
 
 COPIES = (
-    CopyVariant("copy, tiles of 32 by 32", on_hardware, tiled_copy),
-    CopyVariant("copy, four by four", on_software, fours_copy),
+    CopyVariant("copy, four by four", always, fours_copy),
+    CopyVariant("copy, tiles of 32 by 32", always, tiled_copy),
 )
 
 

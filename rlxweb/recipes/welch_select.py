@@ -14,10 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Loop
+from rlxweb.recipes.fft_rows import over_lanes
 
-MOST_INSERTED = 32
-"""Longest sorted list that a lane keeps in registers."""
 MOST_LANES = 256
 """Largest workgroup of a group kernel."""
 NOTHING = "-3.4028234e38"
@@ -34,126 +32,16 @@ SHARED_SUM = """    parts[lid] = part;
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Every power is written, by a lane or by a workgroup."""
+    """Every power is written."""
 
     room: ClassVar = ""
     shared_bytes: ClassVar = 0
     store: str
     pitch: int
-    loop: Loop = ONE_LANE
 
     def scan(self, bins: int, power: str) -> str:
         line = f"    {self.store}(row * {self.pitch}u + i, p);"
-        end = "\n" if self.loop is WORKGROUP else ""
-        return self.loop.over(bins, f"{power}\n{line}", "i") + end
-
-
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """A lane keeps the strongest in registers, sorted, guarded by the weakest.
-
-    No uniform can count registers: there are as many as the next power of two.
-    """
-
-    room: ClassVar = ""
-    store: str
-    k: int
-
-    @property
-    def places(self) -> int:
-        """A power of two, k or more."""
-        return 1 << (self.k - 1).bit_length()
-
-    def scan(self, bins: int, power: str) -> str:
-        places = self.places
-        lists = "".join(
-            f"  var p{q} = {NOTHING};\n  var b{q} = 0u;\n" for q in range(places)
-        )
-        body = f"{power}\n    if (p > p{places - 1}) {{\n{self._insert()}\n    }}"
-        walk = ONE_LANE.over(bins, body, "i")
-        ends = "".join(
-            f"  if ({q}u < u.k) {{\n"
-            f"    let none = p{q} == {NOTHING};\n"
-            f"    {self.store}(list + {2 * q}u, select(f32(b{q}), {q}.0, none));\n"
-            f"    {self.store}(list + {2 * q + 1}u, nan_where(none, p{q}));\n"
-            "  }\n"
-            for q in range(places)
-        )
-        return f"{lists}{walk}\n  let list = row * u.k * 2u;\n{ends}"
-
-    def _insert(self) -> str:
-        # From the weakest up, each place takes its upper neighbour, p, or stays:
-        # no place waits for another, unlike a bubble.
-        lines = [f"      let up{q} = p > p{q};" for q in range(self.places)]
-        for q in range(self.places - 1, 0, -1):
-            for name, new in (("p", "p"), ("b", "i")):
-                moved = f"select({new}, {name}{q - 1}, up{q - 1})"
-                lines.append(f"      {name}{q} = select({name}{q}, {moved}, up{q});")
-        lines.append("      p0 = select(p0, p, up0);")
-        lines.append("      b0 = select(b0, i, up0);")
-        return "\n".join(lines)
-
-
-def listed_turns(bins: int) -> int:
-    """Loop turns of a lane at most, to find the strongest bins by `Listed`."""
-    return (bins + 2) * (MOST_INSERTED + 1)
-
-
-# Weaker ones move down by one; the new one takes the place of the first that is.
-_INSERT = """\
-      for (var q = {last}u; q > 0u; q--) {{
-        let above = p > best[q - 1u];
-        let here = p > best[q];
-        best[q] = select(select(best[q], p, here), best[q - 1u], above);
-        best_bin[q] = select(select(best_bin[q], i, here), best_bin[q - 1u], above);
-      }}
-      let first = p > best[0];
-      best[0] = select(best[0], p, first);
-      best_bin[0] = select(best_bin[0], i, first);"""
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """As `Insertion`, with the strongest in two lists of the lane's own: a text that
-    compiles faster.
-    """
-
-    store: str
-    k: int
-
-    @property
-    def places(self) -> int:
-        """A power of two, k or more."""
-        return 1 << (self.k - 1).bit_length()
-
-    @property
-    def room(self) -> str:
-        """The lists: powers, and their bins."""
-        return (
-            f"var<private> best: array<f32, {self.places}>;\n"
-            f"var<private> best_bin: array<u32, {self.places}>;\n"
-        )
-
-    def scan(self, bins: int, power: str) -> str:
-        # A loop of at most one turn: a driver that runs lanes in step jumps over a loop
-        # that none of them enters, and walks through an `if` all the same.
-        body = (
-            f"{power}\n    for (var more = p > best[{self.places - 1}]; more; "
-            f"more = false) {{\n{_INSERT.format(last=self.places - 1)}\n    }}"
-        )
-        return f"""  for (var q = 0u; q < {self.places}u; q++) {{
-    best[q] = {NOTHING};
-    best_bin[q] = 0u;
-  }}
-{ONE_LANE.over(bins, body, "i")}
-  let list = row * u.k * 2u;
-  for (var q = 0u; q < u.k; q++) {{
-    let p = best[q];
-    let none = p == {NOTHING};
-    {self.store}(list + 2u * q, f32(select(best_bin[q], q, none)));
-    {self.store}(list + 2u * q + 1u, nan_where(none, p));
-  }}
-"""
+        return over_lanes(bins, f"{power}\n{line}", "i") + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +64,13 @@ class Ranking:
     store: str
 
     def scan(self, bins: int, power: str) -> str:
-        best = WORKGROUP.over(
+        best = over_lanes(
             bins,
             f"{power}\n    total[i] = p;\n"
             "    if (p > mine) { mine = p; mine_bin = i; }",
             "i",
         )
-        gather = WORKGROUP.over(
+        gather = over_lanes(
             bins,
             "    let p = total[i];\n"
             "    if (p > floor_power || (p == floor_power && i <= floor_bin)) {\n"
@@ -236,5 +124,4 @@ class Ranking:
 """
 
 
-LaneFinish = Plain | Insertion | Listed
 GroupFinish = Plain | Ranking

@@ -17,12 +17,12 @@ from rlxweb.ir.lowering import Access, Recipe, Ref
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes.butterfly import Emitter, Pair, number
+from rlxweb.recipes.entry import TEXT as MAIN
 from rlxweb.recipes.fft_calls import Work
 from rlxweb.recipes.fft_team import MOST_RADIX, Team, team_of, team_radices, transform
 from rlxweb.recipes.fft_team_rows import turn_reader, turns_of
 from rlxweb.recipes.fft_variants import RecipeFor
-from rlxweb.recipes.lane_cells import MAIN
-from rlxweb.recipes.peaks_variants import add_peaks, ranking_on_hardware
+from rlxweb.recipes.peaks_variants import add_peaks, ranking
 from rlxweb.recipes.welch_plan import WelchPlan
 from rlxweb.recipes.welch_team_peaks import Finish, Powers, Ranking
 from rlxweb.recipes.welch_variants import Segments, case_of, uniforms_of, weight_of
@@ -302,8 +302,8 @@ def team_recipe(swizzled: bool = True, most_radix: int = 0) -> RecipeFor:
             return work.recipe()
         power = work.spare(case.rows * case.bins).ref
         _add(work, case, power, 0, team)
-        ranking = ranking_on_hardware(case.rows, case.bins, k, limits)
-        add_peaks(work, ranking, power, case.bins, k)
+        order = ranking(case.rows, case.bins, k, limits)
+        add_peaks(work, order, power, case.bins, k)
         return work.recipe()
 
     return recipe

@@ -2,8 +2,8 @@
 
 Two real segments go through one complex transform: with Z = DFT(a + ib) the powers of
 a and b at bin k add up to (|Z[k]|² + |Z[n-k]|²) / 2, so nobody tells them apart.
-lane: a lane walks whole rows (CPU drivers). group: a workgroup shares a row (GPUs).
-A recipe is None when the case does not suit; the composed op then serves.
+A workgroup shares a row. A recipe is None when the case does not suit; the composed op
+then serves.
 """
 
 from __future__ import annotations
@@ -15,33 +15,20 @@ from typing import Any
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Access, Recipe, Ref
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import MAX_TURNS, Limits
-from rlxweb.recipes import fft_plan as plan
+from rlxweb.limits import Limits
 from rlxweb.recipes import welch_select as select
 from rlxweb.recipes.butterfly import Emitter, Pair, number
+from rlxweb.recipes.entry import TEXT as MAIN
 from rlxweb.recipes.fft_calls import Work
-from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Last, Load, Loop, passes, place
+from rlxweb.recipes.fft_rows import BARRIER, Last, Load, over_lanes, passes, place
 from rlxweb.recipes.fft_variants import (
-    LANE_RADIX,
-    MAX_LANE,
+    MOST_RADIX,
     group_radices,
     group_size,
-    lane_turns,
     shared_load,
     shared_store,
-    unrolls,
 )
-from rlxweb.recipes.lane_cells import MAIN, LaneCells, add_call, shared_bytes
-from rlxweb.recipes.lane_rows import LanePasses
-from rlxweb.recipes.lane_rows import turns_of as short_turns
-from rlxweb.recipes.peaks_variants import add_peaks, ranking_on_software
 from rlxweb.recipes.welch_plan import WelchPlan, welch_plan
-
-RUN = 64
-"""Values a lane adds up before it adds them to the rest."""
-
-MOST_SHORT = 1 << 17
-"""Samples of the largest batch that the short text is for."""
 
 MOST_SEGMENTS = 64
 """The composed op cuts longer rows into shorter ones, which then run side by side."""
@@ -66,21 +53,17 @@ class Segments:
     def names(self) -> tuple[str, ...]:
         return ("a",) if self.plan.segments == 1 else ("a", "b")
 
-    def starts(self, width: int = 1) -> str:
-        """Where the segments begin; a missing partner is read as a, times 0.
-
-        width   samples that are read at once, a divisor of rows and hops
-        """
-        share = f" / {width}u" if width > 1 else ""
-        lines = [f"    let from_a = (row * u.width + pair * u.hop * 2u){share};"]
+    def starts(self) -> str:
+        """Where the segments begin; a missing partner is read as a, times 0."""
+        lines = ["    let from_a = (row * u.width + pair * u.hop * 2u);"]
         if self.names == ("a", "b"):
             there = "pair * 2u + 1u < u.segments" if self.lone else "true"
-            hop = f"select(0u, u.hop{share}, {there})"
+            hop = f"select(0u, u.hop, {there})"
             lines.append(f"    let from_b = from_a + {hop};")
             lines.append(f"    let share_b = select(0.0, 1.0, {there});")
         return "\n".join(lines) + "\n"
 
-    def sums(self, loop: Loop) -> str:
+    def sums(self) -> str:
         """Sum and tilt of each segment about its first value, in `part` (vec4)."""
         if self.plan.detrend == "none":
             return ""
@@ -94,16 +77,7 @@ class Segments:
             adds.append("0.0, 0.0")
         body.append(f"      part += vec4<f32>({', '.join(adds)});")
         inner = "\n".join(body)
-        if loop is WORKGROUP:
-            walk = loop.over(n, inner, "i")
-        else:
-            # One lane adds up in runs: a long single sum loses too many bits.
-            walk = (
-                f"    for (var at = 0u; at < {n}u; at += {RUN}u) {{\n"
-                f"      let whole = part;\n      part = vec4<f32>();\n"
-                f"      for (var i = at; i < min(at + {RUN}u, {n}u); i++) {{\n"
-                f"{inner}\n      }}\n      part += whole;\n    }}"
-            )
+        walk = over_lanes(n, inner, "i")
         return f"{heads}    var part = vec4<f32>();\n{walk}\n"
 
     def trends(self) -> str:
@@ -161,14 +135,13 @@ class Segments:
 def _transform(
     segments: Segments,
     radices: tuple[int, ...],
-    loop: Loop,
     memory: tuple[Load, Callable[[Emitter, str, Pair], None]],
     last: Last,
 ) -> str:
     n = segments.plan.nfft
     first = segments.load(n // radices[0])
     load, store = memory
-    return passes(n, radices, loop, lambda i: f"ld2({i})", first, load, store, last)
+    return passes(n, radices, lambda i: f"ld2({i})", first, load, store, last)
 
 
 def weight_of(case: WelchPlan, i: str = "i") -> str:
@@ -196,47 +169,6 @@ def uniforms_of(case: WelchPlan, k: int) -> dict[str, int | float]:
     }
 
 
-def _turns(case: WelchPlan, short: bool = False) -> int:
-    """Loop turns of one lane for one row, by the usual text or the short one."""
-    radices = plan.radices(case.nfft, LANE_RADIX)
-    trend = 0 if case.detrend == "none" else case.n + case.n // RUN + 1
-    walk = short_turns(case.nfft, radices) if short else lane_turns(case.nfft, radices)
-    scan = select.listed_turns(case.bins) if short else case.bins
-    return Segments(case).pairs * (walk + trend + 1) + scan
-
-
-def _lane_text(
-    case: WelchPlan, cells: LaneCells, finish: select.LaneFinish, short: bool
-) -> str:
-    segments, n = Segments(case), case.nfft
-    radices = plan.radices(n, LANE_RADIX)
-    total = 0 if segments.pairs == 1 else 2
-
-    def last(e: Emitter, to: str, cell: str, y: Pair) -> None:
-        power = e.power(y)
-        if segments.pairs > 1:
-            before = e.let(cells.get(2, cell))
-            power = e.let(f"{power} + select(0.0, {before}, pair > 0u)")
-        e.do(cells.put(total, cell, power))
-
-    room, memory = "", (cells.load, cells.store)
-    if short:
-        first = segments.load(n)
-        all_passes = LanePasses(n, radices, lambda i: f"ld2({i})", first, *memory, last)
-        room, body = all_passes.room, all_passes.text()
-    else:
-        body = _transform(segments, radices, ONE_LANE, memory, last)
-    walk = segments.starts() + segments.sums(ONE_LANE) + segments.trends() + body
-    e = Emitter("s")
-    front = place(e, "i", radices, n)
-    back = place(e, e.let(f"({n}u - i) % {n}u"), radices, n)
-    both = f"({cells.get(total, front)} + {cells.get(total, back)})"
-    scan = finish.scan(
-        case.bins, f"{e.text()}\n    let p = {both} * {weight_of(case)};"
-    )
-    return room + finish.room + cells.module(segments.each(walk) + scan)
-
-
 def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
     segments, n = Segments(case), case.nfft
     radices = group_radices(n)
@@ -245,22 +177,21 @@ def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
     def last(e: Emitter, to: str, cell: str, y: Pair) -> None:
         e.do(f"re[{cell}] = {e.power(y)};")
 
-    body = _transform(segments, radices, WORKGROUP, memory, last)
+    body = _transform(segments, radices, memory, last)
     e = Emitter("s")
     front = place(e, "i", radices, n)
     back = place(e, e.let(f"({n}u - i) % {n}u"), radices, n)
     e.do(f"let both = re[{front}] + re[{back}];")
     e.do("total[i] = both + select(0.0, total[i], pair > 0u);")
-    barrier = WORKGROUP.barrier
     walk = (
         segments.starts()
-        + segments.sums(WORKGROUP)
+        + segments.sums()
         + (select.SHARED_SUM if case.detrend != "none" else "")
         + segments.trends()
         + body
-        + barrier
-        + WORKGROUP.over(case.bins, e.text(), "i")
-        + f"\n{barrier}"
+        + BARRIER
+        + over_lanes(case.bins, e.text(), "i")
+        + f"\n{BARRIER}"
     )
     room = "".join(
         f"var<workgroup> {name}: array<f32, {size}>;\n"
@@ -290,34 +221,10 @@ def _operands(work: Work, case: WelchPlan) -> tuple[Access, ...]:
     )
 
 
-def _add_lane(
-    work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits, short: bool
-) -> None:
-    cells = cells_of(case, limits)
-    accesses = list(_operands(work, case))
-    if cells.in_scratch:
-        accesses.append(work.spare(cells.numel))
-    width = 2 * k if k else case.bins
-    accesses.append(Access(out, (width, 0), "write", span=width))
-    store = f"st{len(accesses) - 1}"
-    peaks = select.Listed if short else select.Insertion
-    finish = peaks(store, k) if k else select.Plain(store, case.bins)
-    add_call(
-        work,
-        f"welch_{'short_' * short}lane_{case.nfft}",
-        tuple(accesses),
-        uniforms_of(case, k),
-        cells,
-        _turns(case, short),
-        _lane_text(case, cells, finish, short),
-        uses=("nan",),
-    )
-
-
 def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
     """Adds the call; the workgroup memory it takes."""
     width = 2 * k if k else case.bins
-    finish = select.Ranking("st3") if k else select.Plain("st3", case.bins, WORKGROUP)
+    finish = select.Ranking("st3") if k else select.Plain("st3", case.bins)
     shared = 8 * case.nfft + 4 * case.bins + finish.shared_bytes
     if case.detrend != "none":
         shared += 16 * select.MOST_LANES
@@ -336,72 +243,12 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
     return shared
 
 
-def lane_recipe(
-    types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """welch_power and welch_row_peaks with a lane a row: for software adapters."""
-    return _lanes(case_of(types, attrs), attrs.get("k", 0), limits)
-
-
-def short_lane_recipe(
-    types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """The same by a text that compiles in less than half the time and runs a third
-    longer: for batches so small that it takes dozens of runs to make up for it.
-    """
-    case = case_of(types, attrs)
-    if case is None or case.rows * case.width > MOST_SHORT:
-        return None
-    return _lanes(case, attrs.get("k", 0), limits, short=True)
-
-
-def _lanes(
-    case: WelchPlan | None, k: int, limits: Limits, short: bool = False
-) -> Recipe | None:
-    if case is None or case.nfft > MAX_LANE or _turns(case, short) > MAX_TURNS:
-        return None
-    if not unrolls(case.nfft, LANE_RADIX):
-        return None
-
-    def add(work: Work, out: Ref, k: int) -> None:
-        _add_lane(work, case, out, k, limits, short)
-
-    return recipe_by(add, case, k, select.MOST_INSERTED)
-
-
-def recipe_by(
-    add: Callable[[Work, Ref, int], None], case: WelchPlan, k: int, most: int
-) -> Recipe:
-    """One kernel, which finds at most `most` peaks; of more it leaves the power to
-    another one.
-
-    add   puts the kernel there: the work, where it writes, peaks to find or 0
-    """
-    work = Work(case.rows)
-    if k <= most:
-        add(work, Ref("out"), k)
-        return work.recipe()
-    power = work.spare(case.rows * case.bins).ref
-    add(work, power, 0)
-    ranking = ranking_on_software(case.rows, case.bins, k)
-    add_peaks(work, ranking, power, case.bins, k)
-    return work.recipe()
-
-
-def cells_of(case: WelchPlan, limits: Limits, width: int = 1) -> LaneCells:
-    """Cells of the transform, and of the sums of powers where pairs are several."""
-    arrays = 2 if case.segments <= 2 else 3
-    room = limits.max_compute_workgroup_storage_size
-    in_scratch = shared_bytes(case.nfft, arrays) > room
-    return LaneCells(case.nfft, in_scratch, arrays, access=3, width=width)
-
-
 def group_recipe(
     types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
 ) -> Recipe | None:
-    """welch_power and welch_row_peaks with a workgroup a row: for GPUs."""
+    """welch_power and welch_row_peaks with a workgroup a row."""
     case, k = case_of(types, attrs), attrs.get("k", 0)
-    if case is None or max(group_radices(case.nfft)) > LANE_RADIX:
+    if case is None or max(group_radices(case.nfft)) > MOST_RADIX:
         return None
     work = Work(case.rows)
     shared = _add_group(work, case, Ref("out"), k)
