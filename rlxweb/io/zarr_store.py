@@ -7,11 +7,12 @@ Zarr has it, and that is told. How samples are read is `zarr_reader`'s business.
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import os
 import warnings
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,16 +39,9 @@ from rlxweb.whole_file import reason
 # In what fsspec says of a web server.
 _NO_RANGES = "support range requests"
 _MOST_WARNINGS = 8
+_AT_ONCE = 8
+"""Members of a group that are opened at once: behind a URL each is waited for."""
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
-
-
-def _is_heard(record: logging.LogRecord) -> bool:
-    """Return False for the failures of members that were asked for beside the first.
-
-    zarr asks for all members of a group at once and raises the first failure; asyncio
-    later logs each other one, with a traceback, as an exception that nobody retrieved.
-    """
-    return "_getitem_semaphore" not in record.getMessage()
 
 
 class ZarrSource(Source):
@@ -55,9 +49,10 @@ class ZarrSource(Source):
 
     missing  keys of chunks that were asked for and are not there
     check    of the chunks of the array that is the recording, once that is known
+    loop     in which zarr waits for the store
     """
 
-    __slots__ = ("_named", "check", "is_closed", "is_listed", "missing", "node")
+    __slots__ = ("_named", "check", "is_closed", "is_listed", "loop", "missing", "node")
 
     def __init__(self, name: str, access: Access) -> None:
         super().__init__(shown_url(name) if is_url(name) else name)
@@ -66,7 +61,7 @@ class ZarrSource(Source):
         self.is_closed = False
         self.missing: list[str] = []
         self.check: ChunkCheck | None = None
-        logging.getLogger("asyncio").addFilter(_is_heard)
+        self.loop: asyncio.AbstractEventLoop | None = None
         with self.faults("it cannot be opened as Zarr"), self.warned():
             self.node = _node(self, name, access)
             self.missing.clear()
@@ -134,6 +129,7 @@ def _node(source: ZarrSource, name: str, access: Access) -> Any:
         async def get(
             self, key: str, prototype: Any, byte_range: Any = None, **how: Any
         ) -> Any:
+            source.loop = asyncio.get_running_loop()
             _check_key(source, key, folder)
             found = await self._store.get(key, prototype, byte_range, **how)
             if key.endswith(_OF_ZARR):
@@ -299,12 +295,47 @@ def _members(source: ZarrSource, node: Any) -> dict[str, Any]:
             "consolidated metadata would name its arrays",
             Advice("name one: {}", array=Blank("NAME")),
         )
-    found = {}
-    for name, member in node.members(max_depth=None):
-        if isinstance(member, zarr.Array):
-            found[str(name)] = member
-        source.at_most("arrays", len(found), bounds.ARRAYS)
+    found: dict[str, Any] = {}
+    groups = [("", node)]
+    while groups:
+        inside, group = groups.pop()
+        for own, member in _children(source, group):
+            name = f"{inside}{own}"
+            if isinstance(member, zarr.Array):
+                found[name] = member
+            else:
+                groups.append((f"{name}/", member))
+            source.at_most("arrays and groups", len(found) + len(groups), bounds.ARRAYS)
     return dict(sorted(found.items()))
+
+
+def _children(source: ZarrSource, group: Any) -> list[tuple[str, Any]]:
+    """Return the arrays and groups that a group itself holds.
+
+    `Group.members` opens all at once and raises the first failure; the others are later
+    logged by asyncio as exceptions that nobody retrieved, or warned of as coroutines
+    that nobody awaited.
+    """
+    if group.metadata.consolidated_metadata is not None:
+        return [(str(name), member) for name, member in group.members()]
+
+    async def listed_names() -> list[str]:
+        return [name async for name in group.store.list_dir(group.path)]
+
+    def opened(name: str) -> Any:
+        try:
+            return group[name]
+        except KeyError:  # a file that is no member
+            return None
+
+    assert source.loop is not None
+    waited = asyncio.run_coroutine_threadsafe(listed_names(), source.loop)
+    names = [name for name in waited.result() if name not in _OF_ZARR]
+    source.at_most("members of a group", len(names), bounds.ARRAYS)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        members = [*threads.map(opened, names)]
+    both = zip(names, members, strict=True)
+    return [(name, member) for name, member in both if member is not None]
 
 
 def _group_of(node: Any, name: str) -> Any:

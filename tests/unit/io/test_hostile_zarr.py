@@ -215,7 +215,7 @@ def test_metadata_lead_to_nothing_outside_the_store(tmp_path: Path) -> None:
 def test_only_the_first_of_several_damaged_members_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each failure that zarr leaves behind is logged by asyncio, with a traceback."""
+    """Opened at once by zarr, the others would be logged later, with a traceback."""
     group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
     for name in "abc":
         group.create_array(name, data=X)
