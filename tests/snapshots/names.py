@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import inspect
 import re
+from abc import ABC
 from collections.abc import Container, Iterator, Mapping
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, NoneType
-from typing import Any
+from typing import Any, Generic, Protocol
 
 import rlxweb
 
 MODULES = ("cost", "dask", "devices", "errors")
 """Public modules beside those that are attributes of the package."""
 PACKAGE = str(Path(rlxweb.__file__).parent)
+NOT_TOLD = (ABC, Generic, Protocol)
 PLAIN = (str, int, float, Enum, NoneType)
 FAMILIES = (staticmethod, classmethod)
 
@@ -101,7 +103,7 @@ def _described(name: str, value: Any, public: Container[type]) -> Iterator[str]:
         bases = (
             base.__name__
             for base in value.__mro__[1:-1]
-            if base in public or not _is_ours(base)
+            if base in public or not (_is_ours(base) or base in NOT_TOLD)
         )
         yield f"{name}: class({', '.join(bases)}){_signature(value)}"
         yield from _attributes(name, value)

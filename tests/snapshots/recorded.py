@@ -157,7 +157,7 @@ def _is_same(old: str, new: str) -> bool:
 
 
 def _texts_differ(name: str, old: str, new: str) -> Iterator[str]:
-    """Yield diffs of the texts of kernels, each new one beside the one it is nearest."""
+    """Yield diffs of kernels, each new one beside the old one that is nearest."""
     olds, news = kernel_texts(old), kernel_texts(new)
     gone = {key: olds[key] for key in olds.keys() - news.keys()}
     come = {key: news[key] for key in news.keys() - olds.keys()}
@@ -173,7 +173,7 @@ def _texts_differ(name: str, old: str, new: str) -> Iterator[str]:
 
 
 def _nearest(text: str, others: Mapping[str, str]) -> str | None:
-    """Return the key of the text that shares most lines; None where none shares half."""
+    """Return the key of the text that shares most lines, and at least half."""
     lines = set(text.splitlines())
     shares = {
         key: len(lines & set(other.splitlines())) for key, other in others.items()
