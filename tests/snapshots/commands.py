@@ -105,6 +105,7 @@ REPLACED = {
     "versions": "VERSIONS",
     "made": "TIME",
     "latency_ms": "TIME",
+    "rate_hz": "TIME",
     "nbytes": "BYTES",
     "gzipped": "BYTES",
 }
@@ -184,10 +185,13 @@ def _ran(line: str, *, shape: bool) -> str:
 
 
 def _lines(out: str) -> list[Any]:
-    """Return a record a line, or the lines themselves where they are none."""
+    """Return the last of records of a line each, or lines that are no records.
+
+    How many records there are depends on the time.
+    """
     lines = out.splitlines()
     try:
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in lines[-1:]]
     except ValueError:
         return lines
 
@@ -196,7 +200,7 @@ def _replaced(value: Any, words: Mapping[str, str]) -> Any:
     """Return a record with words in place of what is another in every run."""
     if isinstance(value, dict):
         return {
-            key: words[key] if key in words and one else _replaced(one, words)
+            key: words[key] if key in words else _replaced(one, words)
             for key, one in value.items()
         }
     if isinstance(value, list):

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -31,12 +32,14 @@ PARTS: Mapping[str, tuple[str, str]] = {
 NEED_LLVM = ("decisions-compiled", "kernels-llvm")
 PACKED = ".xz"
 """Ends the names of files that are stored compressed."""
+RULE = "=" * 20
+"""Begins the line above a kernel's text, which has its hash."""
 LONGEST = 200
 """Lines of a difference that are shown."""
-WITHIN = 2e-5
-"""Numbers that are nearer, relative to the larger one, are the same: a fifth digit may
-be rounded either way on another processor."""
-NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
+WITHIN = 1.1e-4
+"""Fractions that are nearer, relative to the larger one, are the same: the fifth digit
+may be rounded either way on another processor."""
+NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
 MOST_S = 600.0
 
 
@@ -139,7 +142,7 @@ def _bounded(lines: list[str]) -> list[str]:
 
 
 def _lines_differ(name: str, old: str, new: str) -> Iterator[str]:
-    """Yield a diff in which lines with nearly equal numbers count as equal."""
+    """Yield a diff in which lines with nearly equal fractions count as equal."""
     olds, news = old.split("\n"), new.split("\n")
     if len(olds) == len(news):
         pairs = zip(olds, news, strict=True)
@@ -157,27 +160,43 @@ def _is_same(old: str, new: str) -> bool:
 
 
 def _texts_differ(name: str, old: str, new: str) -> Iterator[str]:
-    """Yield diffs of kernels, each new one beside the old one that is nearest."""
+    """Yield diffs of kernels, each new one beside the old one that is nearest.
+
+    A change that many kernels have in common is shown once.
+    """
     olds, news = kernel_texts(old), kernel_texts(new)
     gone = {key: olds[key] for key in olds.keys() - news.keys()}
     come = {key: news[key] for key in news.keys() - olds.keys()}
+    if not gone and not come:
+        return
     yield f"{name}: {len(gone)} kernels are gone, {len(come)} are new"
+    lines_of = {key: set(text.splitlines()) for key, text in gone.items()}
+    shown: dict[tuple[str, ...], list[str]] = {}
+    times: Counter[tuple[str, ...]] = Counter()
+    alone = []
     for key, text in sorted(come.items()):
-        was = _nearest(text, gone)
+        was = _nearest(text, lines_of)
         if was is None:
-            yield f"+++ {key}, new: {len(text.splitlines())} lines"
+            alone.append(f"+++ {key} is new, {len(text.splitlines())} lines")
             continue
-        lines = gone.pop(was).splitlines(), text.splitlines()
-        yield from difflib.unified_diff(*lines, was, key, lineterm="", n=2)
-    yield from (f"--- {key}, gone" for key in sorted(gone))
+        del lines_of[was]
+        pair = gone[was].splitlines(), text.splitlines()
+        lines = list(difflib.unified_diff(*pair, was, key, lineterm="", n=2))
+        change = tuple(line for line in lines[2:] if line[0] in "+-")
+        times[change] += 1
+        shown.setdefault(change, lines)
+    for change, lines in shown.items():
+        yield from lines
+        if times[change] > 1:
+            yield f"… the same in {times[change] - 1} kernels more"
+    yield from alone
+    yield from (f"--- {key} is gone" for key in sorted(lines_of))
 
 
-def _nearest(text: str, others: Mapping[str, str]) -> str | None:
-    """Return the key of the text that shares most lines, and at least half."""
+def _nearest(text: str, others: Mapping[str, set[str]]) -> str | None:
+    """Return the key of the lines that a text shares most of, and at least half."""
     lines = set(text.splitlines())
-    shares = {
-        key: len(lines & set(other.splitlines())) for key, other in others.items()
-    }
+    shares = {key: len(lines & other) for key, other in others.items()}
     best = max(sorted(shares), key=shares.__getitem__, default=None)
     return best if best is not None and 2 * shares[best] >= len(lines) else None
 
@@ -189,7 +208,3 @@ def kernel_texts(packed: str) -> dict[str, str]:
         key, _, text = part.partition("\n")
         found[key] = text
     return found
-
-
-RULE = "=" * 20
-"""Begins the line above a kernel's text, which has its hash."""
