@@ -34,7 +34,7 @@ from rlxweb.gpu.port import Access, DeviceFacts, Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.limits import Limits
-from rlxweb.machine import library, store
+from rlxweb.machine import crew, library, store
 from rlxweb.machine.estimate import Estimate
 from rlxweb.machine.search import registers_for
 from rlxweb.machine.text import SIZE
@@ -164,6 +164,7 @@ def _variants() -> Kernels:
 
 def llvm() -> dict[str, Kernels]:
     """Record what the CPU's compiled kernels are made of, with no gate shut by size."""
+    crews = {name: crew.crew_text(*words) for name, words in crew._FUTEX.items()}
     with _every_gate_open() as texts:
         kernels = Kernels()
         backend = CpuBackend()
@@ -175,7 +176,11 @@ def llvm() -> dict[str, Kernels]:
                 drive(backend.run(program, trial.feeds))
             drive(backend.release(program))
             for text in texts:
-                kernels.add(case.name, text)
+                # Whoever has several processors needs it, in whatever case comes first.
+                if text not in crews.values():
+                    kernels.add(case.name, text)
+    for machine, text in crews.items():
+        kernels.add(f"crew, {machine}", text)
     sizes, samples_of = (64, 100, 255, 256, 1000, 4096), ("float", "double", "int")
     trends, answers = ("none", "constant", "linear"), ("float", "double")
     for how in itertools.product(sizes, samples_of, trends, answers):
