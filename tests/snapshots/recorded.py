@@ -124,7 +124,8 @@ def differences(part: str, now: Mapping[str, str]) -> str:
     """Return in which lines a part differs from what is stored; "" where in none."""
     before = stored(part)
     found = []
-    for name in sorted(before.keys() | now.keys()):
+    names = before.keys() | now.keys()
+    for name in sorted(names, key=lambda one: (not one.endswith(PACKED), one)):
         old, new = before.get(name, ""), now.get(name, "")
         if old == new:
             continue
@@ -147,7 +148,8 @@ def _lines_differ(name: str, old: str, new: str) -> Iterator[str]:
     if len(olds) == len(news):
         pairs = zip(olds, news, strict=True)
         news = [was if _is_same(was, now) else now for was, now in pairs]
-    yield from difflib.unified_diff(olds, news, name, f"{name}, now", lineterm="", n=2)
+    n = 0 if name.startswith("kernels") else 2  # a case a line
+    yield from difflib.unified_diff(olds, news, name, f"{name}, now", lineterm="", n=n)
 
 
 def _is_same(old: str, new: str) -> bool:
