@@ -34,7 +34,7 @@ from rlxweb.gpu.port import Access, DeviceFacts, Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.limits import Limits
-from rlxweb.machine import library, store
+from rlxweb.machine import crew, library, store
 from rlxweb.machine.estimate import Estimate
 from rlxweb.machine.search import registers_for
 from rlxweb.machine.text import SIZE
@@ -45,6 +45,7 @@ from rlxweb.recipes.variants import VARIANTS
 from rlxweb.smoke.case import Case, checked_ops, plain
 from rlxweb.smoke.chains import chain_cases
 from tests.fake_port import FakePort
+from tests.snapshots.recorded import RULE
 
 FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 GPU = Limits(
@@ -163,6 +164,7 @@ def _variants() -> Kernels:
 
 def llvm() -> dict[str, Kernels]:
     """Record what the CPU's compiled kernels are made of, with no gate shut by size."""
+    crews = {name: crew.crew_text(*words) for name, words in crew._FUTEX.items()}
     with _every_gate_open() as texts:
         kernels = Kernels()
         backend = CpuBackend()
@@ -174,7 +176,11 @@ def llvm() -> dict[str, Kernels]:
                 drive(backend.run(program, trial.feeds))
             drive(backend.release(program))
             for text in texts:
-                kernels.add(case.name, text)
+                # Whoever has several processors needs it, in whatever case comes first.
+                if text not in crews.values():
+                    kernels.add(case.name, text)
+    for machine, text in crews.items():
+        kernels.add(f"crew, {machine}", text)
     sizes, samples_of = (64, 100, 255, 256, 1000, 4096), ("float", "double", "int")
     trends, answers = ("none", "constant", "linear"), ("float", "double")
     for how in itertools.product(sizes, samples_of, trends, answers):
@@ -190,7 +196,7 @@ def llvm() -> dict[str, Kernels]:
 
 @contextmanager
 def _every_gate_open() -> Iterator[list[str]]:
-    """Compile all at once, for vectors of one size; yield the texts asked for."""
+    """Have all be compiled at once, for vectors of one size; yield what is made."""
     texts: list[str] = []
     processor, file_name = library.processor, store.file_name
     here = replace(processor(), nbytes=VECTOR_NBYTES)
@@ -273,3 +279,43 @@ def wasm() -> dict[str, Kernels]:
             f"{len(code)} bytes",
         ]
     return {"wasm": kernels}
+
+
+def record_wgsl() -> dict[str, str]:
+    """Return the files of WGSL."""
+    return _files("wgsl", wgsl())
+
+
+def record_llvm() -> dict[str, str]:
+    """Return the files of LLVM's language."""
+    return _files("llvm", llvm())
+
+
+def record_cuda() -> dict[str, str]:
+    """Return the files of CUDA."""
+    return _files("cuda", cuda())
+
+
+def record_wasm() -> dict[str, str]:
+    """Return the files of WebAssembly."""
+    return _files("wasm", wasm())
+
+
+def _files(language: str, records: Mapping[str, Kernels]) -> dict[str, str]:
+    """Return an index of each record, a line per case, and the texts of all together.
+
+    Texts that are alike lie beside each other, which packs them well.
+    """
+    texts: dict[str, str] = {}
+    files = {}
+    for name, kernels in records.items():
+        texts |= kernels.texts
+        cases = sorted(kernels.cases.items())
+        lines = [f"{case}: {' '.join(run)}".rstrip() for case, run in cases]
+        slug = name.replace(", ", "-").replace(" ", "-")
+        files[f"kernels-{slug}.txt"] = "\n".join(lines) + "\n"
+    if texts:
+        in_order = sorted(texts.items(), key=lambda item: (item[1], item[0]))
+        packed = "".join(f"\n{RULE} {key}\n{text}" for key, text in in_order)
+        files[f"kernels-{language}-texts.txt.xz"] = packed
+    return files
