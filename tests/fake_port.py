@@ -92,7 +92,7 @@ class FakePipeline:
 
 
 class FakePort(Books):
-    """The ten verbs over host memory.
+    """The nine verbs over host memory.
 
     calls         the verbs called so far, in order
     submissions   the command lists, in order

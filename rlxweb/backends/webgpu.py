@@ -2,7 +2,7 @@
 
 `prepare` turns each step into launches, makes pipelines, buffers and one command list;
 a run writes the inputs, submits the list once and reads all outputs back at once. It
-knows neither wgpu-py nor a browser: only the ten verbs of the port.
+knows neither wgpu-py nor a browser: only the nine verbs of the port.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class WebGpuBackend(Backend):
         self._builders.append(builder)
         try:
             program = await builder.build()
-            await self._warm.up(program, builder.launches())
+            await self._warm.up(program)
             self._programs.add(program)
         except BaseException:
             builder.abandon()

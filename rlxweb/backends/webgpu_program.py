@@ -226,10 +226,6 @@ class ProgramBuilder:
         self._encode()
         return self._program()
 
-    def launches(self) -> dict[int, Launch]:
-        """Pipeline → its first launch."""
-        return {one.pipeline: one.launch for one in reversed(self.pending)}
-
     async def _step(self, step: Step) -> None:
         out = self.plan.types[step.output]
         if out.numel == 0:

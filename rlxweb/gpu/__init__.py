@@ -1,1 +1,1 @@
-"""The GPU port: ten verbs over any WebGPU. Knows buffers and commands, no tensors."""
+"""The GPU port: nine verbs over any WebGPU. Knows buffers and commands, no tensors."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlxweb.errors import DeviceError, DeviceLost, SessionClosed, Unsupported
-from rlxweb.gpu.port import Access, Command, Copy, DeviceFacts, Dispatch, Port, Want
+from rlxweb.gpu.port import Access, Command, Copy, DeviceFacts, Dispatch, Want
 from rlxweb.gpu.proof import prove
 from rlxweb.gpu.rules import BufferFacts, check_command
 from rlxweb.limits import Limits
@@ -75,9 +75,6 @@ class Books:
             "it takes the feature timestamp-query",
             "wait for each list and time that",
         )
-
-    async def another(self) -> Port | None:
-        return None
 
     def _check_not_closed(self, verb: str) -> None:
         if self._closed and self.lost:

@@ -175,7 +175,7 @@ def _text(name: str) -> str:
 
 
 class BrowserPort(Books):
-    """The ten verbs over one GPUDevice of this tab.
+    """The nine verbs over one GPUDevice of this tab.
 
     What WebGPU finds wrong with a buffer or a submission it says later: such errors
     come out of the next `read` that they could have spoiled, never too late for it.

@@ -56,15 +56,9 @@ def always(facts: DeviceFacts) -> bool:
     return True
 
 
-def never(facts: DeviceFacts) -> bool:
-    """The gate of what is asked for by name, to see what it brings."""
-    return False
-
-
 PATHS = (
     HostPath("in place", in_shared_memory, "in place", threads=4, stages=2),
     HostPath("staged, by threads", on_gpu, "staged", threads=4, stages=2),
-    HostPath("staged", never, "staged"),
     HostPath("queue", always, "queue"),
 )
 

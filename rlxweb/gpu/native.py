@@ -32,7 +32,7 @@ from rlxweb.gpu.host_path import IN_PLACE, LARGE, PATHS, HostPath, path_for, pat
 from rlxweb.gpu.libraries import Library, natives, shader_compiler
 from rlxweb.gpu.mapping import Bytes
 from rlxweb.gpu.movers import movers
-from rlxweb.gpu.port import STAMPS, Access, Command, DeviceFacts, Port, Usage, Want
+from rlxweb.gpu.port import STAMPS, Access, Command, DeviceFacts, Usage, Want
 from rlxweb.gpu.quick import Encoded, Quick, quick
 from rlxweb.gpu.stamps import device_ns
 from rlxweb.gpu.translate import translate
@@ -54,7 +54,7 @@ def _stuck() -> list[Any]:
 
 
 class NativePort(Books):
-    """The ten verbs over one wgpu device. Thread-safe: one lock around each verb.
+    """The nine verbs over one wgpu device. Thread-safe: one lock around each verb.
 
     `created` counts the driver objects made so far; `lost` says why the device is lost,
     and is empty while it is not. `library` is what serves it, `path` how many bytes
@@ -76,7 +76,6 @@ class NativePort(Books):
         self._lock = ForkLock()
         self._hung = False
         self._adapter: Any = None
-        self._want = Want()
         self._device: Any = None
         self._quick: Quick | None = None
         self._binder: Any = None
@@ -227,11 +226,6 @@ class NativePort(Books):
                 self._running = _IDLE
                 return found
 
-    async def another(self) -> Port | None:
-        made = NativePort(self.deadline_s, self.library, self._asked_path)
-        await made.open(self._want)
-        return made
-
     def destroy(self, handle: int) -> None:
         with self._lock:
             self._check_destroy(handle)
@@ -284,7 +278,7 @@ class NativePort(Books):
                 self._drop()
 
     async def _take(self, facts: DeviceFacts, native: Any, want: Want) -> DeviceFacts:
-        self._adapter, self._want = native, want
+        self._adapter = native
         features = facts.features & frozenset(want.features)
         path = self._asked_path or path_for(facts)
         self.paths = paths_of(facts)

@@ -1,4 +1,4 @@
-"""The GPU port protocol: ten verbs, so that wgpu-py, a browser and a fake fit a file.
+"""The GPU port protocol: nine verbs, so that wgpu-py, a browser and a fake fit a file.
 
 Handles are ints and the port owns the tables behind them: nothing above keeps a driver
 object alive, and `len(port.live)` is the leak test. Commands are frozen records; a
@@ -121,7 +121,7 @@ Command = Dispatch | Copy | Clear
 
 
 class Port(Protocol):
-    """The ten verbs. `live` holds every handle not yet destroyed; `lost` says why
+    """The nine verbs. `live` holds every handle not yet destroyed; `lost` says why
     the device is gone, and is empty while it is not.
 
     Every waiting verb obeys `deadline_s`: past it the port counts as lost and raises
@@ -202,12 +202,6 @@ class Port(Protocol):
         MOST_TIMED lists at once.
 
         Errors   Unsupported where "timestamp-query" was not granted; else as `read`.
-        """
-        ...
-
-    async def another(self) -> Port | None:
-        """A port of a device of its own on the same adapter, open; None where there is
-        no such thing. Errors  as `open`.
         """
         ...
 

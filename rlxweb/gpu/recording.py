@@ -45,7 +45,7 @@ class RecordedPipeline:
 
 
 class RecordingPort(Books):
-    """The ten verbs as data; `software`: of a browser that pretends to have a GPU.
+    """The nine verbs as data; `software`: of a browser that pretends to have a GPU.
 
     writes       what the host wrote, in order
     pipelines    by handle

@@ -20,8 +20,6 @@ from rlxweb.ir.shape import Shape, numel
 from rlxweb.recipes import fft_plan as plan
 
 IN, OUT = Ref("in"), Ref("out")
-# Lanes of a vector of the CPU drivers, and values of which a turn handles both ends.
-FOURS_WALKED = 8
 
 
 @dataclass(frozen=True, slots=True)

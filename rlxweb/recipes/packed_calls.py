@@ -24,8 +24,6 @@ from rlxweb.recipes.sum_tile import SumTile
 COLUMNS = 4
 ROWS = (1, 2, 4, 8)
 """Of the result that an invocation may make."""
-LARGE = (16, 2)
-"""Rows and fours of columns of an invocation on an adapter on the CPU."""
 LANES = 64
 FEW = 32
 """Rows up to which a GPU is taken to be faster reading weights again than sharing them:

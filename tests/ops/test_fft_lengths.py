@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rlxweb.cost.graph_work import asked_of
 from rlxweb.gpu.port import Want
 from rlxweb.ir.graph import Graph
-from tests.agreement import Array, Engine, engine
+from rlxweb.ir.op import registry
+from tests.agreement import Array, Engine, engine, on_adapter
 from tests.conftest import ADAPTERS
 
 WORST = 2e-6
@@ -83,3 +85,24 @@ def test_long_rows_are_transformed(adapter: Want) -> None:
 def test_variants_transform_a_spread_of_lengths(adapter: Want) -> None:
     """Nine rows: more than one vector of lanes, and not a multiple of it."""
     assert wrong(engine(adapter), SPREAD, rows=9) == []
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize(
+    ("op", "n"), [("fft", 3 * 37), ("fft", 2 * 59), ("rfft", 4 * 61), ("irfft", 106)]
+)
+def test_primes_to_61_are_one_butterfly(op: str, n: int, adapter: Want) -> None:
+    """Above any radix that is chosen freely."""
+    backend = on_adapter(adapter).forced(f"{op}, unrolled passes")
+    graph = Graph("primes")
+    width = {"fft": 2 * n, "rfft": n, "irfft": 2 * (n // 2 + 1)}[op]
+    attrs = {"n": n} if op == "irfft" else {}
+    made = graph.apply(op, graph.input("x", (21, width)), **attrs)
+    graph.set_outputs([made])
+    asked, *rest = asked_of(graph, graph.node(made.id))
+    assert backend.variants_for(asked, *rest) == (f"{op}, unrolled passes",)
+    x = np.random.default_rng(n).standard_normal((21, width)).astype(np.float32)
+    (found,) = Engine("passes", backend).run(graph, {"x": x})
+    node = graph.node(made.id)
+    want = registry.get(op).reference(np, node.attrs, x.astype(np.float64))
+    assert np.abs(found - want).max() < WORST * np.abs(want).max()

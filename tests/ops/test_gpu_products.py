@@ -18,10 +18,12 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Want
-from rlxweb.ir.sample import Drawn
+from rlxweb.ir.op import registry
+from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape
-from tests.agreement import Array, Engine
+from tests.agreement import Array, Engine, engine, one_op
 from tests.ops.test_gpu_shapes import CUT, LAVAPIPE, drawn, missed, of_row
+from tests.unit.ops.alone import types_of
 
 pytestmark = [pytest.mark.requires_wgpu, pytest.mark.slow]
 
@@ -154,6 +156,27 @@ def test_attention_to_what_is_no_number(adapter: Want) -> None:
         assert told(one, [q, k, v, bias], mask_kind="bias") == "", spot
         if spot < 2:
             assert told(one, [q, k, v], mask_kind="causal") == "", spot
+
+
+def test_sums_of_a_convolution_that_carry_on(adapter: Want) -> None:
+    """The weights are over one binding, so pieces of the sum follow each other."""
+    x, w = (1, 30, 8, 8), (20, 30, 3, 3)
+    few = replace(
+        adapter.limits,
+        max_storage_buffer_binding_size=1 << 14,
+        max_buffer_size=4 << 20,
+        min_storage_buffer_offset_alignment=256,
+    )
+    one = engine(replace(adapter, limits=few))
+    arrays = [drawn(x, 1), drawn(w, 2)]
+    types = types_of(x, w)
+    op = registry.get("conv")
+    graph = one_op(op, Sample((), {}), arrays)
+    node = graph.node(graph.outputs[0])
+    chosen = one.backend.recipes.choose(op, types, node.type, node.attrs)
+    assert chosen is not None
+    assert len(chosen.launches) > 1
+    assert missed(one, "conv", arrays, "padded at once") == ""
 
 
 @pytest.mark.requires_dawn

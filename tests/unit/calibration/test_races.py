@@ -111,8 +111,8 @@ def test_every_way_that_may_be_taken_is_raced(
     (race,) = races(lavapipe, QUICK, 60.0, steps.append)
     assert {name for name, _ in race.ways} == {
         "fft",
-        "fft, lane a row",
-        "fft, lane a row, in fours",
+        "fft, team of lanes a row",
+        "fft, workgroup a row",
         "fft, unrolled passes",
     }
     assert race.ways == ranked(dict(race.ways)), "the fastest first"
@@ -161,34 +161,34 @@ def test_a_way_that_hangs_ends_the_races_and_not_the_calibration(
     forced = engine.forced
 
     def hangs(way: str) -> Any:
-        if "lane a row" in way:
+        if "team of lanes" in way:
             raise GpuTimeout("wait", "it did not finish")
         return forced(way)
 
     monkeypatch.setattr(engine, "forced", hangs)
     (race,) = races(engine, QUICK, 60.0, lambda step: None)
     assert race.ways == ()
-    assert race.wrong[0][0] == "fft, lane a row"
+    assert race.wrong[0][0] == "fft, team of lanes a row"
     assert str(race).endswith("nobody came in")
-    assert chosen(engine) == "fft, lane a row"
+    assert chosen(engine) == "fft, team of lanes a row"
     engine.prefer([race])
-    assert chosen(engine) == "fft, lane a row, in fours"
+    assert chosen(engine) == "fft, workgroup a row"
 
 
 @pytest.mark.requires_wgpu
 def test_an_engine_takes_the_order_of_a_race(lavapipe: WebGpuBackend) -> None:
     """Also the op's own kernel before a row; without it all is as it was."""
-    assert chosen(lavapipe) == "fft, lane a row"
+    assert chosen(lavapipe) == "fft, team of lanes a row"
     lavapipe.prefer([FFT])
     assert chosen(lavapipe) == "fft, unrolled passes"
     plain = dataclasses.replace(FFT, ways=(("fft", 1.0), *FFT.ways[:1]))
     lavapipe.prefer([plain])
     assert chosen(lavapipe) == "fft"
     lavapipe.prefer([dataclasses.replace(FFT, table="another")])
-    assert chosen(lavapipe) == "fft, lane a row"
+    assert chosen(lavapipe) == "fft, team of lanes a row"
     lavapipe.prefer([FFT])
     lavapipe.prefer([])
-    assert chosen(lavapipe) == "fft, lane a row"
+    assert chosen(lavapipe) == "fft, team of lanes a row"
 
 
 def test_the_nearest_race_decides() -> None:
@@ -249,7 +249,7 @@ def test_a_session_takes_what_was_raced(
         path.unlink()
     assert known_record(PLACE) is None
     np.testing.assert_array_equal(answer(), before)
-    assert chosen(lavapipe) == "fft, lane a row"
+    assert chosen(lavapipe) == "fft, team of lanes a row"
 
 
 @pytest.mark.requires_wgpu

@@ -185,7 +185,7 @@ def test_a_device_that_does_not_answer_is_lost_in_a_write(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the deadline, as in a read."""
-    port = NativePort(path=WAYS["staged"])
+    port = NativePort(path=WAYS["staged, by threads"])
     drive(port.open(adapter))
     handle = port.buffer(MANY, "storage")
     for _ in range(3):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,16 +173,16 @@ def recipes(limits: Limits) -> list[Recipe]:
     """Every variant's recipe over a spread of lengths; None left out."""
     out = []
     for n in (2, 17, 64, 256, 300, 1024, 4096):
-        for make in (fft.lane_recipe, fft.group_recipe, fft.pass_recipe):
+        for make in (fft.group_recipe, fft.pass_recipe):
             types = types_of((50, n))
             kind = registry.get("rfft").output_type(types, {"norm": "backward"})
             out.append(make("rfft")(types, kind, {"norm": "backward"}, limits))
-        for rule in (welch.lane_recipe, welch.short_lane_recipe, welch.group_recipe):
-            for detrend in ("none", "linear"):
-                types = types_of((50, 3 * n), (n,))
-                op = registry.get("welch_row_peaks")
-                attrs = op.check_attrs({"hop": n, "k": 2, "detrend": detrend})
-                out.append(rule(types, op.output_type(types, attrs), attrs, limits))
+        for detrend in ("none", "linear"):
+            types = types_of((50, 3 * n), (n,))
+            op = registry.get("welch_row_peaks")
+            attrs = op.check_attrs({"hop": n, "k": 2, "detrend": detrend})
+            made = op.output_type(types, attrs)
+            out.append(welch.group_recipe(types, made, attrs, limits))
     return [recipe for recipe in out if recipe is not None]
 
 
@@ -196,76 +195,14 @@ def test_recipes_say_how_much_workgroup_memory_they_declare(limits: Limits) -> N
             assert call.shared_bytes <= limits.max_compute_workgroup_storage_size
 
 
-def test_primes_to_61_are_butterflies_of_lanes_and_passes() -> None:
+def test_primes_to_61_are_butterflies_of_passes() -> None:
     """A workgroup, whose lanes would hold few of them, leaves them to passes."""
     types = types_of((9, 2 * 37 * 37))
     attrs = {"inverse": False, "norm": "backward"}
     assert fft.group_recipe("fft")(types, types[0], attrs, Limits()) is None
-    for make, count in ((fft.lane_recipe, 1), (fft.pass_recipe, 2)):
-        recipe = make("fft")(types, types[0], attrs, Limits())
-        assert recipe is not None
-        assert len(recipe.calls) == count
-
-
-def test_a_few_rows_are_not_walked_by_lanes() -> None:
-    """One long row is one lane's work; passes spread it over all of them."""
-    attrs = {"inverse": False, "norm": "backward"}
-    lane = fft.lane_recipe("fft")
-    one, many = types_of((1, 2048)), types_of((64, 2048))
-    assert lane(one, one[0], attrs, Limits()) is None
-    assert lane(many, many[0], attrs, Limits()) is not None
-
-
-def test_scratch_of_long_rows_does_not_grow_with_the_batch() -> None:
-    op = registry.get("welch_row_peaks")
-    attrs = op.check_attrs({"hop": 512, "k": 16})
-    found = []
-    for rows in (1_000, 100_000):
-        types = types_of((rows, 1536), (1024,))
-        kind = op.output_type(types, attrs)
-        recipe = welch.lane_recipe(types, kind, attrs, Limits())
-        assert recipe is not None
-        found.append(sum(s.numel for s in recipe.scratch))
-    assert found[0] == found[1]
-
-
-def test_more_peaks_than_registers_take_a_second_call() -> None:
-    op = registry.get("welch_row_peaks")
-    types = types_of((10, 512), (512,))
-    shaders = {}
-    for k in (16, 33, 100):
-        attrs = op.check_attrs({"hop": 256, "k": k})
-        recipe = welch.lane_recipe(types, op.output_type(types, attrs), attrs, Limits())
-        assert recipe is not None
-        shaders[k] = [call.shader for call in recipe.calls]
-    power, sort = "welch_lane_512", ["sort_blocks", *["sort_merge"] * 4]
-    assert shaders == {
-        16: [power],
-        33: [power, "welch_peaks"],
-        100: [power, *sort, "pairs of bin and power"],
-    }
-
-
-def test_the_short_text_is_for_small_batches_and_has_few_accesses() -> None:
-    """A driver on the CPU compiles for as long as there are accesses of memory."""
-    op = registry.get("welch_row_peaks")
-    attrs = op.check_attrs({"hop": 256, "k": 16})
-    none = replace(Limits(), max_compute_workgroup_storage_size=0)
-    accesses = []
-    for rows in (64, 4096):
-        types = types_of((rows, 512), (512,))
-        kind = op.output_type(types, attrs)
-        for make in (welch.lane_recipe, welch.short_lane_recipe):
-            recipe = make(types, kind, attrs, none)
-            text = recipe.calls[0].source if recipe else None
-            found = re.findall(r"(?:ld|st)\d\(", text or "")
-            accesses.append(len(found) if text else None)
-    long, short, again, missing = accesses
-    assert long == again
-    assert missing is None
-    assert short is not None
-    assert long is not None
-    assert 6 * short < long
+    recipe = fft.pass_recipe("fft")(types, types[0], attrs, Limits())
+    assert recipe is not None
+    assert len(recipe.calls) == 2
 
 
 def test_bluestein_is_for_large_primes_only() -> None:

@@ -1,4 +1,4 @@
-"""Welch kernels that work in fours: every shape of their text, on the CPU's adapters.
+"""Fused Welch kernels: every shape of their text, on the software adapters.
 
 The power is compared with NumPy in float64, and the peaks with an exact search in that
 very power: ties, rows without a number and rows of one value included.
@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rlxweb import Graph
@@ -24,11 +22,9 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.host.welch_graph import welch_graph
-from rlxweb.recipes.welch_fours_finish import _merging, _sorting
-from rlxweb.recipes.welch_select import MOST_INSERTED
 from tests.agreement import on_adapter
 
-NAME = "lane a row, in fours"
+WAYS = ("team of lanes a row", "workgroup a row")
 
 
 @dataclass(frozen=True)
@@ -90,11 +86,11 @@ JOBS = [
 
 
 def outputs(
-    engine: Backend, graph: Graph, x: NDArray[np.float32]
+    engine: Backend, graph: Graph, x: NDArray[np.float32], way: str
 ) -> NDArray[np.float32]:
     node = graph.node(graph.outputs[0])
     op, *rest = asked_of(graph, node)
-    assert engine.variants_for(op, *rest) == (f"{op.name}, {NAME}",)
+    assert engine.variants_for(op, *rest) == (f"{op.name}, {way}",)
     program = drive(engine.prepare(compile_graph(graph, engine.target)))
     try:
         out: NDArray[np.float32]
@@ -104,58 +100,26 @@ def outputs(
         drive(engine.release(program))
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("job", JOBS, ids=str)
-def test_powers_and_peaks(job: Job, adapter: Want) -> None:
+def test_powers_and_peaks(job: Job, way: str, adapter: Want) -> None:
     engine = on_adapter(adapter)
     x, spec = job.rows_of_noise(), job.spec
     shape = x.shape
-    of_power = engine.forced(f"welch_power, {NAME}")
-    power = outputs(of_power, welch_graph(shape, spec), x)
+    of_power = engine.forced(f"welch_power, {way}")
+    power = outputs(of_power, welch_graph(shape, spec), x, way)
     finite = np.isfinite(x).all(axis=1)
     want = welch_power(x.astype(np.float64), replace(spec, dtype="float64"))
     for row in np.flatnonzero(finite):
         most = want[row].max()
         np.testing.assert_allclose(power[row], want[row], 2e-6, 4e-6 * most + 1e-35)
     assert np.isnan(power[2]).all()
-    of_peaks = engine.forced(f"welch_row_peaks, {NAME}")
-    if job.k <= MOST_INSERTED:
-        pairs = outputs(of_peaks, welch_graph(shape, spec, job.k), x)
-    else:
-        graph = welch_graph(shape, spec, job.k)
-        program = drive(engine.prepare(compile_graph(graph, engine.target)))
-        (pairs,) = drive(engine.run(program, {"x": x}))
-        drive(engine.release(program))
+    of_peaks = engine.forced(f"welch_row_peaks, {way}")
+    pairs = outputs(of_peaks, welch_graph(shape, spec, job.k), x, way)
     bins, top = pairs[:, 0::2], pairs[:, 1::2]
     found, powers = strongest_bins(power, job.k)
     np.testing.assert_array_equal(top, powers)
-    if job.k <= MOST_INSERTED:  # else another kernel ranks the power
-        # A place that no number took has its own number instead of a bin's.
-        places = np.broadcast_to(np.arange(job.k), bins.shape)
-        found = np.where(np.isnan(powers), places, found)
+    # A place that no number took has its own number instead of a bin's.
+    places = np.broadcast_to(np.arange(job.k), bins.shape)
+    found = np.where(np.isnan(powers), places, found)
     np.testing.assert_array_equal(bins, found)
-
-
-ODD = [Job(256, 130, 2, 4), Job(1000, 500, 2, 4), Job(32, 16, 2, 4)]
-
-
-@pytest.mark.parametrize("job", ODD, ids=str)
-def test_what_is_no_multiple_of_four_goes_another_way(job: Job, adapter: Want) -> None:
-    engine = on_adapter(adapter).forced(f"welch_row_peaks, {NAME}")
-    graph = welch_graph((4, job.samples), job.spec, job.k)
-    assert engine.variants_for(*asked_of(graph, graph.node(graph.outputs[0]))) == ()
-
-
-@given(st.sampled_from([4, 8, 16, 32]), st.data())
-def test_the_networks_sort(n: int, data: st.DataObject) -> None:
-    """Any values, largest first; and the largest of two sorted lists."""
-    numbers = st.lists(st.integers(0, 5), min_size=n, max_size=n)
-    one, other = data.draw(numbers), data.draw(numbers)
-    for values in (one, other):
-        want = sorted(values, reverse=True)
-        for i, j in _sorting(n):
-            values[i], values[j] = max(values[i], values[j]), min(values[i], values[j])
-        assert values == want
-    both = [max(one[q], other[n - 1 - q]) for q in range(n)]
-    for i, j in _merging(n):
-        both[i], both[j] = max(both[i], both[j]), min(both[i], both[j])
-    assert both == sorted([*one, *other], reverse=True)[:n]
