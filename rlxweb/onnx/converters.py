@@ -77,8 +77,6 @@ FAMILIES = (
     "rotary",
     "microsoft",
     "microsoft_attention",
-    "microsoft_decoder",
-    "microsoft_images",
     "trees",
     "classical",
     "support_vectors",
@@ -187,6 +185,12 @@ def _is_open(parameter: Parameter) -> bool:
 def _loaded() -> None:
     for name in FAMILIES:
         import_module(f"rlxweb.onnx.{name}")
+
+
+def operators() -> list[tuple[str, str]]:
+    """All (domain, operator) with a converter; "" is ONNX's own domain."""
+    _loaded()
+    return list(_table)
 
 
 def converter_of(op: str, domain: str, version: int) -> Registered | None:

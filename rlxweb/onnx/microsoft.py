@@ -12,7 +12,6 @@ from typing import Any, Unpack
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.p_norm import norm_root
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Registered, converter_of, converts
@@ -140,7 +139,7 @@ def _embed_layer_norm(
 # --- products -----------------------------------------------------------------------
 
 
-@converts("FusedMatMul", "TransposeMatMul", domain=DOMAIN)
+@converts("FusedMatMul", domain=DOMAIN)
 def _fused_matmul(
     call: Call,
     a: Tensor,
@@ -222,52 +221,3 @@ def _fused_conv(
     made = own("Conv").convert(call, x, w, bias, **given)
     made = made if more is None else made + more
     return activated(call, made, activation, activation_params)
-
-
-@converts("BiasSoftmax", domain=DOMAIN)
-def _bias_softmax(
-    call: Call, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int
-) -> Tensor:
-    """Over all axes from one on, as one line."""
-    g, at = call.g, normal_axis(axis, x.rank)
-    if not is_inner_broadcast and bias.rank < x.rank:
-        call.refuse(f"a bias of rank {bias.rank}", f"rank {x.rank} here")
-    total = x + bias
-    rows = g.reshape(total, (*x.shape[:at], int(np.prod(x.shape[at:]))))
-    return g.reshape(g.softmax(rows), x.shape)
-
-
-@converts("Inverse", domain=DOMAIN)
-def _inverse(call: Call, x: Tensor) -> Tensor:
-    return call.g.inv(x)
-
-
-@converts("CDist", domain=DOMAIN)
-def _distances(call: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Any:
-    """Of the rows of two matrices. Both are moved to the middle of b first, for squares
-    of what lies far off leave few digits of a difference.
-    """
-    if metric not in ("euclidean", "sqeuclidean"):
-        call.refuse(f"metric={metric!r}", "euclidean or sqeuclidean")
-    g = call.g
-    middle = g.mean(b, 0, keep_dim=True)
-    x, y = a - middle, b - middle
-    squares = [g.sum(one * one, 1, keep_dim=True) for one in (x, y)]
-    total = squares[0] + g.swapaxes(squares[1], 0, 1)
-    found = g.relu(total - 2.0 * g.matmul(x, g.swapaxes(y, 0, 1)))
-    return norm_root(g, found) if metric == "euclidean" else found
-
-
-@converts("ExpandDims", domain=DOMAIN)
-def _expand_dims(call: Call, x: Tensor, axis: Tensor) -> Tensor:
-    at = int(call.known(axis, "its axis").reshape(()))
-    at = normal_axis(at, x.rank + 1)
-    return call.g.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
-
-
-@converts("UnfoldTensor", domain=DOMAIN)
-def _unfold_tensor(
-    call: Call, x: Tensor, *, dim: int = -1, size: int, step: int = 1
-) -> Tensor:
-    """All slices of an axis, `step` apart, with their elements on a new last axis."""
-    return call.g.windows(x, size, dim, step)
