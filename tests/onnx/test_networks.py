@@ -127,3 +127,26 @@ def test_quantised_it_answers_as_onnx_runtime(how: str, tmp_path: Path) -> None:
     with rlx.onnx.load(path) as model:
         (found,) = model.run({"x": x}, device="cpu").values()
     np.testing.assert_allclose(found, want, 0, FAR[how])
+
+
+def test_a_quantised_lstm_answers_as_onnx_runtime(tmp_path: Path) -> None:
+    """Silero's network of one recording, whose LSTM becomes DynamicQuantizeLSTM."""
+    spec = find_spec("silero_vad")
+    assert spec is not None, "pip install -r tests/locks/models.txt --no-deps"
+    assert spec.submodule_search_locations is not None
+    data = Path(spec.submodule_search_locations[0], "data")
+    path, rng = tmp_path / "quantised.onnx", np.random.default_rng(1)
+    logging.disable(logging.WARNING)
+    try:
+        quantization.quantize_dynamic(data / "silero_vad_16k_sequence.onnx", path)
+    finally:
+        logging.disable(logging.NOTSET)
+    shapes = {"input": (12, 576), "h": (1, 1, 128), "c": (1, 1, 128)}
+    feeds = {k: rng.normal(0, 0.1, s).astype(np.float32) for k, s in shapes.items()}
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    want = session.run(None, feeds)
+    with rlx.onnx.load(path) as model:
+        assert "DynamicQuantizeLSTM" in {n.op for n in model.record.graph.nodes}
+        found = model.run(feeds, device="cpu")
+    for ours, theirs in zip(found.values(), want, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-4, 1e-5)
