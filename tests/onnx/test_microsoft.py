@@ -264,7 +264,12 @@ def test_packed_operands_are_those_apart() -> None:
 
 
 REFUSED: dict[str, Any] = {
-    "of training alone": ("SkipLayerNormalization", named(X, SKIP, *ROW[:2]), 2, {}),
+    "only training needs it": (
+        "SkipLayerNormalization",
+        named(X, SKIP, *ROW[:2]),
+        2,
+        {},
+    ),
     "a batch axis is exchanged": (
         "FusedMatMul",
         named(real(2, 3, 4), real(2, 4, 5)),
