@@ -187,12 +187,6 @@ def _loaded() -> None:
         import_module(f"rlxweb.onnx.{name}")
 
 
-def operators() -> list[tuple[str, str]]:
-    """All (domain, operator) with a converter; "" is ONNX's own domain."""
-    _loaded()
-    return list(_table)
-
-
 def converter_of(op: str, domain: str, version: int) -> Registered | None:
     """What converts an op at an opset's version; None: nothing does."""
     _loaded()
@@ -288,12 +282,12 @@ class Call:
         return held(self.g, array)
 
     def refuse(self, problem: str, rule: str = "", hint: str = "") -> NoReturn:
-        """What of an op rlxweb does not do. Errors  Unsupported, always."""
+        """Raise Unsupported for what rlxweb does not do of an operator."""
         raise Unsupported(self.doing, problem, rule, hint)
 
-    def contradict(self, problem: str, rule: str = "", hint: str = "") -> NoReturn:
-        """What no model may say. Errors  ModelError, always."""
-        raise ModelError(self.doing, problem, rule, hint)
+    def contradict(self, problem: str, rule: str = "") -> NoReturn:
+        """Raise ModelError for what no valid model contains."""
+        raise ModelError(self.doing, problem, rule)
 
 
 def held(g: Draft, array: Any) -> Value:
