@@ -42,6 +42,7 @@ class _Forest:
     """Tables by node.
 
     feature, threshold, mode  what is compared, with what, and how (place in _MODES)
+    is_leaf     a leaf is its own successor
     yes, no     the successors
     missing     whether NaN goes to `yes`
     roots       the first node of each tree
@@ -52,6 +53,7 @@ class _Forest:
     feature: Array
     threshold: Array
     mode: Array
+    is_leaf: Array
     yes: Array
     no: Array
     missing: Array
@@ -60,16 +62,16 @@ class _Forest:
     has_weight: Array
     members: Array
 
-    @property
-    def is_leaf(self) -> Array:
-        return np.asarray(self.yes == np.arange(len(self.yes)))
-
     def depth(self, call: Call) -> int:
         """Count the steps from the roots to the last leaf."""
-        steps, at = 0, np.unique(self.roots)
+        steps, own = 0, np.arange(len(self.yes))
+        odd = np.flatnonzero(~self.is_leaf & ((self.yes == own) | (self.no == own)))
+        if len(odd):
+            call.contradict(f"branch {odd[0]} comes back to itself", "trees end")
+        at = np.unique(self.roots)
         while len(at := at[~self.is_leaf[at]]):
             steps += 1
-            if steps > len(self.yes):
+            if steps > len(own):
                 call.contradict("a branch comes back to a node above it", "trees end")
             at = np.unique(np.concatenate([self.yes[at], self.no[at]]))
         return steps
@@ -153,26 +155,21 @@ def _named_nodes(
     _check_lengths(call, "nodes", count, number, words, values, feature, missing)
     _check_lengths(call, "nodes", count, *after)
     _check_lengths(call, "weights", len(weights), *leaves)
-
-    def named(trees: Array, numbers: Array) -> list[tuple[int, int]]:
-        return list(zip(trees.tolist(), numbers.tolist(), strict=True))
-
-    places = {key: at for at, key in enumerate(named(tree, number))}
+    keys = list(zip(tree.tolist(), number.tolist(), strict=True))
+    places = {key: at for at, key in enumerate(keys)}
     if len(places) != count or not count:
         call.contradict(f"{count} nodes with {len(places)} names", "each has its own")
 
     def located(trees: Array, numbers: Array) -> Array:
-        keys = named(trees, numbers)
+        keys = list(zip(trees.tolist(), numbers.tolist(), strict=True))
         for tree, number in (key for key in keys if key not in places):
             call.contradict(f"tree {tree} has no node {number}", "one is named")
         return np.array([places[key] for key in keys], np.int64)
 
-    yes, no = np.arange(count), np.arange(count)
-    branches = np.flatnonzero([word != "LEAF" for word in words])
+    is_leaf = np.array([word == "LEAF" for word in words])
+    branches, yes, no = np.flatnonzero(~is_leaf), np.arange(count), np.arange(count)
     for step, names in ((yes, after[0]), (no, after[1])):
         step[branches] = located(tree[branches], names[branches])
-        if len(odd := branches[step[branches] == branches]):
-            call.contradict(f"branch {odd[0]} comes back to itself", "trees end")
     modes = np.zeros(count, np.int64)
     for branch in branches:
         name = words[branch].removeprefix("BRANCH_")
@@ -186,11 +183,11 @@ def _named_nodes(
             f"there are {len(trees)} trees, of one root each",
         )
     at, ids = located(*map(np.asarray, leaves[:2])), np.asarray(leaves[2], np.int64)
-    is_leaf = yes == np.arange(count)
     return _Forest(
         np.where(is_leaf, 0, feature),
         np.where(is_leaf, 0, values).astype(values.dtype),
         modes,
+        is_leaf,
         yes,
         no,
         np.asarray(missing, np.bool_),
@@ -239,17 +236,16 @@ def _listed_branches(call: Call, given: _Branches, targets: int) -> _Forest:
     _check_lengths(call, "leaves", leaves, ids)
     _check_range(call, "mode", modes, len(_MODES))
     own, steps = branches + np.arange(leaves), list[Array]()
-    for to, is_leaf in (after[:2], after[2:]):
-        _check_range(call, "leaf", to[is_leaf != 0], leaves)
-        _check_range(call, "branch", to[is_leaf == 0], branches)
-        if len(odd := np.flatnonzero((is_leaf == 0) & (to == np.arange(branches)))):
-            call.contradict(f"branch {odd[0]} comes back to itself", "trees end")
-        steps.append(np.concatenate([np.where(is_leaf, branches + to, to), own]))
+    for to, ends in (after[:2], after[2:]):
+        _check_range(call, "leaf", to[ends != 0], leaves)
+        _check_range(call, "branch", to[ends == 0], branches)
+        steps.append(np.concatenate([np.where(ends, branches + to, to), own]))
     _check_range(call, "node", roots, branches + leaves)
     return _Forest(
         np.pad(feature, (0, leaves)),
         np.pad(splits, (0, leaves)),
         np.pad(modes, (0, leaves)),
+        np.arange(branches + leaves) >= branches,
         steps[0],
         steps[1],
         np.pad(np.asarray(missing, np.bool_), (0, leaves)),
