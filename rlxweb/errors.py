@@ -141,10 +141,10 @@ class GraphFileError(ModelError):
 
 
 class MissingOps(ModelError):
-    """A model with ops that rlxweb has not: all of them at once, in `missing`.
+    """A model with operators that rlxweb does not read, all listed in `missing`.
 
-    missing  for each op how it is called ("ai.onnx.ml.Scaler (opset 3)") and where it
-             stands, each place
+    missing  by domain, name and version ("ai.onnx.ml.DictVectorizer (opset 3)"): the
+             places of the nodes
     """
 
     exit_code = 4
@@ -158,9 +158,12 @@ class MissingOps(ModelError):
             + (", …" if len(places) > _SHOWN_PLACES else "")
             for name, places in self.missing.items()
         ]
-        many = f"{len(lines)} of its ops {'is' if len(lines) == 1 else 'are'} missing"
+        many = "an operator" if len(lines) == 1 else f"{len(lines)} operators"
         # Line breaks are ours; those of a name in a file would forge lines.
-        every = (f"{many} in rlxweb:", *map(printable, lines))
+        every = (
+            f"the model has {many} that rlxweb does not read:",
+            *map(printable, lines),
+        )
         super().__init__(doing, "\n".join(every))
 
     def __reduce__(self) -> tuple[object, ...]:

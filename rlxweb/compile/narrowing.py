@@ -32,7 +32,6 @@ LEAST = 8
 RELAXED = 16
 """Inputs and params up to which each has a limit of its own."""
 _SINGLE_DIGITS = 24
-Users = Mapping[int, list[Node]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,59 +1,118 @@
-"""Numeric ops of ai.onnx.ml around trees: scaling, filling, encoding, linear models.
+"""Operators of ai.onnx.ml for scikit-learn's scalers, encoders and linear models.
 
-What scikit-learn's pipelines are converted to. Results are float32 whatever the rows
-are, as ONNX says; text and dictionaries are refused.
+Results are float32 whatever the type of the rows, as in ONNX; texts and dictionaries
+are refused. The scores and labels of trees and support vector machines come from here.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, converts
 from rlxweb.onnx.records import Weight
-from rlxweb.onnx.scores import (
-    DOMAIN,
-    Floats,
-    Ints,
-    as_real,
-    labelled,
-    linear,
-    of_two,
-    transformed,
-)
+
+DOMAIN = "ai.onnx.ml"
+Array = npt.NDArray[Any]
+Floats = tuple[float, ...]
+Ints = tuple[int, ...]
+POST = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+def transformed(call: Call, scores: Tensor, how: str) -> Tensor:
+    """Apply `post_transform` to scores [N, C]."""
+    g = call.g
+    if how not in POST:
+        call.contradict(f"post_transform is {how!r}", "one of " + ", ".join(POST))
+    if how == "PROBIT":
+        call.refuse("post_transform is PROBIT", "known: " + ", ".join(POST[:-1]))
+    if how == "NONE":
+        return scores
+    if how != "SOFTMAX_ZERO":
+        return g.sigmoid(scores) if how == "LOGISTIC" else g.softmax(scores)
+    most = g.max(scores, 1, keep_dim=True)
+    some = g.gt(abs(scores), 1e-7)  # what ONNX Runtime takes for zero
+    powers = g.where(some, g.exp(scores - most), 0.0)
+    total = g.sum(powers, 1, keep_dim=True)
+    return g.where(some, powers, scores * g.exp(-most)) / total
+
+
+def of_two(call: Call, score: Tensor, how: str, around_half: bool) -> Tensor:
+    """Return the scores [N, 2] of two classes from that of the second, [N, 1].
+
+    around_half  the score lies about 1/2, otherwise about 0
+    """
+    g = call.g
+    if how == "LOGISTIC":
+        return g.sigmoid(g.concat([-score, score], 1))
+    transformed(call, score, how)  # refuses unknown words
+    return g.concat([1.0 - score if around_half else -score, score], 1)
+
+
+def labelled(
+    call: Call, which: Tensor, numbers: Ints, texts: tuple[str, ...]
+) -> Tensor:
+    """Return the labels (i64) of classes by their places (i32)."""
+    if texts:
+        call.refuse(
+            "the labels of its classes are texts",
+            "rlxweb has numbers",
+            "convert the model with labels that are numbers",
+        )
+    return call.g.gather(call.hold(np.array(numbers, np.int64)), which)
+
+
+def as_real(call: Call, x: Tensor) -> Tensor:
+    """Return rows [N, F] of floating-point numbers; a vector is one row."""
+    x = call.g.reshape(x, (1, *x.shape)) if x.rank == 1 else x
+    if x.rank != 2:
+        call.contradict(f"x has rank {x.rank}", "rows of features: [N, F]")
+    return x if x.dtype.is_float else call.g.cast(x, DType.F32)
+
+
+def linear(call: Call, x: Tensor, coefficients: Floats, intercepts: Floats) -> Tensor:
+    """Multiply rows [N, F] by coefficients [C, F], and add intercepts: [N, C]."""
+    features = int(x.shape[1])
+    if not features or len(coefficients) % features:
+        call.contradict(f"{len(coefficients)} coefficients", f"x is {x.shape}")
+    weights = np.array(coefficients, np.float32).reshape(-1, features)
+    if len(intercepts) not in (0, len(weights)):
+        call.contradict(f"{len(intercepts)} intercepts", f"{len(weights)} scores")
+    product: Tensor = x @ call.hold(np.ascontiguousarray(weights.T))
+    return product + np.array(intercepts, np.float32) if intercepts else product
+
+
+# --- features ------------------------------------------------------------------------
 
 
 @converts("Scaler", domain=DOMAIN)
 def _scaler(
     call: Call, x: Tensor, *, offset: Floats = (), scale: Floats = ()
 ) -> Tensor:
-    """(x - offset) * scale, by one number or one for each feature."""
-    made = call.g.cast(x, DType.F32)
+    """Scale by one number or one for each feature."""
     for word, values in (("offset", offset), ("scale", scale)):
         if len(values) not in (0, 1, x.shape[-1]):
             call.contradict(f"{word} has {len(values)} numbers", f"x is {x.shape}")
-    made = made - np.array(offset, np.float32) if offset else made
-    return made * np.array(scale, np.float32) if scale else made
+    y = call.g.cast(x, DType.F32)
+    y = y - np.array(offset, np.float32) if offset else y
+    return y * np.array(scale, np.float32) if scale else y
 
 
 @converts("Normalizer", domain=DOMAIN)
 def _normalizer(call: Call, x: Tensor, *, norm: str = "MAX") -> Tensor:
-    """Rows over their largest element, sum of absolute values or length; over 1 where
-    that is 0.
-    """
+    """Divide rows by a norm; those whose norm is 0 stay."""
     g, x = call.g, call.g.cast(x, DType.F32)
-    if norm not in ("MAX", "L1", "L2"):
-        call.contradict(f"norm is {norm!r}", "MAX, L1 or L2")
     if norm == "MAX":
-        whole = g.max(x, -1, keep_dim=True)
-    elif norm == "L1":
-        whole = g.sum(abs(x), -1, keep_dim=True)
+        by = g.max(x, -1, keep_dim=True)  # with its sign, as ONNX defines it
+    elif norm in ("L1", "L2"):
+        by = g.norm(x, float(norm[1]), -1, keep_dim=True)
     else:
-        whole = g.norm(x, 2.0, -1, keep_dim=True)
-    return x / g.where(g.eq(whole, 0.0), 1.0, whole)
+        call.contradict(f"norm is {norm!r}", "MAX, L1 or L2")
+    return x / g.where(g.eq(by, 0.0), 1.0, by)
 
 
 @converts("Imputer", domain=DOMAIN)
@@ -66,37 +125,27 @@ def _imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> Tensor:
-    """Another value where there is one that stands for a missing one, NaN say."""
-    is_float = x.dtype.is_float
+    """Fill in for the value that marks missing ones, often NaN."""
+    g, is_float = call.g, x.dtype.is_float
     values = imputed_value_floats if is_float else imputed_value_int64s
-    replaced = replaced_value_float if is_float else replaced_value_int64
+    mark = replaced_value_float if is_float else replaced_value_int64
     if len(values) not in (1, x.shape[-1]):
         call.contradict(f"{len(values)} values for x {x.shape}", "one for each feature")
-    g, filled = call.g, call.hold(np.array(values, x.dtype.numpy))
-    is_odd = isinstance(replaced, float) and np.isnan(replaced)
-    bad = g.isnan(x) if is_odd else g.eq(x, replaced)
-    return g.where(bad, filled, x)
+    missing = g.isnan(x) if np.isnan(mark) else g.eq(x, mark)
+    return g.where(missing, call.hold(np.array(values, x.dtype.numpy)), x)
 
 
 @converts("FeatureVectorizer", domain=DOMAIN)
 def _feature_vectorizer(call: Call, *xs: Tensor, inputdimensions: Ints = ()) -> Tensor:
-    """Features side by side, each cut or filled with 0 to its number."""
-    g, made = call.g, []
-    if len(inputdimensions) not in (0, len(xs)):
-        call.contradict(
-            f"inputdimensions has {len(inputdimensions)}", f"{len(xs)} inputs"
-        )
-    for at, x in enumerate(xs):
-        rows = as_real(call, x)
-        rows = g.cast(rows, DType.F32)
-        own = int(rows.shape[1])
-        wide = inputdimensions[at] if inputdimensions else own
-        if wide < own:
-            rows = g.narrow(rows, 1, 0, wide)
-        elif wide > own:
-            rows = g.pad(rows, ((0, 0), (0, wide - own)))
-        made.append(rows)
-    return g.concat(made, 1)
+    """Concatenate features, each cut or padded with 0 to its number of columns."""
+    g, count = call.g, len(inputdimensions)
+    rows = [g.cast(as_real(call, x), DType.F32) for x in xs]
+    if count not in (0, len(rows)):
+        call.contradict(f"inputdimensions has {count}", f"{len(rows)} inputs")
+    for at, columns in enumerate(inputdimensions):
+        more = max(0, columns - int(rows[at].shape[1]))
+        rows[at] = g.narrow(g.pad(rows[at], ((0, 0), (0, more))), 1, 0, columns)
+    return g.concat(rows, 1)
 
 
 @converts("OneHotEncoder", domain=DOMAIN)
@@ -136,13 +185,11 @@ def _label_encoder(
     values_strings: tuple[str, ...] = (),
     default_string: str = "",
 ) -> Tensor:
-    """The value of each key, or the default where it is none."""
+    """Return the value of each key, and the default for what is no key."""
     if keys_strings or values_strings:
         call.refuse("it maps texts", "rlxweb has numbers")
-    if keys_tensor is not None:
-        keys = keys_tensor.array
-    else:
-        keys = np.array(keys_floats or keys_int64s)
+    keys: Array = np.array(keys_floats or keys_int64s)
+    keys = keys if keys_tensor is None else keys_tensor.array
     if values_tensor is not None:
         values = values_tensor.array
         default = 0 if default_tensor is None else default_tensor.array.reshape(-1)[0]
@@ -159,8 +206,7 @@ def _label_encoder(
         same = same | (g.isnan(one) & np.isnan(keys))
     hit = g.cast(same, DType.I32)
     found = g.gather(call.hold(values), g.argmax(hit, -1))
-    made: Tensor = g.where(g.gt(g.max(hit, -1), 0), found, default)
-    return made
+    return g.where(g.gt(g.max(hit, -1), 0), found, default)
 
 
 @converts("ZipMap", domain=DOMAIN)
@@ -178,7 +224,7 @@ def _zip_map(
     )
 
 
-# --- models ---------------------------------------------------------------------------
+# --- models --------------------------------------------------------------------------
 
 
 @converts("LinearRegressor", domain=DOMAIN)
@@ -192,10 +238,10 @@ def _linear_regressor(
     targets: int = 1,
 ) -> Tensor:
     rows = call.g.cast(as_real(call, x), DType.F32)
-    made = linear(call, rows, coefficients, intercepts)
-    if made.shape[1] != targets:
-        call.contradict(f"targets is {targets}", f"there are {made.shape[1]}")
-    return transformed(call, made, post_transform)
+    y = linear(call, rows, coefficients, intercepts)
+    if y.shape[1] != targets:
+        call.contradict(f"targets is {targets}", f"there are {y.shape[1]}")
+    return transformed(call, y, post_transform)
 
 
 @converts("LinearClassifier", domain=DOMAIN)
@@ -210,16 +256,16 @@ def _linear_classifier(
     multi_class: int = 0,
     post_transform: str = "NONE",
 ) -> tuple[Tensor, Tensor]:
-    """One score may stand for two classes: the second one's, about 0."""
+    """Of two classes there may be one line: the second class's, about 0."""
     g, count = call.g, len(classlabels_ints or classlabels_strings)
     rows = g.cast(as_real(call, x), DType.F32)
     scores = linear(call, rows, coefficients, intercepts)
     if count == 2 and scores.shape[1] == 1:
         which = g.cast(g.gt(scores, 0.0), DType.I32).reshape((-1,))
-        made = of_two(call, scores, post_transform, around_half=True)
+        scores = of_two(call, scores, post_transform, around_half=True)
     elif scores.shape[1] != count:
         call.contradict(f"{count} classes", f"there are {scores.shape[1]} scores")
     else:
         which = g.argmax(scores, 1)
-        made = transformed(call, scores, post_transform)
-    return labelled(call, which, classlabels_ints, classlabels_strings), made
+        scores = transformed(call, scores, post_transform)
+    return labelled(call, which, classlabels_ints, classlabels_strings), scores

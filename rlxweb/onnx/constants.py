@@ -130,7 +130,6 @@ def _bit_cast(call: Call, x: Value, *, to: int) -> Value:
 
 
 @converts("Trilu")
-@converts("Trilu", domain="com.microsoft")
 def _trilu(call: Call, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     off = 0 if k is None else k
     return call.g.triu(x, off) if upper else call.g.tril(x, off)

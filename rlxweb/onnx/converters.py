@@ -77,8 +77,6 @@ FAMILIES = (
     "rotary",
     "microsoft",
     "microsoft_attention",
-    "microsoft_decoder",
-    "microsoft_images",
     "trees",
     "classical",
     "support_vectors",
@@ -284,12 +282,12 @@ class Call:
         return held(self.g, array)
 
     def refuse(self, problem: str, rule: str = "", hint: str = "") -> NoReturn:
-        """What of an op rlxweb does not do. Errors  Unsupported, always."""
+        """Raise Unsupported for what rlxweb does not do of an operator."""
         raise Unsupported(self.doing, problem, rule, hint)
 
-    def contradict(self, problem: str, rule: str = "", hint: str = "") -> NoReturn:
-        """What no model may say. Errors  ModelError, always."""
-        raise ModelError(self.doing, problem, rule, hint)
+    def contradict(self, problem: str, rule: str = "") -> NoReturn:
+        """Raise ModelError for what no valid model contains."""
+        raise ModelError(self.doing, problem, rule)
 
 
 def held(g: Draft, array: Any) -> Value:

@@ -1,8 +1,8 @@
-"""Ops of com.microsoft that ONNX Runtime's optimiser puts in place of several others.
+"""Fused operators of com.microsoft that ONNX Runtime's optimisers write into files.
 
-A file of a transformer that went through it holds these: norms with the sum before
-them, products with what goes around them, GELU in its forms. Attention is in
-`microsoft_attention.py`. What only a GPU's kernels or training have is refused.
+Norms with the sum before them, products with transposes and activations, GELU in its
+forms. Attention is in `microsoft_attention.py`, the quantiser's operators are in
+`microsoft_quantized.py`. Outputs for training and options of GPU kernels are refused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import Any, Unpack
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.p_norm import norm_root
-from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Registered, converter_of, converts
 from rlxweb.onnx.windows import Weighted
@@ -51,27 +49,12 @@ def _bias_gelu(call: Call, x: Tensor, bias: Tensor) -> Tensor:
 # --- norms --------------------------------------------------------------------------
 
 
-def _only(call: Call, first: int, last: int) -> None:
-    """Refuse outputs that are of training alone."""
-    for at in range(first, last + 1):
+def _skip_sum(call: Call, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the operand of the norm; outputs 1 and 2 are refused."""
+    for at in (1, 2):
         if call.wants(at):
-            call.refuse(f"output {at} is wanted", "it is of training alone")
-
-
-@converts("SimplifiedLayerNormalization")
-@converts("SimplifiedLayerNormalization", domain=DOMAIN)
-def _simplified(
-    call: Call,
-    x: Tensor,
-    scale: Tensor,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> Tensor:
-    _only(call, 1, 1)
-    axes = tuple(range(normal_axis(axis, x.rank), x.rank))
-    return call.g.rms_norm(x, scale, None, axes, epsilon)
+            call.refuse(f"output {at} is used", "only training needs it")
+    return x + skip if bias is None else x + bias + skip
 
 
 @converts("SkipLayerNormalization", domain=DOMAIN)
@@ -85,8 +68,7 @@ def _skip_layer_norm(
     *,
     epsilon: float = 1e-12,
 ) -> tuple[Tensor | None, ...]:
-    _only(call, 1, 2)
-    total = x + skip if bias is None else x + bias + skip
+    total = _skip_sum(call, x, skip, bias)
     return call.g.layer_norm(total, gamma, beta, -1, epsilon), None, None, total
 
 
@@ -100,8 +82,7 @@ def _skip_simplified(
     *,
     epsilon: float = 1e-12,
 ) -> tuple[Tensor | None, ...]:
-    _only(call, 1, 2)
-    total = x + skip if bias is None else x + bias + skip
+    total = _skip_sum(call, x, skip, bias)
     return call.g.rms_norm(total, gamma, None, -1, epsilon), None, None, total
 
 
@@ -140,7 +121,7 @@ def _embed_layer_norm(
 # --- products -----------------------------------------------------------------------
 
 
-@converts("FusedMatMul", "TransposeMatMul", domain=DOMAIN)
+@converts("FusedMatMul", domain=DOMAIN)
 def _fused_matmul(
     call: Call,
     a: Tensor,
@@ -156,20 +137,22 @@ def _fused_matmul(
         call.refuse("a batch axis is exchanged with a row's", "transBatchA and B are 0")
     a = call.g.swapaxes(a, -1, -2) if transA and a.rank > 1 else a
     b = call.g.swapaxes(b, -1, -2) if transB and b.rank > 1 else b
-    made: Tensor = own("MatMul").convert(call, a, b)
+    made: Tensor = _standard("MatMul").convert(call, a, b)
     return made * alpha if alpha != 1.0 else made
 
 
-def own(op: str) -> Registered:
-    """The converter of an op of ONNX's own."""
+def _standard(op: str) -> Registered:
+    """Return the converter of an operator of ONNX's own domain."""
     found = converter_of(op, "", 13)
     if found is None:
         raise AssertionError(op)
     return found
 
 
-def activated(call: Call, x: Tensor, name: str, constants: tuple[float, ...]) -> Tensor:
-    """What is fused behind a product; no name: nothing."""
+def _activated(
+    call: Call, x: Tensor, name: str, constants: tuple[float, ...]
+) -> Tensor:
+    """Apply the activation that is fused behind a product, if it has a name."""
     if not name:
         return x
     g = call.g
@@ -202,9 +185,9 @@ def _fused_gemm(
     transB: int = 0,
 ) -> Tensor:
     how = {"alpha": alpha, "beta": beta, "transA": transA, "transB": transB}
-    made = own("Gemm").convert(call, a, b, c, **how)
+    made = _standard("Gemm").convert(call, a, b, c, **how)
     given = [v for v in (activation_alpha, activation_beta) if v is not None]
-    return activated(call, made, activation, tuple(given))
+    return _activated(call, made, activation, tuple(given))
 
 
 @converts("FusedConv", domain=DOMAIN)
@@ -219,55 +202,6 @@ def _fused_conv(
     activation_params: tuple[float, ...] = (),
     **given: Unpack[Weighted],
 ) -> Tensor:
-    made = own("Conv").convert(call, x, w, bias, **given)
+    made = _standard("Conv").convert(call, x, w, bias, **given)
     made = made if more is None else made + more
-    return activated(call, made, activation, activation_params)
-
-
-@converts("BiasSoftmax", domain=DOMAIN)
-def _bias_softmax(
-    call: Call, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int
-) -> Tensor:
-    """Over all axes from one on, as one line."""
-    g, at = call.g, normal_axis(axis, x.rank)
-    if not is_inner_broadcast and bias.rank < x.rank:
-        call.refuse(f"a bias of rank {bias.rank}", f"rank {x.rank} here")
-    total = x + bias
-    rows = g.reshape(total, (*x.shape[:at], int(np.prod(x.shape[at:]))))
-    return g.reshape(g.softmax(rows), x.shape)
-
-
-@converts("Inverse", domain=DOMAIN)
-def _inverse(call: Call, x: Tensor) -> Tensor:
-    return call.g.inv(x)
-
-
-@converts("CDist", domain=DOMAIN)
-def _distances(call: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Any:
-    """Of the rows of two matrices. Both are moved to the middle of b first, for squares
-    of what lies far off leave few digits of a difference.
-    """
-    if metric not in ("euclidean", "sqeuclidean"):
-        call.refuse(f"metric={metric!r}", "euclidean or sqeuclidean")
-    g = call.g
-    middle = g.mean(b, 0, keep_dim=True)
-    x, y = a - middle, b - middle
-    squares = [g.sum(one * one, 1, keep_dim=True) for one in (x, y)]
-    total = squares[0] + g.swapaxes(squares[1], 0, 1)
-    found = g.relu(total - 2.0 * g.matmul(x, g.swapaxes(y, 0, 1)))
-    return norm_root(g, found) if metric == "euclidean" else found
-
-
-@converts("ExpandDims", domain=DOMAIN)
-def _expand_dims(call: Call, x: Tensor, axis: Tensor) -> Tensor:
-    at = int(call.known(axis, "its axis").reshape(()))
-    at = normal_axis(at, x.rank + 1)
-    return call.g.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
-
-
-@converts("UnfoldTensor", domain=DOMAIN)
-def _unfold_tensor(
-    call: Call, x: Tensor, *, dim: int = -1, size: int, step: int = 1
-) -> Tensor:
-    """All slices of an axis, `step` apart, with their elements on a new last axis."""
-    return call.g.windows(x, size, dim, step)
+    return _activated(call, made, activation, activation_params)

@@ -159,24 +159,6 @@ def _average(
     return _again(call, made, y_scale, y_zero, x)
 
 
-@converts("QLinearReduceMean", domain=DOMAIN)
-def _mean(
-    call: Call,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Value,
-    y_scale: Tensor,
-    y_zero: Tensor | None = None,
-    *,
-    axes: tuple[int, ...] = (),
-    keepdims: int = 1,
-) -> Value:
-    wide = _floats(call, x, x_scale, x_zero)
-    over = axes or tuple(range(x.rank))
-    made = call.g.mean(wide, over, keep_dim=bool(keepdims))
-    return _again(call, made, y_scale, y_zero, x)
-
-
 @converts("QLinearConcat", domain=DOMAIN)
 def _concat(
     call: Call, y_scale: Tensor, y_zero: Tensor, *triples: Tensor, axis: int

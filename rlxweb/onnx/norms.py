@@ -109,6 +109,8 @@ def _layer_norm(
 
 
 @converts("RMSNormalization", since=23)
+@converts("SimplifiedLayerNormalization")
+@converts("SimplifiedLayerNormalization", domain="com.microsoft")
 def _rms_norm(
     call: Call,
     x: Tensor,
@@ -118,6 +120,9 @@ def _rms_norm(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Tensor:
+    """ONNX Runtime's optimiser writes the second name, in either domain."""
+    if call.wants(1):
+        call.refuse("output 1 is used", "only training needs it")
     axes = tuple(range(normal_axis(axis, x.rank), x.rank))
     return call.g.rms_norm(x, scale, None, axes, epsilon)
 

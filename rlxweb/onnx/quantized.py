@@ -287,7 +287,6 @@ def multiplied(call: Call, x: Value, y: Value, zeros: tuple[Value, Value]) -> Te
 
 
 @converts("MatMulInteger")
-@converts("MatMulInteger16", domain="com.microsoft")
 def _matmul_integer(
     call: Call,
     x: Tensor,

@@ -44,40 +44,23 @@ def _non_max_suppression(
     return g.stack(rows, 1).cast(DType.I64)
 
 
-@converts("RoiAlign", since=10, until=15)
-def _first_roi_align(
-    call: Call,
-    x: Tensor,
-    rois: Tensor,
-    images: Tensor,
-    *,
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Tensor:
-    """Of regions of whole elements; there was no other kind yet."""
-    size = (output_height, output_width)
-    how = (sampling_ratio, spatial_scale, False, mode)
-    return call.g.roi_align(x, rois, images, size, *how)
-
-
-@converts("RoiAlign", since=16)
+@converts("RoiAlign", since=10)
 def _roi_align(
     call: Call,
     x: Tensor,
     rois: Tensor,
     images: Tensor,
     *,
-    coordinate_transformation_mode: str = "half_pixel",
+    coordinate_transformation_mode: str = "",
     mode: str = "avg",
     output_height: int = 1,
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Tensor:
-    given = coordinate_transformation_mode
+    """Before opset 16 regions are of whole elements."""
+    usual = "half_pixel" if call.version >= 16 else "output_half_pixel"
+    given = coordinate_transformation_mode or usual
     if given not in ("half_pixel", "output_half_pixel"):
         call.contradict(f"coordinate_transformation_mode is {given!r}")
     size = (output_height, output_width)

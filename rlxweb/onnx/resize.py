@@ -152,7 +152,6 @@ def _by_sizes(
 
 
 @converts("GridSample", since=16)
-@converts("GridSample", domain="com.microsoft")
 def _grid_sample(
     call: Call,
     x: Tensor,

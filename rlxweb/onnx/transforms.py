@@ -6,7 +6,7 @@ from math import log10
 
 import numpy as np
 
-from rlxweb.ir.shape import normal_axis, show
+from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
 from rlxweb.onnx.converters import Call, Value, converts
@@ -75,67 +75,6 @@ def _transformed(
         block = g.fft(g.concat(whole, -1), bool(inverse))
     halves = (g.moveaxis(half, -1, axis) for half in g.split_block(block))
     return stacked(call, list(halves), -1)
-
-
-@converts("Rfft", domain="com.microsoft")
-def _rfft(
-    call: Call,
-    x: Tensor,
-    *,
-    normalized: int = 0,
-    onesided: int = 1,
-    signal_ndim: int = 1,
-) -> Tensor:
-    """The half spectrum of each row, its numbers' parts on a last axis."""
-    _rows_alone(call, normalized, onesided, signal_ndim)
-    halves = call.g.split_block(call.g.rfft_block(x))
-    return stacked(call, list(halves), -1)
-
-
-@converts("Irfft", domain="com.microsoft")
-def _irfft(
-    call: Call, x: Tensor, *, normalized: int = 0, onesided: int = 1, signal_ndim: int
-) -> Tensor:
-    """Rows of an even length: which one is not said otherwise."""
-    _rows_alone(call, normalized, onesided, signal_ndim)
-    _of_parts(call, x)
-    if x.rank < 2 or x.shape[-2] < 2:
-        call.contradict(f"spectra {show(x.shape)}", "[..., n // 2 + 1, 2]")
-    real, imaginary = (_part(call, x, at) for at in range(2))
-    return call.g.irfft(real, imaginary, 2 * (x.shape[-2] - 1))
-
-
-def _rows_alone(call: Call, normalized: int, onesided: int, rank: int) -> None:
-    """Refuse what ONNX Runtime's transforms do not do either."""
-    if normalized or not onesided or rank != 1:
-        call.refuse(
-            f"normalized={normalized}, onesided={onesided}, signal_ndim={rank}",
-            "0, 1 and 1",
-        )
-
-
-@converts("ComplexMul", domain="com.microsoft")
-def _complex_mul(call: Call, a: Tensor, b: Tensor) -> Tensor:
-    return _complex_product(call, a, b, False)
-
-
-@converts("ComplexMulConj", domain="com.microsoft")
-def _complex_mul_conj(call: Call, a: Tensor, b: Tensor) -> Tensor:
-    return _complex_product(call, a, b, True)
-
-
-def _complex_product(call: Call, a: Tensor, b: Tensor, conjugated: bool) -> Tensor:
-    """Of numbers whose parts lie on the last axis; conjugated: b is."""
-    for one in (a, b):
-        _of_parts(call, one)
-    (ar, ai), (br, bi) = ([_part(call, one, at) for at in range(2)] for one in (a, b))
-    bi = -bi if conjugated else bi
-    return stacked(call, [ar * br - ai * bi, ar * bi + ai * br], -1)
-
-
-def _of_parts(call: Call, x: Tensor) -> None:
-    if not x.rank or x.shape[-1] != 2:
-        call.contradict(f"numbers {show(x.shape)}", "two parts on the last axis")
 
 
 def _part(call: Call, x: Tensor, at: int) -> Tensor:

@@ -121,25 +121,6 @@ def _conv_transpose(
     return _with_bias(made, bias)
 
 
-@converts("ConvTransposeWithDynamicPads", domain="com.microsoft")
-def _conv_transpose_of_pads(
-    call: Call,
-    x: Tensor,
-    w: Tensor,
-    cut: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    output_padding: Ints | None = None,
-    **given: Unpack[Weighted],
-) -> Tensor:
-    """The pads come as a tensor."""
-    if cut is not None:
-        given["pads"] = call.ints(cut, "its pads")
-    more = output_padding
-    made: Tensor = _conv_transpose(call, x, w, bias, output_padding=more, **given)
-    return made
-
-
 def _cut_to(
     x: Tensor,
     kernel: Ints,

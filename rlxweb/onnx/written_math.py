@@ -12,8 +12,6 @@ from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import normal_axis
 from rlxweb.onnx.writer import Writer, writes
 
-_UNSIGNED = ("u8", "u16", "u32", "u64")
-
 
 @writes("maximum")
 def _maximum(w: Writer, node: Node, x: str, y: str) -> str:

@@ -268,7 +268,6 @@ _WHOLE = tuple(
     _case((1, 2, 6, 7), 3, dtype, low, pads=1)
     for dtype, low in ((DType.I32, -9), (DType.U32, 0), (DType.I64, -9))
 )
-_BEYOND = {"ceil_mode": True, "count_include_pad": True}
 _TIES = _case((1, 2, 7), 3, low=2.0, strides=2, pads=1, note="ties: the first")
 
 

@@ -182,8 +182,3 @@ _INSTEAD = {
     "np.array_equal": "use (a == b).all(), and read it where the function was called",
     "np.allclose": "use np.isclose(a, b).all(), and read it outside of the function",
 }
-
-
-def parameters(function: Any) -> list[Parameter]:
-    """The parameters of an answer, without the trace."""
-    return list(FUNCTIONS[function].shape.parameters.values())[1:]

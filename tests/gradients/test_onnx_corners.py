@@ -110,22 +110,6 @@ def test_mean_variance_normalization_of_constants() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_distance_of_equal_rows() -> None:
-    step = node("CDist", ["a", "b"], ["y"], domain="com.microsoft", metric="euclidean")
-    made = model(
-        [step],
-        [value("a", X.shape), value("b", X.shape)],
-        [value("y", None)],
-        opsets={"": 13, "com.microsoft": 1},
-    )
-    got = gradients(made, {"a": X, "b": X})
-    pair = [torch.tensor(X, requires_grad=True) for _ in "ab"]
-    weights = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    wanted = torch.autograd.grad((torch.cdist(*pair) * weights).sum(), pair)
-    for ours, want in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(ours, want, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("stages", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, bool])
 def test_attention_with_a_closed_row(dtype: Any, stages: bool) -> None:

@@ -142,24 +142,6 @@ def machine(
     return "SVMClassifier", X, 2, {**given, **how, **attrs}
 
 
-def liblinear(classes: int, positive: bool = False, **attrs: Any) -> Any:
-    """A classifier of a line for each class."""
-    rng = np.random.default_rng(classes)
-    lines = rng.standard_normal(4 * classes).astype(np.float32)
-    lines = abs(lines) if positive else lines
-    given = {"coefficients": lines.tolist(), "rho": [0.1], "kernel_params": [0.0] * 3}
-    return (
-        "SVMClassifier",
-        X,
-        2,
-        {
-            **given,
-            "classlabels_ints": [7 - n for n in range(classes)],
-            **attrs,
-        },
-    )
-
-
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 AFTER = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 MACHINES: dict[str, Any] = {
@@ -178,13 +160,6 @@ MACHINES: dict[str, Any] = {
         (3, 2, 1), likely=True, prob_a=[-60.0, 50.0, -90.0]
     ),
     "machine of a class without vectors": machine((3, 0, 2)),
-    **{
-        f"lines of {classes}, {how}": liblinear(classes, post_transform=how)
-        for classes in (2, 4)
-        for how in AFTER
-    },
-    "lines of two, positive": liblinear(2, positive=True),
-    "lines of two, likely": liblinear(2, prob_a=[-1.0], prob_b=[0.1]),
 }
 CASES: dict[str, Any] = {
     **MACHINES,
@@ -386,10 +361,7 @@ ODD_MACHINES: dict[str, Any] = {
     "few vectors": ({"support_vectors": [1.0]}, "6 support vectors of 1 numbers"),
     "another kernel": ({"kernel_type": "COSINE"}, "'COSINE'"),
     "sizes of two": ({"vectors_per_class": [3, 3]}, "3 classes"),
-    "lines of three": (
-        {"vectors_per_class": None, "classlabels_ints": [1, 2]},
-        "there are 3 lines",
-    ),
+    "no vectors": ({"vectors_per_class": None}, "without support vectors"),
     "probit": ({"post_transform": "PROBIT"}, "PROBIT"),
     "texts": (
         {"classlabels_ints": None, "classlabels_strings": ["a", "b", "c"]},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
 from onnx import TensorProto, defs
 
-from rlxweb.errors import ModelError, ShapeError
+from rlxweb.errors import MissingOps, ModelError, ShapeError
+from rlxweb.onnx import converters
 from rlxweb.onnx.converters import converter_of
 from rlxweb.onnx.loading import load
 from tests.onnx.made import INT64, model, node, value, weights
@@ -35,6 +38,28 @@ def test_every_attribute_of_an_op_is_known_to_its_converter() -> None:
             lacking[op, version] = lacks
     assert asked > 300
     assert lacking == {}
+
+
+def test_the_manual_lists_all_operators_outside_the_standard() -> None:
+    manual = Path(__file__).parents[2] / "site/pages/howto/onnx.md"
+    row = re.compile(r"(?m)^\| `([a-z.]+)` \|.*\| (.*) \|$")
+    rows = row.findall(manual.read_text("utf-8"))
+    listed = [(domain, op) for domain, ops in rows for op in re.findall(r"\w+", ops)]
+    refused = ("ai.onnx.ml", "ZipMap")  # has a converter that says what to do
+    converters._loaded()
+    outside = {key for key in converters._table if key[0]} - {refused}
+    assert sorted(listed) == sorted(outside)
+
+
+@pytest.mark.parametrize("op", ["CDist", "DecoderMaskedSelfAttention", "NhwcConv"])
+def test_an_operator_of_another_domain_is_refused_with_its_domain(op: str) -> None:
+    own = node(op, ["x"], ["y"], domain="com.microsoft")
+    opsets = {"": 17, "com.microsoft": 1}
+    made = model([own], [value("x", (2,))], [value("y", (2,))], opsets=opsets)
+    with pytest.raises(MissingOps) as error:
+        ran(made, x=np.ones(2, np.float32))
+    assert "an operator that rlxweb does not read" in str(error.value)
+    assert f"com.microsoft.{op} (opset 1), 1 time: node 0" in str(error.value)
 
 
 def ran(made: Any, device: str = "cpu", **feeds: Any) -> Any:

@@ -109,47 +109,6 @@ CASES: dict[str, Any] = {
         1,
         {},
     ),
-    "distances": (
-        "CDist",
-        named(real(6, 3), real(4, 3)),
-        1,
-        {"metric": "euclidean"},
-    ),
-    "squared distances": ("CDist", named(real(6, 3), real(4, 3)), 1, {}),
-    "one more axis": ("ExpandDims", named(X, np.array(-1, np.int32)), 1, {}),
-    "slices": ("UnfoldTensor", named(real(2, 7, 3)), 1, {"dim": 1, "size": 3}),
-    "slices apart": ("UnfoldTensor", named(real(4, 9)), 1, {"size": 2, "step": 3}),
-    "a slice": ("UnfoldTensor", named(real(5)), 1, {"size": 5, "dim": -1}),
-    **{
-        f"transposed convolution, pads {pads}": (
-            "ConvTransposeWithDynamicPads",
-            named(
-                *(real(1, 4, 5, 6), real(4, 3, 3, 3)),
-                whole(pads, dtype=np.int64),
-                real(3) if has_bias else None,
-            ),
-            1,
-            {"strides": [2, 1], **how},
-        )
-        for pads, has_bias, how in (
-            ([0, 0, 0, 0], False, {}),
-            ([1, 1, 1, 1], True, {"output_padding": [1, 0]}),
-            ([0, 2, 1, 0], True, {"dilations": [1, 2], "kernel_shape": [3, 3]}),
-        )
-    },
-    "transposed convolution, in groups": (
-        "ConvTransposeWithDynamicPads",
-        named(real(2, 4, 7), real(4, 2, 4), whole([1, 1], dtype=np.int64)),
-        1,
-        {"group": 2, "strides": [2]},
-    ),
-    "grid sample": (
-        "GridSample",
-        named(real(1, 2, 5, 6), real(1, 3, 4, 2)),
-        1,
-        {"mode": "bicubic", "padding_mode": "border", "align_corners": 1},
-    ),
-    "upper triangle": ("Trilu", named(real(2, 4, 5), np.array(1, np.int64)), 1, {}),
     "fused matmul": (
         "FusedMatMul",
         named(real(2, 3, 4), real(2, 5, 3)),
@@ -167,12 +126,6 @@ CASES: dict[str, Any] = {
         named(real(1, 2, 7, 7), real(3, 2, 3, 3), real(3), real(1, 3, 7, 7)),
         1,
         {"activation": "Relu", "pads": [1, 1, 1, 1]},
-    ),
-    "inverse": (
-        "Inverse",
-        named(real(2, 3, 3) + 3 * np.eye(3, dtype=np.float32)),
-        1,
-        {},
     ),
     "embeddings": (
         "EmbedLayerNormalization",
@@ -311,7 +264,12 @@ def test_packed_operands_are_those_apart() -> None:
 
 
 REFUSED: dict[str, Any] = {
-    "of training alone": ("SkipLayerNormalization", named(X, SKIP, *ROW[:2]), 2, {}),
+    "only training needs it": (
+        "SkipLayerNormalization",
+        named(X, SKIP, *ROW[:2]),
+        2,
+        {},
+    ),
     "a batch axis is exchanged": (
         "FusedMatMul",
         named(real(2, 3, 4), real(2, 4, 5)),
@@ -347,13 +305,3 @@ def test_what_is_not_done_is_refused(says: str) -> None:
     with pytest.raises((Unsupported, ModelError)) as caught:
         rlx.onnx.load(data).run(fed, device="cpu")
     assert says in str(caught.value)
-
-
-def test_distances_far_from_zero_are_right() -> None:
-    """ONNX Runtime's lose half their digits there."""
-    a, b = real(6, 3) + 100, real(4, 3) + 100
-    fed = named(a, b)
-    message = made("CDist", fed, 1, DOMAIN, metric="euclidean")
-    got = rlx.onnx.load(message.SerializeToString()).run(fed, device="cpu")["y0"]
-    want = np.linalg.norm(a[:, None].astype(float) - b[None].astype(float), axis=2)
-    np.testing.assert_allclose(got, want, rtol=1e-5)

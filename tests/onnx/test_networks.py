@@ -77,21 +77,39 @@ class Samples(quantization.CalibrationDataReader):
         return next(self.left, None)
 
 
-FAR = {"dynamic": 0.05, "QDQ": 0.02}
-"""What a number may be off that fell on the other side of a half, once or twice."""
+FAR = {"dynamic": 0.05, "QDQ": 0.02, "QOperator": 0.02}
+"""Largest difference of an output whose values were rounded to the other side."""
 
 
 def quantized(how: str, made: Path, x: np.ndarray) -> None:
-    """The classifier as ONNX Runtime's quantiser makes it."""
+    """Write the classifier quantised by ONNX Runtime."""
     path = network("ch_ppocr_mobile_v2.0_cls_infer.onnx")
     logging.disable(logging.WARNING)  # it advises what was not asked for
     try:
         if how == "dynamic":
             quantization.quantize_dynamic(path, made)
         else:
-            quantization.quantize_static(path, made, Samples(x))
+            kind = quantization.QuantFormat[how]
+            quantization.quantize_static(path, made, Samples(x), quant_format=kind)
     finally:
         logging.disable(logging.NOTSET)
+
+
+def test_optimised_it_answers_as_onnx_runtime(tmp_path: Path) -> None:
+    name = "ch_ppocr_mobile_v2.0_cls_infer.onnx"
+    path, x = tmp_path / "optimised.onnx", image(SIZES[name])
+    options = onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.graph_optimization_level, options.log_severity_level = level, 4
+    options.optimized_model_filepath = str(path)
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(network(name), options, providers=providers)
+    (want,) = session.run(None, {"x": x})
+    with rlx.onnx.load(path) as model:
+        operators = {(n.domain, n.op) for n in model.record.graph.nodes}
+        assert ("com.microsoft", "FusedConv") in operators
+        (found,) = model.run({"x": x}, device="cpu").values()
+    np.testing.assert_allclose(found, want, 1e-3, 2e-5)
 
 
 @pytest.mark.parametrize("how", FAR)
@@ -109,3 +127,26 @@ def test_quantised_it_answers_as_onnx_runtime(how: str, tmp_path: Path) -> None:
     with rlx.onnx.load(path) as model:
         (found,) = model.run({"x": x}, device="cpu").values()
     np.testing.assert_allclose(found, want, 0, FAR[how])
+
+
+def test_a_quantised_lstm_answers_as_onnx_runtime(tmp_path: Path) -> None:
+    """Silero's network of one recording, whose LSTM becomes DynamicQuantizeLSTM."""
+    spec = find_spec("silero_vad")
+    assert spec is not None, "pip install -r tests/locks/models.txt --no-deps"
+    assert spec.submodule_search_locations is not None
+    data = Path(spec.submodule_search_locations[0], "data")
+    path, rng = tmp_path / "quantised.onnx", np.random.default_rng(1)
+    logging.disable(logging.WARNING)
+    try:
+        quantization.quantize_dynamic(data / "silero_vad_16k_sequence.onnx", path)
+    finally:
+        logging.disable(logging.NOTSET)
+    shapes = {"input": (12, 576), "h": (1, 1, 128), "c": (1, 1, 128)}
+    feeds = {k: rng.normal(0, 0.1, s).astype(np.float32) for k, s in shapes.items()}
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    want = session.run(None, feeds)
+    with rlx.onnx.load(path) as model:
+        assert "DynamicQuantizeLSTM" in {n.op for n in model.record.graph.nodes}
+        found = model.run(feeds, device="cpu")
+    for ours, theirs in zip(found.values(), want, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-4, 1e-5)

@@ -233,6 +233,18 @@ CASES: dict[str, Any] = {
         (1,),
         {"num_heads": 4},
     ),
+    "embeddings": (
+        "QEmbedLayerNormalization",
+        named(
+            *(np.array([[1, 3, 2], [4, 0, 0]], np.int32), np.zeros((2, 3), np.int32)),
+            *(u8(5, 8), u8(4, 8), u8(2, 8), u8(8), u8(8)),
+            np.array([[1, 1, 1], [1, 0, 0]], np.int32),
+            *(one(step) for step in (0.011, 0.012, 0.013, 0.014, 0.015)),
+            *(one(zero, np.uint8) for zero in (119, 120, 121, 122, 123)),
+        ),
+        tuple(range(2, 7)) + tuple(range(8, 18)),
+        {"epsilon": 1e-5, "outputs": 2, "kind": (1, 6)},
+    ),
     "lstm": (
         "DynamicQuantizeLSTM",
         named(*LSTM),
