@@ -176,7 +176,7 @@ def test_sums_of_a_convolution_that_carry_on(adapter: Want) -> None:
     chosen = one.backend.recipes.choose(op, types, node.type, node.attrs)
     assert chosen is not None
     assert len(chosen.launches) > 1
-    assert missed(one, "conv", arrays, "padded at once") == ""
+    assert missed(one, "conv", arrays, "blocks of 64 windows") == ""
 
 
 @pytest.mark.requires_dawn
