@@ -6,12 +6,15 @@ import datetime
 import io
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import edfio
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlxweb.errors import (
     DTypeError,
@@ -142,13 +145,59 @@ def test_a_last_record_that_is_not_full_is_told(
     if more:
         assert told.lost == (
             f"the last data record is filled up: {more} samples at {fs:g} Hz repeat "
-            "the last one",
+            f"the last of {n_samples}",
         )
+        header = edfio.read_edf(tmp_path / "a.edf").recording
+        assert header.additional == (f"samples={n_samples}",)
+
+
+def test_a_rate_that_is_nearly_exact_saves_padding(tmp_path: Path) -> None:
+    """Records that are exact to 1e-9 would have padded 5,000 samples to 5,515."""
+    x = RNG.normal(size=(1, 5000))
+    told = write_recording(tmp_path / "a.edf", x, fs=99.97, begun=0)
+    assert told.groups[0].n_samples == 5000
+    assert told.groups[0].fs == pytest.approx(99.97, rel=1e-7)
+    assert told.lost == (f"99.97 Hz is {told.groups[0].fs:.12g} Hz in the file",)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    fs=st.one_of(
+        st.floats(0.5, 5000),
+        st.integers(1, 5000),
+        st.integers(50, 500_000).map(lambda hundredths: hundredths / 100),
+    ),
+    seconds=st.floats(0.01, 100),
+)
+def test_padding_is_small_at_every_rate(fs: float, seconds: float) -> None:
+    """rlxweb, edfio and MNE read back the same samples."""
+    mne = pytest.importorskip("mne")
+    n_samples = min(20_000, max(1, round(fs * seconds)))
+    x = np.random.default_rng(n_samples).normal(size=(1, n_samples))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.edf"
+        told = write_recording(path, x, fs=fs, begun=0)
+        theirs = edfio.read_edf(path)
+        (signal,) = theirs.signals
+        by_edfio = signal.data
+        by_mne = mne.io.read_raw_edf(path, verbose="error").get_data()[0]
+        with open_recording(path) as recording:
+            found = samples(recording)[0]
+    padding = len(found) - n_samples
+    record = len(found) // theirs.num_data_records
+    assert 0 <= padding < record
+    assert padding <= 0.01 * n_samples or padding < max(fs, 1)
+    assert told.groups[0].fs == pytest.approx(fs, rel=1e-6)
+    np.testing.assert_allclose(found[:n_samples], x[0], atol=1e-3)
+    np.testing.assert_allclose(by_edfio, found, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(by_mne, found, rtol=1e-9, atol=1e-12)
+    additional = (f"samples={n_samples}",) if padding else ()
+    assert theirs.recording.additional == additional
 
 
 def test_a_few_samples_fill_a_part_of_a_record(tmp_path: Path) -> None:
     told = write_recording(tmp_path / "a.edf", [[1.0, 2.0, 3.0]], fs=256, begun=0)
-    assert "samples at 256 Hz repeat the last one" in told.lost[0]
+    assert "samples at 256 Hz repeat the last of 3" in told.lost[0]
     with open_recording(tmp_path / "a.edf") as recording:
         found = samples(recording)
     assert found[0, :3].tolist() == pytest.approx([1, 2, 3], abs=1e-4)
