@@ -427,6 +427,18 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["b.edf"]
 
 
+def test_a_recording_saves_itself(tmp_path: Path) -> None:
+    """`save` writes the bytes and tells the losses of `write_recording`."""
+    write_recording(tmp_path / "a.npz", RNG.normal(size=(2, 99)), fs=9, units="uV")
+    with open_recording(tmp_path / "a.npz") as recording:
+        told = recording.save(tmp_path / "b.wav", bits=16, full_scale=9)
+        other = write_recording(tmp_path / "c.wav", recording, bits=16, full_scale=9)
+        with pytest.raises(UsageError, match="the name has no suffix"):
+            recording.save(tmp_path / "b")
+    assert (told.groups, told.lost) == (other.groups, other.lost)
+    assert (tmp_path / "b.wav").read_bytes() == (tmp_path / "c.wav").read_bytes()
+
+
 def test_an_open_file_is_written_into(tmp_path: Path) -> None:
     file = io.BytesIO()
     told = written_to(file, format="edf")  # type: ignore[arg-type]
