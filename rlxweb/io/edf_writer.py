@@ -142,9 +142,14 @@ def write_edf(file: IO[bytes], going: Outgoing, kind: str) -> tuple[WrittenGroup
     )
 
 
-def passes(going: Outgoing) -> int:
-    """How often the samples are read."""
-    return 1 if going.full_scale is not None else 2
+def write_edf16(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+    """Write an EDF+ file."""
+    return write_edf(file, going, "EDF")
+
+
+def write_bdf24(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+    """Write a BDF+ file."""
+    return write_edf(file, going, "BDF")
 
 
 def _records(

@@ -25,6 +25,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.io import Annotation, Recording, open_recording, write_recording
+from rlxweb.io.writing import TABLE
 from tests.recordings import KINDS, by_edfio, discontinuous, written
 
 RNG = np.random.default_rng(11)
@@ -367,6 +368,69 @@ def test_what_a_wav_file_cannot_hold_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("bits", [None, 16])
+@pytest.mark.parametrize("fs", [1, 256, 44_100, 65_535, 65_540, 655_350])
+def test_flac_is_read_by_soundfile_and_by_rlxweb(
+    tmp_path: Path, bits: int | None, fs: int
+) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    x = RNG.uniform(-1, 1, size=(3, 3000))
+    x[0, :2] = -1, 1
+    told = write_recording(tmp_path / "a.flac", x, fs=fs, bits=bits)
+    theirs, rate = soundfile.read(tmp_path / "a.flac")
+    with open_recording(tmp_path / "a.flac") as recording:
+        found = samples(recording)
+    assert rate == fs
+    np.testing.assert_array_equal(theirs.T, found)
+    error = np.abs(x - found).max(axis=1)
+    assert [c.error for c in told.groups[0].channels] == pytest.approx(error)
+    assert error.max() <= 2.0 ** (1 - (bits or 24))
+
+
+def test_flac_refuses_samples_it_cannot_hold(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    path = tmp_path / "a.flac"
+    bad: list[tuple[str, Any, dict[str, Any]]] = [
+        ("a FLAC file has at most 8", np.zeros((9, 5)), {}),
+        ("whole rate, 1 to 655350 Hz", np.zeros((1, 5)), {"fs": 655_351}),
+        ("65535 Hz a FLAC file has whole tens", np.zeros((1, 5)), {"fs": 65_537}),
+        ("flac has 16 or 24", np.zeros((1, 5)), {"bits": 32}),
+        ("full scale is 1", np.full((1, 5), 2.0), {}),
+    ]
+    for match, x, more in bad:
+        with pytest.raises(UsageError, match=match):
+            write_recording(path, x, **{"fs": 9, **more})
+    with pytest.raises(NotFinite):
+        write_recording(path, [[0.0, np.nan]], fs=9)
+    assert os.listdir(tmp_path) == []
+
+
+def test_flac_raises_the_error_of_the_disk() -> None:
+    pytest.importorskip("soundfile")
+
+    class Full(io.BytesIO):
+        def write(self, data: Any) -> int:
+            raise OSError(28, "no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        write_recording(Full(), np.zeros((1, 9000)), fs=9, format="flac")
+
+
+def test_the_manual_has_a_row_for_every_format() -> None:
+    """Each with its sample widths and the package that it needs."""
+    page = Path(__file__).parents[3] / "site/pages/howto/convert.md"
+    rows = {
+        line.split("`")[1]: line
+        for line in page.read_text("utf-8").splitlines()
+        if line.startswith("| `")
+    }
+    assert set(rows) == set(TABLE)
+    for name, own in TABLE.items():
+        assert own.library in rows[name]
+        assert all(str(bits) in rows[name] for bits in own.bits)
+        assert ("in one file" in rows[name]) == own.several_rates
+
+
 def test_no_integer_stands_for_nan(tmp_path: Path) -> None:
     """The channel and the sample are named, and nothing is written."""
     x = X.copy()
@@ -417,8 +481,8 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
             written_to(path, x, **more)
     with pytest.raises(UsageError, match="an int is no path"):
         written_to(3)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"ends in '\.flac'; written are \.edf, \.bdf"):
-        written_to(tmp_path / "a.flac")
+    with pytest.raises(UsageError, match=r"ends in '\.ogg'; written are \.edf, \.bdf"):
+        written_to(tmp_path / "a.ogg")
     with pytest.raises(RecordingError, match="no such folder"):
         written_to(tmp_path / "no" / "a.edf")
     with open_recording(written(tmp_path / "b.edf", ("Fz", 64))) as recording:
