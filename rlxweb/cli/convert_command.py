@@ -23,10 +23,18 @@ from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
+from rlxweb.io.audio import soundfile_library
 from rlxweb.io.outgoing import WrittenChannel
 from rlxweb.io.parquet import check_parquet
 from rlxweb.io.urls import file_name, is_url
-from rlxweb.io.writing import FORMATS, Format, Written, check_asked, format_of
+from rlxweb.io.writing import (
+    FORMATS,
+    TABLE,
+    Format,
+    Written,
+    check_asked,
+    format_of,
+)
 from rlxweb.jobs.conversion import Conversion, Converted, there_already
 from rlxweb.jobs.entries import ran_entry, text_of
 from rlxweb.jobs.settings import reading_of
@@ -59,13 +67,19 @@ _SHOWN = 32
 @options.valued(
     "--bits",
     int,
-    "Of WAV samples: 32 and 64 are floats, 16 and 24 integers [32].",
+    "Of samples: "
+    + "; ".join(
+        f"{own.title} {', '.join(map(str, own.bits))}"
+        for own in TABLE.values()
+        if len(own.bits) > 1
+    )
+    + ". The first is the default; 32 and 64 are floats.",
 )
 @options.valued(
     "--full-scale",
     float,
-    "The value that the largest integer stands for, of WAV [1], EDF and BDF [each "
-    "channel's own range].",
+    "The value that the largest integer stands for, of WAV and FLAC [1], EDF and "
+    "BDF [each channel's own range].",
 )
 @options.FS
 @options.SAMPLES
@@ -87,7 +101,7 @@ def command(
     keep_going: bool,
     **asked: Any,
 ) -> None:
-    """Recordings as EDF+, BDF+, NPZ, WAV or Parquet files.
+    """Recordings as EDF+, BDF+, NPZ, WAV, FLAC or Parquet files.
 
     Read and written in blocks, so files may be larger than memory. What the options
     take and make ready is what is written. A format that holds one rate (all but edf
@@ -100,6 +114,8 @@ def command(
     check_asked(kind, bits, full_scale, "rlxweb convert")
     if kind == "parquet":
         check_parquet("--to parquet")
+    if kind == "flac":
+        soundfile_library("--to flac")
     access = asked.pop("storage")
     reading = reading_of(asked, access)
     err = screen(stderr=True)

@@ -144,12 +144,23 @@ class _Decoding:
         return sum(piece.shape[1] for piece in self.pieces(self._all[:1], 0))
 
 
-def _opened(source: ByteSource, what: str = "") -> Any:
+def soundfile_library(doing: str) -> Any:
+    """The module soundfile.
+
+    Raises
+    ------
+    Unsupported
+        It is not installed, or lacks libsndfile.
+    """
     try:
         import soundfile
     except (ImportError, OSError) as error:  # the second where libsndfile is missing
-        doing = f"{source.doing}, {what}" if what else source.doing
         raise not_installed(doing, "soundfile", _EXTRA) from error
+    return soundfile
+
+
+def _opened(source: ByteSource, what: str = "") -> Any:
+    soundfile = soundfile_library(f"{source.doing}, {what}" if what else source.doing)
     raw = SourceFile(source, is_quiet=True)
     with _faults(source, raw):
         return soundfile.SoundFile(raw)

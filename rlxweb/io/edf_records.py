@@ -1,8 +1,8 @@
 """How a recording is cut into the data records of an EDF file.
 
 All records last equally long, hold whole samples of every rate, and say how long they
-are in eight characters. Owns the search for such a length: one that leaves no sample
-over where there is one, else the file ends with samples that were none.
+are in eight characters. Owns the search for such a length: the one that pads the last
+record least, at a rate that is exact, or nearly so where exact ones would pad much.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ _WIDTH: Final = 8
 _MOST_RECORDS: Final = 99_999_999
 _MOST_NBYTES: Final = 1 << 20
 """Of a record: readers hold one at a time, and some refuse long ones."""
-_EXACT: Final = 1e-9
-"""Relative, of a rate: as `open_recording` takes one for another."""
 _NEAR: Final = 1e-6
+_OFF: Final = (1e-9, 1e-7, _NEAR)
+"""Relative errors of a rate, tried in turn. `open_recording` takes rates within the
+first for equal; a further one is tried only where all records of the one before pad
+the recording by more than `_PADDING` and by a second or more."""
+_PADDING: Final = 0.01
+"""Of all samples."""
 _SHORTEST_S: Final = 0.1
 """A record takes 30 bytes for its own time alone."""
 
@@ -71,7 +75,7 @@ def cut_of(groups: Sequence[Group], width: int, doing: str) -> Cut:
             rate = own / record_s / group.fs
         off = np.maximum(off, np.nan_to_num(np.abs(rate - 1), nan=np.inf))
         others.append(np.nan_to_num(own, posinf=0).astype(np.int64))
-    at = _best(off, _missing(groups, others), record_s)
+    at = _best(groups, others, off, record_s)
     if off[at] > _NEAR:
         rates = ", ".join(f"{group.fs:.10g}" for group in groups)
         raise UsageError(
@@ -96,21 +100,34 @@ def cut_of(groups: Sequence[Group], width: int, doing: str) -> Cut:
 
 
 def _best(
+    groups: Sequence[Group],
+    others: Sequence[NDArray[np.int64]],
     off: NDArray[np.float64],
-    missing: NDArray[np.int64],
     record_s: NDArray[np.float64],
 ) -> int:
-    """The index of the length to take: of the exact ones with the fewest samples that
-    are none, the one that is nearest to a second.
+    """The index of the length that pads least among those with the most exact rate.
+
+    Of lengths that pad alike it is the one nearest to a second. The index of the
+    smallest error where no rate is near enough.
     """
-    is_exact = (off <= _EXACT) & np.isfinite(record_s)
-    able = is_exact & (record_s >= _SHORTEST_S)
-    able = able if able.any() else is_exact
-    if not able.any():
-        return int(np.argmin(off))
-    fewest = able & (missing == missing[able].min())
+    missing = _missing(groups, others)
+    each_s = sum(group.fs * len(group.channels) for group in groups)
+    total = sum(group.n_samples * len(group.channels) for group in groups)
     away = np.abs(np.log(np.maximum(record_s, 1e-12)))
-    return int(np.argmin(np.where(fewest, away, np.inf)))
+    best = None
+    for most_off in _OFF:
+        is_near = (off <= most_off) & np.isfinite(record_s)
+        able = is_near & (record_s >= _SHORTEST_S)
+        able = able if able.any() else is_near
+        if not able.any():
+            continue
+        least = missing[able].min()
+        if best is None or least < missing[best]:
+            fewest = able & (missing == least)
+            best = int(np.argmin(np.where(fewest, away, np.inf)))
+        if least <= _PADDING * total or least < each_s:
+            break
+    return int(np.argmin(off)) if best is None else best
 
 
 def _missing(

@@ -8,7 +8,6 @@ in memory.
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 import unicodedata
@@ -47,6 +46,7 @@ _LETTERS: Final = {
 }
 _UNSEEN: Final = re.compile(r"[^ -~]")
 _NAME: Final = 16
+_IDENTITY: Final = 80
 _MOST_CHANNELS: Final = 9998
 _UNIT: Final = 8
 _DAY_S: Final = 86_400
@@ -132,7 +132,8 @@ def write_edf(file: IO[bytes], going: Outgoing, kind: str) -> tuple[WrittenGroup
     notes = placed(going.notes, cut.n_records, cut.record_s, since)
     _tell(going, cut, kind)
     seconds = math.floor(begun) % _DAY_S
-    file.write(_header(rows, cut, notes, seconds, going.date, kind))
+    identity, short = _identity(rows, cut, going)
+    file.write(_header(rows, cut, notes, seconds, (identity, short), kind))
     for piece in _records(rows, cut, notes, going, _WIDTHS[kind]):
         file.write(piece)
     return tuple(
@@ -141,9 +142,14 @@ def write_edf(file: IO[bytes], going: Outgoing, kind: str) -> tuple[WrittenGroup
     )
 
 
-def passes(going: Outgoing) -> int:
-    """How often the samples are read."""
-    return 1 if going.full_scale is not None else 2
+def write_edf16(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+    """Write an EDF+ file."""
+    return write_edf(file, going, "EDF")
+
+
+def write_bdf24(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+    """Write a BDF+ file."""
+    return write_edf(file, going, "BDF")
 
 
 def _records(
@@ -241,7 +247,7 @@ def _tell(going: Outgoing, cut: Cut, kind: str) -> None:
         if more:
             going.lost.append(
                 f"the last data record is filled up: {more} samples at {group.fs:g} Hz "
-                "repeat the last one"
+                f"repeat the last of {group.n_samples}"
             )
     for group, fs in zip(going.groups, cut.rates, strict=True):
         if not math.isclose(fs, group.fs, rel_tol=1e-9):
@@ -287,12 +293,31 @@ def _ascii(text: str) -> str:
     return _UNSEEN.sub("?", bare)
 
 
+def _identity(rows: Sequence[_Rows], cut: Cut, going: Outgoing) -> tuple[str, str]:
+    """The recording's identification with its true length if padded, and the date.
+
+    EDF+ allows further subfields: `samples=` has the samples of a channel before the
+    padding, of each rate in the order of the signals. edfio and pyedflib show it as
+    `additional`; other readers pass over it.
+    """
+    short, long = for_edf(going.date)
+    lengths = [own.group.n_samples for own in rows]
+    padded = [n * cut.n_records for n in cut.samples]
+    if lengths == padded:
+        return long, short
+    more = f"{long} samples={','.join(map(str, lengths))}"
+    if len(more) <= _IDENTITY:
+        return more, short
+    going.lost.append("the header has no room for the lengths before the padding")
+    return long, short
+
+
 def _header(
     rows: Sequence[_Rows],
     cut: Cut,
     notes: PlacedNotes,
     begun: int,
-    day: datetime.date | None,
+    identity: tuple[str, str],
     kind: str,
 ) -> bytes:
     low, high = -(1 << 8 * _WIDTHS[kind] - 1), (1 << 8 * _WIDTHS[kind] - 1) - 1
@@ -305,10 +330,10 @@ def _header(
     columns.append((f"{kind} Annotations", "", -1, 1, low, high, keeper))
     hours, minutes, seconds = begun // 3600, begun // 60 % 60, begun % 60
     magic = "0".ljust(8).encode() if kind == "EDF" else BDF_MAGIC
-    short, long = for_edf(day)
+    long, short = identity
     told: list[tuple[object, int]] = [
         ("X X X X", 80),  # who it is of, a recording of ours does not know
-        (long, 80),
+        (long, _IDENTITY),
         (short, 8),
         (f"{hours:02}.{minutes:02}.{seconds:02}", 8),
         (256 * (len(columns) + 1), 8),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import datetime
 import operator
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from rlxweb.io import bounds
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.contents import SampleReader, Samples, Span, spans_between
 from rlxweb.io.source import Source
+
+if TYPE_CHECKING:
+    from rlxweb.io.writing import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +366,41 @@ class Recording:
             said = RecordingWarning(self._source.doing, text)
             warnings.warn(said, stacklevel=outside())
         return found
+
+    def save(self, path: str | os.PathLike[str] | IO[bytes], **options: Any) -> Written:
+        """Write the recording as a file of another format, in blocks.
+
+        Parameters
+        ----------
+        path : str, os.PathLike or binary file
+            The file, which appears whole or not at all. Its suffix names the format.
+        **options
+            Those of `rlxweb.io.write_recording`: `format`, `annotations`, `begun`,
+            `date`, `bits`, `full_scale`, `progress`.
+
+        Returns
+        -------
+        Written
+            The channels and samples of the file, and `lost`: every property of the
+            recording that the file does not hold.
+
+        Raises
+        ------
+        UsageError
+            The format cannot hold the recording, or the suffix names none.
+        NotFinite
+            A sample is NaN or infinite, and the format holds integers.
+        RecordingError
+            The file cannot be written.
+
+        Examples
+        --------
+        >>> with rlxweb.read("night.edf", highpass=0.5) as night:  # doctest: +SKIP
+        ...     night.save("clean.bdf")
+        """
+        from rlxweb.io.writing import write_recording  # which imports this module
+
+        return write_recording(path, self, **options)
 
     def close(self) -> None:
         """Close the file; reading afterwards raises RecordingError."""

@@ -38,24 +38,29 @@ def write_wav(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
              scale of integers; NotFinite in these
     """
     group, bits = going.group, going.bits or 32
-    _check(going)
+    check_sound(going, "WAV", _MOST_CHANNELS, _MOST_FS)
     n_channels = len(group.channels)
     file.write(_header(n_channels, round(group.fs), group.n_samples, bits))
     going.loses("names", "units", "begun", "date", "annotations")
-    off, scale = Exactness(n_channels), going.full_scale or 1.0
+    off = Exactness(n_channels)
     for start, data in going.blocks(group):
         if bits in FLOAT_BITS:
             values = data.astype(f"<f{bits // 8}")
             off.note(data, values)
             file.write(np.ascontiguousarray(values.T).tobytes())
-            continue
-        check_numbers(data, group, start, f"WAV of {bits} bits")
-        check_scale(data, group, start, scale, going.doing)
-        counts, step = _integers(data, bits, scale)
-        off.note(data, counts * step)
-        file.write(_bytes(counts.T, bits))
+        else:
+            counts = checked_integers(data, start, bits, off, going, "WAV")
+            file.write(_bytes(counts.T, bits))
     if n_channels * bits // 8 * group.n_samples % 2:
         file.write(b"\0")
+    return written_sound(going, bits, off)
+
+
+def written_sound(
+    going: Outgoing, bits: int, off: Exactness
+) -> tuple[WrittenGroup, ...]:
+    """The report of a sound file, and its unstated full scale among the losses."""
+    group, scale = going.group, going.full_scale or 1.0
     step = 0.0 if bits in FLOAT_BITS else scale * 2.0 ** (1 - bits)
     if scale != 1.0 and step:
         going.lost.append(f"full scale of the file is {scale:g}, which it does not say")
@@ -64,6 +69,23 @@ def write_wav(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
         for own, error in zip(group.channels, off.error, strict=True)
     )
     return (WrittenGroup(float(round(group.fs)), group.n_samples, channels),)
+
+
+def checked_integers(
+    data: NDArray[Any],
+    start: int,
+    bits: int,
+    off: Exactness,
+    going: Outgoing,
+    kind: str,
+) -> NDArray[np.int32]:
+    """Samples (C, T) as integers; refuses NaN, infinity and what is beyond scale."""
+    scale = going.full_scale or 1.0
+    check_numbers(data, going.group, start, f"{kind} of {bits} bits")
+    check_scale(data, going.group, start, scale, going.doing)
+    counts, step = _integers(data, bits, scale)
+    off.note(data, counts * step)
+    return counts
 
 
 def _integers(
@@ -83,21 +105,22 @@ def _bytes(counts: NDArray[np.int32], bits: int) -> bytes:
     return wide.reshape(-1, 4)[:, :3].tobytes()
 
 
-def _check(going: Outgoing) -> None:
+def check_sound(going: Outgoing, kind: str, most_channels: int, most_fs: int) -> None:
+    """Raise UsageError for a rate or channels that a sound file cannot hold."""
     group = going.group
-    if group.fs != round(group.fs) or not 1 <= group.fs <= _MOST_FS:
-        near = max(1, round(min(group.fs, _MOST_FS)))
+    if group.fs != round(group.fs) or not 1 <= group.fs <= most_fs:
+        near = max(1, round(min(group.fs, most_fs)))
         raise UsageError(
             going.doing,
             f"{group.recording!r} has {group.fs:.10g} Hz",
-            f"a WAV file has a whole rate, 1 to {_MOST_FS} Hz",
+            f"a {kind} file has a whole rate, 1 to {most_fs} Hz",
             Advice("bring it to one: {}; or write .npz", resample=near),
         )
-    if len(group.channels) > _MOST_CHANNELS:
+    if len(group.channels) > most_channels:
         raise UsageError(
             going.doing,
             f"{len(group.channels)} channels",
-            f"a WAV file has at most {_MOST_CHANNELS}",
+            f"a {kind} file has at most {most_channels}",
             Advice("take fewer: {}", channels=Blank("NAMES")),
         )
 

@@ -1,4 +1,4 @@
-"""Writing recordings: EDF+, BDF+, NPZ, WAV and Parquet, in blocks, whole or not at all.
+"""Writing recordings in blocks, each file whole or not at all.
 
 Owns `write_recording`: what may be given, what becomes of a stretch's annotations and
 time of day, and which format a name asks for. The formats' writers are loaded when one
@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final, Literal, get_args
 
@@ -27,16 +28,57 @@ from rlxweb.io.outgoing import Outgoing, WrittenGroup
 from rlxweb.io.recording import Group, Recording
 from rlxweb.whole_file import WholeFiles
 
-Format = Literal["edf", "bdf", "npz", "wav", "parquet"]
+Format = Literal["edf", "bdf", "npz", "wav", "flac", "parquet"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
-HOLD_RATES: Final = ("edf", "bdf")
-"""Formats of which one file holds channels of several rates."""
-_BITS: Final[dict[str, tuple[int, ...]]] = {
-    "edf": (16,),
-    "bdf": (24,),
-    "wav": (16, 24, 32, 64),
-}
 _INTEGERS: Final = (16, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """A format that is written; its suffix is its name.
+
+    Attributes
+    ----------
+    title : str
+        The name that people use.
+    writer : str
+        Module below `rlxweb.io` and function.
+    library : str
+        The package that the writer needs beside NumPy; "" for none.
+    bits : tuple of int
+        Sample widths, the default first; none where samples are written as they are.
+    several_rates : bool
+        Whether one file holds channels of several rates.
+    annotations : bool
+        Whether a file holds annotations, the time of day and the date.
+    """
+
+    title: str
+    writer: str
+    library: str = ""
+    bits: tuple[int, ...] = ()
+    several_rates: bool = False
+    annotations: bool = True
+
+    def has_integers(self, bits: int | None) -> bool:
+        """Whether samples of so many bits, or of the default, are integers."""
+        return (bits or next(iter(self.bits), 0)) in _INTEGERS
+
+
+TABLE: Final[dict[Format, FileFormat]] = {
+    "edf": FileFormat("EDF+", "edf_writer:write_edf16", "", (16,), True),
+    "bdf": FileFormat("BDF+", "edf_writer:write_bdf24", "", (24,), True),
+    "npz": FileFormat("NPZ", "npz_writer:write_samples"),
+    "wav": FileFormat(
+        "WAV", "wav_writer:write_wav", "", (32, 64, 16, 24), False, False
+    ),
+    "flac": FileFormat(
+        "FLAC", "flac_writer:write_flac", "soundfile", (24, 16), annotations=False
+    ),
+    "parquet": FileFormat("Parquet", "parquet_writer:write_columns", "pyarrow"),
+}
+HOLD_RATES: Final = tuple(kind for kind, own in TABLE.items() if own.several_rates)
+"""Formats of which one file holds channels of several rates."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -95,20 +137,22 @@ def write_recording(
     full_scale: float | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Written:
-    """Write a recording as EDF+, BDF+, NPZ, WAV or Parquet.
+    """Write a recording as EDF+, BDF+, NPZ, WAV, FLAC or Parquet.
 
     path        of the file, which appears whole or not at all; or a file open for bytes
     recording   a Recording, a Group or several of one recording, read in blocks and so
                 of any length; or an array (C, T) or (T,)
-    format      "edf", "bdf", "npz", "wav", "parquet"; by default the name's suffix
+    format      "edf", "bdf", "npz", "wav", "flac" or "parquet"; by default the
+                suffix of the name
     fs, channels, units
                 of an array: Hz; a name per channel; one unit, or one per channel
     annotations, begun, date
                 (onset, duration, text) in seconds from the first sample that is
                 written, the time of day of that sample in seconds, and its day; of a
                 Recording they are its own by default, moved to where a stretch begins
-    bits        of a sample in WAV: 32 or 64 (floats; 32 is the default), 16 or 24
-    full_scale  the value that the largest integer stands for. WAV: 1 by default. EDF
+    bits        of a sample in WAV: 32 or 64 (floats; 32 is the default), 16 or 24; in
+                FLAC 24 (the default) or 16
+    full_scale  the value that the largest integer stands for. WAV, FLAC: 1. EDF
                 and BDF: by default each channel's own range, for which the samples are
                 read twice, or the very integers of an EDF file where they fit
     progress    is told how many samples there are to do, and how many were just done
@@ -119,7 +163,8 @@ def write_recording(
     Errors      UsageError for channels of several rates in a format but EDF and BDF,
                 for what a format cannot hold, and for samples beyond full scale;
                 NotFinite for NaN and infinity in integers; Unsupported for Parquet
-                without pyarrow; RecordingError where the file cannot be written
+                without pyarrow and FLAC without soundfile; RecordingError where the
+                file cannot be written
     Source      Kemp & Olivan 2003 (EDF+), www.biosemi.com/faq/file_format.htm (BDF)
 
     Example     with rlxweb.read("night.edf", highpass=0.5) as night:
@@ -155,7 +200,7 @@ def write_recording(
     else:
         with WholeFiles() as files:
             made = _write(files.open(name), going, kind)
-    kept = 0 if kind == "wav" else len(notes)
+    kept = len(notes) if TABLE[kind].annotations else 0
     return Written(name, kind, made, kept, tuple(going.lost))
 
 
@@ -190,7 +235,7 @@ def _check_rates(kind: Format, groups: Sequence[Group], doing: str) -> None:
 
 
 def _check_gaps(kind: Format, n_gaps: int, bits: int | None, doing: str) -> None:
-    if kind in HOLD_RATES or bits in _INTEGERS:
+    if TABLE[kind].has_integers(bits):
         raise UsageError(
             doing,
             f"the recording has {n_gaps} gap{'s' * (n_gaps != 1)}",
@@ -207,7 +252,7 @@ def check_asked(
     kind: Format, bits: int | None, full_scale: float | None, doing: str
 ) -> None:
     """Errors  UsageError for what the format cannot be asked for."""
-    able = _BITS.get(kind, ())
+    able = sorted(TABLE[kind].bits)
     if bits is not None and bits not in able:
         raise UsageError(
             doing,
@@ -221,23 +266,16 @@ def check_asked(
         return
     if number("full_scale", full_scale, doing) <= 0 or not math.isfinite(full_scale):
         raise UsageError(doing, f"full_scale is {full_scale:g}", "above 0, and finite")
-    if kind not in HOLD_RATES and bits not in _INTEGERS:
+    if not TABLE[kind].has_integers(bits):
         hint = Advice("give {} too", bits=16) if kind == "wav" else "leave it out"
         raise UsageError(doing, "full_scale is given", "floats need none", hint)
 
 
 def _write(file: IO[bytes], going: Outgoing, kind: Format) -> tuple[WrittenGroup, ...]:
-    if kind == "npz":
-        from rlxweb.io.npz_writer import write_samples as write
-    elif kind == "wav":
-        from rlxweb.io.wav_writer import write_wav as write
-    elif kind == "parquet":
-        from rlxweb.io.parquet_writer import write_columns as write
-    else:
-        from rlxweb.io.edf_writer import write_edf
-
-        return write_edf(file, going, kind.upper())
-    return write(file, going)
+    module, _, function = TABLE[kind].writer.partition(":")
+    write = getattr(import_module(f"rlxweb.io.{module}"), function)
+    groups: tuple[WrittenGroup, ...] = write(file, going)
+    return groups
 
 
 # --- beside the samples ---------------------------------------------------------------

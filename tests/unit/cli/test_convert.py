@@ -137,8 +137,8 @@ def test_no_recording_is_written_over(call: Call, tmp_path: Path) -> None:
 
 def test_what_is_asked_for_is_looked_at_before_the_work(call: Call) -> None:
     for args, words in (
-        ([], "no format is asked for; written are edf, bdf, npz, wav, parquet"),
-        (["-o", "x.flac"], "ends in '.flac'"),
+        ([], "no format is asked for; written are edf, bdf, npz, wav, flac, parquet"),
+        (["-o", "x.ogg"], "ends in '.ogg'"),
         (["-o", "x.edf", "--to", "wav"], "is a name for edf; leave one of them out"),
         (["-o", "no/x.edf"], "there is no such folder; create it first"),
         (["--to", "npz", "--bits", "16"], "npz holds samples as they are read"),
