@@ -1,4 +1,4 @@
-"""`rlxweb bench gpu` of one machine: what each kernel reaches of the GPU, against work
+"""`./dev bench kernels` of one machine: what each kernel reaches of the GPU, against work
 by hand, against its own variants; what was wrong or left out.
 """
 
