@@ -145,7 +145,12 @@ def _welch(rows: int, data: str) -> Case:
     window = np.hanning(N).astype(np.float32)
 
     def make(g: Graph, count: int) -> Tensor:
-        how = {"hop": hop, "segments": SEGMENTS, "k": PEAKS, "scale": 1.0}
+        how: dict[str, Any] = {
+            "hop": hop,
+            "segments": SEGMENTS,
+            "k": PEAKS,
+            "scale": 1.0,
+        }
         x = g.input("x", (count, length))
         return g.apply("welch_row_peaks", x, g.constant(window), **how)
 
