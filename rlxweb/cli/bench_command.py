@@ -1,357 +1,169 @@
-"""`rlxweb bench picker`: how good the picks are, on this machine, now."""
+"""`rlxweb bench`: what each engine of this machine reaches."""
 
 from __future__ import annotations
 
-import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any
 
 import click
 from rich.console import Console
 
-from rlxweb.calibration.known import may_measure, record_for
 from rlxweb.cli import options
-from rlxweb.cli.bench_band_command import band
-from rlxweb.cli.bench_picker import (
-    AnyCell,
-    Measured,
-    Summary,
-    Sweep,
-    as_json,
-    cells_of,
-    summary_of,
-)
-from rlxweb.cli.bench_plot import put_picker_plot
-from rlxweb.cli.plot import check_plot, picture_format
+from rlxweb.cli.bench_compare import HEADS, SCHEMA, comparison, read_record
 from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import counted, progress_on, say, screen, show_table
-from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
+from rlxweb.cli.screen import progress_on, say, screen, show_table
+from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
 from rlxweb.decision.terms import human_ns
-from rlxweb.devices.place import Place, available_places, engine_key
+from rlxweb.devices.place import available_places
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
 
-FULL = {
-    "n_fft": (64, 256, 1024, 4096),
-    "batch": (1, 8, 32, 256, 1024, 8192),
-    "k": (4, 16),
-    "segments": (2, 8),
-}
-FIGURES = "pick predicted measured best regret devices".split()
-LARGEST = 1 << 40
-QUICK = {"n_fft": (64, 1024), "batch": (1, 32, 256), "k": (4,), "segments": (2, 8)}
+COLUMNS = (
+    *("engine", "median", "spread", "GB/s", "TFLOP/s", "of the roof"),
+    *("predicted", "measured / predicted"),
+)
 
 
-class Form(NamedTuple):
-    """How a sweep is told: the schema of its record, the heads of its table."""
+@click.command(name="bench")
+@options.devices("every engine of this machine")
+@click.option("--quick", is_flag=True, help="Small cases; no figures to publish.")
+@click.option("--rounds", type=click.IntRange(7), default=7, help="Samples [7].")
+@options.file_path("json", "All of it, after each case; - is stdout.")
+@click.option(
+    "--compare", nargs=2, metavar="A B", help="Two files of --json, side by side."
+)
+def command(
+    devices: Sequence[str],
+    quick: bool,
+    rounds: int,
+    json_path: str | None,
+    compare: tuple[str, str] | None,
+) -> int:
+    """Measure what each engine of this machine reaches, beside what is predicted.
 
-    schema: str
-    heads: Sequence[str]
+    Copy, reduction, FFT, matrix product and Welch peaks on data in the engine's memory;
+    Welch peaks of samples in the host's memory. Medians of runs in turns. Ctrl-C keeps
+    what was measured, marked partial.
+
+    Exit codes: 0 all was measured; 1 an engine failed; 130 stopped.
+    """
+    if compare is not None:
+        if devices or quick or json_path is not None:
+            raise UsageError("--compare", "it measures nothing", "it stands alone")
+        _compare(*compare)
+        return 0
+    check_targets([], [("--json", json_path)])
+    return _measure(devices, quick, rounds, json_path)
 
 
-WELCH = Form("rlxweb.bench.picker/1", ["n", "batch", "k", "S", *FIGURES])
-GRAPHS = Form("rlxweb.bench.graphs/1", ["graph", "shape", *FIGURES])
+def _measure(
+    devices: Sequence[str], quick: bool, rounds: int, json_path: str | None
+) -> int:
+    from rlxweb.cli.bench_cases import cases  # loads the vocabulary
+    from rlxweb.cli.bench_engines import Bench, engine_facts
 
+    err = screen(stderr=True)
+    out = err if goes_to_stdout([json_path]) else screen()
+    places = options.places_of(devices) or list(available_places())
+    work, started = cases(quick), monotonic()
+    record = document(
+        SCHEMA,
+        versions=versions(),
+        machine={
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+        },
+        quick=quick,
+        rounds=rounds,
+        predicted="device memory: the kernels alone; host memory: the whole call",
+        partial=True,
+        seconds=0.0,
+        engines=[],
+        cases=[],
+    )
+    stopped = False
 
-@click.group(name="bench")
-def command() -> None:
-    """Benchmarks of rlxweb's decisions."""
+    def write() -> None:
+        record["seconds"] = round(monotonic() - started, 3)
+        if json_path is not None:
+            write_all([(json_path, partial(write_json, obj=record))])
 
-
-def _numbers(name: str, text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
     try:
-        found = tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        found = ()
-    if not found or not 1 <= min(found) <= max(found) <= LARGEST:
-        raise UsageError(
-            f"--{name}", f"{text!r}", f"whole numbers from 1 to {LARGEST}, with commas"
-        )
-    return tuple(dict.fromkeys(found))
+        with progress_on(err) as bar:
+            task = bar.add_task("engines", total=len(places) + len(work))
+            for place in places:
+                bar.update(task, description=f"open and calibrate {place}")
+                record["engines"].append(engine_facts(place))
+                bar.advance(task)
+            bench = Bench(
+                record["engines"],
+                places,
+                rounds,
+                begun=lambda text: bar.update(task, description=text),
+            )
+            for entry in bench.run(work):
+                record["cases"].append(entry)
+                bar.advance(task)
+                if not err.is_terminal:
+                    say(err, f"measured: {entry['case']}, {entry['data']} memory")
+                if not goes_to_stdout([json_path]):
+                    write()
+        record["partial"] = False
+    except KeyboardInterrupt:
+        stopped = True
+    write()
+    _show(out, record)
+    if stopped:
+        raise KeyboardInterrupt
+    return int(any(row["why"] for entry in record["cases"] for row in entry["rows"]))
 
 
-def _positive(context: click.Context, option: click.Parameter, value: float) -> float:
-    if not value > 0:  # NaN is not either
-        raise click.BadParameter(f"{value} is not above 0")
-    return value
+def _show(console: Console, record: dict[str, Any]) -> None:
+    for facts in record["engines"]:
+        told = facts["why"] or f"{facts['engine']}, {facts['driver'] or 'no version'}"
+        note = f" ({facts['note']})" if facts["note"] else ""
+        say(console, f"{facts['place']}: {told}{note}")
+    for entry in record["cases"]:
+        title = f"{entry['case']} {entry['shape']}, {entry['data']} memory"
+        counts = f"{entry['bytes']:,} bytes, {entry['operations']:,} operations"
+        say(console, "", f"{title}: {counts}", style="bold")
+        rows = [_cells(row) for row in entry["rows"]]
+        show_table(console, COLUMNS, rows, right=COLUMNS[1:], whole=COLUMNS[2:])
+    if record["partial"]:
+        say(console, "partial: stopped before all cases were measured")
 
 
-def _above_0(flag: str, default: float, text: str) -> options.Decorator:
-    return click.option(
-        flag, type=float, default=default, callback=_positive, help=text
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    if row["why"]:
+        return row["engine"], row["why"], *[""] * (len(COLUMNS) - 2)
+    shares = [row[name] for name in ("of_memory", "of_arithmetic") if row[name]]
+    predicted, ratio = row["predicted_ns"], row["measured_over_predicted"]
+    return (
+        row["engine"],
+        human_ns(row["ns"]),
+        f"{row['spread']:.0%}",
+        f"{row['gb_s']:.1f}",
+        f"{row['tflop_s']:.3g}",
+        f"{max(shares):.0%}" if shares else "not known",
+        human_ns(predicted) if predicted else "not calibrated",
+        f"{ratio:.2f}" if ratio else "",
     )
 
 
-@command.command(name="picker", short_help="Welch jobs, done in every way.")
-@click.option("--n-fft", metavar="N,N", help="[64,256,1024,4096]")
-@click.option("--batch", metavar="N,N", help="[1,8,32,256,1024,8192]")
-@click.option("--k", metavar="N,N", help="[4,16]")
-@click.option("--segments", metavar="N,N", help="[2,8]")
-@options.devices("all")
-@click.option(
-    "--rounds", type=click.IntRange(3), help="Samples per way [7; 3 with --quick]."
-)
-@_above_0("--budget-s", 60.0, "Seconds per cell [60].")
-@_above_0("--max-gib", 1.5, "Memory per cell [1.5].")
-@options.MIN_SEGMENTS
-@click.option("--quick", is_flag=True, help="A few small cells.")
-@click.option("--graphs", "of_graphs", is_flag=True, help="As `bench graphs`.")
-@options.file_path("json", "All of it; - is stdout.")
-@options.file_path("plot", "A picture (.png, .svg, .pdf).")
-def picker(
-    json_path: str | None,
-    plot_path: str | None,
-    quick: bool,
-    of_graphs: bool,
-    **asked: Any,
-) -> None:
-    """Run every way to do every Welch job and compare with what was predicted.
-
-    Regret is the time of the pick over the time of the best: 1 is perfect. Losing cells
-    are listed. Ctrl-C ends the sweep and keeps what was measured; the exit code is 130.
-    """
-    if of_graphs:
-        common = {name: asked[name] for name in ("devices", "rounds", "max_gib")}
-        _refuse_sizes(asked)
-        files = {"json_path": json_path, "plot_path": plot_path}
-        click.get_current_context().invoke(graphs, **common, **files, quick=quick)
-        return
-    if plot_path is not None:
-        check_plot(plot_path)
-    check_targets([], [("--json", json_path), ("--plot", plot_path)])
-    grid = QUICK if quick else FULL
-    axes = [
-        _numbers(name.replace("_", "-"), asked[name]) or usual
-        for name, usual in grid.items()
-    ]
-    cells = cells_of(*axes)
-    for cell in cells:
-        bins = cell.n_fft // 2 + 1
-        if cell.k > bins:
-            raise UsageError(
-                "--k", f"k is {cell.k}", f"n_fft {cell.n_fft} has {bins} bins"
-            )
-    least, fewest = asked["min_segments"], min(axes[3])
-    if least is not None and least > fewest:
-        raise UsageError(
-            "--min-segments",
-            f"it is {least}",
-            f"at most {fewest}, the fewest of --segments",
-        )
-    places = _measured_places(asked["devices"])
-    limits = {name: asked[name] for name in ("budget_s", "max_gib", "min_segments")}
-    sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
-    _sweep(sweep, cells, WELCH, json_path, plot_path)
-
-
-def _refuse_sizes(asked: Mapping[str, Any]) -> None:
-    """Errors  UsageError for what Welch jobs alone have."""
-    for name in (*FULL, "min_segments"):
-        if asked[name] is not None:
-            flag = name.replace("_", "-")
-            raise UsageError(f"--{flag}", "graphs have none", hint="leave it out")
-
-
-@command.command(name="graphs", short_help="Graphs, run at every place.")
-@click.option("-k", "pattern", default="", help="Families with this in their name.")
-@options.devices("all")
-@click.option(
-    "--rounds", type=click.IntRange(3), help="Samples per way [7; 3 with --quick]."
-)
-@_above_0("--budget-s", 20.0, "Seconds per cell [20].")
-@_above_0("--max-gib", 1.5, "Memory per cell [1.5].")
-@click.option("--quick", is_flag=True, help="Without the largest graphs.")
-@options.file_path("json", "All of it; - is stdout.")
-@options.file_path("plot", "A picture (.png, .svg, .pdf).")
-def graphs(
-    json_path: str | None, plot_path: str | None, quick: bool, **asked: Any
-) -> None:
-    """Run graphs of every family of ops at every place and compare with the prices.
-
-    From single ops to whole layers, small to large. Regret is the time of the pick over
-    the time of the best: 1 is perfect. Ctrl-C ends the sweep and keeps what was
-    measured; the exit code is 130.
-    """
-    from rlxweb.cli.bench_graphs import FAMILIES, graph_cells  # loads the vocabulary
-
-    if plot_path is not None:
-        check_plot(plot_path)
-    check_targets([], [("--json", json_path), ("--plot", plot_path)])
-    cells = graph_cells(asked["pattern"], quick)
-    if not cells:
-        raise UsageError(
-            "-k",
-            f"no family has {asked['pattern']!r} in its name",
-            ", ".join(FAMILIES),
-        )
-    places = _measured_places(asked["devices"])
-    limits = {name: asked[name] for name in ("budget_s", "max_gib")}
-    sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
-    _sweep(sweep, cells, GRAPHS, json_path, plot_path)
-
-
-@command.command(name="gpu", short_help="Kernels, on the device alone.")
-@options.devices("every GPU; every adapter where there is none")
-@click.option("-k", "pattern", default="", help="Cases with this in their name.")
-@click.option("--mib", type=click.FloatRange(0.001), help="Of a case at most [1024].")
-@click.option("--rows", type=click.IntRange(1), help="Of a case at most [65536].")
-@click.option(
-    "--rounds", type=click.IntRange(3), default=7, help="Samples per contender [7]."
-)
-@_above_0("--budget-s", 420.0, "Seconds for all of it [420].")
-@click.option("--smoke/--no-smoke", default=True, help="Is it right, first? [yes]")
-@click.option(
-    "--deadline",
-    type=click.FloatRange(min=0.1),
-    default=60.0,
-    help="Seconds after which a contender counts as hung [60].",
-)
-@options.file_path("json", "All of it, after each case; - is stdout.")
-@options.file_path("plot", "A picture (.png, .svg, .pdf).")
-@click.option("--sabotage", default="", hidden=True, help="A test hook: KIND:PATTERN.")
-def gpu(json_path: str | None, plot_path: str | None, **asked: Any) -> int:
-    """Time kernels on data that lies on the device, every variant of a kernel alone.
-
-    Against the device's memory bandwidth and arithmetic, and against the same work by
-    hand in PyTorch and CuPy where they see a GPU. Answers are judged by NumPy: a wrong
-    one has no time, and neither has one that hangs, which is left out from then on. It
-    needs no network, ends within its budget and writes what it has after each case.
-    Software adapters get small cases.
-
-    Exit codes: 0 all was right; 1 something was wrong, crashed or hung; 130 stopped.
-    """
-    from rlxweb.cli.bench_gpu_command import bench  # loads the vocabulary
-
-    if plot_path is not None:
-        check_plot(plot_path)
-    check_targets([], [("--json", json_path), ("--plot", plot_path)])
-    return bench(json_path, plot_path, **asked)
-
-
-command.add_command(band)
-
-
-def _measured_places(devices: Sequence[str]) -> list[Place]:
-    """Every engine is measured before the sweep, now if it never was."""
-    places = options.places_of(devices) or list(available_places())
-    for place in places:
-        engine_key(place)
-        if may_measure():
-            record_for(place.device, place.adapter)
-    return places
-
-
-def _sweep(
-    sweep: Sweep,
-    cells: Sequence[AnyCell],
-    form: Form,
-    json_path: str | None,
-    plot_path: str | None,
-) -> None:
-    err = screen(stderr=True)
-    found, stopped = _run(sweep, cells, err)
-    _finish(found, sweep, form, json_path, plot_path, err)
-    if stopped:
-        raise KeyboardInterrupt
-
-
-def _run(
-    sweep: Sweep, cells: Sequence[AnyCell], err: Console
-) -> tuple[list[Measured], bool]:
-    """What was measured, and whether Ctrl-C ended it."""
-    found: list[Measured] = []
-    with progress_on(err) as bar:
-        task = bar.add_task("cells", total=sum(c.effort for c in cells))
-        try:
-            for one in sweep.run(cells):
-                found.append(one)
-                bar.update(task, advance=one.cell.effort, description=str(one.cell))
-        except KeyboardInterrupt:
-            sweep.left_out.append(
-                f"{len(cells) - len(found) - len(sweep.left_out)} cells: stopped"
-            )
-            return found, True
-    return found, False
-
-
-def _finish(
-    found: Sequence[Measured],
-    sweep: Sweep,
-    form: Form,
-    json_path: str | None,
-    plot_path: str | None,
-    err: Console,
-) -> None:
-    summary = summary_of(found)
-    puts: list[tuple[str, Put]] = []
-    if json_path is not None:
-        record = document(
-            form.schema,
-            versions=versions(),
-            machine=f"{platform.machine()}, {os.cpu_count()} cores",
-            engines=[" ".join(engine_key(p)) for p in sweep.places],
-            rounds=sweep.rounds,
-            left_out=sweep.left_out,
-            **as_json(found, summary),
-        )
-        puts.append((json_path, partial(write_json, obj=record)))
-    if plot_path is not None and found:
-        how = picture_format(plot_path)
-        puts.append((plot_path, partial(put_picker_plot, found=found, how=how)))
-    write_all(puts)
-    if plot_path is not None and found:
-        say(err, f"picture: {plot_path}")
-    out = err if goes_to_stdout([json_path, plot_path]) else screen()
-    _print_cells(out, found, form.heads)
-    _print_summary(out, summary, sweep)
-
-
-def _print_cells(
-    console: Console, found: Sequence[Measured], heads: Sequence[str]
-) -> None:
+def _compare(first: str, second: str) -> None:
+    a, b = read_record(first), read_record(second)
     rows = []
-    for one in found:
-        sizes = one.cell.labels
-        if not one.ran:
-            rows.append((*sizes, "nothing ran", "", "", "", "", ""))
-            continue
-        pick, best = one.pick, one.best
-        better = f"{_short(best.candidate)} {human_ns(best.measured_ns)}"
-        devices = one.device_regret
-        found_out = (
-            _short(pick.candidate),
-            human_ns(pick.candidate.predicted_ns),
-            human_ns(pick.measured_ns),
-            "the pick" if best is pick else better,
-            f"{one.overall_regret:.2f}",
-            "" if math.isnan(devices) else f"{devices:.2f}",
-        )
-        rows.append((*sizes, *found_out))
-    numbers = [head for head in heads if head not in ("graph", "pick", "best")]
-    show_table(console, heads, rows, right=numbers, whole=heads)
-
-
-def _short(candidate: Any) -> str:
-    how = {"band_fft_host": " band", "block_fft_host": " block"}.get(candidate.how, "")
-    return f"{candidate.strategy}{how} {candidate.device.label}"
-
-
-def _print_summary(console: Console, summary: Summary, sweep: Sweep) -> None:
-    lines = ["no cell was measured, so there is no regret to tell and no picture"]
-    if summary.cells:
-        lines = [f"regret over {counted(summary.cells, 'cell')}: {summary.regret}"]
-    if not math.isnan(summary.device_regret.median):
-        lines.append(f"devices alone, CPU left out: {summary.device_regret}")
-    for engine, miss in sorted(summary.model_error.items()):
-        lines.append(f"model of {engine}: off by {miss:.0%} (median)")
-    for one in summary.losing:
-        pick, best = _short(one.pick.candidate), _short(one.best.candidate)
-        times = f"{one.overall_regret:.2f} times"
-        lines.append(f"losing: {one.cell}: {pick} took {times} {best}")
-    for line in (*lines, *(f"left out: {why}" for why in sweep.left_out)):
-        say(console, line)
+    for case, engine, left, right in comparison(a, b):
+        ratio = f"{left / right:.2f}" if left and right else ""
+        times = ("no time" if ns is None else human_ns(ns) for ns in (left, right))
+        rows.append((case, engine, *times, ratio))
+    console = screen()
+    for name, path, record in (("A", first, a), ("B", second, b)):
+        part = ", partial" if record.get("partial") else ""
+        say(console, f"{name}: {path}{part}")
+    show_table(console, HEADS, rows, right=HEADS[2:], whole=HEADS[1:])

@@ -14,7 +14,6 @@ from rlxweb.calibration.known import known_record
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.choose.chooser import best_of
 from rlxweb.cli import options
-from rlxweb.cli.bench_picker import Cell
 from rlxweb.cli.record import document
 from rlxweb.cli.screen import counted, say, screen
 from rlxweb.cli.storage import STORAGE
@@ -32,6 +31,7 @@ from rlxweb.rlx.seed_candidates import seed_candidates
 from rlxweb.signal.crossover import crossover, welch_candidates
 from rlxweb.signal.offers import STRATEGIES, WelchJob, engine_for
 from rlxweb.signal.peaks_asked import checked_min_segments
+from rlxweb.signal.presets import from_preset
 
 SCHEMA = "rlxweb.explain_command/1"
 SEED_NOTE = (
@@ -155,8 +155,9 @@ def _job_of_numbers(asked: dict[str, Any]) -> tuple[str, WelchJob]:
             raise UsageError(f"--{name}", "there is no FILE that it could be of")
     batch, segments = asked["batch"] or 32, asked["segments"] or 8
     n_fft = asked["n_fft"]
-    cell = Cell(n_fft, batch, 1, segments)
-    job = _job(cell.job(None).spec, batch, cell.n_samples, asked)
+    n_samples = n_fft + (segments - 1) * max(1, n_fft // 2)
+    spec = from_preset("rlx", n_samples, nperseg=n_fft, dtype=np.float32)
+    job = _job(spec, batch, n_samples, asked)
     rows = f"{batch:,} row{'s' * (batch != 1)}"
     return f"Welch peaks of {rows}, {segments} × {n_fft} samples, k {job.k}", job
 

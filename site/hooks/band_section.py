@@ -1,4 +1,4 @@
-"""A part of a spectrum by every way there is: `rlxweb bench band`."""
+"""A part of a spectrum by every way there is: `./dev bench sweep band`."""
 
 from __future__ import annotations
 

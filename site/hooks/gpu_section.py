@@ -1,5 +1,5 @@
-"""`rlxweb bench gpu` of one machine: what each kernel reaches of the GPU, against work
-by hand, against its own variants; what was wrong or left out.
+"""`./dev bench kernels` of one machine: the share of the GPU that each kernel reaches,
+against work by hand, against its own variants; what was wrong or left out.
 """
 
 from __future__ import annotations

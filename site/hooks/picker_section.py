@@ -1,4 +1,4 @@
-"""Sweeps of `rlxweb bench picker`, `graphs`: predicted, measured, lost by picking."""
+"""Sweeps of the picker and of graphs: predicted, measured, lost by picking."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.cli.bench_graphs import FAMILIES
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
 from rlxweb.gpu.recording import RecordingPort
 from rlxweb.ir.graph import Graph
+from tests.benchmarks.graph_cells import FAMILIES
 
 TRANSFORMS = {"fft", "rfft", "irfft", "rfft, prime", "psd_real"}
 """Another length has other butterflies."""

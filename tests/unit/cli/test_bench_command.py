@@ -1,348 +1,192 @@
-"""`rlxweb bench picker`: table, JSON, picture, refusals and Ctrl-C."""
+"""`rlxweb bench`: figures of engines, the record, failures, Ctrl-C, --compare."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from rlxweb.cli import bench_command, bench_picker
-from rlxweb.cli.bench_picker import Cell, Sweep
-from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
-from rlxweb.devices.place import CPU
-from rlxweb.errors import DeviceLost
-from rlxweb.gpu.port import Want
-from tests.command_line import Call, Said, check_refused, spawn
-from tests.unit.cli.known import place_of
-from tests.unit.cli.picker_bench import MS, Machine, way
+from rlxweb.backends.evaluate import evaluate
+from rlxweb.backends.pool import pool
+from rlxweb.backends.registry import ROWS
+from rlxweb.cli import bench_cases, bench_engines
+from rlxweb.cli.bench_cases import Case, cases
+from rlxweb.cli.bench_compare import SCHEMA
+from rlxweb.cli.bench_engines import Bench, roof_of
+from tests.command_line import Call, check_refused
+from tests.made_engine import MadeEngine, Shop
 
-SMALL = (
-    *("bench", "picker", "--device", "cpu", "--n-fft", "64", "--batch", "1,2,4"),
-    *("--k", "4", "--segments", "2"),
-)
-A, B = way("fused", 1, Device.VULKAN, how="fused_op"), way("fast", 2, how="host")
-Bench = Callable[..., Machine]
+
+@pytest.fixture(autouse=True)
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is calibrated, and the cases are tiny."""
+    monkeypatch.setenv("RLX_CALIBRATION", "off")
+
+    def tiny(quick: bool = False) -> list[Case]:
+        welch = [bench_cases._welch(2, data) for data in ("device", "host")]
+        return [bench_cases._copy(64), bench_cases._sums(4, 8), *welch]
+
+    monkeypatch.setattr(bench_cases, "cases", tiny)
+
+
+@pytest.mark.parametrize("case", cases(quick=True), ids=lambda case: case.label)
+def test_bytes_are_those_of_inputs_and_results(case: Case) -> None:
+    """Every input read once and every result written once, as the record counts."""
+    feeds = case.feeds()
+    (out,) = map(np.asarray, evaluate(case.build(case.rows), feeds))
+    assert case.nbytes == sum(x.nbytes for x in feeds.values()) + out.nbytes
+    assert case.operations > 0
+
+
+def test_full_cases_state_exact_counts() -> None:
+    counts = {case.name: (case.nbytes, case.operations) for case in cases()}
+    assert counts["copy"] == (8 << 25, 1 << 25)
+    assert counts["matrix product"] == (12 << 22, 2 << 33)
+    assert counts["FFT"] == (16 << 23, 50 << 23)
+    assert counts["reduction"] == ((4 << 25) + (4 << 12), 4096 * 8191)
+
+
+def test_the_record_of_the_cpu(call: Call) -> None:
+    """Rates follow from the counts and the median."""
+    said = call("bench", "--device", "cpu", "--json", "-")
+    assert said.code == 0, said.err
+    record = said.record
+    assert (record["schema"], record["partial"]) == (SCHEMA, False)
+    (engine,) = record["engines"]
+    assert (engine["place"], engine["software"], engine["why"]) == ("cpu", False, "")
+    assert [entry["data"] for entry in record["cases"]] == ["device"] * 3 + ["host"]
+    for entry in record["cases"]:
+        (row,) = entry["rows"]
+        assert row["why"] == ""
+        assert row["samples"] >= 7
+        assert row["gb_s"] == pytest.approx(entry["bytes"] / row["ns"])
+        assert row["tflop_s"] == pytest.approx(entry["operations"] / row["ns"] / 1e3)
+        assert row["of_memory"] is None, "its roof is not known"
+        assert entry["counted"]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Puts a made-up machine behind the command; `seen` are the options it got."""
+def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device `made` whose results are all off by one."""
 
-    def put(machine: Machine | None = None, *ways: Candidate) -> Machine:
-        machine = machine or Machine({"fused": 30 * MS, "fast": 20 * MS})
-        found = ways or (A, B)
-        monkeypatch.setattr(bench_picker, "welch_candidates", lambda *a, **k: found)
-        one = partial(Sweep, runner=machine, clock=machine.clock)
-        monkeypatch.setattr(bench_command, "Sweep", one)
-        return machine
+    async def open_(adapter: str) -> MadeEngine:
+        return MadeEngine(off=1.0)
 
-    return put
+    shop = Shop()
+    monkeypatch.setattr(shop, "open", open_)
+    monkeypatch.setitem(ROWS, "made", shop.row())
+    pool.close_all()
 
 
-def interrupted_at(values: int) -> Machine:
-    """Ctrl-C as soon as a cell of so many values, rows times samples, is run."""
-
-    class Stopped(Machine):
-        def __call__(self, candidate: Candidate, job: Any, x: Any) -> None:
-            if x.size == values:
-                raise KeyboardInterrupt
-            super().__call__(candidate, job, x)
-
-    return Stopped({"fused": 20 * MS, "fast": 20 * MS})
-
-
-def test_the_table_and_the_numbers_below_it(call: Call, bench: Bench) -> None:
-    """Pick, predicted and measured, the best, regrets; then what they come to."""
-    bench()
-    said = call(*SMALL)
-    assert (said.code, said.err) == (0, "")
-    lines = said.out.splitlines()
-    rows = [line.split() for line in lines if line.split()[:1] == ["64"]]
-    assert [r[1] for r in rows] == ["1", "2", "4"]
-    for cells in rows:
-        assert cells[4:] == (
-            "fused vulkan 1.00 ms 30.0 ms fast cpu 20.0 ms 1.50 1.00".split()
-        )
-    assert "regret over 3 cells: median 1.500, 90 % 1.500, worst 1.500" in lines
-    assert "devices alone, CPU left out: median 1.000, 90 % 1.000, worst 1.000" in lines
-    assert "model of cpu engine host: off by 900% (median)" in lines
-    assert "model of vulkan engine fused_op: off by 2900% (median)" in lines
-    losing = "losing: n 64 batch 4 k 4 segments 2: fused vulkan took 1.50 times"
-    assert any(line.startswith(losing) for line in lines)
+@pytest.mark.usefixtures("wrong")
+def test_an_engine_that_is_wrong_is_a_row_with_its_reason(call: Call) -> None:
+    """It has no time; the other engine is measured, and the exit code is 1."""
+    said = call("bench", "--device", "cpu", "--device", "made", "--json", "-")
+    assert said.code == 1
+    right, wrong_ = said.record["cases"][0]["rows"]
+    assert right["ns"] > 0
+    assert wrong_["ns"] is None
+    assert "wrong result" in wrong_["why"]
+    assert "wrong result" in said.err
 
 
-def test_the_record_holds_every_way_of_every_cell(call: Call, bench: Bench) -> None:
-    """JSON alone on stdout, the table on stderr."""
-    bench()
-    said = call(*SMALL, "--json", "-", "--rounds", 4)
-    assert said.code == 0
-    assert "regret over 3 cells" in said.err
-    record = said.record
-    assert set(record) == {
-        *("schema", "rlxweb", "versions", "machine", "engines", "rounds"),
-        *("left_out", "cells", "summary"),
-    }
-    assert record["schema"] == "rlxweb.bench.picker/1"
-    assert (record["rounds"], record["left_out"]) == (4, [])
-    assert [name.split()[0] for name in record["engines"]] == ["NumPy"]
-    assert {"python", "numpy"} <= set(record["versions"])
-    cell = record["cells"][0]
-    assert {k: v for k, v in cell.items() if k != "rows"} == {
-        **{"n_fft": 64, "batch": 1, "k": 4, "segments": 2},
-        **{"regret": 1.5, "device_regret": 1.0},
-    }
-    assert cell["rows"][0] == {
-        **{"device": "vulkan", "engine": "vulkan engine", "strategy": "fused"},
-        **{"how": "fused_op", "source": "calibrated", "error": ""},
-        **{"predicted_ms": 1.0, "measured_ms": 30.0, "first_ms": 30.0},
-        **{"spread": 0.0, "samples": 4},
-    }
-    assert [r["strategy"] for r in cell["rows"]] == ["fused", "fast"]
-    summary = record["summary"]
-    assert summary["regret"] == {"median": 1.5, "p90": 1.5, "worst": 1.5}
-    assert summary["device_regret"] == {"median": 1.0, "p90": 1.0, "worst": 1.0}
-    assert len(summary["losing"]) == 3
-
-
-def test_without_devices_there_is_no_regret_of_theirs(call: Call, bench: Bench) -> None:
-    """It is null in JSON and goes unmentioned in the text."""
-    bench(None, B)
-    said = call(*SMALL, "--json", "-")
-    assert said.code == 0
-    assert set(said.record["summary"]["device_regret"].values()) == {None}
-    assert {c["device_regret"] for c in said.record["cells"]} == {None}
-    assert "devices alone" not in said.err
-    assert "nan" not in said.err
-
-
-def test_cells_where_nothing_ran_are_shown_as_such(
-    call: Call, bench: Bench, tmp_path: Path
+def test_an_engine_that_does_not_open_is_a_row(
+    call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sweep goes on, and the errors are in the record."""
-    bench(Machine({"fast": DeviceLost("run", "it went away")}), B)
-    plot = tmp_path / "p.png"
-    said = call(*SMALL, "--json", "-", "--plot", plot)
-    assert said.code == 0
-    assert said.err.count("nothing ran") == 3
-    (one,) = said.record["cells"][0]["rows"]
-    assert (one["error"], one["measured_ms"]) == ("run: it went away", None)
-    assert said.record["summary"]["cells"] == 0
-    assert "nan" not in said.err
+    def fail(label: str, adapter: str = "") -> Any:
+        raise RuntimeError("the driver is broken")
 
-
-def test_what_does_not_fit_is_left_out_by_name(call: Call, bench: Bench) -> None:
-    """In the text and in the record; the rest is measured."""
-    machine = bench()
-    args = [*SMALL, "--max-gib", 1e-6, "--json", "-"]
-    said = call(*args)
-    assert [c["batch"] for c in said.record["cells"]] == [1, 2]
-    (why,) = said.record["left_out"]
-    assert why.startswith("n 64 batch 4 k 4 segments 2: it takes ")
-    assert f"left out: {why}" in said.err.splitlines()
-    assert {x.shape[0] for _, x in machine.seen} == {1, 2}
-    said = call(*SMALL, "--max-gib", 1e-9, "--json", "-")
-    assert said.code == 0
-    assert said.record["cells"] == []
-    assert "no cell was measured" in said.err
-
-
-def test_options_reach_the_sweep(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole grid by default, a few small cells with --quick."""
-    seen: list[tuple[Sweep, list[Cell]]] = []
-
-    class Empty(Sweep):
-        def run(self, cells: Sequence[Cell]) -> Any:
-            seen.append((self, list(cells)))
-            return iter(())
-
-    monkeypatch.setattr(bench_command, "Sweep", Empty)
-    here = "bench", "picker", "--device", "cpu", "--device", "CPU"
-    options = "--rounds", 9, "--budget-s", 5, "--max-gib", 2, "--min-segments", 1
-    assert call(*here, *options).code == 0
-    assert call(*here, "--quick").code == 0
-    assert call(*here, "--quick", "--rounds", 5).code == 0
-    assert call(*here, "--quick", "--n-fft", "128,128, 32").code == 0
-    (full, cells), (quick, few), (fair, _), (_, own) = seen
-    assert (full.rounds, full.budget_s, full.max_gib) == (9, 5.0, 2.0)
-    assert (full.min_segments, full.places) == (1, [CPU])
-    assert {c.n_fft for c in cells} == {64, 256, 1024, 4096}
-    assert {c.batch for c in cells} == {1, 8, 32, 256, 1024, 8192}
-    assert {(c.k, c.segments) for c in cells} == {(4, 2), (4, 8), (16, 2), (16, 8)}
-    assert len(cells) == 4 * 6 * 4
-    assert (quick.rounds, quick.min_segments, fair.rounds) == (3, None, 5)
-    assert 0 < len(few) < 20
-    assert max(c.gib for c in few) < 0.01
-    assert {c.n_fft for c in own} == {32, 128}
-    assert len(own) == len(few)
-
-
-def test_engines_are_measured_before_the_sweep(
-    call: Call, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is not known of them would be learned in the middle of it otherwise."""
-    machine, calls = bench(), []
-
-    def record_for(*place: object) -> None:
-        calls.append((place[:2], len(machine.log)))
-
-    monkeypatch.setattr(bench_command, "record_for", record_for)
-    assert call(*SMALL).code == 0
-    assert calls == []  # RLX_CALIBRATION=off
-    machine.log.clear()
-    monkeypatch.setenv("RLX_CALIBRATION", "lazy")
-    assert call(*SMALL).code == 0
-    assert calls == [((Device.CPU, ""), 0)]
-
-
-def test_ctrl_c_keeps_what_was_measured(
-    call: Call, bench: Bench, tmp_path: Path
-) -> None:
-    """Table, record and picture of the cells before it; the exit code tells."""
-    bench(interrupted_at(2 * 96))
-    out, plot = tmp_path / "o.json", tmp_path / "p.png"
-    said = call(*SMALL, "--json", out, "--plot", plot)
-    assert said.code == 130
-    told = [line for line in said.err.splitlines() if line]
-    assert told == [f"picture: {plot}", "rlxweb: stopped"]
-    assert "regret over 1 cell: median 1.000" in said.out
-    assert "left out: 2 cells: stopped" in said.out
-    record = json.loads(out.read_text("utf-8"))
-    assert [c["batch"] for c in record["cells"]] == [1]
-    assert record["left_out"] == ["2 cells: stopped"]
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-def test_cells_left_out_before_ctrl_c_are_not_counted_as_stopped(
-    call: Call, bench: Bench
-) -> None:
-    """One is run, one too large, one interrupted, and one never begun."""
-    bench(interrupted_at(2 * 96))
-    cells = "--n-fft", "1,64", "--batch", "2,100", "--k", 1
-    said = call(*SMALL, *cells, "--max-gib", 7.3e-7, "--json", "-")
-    assert said.code == 130
-    assert [(c["n_fft"], c["batch"]) for c in said.record["cells"]] == [(1, 2)]
-    too_large, stopped = said.record["left_out"]
-    assert too_large.startswith("n 1 batch 100 ")
-    assert stopped == "2 cells: stopped"
-
-
-def test_ctrl_c_at_once_still_leaves_a_record(
-    call: Call, bench: Bench, tmp_path: Path
-) -> None:
-    bench(interrupted_at(96))
-    said = call(*SMALL, "--json", "-", "--plot", tmp_path / "p.png")
-    assert said.code == 130
-    assert said.record["cells"] == []
-    assert said.record["left_out"] == ["3 cells: stopped"]
-    assert "no cell was measured, so there is no regret" in said.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_picture_is_named_on_one_line(
-    call: Call, bench: Bench, tmp_path: Path
-) -> None:
-    """However long its path; it can be copied from there."""
-    bench()
-    plot = tmp_path / ("a-long-name-" * 8 + ".png")
-    said = call(*SMALL, "--plot", plot)
-    assert said.err == f"picture: {plot}\n"
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-REFUSED = {
-    "no number": (("--n-fft", "64,x"), "--n-fft: '64,x'; whole numbers from 1"),
-    "no numbers": (("--batch", " , "), "--batch: ' , '; whole numbers from 1"),
-    "nothing": (("--segments", ""), "--segments: ''; whole numbers from 1"),
-    "zero": (("--segments", "2,0"), "--segments: '2,0'; whole numbers from 1"),
-    "half": (("--batch", "1.5"), "--batch: '1.5'; whole numbers from 1"),
-    "absurd": (("--batch", f"1,{10**400}"), "whole numbers from 1 to"),
-    "more digits than Python reads": (("--batch", "9" * 5000), "--batch: "),
-    "more peaks than bins": (("--n-fft", "64,8", "--k", "6"), "n_fft 8 has 5 bins"),
-    "too few rounds": (("--rounds", 2), "2 is not in the range x>=3"),
-    "no budget": (("--budget-s", 0), "0.0 is not above 0"),
-    "less than no budget": (("--budget-s", -1), "-1.0 is not above 0"),
-    "a budget that is no number": (("--budget-s", "nan"), "nan is not above 0"),
-    "no memory": (("--max-gib", 0), "0.0 is not above 0"),
-    "no number of GiB": (("--max-gib", "nan"), "nan is not above 0"),
-    "no segments": (("--min-segments", 0), "0 is not in the range"),
-    "more segments than a cell has": (
-        ("--segments", "8,2", "--min-segments", 3),
-        "it is 3; at most 2, the fewest of --segments",
-    ),
-    "an unknown device": (("--device", "abacus"), "unknown device 'abacus'"),
-    "an unknown option": (("--fast",), "no such option"),
-    "an argument": (("x.npy",), "unexpected extra argument"),
-    "a picture of no kind": (("--plot", "p.jpeg"), "known: .png, .svg, .pdf"),
-    "two on stdout": (("--plot", "-", "--json", "/dev/stdout"), "it names the file"),
-    "a folder that is not there": (
-        ("--json", "gone/o.json"),
-        "there is no such folder",
-    ),
-    "one file for two": (("--json", "o.png", "--plot", "o.png"), "it names the file"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_nonsense_is_refused_before_anything_is_run(
-    call: Call, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
-    """One line, exit code 2, and no file."""
-    machine = bench()
-    monkeypatch.chdir(tmp_path)
-    args, text = REFUSED[case]
-    check_refused(call(*SMALL, *args), 2, text)
-    assert machine.log == []
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(bench_engines.pool, "backend", fail)
+    said = call("bench", "--device", "cpu", "--json", "-")
+    assert said.code == 1
+    for entry in said.record["cases"]:
+        assert entry["rows"][0]["why"] == "RuntimeError: the driver is broken"
 
 
 @pytest.mark.requires_wgpu
-def test_a_device_that_is_not_there_ends_with_3(call: Call, bench: Bench) -> None:
-    machine = bench()
-    for name in ("cuda", "vulkan:abacus"):
-        check_refused(call("bench", "picker", "--device", name, "--quick"), 3)
-    assert machine.log == []
+def test_a_software_driver_is_marked(call: Call) -> None:
+    said = call("bench", "--device", "vulkan:llvmpipe", "--json", "-")
+    assert said.code == 0, said.err
+    (engine,) = said.record["engines"]
+    assert engine["software"]
+    assert engine["note"].startswith("software driver: for correctness, not speed")
 
 
-def test_bench_alone_shows_its_help(call: Call) -> None:
-    said = call("bench")
-    assert said.code == 2
-    assert "picker" in said.err
-
-
-def test_a_real_sweep_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """A few small cells on NumPy: every output is there and says the same."""
-    out, plot = tmp_path / "o.json", tmp_path / "p.png"
-    args = "bench", "picker", "--device", "cpu", "--n-fft", "64,256", "--batch", "1,4"
-    more = "--k", "4", "--segments", "2", "--rounds", 3, "--min-segments", 1
-    said: Said = spawn(
-        *args, *more, "--json", out, "--plot", plot, RLX_CACHE_DIR=str(tmp_path / "c")
-    )
-    assert (said.code, said.err) == (0, f"picture: {plot}\n")
-    record = json.loads(out.read_text("utf-8"))
-    assert len(record["cells"]) == 4
-    for cell in record["cells"]:
-        assert {r["strategy"] for r in cell["rows"]} == {"fast", "ultra"}
-        for row in cell["rows"]:
-            assert (row["error"], row["samples"]) == ("", 3)
-            assert min(row["first_ms"], row["measured_ms"]) > 0
-        least = min(r["measured_ms"] for r in cell["rows"])
-        assert cell["regret"] == pytest.approx(cell["rows"][0]["measured_ms"] / least)
-    assert f"worst {record['summary']['regret']['worst']:.3f}" in said.out
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_device_that_was_never_measured_is_left_out_of_the_race(
-    call: Call, adapter: Want
+def test_ctrl_c_keeps_finished_cases(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With measuring forbidden there is nothing to predict it by."""
-    args = *SMALL, "--device", place_of(adapter), "--rounds", 3, "--json", "-"
-    said = call(*args)
-    assert said.code == 0
-    assert len(said.record["engines"]) == 2
-    rows = [r for c in said.record["cells"] for r in c["rows"]]
-    assert {r["device"] for r in rows} == {"cpu"}
+    measured = Bench._measured
+
+    def stop(self: Bench, case: Case) -> Any:
+        if case.name == "reduction":
+            raise KeyboardInterrupt
+        return measured(self, case)
+
+    monkeypatch.setattr(Bench, "_measured", stop)
+    path = tmp_path / "part.json"
+    said = call("bench", "--device", "cpu", "--json", path)
+    assert said.code == 130
+    record = json.loads(path.read_text("utf-8"))
+    assert record["partial"] is True
+    assert [entry["case"] for entry in record["cases"]] == ["copy"]
+    assert "partial: stopped" in said.out
+
+
+def record_of(path: Path, **ns: float | None) -> str:
+    """A file of `--json` with one case and the times of its engines."""
+    rows = [{"engine": name, "ns": value} for name, value in ns.items()]
+    case = {"case": "copy", "shape": "8", "data": "device", "rows": rows}
+    path.write_text(json.dumps({"schema": SCHEMA, "cases": [case]}), "utf-8")
+    return str(path)
+
+
+def test_two_files_are_compared(call: Call, tmp_path: Path) -> None:
+    """Engines of one alone have no ratio; the fastest of both always has."""
+    a = record_of(tmp_path / "a.json", cpu=4e6, vulkan=2e6)
+    b = record_of(tmp_path / "b.json", cpu=2e6, metal=None)
+    said = call("bench", "--compare", a, b)
+    assert said.code == 0, said.err
+    rows = [
+        line.split("memory")[1].split()
+        for line in said.out.splitlines()[2:]
+        if "memory" in line
+    ]
+    assert rows == [
+        "the fastest 2.00 ms 2.00 ms 1.00".split(),
+        "cpu 4.00 ms 2.00 ms 2.00".split(),
+        "vulkan 2.00 ms no time".split(),
+        "metal no time no time".split(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"schema": "rlxweb.bench.gpu/1"}', "its schema is 'rlxweb.bench.gpu/1'"),
+        ("[]", "its schema is None"),
+        ("no JSON", "it cannot be read"),
+        (f'{{"schema": "{SCHEMA}", "cases": [{{}}]}}', "it is damaged"),
+        (f'{{"schema": "{SCHEMA}", "cases": []}}', "no case in common"),
+    ],
+)
+def test_other_files_are_refused(
+    call: Call, tmp_path: Path, text: str, why: str
+) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(text, "utf-8")
+    right = record_of(tmp_path / "a.json", cpu=1.0)
+    check_refused(call("bench", "--compare", right, other), 2, why)
+
+
+def test_compare_stands_alone(call: Call, tmp_path: Path) -> None:
+    a = record_of(tmp_path / "a.json", cpu=1.0)
+    check_refused(call("bench", "--quick", "--compare", a, a), 2, "it stands alone")
+
+
+def test_makers_figures_are_found_by_name() -> None:
+    assert roof_of("NVIDIA H100 PCIe")[0] == 2039
+    assert roof_of("NVIDIA H100 80GB HBM3")[0] == 3350
+    assert np.isnan(roof_of("llvmpipe")[0])

@@ -321,7 +321,7 @@ def test_an_unknown_option_is_answered_by_its_meaning(
     [
         (["welch"], "FILE… is missing; see rlxweb welch --help"),
         (["welch", "--fs"], "option '--fs' requires an argument; see rlxweb welch -"),
-        (["bench", "x"], "no such command 'x'; see rlxweb bench --help"),
+        (["bench", "x"], "got unexpected extra argument (x); see rlxweb bench --help"),
     ],
 )
 def test_a_line_that_makes_no_sense(call: Call, args: list[str], line: str) -> None:

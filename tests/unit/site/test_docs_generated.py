@@ -154,9 +154,9 @@ def test_the_benchmark_in_the_tab_is_shown(
 
 @pytest.fixture(scope="module")
 def of_kernels() -> dict[str, Any]:
-    """What `rlxweb bench gpu` writes here, on lavapipe and tiny."""
-    how = "--mib 0.06 --rows 8 --rounds 3 --no-smoke --device vulkan:llvmpipe --json -"
-    done = python("-m", "rlxweb", "bench", "gpu", *how.split(), "-k", "softmax 8")
+    """The record of `./dev bench kernels` here, on lavapipe and tiny."""
+    how = "--mib 0.06 --rows 8 --rounds 3 --device vulkan:llvmpipe --json -"
+    done = python("-m", "tests.benchmarks.kernels", *how.split(), "--only", "softmax 8")
     assert done.code == 0, done.err
     found: dict[str, Any] = done.record
     return found

@@ -1,4 +1,4 @@
-"""`rlxweb bench gpu`: rows, variants, record, picture, budget, Ctrl-C; on lavapipe."""
+"""`./dev bench kernels`: cases, rows, variants, record, budget; on lavapipe."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import pytest
 
 from rlxweb.backends.agreement import compare
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.cli import bench_gpu, bench_gpu_command
-from rlxweb.cli.bench_gpu import Bench
-from rlxweb.cli.bench_gpu_cases import Case, cases, welch_peaks
-from rlxweb.cli.bench_gpu_contenders import Contender, Row
-from rlxweb.cli.bench_gpu_facts import memory_types, roof_of
-from rlxweb.cli.bench_gpu_parent import Measuring
-from rlxweb.cli.bench_gpu_report import smoked
-from rlxweb.devices.place import CPU, parse_place
-from rlxweb.errors import NotWritten
+from rlxweb.cli.bench_engines import roof_of
+from rlxweb.devices.place import CPU
 from rlxweb.ir.op import registry
-from tests.command_line import Call, check_refused
+from tests.benchmarks import kernel_timing, kernels
+from tests.benchmarks.kernel_cases import Case, cases, welch_peaks
+from tests.benchmarks.kernel_contenders import Contender, Row
+from tests.benchmarks.kernel_machine import memory_types
+from tests.benchmarks.kernel_timing import Bench
 
-TINY = ("--mib", "0.06", "--rows", "8", "--rounds", "3", "--no-smoke")
+TINY = ("--mib", "0.06", "--rows", "8", "--rounds", "3")
 
 
-def bench(call: Call, *more: str) -> Any:
-    return call("bench", "gpu", *TINY, *more)
+def bench(folder: Path, device: str, only: str) -> Any:
+    """The record of a tiny run."""
+    record = folder / "kernels.json"
+    how = ("--device", device, "--only", only, "--json", str(record))
+    assert kernels.main([*TINY, *how]) == 0
+    return json.loads(record.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("case", list(cases(1 << 14, 8)), ids=lambda case: case.label)
@@ -104,54 +105,40 @@ def test_the_usual_cases_reach_what_was_promised() -> None:
 
 
 @pytest.mark.requires_wgpu
-def test_every_variant_is_timed_alone(call: Call, tmp_path: Path) -> None:
-    """Also those that nothing chooses; the record is whole and the picture drawn."""
-    place = parse_place("vulkan:llvmpipe")
-    record, picture = tmp_path / "gpu.json", tmp_path / "gpu.png"
-    files = ("--json", str(record), "--plot", str(picture))
-    said = bench(call, "--device", place.label, "-k", "fft 8 × 256", *files)
-    assert said.code == 0, said.err
-    told = json.loads(record.read_text())
+def test_every_variant_is_timed_alone(tmp_path: Path) -> None:
+    """Also those that nothing chooses; the record has engines, trips and rows."""
+    told = bench(tmp_path, "vulkan:llvmpipe", "fft 8 × 256")
     assert told["schema"] == "rlxweb.bench.gpu/1"
     assert told["partial"] is False
     assert told["engines"][0]["software"] is True
-    trips = told["trips"][place.label]
+    trips = told["trips"]["vulkan:llvmpipe"]
     parts = ("small_run", "round_trip", "encode_and_submit", "wait_and_map")
     assert all(trips[f"{part}_ns"] > 0 for part in parts)
-    from_host = told["from_host"][place.label]
-    assert from_host["whole"] > 0
-    ways = [(one["path"], one["overlaps"]) for one in from_host["paths"]]
-    assert {("queue", False), ("queue", True), ("staged, by threads", True)} <= {*ways}
-    assert "the same, bytes queue, batches overlapping: " in said.out
-    assert told["engines"][0]["limits"]["max_buffer_size"] > 0
-    assert any("llvmpipe" in name for name in told["memory_types"])
-    assert "no NVIDIA driver" in told["missing"]["cuda"]
+    assert told["from_host"]["vulkan:llvmpipe"]["whole"] > 0
     variants = [row["variant"] for row in told["rows"]]
     assert variants[0] == ""
     for name in ("team of lanes a row", "workgroup a row", "team, unswizzled"):
         assert f"fft, {name}" in variants
     assert all(row["ns"] > 0 and not row["why"] for row in told["rows"])
     assert all(row["judged"] == "right" for row in told["rows"])
-    assert told["rows"][0]["chosen"] not in variants, "it would be timed twice"
     assert variants[-1] == "its choice, unchecked shaders"
     assert max(row["of_best"] for row in told["rows"]) == 1
-    assert "fft 8 × 256" in said.out
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_numpy_may_be_asked_for(call: Call) -> None:
+def test_numpy_may_be_asked_for(tmp_path: Path) -> None:
     """Any engine serves; one that moves nothing has no trips."""
-    said = bench(call, "--device", "cpu", "-k", "softmax", "--json", "-")
-    assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = bench(tmp_path, "cpu", "softmax 8")
     assert "round_trip_ns" not in told["trips"]["cpu"]
     assert {row["case"] for row in told["rows"]} == {"softmax"}
     assert told["rows"][0]["samples"] >= 3
 
 
-def test_what_no_case_has_in_its_name_is_refused(call: Call) -> None:
-    """With the names there are."""
-    check_refused(bench(call, "--device", "cpu", "-k", "nothing"), 2, "gelu chain")
+def test_a_name_that_no_case_has_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        kernels.main(["--device", "cpu", "--only", "nothing"])
+    assert "gelu chain" in capsys.readouterr().err
 
 
 class Clock:
@@ -180,7 +167,7 @@ def made_up(clock: Clock, costs: dict[str, float], monkeypatch: Any) -> Bench:
 
             yield Contender(Row(given.case, name), make)
 
-    monkeypatch.setattr(bench_gpu, "contenders", contenders)
+    monkeypatch.setattr(kernel_timing, "contenders", contenders)
     return Bench([CPU], budget_s=10.0, clock=clock)
 
 
@@ -216,7 +203,7 @@ def test_who_finds_no_memory_beside_the_others_is_timed_alone(
 
             yield Contender(Row(given.case, name), make)
 
-    monkeypatch.setattr(bench_gpu, "contenders", contenders)
+    monkeypatch.setattr(kernel_timing, "contenders", contenders)
     (rows,) = Bench([CPU], budget_s=10.0).run([welch_peaks(8, 64, 2)])
     assert [row.why for row in rows] == ["", "", ""]
     assert all(row.samples for row in rows)
@@ -234,97 +221,6 @@ def test_it_ends_within_its_budget_and_says_what_is_left_out(
     assert len(done) + len(work.left_out) == len(every)
     assert "no time is left" in work.left_out[0]
     assert clock.ns < 10e9 + 8 * 0.9e9
-
-
-@pytest.mark.requires_wgpu
-@pytest.mark.parametrize(
-    ("deed", "said"),
-    [("hang", "hung"), ("crash", "SIGSEGV"), ("lose", "DeviceLost")],
-)
-def test_a_kernel_that_hangs_or_crashes_is_a_row(
-    call: Call, tmp_path: Path, deed: str, said: str
-) -> None:
-    """The process that it took along is replaced, and the others have their times."""
-    record = tmp_path / "gpu.json"
-    deadline = "2" if deed == "hang" else "30"
-    only = ("--device", "vulkan:llvmpipe", "-k", "softmax 8", "--deadline", deadline)
-    how = ("--sabotage", f"{deed}:*workgroup*", "--json", str(record))
-    assert bench(call, *only, *how).code == 1
-    told = json.loads(record.read_text())
-    by_way = {row["variant"]: row for row in told["rows"]}
-    fallen = by_way.pop("softmax, workgroup a row")
-    assert fallen["ns"] is None
-    assert said in fallen["why"]
-    assert len(by_way) >= 3
-    assert all(row["ns"] > 0 for row in by_way.values())
-    assert told["partial"] is False
-    assert told["trips"], "what was measured before stays"
-
-
-@pytest.mark.requires_wgpu
-def test_a_wrong_variant_has_no_time(call: Call) -> None:
-    """It is a row that says where it is wrong, and the exit code tells."""
-    only = ("--device", "vulkan:llvmpipe", "-k", "softmax 8", "--json", "-")
-    said = bench(call, *only, "--sabotage", "kernel:*registers")
-    assert said.code == 1
-    rows = {row["variant"]: row for row in json.loads(said.out)["rows"]}
-    wrong = rows.pop("softmax, in registers")
-    assert wrong["judged"] == "wrong"
-    assert wrong["ns"] is None
-    assert "elements are wrong" in wrong["why"]
-    assert all(row["judged"] == "right" and row["ns"] for row in rows.values())
-
-
-def stop_at(monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException) -> None:
-    """Raise when the parent hears of the rows of a case."""
-    take = Measuring._take
-
-    def stopped(self: Measuring, told: dict[str, Any]) -> bool:
-        found = take(self, told)
-        if any(row["case"] == name for row in told.get("rows", [])):
-            raise error
-        return found
-
-    monkeypatch.setattr(Measuring, "_take", stopped)
-
-
-def test_ctrl_c_keeps_what_was_measured(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The record says that it is partial; the exit code is 130."""
-    stop_at(monkeypatch, "layer norm", KeyboardInterrupt())
-    record = tmp_path / "gpu.json"
-    only = ("-k", "m", "--device", "cpu", "--json", str(record))
-    said = bench(call, *only)
-    assert said.code == 130
-    told = json.loads(record.read_text())
-    assert told["partial"] is True
-    assert {row["case"] for row in told["rows"]} >= {"softmax", "layer norm"}
-    assert "layer norm 8 × 128" in said.out
-
-
-def test_a_full_disk_does_not_end_it(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is told once on the way; the table is shown before the error at the end."""
-
-    def full(puts: Any) -> None:
-        if list(puts):
-            raise NotWritten("write gpu.json", "no space is left on the disk")
-
-    monkeypatch.setattr(bench_gpu_command, "write_all", full)
-    only = ("-k", "norm", "--device", "cpu", "--json", str(tmp_path / "gpu.json"))
-    said = bench(call, *only)
-    assert said.code == 1
-    assert said.err.count("not written yet") == 1
-    assert "layer norm 8 × 128" in said.out
-
-
-def test_a_smoke_test_that_does_not_end_is_told() -> None:
-    """It has a share of the budget, and no more."""
-    found = bench_gpu_command.run_smoke([CPU], 0.05)
-    assert found["exit_code"] is None
-    assert "not done after" in smoked(found)
 
 
 def test_memory_types_need_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:

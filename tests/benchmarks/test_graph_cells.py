@@ -1,4 +1,4 @@
-"""`rlxweb bench graphs`: every family of ops priced, run and compared."""
+"""`./dev bench sweep graphs`: every family of ops priced, run and compared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.cli import bench_graphs
-from rlxweb.cli.bench_graphs import FAMILIES, GraphCell, graph_cells
-from rlxweb.cli.bench_picker import Sweep
 from rlxweb.devices.place import CPU
 from rlxweb.ir.op import registry
+from tests.benchmarks import graph_cells as module
+from tests.benchmarks.graph_cells import FAMILIES, GraphCell, graph_cells
+from tests.benchmarks.picker_sweep import Sweep
 from tests.command_line import Call, check_refused
 
 
@@ -56,7 +56,7 @@ def test_the_smallest_of_each_family_runs_at_its_price(family: str) -> None:
 
 def test_the_command(call: Call, tmp_path: Path) -> None:
     record = tmp_path / "graphs.json"
-    args = ["bench", "graphs", "-k", "layer_norm", "--device", "cpu", "--quick"]
+    args = ["graphs", "-k", "layer_norm", "--device", "cpu", "--quick"]
     said = call(*args, "--json", record)
     assert said.code == 0, said.err
     assert re.search("layer_norm +16×64 +graph cpu", said.out)
@@ -69,7 +69,7 @@ def test_the_command(call: Call, tmp_path: Path) -> None:
 
 
 def test_a_family_that_is_not_there_is_refused(call: Call) -> None:
-    said = call("bench", "graphs", "-k", "sofmax")
+    said = call("graphs", "-k", "sofmax")
     assert said.code == 2
     assert "no family has 'sofmax' in its name" in said.err
     assert "softmax" in said.err
@@ -80,8 +80,8 @@ def test_the_picker_takes_graphs_too(
 ) -> None:
     """The same sweep by another name; what only Welch jobs have is refused."""
     some = graph_cells("softmax", quick=True)[:1]
-    monkeypatch.setattr(bench_graphs, "graph_cells", lambda pattern, quick: some)
-    args = ["bench", "picker", "--graphs", "--device", "cpu", "--quick"]
+    monkeypatch.setattr(module, "graph_cells", lambda pattern, quick: some)
+    args = ["picker", "--graphs", "--device", "cpu", "--quick"]
     said = call(*args, "--json", "-")
     assert said.record["schema"] == "rlxweb.bench.graphs/1"
     (cell,) = said.record["cells"]

@@ -1,4 +1,4 @@
-"""What `bench gpu` found: as one JSON document, and as a table for people."""
+"""What `./dev bench kernels` found: as one JSON document, and as a table for people."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
 from rich.console import Console
 
-from rlxweb.cli.bench_gpu_parent import Found
 from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import say, show_table
 from rlxweb.decision.terms import human_ns
@@ -21,6 +21,21 @@ SCHEMA = "rlxweb.bench.gpu/1"
 HEADS = "case engine variant time GB/s memory TFLOP/s peak best".split()
 """memory, peak: the share of what the GPU can do; best: of the fastest contender."""
 Document = dict[str, Any]
+
+
+@dataclass
+class Found:
+    """Everything that is known so far, as the record has it."""
+
+    began: float
+    facts: dict[str, Any] = field(default_factory=dict)
+    trips: dict[str, Any] = field(default_factory=dict)
+    from_host: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    is_partial: bool = True
+
+
 Row = Mapping[str, Any]
 
 
@@ -40,7 +55,7 @@ def record_of(found: Found) -> Document:
         seconds=round(monotonic() - found.began, 3),
         partial=found.is_partial,
         **found.facts,
-        smoke=found.smoke,
+        smoke=None,
         trips=found.trips,
         from_host=found.from_host,
         rows=[
@@ -48,7 +63,7 @@ def record_of(found: Found) -> Document:
             for row in found.rows
         ],
         left_out=found.left_out,
-        fell=found.fell,
+        fell=[],
     )
 
 
@@ -85,10 +100,8 @@ def _case(row: Row) -> tuple[str, str]:
 
 
 def is_wrong(record: Document) -> bool:
-    """Did anything compute wrong, crash or hang?"""
-    smoke = record["smoke"]
-    rows = any(row["judged"] == "wrong" for row in record["rows"])
-    return rows or bool(record["fell"]) or bool(smoke and smoke["exit_code"] == 1)
+    """Is any result wrong?"""
+    return any(row["judged"] == "wrong" for row in record["rows"])
 
 
 # --- for people -----------------------------------------------------------------------
@@ -102,14 +115,12 @@ def show(console: Console, record: Document) -> None:
     heads = [*HEADS, *peers]
     rows = [_cells(one, peers) for one in record["rows"]]
     show_table(console, heads, rows, right=heads[3:], whole=heads)
-    for why in record["fell"]:
-        say(console, f"a process ended: {why}")
     for why in record["left_out"]:
         say(console, f"left out: {why}")
 
 
 def _around(record: Document) -> Iterator[str]:
-    """Engines, GPUs, what is missing, trips, the smoke test."""
+    """Engines, GPUs, what is missing, trips."""
     for one in record.get("engines", []):
         yield f"{one['place']}: {one['adapter']}, {one['driver'] or 'no version'}"
     yield from (f"GPU: {line}" for line in record.get("nvidia", []))
@@ -123,8 +134,6 @@ def _around(record: Document) -> Iterator[str]:
         yield f"{label}: {_from_host(parts)}"
         for one in parts.get("paths", []):
             yield f"{label}: {path_of(one)} {one['ns'] / 1e6:,.1f} ms"
-    if record["smoke"] is not None:
-        yield smoked(record["smoke"])
 
 
 def _trips(trips: Mapping[str, Any]) -> list[str]:
@@ -161,14 +170,6 @@ def path_of(one: Mapping[str, Any]) -> str:
     """How an estimate's rows came to the device, in words."""
     how = "overlapping" if one["overlaps"] else "one after another"
     return f"the same, bytes {one['path'] or 'as ever'}, batches {how}:"
-
-
-def smoked(smoke: Mapping[str, Any]) -> str:
-    """One line of it."""
-    words = "; ".join(f"{one['key']} {one['word']}" for one in smoke["engines"])
-    if smoke["exit_code"] is None:
-        return f"smoke --quick: not done after {smoke['seconds']:.0f} s; {words}"
-    return f"smoke --quick: exit code {smoke['exit_code']}; {words}"
 
 
 def _cells(one: Row, peers: Sequence[str]) -> tuple[str, ...]:

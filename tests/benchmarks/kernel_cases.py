@@ -1,4 +1,4 @@
-"""What `rlxweb bench gpu` times: graphs with what they move and compute, and the same
+"""Cases of `./dev bench kernels`: graphs with their bytes and operations, and the same
 work written by hand for PyTorch and CuPy.
 
 A case needs no device: `build` makes its graph, `feeds` its arrays, a peer is a

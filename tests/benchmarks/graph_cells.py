@@ -14,17 +14,17 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graphs import GraphJob
-from rlxweb.cli.bench_gradients import GRADIENTS
-from rlxweb.cli.bench_language import LANGUAGE
-from rlxweb.cli.bench_linear import LINEAR
-from rlxweb.cli.bench_networks import NETWORKS
-from rlxweb.cli.bench_picker import Sweep, Way
 from rlxweb.devices.place import Place
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.ir.tensor import Tensor
+from tests.benchmarks.graph_gradients import GRADIENTS
+from tests.benchmarks.graph_language import LANGUAGE
+from tests.benchmarks.graph_linear import LINEAR
+from tests.benchmarks.graph_networks import NETWORKS
+from tests.benchmarks.picker_sweep import Sweep, Way
 
 Build = Callable[[Graph, Shape], Tensor]
 

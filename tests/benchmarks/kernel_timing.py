@@ -1,7 +1,7 @@
-"""Times cases of `bench gpu`, all contenders of a case in turns.
+"""Times cases of `./dev bench kernels`, all contenders of a case in turns.
 
 Everything lies on the device; a sample is so many runs in one go that the clock and the
-wait for the end do not matter. Who takes part is decided in `bench_gpu_contenders.py`.
+wait for the end do not matter. Who takes part is decided in `kernel_contenders.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
-from rlxweb.cli.bench_gpu_cases import Case
-from rlxweb.cli.bench_gpu_contenders import Contender, Given, Go, Row, contenders
 from rlxweb.devices.place import Place
-from rlxweb.smoke.sabotage import Sabotage
+from tests.benchmarks.kernel_cases import Case
+from tests.benchmarks.kernel_contenders import Contender, Given, Go, Row, contenders
 
 SAMPLE_S = 0.02
 MOST_TIMES = 2000
-Key = tuple[str, str, str]
 
 
 def quiet(case: Case, row: Row | None) -> None:
@@ -48,7 +46,6 @@ class Bench:
     """The engines and how carefully they are timed.
 
     budget_s   of all cases together; what no time is left for is `left_out`
-    without    contenders that take no part: they held up the process once
     begun      told before a contender is tried, and (None) before all are timed
     spoiled    a contender failed so that the process may be of no more use
     """
@@ -58,9 +55,7 @@ class Bench:
     rounds: int = 7
     with_peers: bool = True
     clock: Clock = time.perf_counter_ns
-    without: frozenset[Key] = frozenset()
     begun: Callable[[Case, Row | None], None] = quiet
-    sabotage: Sabotage = field(default_factory=lambda: Sabotage.of("", str))
     left_out: list[str] = field(default_factory=list)
     spoiled: bool = False
 
@@ -85,9 +80,9 @@ class Bench:
         """
         until = self.clock() + budget_ns
         with ExitStack() as arrays:
-            given = Given(case, self.sabotage, arrays)
+            given = Given(case, arrays)
             every = contenders(given, self.places, self.with_peers)
-            mine = [one for one in every if one.row.key not in self.without]
+            mine = list(every)
             self._in_turns(case, mine, until)
             short = [one for one in mine if one.row.is_short]
             for one in short if len(mine) > 1 else ():
@@ -121,7 +116,6 @@ class Bench:
         self.begun(row.case, row)
         begun = self.clock()
         try:
-            self.sabotage.before(row.name)
             made = _Ready(row, contender.make(programs))
         except Exception as error:  # each library fails in ways of its own
             row.failed(error)

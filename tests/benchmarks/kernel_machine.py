@@ -1,11 +1,10 @@
-"""What `bench gpu` says of the machine: engines with limits and memory, GPU and driver,
-the libraries beside it, and why a device is missing.
+"""Facts of the machine for `./dev bench kernels`: engines with limits and memory, GPU
+and driver, the libraries beside it, and why a device is missing.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -16,36 +15,16 @@ from typing import Any
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import blocker
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.cli.bench_gpu_contenders import BY_HAND, peer_library
+from rlxweb.cli.bench_engines import roof_of
 from rlxweb.devices.place import Place
 from rlxweb.errors import RlxError
 from rlxweb.io.writers import finite
+from tests.benchmarks.kernel_contenders import BY_HAND, peer_library
 
 GPUS = ("vulkan", "metal", "directx", "opengl", "cuda", "rocm", "tpu")
 """Devices of which it is told why they are not there."""
 _ASKED = "name,driver_version,memory.total,memory.free,clocks.max.sm,clocks.max.memory"
 _ASKED += ",pcie.link.gen.max,pcie.link.width.max"
-
-ROOFS: dict[str, tuple[float, float]] = {
-    "H200": (4800, 66.9),
-    "H100 PCIe": (2039, 51.2),
-    "H100": (3350, 66.9),
-    "A100": (1935, 19.5),
-    "L40": (864, 90.5),
-    "L4": (300, 30.3),
-    "T4": (320, 8.1),
-    "4090": (1008, 82.6),
-    "3090": (936, 35.6),
-}
-"""GB/s and float32 TFLOP/s by a part of the GPU's name, as their makers give them."""
-
-
-def roof_of(adapter: str) -> tuple[float, float]:
-    """What the memory and the arithmetic of a GPU can do; NaN where it is not known."""
-    for name, roof in ROOFS.items():
-        if all(part in adapter for part in name.split()):
-            return roof
-    return math.nan, math.nan
 
 
 def engine(place: Place) -> dict[str, Any]:

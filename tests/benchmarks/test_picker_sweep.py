@@ -1,4 +1,4 @@
-"""The sweep behind `rlxweb bench picker`, on a made-up machine with its own clock."""
+"""The sweep of `./dev bench sweep picker`, on a made-up machine with its own clock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.cli import bench_picker
-from rlxweb.cli.bench_picker import (
+from rlxweb.decision.candidate import Candidate
+from rlxweb.device import Device
+from rlxweb.devices.place import CPU
+from rlxweb.errors import DeviceLost, OutOfMemory
+from tests.benchmarks import picker_sweep
+from tests.benchmarks.made_picker import MS, Cost, Machine, S, measured, row, way
+from tests.benchmarks.picker_sweep import (
     Cell,
     Measured,
     Sweep,
@@ -23,12 +28,7 @@ from rlxweb.cli.bench_picker import (
     run_candidate,
     summary_of,
 )
-from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
-from rlxweb.devices.place import CPU
-from rlxweb.errors import DeviceLost, OutOfMemory
 from tests.oracles import estimate, strongest_first
-from tests.unit.cli.picker_bench import MS, Cost, Machine, S, measured, row, way
 
 CELL = Cell(64, 3, 4, 2)
 Ways = Callable[..., None]
@@ -40,7 +40,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
 
     def put(*candidates: Candidate) -> None:
         monkeypatch.setattr(
-            bench_picker, "welch_candidates", lambda *a, **k: candidates
+            picker_sweep, "welch_candidates", lambda *a, **k: candidates
         )
 
     return put

@@ -1,4 +1,4 @@
-"""`rlxweb bench band`: what a part of a spectrum costs, and what learning buys."""
+"""`./dev bench sweep band`: what a part of a spectrum costs, and what learning buys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from typing import Any
 import click
 
 from rlxweb.cli import options
-from rlxweb.cli.bench_band import (
+from rlxweb.cli.record import document, versions
+from rlxweb.cli.screen import progress_on, say, screen, show_table
+from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
+from rlxweb.device import Device
+from rlxweb.devices.place import available_places, engine_key
+from rlxweb.io import write_json
+from tests.benchmarks.band_sweep import (
     LENGTHS,
     SHARES,
     SIGNALS,
@@ -20,12 +26,6 @@ from rlxweb.cli.bench_band import (
     BandSweep,
     Timed,
 )
-from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import progress_on, say, screen, show_table
-from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
-from rlxweb.device import Device
-from rlxweb.devices.place import available_places, engine_key
-from rlxweb.io import write_json
 
 SCHEMA = "rlxweb.bench.band/1"
 HEADS = ("way", "engine", "asked", "error", "ns/sample", "× whole")

@@ -1,4 +1,4 @@
-"""What lies around the kernels, for `bench gpu`: submits, maps, transfers of several
+"""Trips to a device, for `./dev bench kernels`: submits, maps, transfers of several
 sizes by every way there is, and a Welch estimate from the host's memory, in parts.
 """
 
@@ -20,12 +20,12 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_trips import WebGpuTrips
 from rlxweb.calibration.kernels import empty_run
 from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.cli.bench_gpu_cases import drawn
 from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceError, LimitExceeded, OutOfMemory
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.movers import go_by
 from rlxweb.gpu.native import NativePort
+from tests.benchmarks.kernel_cases import drawn
 
 MIB = 1 << 20
 SIZES = (1, 64, 256)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlxweb.cli.bench_picker import Cell, Measured, Row
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
 from rlxweb.signal.offers import WelchJob
+from tests.benchmarks.picker_sweep import Cell, Measured, Row
 
 MS = 1_000_000
 S = 1_000_000_000
