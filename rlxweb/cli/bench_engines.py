@@ -232,13 +232,18 @@ def _on_device(case: Case, feeds: Arrays, one: _Contender, opened: ExitStack) ->
     there: dict[str, Resident] = {}
     for name, array in feeds.items():
         there[name] = drive(backend.put(array))
-        opened.callback(lambda x=there[name]: drive(backend.free(x)))
+        opened.callback(_free, backend, there[name])
     (out,) = drive(backend.run_resident(program, there, [True]))
+    assert isinstance(out, Resident)
     try:
         _check(case, feeds, backend, out)
     finally:
         drive(backend.free(out))
     one.go = lambda count: drive(backend.repeat(program, there, count))
+
+
+def _free(backend: Any, resident: Resident) -> None:
+    drive(backend.free(resident))
 
 
 def _check(case: Case, feeds: Arrays, backend: Any, out: Any) -> None:
