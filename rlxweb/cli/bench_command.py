@@ -7,7 +7,7 @@ import platform
 from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -28,10 +28,13 @@ COLUMNS = (
 )
 
 
+LEAST_ROUNDS: Final = 7
+
+
 @click.command(name="bench")
 @options.devices("every engine of this machine")
 @click.option("--quick", is_flag=True, help="Small cases; no figures to publish.")
-@click.option("--rounds", type=click.IntRange(7), default=7, help="Samples [7].")
+@click.option("--rounds", type=click.IntRange(LEAST_ROUNDS), help="Samples [7].")
 @options.file_path("json", "All of it, after each case; - is stdout.")
 @click.option(
     "--compare", nargs=2, metavar="A B", help="Two files of --json, side by side."
@@ -39,7 +42,7 @@ COLUMNS = (
 def command(
     devices: Sequence[str],
     quick: bool,
-    rounds: int,
+    rounds: int | None,
     json_path: str | None,
     compare: tuple[str, str] | None,
 ) -> int:
@@ -52,12 +55,12 @@ def command(
     Exit codes: 0 all was measured; 1 an engine failed; 130 stopped.
     """
     if compare is not None:
-        if devices or quick or json_path is not None:
+        if devices or quick or rounds or json_path is not None:
             raise UsageError("--compare", "it measures nothing", "it stands alone")
         _compare(*compare)
         return 0
     check_targets([], [("--json", json_path)])
-    return _measure(devices, quick, rounds, json_path)
+    return _measure(devices, quick, rounds or LEAST_ROUNDS, json_path)
 
 
 def _measure(

@@ -165,13 +165,11 @@ class Bench:
     def _prepare(
         self, case: Case, feeds: Arrays, one: _Contender, opened: ExitStack
     ) -> None:
-        """Prediction, check of the result, first run, and the runs of a sample."""
+        """Prediction, check of the result, and the runs of a sample."""
         try:
             prepare = _on_device if case.data == "device" else _from_host
             prepare(case, feeds, one, opened)
-            begun = self.clock()
             one.go(1)
-            one.row["first_ns"] = self.clock() - begun
             if case.data == "device":
                 for _ in range(2):
                     begun = self.clock()
@@ -183,7 +181,7 @@ class Bench:
 
 
 def _empty_row(place: Place, why: str) -> dict[str, Any]:
-    names = "ns spread samples runs first_ns gb_s tflop_s of_memory of_arithmetic "
+    names = "ns spread samples runs gb_s tflop_s of_memory of_arithmetic "
     names += "predicted_ns predicted_source measured_over_predicted"
     return {"engine": place.label, **dict.fromkeys(names.split()), "why": why}
 
