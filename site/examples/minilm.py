@@ -18,7 +18,7 @@ from rlxweb.errors import ModelError
 
 UNUSED = [(r"embeddings\.position_ids|pooler\..*", None)]
 """Weights of the file that sentence embeddings do not use, for `rlx.load_weights`."""
-LENGTHS = (16, 32, 64, 128, 256, 512)
+LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512)
 """Padded lengths of a batch: few, since each pair of batch and length is compiled."""
 BATCHES = (32, 8, 1)
 MAX_TOKENS_PER_BATCH = 4096
@@ -95,15 +95,31 @@ def _check(config: Mapping[str, Any]) -> None:
         ("hidden_act", ("gelu", "relu")),
         ("position_embedding_type", ("absolute", None)),
     ):
+        if config.get(key) not in supported:
+            raise _error(config, key, f"supported: {supported[0]!r}")
+    for key in _SIZES:
         value = config.get(key)
-        if value not in supported:
-            rule = f"supported: {supported[0]!r}"
-            problem = f"config.json says {value!r} for {key}"
-            raise ModelError("load MiniLM", problem, rule)
+        if type(value) is not int or not 0 < value <= _MAX_SIZE:
+            raise _error(config, key, f"1 to {_MAX_SIZE:,}")
+    if config["hidden_size"] % config["num_attention_heads"]:
+        rule = f"a divisor of hidden_size, {config['hidden_size']}"
+        raise _error(config, "num_attention_heads", rule)
+
+
+def _error(config: Mapping[str, Any], key: str, rule: str) -> ModelError:
+    problem = f"config.json says {config.get(key)!r} for {key}"
+    return ModelError("load MiniLM", problem, rule)
+
+
+_MAX_SIZE = 1 << 20
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "max_position_embeddings", "type_vocab_size"),
+)
 
 
 def batches(
-    texts: Sequence[Sequence[int]], pad: int
+    texts: Sequence[Sequence[int]], pad: int, longest: int
 ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
     """Yield the inputs of the graph for token ids of texts, shortest texts first.
 
@@ -113,17 +129,19 @@ def batches(
         Token ids of each text.
     pad : int
         Token id of padding.
+    longest : int
+        Tokens that the model reads; no text has more.
 
     Yields
     ------
     rows : list[int]
         Indices into `texts`.
     inputs : dict[str, numpy.ndarray]
-        `ids` and `mask` of these texts, padded to one of `LENGTHS`.
+        `ids` and `mask` of these texts, padded to one of a few lengths.
     """
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     start = 0
-    for length in LENGTHS:
+    for length in (*(n for n in LENGTHS if n < longest), longest):
         end = start
         while end < len(order) and len(texts[order[end]]) <= length:
             end += 1

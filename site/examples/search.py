@@ -41,7 +41,7 @@ def embed(
     """Return a unit vector for each text."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     vectors = [np.empty(0, np.float32)] * len(texts)
-    for rows, inputs in batches(ids, pad=tokenizer.token_to_id("[PAD]")):
+    for rows, inputs in batches(ids, tokenizer.token_to_id("[PAD]"), MAX_TOKENS):
         for row, vector in zip(rows, encoder.run(inputs)[0], strict=True):
             vectors[row] = vector
     return np.stack(vectors)

@@ -1,6 +1,7 @@
-"""A model of sentence embeddings so small that a test can make it, and what it gives.
+"""A tiny model of sentence embeddings, and a reference for what it computes.
 
-The reference is NumPy in float64, written from what BERT is and not from our graph.
+The reference is NumPy in float64, written from the definition of BERT and not from our
+graph.
 """
 
 from __future__ import annotations

