@@ -62,8 +62,9 @@ def windows(samples: np.ndarray) -> np.ndarray:
     count = -(-(len(samples) + lead) // STEP)
     padded = np.zeros((count - 1) * STEP + WINDOW, np.float32)
     padded[lead : lead + len(samples)] = samples
-    view = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
-    return view[::STEP, :, None]
+    # A view; `sliding_window_view` has more elements than a tab can address.
+    shape, strides = (count, WINDOW, 1), (STEP * 4, 4, 4)
+    return np.lib.stride_tricks.as_strided(padded, shape, strides, writeable=False)
 
 
 def frames(outputs: Iterable[np.ndarray], n_samples: int) -> np.ndarray:
