@@ -4,11 +4,13 @@ import time
 from math import gcd
 
 import numpy as np
-from transcription import OUTPUTS, RATE, WINDOW, find_notes, frames, midi, windows
+from transcription import RATE, WINDOW, find_notes, frames, midi, windows
 
 import rlxweb as rlx
 from rlxweb.errors import ModelError
 
+OUTPUTS = ("onset", "note", "contour")
+"""Outputs in the order of the file of ONNX; a graph file may name them otherwise."""
 MODEL = FOUND = None
 
 
@@ -17,10 +19,11 @@ def load(args, buffers):
     global MODEL, FOUND
     model = rlx.load(bytes(buffers[0]))
     shapes = {name: port.shape[1:] for name, port in model.inputs.items()}
-    if len(shapes) != 1 or (WINDOW, 1) not in shapes.values():
+    if [*shapes.values()] != [(WINDOW, 1)] or len(model.outputs) != len(OUTPUTS):
         inputs = ", ".join(map(str, model.inputs.values())) or "none"
-        rule = f"one of [windows, {WINDOW}, 1]"
-        raise ModelError("load Basic Pitch", f"its inputs are {inputs}", rule)
+        problem = f"it has {len(model.outputs)} outputs, and its inputs are {inputs}"
+        rule = f"{len(OUTPUTS)} outputs, and one input [windows, {WINDOW}, 1]"
+        raise ModelError("load Basic Pitch", problem, rule)
     if MODEL is not None:
         MODEL.close()
     MODEL, FOUND = model, None
@@ -62,7 +65,7 @@ async def hear(args, buffers):
         post({"done": done, "of": seconds})  # noqa: F821
     found = {
         key: frames([output[port] for output in outputs], len(sound))
-        for key, port in OUTPUTS.items()
+        for key, port in zip(OUTPUTS, MODEL.outputs, strict=True)
     }
     FOUND = found, seconds
     return {"took": time.perf_counter() - began, "seconds": seconds}

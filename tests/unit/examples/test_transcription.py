@@ -158,7 +158,8 @@ def test_the_demo_finds_the_same_notes(
         with rlx.onnx.load(FILE) as network:
             compiled = network.compiled({own.INPUT: x}, device="cpu")
             file = tmp_path / "notes.rlxg"
-            compiled.save(file, outputs=list(network.outputs))
+            names = ["a", "b", "c"] if windows == 2 else list(network.outputs)
+            compiled.save(file, outputs=names)
         demo.load({}, [file.read_bytes()])
         asyncio.run(demo.hear({"fs": own.RATE, "device": "cpu"}, [samples.tobytes()]))
         assert posted[-1]["done"] == posted[-1]["of"] == demo.FOUND[1]
