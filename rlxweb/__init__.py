@@ -188,7 +188,7 @@ _OF_DEVICES = {
     "rlxweb.runners.report": "device_report",
     "rlxweb.runners.router": "DeviceRouter",
 }
-_ROOMS = ("io", "models", "onnx", "ops", "plot")
+_ROOMS = ("io", "onnx", "ops", "plot")
 """Modules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`."""
 publish(__name__, _OWN)
 publish("rlxweb.devices", _OF_DEVICES)

@@ -382,10 +382,6 @@ class RecordingWarning(RlxWarning):
     _lines = ""
 
 
-class ModelWarning(RlxWarning):
-    """What a model was given, and does not read to its end."""
-
-
 class KernelWarning(RlxWarning):
     """Kernels for the CPU that cannot be compiled here; NumPy computes."""
 

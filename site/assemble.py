@@ -71,6 +71,7 @@ def fill(root: Path, site: Path, scratch: Path, places: Places) -> dict[str, obj
     say("the manual")
     build_manual(root, site)
     add_folder(root / "site" / "demo", site / "demo")
+    add_folder(root / "site" / "examples", site / "examples")  # demos import some
     add_export(site / "demo" / "export" / "plan")
     add_folder(scratch / "runtime", site / "runtime")
     return {

@@ -12,6 +12,9 @@ print stands on the page in three forms, and each must be what they do print:
     <!-- make: shown F.svg    the picture F.svg, which a block saves; the page shows the
                               one in pictures/shown
 
+A program of the folder `examples` that a page lists (`<!-- make: example F.py -->`) is
+copied into the working folder, where a shell block runs it as `python F.py`.
+
 A comment that begins with a small letter and has no "…" is not compared. Numbers may
 differ by one in the last place that is shown: processors round in their own ways.
 """
@@ -28,6 +31,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,6 +47,7 @@ from picture_text import alike, differs
 
 SITE = Path(__file__).resolve().parent
 SHOWN = SITE / "pictures" / "shown"
+EXAMPLES = SITE / "examples"
 ROOT = SITE.parent
 _BLOCK = re.compile(
     r"^(?P<mark><!--[^\n]*-->\n)?(?P<indent> *)```(?P<kind>python|sh)\b[^\n]*\n"
@@ -50,6 +55,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _PICTURE = re.compile(r"^<!-- make: shown (\S+) ", re.MULTILINE)
+_EXAMPLE = re.compile(r"^<!-- make: example (.+) -->$", re.MULTILINE)
 _NAMED = re.compile(r"# (\w+\.py)\n")
 _PLAIN = re.compile(r"rlxweb [^|<>&;$`*]*")
 """Commands that need no shell: they run in this process, which has all loaded."""
@@ -85,6 +91,9 @@ class Page:
 def run(page: Page) -> None:
     """All blocks of a page, in the working folder."""
     names: dict[str, Any] = {"__name__": "page"}
+    for listed in _EXAMPLE.findall(page.text):
+        for name in listed.split():
+            shutil.copyfile(EXAMPLES / name, name)
     for found in _BLOCK.finditer(page.text):
         if (found["mark"] or "").startswith("<!-- not run"):
             continue
@@ -213,16 +222,20 @@ def _in_process(words: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """A folder to run in, with `rlxweb` on the path and matplotlib set for pictures."""
+    """A folder to run in, with the commands `rlxweb` and `python` on the path.
+
+    Matplotlib is set for pictures.
+    """
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="rlxweb-page-") as folder:
         tools, work = Path(folder, "bin"), Path(folder, "work")
         tools.mkdir()
         work.mkdir()
-        tool = tools / "rlxweb"
         python = shlex.quote(sys.executable)
-        tool.write_text(f'#!/bin/sh\nexec {python} -m rlxweb "$@"\n', "utf-8")
-        tool.chmod(0o755)
+        for name, command in (("python", python), ("rlxweb", f"{python} -m rlxweb")):
+            tool = tools / name
+            tool.write_text(f'#!/bin/sh\nexec {command} "$@"\n', "utf-8")
+            tool.chmod(0o755)
         (tools / "matplotlibrc").write_text(_MATPLOTLIB, "utf-8")
         os.environ |= {
             "PATH": os.pathsep.join((str(tools), os.environ.get("PATH", ""))),

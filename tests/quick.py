@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 ROOMS = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
 ADAPTER = "lavapipe"
 LEFT_OUT = (
-    *("unit/site/", "unit/models/", "unit/calibration/", "unit/cli/test_bench"),
+    *("unit/site/", "unit/examples/", "unit/calibration/", "unit/cli/test_bench"),
     *("unit/cli/test_calibrate", "unit/cli/test_smoke", "unit/smoke/"),
     *("unit/cli/test_killed_runs", "unit/cli/test_memory", "unit/cli/test_signals"),
     *("unit/cli/test_plot", "unit/cli/test_picture_files", "unit/cli/test_learn"),

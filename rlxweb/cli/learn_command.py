@@ -23,12 +23,11 @@ from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import Cell, counted, progress_on, say, screen, show_table
 from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
-from rlxweb.cli.text_files import where
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import Recording, open_recording, write_json
 from rlxweb.io.access import Access
 from rlxweb.jobs.entries import text_of
-from rlxweb.jobs.settings import OF_FILES, reading_of
+from rlxweb.jobs.settings import OF_FILES, Settings, reading_of
 from rlxweb.learn.learned import PRICE, STEPS, Learned, learn_welch
 from rlxweb.learn.pruning import Tried, front
 from rlxweb.signal.learned.butterflies import stages_of
@@ -192,7 +191,8 @@ def _check_rates(rates: dict[float, str]) -> None:
 
 
 def _learned(rows: list[Any], fs: float, asked: dict[str, Any], quiet: bool) -> Learned:
-    device, adapter = where(asked)
+    adapter = asked["adapter"]
+    device = Settings(device=asked["device"], adapter=adapter).asked_device
     own = {name: asked[name] for name in ("nperseg", "k", "preset", "window")}
     own |= {name: asked[name] for name in ("steps", "price", "seed")}
     low, high = asked["band"]

@@ -43,11 +43,6 @@ COMMANDS = {
     "run": "Run a model, a file of ONNX, on arrays of files.",
     "inspect": "Look into a model, a file of ONNX: ops, what is missing, memory, time.",
     "export": "Write a graph or a Welch estimate for pages without Python.",
-    "search": "Passages of text files that are near a question in meaning.",
-    "embed": "Passages of text files as points, near where they mean the same.",
-    "notes": "The notes that are played in a sound file, and as MIDI.",
-    "speech": "Where somebody talks in a sound file.",
-    "iclabel": "Components of an EEG: brain, muscle, eye, heart, mains or a channel.",
     "demo": "Peaks of a made recording with known rhythms, or of yours.",
 }
 STOPPED = 130

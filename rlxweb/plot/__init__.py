@@ -11,14 +11,11 @@ from rlxweb.names import found, publish, published
 
 if TYPE_CHECKING:
     from rlxweb.plot.bars import bands as bands
-    from rlxweb.plot.components import component as component
     from rlxweb.plot.interactive import html as html
     from rlxweb.plot.lines import aperiodic as aperiodic
     from rlxweb.plot.lines import peaks as peaks
     from rlxweb.plot.lines import spectrum as spectrum
-    from rlxweb.plot.notes import piano_roll as piano_roll
     from rlxweb.plot.scalp import topomap as topomap
-    from rlxweb.plot.speech_segments import speech as speech
     from rlxweb.plot.surface import spectrogram as spectrogram
     from rlxweb.plot.theme import style as style
 
@@ -26,12 +23,9 @@ publish(
     __name__,
     {
         "rlxweb.plot.bars": "bands",
-        "rlxweb.plot.components": "component",
         "rlxweb.plot.interactive": "html",
         "rlxweb.plot.lines": "aperiodic peaks spectrum",
-        "rlxweb.plot.notes": "piano_roll",
         "rlxweb.plot.scalp": "topomap",
-        "rlxweb.plot.speech_segments": "speech",
         "rlxweb.plot.surface": "spectrogram",
         "rlxweb.plot.theme": "style",
     },

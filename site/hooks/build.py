@@ -14,6 +14,7 @@ from pathlib import Path
 import benchmark_page
 import command_page
 import edges_table
+import example
 import house
 import inline_scripts
 import op_pages
@@ -56,6 +57,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "edges": lambda arguments: edges_table.table(),
     "errors": lambda arguments: reference_parts.error_classes(),
     "error-tree": lambda arguments: reference_parts.error_tree(),
+    "example": example.listing,
     "house": lambda arguments: house.house(),
     "methods": lambda arguments: reference_parts.methods(),
     "numpy-functions": lambda arguments: reference_parts.numpy_functions(),

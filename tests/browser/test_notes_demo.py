@@ -8,13 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from assembly.models import add_models
 from playwright.sync_api import Page, Route, expect
 
 from rlxweb.io import write_recording
-from rlxweb.models import BasicPitch
 from tests.browser.demo_page import NO_GPU, OpenPage, changed
 from tests.browser.watch import START_MS
-from tests.unit.models.made_sound import song
+from tests.unit.examples.sounds import song
 
 pytestmark = pytest.mark.requires_browser
 
@@ -25,9 +25,9 @@ NAME = "basic_pitch.rlxg"
 @cache
 def saved() -> bytes:
     """The model as the site has it."""
-    with TemporaryDirectory() as folder, BasicPitch.load() as model:
-        model.save(Path(folder) / NAME)
-        return (Path(folder) / NAME).read_bytes()
+    with TemporaryDirectory() as folder:
+        add_models(Path(folder) / "models", ["basic-pitch"])
+        return (Path(folder) / "models" / "basic-pitch" / NAME).read_bytes()
 
 
 def served(page: Page) -> None:

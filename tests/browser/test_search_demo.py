@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from rlxweb.models import MiniLM
 from tests.browser.demo_page import NO_GPU, OpenPage, changed
 from tests.browser.watch import START_MS
-from tests.unit.models import tiny
+from tests.unit.examples import tiny
+from tests.unit.examples.programs import module
 
 pytestmark = pytest.mark.requires_browser
 
@@ -60,9 +60,9 @@ def test_the_nearest_passages_are_shown(open_page: OpenPage, tmp_path: Path) -> 
     assert "swiftshader" in page.inner_text("#answered")
     page.fill("#text", NOTES)
     found = asked(page, "unable, the mat")
-    with MiniLM.load(tiny.files()) as model:
-        texts = ("unable, the mat", "on a mat.")
-        question, passage = (tiny.embedded(model.tokens(text)) for text in texts)
+    tokenizer = module("demo/search/wordpiece").WordPiece(tiny.TOKENIZER)
+    texts = ("unable, the mat", "on a mat.")
+    question, passage = (tiny.embedded(tokenizer.encode(text)) for text in texts)
     assert found[0] == (1.0, "unable, the mat")
     assert len(found) == 4
     (other,) = (score for score, text in found if text == "on a mat.")

@@ -1,14 +1,14 @@
-"""Trained networks of others that find, turn and read text, against ONNX Runtime.
+"""Trained networks of others against ONNX Runtime, read from their packages.
 
-The three of RapidOCR (PaddleOCR's), read from their package: a detector with transposed
-convolutions, a classifier of few channels, and a recogniser with attention.
+The three of RapidOCR (PaddleOCR's): a detector with transposed convolutions, a
+classifier of few channels, and a recogniser with attention. Of sound and EEG: Basic
+Pitch, Silero VAD, whose state goes from run to run, and ICLabelNet.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import pytest
 from onnxruntime import quantization
 
 import rlxweb as rlx
+from tests.unit.examples.packages import folder_of
+from tests.unit.examples.sounds import song, voice
 
 PACKAGE = "rapidocr_onnxruntime"
 SIZES = {
@@ -28,10 +30,7 @@ SIZES = {
 
 
 def network(name: str) -> Path:
-    spec = find_spec(PACKAGE)
-    assert spec is not None, "pip install -r tests/locks/models.txt --no-deps"
-    assert spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0], "models", name)
+    return folder_of(PACKAGE) / "models" / name
 
 
 def image(shape: tuple[int, ...]) -> np.ndarray:
@@ -131,10 +130,7 @@ def test_quantised_it_answers_as_onnx_runtime(how: str, tmp_path: Path) -> None:
 
 def test_a_quantised_lstm_answers_as_onnx_runtime(tmp_path: Path) -> None:
     """Silero's network of one recording, whose LSTM becomes DynamicQuantizeLSTM."""
-    spec = find_spec("silero_vad")
-    assert spec is not None, "pip install -r tests/locks/models.txt --no-deps"
-    assert spec.submodule_search_locations is not None
-    data = Path(spec.submodule_search_locations[0], "data")
+    data = folder_of("silero_vad") / "data"
     path, rng = tmp_path / "quantised.onnx", np.random.default_rng(1)
     logging.disable(logging.WARNING)
     try:
@@ -150,3 +146,111 @@ def test_a_quantised_lstm_answers_as_onnx_runtime(tmp_path: Path) -> None:
         found = model.run(feeds, device="cpu")
     for ours, theirs in zip(found.values(), want, strict=True):
         np.testing.assert_allclose(ours, theirs, 1e-4, 1e-5)
+
+
+# --- sound and EEG --------------------------------------------------------------------
+
+
+def by_onnx_runtime(path: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def test_basic_pitch_hears_what_onnx_runtime_hears() -> None:
+    """Where it is nearly silent rounding counts: ONNX Runtime with and without its
+    optimisations differs by 4e-4.
+    """
+    path = folder_of("basic_pitch") / "saved_models" / "icassp_2022" / "nmp.onnx"
+    x = song(6.0, 22050)[0][: 3 * 43844].reshape(3, 43844, 1)
+    inputs = {"serving_default_input_2:0": x}
+    want = by_onnx_runtime(path, inputs)
+    with rlx.onnx.load(path) as model:
+        found = model.run(inputs, device="cpu")
+    assert found.keys() == want.keys()
+    for name, one in found.items():
+        np.testing.assert_allclose(one, want[name], atol=1e-3)
+
+
+def test_iclabel_labels_as_onnx_runtime_does() -> None:
+    assets = folder_of("mne_icalabel") / "iclabel" / "network" / "assets"
+    rng = np.random.default_rng(1)
+    inputs = {
+        "topo": rng.uniform(-1, 1, (76, 1, 32, 32)).astype(np.float32),
+        "psds": rng.uniform(-1, 1, (76, 1, 1, 100)).astype(np.float32),
+        "autocorr": rng.uniform(-1, 1, (76, 1, 1, 100)).astype(np.float32),
+    }
+    path = assets / "ICLabelNet.onnx"
+    (want,) = by_onnx_runtime(path, inputs).values()
+    with rlx.onnx.load(path) as model:
+        (found,) = model.run(inputs, device="cpu").values()
+    np.testing.assert_allclose(found, want, atol=2e-5)
+
+
+SILERO = "silero_vad_op18_ifless.onnx", "silero_vad_16k_sequence.onnx"
+
+
+def framed(rate: int) -> Any:
+    """Frames of a voice, each after the end of the one before it."""
+    frame, before = (512, 64) if rate == 16000 else (256, 32)
+    x = voice(3.1, rate)
+    x = np.concatenate([np.zeros(before, np.float32), x, np.zeros(-len(x) % frame)])
+    view = np.lib.stride_tricks.sliding_window_view(x, before + frame)
+    return view[::frame].astype(np.float32)
+
+
+def frame_by_frame(rows: Any, rate: int) -> Any:
+    """Probabilities of speech by ONNX Runtime."""
+    path = folder_of("silero_vad") / "data" / SILERO[0]
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    state, made = np.zeros((2, 1, 128), np.float32), []
+    for row in rows:
+        feeds = {"input": row[None], "state": state, "sr": np.array(rate, np.int64)}
+        heard, state = session.run(None, feeds)
+        made.append(float(heard[0, 0]))
+    return np.array(made)
+
+
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_silero_hears_what_onnx_runtime_hears(rate: int) -> None:
+    """Frame by frame with its state kept, and many frames at once."""
+    rows = framed(rate)
+    want = frame_by_frame(rows, rate)
+    assert want.max() > 0.6
+    assert want.min() < 0.1
+    heard = of_a_stream(rows, rate, device="cpu")
+    np.testing.assert_allclose(heard, want, atol=2e-6)
+    if rate == 16000:
+        np.testing.assert_allclose(of_blocks(rows, 32), want, atol=2e-6)
+
+
+@pytest.mark.requires_wgpu
+def test_the_state_of_silero_stays_on_a_gpu() -> None:
+    rows = framed(16000)[:32]
+    heard = of_a_stream(rows, 16000, device="vulkan")
+    np.testing.assert_allclose(heard, frame_by_frame(rows, 16000), atol=1e-5)
+
+
+def of_a_stream(rows: Any, rate: int, device: str) -> Any:
+    state: Any = np.zeros((2, 1, 128), np.float32)
+    sr, made = np.array(rate, np.int64), []
+    with rlx.onnx.load(folder_of("silero_vad") / "data" / SILERO[0]) as model:
+        for row in rows:
+            inputs = {"input": row[None], "state": state, "sr": sr}
+            outputs = model.run(inputs, device=device, keep=["stateN"])
+            state = outputs["stateN"]
+            assert isinstance(state, rlx.DeviceArray)
+            made.append(outputs["output"].item())
+    return np.array(made)
+
+
+def of_blocks(rows: Any, block: int) -> Any:
+    state: dict[str, Any] = {n: np.zeros((1, 1, 128), np.float32) for n in "hc"}
+    made = []
+    with rlx.onnx.load(folder_of("silero_vad") / "data" / SILERO[1]) as model:
+        for start in range(0, len(rows), block):
+            inputs = {"input": rows[start : start + block], **state}
+            outputs = model.run(inputs, device="cpu", keep=["hn", "cn"])
+            state = {"h": outputs["hn"], "c": outputs["cn"]}
+            made.append(outputs["speech_probs"].ravel())
+    return np.concatenate(made)

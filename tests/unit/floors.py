@@ -45,7 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("runners", "signal", "tracing"),
     ("jobs", "live", "onnx", "training"),
-    ("learn", "models"),
+    ("learn",),
     ("smoke", "dask", "plot"),
     ("",),
     ("cli",),

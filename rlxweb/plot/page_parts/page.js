@@ -1,6 +1,5 @@
 // Puts the pictures of the document onto the page.
 import { bands } from "./bands.js";
-import { roll } from "./roll.js";
 import { spectra } from "./spectra.js";
 import { surface } from "./surface.js";
 import { themeButton } from "./demo/theme-button.js";
@@ -10,7 +9,6 @@ const KINDS = {
   spectra: (panel) => spectra(panel, colours.values, log),
   surface: (panel) => surface(panel, colours[panel.scale], log),
   bands: (panel) => bands(panel, colours.values),
-  roll: (panel) => roll(panel, colours.values),
 };
 document.getElementById("facts").textContent = facts;
 document.getElementById("keys").hidden = panels.every((panel) => panel.kind === "bands");

@@ -156,7 +156,7 @@ async function openSound(file) {
     if (cut) {
       page.problem({
         title: `${printable(file.name)} is long`,
-        text: `It lasts ${Math.round(cut)} s, and the first ${MOST_SECONDS} s are heard here. rlxweb notes on the command line has no limit.`,
+        text: `It lasts ${Math.round(cut)} s, and the first ${MOST_SECONDS} s are heard here. The program of the manual's cookbook has no limit.`,
         mild: true,
         key: "long",
       });
@@ -262,7 +262,7 @@ async function open() {
   shownValues();
   allow();
   const posted = ({ done, of }) => (at("bar").value = of ? done / of : 1);
-  rlx = await page.start({ python: ["notes.py"], onPost: posted });
+  rlx = await page.start({ python: ["../../examples/transcription.py", "notes.py"], onPost: posted });
   if (!rlx) return;
   const gpu = document.querySelector('input[name="device"][value="webgpu"]');
   gpu.disabled = !page.gpu.there;

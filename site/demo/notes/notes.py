@@ -1,50 +1,88 @@
-"""The notes of a visitor's sound: found once, then told by any settings."""
+"""The notes of a visitor's sound: the network runs once, any settings afterwards."""
 
 import time
+from math import gcd
 
 import numpy as np
+from transcription import RATE, WINDOW, find_notes, frames, midi, windows
 
-from rlxweb.models import BasicPitch, NoteSettings
+import rlxweb as rlx
+from rlxweb.errors import ModelError
 
+OUTPUTS = ("onset", "note", "contour")
+"""Outputs in the order of the file of ONNX; a graph file may name them otherwise."""
 MODEL = FOUND = None
 
 
 def load(args, buffers):
-    """The model of this file. An older one is let go."""
+    """Take the network of this file; an older one is freed."""
     global MODEL, FOUND
-    made = BasicPitch.load(bytes(buffers[0]))
+    model = rlx.load(bytes(buffers[0]))
+    shapes = {name: port.shape[1:] for name, port in model.inputs.items()}
+    if [*shapes.values()] != [(WINDOW, 1)] or len(model.outputs) != len(OUTPUTS):
+        inputs = ", ".join(map(str, model.inputs.values())) or "none"
+        problem = f"it has {len(model.outputs)} outputs, and its inputs are {inputs}"
+        rule = f"{len(OUTPUTS)} outputs, and one input [windows, {WINDOW}, 1]"
+        raise ModelError("load Basic Pitch", problem, rule)
     if MODEL is not None:
         MODEL.close()
-    MODEL, FOUND = made, None
+    MODEL, FOUND = model, None
     return {}
 
 
+def resampled(samples, fs):
+    """Change the rate of a short recording by its Fourier transform."""
+    fs = round(fs)
+    if fs == RATE:
+        return samples
+    common = gcd(fs, RATE)
+    up, down = RATE // common, fs // common
+    # Silence at the end, since the transform takes the sound for periodic.
+    blocks = -(-len(samples) // down) + 2
+    spectrum = np.fft.rfft(samples, blocks * down)
+    output = np.zeros(blocks * up // 2 + 1, spectrum.dtype)
+    count = min(len(spectrum), len(output))
+    output[:count] = spectrum[:count]
+    sound = np.fft.irfft(output, blocks * up) * (up / down)
+    return sound[: len(samples) * up // down].astype(np.float32)
+
+
 async def hear(args, buffers):
-    """Runs the model over the sound, and posts how far it is."""
+    """Run the network over the sound, and post the progress."""
     global FOUND
-    samples = np.frombuffer(buffers[0], np.float32)
     began = time.perf_counter()
-    FOUND = await MODEL.activations_async(
-        samples,
-        args["fs"],
-        device=args["device"],
-        tell=lambda done, whole: post({"done": done, "of": whole}),  # noqa: F821
-    )
-    return {"took": time.perf_counter() - began, "seconds": FOUND.seconds}
+    sound = resampled(np.frombuffer(buffers[0], np.float32), args["fs"])
+    rows = windows(sound)
+    ((name, port),) = MODEL.inputs.items()
+    batch = port.shape[0]
+    if len(rows) % batch:
+        rows = np.pad(rows, ((0, -len(rows) % batch), (0, 0), (0, 0)))
+    seconds, outputs = len(sound) / RATE, []
+    for start in range(0, len(rows), batch):
+        inputs = {name: rows[start : start + batch]}
+        outputs.append(await MODEL.run_async(inputs, device=args["device"]))
+        done = (start + batch) / len(rows) * seconds
+        post({"done": done, "of": seconds})  # noqa: F821
+    found = {
+        key: frames([output[port] for output in outputs], len(sound))
+        for key, port in zip(OUTPUTS, MODEL.outputs, strict=True)
+    }
+    FOUND = found, seconds
+    return {"took": time.perf_counter() - began, "seconds": seconds}
 
 
 def notes(args, buffers):
-    """The notes by these settings: when, which key, how loud; and all as MIDI."""
+    """Return the notes by these settings, as arrays and as a MIDI file."""
     began = time.perf_counter()
-    found = FOUND.notes(NoteSettings(**args["settings"]))
-    own = found.arrays()
+    found, seconds = FOUND
+    own = find_notes(found, **args["settings"])
     arrays = [
-        np.ascontiguousarray(own[name], kind)
+        np.array([getattr(note, name) for note in own], kind)
         for name, kind in (
             *(("start", "<f4"), ("end", "<f4")),
             *(("amplitude", "<f4"), ("pitch", "u1")),
         )
     ]
-    arrays.append(np.frombuffer(found.midi(), np.uint8).copy())
-    facts = {"count": len(found), "seconds": found.seconds}
+    arrays.append(np.frombuffer(midi(own), np.uint8).copy())
+    facts = {"count": len(own), "seconds": seconds}
     return {**facts, "took": time.perf_counter() - began}, arrays

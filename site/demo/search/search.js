@@ -6,8 +6,9 @@ import { chosen, fetched } from "./model.js";
 import { NOTES, QUESTIONS } from "./samples.js";
 
 const SHOWN = 5; // hits
-const MOST_NOTES = 64 << 20; // bytes of one file, as rlxweb has it
+const MOST_NOTES = 64 << 20; // bytes of one file
 const OWN = "your notes";
+const PYTHON = ["../../examples/minilm.py", "bert_unicode.py", "wordpiece.py", "passages.py", "search.py"];
 
 const page = openShell({ here: "search" });
 const at = (id) => document.getElementById(id);
@@ -269,7 +270,7 @@ async function takeModel(files) {
 async function open() {
   allow();
   const posted = ({ done, of }) => fill(at("read-bar"), of ? done / of : 1);
-  rlx = await page.start({ python: ["search.py"], onPost: posted });
+  rlx = await page.start({ python: PYTHON, onPost: posted });
   if (!rlx) return;
   const gpu = document.querySelector('input[name="device"][value="webgpu"]');
   gpu.disabled = !page.gpu.there;

@@ -1,62 +1,132 @@
-"""Passages of the visitor's notes, and which of them a question is near."""
+"""Passages of the visitor's notes, and which of them are closest to a question."""
 
+import json
 import time
-from pathlib import Path
 
-from rlxweb.models import MiniLM, SearchIndex
+import numpy as np
+from minilm import UNUSED, batches, encoder_graph
+from passages import passages_from, text_from
+from wordpiece import WordPiece
 
-ROOM = Path("/notes")
+import rlxweb as rlx
+from rlxweb.errors import ModelError
+
 MODEL = INDEX = None
+FRAME = 2
+"""Tokens that begin and end every text."""
+
+
+class Model:
+    """A model of MiniLM's kind: tokenizer, weights, and the encoder on each device."""
+
+    def __init__(self, files):
+        config = _object(files, "config.json")
+        self.tokenizer = WordPiece(_json(files, "tokenizer.json"))
+        self.graph = encoder_graph(config)
+        self.width, largest = config["hidden_size"], self.tokenizer.largest_id
+        if largest >= config["vocab_size"]:
+            problem = f"tokenizer.json has the token id {largest:,}"
+            rule = f"config.json has {config['vocab_size']:,} tokens"
+            raise ModelError("load MiniLM", problem, rule)
+        self.weights = rlx.load_weights(
+            self.graph, files["model.safetensors"], rename=UNUSED, convert=True
+        )
+        positions = config["max_position_embeddings"]
+        own = "sentence_bert_config.json"
+        sentences = _object(files, own) if own in files else {}
+        self.max_tokens = min(sentences.get("max_seq_length") or positions, positions)
+        self._encoders = {}
+
+    def size(self, text):
+        """Number of tokens of a text, without those that frame it."""
+        return len(self.tokenizer.encode(text)) - FRAME
+
+    async def embed(self, texts, device, progress=lambda done, count: None):
+        """Return a unit vector for each text (texts, width)."""
+        ids = [self._cut(self.tokenizer.encode(text)) for text in texts]
+        encoder = await self._encoder(device)
+        vectors = np.zeros((len(ids), self.width), np.float32)
+        done = 0
+        for rows, inputs in batches(ids, self.tokenizer.pad, self.max_tokens):
+            (vectors[rows],) = await encoder.run_async(inputs)
+            done += len(rows)
+            progress(done, len(ids))
+        return vectors
+
+    def _cut(self, ids):
+        if len(ids) <= self.max_tokens:
+            return ids
+        return [*ids[: self.max_tokens - 1], self.tokenizer.end]
+
+    async def _encoder(self, device):
+        if device not in self._encoders:
+            session = rlx.Session(device)
+            encoder = await session.compile_async(self.graph)
+            for name, weight in self.weights.items():
+                await encoder.set_param_async(name, weight)
+            self._encoders[device] = encoder
+        return self._encoders[device]
+
+    def close(self):
+        """Free what is compiled."""
+        for encoder in self._encoders.values():
+            encoder.close()
+        self._encoders.clear()
+
+
+def _json(files, name):
+    try:
+        return json.loads(files[name].decode())
+    except (ValueError, RecursionError):
+        raise ModelError("load MiniLM", f"{name} is no JSON") from None
+
+
+def _object(files, name):
+    content = _json(files, name)
+    if not isinstance(content, dict):
+        raise ModelError("load MiniLM", f"{name} is no JSON object")
+    return content
 
 
 def load(args, buffers):
-    """The model of these files. An older one and its index are let go."""
+    """Take the model of these files; an older one and its index are freed."""
     global MODEL, INDEX
-    files = dict(zip(args["names"], buffers, strict=True))
-    made = MiniLM.load(files)
+    files = dict(zip(args["names"], map(bytes, buffers), strict=True))
+    model = Model(files)
     if MODEL is not None:
         MODEL.close()
-    MODEL, INDEX = made, None
+    MODEL, INDEX = model, None
     return {"width": MODEL.width, "tokens": MODEL.max_tokens}
 
 
 async def read(args, buffers):
-    """Embeds every passage of the notes, and posts how far it is."""
+    """Embed every passage of the notes, and post the progress."""
     global INDEX
-    for path in ROOM.glob("*/*"):
-        path.unlink()
-    paths = []
-    for at, (name, raw) in enumerate(zip(args["names"], buffers, strict=True)):
-        folder = ROOM / str(at)
-        folder.mkdir(parents=True, exist_ok=True)
-        paths.append(folder / Path(name).name)
-        paths[-1].write_bytes(raw)
+    limit = MODEL.max_tokens - FRAME
+    files = zip(args["names"], map(bytes, buffers), strict=True)
+    passages = [
+        passage
+        for at, (name, raw) in enumerate(files)
+        for passage in passages_from(
+            at, text_from(name, raw), args["unit"], MODEL.size, limit
+        )
+    ]
     began = time.perf_counter()
-    INDEX = await SearchIndex.build_async(
-        MODEL,
-        paths,
-        args["unit"],
-        device=args["device"],
-        cache=False,
-        tell=lambda done, whole: post({"done": done, "of": whole}),  # noqa: F821
+    vectors = await MODEL.embed(
+        [passage.text for passage in passages],
+        args["device"],
+        lambda done, count: post({"done": done, "of": count}),  # noqa: F821
     )
-    seconds = time.perf_counter() - began
-    return {"passages": len(INDEX.passages), "seconds": seconds}
+    INDEX = passages, vectors
+    return {"passages": len(passages), "seconds": time.perf_counter() - began}
 
 
 async def ask(args, buffers):
-    """The passages nearest to a question, nearest first."""
+    """Return the passages closest to a question, the closest first."""
     began = time.perf_counter()
-    hits = await INDEX.search_async(args["question"], args["k"], device=args["device"])
-    return {
-        "seconds": time.perf_counter() - began,
-        "hits": [
-            {
-                "score": hit.score,
-                "text": hit.passage.text,
-                "file": int(Path(hit.passage.path).parent.name),
-                "line": hit.passage.line,
-            }
-            for hit in hits
-        ],
-    }
+    passages, vectors = INDEX
+    (question,) = await MODEL.embed([args["question"]], args["device"])
+    scores = vectors @ question
+    closest = np.argsort(-scores, kind="stable")[: args["k"]]
+    hits = [{"score": float(scores[at]), **passages[at]._asdict()} for at in closest]
+    return {"seconds": time.perf_counter() - began, "hits": hits}

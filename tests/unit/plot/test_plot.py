@@ -16,14 +16,6 @@ from matplotlib.colors import to_rgba
 
 import rlxweb as rlx
 from rlxweb.errors import ShapeError, Unsupported, UsageError
-from rlxweb.models import (
-    ComponentFeatures,
-    Components,
-    Note,
-    Notes,
-    Segment,
-    Speech,
-)
 from rlxweb.results.labels import Labels
 from rlxweb.signal.electrodes import flat, positions
 
@@ -178,51 +170,6 @@ def test_a_cap_that_counts_its_electrodes_is_no_10_20_system() -> None:
     assert not positions(biosemi)[1]
     sleep = ["EEG F3", "EEG C3", "EEG O1", "E1", "E2", "A1"]
     assert positions(sleep)[1] == [0, 1, 2, 5]
-
-
-def test_notes_are_bars_on_a_piano_roll() -> None:
-    """Two octaves at least, however few there are; bends are lines."""
-    one = Note(0.5, 1.0, 60, 0.5, (0, 1, 2)), Note(1.5, 1.9, 64, 0.9, (0, 0))
-    for notes, bars, bent in ((Notes(one, 3.0), 2, 1), (Notes((), 0.0), 0, 0)):
-        ax = drawn(rlx.plot.piano_roll(notes))
-        boxes, lines = ax.collections[-2:]
-        assert len(boxes.get_paths()) == bars
-        assert len(lines.get_segments()) == bent
-        low, high = ax.get_ylim()
-        assert low < 52
-        assert high - low >= 24
-    assert "no notes" in [text.get_text() for text in ax.texts]
-
-
-def test_speech_is_shaded_where_somebody_talks() -> None:
-    heard = np.linspace(0, 1, 94).astype(np.float32)
-    found = Speech((Segment(0.5, 1.0), Segment(2.0, 2.5)), heard, 0.032, 3.0)
-    ax = drawn(rlx.plot.speech(found))
-    (line,) = ax.get_lines()
-    np.testing.assert_allclose(line.get_ydata(), heard)
-    np.testing.assert_allclose(line.get_xdata()[0], 0.016)
-    shaded = [(p.get_x(), p.get_x() + p.get_width()) for p in ax.patches]
-    assert shaded == [(0.5, 1.0), (2.0, 2.5)]
-    assert ax.get_xlim() == (0.0, 3.0)
-
-
-def test_a_component_is_a_map_with_its_class() -> None:
-    """Both signs alike: what is 0 has the middle of the colours."""
-    places, which = positions(NAMES)
-    mixing = np.arange(-2.0, len(which) - 2.0)[:, None]
-    chance = np.full((1, 7), 0.05, np.float32)
-    chance[0, 2] = 0.7
-    names = tuple(NAMES[at] for at in which)
-    nothing = np.zeros((1, 1), np.float32)
-    features = ComponentFeatures(nothing, nothing, nothing)
-    found = Components(chance, mixing, mixing.T, names, 90 * places, features)
-    ax = drawn(rlx.plot.component(found, 0))
-    assert ax.get_title() == "0  eye blink"
-    assert "70%" in [text.get_text() for text in ax.texts]
-    low, high = ax.images[0].get_clim()
-    assert low == -high
-    with pytest.raises(UsageError, match="component 1; 0 to 0"):
-        rlx.plot.component(found, 1)
 
 
 def test_overlays_take_the_next_colours_of_their_axes() -> None:

@@ -33,8 +33,13 @@ SHOWN = re.compile(r"<!-- (printed|make: shown .+) -->|# (True|\[)")
 NOT_RUN = re.compile(r"<!-- not run: (?P<why>\S.+) -->\n")
 
 SNIPPETS = SITE / "snippets.py"
-NEEDS = {"from-numpy.md": pytest.mark.requires_torch}
-COOKBOOK = sorted((PAGES / "cookbook").glob("*.md"))
+NEEDS = {
+    "from-numpy.md": pytest.mark.requires_torch,
+    "speech.md": pytest.mark.requires_torch,
+}
+RECIPES = sorted((PAGES / "cookbook").glob("*.md"))
+COOKBOOK = [p for p in RECIPES if "<!-- make: example " not in p.read_text("utf-8")]
+"""Pages without a program of site/examples, which takes a process of its own."""
 
 
 def test_the_build_is_strict_and_says_nothing() -> None:
@@ -109,15 +114,15 @@ def test_the_recipes_of_the_cookbook_print_and_draw_what_it_shows() -> None:
     assert done.code == 0, done.err
 
 
-def test_the_cookbook_has_twenty_five_recipes_and_lists_them() -> None:
+def test_the_cookbook_has_twenty_nine_recipes_and_lists_them() -> None:
     """Numbered through, each with a program; the first page links to every one."""
-    pages = [path.read_text("utf-8") for path in COOKBOOK]
+    pages = [path.read_text("utf-8") for path in RECIPES]
     heads = [
         head
         for text in pages
         for head in re.findall(r"^## (\d+\. .+)$", text, re.MULTILINE)
     ]
-    assert sorted(int(head.split(".")[0]) for head in heads) == list(range(1, 26))
+    assert sorted(int(head.split(".")[0]) for head in heads) == list(range(1, 30))
     index = (PAGES / "cookbook" / "index.md").read_text("utf-8").casefold()
     assert [head for head in heads if f"[{head.casefold()}](" not in index] == []
     recipes = [part for text in pages for part in re.split(r"^## ", text, flags=re.M)]
