@@ -86,8 +86,7 @@ SHAPES: Mapping[str, str] = {
     "profile graph": "profile --graph graph.py:graph --weights weights.npz "
     "--device cpu --repeats 1 --json -",
     "smoke": "smoke --device cpu --quick -k softmax --json smoke.json",
-    "bench graphs": "bench graphs --device cpu --quick -k softmax --rounds 3 "
-    "--budget-s 0.2 --json bench.json",
+    "bench": "bench --device cpu --quick --json bench.json",
     "learn": "learn recording.npz --band 4:40 --n-fft 64 --steps 2 --device cpu -q "
     "--out own.rlxl --json -",
     "calibrate": "calibrate --device cpu --budget-s 0.1 --no-race --json",
