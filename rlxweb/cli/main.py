@@ -39,7 +39,7 @@ COMMANDS = {
     "profile": "Say where the time goes, of a recording or of a graph.",
     "calibrate": "Measure how fast each engine is: trips, transfers, our own kernels.",
     "smoke": "Try every engine of this machine: is it right, and how fast?",
-    "bench": "What each engine of this machine reaches.",
+    "bench": "Measure what each engine of this machine reaches.",
     "run": "Run a model, a file of ONNX, on arrays of files.",
     "inspect": "Look into a model, a file of ONNX: ops, what is missing, memory, time.",
     "export": "Write a graph or a Welch estimate for pages without Python.",

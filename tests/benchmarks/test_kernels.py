@@ -106,7 +106,7 @@ def test_the_usual_cases_reach_what_was_promised() -> None:
 
 @pytest.mark.requires_wgpu
 def test_every_variant_is_timed_alone(tmp_path: Path) -> None:
-    """Also those that nothing chooses; the record has engines, trips and rows."""
+    """Beside the chosen one, a team of lanes; with engines, trips and rows."""
     told = bench(tmp_path, "vulkan:llvmpipe", "fft 8 × 256")
     assert told["schema"] == "rlxweb.bench.gpu/1"
     assert told["partial"] is False
@@ -117,7 +117,7 @@ def test_every_variant_is_timed_alone(tmp_path: Path) -> None:
     assert told["from_host"]["vulkan:llvmpipe"]["whole"] > 0
     variants = [row["variant"] for row in told["rows"]]
     assert variants[0] == ""
-    for name in ("team of lanes a row", "workgroup a row", "team, unswizzled"):
+    for name in ("workgroup a row", "unrolled passes"):
         assert f"fft, {name}" in variants
     assert all(row["ns"] > 0 and not row["why"] for row in told["rows"])
     assert all(row["judged"] == "right" for row in told["rows"])
