@@ -204,7 +204,7 @@ json.dumps([sum(before), off, len(port.live) - live, same])
     )
     assert read == 0
     assert off < 1e-5
-    assert kept <= 20
+    assert kept <= 24
     assert peaks
 
 

@@ -10,6 +10,7 @@ from wordpiece import WordPiece
 
 import rlxweb as rlx
 from rlxweb.errors import ModelError
+from rlxweb.graphfile.strict_json import Refused, check_depth
 
 MODEL = INDEX = None
 FRAME = 2
@@ -76,8 +77,10 @@ class Model:
 
 def _json(files, name):
     try:
-        return json.loads(files[name].decode())
-    except (ValueError, RecursionError):
+        text = files[name].decode()
+        check_depth(text)  # deep nesting ends Pyodide, before Python sees it
+        return json.loads(text)
+    except (ValueError, RecursionError, Refused):
         raise ModelError("load MiniLM", f"{name} is no JSON") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_the_record_of_the_cpu(call: Call) -> None:
 
 
 @pytest.fixture
-def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def wrong(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A device `made` whose results are all off by one."""
 
     async def open_(adapter: str) -> MadeEngine:
@@ -79,6 +80,8 @@ def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shop, "open", open_)
     monkeypatch.setitem(ROWS, "made", shop.row())
     pool.close_all()
+    yield
+    pool.close_all()  # the next test opens a device of its own under this name
 
 
 @pytest.mark.usefixtures("wrong")

@@ -6,15 +6,12 @@ import datetime
 import io
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import edfio
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rlxweb.errors import (
     DTypeError,
@@ -159,41 +156,6 @@ def test_a_rate_that_is_nearly_exact_saves_padding(tmp_path: Path) -> None:
     assert told.groups[0].n_samples == 5000
     assert told.groups[0].fs == pytest.approx(99.97, rel=1e-7)
     assert told.lost == (f"99.97 Hz is {told.groups[0].fs:.12g} Hz in the file",)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    fs=st.one_of(
-        st.floats(0.5, 5000),
-        st.integers(1, 5000),
-        st.integers(50, 500_000).map(lambda hundredths: hundredths / 100),
-    ),
-    seconds=st.floats(0.01, 100),
-)
-def test_padding_is_small_at_every_rate(fs: float, seconds: float) -> None:
-    """rlxweb, edfio and MNE read back the same samples."""
-    mne = pytest.importorskip("mne")
-    n_samples = min(20_000, max(1, round(fs * seconds)))
-    x = np.random.default_rng(n_samples).normal(size=(1, n_samples))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.edf"
-        told = write_recording(path, x, fs=fs, begun=0)
-        theirs = edfio.read_edf(path)
-        (signal,) = theirs.signals
-        by_edfio = signal.data
-        by_mne = mne.io.read_raw_edf(path, verbose="error").get_data()[0]
-        with open_recording(path) as recording:
-            found = samples(recording)[0]
-    padding = len(found) - n_samples
-    record = len(found) // theirs.num_data_records
-    assert 0 <= padding < record
-    assert padding <= 0.01 * n_samples or padding < max(fs, 1)
-    assert told.groups[0].fs == pytest.approx(fs, rel=1e-6)
-    np.testing.assert_allclose(found[:n_samples], x[0], atol=1e-3)
-    np.testing.assert_allclose(by_edfio, found, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(by_mne, found, rtol=1e-9, atol=1e-12)
-    additional = (f"samples={n_samples}",) if padding else ()
-    assert theirs.recording.additional == additional
 
 
 def test_a_few_samples_fill_a_part_of_a_record(tmp_path: Path) -> None:
@@ -366,54 +328,6 @@ def test_what_a_wav_file_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="bits is 12; wav has 16 or 24 or 32 or 64"):
         written_to(path, bits=12)
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("bits", [None, 16])
-@pytest.mark.parametrize("fs", [1, 256, 44_100, 65_535, 65_540, 655_350])
-def test_flac_is_read_by_soundfile_and_by_rlxweb(
-    tmp_path: Path, bits: int | None, fs: int
-) -> None:
-    soundfile = pytest.importorskip("soundfile")
-    x = RNG.uniform(-1, 1, size=(3, 3000))
-    x[0, :2] = -1, 1
-    told = write_recording(tmp_path / "a.flac", x, fs=fs, bits=bits)
-    theirs, rate = soundfile.read(tmp_path / "a.flac")
-    with open_recording(tmp_path / "a.flac") as recording:
-        found = samples(recording)
-    assert rate == fs
-    np.testing.assert_array_equal(theirs.T, found)
-    error = np.abs(x - found).max(axis=1)
-    assert [c.error for c in told.groups[0].channels] == pytest.approx(error)
-    assert error.max() <= 2.0 ** (1 - (bits or 24))
-
-
-def test_flac_refuses_samples_it_cannot_hold(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    path = tmp_path / "a.flac"
-    bad: list[tuple[str, Any, dict[str, Any]]] = [
-        ("a FLAC file has at most 8", np.zeros((9, 5)), {}),
-        ("whole rate, 1 to 655350 Hz", np.zeros((1, 5)), {"fs": 655_351}),
-        ("65535 Hz a FLAC file has whole tens", np.zeros((1, 5)), {"fs": 65_537}),
-        ("flac has 16 or 24", np.zeros((1, 5)), {"bits": 32}),
-        ("full scale is 1", np.full((1, 5), 2.0), {}),
-    ]
-    for match, x, more in bad:
-        with pytest.raises(UsageError, match=match):
-            write_recording(path, x, **{"fs": 9, **more})
-    with pytest.raises(NotFinite):
-        write_recording(path, [[0.0, np.nan]], fs=9)
-    assert os.listdir(tmp_path) == []
-
-
-def test_flac_raises_the_error_of_the_disk() -> None:
-    pytest.importorskip("soundfile")
-
-    class Full(io.BytesIO):
-        def write(self, data: Any) -> int:
-            raise OSError(28, "no space left")
-
-    with pytest.raises(OSError, match="no space left"):
-        write_recording(Full(), np.zeros((1, 9000)), fs=9, format="flac")
 
 
 def test_the_manual_has_a_row_for_every_format() -> None:

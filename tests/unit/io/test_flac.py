@@ -1,0 +1,60 @@
+"""FLAC files that soundfile and rlxweb read alike."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from rlxweb.errors import NotFinite, UsageError
+from rlxweb.io import open_recording, write_recording
+from tests.unit.io.test_writing import RNG, samples
+
+
+@pytest.mark.parametrize("bits", [None, 16])
+@pytest.mark.parametrize("fs", [1, 256, 44_100, 65_535, 65_540, 655_350])
+def test_flac_is_read_by_soundfile_and_by_rlxweb(
+    tmp_path: Path, bits: int | None, fs: int
+) -> None:
+    x = RNG.uniform(-1, 1, size=(3, 3000))
+    x[0, :2] = -1, 1
+    told = write_recording(tmp_path / "a.flac", x, fs=fs, bits=bits)
+    theirs, rate = soundfile.read(tmp_path / "a.flac")
+    with open_recording(tmp_path / "a.flac") as recording:
+        found = samples(recording)
+    assert rate == fs
+    np.testing.assert_array_equal(theirs.T, found)
+    error = np.abs(x - found).max(axis=1)
+    assert [c.error for c in told.groups[0].channels] == pytest.approx(error)
+    assert error.max() <= 2.0 ** (1 - (bits or 24))
+
+
+def test_flac_refuses_samples_it_cannot_hold(tmp_path: Path) -> None:
+    path = tmp_path / "a.flac"
+    bad: list[tuple[str, Any, dict[str, Any]]] = [
+        ("a FLAC file has at most 8", np.zeros((9, 5)), {}),
+        ("whole rate, 1 to 655350 Hz", np.zeros((1, 5)), {"fs": 655_351}),
+        ("65535 Hz a FLAC file has whole tens", np.zeros((1, 5)), {"fs": 65_537}),
+        ("flac has 16 or 24", np.zeros((1, 5)), {"bits": 32}),
+        ("full scale is 1", np.full((1, 5), 2.0), {}),
+    ]
+    for match, x, more in bad:
+        with pytest.raises(UsageError, match=match):
+            write_recording(path, x, **{"fs": 9, **more})
+    with pytest.raises(NotFinite):
+        write_recording(path, [[0.0, np.nan]], fs=9)
+    assert os.listdir(tmp_path) == []
+
+
+def test_flac_raises_the_error_of_the_disk() -> None:
+    class Full(io.BytesIO):
+        def write(self, data: Any) -> int:
+            raise OSError(28, "no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        write_recording(Full(), np.zeros((1, 9000)), fs=9, format="flac")
