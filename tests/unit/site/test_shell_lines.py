@@ -71,7 +71,7 @@ def test_a_command_that_is_not_there_is_found() -> None:
     """The check sees options, choices, commands, and what stands behind a pipe."""
     page = "```sh\ncat x | rlxweb live - --raw f32  # hear\nrlxweb welch a --k 5\n```"
     assert list(commands(page)) == ["rlxweb live - --raw f32", "rlxweb welch a --k 5"]
-    for wrong in ("welch a --top 5", "welch a --mode best", "welsh a", "bench what"):
+    for wrong in ("welch a --top 5", "welch a --mode best", "welsh a", "bench --what"):
         with pytest.raises(click.UsageError):
             parsed(f"rlxweb {wrong}")
     parsed("rlxweb welch 'nights/*.edf' --mode peaks --start @22:15")
