@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ def s3_server() -> Iterator[str]:
     """The server of moto, on a port of its own."""
     from moto.server import ThreadedMotoServer
 
+    # It logs each request to the stderr of the test that started it, which is closed.
+    logging.getLogger("werkzeug").disabled = True
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
