@@ -69,12 +69,20 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """Runs `rlxweb ARGS` in this process."""
     from rlxweb.cli.main import main  # Click is not there where WASM runs the tests
 
+    return caller(main, capsys)
+
+
+def caller(
+    main: Callable[[list[str]], object], capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """Return a function that runs a command line in this process."""
+
     def run(*args: object) -> Said:
         capsys.readouterr()
         with pytest.raises(SystemExit) as done:
             main([str(arg) for arg in args])
         said = capsys.readouterr()
-        return Said(int(done.value.code or 0), said.out, said.err)
+        return Said(int(str(done.value.code or 0)), said.out, said.err)
 
     return run
 

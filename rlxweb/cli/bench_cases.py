@@ -43,11 +43,6 @@ class Case:
     build: Callable[[int], Graph]
     slack: float = 0.0
 
-    @property
-    def label(self) -> str:
-        """Name, shape and memory, by which results of two files are matched."""
-        return f"{self.name} {self.shape}, {self.data} memory"
-
     def feeds(self) -> Arrays:
         """Normal random numbers for all inputs, the same in every run."""
         random = np.random.default_rng(0)

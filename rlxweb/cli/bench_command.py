@@ -26,8 +26,6 @@ COLUMNS = (
     *("engine", "median", "spread", "GB/s", "TFLOP/s", "of the roof"),
     *("predicted", "measured / predicted"),
 )
-
-
 LEAST_ROUNDS: Final = 7
 
 

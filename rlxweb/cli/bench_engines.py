@@ -30,7 +30,6 @@ from rlxweb.signal.crossover import welch_candidates
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.presets import from_preset
 
-SAMPLES = 7
 _SAMPLE_NS, _MOST_RUNS = 2e7, 2000
 """A sample repeats runs until it lasts so long, at most so often."""
 SOFTWARE = "software driver: for correctness, not speed"
@@ -120,7 +119,7 @@ class Bench:
 
     engines: Sequence[dict[str, Any]]
     places: Sequence[Place]
-    rounds: int = SAMPLES
+    rounds: int
     clock: Clock = time.perf_counter_ns
     begun: Callable[[str], object] = str
 

@@ -23,12 +23,12 @@ _MOST_RECORDS: Final = 99_999_999
 _MOST_NBYTES: Final = 1 << 20
 """Of a record: readers hold one at a time, and some refuse long ones."""
 _NEAR: Final = 1e-6
-_OFF: Final = (1e-9, 1e-7, _NEAR)
+_MOST_PADDING: Final = 0.01
+"""Padding, as a share of all samples, from which a less exact rate is tried."""
+_RATE_ERRORS: Final = (1e-9, 1e-7, _NEAR)
 """Relative errors of a rate, tried in turn. `open_recording` takes rates within the
 first for equal; a further one is tried only where all records of the one before pad
-the recording by more than `_PADDING` and by a second or more."""
-_PADDING: Final = 0.01
-"""Of all samples."""
+the recording by more than `_MOST_PADDING` and by a second or more."""
 _SHORTEST_S: Final = 0.1
 """A record takes 30 bytes for its own time alone."""
 
@@ -115,7 +115,7 @@ def _best(
     total = sum(group.n_samples * len(group.channels) for group in groups)
     away = np.abs(np.log(np.maximum(record_s, 1e-12)))
     best = None
-    for most_off in _OFF:
+    for most_off in _RATE_ERRORS:
         is_near = (off <= most_off) & np.isfinite(record_s)
         able = is_near & (record_s >= _SHORTEST_S)
         able = able if able.any() else is_near
@@ -125,7 +125,7 @@ def _best(
         if best is None or least < missing[best]:
             fewest = able & (missing == least)
             best = int(np.argmin(np.where(fewest, away, np.inf)))
-        if least <= _PADDING * total or least < each_s:
+        if least <= _MOST_PADDING * total or least < each_s:
             break
     return int(np.argmin(off)) if best is None else best
 

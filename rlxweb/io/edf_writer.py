@@ -294,11 +294,11 @@ def _ascii(text: str) -> str:
 
 
 def _identity(rows: Sequence[_Rows], cut: Cut, going: Outgoing) -> tuple[str, str]:
-    """The recording's identification with its true length if padded, and the date.
+    """Return the recording's identification and its date, as the header has them.
 
-    EDF+ allows further subfields: `samples=` has the samples of a channel before the
-    padding, of each rate in the order of the signals. edfio and pyedflib show it as
-    `additional`; other readers pass over it.
+    EDF+ allows further subfields: of a padded file, `samples=` has the samples of a
+    channel before the padding, of each rate in the order of the signals. edfio shows it
+    as `additional`, and MNE passes over it.
     """
     short, long = for_edf(going.date)
     lengths = [own.group.n_samples for own in rows]

@@ -304,7 +304,7 @@ def _check_written(source: ByteSource, name: str, data: Any) -> None:
             "cut it to what was written (resize of h5py), or copy the file again",
         )
     source.warn(
-        f"a part of its array {name!r} was never written; the fill value "
+        f"a part of its array {shown(name)} was never written; the fill value "
         f"{data.fillvalue} stands there"
     )
 

@@ -43,14 +43,13 @@ def child(source: ByteSource, group: Any, name: str, hops: int = 0) -> Any:
     Raises
     ------
     RecordingError
-        For a link to another file, and for an array of pieces of others.
+        For a link to another file, and for a virtual array.
     """
     link = _link(group, name)
     if link is None:
         return None
     if link.type == _HARD:
-        if is_virtual(source, group.file, link.u):
-            raise lies_elsewhere(source, name)
+        _check_not_virtual(source, group, name, link)
         return group[name]
     if link.type != _SOFT:
         raise source.error(
@@ -98,7 +97,7 @@ def all_arrays(source: ByteSource, file: Any) -> tuple[dict[str, Any], list[str]
 
 
 def lies_elsewhere(source: ByteSource, name: str) -> RecordingError:
-    """Return the refusal of an array of other files' numbers."""
+    """Return the refusal of an array whose numbers lie in other files."""
     return source.error(
         f"the numbers of its array {shown(name)} lie in other files", _OWN, _ONE_FILE
     )
@@ -113,6 +112,11 @@ def _link(group: Any, name: str) -> Any:
     """Return h5py's LinkInfo: the type, and of a hard link the address in `u`."""
     links = group.id.links
     return links.get_info(_raw(name)) if links.exists(_raw(name)) else None
+
+
+def _check_not_virtual(source: ByteSource, group: Any, name: str, link: Any) -> None:
+    if is_virtual(source, group.file, link.u):
+        raise lies_elsewhere(source, name)
 
 
 def _raw(name: str) -> bytes:
@@ -457,10 +461,12 @@ class _Tree:
                 self.see(child(self._source, node, name), depth + 1)
 
     def _check_hidden(self, file: Any, name: str) -> None:
-        """Refuse virtual arrays among what references lead to, which opens them."""
+        """Refuse virtual arrays among what references lead to, before one is opened."""
         group = child(self._source, file, name)
         for own in group if hasattr(group, "keys") else ():
-            child(self._source, group, own)
+            link = _link(group, own)
+            if link is not None and link.type == _HARD:
+                _check_not_virtual(self._source, group, own, link)
 
     def _add(self, nbytes: int) -> None:
         self._nbytes += nbytes

@@ -1,4 +1,4 @@
-"""Which objects of an HDF5 file are virtual arrays, told from their headers.
+"""Virtual arrays of an HDF5 file, recognised by the headers of objects.
 
 A virtual array is a list of pieces of other files. HDF5 decodes that list when it opens
 the array, or is asked about it, and a damaged list ends the process or keeps it busy

@@ -21,7 +21,7 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Access, Axis, Call, Expr, Ref, as_uniform, wrapped
 from rlxweb.ir.op import registry
 from rlxweb.kernels.source import ALIAS, in_a_word
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 
 _OPERANDS = "xyz"
 SHORT = NARROW | {DType.F16}
@@ -197,7 +197,7 @@ def _walk(
         for k, layout in enumerate(every)
     )
     lines = [
-        *MAIN,
+        *MAIN_LINES,
         *indices(len(shape), lanes),
     ]
     for k, layout in enumerate(reads):
@@ -244,7 +244,7 @@ def _walk_words(
     values |= more
     accesses.append(Access(Ref("out"), (count,), "write", span=count))
     lines = [
-        *MAIN,
+        *MAIN_LINES,
         f"  let first = (item + u.at_words) * {count}u;",
         f"  let many = min({count}u, u.elements - first);",
         "  var word = 0u;",

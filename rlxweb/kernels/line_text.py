@@ -17,7 +17,7 @@ from rlxweb.ir.lowering import Expr, Kernel, View, wrapped
 from rlxweb.ir.op import registry
 from rlxweb.kernels.expression import expression, indices, literal_operand
 from rlxweb.kernels.source import ALIAS
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 
 _BLOCK = 64
 """Elements that one invocation takes in a row: a float sum of n carries the rounding of
@@ -95,7 +95,7 @@ class LineText:
     def source(self, is_whole: bool) -> str:
         """All of it. is_whole: the result has a value for each element."""
         body = [
-            *MAIN,
+            *MAIN_LINES,
             *indices(len(self.kept[0].shape), 1),
             f"  let lane = {'lid' if self.lanes > 1 else '0u'};",
             *self._begins(),

@@ -256,7 +256,7 @@ def _linear_classifier(
     multi_class: int = 0,
     post_transform: str = "NONE",
 ) -> tuple[Tensor, Tensor]:
-    """Of two classes there may be one line: the second class's, about 0."""
+    """Classify by the largest score, or by the sign of one score of two classes."""
     g, count = call.g, len(classlabels_ints or classlabels_strings)
     rows = g.cast(as_real(call, x), DType.F32)
     scores = linear(call, rows, coefficients, intercepts)

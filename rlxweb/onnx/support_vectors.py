@@ -31,7 +31,7 @@ from rlxweb.onnx.converters import Call, converts
 _MOST_SWEEPS = 10
 """Limit of sweeps over the classes: thirty classes take seven."""
 _TOLERANCE = 0.005
-"""Of the coupling, over the number of classes."""
+"""Slope at which the coupling ends, times the number of classes."""
 _LEAST = 1e-7
 """Least probability within a pair."""
 
@@ -75,7 +75,7 @@ def _regressor(
     rho: Floats = (),
     support_vectors: Floats = (),
 ) -> Tensor:
-    """Without support vectors the coefficients are those of the features."""
+    """Regress by kernels; without support vectors by coefficients of features."""
     g, y = call.g, call.g.cast(as_real(call, x), DType.F32)
     if n_supports:
         y = _kernel(call, y, kernel_type, kernel_params, support_vectors, n_supports)

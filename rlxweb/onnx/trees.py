@@ -286,33 +286,37 @@ def _leaves(call: Call, x: Tensor, forest: _Forest) -> Tensor:
     present = np.unique(mode[branches]).tolist()
     at: Tensor | None = None
 
-    def of(table: Array) -> Tensor:
+    def of_nodes(table: Array) -> Tensor:
         """Look nodes up. The first are the same for all rows: the table is cut."""
         cut: Tensor = call.hold(table[roots] if at is None else table)
         return cut if at is None else g.gather(cut, at)
 
     for _ in range(forest.depth(call)):
         pick = g.gather if at is None else g.gather_elements
-        value, ways = pick(x, of(feature), 1), []
+        value, ways = pick(x, of_nodes(feature), 1), []
         for kind in present:
-            way = _compared(call, kind, value, forest, of)
-            ways.append(way & g.eq(of(mode), kind) if len(present) > 1 else way)
+            way = _compared(call, kind, value, forest, of_nodes)
+            ways.append(way & g.eq(of_nodes(mode), kind) if len(present) > 1 else way)
         if forest.missing[branches].any():
-            ways.append(g.isnan(value) & of(forest.missing))
+            ways.append(g.isnan(value) & of_nodes(forest.missing))
         goes = ways[0]
         for way in ways[1:]:
             goes = goes | way
-        at = g.where(goes, of(yes), of(no))
+        at = g.where(goes, of_nodes(yes), of_nodes(no))
     return g.expand(call.hold(roots), (x.shape[0], len(roots))) if at is None else at
 
 
 def _compared(
-    call: Call, mode: int, x: Tensor, forest: _Forest, of: Callable[[Array], Tensor]
+    call: Call,
+    mode: int,
+    x: Tensor,
+    forest: _Forest,
+    of_nodes: Callable[[Array], Tensor],
 ) -> Tensor:
     g, dtype = call.g, x.dtype.numpy
     if mode < len(_COMPARE):
-        return g.apply(_COMPARE[mode], x, of(forest.threshold.astype(dtype)))
-    same = g.eq(g.unsqueeze(x, -1), of(forest.members.astype(dtype)))
+        return g.apply(_COMPARE[mode], x, of_nodes(forest.threshold.astype(dtype)))
+    same = g.eq(g.unsqueeze(x, -1), of_nodes(forest.members.astype(dtype)))
     return g.gt(g.sum(g.cast(same, DType.I32), -1), 0)
 
 
@@ -391,7 +395,7 @@ def _classifier(
     post_transform: str = "NONE",
     **nodes: Unpack[_Nodes],
 ) -> tuple[Tensor, Tensor]:
-    """Of two classes the weights may be of one alone, as ONNX Runtime reads it."""
+    """Classify; weights of one of two classes are read as ONNX Runtime reads them."""
     g, count = call.g, len(classlabels_int64s or classlabels_strings)
     weights = _numbers(class_weights, class_weights_as_tensor)
     base = _numbers(base_values, base_values_as_tensor)

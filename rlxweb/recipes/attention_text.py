@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlxweb.ir.dtype import DType
-from rlxweb.recipes.entry import TEXT as MAIN
+from rlxweb.recipes.entry import MAIN_TEXT
 
 QUERIES = 64
 MOST_HELD = 16
@@ -96,7 +96,7 @@ def text(job: Job) -> str:
         rooms.append(f"var<workgroup> partial: array<F, {job._exchanged}>;")
     if job.seen:
         rooms.append("var<workgroup> unseen: atomic<u32>;\nvar<workgroup> rest: u32;")
-    lines = [*rooms, *_scores(job), MAIN + "\n".join(_places(job))]
+    lines = [*rooms, *_scores(job), MAIN_TEXT + "\n".join(_places(job))]
     lines += _spans(job) if job.seen else []
     span = ("start", "stop") if job.seen else ("0u", "u.key")
     walk = f"first = {span[0]}; first < {span[1]}; first += {job.tile}u"

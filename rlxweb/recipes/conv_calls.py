@@ -17,7 +17,7 @@ from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
 from rlxweb.ir.op import Attrs
 from rlxweb.ir.shape import Shape, numel
-from rlxweb.recipes.entry import TEXT as MAIN
+from rlxweb.recipes.entry import MAIN_TEXT
 from rlxweb.recipes.reduce_calls import scalar_of
 from rlxweb.recipes.sum_tile import SumTile
 from rlxweb.recipes.windows import Padded, Windows, padded, windows_of
@@ -131,7 +131,7 @@ def text_of(rows: int, fours: int) -> str:
     """The shader of a tile, after its element types and where its elements lie."""
     sums = SumTile(rows, fours, "a")
     lines = [
-        MAIN,
+        MAIN_TEXT,
         f"  let at = conv_item(item, {rows}u, {4 * fours}u);",
         "  if (at.beyond) { return; }",
         "  let last = vec4<u32>(positions() - 1u);",

@@ -1,6 +1,8 @@
-"""How a generated shader begins, whoever writes the rest of it."""
+"""The entry point of generated shaders, whoever writes the rest of them."""
 
-MAIN = (
+from __future__ import annotations
+
+MAIN_LINES = (
     "@compute @workgroup_size(WG)",
     "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
     "        @builtin(num_workgroups) nwg: vec3<u32>,",
@@ -9,14 +11,5 @@ MAIN = (
     "  if (item >= u.items) { return; }",
 )
 """The entry point, up to the number of the item that is this invocation's."""
-
-TEXT = """@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) nwg: vec3<u32>,
-  @builtin(local_invocation_index) lid: u32,
-) {
-  let item = item_of(wid, nwg, lid);
-  if (item >= u.items) { return; }
-"""
-"""The same as one text."""
+MAIN_TEXT = "".join(f"{line}\n" for line in MAIN_LINES)
+"""The same as one text, with its last line's end."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rlxweb.ir.lowering import Access
 from rlxweb.limits import Limits
 from rlxweb.recipes.butterfly import Emitter
-from rlxweb.recipes.entry import TEXT as MAIN
+from rlxweb.recipes.entry import MAIN_TEXT
 from rlxweb.recipes.fft_calls import Rows, Smooth, Work, any_length
 from rlxweb.recipes.fft_rows import Last
 from rlxweb.recipes.fft_team import MOST_RADIX, Team, team_of, transform, turn_table
@@ -55,7 +55,7 @@ def _text(team: Team, source: Rows, last: Last) -> str:
     for k, value in transform(team, e, reader(source)):
         last(stores, k, "", value)
     return (
-        f"{turn_reader(1)}{team.room()}{MAIN}{team.head()}"
+        f"{turn_reader(1)}{team.room()}{MAIN_TEXT}{team.head()}"
         "  let row_in = row * u.in_pitch;\n  let row_out = row * u.out_pitch;\n"
         f"{e.text('  ')}\n  if (on) {{\n{stores.text()}\n  }}\n}}\n"
     )

@@ -20,7 +20,7 @@ from rlxweb.limits import Limits
 from rlxweb.recipes import fft_calls as calls
 from rlxweb.recipes import fft_plan as plan
 from rlxweb.recipes.butterfly import Emitter, Pair
-from rlxweb.recipes.entry import TEXT as MAIN
+from rlxweb.recipes.entry import MAIN_TEXT
 from rlxweb.recipes.fft_calls import Rows, Smooth, Work, any_length
 from rlxweb.recipes.fft_rows import Last, Load, passes, powers
 
@@ -111,7 +111,7 @@ def group_rows(
     )
     text = (
         f"var<workgroup> re: array<f32, {n}>;\nvar<workgroup> im: array<f32, {n}>;"
-        f"\n{MAIN}  let row_in = item * u.in_pitch;\n"
+        f"\n{MAIN_TEXT}  let row_in = item * u.in_pitch;\n"
         f"  let row_out = item * u.out_pitch;\n{body}\n}}\n"
     )
     work.call(
@@ -160,7 +160,7 @@ def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str
     xs = [e.times(x, *turns[q]) if q else x for q, x in enumerate(xs)]
     for k, y in enumerate(e.dft(xs)):
         write(e, f"to + {k}u * u.done", "", y)
-    return f"""{MAIN}  let stride = u.cells;
+    return f"""{MAIN_TEXT}  let stride = u.cells;
   let row = item / stride;
   let j = item % stride;
   let m = j % u.done;

@@ -16,7 +16,7 @@ from rlxweb.ir.lowering import Call, Recipe
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import normal_axis
 from rlxweb.limits import Limits
-from rlxweb.recipes.entry import TEXT as MAIN
+from rlxweb.recipes.entry import MAIN_TEXT
 from rlxweb.recipes.fft_variants import RecipeFor
 
 GROUP = 256
@@ -65,7 +65,7 @@ class Line:
         numbered = "select(lid, subgroup * size + within, full)"
         lane = numbered if self.subgroups else "lid"
         lines = [
-            (_MAIN_OF_SUBGROUPS if self.subgroups else MAIN).rstrip(),
+            (_MAIN_OF_SUBGROUPS if self.subgroups else MAIN_TEXT).rstrip(),
             f"  let lane = {lane};",
             f"  let mine = item * {GROUP // self.lanes}u + lane / {self.lanes}u;",
             # Lanes beyond the last line do it once more and keep it to themselves.

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 
 
 def linear_scan_recipe(
@@ -33,7 +33,7 @@ def linear_scan_recipe(
         ),
         grid=(("row", 1), ("unit", 1)),
         values={"x_row": L * D, "x_time": wrapped(step), "s_row": D},
-        source="\n".join((*MAIN, *_BODY, "}")),
+        source="\n".join((*MAIN_LINES, *_BODY, "}")),
         turns=1.0,
     )
     return Recipe((call,), (Scratch(B * D),))

@@ -15,7 +15,7 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 
 LANES = 64
 FEW = 8
@@ -84,7 +84,7 @@ def _laid(at: int, size: tuple[int, int, int], width: int, offset: int) -> Call:
         ),
         grid=(("line", 1), ("j", 1)),
         values={"width": width, "columns": columns},
-        source="\n".join((*MAIN, *body, "}")),
+        source="\n".join((*MAIN_LINES, *body, "}")),
     )
 
 
@@ -169,7 +169,7 @@ def answered(
             "y_row": k,
         },
         uses=("nan",),
-        source="\n".join((*MAIN, *body, "}")),
+        source="\n".join((*MAIN_LINES, *body, "}")),
     )
 
 
@@ -231,6 +231,6 @@ def _along_diagonals(
         grid=(("matrix", 1),),
         values={"each": n * n, "step": n + 1},
         uses=uses,
-        source="\n".join((*MAIN, *body, "}")),
+        source="\n".join((*MAIN_LINES, *body, "}")),
         turns=1.0,
     )

@@ -20,7 +20,7 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.limits import Limits
-from rlxweb.recipes.entry import TEXT as MAIN
+from rlxweb.recipes.entry import MAIN_TEXT
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.reduce_calls import (
     Kept,
@@ -88,7 +88,7 @@ class Blocks:
         lines = [
             f"var<workgroup> left: array<V, {left}>;",
             f"var<workgroup> right: array<V, {right}>;",
-            MAIN + "\n".join(self._places()),
+            MAIN_TEXT + "\n".join(self._places()),
         ]
         lines += [*self._fetches("first"), *self._keeps("0u")]
         lines += ["  workgroupBarrier();", "  var turn = 0u;"]

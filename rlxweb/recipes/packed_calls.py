@@ -16,7 +16,7 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.matmul_blocks import WARP, Blocks, parts_of, split, suits
 from rlxweb.recipes.sum_tile import SumTile
@@ -183,7 +183,7 @@ def _tiled(one: Packed, rows: int, quads: int) -> Call:
         accesses=one.accesses(),
         grid=(("m", rows), ("n", 4 * quads)),
         values=one.values,
-        source="\n".join((*MAIN, *body)),
+        source="\n".join((*MAIN_LINES, *body)),
         turns=float(one.groups + one.used + one.k),
         finishes="stores",
     )
@@ -221,7 +221,7 @@ def few_rows(
         call,
         per="workgroup",
         workgroup=LANES,
-        source="\n".join((*_TOGETHER, *MAIN, *body)),
+        source="\n".join((*_TOGETHER, *MAIN_LINES, *body)),
         shared_bytes=16 * LANES,
         turns=(one.used + one.k) / LANES + rows * LANES.bit_length() + 2,
     )

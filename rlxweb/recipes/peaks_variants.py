@@ -15,7 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, redirected
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 from rlxweb.recipes.fft_calls import Work
 from rlxweb.recipes.select_calls import peaks_call
 from rlxweb.recipes.sort_calls import Lines
@@ -24,7 +24,7 @@ from rlxweb.recipes.topk_variants import LEAST, topk_group
 
 _PAIRS = "\n".join(
     [
-        *MAIN,
+        *MAIN_LINES,
         "  let place = item % u.place;",
         "  let row = item / u.place;",
         "  let bin = ld0(row * u.k + place);",

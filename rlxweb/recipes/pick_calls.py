@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import ALL, Access, Axis, Call, Recipe, Ref
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 from rlxweb.recipes.reduce_calls import type_include
 
 _X, _AT, _OUT = Ref("in"), Ref("in", 1), Ref("out")
@@ -91,7 +91,7 @@ class Picks:
         """The rows that the indices name, in their order."""
         i = self.indices
         lines = [
-            *MAIN,
+            *MAIN_LINES,
             "  let inner = item % u.inner;",
             "  let index = (item / u.inner) % u.index;",
             "  let outer = item / u.inner / u.index;",
@@ -140,7 +140,7 @@ class Picks:
             return Recipe((_copy(total),))
         i = self.indices
         lines = [
-            *MAIN,
+            *MAIN_LINES,
             "  let inner = item % u.inner;",
             "  let outer = item / u.inner;",
             "  for (var j = 0u; j < u.j; j += 1u) {",
@@ -193,5 +193,5 @@ def _copy(count: int) -> Call:
         axes=(Axis("n", count),),
         accesses=(Access(_X, (1,)), Access(_OUT, (1,), "write")),
         grid=(("n", 1),),
-        source="\n".join([*MAIN, "  st1(item, ld0(item));", "}"]),
+        source="\n".join([*MAIN_LINES, "  st1(item, ld0(item));", "}"]),
     )

@@ -17,7 +17,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, as_uniform
 from rlxweb.ir.shape import Shape, numel
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 
 Table = npt.NDArray[np.int32]
 """Positions of the result along an axis → positions of the operand, -1: the fill."""
@@ -123,7 +123,7 @@ def _nothing(target: Ref, count: int, value: int | float, filled: str) -> Call:
         accesses=(Access(target, (1,), "write"),),
         grid=(("o0", 1),),
         values={"fill": value},
-        source="\n".join([*MAIN, f"  st0(item, {filled});", "}"]),
+        source="\n".join([*MAIN_LINES, f"  st0(item, {filled});", "}"]),
     )
 
 
@@ -131,7 +131,7 @@ def _text(count: int, mapped: Sequence[int], filled: str) -> str:
     """A piece holds some of the operand and writes what it finds of it; an element of
     the fill is written by the first piece.
     """
-    lines = [*MAIN, "  var rest = item;"]
+    lines = [*MAIN_LINES, "  var rest = item;"]
     for a in range(count - 1, 0, -1):
         lines.append(f"  let i{a} = rest % u.o{a}; rest = rest / u.o{a};")
     lines.append("  let i0 = rest;")

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 
 MOST_STATE = 64
 """Numbers of a channel's state that registers may hold."""
@@ -58,7 +58,7 @@ def _moved(
         accesses=(*reads, write),
         grid=(("row", 1), ("each", 1)),
         values={"step": step, "size": each},
-        source="\n".join((*MAIN, *body, "}")),
+        source="\n".join((*MAIN_LINES, *body, "}")),
     )
 
 
@@ -121,4 +121,4 @@ def _text(N: int) -> str:
         "  }",
         f"  for (var n = 0u; n < {N}u; n++) {{ st5(kept + n * u.size, h[n]); }}",
     )
-    return "\n".join((*MAIN, *body, "}"))
+    return "\n".join((*MAIN_LINES, *body, "}"))

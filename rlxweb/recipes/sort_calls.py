@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 from rlxweb.recipes.reduce_calls import scalar_of, type_include
 
 _MOST = (1 << 32) - 1
@@ -90,7 +90,7 @@ def _keyed(lines: Lines, length: int, into: Pair) -> Call:
     """Keys and places of the elements themselves."""
     z = _dense(lines, length)
     source = [
-        *MAIN,
+        *MAIN_LINES,
         "  let j = item % u.n;",
         "  let inner = item / u.n % u.inner;",
         "  let outer = item / u.n / u.inner;",
@@ -123,7 +123,7 @@ def _keyed(lines: Lines, length: int, into: Pair) -> Call:
 def _filled(lines: Lines, length: int, into: Pair) -> Call:
     """Behind them what comes last, to a power of two."""
     source = [
-        *MAIN,
+        *MAIN_LINES,
         "  let at = item / u.n * u.length + item % u.n;",
         "  st0(at, i32(u.begin + u.at_n + item % u.n));",
         f"  st1(at, {_MOST}u);",
@@ -157,7 +157,7 @@ def _exchange(
     else:
         other, first = (width, -half, 1), half
     lines = [
-        *MAIN,
+        *MAIN_LINES,
         "  let o = item % u.o;",
         "  let side = item / u.o % u.half;",
         "  let block = item / u.o / u.half;",
@@ -195,7 +195,7 @@ def _taken(lines: Lines, length: int, places: Ref) -> Call:
     """The places of the elements, without what was put behind them."""
     z = _dense(lines, length)
     source = [
-        *MAIN,
+        *MAIN_LINES,
         "  let j = item % u.n;",
         "  let inner = item / u.n % u.inner;",
         "  let outer = item / u.n / u.inner;",
@@ -227,7 +227,7 @@ def search_recipe(
     """
     goes_on = "!overtakes(other, v)" if is_right else "overtakes(v, other)"
     lines = [
-        *MAIN,
+        *MAIN_LINES,
         "  let row = item / u.m;",
         "  let at = row * u.count + item % u.m;",
         "  let v = ld1(at);",

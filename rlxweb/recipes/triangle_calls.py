@@ -13,7 +13,7 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
-from rlxweb.recipes.entry import MAIN
+from rlxweb.recipes.entry import MAIN_LINES
 from rlxweb.recipes.lu_calls import FEW, LANES, SIGN, WORK, answered, substitute
 
 
@@ -81,7 +81,7 @@ def _laid(
             "w_row": wrapped(step[0]),
             "w_j": wrapped(step[1]),
         },
-        source="\n".join((*MAIN, *body, "}")),
+        source="\n".join((*MAIN_LINES, *body, "}")),
     )
 
 
@@ -100,7 +100,7 @@ def _marked(count: int, n: int, width: int) -> Call:
         accesses=(Access(WORK, (n * width, width + 1)), Access(SIGN, (1, 0), "write")),
         grid=(("matrix", 1),),
         values={"each": n * width, "step": width + 1},
-        source="\n".join((*MAIN, *body, "}")),
+        source="\n".join((*MAIN_LINES, *body, "}")),
         turns=1.0,
     )
 

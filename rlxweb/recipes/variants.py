@@ -49,7 +49,7 @@ Gate = Callable[["Hardware"], bool]
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a gate may look at.
+    """Properties of a device that a gate may look at.
 
     features  what the device was opened with, by the names of the port
     vendor    who made it, as the adapter says

@@ -17,7 +17,7 @@ from rlxweb.ir.lowering import Access, Recipe, Ref
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes.butterfly import Emitter, Pair, number
-from rlxweb.recipes.entry import TEXT as MAIN
+from rlxweb.recipes.entry import MAIN_TEXT
 from rlxweb.recipes.fft_calls import Work
 from rlxweb.recipes.fft_team import MOST_RADIX, Team, team_of, team_radices, transform
 from rlxweb.recipes.fft_team_rows import turn_reader, turns_of
@@ -225,7 +225,7 @@ def _text(case: WelchPlan, team: Team, finish: Finish) -> str:
     acc = "".join(f"  var acc{k} = 0.0;\n" for k in range(team.each))
     barrier = "" if segments.pairs > 1 else "  workgroupBarrier();\n"
     return (
-        f"{turn_reader(2)}{team.room()}{finish.room(team)}{MAIN}{team.head()}{acc}"
+        f"{turn_reader(2)}{team.room()}{finish.room(team)}{MAIN_TEXT}{team.head()}{acc}"
         f"{segments.each(_pair_text(samples))}{barrier}{_bins_text(case, team)}"
         f"{finish.text(team, case.bins)}}}\n"
     )

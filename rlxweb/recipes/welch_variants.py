@@ -18,7 +18,7 @@ from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes import welch_select as select
 from rlxweb.recipes.butterfly import Emitter, Pair, number
-from rlxweb.recipes.entry import TEXT as MAIN
+from rlxweb.recipes.entry import MAIN_TEXT
 from rlxweb.recipes.fft_calls import Work
 from rlxweb.recipes.fft_rows import BARRIER, Last, Load, over_lanes, passes, place
 from rlxweb.recipes.fft_variants import (
@@ -54,7 +54,7 @@ class Segments:
         return ("a",) if self.plan.segments == 1 else ("a", "b")
 
     def starts(self) -> str:
-        """Where the segments begin; a missing partner is read as a, times 0."""
+        """Return the text of where segments begin; a missing partner is a, times 0."""
         lines = ["    let from_a = (row * u.width + pair * u.hop * 2u);"]
         if self.names == ("a", "b"):
             there = "pair * 2u + 1u < u.segments" if self.lone else "true"
@@ -200,7 +200,7 @@ def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
     if case.detrend != "none":
         room += f"var<workgroup> parts: array<vec4<f32>, {select.MOST_LANES}>;\n"
     text = finish.scan(case.bins, f"    let p = total[i] * {weight_of(case)};")
-    head = f"{room}{finish.room}{MAIN}  let row = item;\n"
+    head = f"{room}{finish.room}{MAIN_TEXT}  let row = item;\n"
     return f"{head}{segments.each(walk)}{text}}}\n"
 
 

@@ -1,4 +1,4 @@
-"""What surrounds the network of Basic Pitch: windows before it, notes and MIDI after.
+"""Windows before the network of Basic Pitch, notes and MIDI after it.
 
 The network takes windows of two seconds at 22,050 Hz and gives, for each frame of
 11.6 ms, how strongly each of 88 piano keys sounds, whether it begins, and its pitch in

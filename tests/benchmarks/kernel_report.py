@@ -1,4 +1,4 @@
-"""What `./dev bench kernels` found: as one JSON document, and as a table for people."""
+"""Report of `./dev bench kernels`: one JSON document, and a table for people."""
 
 from __future__ import annotations
 

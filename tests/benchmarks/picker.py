@@ -217,7 +217,7 @@ def _sweep(
 def _run(
     sweep: Sweep, cells: Sequence[AnyCell], err: Console
 ) -> tuple[list[Measured], bool]:
-    """What was measured, and whether Ctrl-C ended it."""
+    """Measurements of a sweep, and whether Ctrl-C ended it."""
     found: list[Measured] = []
     with progress_on(err) as bar:
         task = bar.add_task("cells", total=sum(c.effort for c in cells))

@@ -15,20 +15,20 @@ from rlxweb.backends.evaluate import evaluate
 from rlxweb.cli.bench_engines import roof_of
 from rlxweb.devices.place import CPU
 from rlxweb.ir.op import registry
-from tests.benchmarks import kernel_timing, kernels
+from tests.benchmarks import kernel_contenders, kernel_timing, kernels
 from tests.benchmarks.kernel_cases import Case, cases, welch_peaks
-from tests.benchmarks.kernel_contenders import Contender, Row
+from tests.benchmarks.kernel_contenders import Contender, Given, Row
 from tests.benchmarks.kernel_machine import memory_types
 from tests.benchmarks.kernel_timing import Bench
 
 TINY = ("--mib", "0.06", "--rows", "8", "--rounds", "3")
 
 
-def bench(folder: Path, device: str, only: str) -> Any:
-    """The record of a tiny run."""
+def bench(folder: Path, device: str, only: str, code: int = 0) -> Any:
+    """Return the record of a tiny run, which ends with an exit code."""
     record = folder / "kernels.json"
     how = ("--device", device, "--only", only, "--json", str(record))
-    assert kernels.main([*TINY, *how]) == 0
+    assert kernels.main([*TINY, *how]) == code
     return json.loads(record.read_text("utf-8"))
 
 
@@ -131,6 +131,52 @@ def test_numpy_may_be_asked_for(tmp_path: Path) -> None:
     assert "round_trip_ns" not in told["trips"]["cpu"]
     assert {row["case"] for row in told["rows"]} == {"softmax"}
     assert told["rows"][0]["samples"] >= 3
+
+
+@pytest.mark.requires_wgpu
+def test_a_wrong_variant_has_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a row that says where it is wrong, and the exit code tells."""
+    judge = Given.judge
+
+    def off_by_one(got: Any, *more: Any) -> Any:
+        return compare(np.asarray(got) + 1, *more)
+
+    def judged(given: Given, row: Row, *more: Any) -> None:
+        is_wrong = row.variant == "softmax, workgroup a row"
+        found = off_by_one if is_wrong else compare
+        monkeypatch.setattr(kernel_contenders, "compare", found)
+        judge(given, row, *more)
+
+    monkeypatch.setattr(Given, "judge", judged)
+    told = bench(tmp_path, "vulkan:llvmpipe", "softmax 8", code=1)
+    rows = {row["variant"]: row for row in told["rows"]}
+    wrong = rows.pop("softmax, workgroup a row")
+    assert wrong["judged"] == "wrong"
+    assert wrong["ns"] is None
+    assert "elements are wrong" in wrong["why"]
+    assert rows
+    assert all(row["judged"] == "right" and row["ns"] for row in rows.values())
+
+
+def test_ctrl_c_keeps_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record says that it is partial; the exit code is 130."""
+    measure = Bench.measure
+
+    def stopped(work: Bench, case: Case, budget_ns: float) -> list[Row]:
+        if case.name == "layer norm":
+            raise KeyboardInterrupt
+        return measure(work, case, budget_ns)
+
+    monkeypatch.setattr(Bench, "measure", stopped)
+    told = bench(tmp_path, "cpu", "m", code=130)
+    assert told["partial"] is True
+    found = {row["case"] for row in told["rows"]}
+    assert "softmax" in found
+    assert "layer norm" not in found
 
 
 def test_a_name_that_no_case_has_is_refused(

@@ -36,7 +36,7 @@ Bench = Callable[..., Machine]
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Puts a made-up machine behind the command; `seen` are the options it got."""
 
-    def put(machine: Machine | None = None, *ways: Candidate) -> Machine:
+    def installed(machine: Machine | None = None, *ways: Candidate) -> Machine:
         machine = machine or Machine({"fused": 30 * MS, "fast": 20 * MS})
         found = ways or (A, B)
         monkeypatch.setattr(picker_sweep, "welch_candidates", lambda *a, **k: found)
@@ -44,7 +44,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
         monkeypatch.setattr(picker, "Sweep", one)
         return machine
 
-    return put
+    return installed
 
 
 def interrupted_at(values: int) -> Machine:
@@ -186,7 +186,7 @@ def test_options_reach_the_sweep(call: Call, monkeypatch: pytest.MonkeyPatch) ->
 def test_engines_are_measured_before_the_sweep(
     call: Call, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not known of them would be learned in the middle of it otherwise."""
+    """An engine without a record would be measured in the middle of it otherwise."""
     machine, calls = bench(), []
 
     def record_for(*place: object) -> None:

@@ -38,12 +38,12 @@ Ways = Callable[..., None]
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
     """Lets the picker find these candidates and no others."""
 
-    def put(*candidates: Candidate) -> None:
+    def offered(*candidates: Candidate) -> None:
         monkeypatch.setattr(
             picker_sweep, "welch_candidates", lambda *a, **k: candidates
         )
 
-    return put
+    return offered
 
 
 def sweep_on(machine: Machine, **more: Any) -> Sweep:

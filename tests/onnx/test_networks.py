@@ -158,7 +158,7 @@ def by_onnx_runtime(path: Path, inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_basic_pitch_hears_what_onnx_runtime_hears() -> None:
-    """Where it is nearly silent rounding counts: ONNX Runtime with and without its
+    """Rounding counts where it is nearly silent: ONNX Runtime with and without its
     optimisations differs by 4e-4.
     """
     path = folder_of("basic_pitch") / "saved_models" / "icassp_2022" / "nmp.onnx"

@@ -1,1 +1,1 @@
-"""What rlxweb generates, publishes and decides, recorded, so that a change shows."""
+"""Records of what rlxweb generates, publishes and decides, so that a change shows."""

@@ -30,7 +30,7 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import DTypeError, Unsupported
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.port import Access, DeviceFacts, Want
+from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.limits import Limits
@@ -44,7 +44,7 @@ from rlxweb.machine.wasm_tape import tape_module
 from rlxweb.recipes.variants import VARIANTS
 from rlxweb.smoke.case import Case, checked_ops, plain
 from rlxweb.smoke.chains import chain_cases
-from tests.fake_port import FakePort
+from tests.fake_port import FakePipeline, FakePort
 from tests.snapshots.recorded import RULE
 
 FEATURES = ("shader-f16", "subgroup", "timestamp-query")
@@ -93,45 +93,33 @@ def samples() -> Iterator[Case]:
     yield from chain_cases()
 
 
-class RecordingPort(FakePort):
-    """A port without a GPU that hands each shader on."""
+def opened(is_software: bool, features: Sequence[str], limits: Limits) -> FakePort:
+    """Return a port without a GPU that says of itself whether it is software."""
+    port = FakePort(features=features, limits=limits)
+    facts = drive(port.open(Want(features=tuple(features), limits=limits)))
+    port._facts = replace(facts, software=is_software)
+    return port
 
-    def __init__(self, is_software: bool, **how: Any) -> None:
-        super().__init__(**how)
-        self.is_software = is_software
-        self.shaders: list[str] = []
 
-    async def open(self, want: Want) -> DeviceFacts:
-        facts = await super().open(want)
-        self._facts = replace(facts, software=self.is_software)
-        return self._facts
-
-    async def pipeline(
-        self,
-        source: str,
-        layout: Sequence[Access],
-        constants: Mapping[str, float],
-        *,
-        checked: bool = True,
-    ) -> int:
-        about = ", ".join(f"{name} = {one:g}" for name, one in constants.items())
-        flags = " ".join([*layout, *([] if checked else ["unchecked"])])
-        self.shaders.append(f"// {about}; {flags}\n{source}")
-        return await super().pipeline(source, layout, constants, checked=checked)
+def shader_of(made: FakePipeline) -> str:
+    """Return the text of a pipeline under a line with all else it is made of."""
+    about = ", ".join(f"{name} = {one:g}" for name, one in made.constants.items())
+    flags = " ".join([*made.layout, *([] if made.checked else ["unchecked"])])
+    return f"// {about}; {flags}\n{made.source}"
 
 
 def wgsl() -> dict[str, Kernels]:
     """Record what each of DEVICES is given, and what every variant by itself writes."""
     found = {}
     for name, (is_software, features, limits) in DEVICES.items():
-        port = RecordingPort(is_software, features=features, limits=limits)
-        drive(port.open(Want(features=features, limits=limits)))
+        port = opened(is_software, features, limits)
         backend = WebGpuBackend(port)
         kernels = found[f"wgsl, {name}"] = Kernels()
         for case in samples():
-            port.shaders.clear()
-            # A pipeline that is there already would not be asked for again.
+            # A pipeline that is there already would not be made again.
             backend.pipelines.forget()
+            for handle in [*port.pipelines]:
+                port.destroy(handle)
             try:
                 plan = compile_graph(case.make().graph, backend.target)
                 drive(backend.release(drive(backend.prepare(plan))))
@@ -139,8 +127,8 @@ def wgsl() -> dict[str, Kernels]:
                 kernels.cases[case.name] = ["a type that the device lacks"]
                 continue
             kernels.cases.setdefault(case.name, [])
-            for shader in port.shaders:
-                kernels.add(case.name, shader)
+            for made in port.pipelines.values():
+                kernels.add(case.name, shader_of(made))
     found["wgsl, variants"] = _variants()
     return found
 

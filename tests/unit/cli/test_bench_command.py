@@ -33,7 +33,9 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_cases, "cases", tiny)
 
 
-@pytest.mark.parametrize("case", cases(quick=True), ids=lambda case: case.label)
+@pytest.mark.parametrize(
+    "case", cases(quick=True), ids=lambda case: f"{case.name}, {case.data}"
+)
 def test_bytes_are_those_of_inputs_and_results(case: Case) -> None:
     """Every input read once and every result written once, as the record counts."""
     feeds = case.feeds()
