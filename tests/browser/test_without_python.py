@@ -23,8 +23,10 @@ def ran(page: Page) -> None:
 
 @pytest.mark.slow
 def test_both_sides_have_the_same_numbers_and_shaders(open_page: OpenPage) -> None:
-    """The exported module and Python in the tab agree bit for bit on one adapter, run the
-    same shaders letter by letter, and the module is a hundredth of the bytes.
+    """The exported module and Python in the tab agree bit for bit on one adapter.
+
+    They run the same shaders letter by letter, and the module is a hundredth of the
+    bytes.
     """
     page = open_page("demo/export/")
     expect(page.locator(".start")).to_be_hidden()
