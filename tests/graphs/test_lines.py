@@ -138,11 +138,12 @@ def test_drawn_passes_agree(adapter: Want) -> None:
     first = adapter.name == "llvmpipe" and "vulkan" in adapter.backends
     ways = [engine(adapter), as_gpu(adapter), engine(adapter, limits=shrunk())]
 
+    examples = MANY if first else MANY // 4
     along = 0
 
     @seed(1)
     @given(trees())
-    @settings(max_examples=MANY if first else MANY // 4, suppress_health_check=QUIET)
+    @settings(max_examples=examples, suppress_health_check=QUIET)
     def check(case: Trees) -> None:
         nonlocal along
         graph, feeds = case.graph(), case.feeds()
@@ -153,7 +154,7 @@ def test_drawn_passes_agree(adapter: Want) -> None:
                 assert off(found, want) < 2e-5, f"on {one.name}: {case}"
 
     check()
-    assert along > MANY // 16
+    assert along > examples // 16
 
 
 def written(name: str, g: Graph, x: Tensor, y: Tensor) -> list[Tensor]:
