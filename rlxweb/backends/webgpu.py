@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -55,9 +54,6 @@ from rlxweb.recipes.variants import (
     VARIANTS,
     CopyVariant,
     Variant,
-    always,
-    runs_overlap,
-    shaders_trusted,
 )
 
 UNWAITED = 64
@@ -70,11 +66,11 @@ TOGETHER = 16
 class WebGpuBackend(Backend):
     """WGSL on one port. Owns the port: `close` closes it.
 
-    trusts   which shaders of this package are compiled without checks at run time;
-             None: as the table of variants says. WGSL of callers is checked.
-    pipelines   those of another engine on the port; what either makes serves both
-    overlaps whether the next run of a job is handed over before the last is read; None:
-             as for `trusts`
+    trusts    which shaders of this package are compiled without checks at run time:
+              those that say they stay inside, all or none. WGSL of callers is checked
+    pipelines those of another engine on the port; what either makes serves both
+    overlaps  whether the next run of a job is handed over before the last is read;
+              None: outside a browser
     """
 
     # Said of each instance; the class must have them to be an engine.
@@ -88,7 +84,7 @@ class WebGpuBackend(Backend):
         limits: Limits | None = None,
         variants: Sequence[Variant] = VARIANTS,
         copies: Sequence[CopyVariant] = COPIES,
-        trusts: Trusts | None = None,
+        trusts: Trusts = "proven",
         overlaps: bool | None = None,
         pipelines: Pipelines | None = None,
     ) -> None:
@@ -98,16 +94,13 @@ class WebGpuBackend(Backend):
         self.api, self.driver, self.vendor = facts.backend, facts.driver, facts.vendor
         self.software, self.compiler = facts.software, port.compiler
         self.limits = facts.limits.lowest(limits) if limits else facts.limits
-        hardware = hardware_of(facts, self.limits)
-        self.recipes = Recipes(hardware, variants, copies)
+        self.recipes = Recipes(hardware_of(facts, self.limits), variants, copies)
         if pipelines is None:
-            pipelines = Pipelines(port, trusts=trusts or shaders_trusted(hardware))
+            pipelines = Pipelines(port, trusts=trusts)
         self.pipelines = shared = pipelines
         self._warm = Warm(port, shared.warmed)
         # In a tab every wait is a turn of its event loop, and none was measured yet.
-        if overlaps is None:
-            overlaps = runs_overlap(hardware) and facts.backend != "webgpu"
-        self.overlaps = overlaps
+        self.overlaps = facts.backend != "webgpu" if overlaps is None else overlaps
         self._programs, self._builders = shared.programs, shared.builders
         self.closed = False
         # Buffers of programs that were dropped without `release`. The collector may
@@ -397,8 +390,8 @@ class WebGpuBackend(Backend):
 
     def forced(self, variant: str) -> Backend:
         of = self.recipes
-        rows = [replace(v, gate=always) for v in of.rows if v.name == variant]
-        copies = [replace(v, gate=always) for v in of.copies if v.name == variant]
+        rows = [v for v in of.rows if v.name == variant and v.is_open(of.hardware)]
+        copies = [v for v in of.copies if v.name == variant]
         if variant and not rows and not copies:
             return super().forced(variant)
         return self._beside(limits=self.limits, variants=rows, copies=copies)

@@ -1,8 +1,9 @@
 """Chooses how an op runs on one device, and remembers the choice.
 
 Asked twice about the same op and types: by the compiler ("can this stay one step?") and
-by the program builder ("then give me the launches"). The first variant whose gate opens
-and whose launches fit is taken, then the op's own kernel, else nothing.
+by the program builder ("then give me the launches"). The first variant whose
+feature the device has and whose launches fit is taken, then the op's own kernel, else
+nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from rlxweb.kept import Kept
 from rlxweb.kernels.expression import copy_call
 from rlxweb.kernels.finish import finish_of, finished
 from rlxweb.kernels.launch import Gathered, Launch, Shader, launches, width_of
-from rlxweb.kernels.lines import MOST_SHARED, line_call
+from rlxweb.kernels.lines import LEAST_SHARED, MOST_SHARED, line_call
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import (
     COPIES,
@@ -69,7 +70,8 @@ def hardware_of(facts: DeviceFacts, limits: Limits) -> Hardware:
     """What the kernels are chosen for.
 
     Browsers have drivers zero workgroup memory. A software one compiles that cell by
-    cell, seconds long for some KiB, and does it for every workgroup: none is used.
+    cell, for seconds where it is some KiB, which several kernels together bring over
+    the deadline of a device that hangs: none is used.
     """
     if facts.software and facts.backend == "webgpu":
         limits = replace(limits, max_compute_workgroup_storage_size=0)
@@ -77,7 +79,7 @@ def hardware_of(facts: DeviceFacts, limits: Limits) -> Hardware:
     if facts.backend == "webgpu":
         # A browser wants them enabled by a directive that wgpu's compiler has not.
         features -= {"subgroup"}
-    return Hardware(facts.software, limits, features, facts.vendor)
+    return Hardware(limits, features)
 
 
 def _held_bytes(kind: TensorType) -> int:
@@ -206,7 +208,7 @@ class Recipes:
 
     def _open(self, op: str) -> list[Variant]:
         rows = variants_of(op, self.rows)
-        return [row for row in rows if row.gate(self.hardware)]
+        return [row for row in rows if row.is_open(self.hardware)]
 
     def finishes(
         self,
@@ -226,15 +228,19 @@ class Recipes:
     def line_length(self) -> int:
         """Elements of the longest line that one pass goes along."""
         room = self.hardware.limits.max_storage_buffer_binding_size // 8
-        return min(room, _ALONG if self.hardware.software else _TOGETHER)
+        return min(room, _ALONG if self._line_lanes < LEAST_SHARED else _TOGETHER)
+
+    @property
+    def _line_lanes(self) -> int:
+        """Invocations that may share a line, by their workgroup memory."""
+        limits = self.hardware.limits
+        room = limits.max_compute_workgroup_storage_size // 16 // MOST_SHARED
+        return max(1, min(limits.workgroup_lanes, room))
 
     def along(self, graph: Graph, step: Step) -> Call:
         """The pass of some nodes along lines."""
-        limits = self.hardware.limits
-        room = limits.max_compute_workgroup_storage_size // 16 // MOST_SHARED
-        most = 1 if self.hardware.software else min(limits.workgroup_lanes, room)
         layouts = [operand.layout for operand in step.inputs]
-        return line_call(graph, step.nodes, layouts, most)
+        return line_call(graph, step.nodes, layouts, self._line_lanes)
 
     def _search(
         self,
@@ -283,10 +289,9 @@ class Recipes:
     def copy(self, source: Layout, target: Layout, dtype: DType) -> Call:
         """The call that copies from one layout to another of the same shape."""
         for way in self.copies:
-            if way.gate(self.hardware):
-                made = self._copied(way, source, target, dtype)
-                if made is not None:
-                    return made
+            made = self._copied(way, source, target, dtype)
+            if made is not None:
+                return made
         return copy_call(source, target, dtype)
 
     def _copied(
@@ -318,7 +323,7 @@ class Recipes:
         """Return the rows that could run the op here."""
         if out.numel == 0:
             return ()
-        rows = filter(lambda v: v.gate(self.hardware), variants_of(op.name, self.rows))
+        rows = self._open(op.name)
         fitting = [v.name for v in rows if self._by(v, inputs, out, attrs)]
         return (*fitting, *self._ways_to_copy(op, inputs, out, attrs))
 

@@ -24,19 +24,18 @@ _NOW = threading.Event()
 _NOW.set()
 # What one thread copies at a time; less than two of these are not shared out.
 _PIECE = 4 << 20
+_THREADS = 4
 
 
 class Mapper:
     """Maps buffers of one device.
 
     is_polled   a map of the library ends by itself; else only while it is waited for
-    threads     that copy at most
     """
 
-    def __init__(self, waits: Waits, is_polled: bool = True, threads: int = 1) -> None:
+    def __init__(self, waits: Waits, is_polled: bool) -> None:
         self._waits = waits
         self._is_polled = is_polled
-        self._threads = threads
 
     @contextmanager
     def mapped(self, native: Any, promise: Any = None) -> Iterator[None]:
@@ -60,7 +59,7 @@ class Mapper:
 
     def copy(self, target: Bytes, source: Bytes) -> None:
         """Copy from or to a mapped buffer."""
-        if self._threads == 1 or target.size < 2 * _PIECE:
+        if target.size < 2 * _PIECE:
             target[:] = source
             return
 
@@ -70,7 +69,7 @@ class Mapper:
 
         def work() -> None:
             count = -(-target.size // _PIECE)
-            run_tasks(count, lambda: piece, threads=self._threads)
+            run_tasks(count, lambda: piece, threads=_THREADS)
 
         # On that thread no Ctrl-C ends the wait for the others.
         self._waits.call(work)

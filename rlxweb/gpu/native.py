@@ -28,18 +28,22 @@ from rlxweb.gpu import rules
 from rlxweb.gpu.binding import Binder
 from rlxweb.gpu.books import Books, Tables
 from rlxweb.gpu.drivers import drivers, leak
-from rlxweb.gpu.host_path import IN_PLACE, LARGE, PATHS, HostPath, path_for, paths_of
 from rlxweb.gpu.libraries import Library, natives, shader_compiler
-from rlxweb.gpu.mapping import Bytes
-from rlxweb.gpu.movers import movers
+from rlxweb.gpu.mapping import Bytes, Mapper
 from rlxweb.gpu.port import STAMPS, Access, Command, DeviceFacts, Usage, Want
 from rlxweb.gpu.quick import Encoded, Quick, quick
+from rlxweb.gpu.readback import Reader
+from rlxweb.gpu.staging import Uploads
 from rlxweb.gpu.stamps import device_ns
 from rlxweb.gpu.translate import translate
 from rlxweb.gpu.unchecked import unchecked_module
 from rlxweb.gpu.waiting import Waits
 from rlxweb.limits import Limits
 
+LARGE = 1 << 20
+"""Bytes of a write from which it goes through mapped memory, not by the queue."""
+IN_PLACE = "mappable-primary-buffers"
+"""wgpu's feature of storage buffers that the host maps: Dawn has none."""
 _USAGES: dict[Usage, str] = {
     "storage": "STORAGE|COPY_SRC|COPY_DST",
     "uniform": "UNIFORM|COPY_DST",
@@ -57,22 +61,22 @@ class NativePort(Books):
     """The nine verbs over one wgpu device. Thread-safe: one lock around each verb.
 
     `created` counts the driver objects made so far; `lost` says why the device is lost,
-    and is empty while it is not. `library` is what serves it, `path` how many bytes
-    travel: where none is asked for, as the table of ways says for the device. `paths`
-    are those that it could go by.
+    and is empty while it is not. `library` is what serves it. `in_place` says whether
+    large inputs are mapped and written where they lie, without a copy: only if asked
+    for, and where the device computes in the host's memory and maps storage buffers.
+    Other large writes go through staging buffers. Buffers made from then on follow a
+    change of `in_place`, which an open port may undergo where `maps` is true.
     """
 
     def __init__(
         self,
         deadline_s: float = 30.0,
         library: Library = "wgpu",
-        path: HostPath | None = None,
+        in_place: bool = True,
     ) -> None:
         super().__init__(deadline_s, "buffers", "pipelines", "bind_groups")
         self.library = library
-        self._asked_path = path
-        self.path = path or PATHS[-1]
-        self.paths: tuple[HostPath, ...] = PATHS[-1:]
+        self.in_place, self.maps = in_place, False
         self._lock = ForkLock()
         self._hung = False
         self._adapter: Any = None
@@ -97,11 +101,9 @@ class NativePort(Books):
     def _at_once(self) -> int | None:
         """Dispatches of one submission, of a longer list; None: all of them.
 
-        A GPU works while the next are encoded. An adapter that runs on the CPU's own
-        cores would take them from the encoder, and OpenGL has no queue.
+        A device works while the next are encoded, but OpenGL has no queue.
         """
-        apart = self.facts.software or self.facts.backend == "opengl"
-        return None if apart else PIECE
+        return None if self.facts.backend == "opengl" else PIECE
 
     def _in_child(self) -> None:
         """A fork has none of the driver's threads: whatever touches it may hang."""
@@ -133,7 +135,7 @@ class NativePort(Books):
             self._check_open("buffer")
             made = rules.check_buffer(nbytes, usage, self.facts.limits)
             kind = _USAGES[usage]
-            mapped = is_fed and made.nbytes >= LARGE and self.path.writes == "in place"
+            mapped = is_fed and made.nbytes >= LARGE and self.in_place
             if mapped:
                 kind += "|MAP_WRITE"
             with self._ours(f"buffer of {nbytes} bytes ({usage})"):
@@ -150,7 +152,7 @@ class NativePort(Books):
             self._check_open("write")
             flat, tail = rules.check_write(handle, offset, data, self._tables.sizes)
             with self._ours(f"write {data.nbytes} bytes to buffer {handle}"):
-                if flat.nbytes >= LARGE and self.path.writes != "queue":
+                if flat.nbytes >= LARGE:
                     self._upload(handle, offset, np.frombuffer(flat, np.uint8))
                 elif flat.nbytes:
                     self._write(handle, offset, flat)
@@ -246,17 +248,6 @@ class NativePort(Books):
             self._uploads.free()
             self._reader.free()
 
-    def _go_by(self, path: HostPath) -> None:
-        self.path, polls = path, self.library == "wgpu"
-        self._reader, self._uploads = movers(
-            self._device,
-            self._waits,
-            lambda c: self._queue(c, _STAGED),
-            polls,
-            path,
-            self._quick,
-        )
-
     async def close(self) -> None:
         with self._lock:
             if self._closed:
@@ -280,12 +271,9 @@ class NativePort(Books):
     async def _take(self, facts: DeviceFacts, native: Any, want: Want) -> DeviceFacts:
         self._adapter = native
         features = facts.features & frozenset(want.features)
-        path = self._asked_path or path_for(facts)
-        self.paths = paths_of(facts)
-        # Also where it is not the way taken: it can be changed to.
         mappable = {IN_PLACE} & facts.features if facts.shared else set[str]()
-        if path.writes == "in place":
-            mappable = {IN_PLACE}
+        self.maps = bool(mappable)
+        self.in_place = self.in_place and self.maps
         asked = choice.limits_to_ask(want.limits, facts.limits)
 
         def request() -> None:
@@ -304,7 +292,13 @@ class NativePort(Books):
             granted = choice.limits_of(self._device.limits)
         if self.library == "wgpu":
             self._quick = quick(self._device, self._waits)
-        self._go_by(path)
+        mapper = Mapper(self._waits, self.library == "wgpu")
+
+        def submit(encoded: Any) -> None:
+            self._queue(encoded, _STAGED)
+
+        self._reader = Reader(self._device, mapper, submit, self._quick)
+        self._uploads = Uploads(self._device, mapper, submit)
         ours = self._tables, self.created, self._quick
         self._binder = Binder(self._device, *ours)
         return await self._proven(facts, features, granted, want)

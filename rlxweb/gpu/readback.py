@@ -15,6 +15,8 @@ from rlxweb.gpu.quick import Quick
 
 # Staging buffers serve every read of a storage buffer, a slice at a time.
 _STAGE_BYTES = 32 << 20
+# With two, a slice is fetched while the one before is read.
+_STAGES = 2
 _SMALLEST_STAGE = 64 << 10
 
 
@@ -22,7 +24,6 @@ class Reader:
     """Maps buffers of one device and copies out of them.
 
     submit   queues one command buffer, under the deadline
-    stages   staging buffers: with two, a slice is fetched while the one before is read
     quick    maps by the library's own calls, where there are such
     """
 
@@ -31,14 +32,13 @@ class Reader:
         device: Any,
         mapper: Mapper,
         submit: Submit,
-        stages: int = 1,
-        quick: Quick | None = None,
+        quick: Quick | None,
     ) -> None:
         self._device = device
         self._quick = quick
         self._mapper = mapper
         self._submit = submit
-        self._stages: list[Any] = [None] * stages
+        self._stages: list[Any] = [None] * _STAGES
 
     def from_readback(self, native: Any, offset: int, out: Bytes) -> None:
         """Copy from a mappable buffer straight into `out`."""

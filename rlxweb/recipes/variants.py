@@ -1,8 +1,8 @@
-"""Faster ways to run an op on some devices, each behind a gate.
+"""Faster kernels of an op than its own, in the order in which they are tried.
 
-Rule: deleting any row changes no result, only time. The first row whose gate opens and
-whose recipe fits the device's limits is taken; the op's own declaration is the last
-resort.
+Rule: deleting any row changes no result, only time. The first row whose feature the
+device has and whose recipe fits the device's limits is taken; the op's own declaration
+is the last resort.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 from zlib import crc32
 
 from rlxweb.ir.dtype import DType
@@ -44,58 +43,33 @@ from rlxweb.recipes.sort_variants import longest_first, merged
 from rlxweb.recipes.suppress_calls import suppress_merged
 from rlxweb.recipes.topk_variants import topk_group
 
-Gate = Callable[["Hardware"], bool]
-
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Properties of a device that a gate may look at.
+    """Properties of a device that its kernels are chosen by.
 
     features  what the device was opened with, by the names of the port
-    vendor    who made it, as the adapter says
     """
 
-    software: bool
     limits: Limits
     features: frozenset[str] = frozenset()
-    vendor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One alternative recipe of an op."""
+    """One alternative recipe of an op.
+
+    feature  of the device that its shaders use, by the name of the port; None: none
+    """
 
     name: str
     op: str
-    gate: Gate
     recipe: RecipeFor
+    feature: str | None = None
 
-
-def always(hardware: Hardware) -> bool:
-    """Return True: the gate that is never shut."""
-    return True
-
-
-def with_subgroups(hardware: Hardware) -> bool:
-    """Return whether lanes can tell each other values without workgroup memory."""
-    return not hardware.software and "subgroup" in hardware.features
-
-
-def shaders_trusted(hardware: Hardware) -> Literal["none", "proven"]:
-    """Our shaders that are compiled without checks: those that stay inside, or none.
-
-    It gained nothing on adapters on the CPU. On an H100 the kernels of Welch's estimate
-    take 0.6 to 0.8 of the time, products 0.9, transforms 1.0.
-    """
-    return "none" if hardware.software else "proven"
-
-
-def runs_overlap(hardware: Hardware) -> bool:
-    """Where the next run of a job is handed over before the last one is read.
-
-    An adapter on the CPU computes with the cores that would fill the buffers.
-    """
-    return not hardware.software
+    def is_open(self, hardware: Hardware) -> bool:
+        """Return whether a device has the feature that the shaders use."""
+        return self.feature is None or self.feature in hardware.features
 
 
 LINES = ("softmax", "layer_norm", "rms_norm")
@@ -105,21 +79,19 @@ PSD = ("psd_real",)
 
 _MATMULS = (
     *(
-        Variant(f"matmul, blocks of {side}", "matmul", always, matmul_blocks(side))
+        Variant(f"matmul, blocks of {side}", "matmul", matmul_blocks(side))
         for side in SIDES
     ),
-    Variant("matmul, shared tiles", "matmul", always, matmul_tiled),
+    Variant("matmul, shared tiles", "matmul", matmul_tiled),
     Variant(
         "quantized_matmul, workgroup four columns",
         "quantized_matmul",
-        always,
         few_rows,
     ),
     *(
         Variant(
             f"quantized_matmul, blocks of {side}",
             "quantized_matmul",
-            always,
             blocks_of_packed(side),
         )
         for side in SIDES
@@ -127,80 +99,75 @@ _MATMULS = (
 )
 _CONVOLUTIONS = (
     *(
-        Variant(
-            f"conv, blocks of {side}", "conv", always, as_product(matmul_blocks(side))
-        )
+        Variant(f"conv, blocks of {side}", "conv", as_product(matmul_blocks(side)))
         for side in SIDES
     ),
-    Variant("conv, shared tiles", "conv", always, as_product(matmul_tiled)),
+    Variant("conv, shared tiles", "conv", as_product(matmul_tiled)),
     *(
         Variant(
             f"conv, blocks of {side} windows",
             "conv",
-            always,
             padded_at_once(conv_blocks(side)),
         )
         for side in SIDES
     ),
-    Variant("conv, small tiles", "conv", always, padded_at_once(small_tiles)),
+    Variant("conv, small tiles", "conv", padded_at_once(small_tiles)),
 )
 PADDING = ("pad", "conv", "max_pool", "max_pool_indices", "sum_pool")
 _PADDED = tuple(
-    Variant(f"{op}, padded at once", op, always, padded_at_once(own(op)))
-    for op in PADDING
+    Variant(f"{op}, padded at once", op, padded_at_once(own(op))) for op in PADDING
 )
 _SELECTIONS = (
-    Variant("topk, workgroup a row", "topk", always, topk_group),
-    Variant("topk, sorted rows", "topk", always, longest_first),
-    Variant("power_peaks, ranked rows", "power_peaks", always, ranked_peaks),
-    Variant("argsort, runs merged", "argsort", always, merged),
+    Variant("topk, workgroup a row", "topk", topk_group),
+    Variant("topk, sorted rows", "topk", longest_first),
+    Variant("power_peaks, ranked rows", "power_peaks", ranked_peaks),
+    Variant("argsort, runs merged", "argsort", merged),
     Variant(
         "non_max_suppression, runs merged",
         "non_max_suppression",
-        always,
         suppress_merged,
     ),
-    Variant("attention, one kernel", "attention", always, attention_blocks),
-    Variant("add_norm, workgroup a row", "add_norm", always, add_norm_recipe),
-    Variant("gather, rows by fours", "gather", always, gather_rows),
+    Variant("attention, one kernel", "attention", attention_blocks),
+    Variant("add_norm, workgroup a row", "add_norm", add_norm_recipe),
+    Variant("gather, rows by fours", "gather", gather_rows),
 )
 _REDUCTIONS = tuple(
-    Variant(f"{kind}, many lanes a line", kind, always, line_reduction(kind))
-    for kind in KINDS
+    Variant(f"{kind}, many lanes a line", kind, line_reduction(kind)) for kind in KINDS
 )
 _NETWORKS = tuple(
-    Variant(f"{kind}, workgroup a row", kind, always, partial(row_recipe, kind))
+    Variant(f"{kind}, workgroup a row", kind, partial(row_recipe, kind))
     for kind in GATES
 )
 _NETWORKS += (
     Variant(
         "linear_recurrence, workgroup a row",
         "linear_recurrence",
-        always,
         linear_row_recipe,
     ),
 )
-_FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], ...] = (
+_FAMILIES: tuple[
+    tuple[tuple[str, ...], str, Callable[[str], RecipeFor], str | None], ...
+] = (
     (
         LINES,
         "in registers, by subgroups",
-        with_subgroups,
         lambda op: line_blocks(op, True),
+        "subgroup",
     ),
-    (LINES, "in registers", always, lambda op: line_blocks(op, False)),
-    (LINES, "workgroup a row", always, line.group_recipe),
-    (TRANSFORMS, "team of lanes a row", always, team_recipe()),
-    (TRANSFORMS, "workgroup a row", always, fft.group_recipe),
-    (TRANSFORMS, "unrolled passes", always, fft.pass_recipe),
+    (LINES, "in registers", lambda op: line_blocks(op, False), None),
+    (LINES, "workgroup a row", line.group_recipe, None),
+    (TRANSFORMS, "team of lanes a row", team_recipe(), None),
+    (TRANSFORMS, "workgroup a row", fft.group_recipe, None),
+    (TRANSFORMS, "unrolled passes", fft.pass_recipe, None),
     (
         PSD,
         "team of lanes a row",
-        always,
         lambda op: as_estimate(welch_team.team_recipe()),
+        None,
     ),
-    (PSD, "workgroup a row", always, lambda op: as_estimate(welch.group_recipe)),
-    (WELCH, "team of lanes a row", always, lambda op: welch_team.team_recipe()),
-    (WELCH, "workgroup a row", always, lambda op: welch.group_recipe),
+    (PSD, "workgroup a row", lambda op: as_estimate(welch.group_recipe), None),
+    (WELCH, "team of lanes a row", lambda op: welch_team.team_recipe(), None),
+    (WELCH, "workgroup a row", lambda op: welch.group_recipe, None),
 )
 VARIANTS = (
     _MATMULS
@@ -210,8 +177,8 @@ VARIANTS = (
     + _REDUCTIONS
     + _NETWORKS
     + tuple(
-        Variant(f"{op}, {name}", op, gate, recipe(op))
-        for ops, name, gate, recipe in _FAMILIES
+        Variant(f"{op}, {name}", op, recipe(op), feature)
+        for ops, name, recipe, feature in _FAMILIES
         for op in ops
     )
 )
@@ -226,13 +193,12 @@ class CopyVariant:
     """One alternative way to copy between layouts, which no op stands for."""
 
     name: str
-    gate: Gate
     call: CopyFor
 
 
 COPIES = (
-    CopyVariant("copy, four by four", always, fours_copy),
-    CopyVariant("copy, tiles of 32 by 32", always, tiled_copy),
+    CopyVariant("copy, four by four", fours_copy),
+    CopyVariant("copy, tiles of 32 by 32", tiled_copy),
 )
 
 

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from rlxweb.backends.agreement import one_op
 from rlxweb.backends.webgpu_recipes import Recipes
@@ -151,12 +152,12 @@ class Way:
     shaders: tuple[str, ...]
 
 
-def ways(op: Op, software: bool) -> tuple[Way, ...]:
-    """The ways taken for its samples, on a GPU or on a software driver."""
+def ways(op: Op) -> tuple[Way, ...]:
+    """The ways taken for its samples, with "" for shaders that are generated."""
     if not isinstance(op.lower, Kernel | Compose):
         return ()
     # a usual GPU grants what we ask for
-    recipes = Recipes(Hardware(software, Want().limits))
+    recipes = Recipes(Hardware(Want().limits, frozenset({"subgroup"})))
     found: dict[str, list[str]] = {}
     for case in cases(op):
         if not all(t.dtype in STORED for t in (*case.inputs, case.out)):
@@ -165,11 +166,23 @@ def ways(op: Op, software: bool) -> tuple[Way, ...]:
         if chosen is None:
             continue
         shaders = found.setdefault(chosen.variant, [])
-        for call in chosen.recipe.calls:
-            name = "" if call.source is not None else call.shader
+        for launch in chosen.launches:
+            name = _file_of(launch.shader.source)
             if name not in shaders:
                 shaders.append(name)
     return tuple(Way(name, tuple(shaders)) for name, shaders in found.items())
+
+
+def _file_of(source: str) -> str:
+    """The name of the file of `shaders/` that a module ends with; "" for none."""
+    files = _shader_files().items()
+    return next((name for name, text in files if source.endswith(f"\n{text}")), "")
+
+
+@cache
+def _shader_files() -> Mapping[str, str]:
+    folder = Path(__file__).resolve().parents[2] / "shaders"
+    return {path.stem: path.read_text("utf-8") for path in folder.glob("*.wgsl")}
 
 
 def parts(op: Op) -> tuple[str, ...]:

@@ -259,7 +259,7 @@ def _as_join(op: Op) -> list[str]:
 
 
 def _as_kernel(op: Op) -> list[str]:
-    said = ["Hand-written shaders. Which one runs depends on the adapter and shape:"]
+    said = ["Hand-written shaders. Which one runs depends on the device and shape:"]
     said += [_ways_table(op)]
     if isinstance(op.lower, Kernel) and op.lower.otherwise is not None:
         said.append(
@@ -271,7 +271,7 @@ def _as_kernel(op: Op) -> list[str]:
 
 def _as_composition(op: Op) -> list[str]:
     said = []
-    if any(op_facts.ways(op, software) for software in (True, False)):
+    if op_facts.ways(op):
         said += ["Shaders of its own, where they fit:", _ways_table(op), "Otherwise it"]
     else:
         said.append("It")
@@ -280,20 +280,18 @@ def _as_composition(op: Op) -> list[str]:
 
 
 def _ways_table(op: Op) -> str:
-    lines = ["| adapter | way | shaders |", "|---|---|---|"]
-    for adapter, software in (("GPU", False), ("software driver", True)):
-        for way in op_facts.ways(op, software):
-            names = [f"`{name}.wgsl`" if name else "generated" for name in way.shaders]
-            how = way.name.removeprefix(op.name).lstrip(", ") or "any shape"
-            lines.append(f"| {adapter} | {how} | {', '.join(names)} |")
+    lines = ["| way | shaders |", "|---|---|"]
+    for way in op_facts.ways(op):
+        names = [f"`{name}.wgsl`" if name else "generated" for name in way.shaders]
+        how = way.name.removeprefix(op.name).lstrip(", ") or "any shape"
+        lines.append(f"| {how} | {', '.join(names)} |")
     return "\n".join(lines)
 
 
 def _sources(op: Op) -> list[str]:
     names: dict[str, None] = {}
-    for software in (False, True):
-        for way in op_facts.ways(op, software):
-            names |= dict.fromkeys(name for name in way.shaders if name)
+    for way in op_facts.ways(op):
+        names |= dict.fromkeys(name for name in way.shaders if name)
     return [_source(name) for name in names]
 
 

@@ -1,7 +1,6 @@
 """Passes along lines against float64: drawn trees of reductions and what is between.
 
-By one invocation for a line, as software adapters and browsers do, and by a workgroup,
-as on a GPU.
+By a workgroup for a line, and by one invocation, as without workgroup memory.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 FOLDS = ("sum", "max", "min", "prod")
 
 
-def as_gpu(want: Want) -> Engine:
-    """The adapter as if it were a GPU: a workgroup for a line."""
-    backend = on_adapter(want)
-    backend.recipes.hardware = replace(backend.recipes.hardware, software=False)
-    return Engine(f"{backend.name} taken for a GPU", backend)
+def unshared(backend: WebGpuBackend) -> Engine:
+    """The device without workgroup memory: one invocation for a line."""
+    none = replace(backend.limits, max_compute_workgroup_storage_size=0)
+    return Engine(f"{backend.name}, unshared", backend.limited(none))
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,11 @@ def passes(one: Engine, graph: Graph) -> int:
 @pytest.mark.requires_wgpu
 def test_drawn_passes_agree(adapter: Want) -> None:
     first = adapter.name == "llvmpipe" and "vulkan" in adapter.backends
-    ways = [engine(adapter), as_gpu(adapter), engine(adapter, limits=shrunk())]
+    ways = [
+        engine(adapter),
+        unshared(on_adapter(adapter)),
+        engine(adapter, limits=shrunk()),
+    ]
 
     examples = MANY if first else MANY // 4
     along = 0
@@ -198,7 +200,7 @@ def test_what_people_write_is_one_pass_each(
     x = np.round(rng.standard_normal(shape).astype("f4"), 2)
     feeds = {"x": x, "y": rng.standard_normal(shape[-1:]).astype("f4")}
     right = engine(None).run(g, feeds)
-    for one in (engine(adapter), as_gpu(adapter)):
+    for one in (engine(adapter), unshared(on_adapter(adapter))):
         assert passes(one, g) == len(outs)
         for found, want in zip(one.run(g, feeds), right, strict=True):
             if want.dtype == np.float32:
@@ -221,10 +223,7 @@ def test_the_compiler_of_a_browser_takes_them(name: str) -> None:
     drive(port.open(Want()))
     backend = WebGpuBackend(port)
     try:
-        for software in (False, True):
-            hardware = replace(backend.recipes.hardware, software=software)
-            backend.recipes.hardware = hardware
-            one = Engine("Dawn", backend)
+        for one in (Engine("Dawn", backend), unshared(backend)):
             for found, want in zip(one.run(g, feeds), right, strict=True):
                 assert off(found, want) < 2e-6
     finally:
@@ -248,7 +247,7 @@ def test_packed_elements_are_read_one_by_one(
     packed = given.astype(np.uint16).view(dtype) if kind == "bf16" else drawn
     feeds = {"x": packed.astype(dtype), "y": drawn.astype("f4") / 100}
     (right,) = engine(None).run(g, feeds)
-    for one in (engine(adapter), as_gpu(adapter)):
+    for one in (engine(adapter), unshared(on_adapter(adapter))):
         (found,) = one.run(g, feeds)
         assert off(found, right) < 2e-6
 
@@ -264,7 +263,7 @@ def test_what_is_not_finite_stays_so(adapter: Want) -> None:
     twice = given + given
     g.set_outputs([g.max(twice, -1), g.min(twice, -1), g.sum(twice, -1)])
     right = engine(None).run(g, {"x": x})
-    for one in (engine(adapter), as_gpu(adapter)):
+    for one in (engine(adapter), unshared(on_adapter(adapter))):
         assert passes(one, g) == 3
         for found, want in zip(one.run(g, {"x": x}), right, strict=True):
             np.testing.assert_allclose(found, want, 1e-5, 1e-5)
@@ -278,7 +277,7 @@ def test_sums_of_long_lines_keep_their_digits(adapter: Want) -> None:
     given = g.input("x", x.shape)
     g.set_outputs([g.sum(given * given, -1)])
     right = np.square(x.astype(np.float64)).sum(axis=-1)
-    for one in (engine(adapter), as_gpu(adapter)):
+    for one in (engine(adapter), unshared(on_adapter(adapter))):
         assert passes(one, g) == 1
         (found,) = one.run(g, {"x": x})
         np.testing.assert_allclose(found, right, 2e-6)

@@ -19,7 +19,7 @@ from rlxweb.gpu.port import Want
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from tests.agreement import Engine
-from tests.ops.test_gpu_variants import as_hardware
+from tests.ops.test_gpu_variants import by_rows
 
 B, H, S, D, K = 2, 3, 16, 32, 20
 RNG = np.random.default_rng(7)
@@ -87,7 +87,7 @@ SPELLED = (exported, scaled_before, folded, bare)
 @pytest.mark.parametrize("build", SPELLED, ids=lambda one: one.__name__)
 def test_one_kernel_gives_what_many_give(build: Any, adapter: Want) -> None:
     """A row without a key that is open is NaN in both, as softmax makes it."""
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     graph = graph_of(build)
     plan = compile_graph(graph, one.backend.target)
     ops = [plan.graph.node(i).op for step in plan.steps for i in step.nodes]
@@ -131,7 +131,7 @@ def by_a_tensor(g: Graph, *given: Tensor) -> list[Tensor]:
     ids=lambda one: one.__name__,
 )
 def test_what_only_looks_like_it_stays(build: Any, adapter: Want) -> None:
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     g = Graph("other")
     given = [g.input(n, (B, s, H * D)) for n, s in (("q", S), ("k", K), ("v", K))]
     g.set_outputs(build(g, *given, g.input("mask", (B, 1, 1, K))))
@@ -183,11 +183,11 @@ def test_masks_of_machine_code_broadcast(
 
 @pytest.mark.requires_wgpu
 def test_without_a_kernel_for_it_nothing_is_joined(adapter: Want) -> None:
-    """A software adapter is no GPU; and nothing is without optimisation."""
-    one = as_hardware(adapter)
+    """Neither without the rows nor without optimisation."""
+    one = by_rows(adapter)
     graph = graph_of(exported)
     plan = compile_graph(graph, one.backend.target, optimise=False)
     assert "softmax" in {plan.graph.node(i).op for s in plan.steps for i in s.nodes}
-    software = as_hardware(adapter, ())
-    plan = compile_graph(graph, software.backend.target)
+    bare = by_rows(adapter, ())
+    plan = compile_graph(graph, bare.backend.target)
     assert "attention" not in {n.op for n in plan.graph.nodes()}

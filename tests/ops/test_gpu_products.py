@@ -185,8 +185,7 @@ def test_the_compiler_of_a_browser_takes_them() -> None:
     port = NativePort(library="wgpudawn")
     drive(port.open(Want()))
     backend = WebGpuBackend(port)
-    backend.recipes.hardware = replace(backend.recipes.hardware, software=False)
-    one = Engine("Dawn taken for a GPU", backend)
+    one = Engine("Dawn", backend)
     try:
         for op, shapes, row, attrs in CUT:
             arrays = [drawn(shape, at) + 0.5 for at, shape in enumerate(shapes)]

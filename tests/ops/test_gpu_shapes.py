@@ -2,7 +2,7 @@
 
 The samples of an op are for every kernel; these are for the seams of the ones in
 `rlxweb.recipes.variants`: tails of tiles, lists that are not full, parts of long lines,
-ties, and NaN where an order is asked for. The adapters are taken for hardware.
+ties, and NaN where an order is asked for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlxweb.recipes.variants import COPIES, VARIANTS
 from rlxweb.smoke.suite import variants
 from rlxweb.smoke.verdict import check_case
 from tests.agreement import Array, Engine, engine, feeds_of, judge, one_op, oracle
-from tests.ops.test_gpu_variants import as_hardware
+from tests.ops.test_gpu_variants import by_rows
 
 pytestmark = pytest.mark.requires_wgpu
 LAVAPIPE = Want(backends=("vulkan",), name="llvmpipe")
@@ -36,8 +36,8 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 
 
 def of_row(want: Want, row: str) -> Engine:
-    """The adapter taken for a GPU, with one row of the table alone."""
-    return as_hardware(want, [v for v in VARIANTS if v.name == row])
+    """The adapter with one row of the table alone."""
+    return by_rows(want, [v for v in VARIANTS if v.name == row])
 
 
 def taken(one: Engine, graph: Graph) -> str:
@@ -74,7 +74,7 @@ RANKED += [(1, 70_001, 100), (1, 1_100_000, 16)]
 @pytest.mark.parametrize("ties", [False, True], ids=["", "ties"])
 def test_topk_by_workgroups(ties: bool, adapter: Want) -> None:
     """Short rows, chunks with a tail, lists of lists; equal values by their place."""
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     for rows, n, k in RANKED:
         x = drawn((rows, n), n, 3 if ties else 1e6, whole=ties)
         assert missed(one, "topk", [x], "workgroup a row", k=k) == "", (rows, n, k)
@@ -82,7 +82,7 @@ def test_topk_by_workgroups(ties: bool, adapter: Want) -> None:
 
 def test_topk_ranks_what_is_no_number(adapter: Want) -> None:
     """NaN stands behind -infinity, in the order of places; the zeros are equal."""
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     few = np.array([NAN, -INF, 0.0, -0.0, INF, NAN, 1e-45, -1e-45, 3.4e38], np.float32)
     for n in (40, 5000):
         x = np.resize(few, (2, n))
@@ -97,7 +97,7 @@ def test_topk_ranks_what_is_no_number(adapter: Want) -> None:
 @hypothesis.given(st.integers(1, 4), st.integers(32, 9000), st.integers(1, 128))
 def test_topk_of_any_length(rows: int, n: int, k: int) -> None:
     """On lavapipe alone: what is drawn differs in arithmetic, not in what it asks."""
-    one = as_hardware(LAVAPIPE)
+    one = by_rows(LAVAPIPE)
     x = drawn((rows, n), n, 50, whole=True)
     assert missed(one, "topk", [x], "workgroup a row", k=min(k, n)) == ""
 
@@ -111,7 +111,7 @@ LINES += [(600, 20_000), (1, 3_000_000)]
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_by_lines(name: str, adapter: Want) -> None:
     """Row sums and sums of all, with and without loads by fours."""
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     for shape in LINES[: 7 if name != "sum" else 9]:
         x = drawn(shape, 1) + 0.5 if name != "prod" else drawn(shape, 1, 0.05) + 1
         assert missed(one, name, [x], "many lanes", axes=(1,), keep_dim=False) == ""
@@ -125,7 +125,7 @@ def test_reductions_by_lines(name: str, adapter: Want) -> None:
 @pytest.mark.parametrize("dtype", ["i32", "u32", "f16"])
 def test_reductions_of_other_types(dtype: str, adapter: Want) -> None:
     """Integers wrap, halves are added up in float32."""
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     if dtype not in {d.value for d in one.backend.target.dtypes}:
         return
     for n in (36, 77, 17_000):
@@ -140,7 +140,7 @@ def test_reductions_of_other_types(dtype: str, adapter: Want) -> None:
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_a_nan_anywhere_reaches_the_result(name: str, adapter: Want) -> None:
     """First, last, in a tail, in another part; infinities add up as NumPy's do."""
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     for n in (40, 41, 40_000):
         x = np.ones((6, n), np.float32)
         x[0, 0] = x[1, n - 1] = x[2, n // 2 + 1] = NAN
@@ -197,7 +197,7 @@ def test_a_bad_element_spoils_its_line_alone(op: str, way: str, adapter: Want) -
 @pytest.mark.parametrize("index", [(3,), (2, 5)])
 def test_gather_by_fours(index: Shape, adapter: Want) -> None:
     """Rows of 4, 12 and 128; along an inner axis too."""
-    one, rng = as_hardware(adapter), np.random.default_rng(3)
+    one, rng = by_rows(adapter), np.random.default_rng(3)
     for shape, axis in (((7, 4), 0), ((9, 12), 0), ((4, 5, 8), 1), ((1000, 128), 0)):
         table = drawn(shape, 4)
         at = rng.integers(0, shape[axis], index).astype(np.int32)
@@ -221,15 +221,15 @@ TURNED += [
 @pytest.mark.parametrize("dtype", ["f32", "i32", "u32", "bool", "f16"])
 def test_transposed_copies(dtype: str, adapter: Want) -> None:
     """Whole arrays, and a part of one; a copy moves bits, so it is exact."""
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     if dtype not in {d.value for d in one.backend.target.dtypes}:
         return
     for shape, perm in TURNED:
         x = Drawn(shape, dtype, 0, 9, whole=True).draw(np.random.default_rng(1))
         lies = Layout.dense(shape).transpose(perm)
         made = one.backend.recipes.copy(lies, Layout.dense(lies.shape), DType(dtype))
-        by_rows = made.shader in ("transpose_tiles", "transpose_fours")
-        assert by_rows is (dtype != "bool")
+        is_by_row = made.shader in ("transpose_tiles", "transpose_fours")
+        assert is_by_row is (dtype != "bool")
         graph = Graph("turned")
         graph.set_outputs([graph.transpose(graph.input("x", shape, dtype), perm)])
         got = one.run(graph, {"x": x})[0]
@@ -287,7 +287,7 @@ def test_pieces_of_a_box_that_a_device_cannot_take_whole() -> None:
         max_compute_workgroups_per_dimension=13,
         min_storage_buffer_offset_alignment=256,
     )
-    one = as_hardware(replace(LAVAPIPE, limits=few))
+    one = by_rows(replace(LAVAPIPE, limits=few))
     for op, shapes, row, attrs in CUT:
         arrays = [drawn(shape, at) + 0.5 for at, shape in enumerate(shapes)]
         assert missed(one, op, arrays, row, **attrs) == "", op

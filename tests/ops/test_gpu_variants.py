@@ -1,13 +1,8 @@
-"""Kernels made for GPUs give the same answers on the software adapters.
-
-A test machine has no GPU, but the text of those kernels is valid anywhere: here the
-adapters are taken for hardware, so that the gates for it open.
-"""
+"""Every row of the table of kernels gives the op's answers, on software adapters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +12,7 @@ from rlxweb.gpu import native
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.limits import Limits
-from rlxweb.recipes.variants import VARIANTS, Hardware, Variant
+from rlxweb.recipes.variants import VARIANTS, Variant
 from tests.agreement import Engine, on_adapter
 from tests.conftest import ADAPTERS
 from tests.ops.test_agreement import told
@@ -26,8 +20,6 @@ from tests.ops.ways import Case, plain
 
 EVERYWHERE = {DType.F32, DType.I32, DType.U32, DType.BOOL}
 OPS = sorted({variant.op for variant in VARIANTS})
-A_GPU = Hardware(False, Limits(), frozenset({"subgroup"}))
-ROWS = [row for row in VARIANTS if row.gate(A_GPU)]
 LARGE = {
     *(f"{op}, blocks of 128" for op in ("matmul", "quantized_matmul", "conv")),
     *("conv, blocks of 64", "conv, shared tiles", "conv, blocks of 128 windows"),
@@ -40,11 +32,10 @@ in tests/lanes, they are tried.
 EACH_OP = pytest.mark.parametrize("name", OPS, scope="module")
 
 
-def as_hardware(want: Want, rows: Sequence[Variant] = VARIANTS) -> Engine:
-    """The adapter as if it were a GPU, with some rows of the table alone."""
+def by_rows(want: Want, rows: Sequence[Variant] = VARIANTS) -> Engine:
+    """The adapter with some rows of the table alone."""
     backend = on_adapter(want, variants=rows)
-    backend.recipes.hardware = replace(backend.recipes.hardware, software=False)
-    return Engine(f"{backend.name} taken for a GPU", backend)
+    return Engine(backend.name, backend)
 
 
 def singles(name: str) -> list[Case]:
@@ -64,8 +55,8 @@ def taken(one: Engine, case: Case) -> str:
 @pytest.mark.requires_wgpu
 @EACH_OP
 def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
-    """Every sample of every op that has a variant, by the variant for GPUs."""
-    one, said = as_hardware(adapter), []
+    """Every sample of every op that has a variant, by the row that is taken."""
+    one, said = by_rows(adapter), []
     for case in singles(name):
         said += told(one, case, one.run(case.graph, case.feeds)[0])
     assert said == []
@@ -75,13 +66,13 @@ def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
 @pytest.mark.requires_wgpu
 @EACH_OP
 def test_each_row_agrees_alone(name: str, adapter: Want) -> None:
-    """A row that others go before is right too, wherever its gate opens. What it runs
-    in the whole table as well, the test above has.
+    """A row that others go before is right too, on devices with its feature. What it
+    runs in the whole table as well, the test above has.
     """
-    every, said = as_hardware(adapter), []
-    for row in ROWS:
-        one = as_hardware(adapter, [row])
-        if row.op == name and row.gate(one.backend.recipes.hardware):
+    every, said = by_rows(adapter), []
+    for row in VARIANTS:
+        one = by_rows(adapter, [row])
+        if row.op == name and row.is_open(one.backend.recipes.hardware):
             its = [case for case in singles(name) if taken(one, case) == row.name]
             assert bool(its) is (row.name not in LARGE)
             for case in its:
@@ -105,7 +96,7 @@ def test_own_shaders_need_no_checks(name: str, monkeypatch: pytest.MonkeyPatch) 
         return made[-1]
 
     monkeypatch.setattr(native, "unchecked_module", kept)
-    one = as_hardware(ADAPTERS["lavapipe"])
+    one = by_rows(ADAPTERS["lavapipe"])
     # Of its own: another op may have had the same text compiled without checks.
     one.backend.pipelines = Pipelines(one.backend.port, trusts="all")
     said = []
@@ -119,9 +110,9 @@ def test_own_shaders_need_no_checks(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.requires_wgpu
-def test_the_gates_for_gpus_were_open(adapter: Want) -> None:
+def test_rows_with_a_workgroup_are_taken(adapter: Want) -> None:
     """At least one case of each op took the row with a workgroup for it."""
-    one = as_hardware(adapter)
+    one = by_rows(adapter)
     wide = {
         name
         for name in OPS

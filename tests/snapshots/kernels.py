@@ -1,8 +1,8 @@
 """Record the text of every kernel that the samples of all ops lead to.
 
 A record maps a case to the kernels it runs, each by the hash of its text; the texts
-themselves are kept beside it. WGSL is written for a GPU, for a software driver with
-WebGPU's default limits, and for one without workgroup memory (SwiftShader); LLVM's
+themselves are kept beside it. WGSL is written for a GPU, for a device with WebGPU's
+default limits, and for one without workgroup memory (a browser's SwiftShader); LLVM's
 language for vectors of 32 bytes, whatever the machine; CUDA as CuPy gets it; modules of
 WebAssembly by their hash alone.
 """
@@ -57,16 +57,15 @@ GPU = Limits(
     max_compute_workgroup_size_x=1024,
     max_compute_workgroup_storage_size=48 << 10,
 )
-DEVICES: Mapping[str, tuple[bool, tuple[str, ...], Limits]] = {
-    "gpu": (False, FEATURES, GPU),
-    "software": (True, ("shader-f16",), Limits()),
+DEVICES: Mapping[str, tuple[tuple[str, ...], Limits]] = {
+    "gpu": (FEATURES, GPU),
+    "default limits": (("shader-f16",), Limits()),
     "no workgroup memory": (
-        True,
         (),
         Limits(max_compute_workgroup_storage_size=0),
     ),
 }
-"""Whether the device is software, its features, and its limits."""
+"""The features of the device and its limits."""
 VECTOR_NBYTES = 32
 
 
@@ -93,11 +92,10 @@ def samples() -> Iterator[Case]:
     yield from chain_cases()
 
 
-def opened(is_software: bool, features: Sequence[str], limits: Limits) -> FakePort:
-    """Return a port without a GPU that says of itself whether it is software."""
+def opened(features: Sequence[str], limits: Limits) -> FakePort:
+    """Return an open port without a device."""
     port = FakePort(features=features, limits=limits)
-    facts = drive(port.open(Want(features=tuple(features), limits=limits)))
-    port._facts = replace(facts, software=is_software)
+    drive(port.open(Want(features=tuple(features), limits=limits)))
     return port
 
 
@@ -111,8 +109,8 @@ def shader_of(made: FakePipeline) -> str:
 def wgsl() -> dict[str, Kernels]:
     """Record what each of DEVICES is given, and what every variant by itself writes."""
     found = {}
-    for name, (is_software, features, limits) in DEVICES.items():
-        port = opened(is_software, features, limits)
+    for name, (features, limits) in DEVICES.items():
+        port = opened(features, limits)
         backend = WebGpuBackend(port)
         kernels = found[f"wgsl, {name}"] = Kernels()
         for case in samples():

@@ -186,7 +186,7 @@ def test_no_engine_frees_what_another_dispatches(port: FakePort) -> None:
 @pytest.mark.parametrize("lengths", [range(1001, 1021, 2), range(1028, 1068, 4)])
 def test_sizes_share_the_text_of_their_shader(lengths: range) -> None:
     """A recipe per length, each with the same shader, which is held once."""
-    recipes = Recipes(Hardware(True, Limits()))
+    recipes = Recipes(Hardware(Limits()))
     shaders = set()
     for n_samples in lengths:
         spec = from_preset("rlx", n_samples, dtype=np.float32)

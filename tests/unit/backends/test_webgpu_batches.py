@@ -14,7 +14,6 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import DeviceLost, GpuTimeout
 from rlxweb.gpu import native, staging
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.movers import go_by
 from rlxweb.gpu.port import Want
 from rlxweb.signal import engine
 from tests.fake_port import Failure, FakePort
@@ -111,7 +110,7 @@ def backend(adapter: Want) -> Any:
 def test_jobs_of_many_batches_give_the_same_bits(
     adapter: Want, backend: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seven batches of three rows and a rest of one, by every way."""
+    """Seven batches of three rows and a rest of one, overlapping, in place and not."""
     x: Any = np.random.default_rng(3).standard_normal((22, 300)).astype(np.float32)
     if kind == "digital":
         x = (x * 1000).astype(np.int16)
@@ -126,18 +125,18 @@ def test_jobs_of_many_batches_give_the_same_bits(
         found = rlx.welch_peaks(x, nperseg=100, k=5, **at)
         return [found.bins, found.power]
 
+    monkeypatch.setattr(backend, "overlaps", False)
     want, port = ask(), backend.port
-    own = port.path
+    own = port.in_place
     monkeypatch.setattr(backend, "overlaps", True)
     try:
-        for path in port.paths:
-            go_by(port, path)
+        for port.in_place in {own, False}:
             backend.kept.clear()
             for _ in range(2):
                 for one, other in zip(ask(), want, strict=True):
                     np.testing.assert_array_equal(one, other)
     finally:
-        go_by(port, own)
+        port.in_place = own
         backend.kept.clear()
 
 
@@ -150,7 +149,6 @@ def test_ctrl_c_in_a_job_leaves_nothing(
     x = np.random.default_rng(3).standard_normal((22, 300)).astype(np.float32)
     at: Any = {"device": adapter.backends[0], "adapter": adapter.name}
     monkeypatch.setattr(engine, "BATCH_BYTES", 3 * 300 * 4)
-    monkeypatch.setattr(backend, "overlaps", True)
     want = rlx.welch_peaks(x, nperseg=100, k=5, **at)
     before, calls = set(backend.port.live), 0
 

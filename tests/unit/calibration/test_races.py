@@ -30,7 +30,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.recipes.reduce_variants import line_reduction
-from rlxweb.recipes.variants import VARIANTS, Variant, always, table_of
+from rlxweb.recipes.variants import VARIANTS, Variant, table_of
 
 PLACE = parse_place("vulkan:llvmpipe")
 TABLE = table_of(VARIANTS)
@@ -136,8 +136,8 @@ def test_a_wrong_way_is_left_out_and_said(
     lavapipe: WebGpuBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fast it is; the engine never takes it then."""
-    wrong = Variant("sum, the largest", "sum", always, line_reduction("max"))
-    right = Variant("sum, many lanes", "sum", always, line_reduction("sum"))
+    wrong = Variant("sum, the largest", "sum", line_reduction("max"))
+    right = Variant("sum, many lanes", "sum", line_reduction("sum"))
     engine = own(lavapipe, wrong, right)
     total = graph_of("sum", 1)
     assert chosen(engine, total) == wrong.name

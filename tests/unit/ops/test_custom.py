@@ -91,7 +91,7 @@ def test_without_wgsl_a_gpu_refuses_with_a_reason() -> None:
     """The compiler names the op and says where it does run."""
     register()
     assert isinstance(registry.get(NAME).lower, HostOnly)
-    recipes = Recipes(Hardware(True, Limits()))
+    recipes = Recipes(Hardware(Limits()))
     target = Target("a GPU", frozenset({DType.F32}), recipes.native)
     with pytest.raises(Unsupported, match="device='cpu'") as info:
         decompose(one_op(), target)

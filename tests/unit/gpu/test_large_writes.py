@@ -1,25 +1,24 @@
-"""How many bytes travel: every way on every adapter, the gates, and what it keeps."""
+"""Large writes: in place and staged on every adapter, and the buffers they keep."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rlxweb.errors import AdapterMissing, DeviceLost, GpuTimeout
+from rlxweb.errors import DeviceLost, GpuTimeout
+from rlxweb.gpu import adapters as choice
 from rlxweb.gpu import mapping, readback, staging
 from rlxweb.gpu import native as native_port
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.host_path import IN_PLACE, LARGE, PATHS, HostPath, path_for, paths_of
-from rlxweb.gpu.libraries import adapters
-from rlxweb.gpu.native import NativePort
+from rlxweb.gpu.native import LARGE, NativePort
 from rlxweb.gpu.port import Copy, Range, Want
-from tests.ports import fake, native
+from tests.ports import native
 
-WAYS = {path.name: path for path in PATHS}
 STAGE = 2 << 20
 MANY = STAGE + 3 * LARGE // 2 + 4
 
@@ -34,15 +33,10 @@ def small_pieces() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=[True, False], ids=["in place", "staged"])
 def port(adapter: Want, request: pytest.FixtureRequest) -> Iterator[NativePort]:
-    """An adapter by one way; OpenGL has no in-place one."""
-    path = WAYS[request.param]
-    if path.writes == "in place" and adapter.backends == ("opengl",):
-        with pytest.raises(AdapterMissing, match="MAPPABLE_PRIMARY"):
-            drive(NativePort(path=path).open(adapter))
-        path = replace(path, writes="staged")
-    with native(adapter, path=path) as made:
+    """An adapter written to in place, where that can be, or through staging buffers."""
+    with native(adapter, in_place=request.param) as made:
         yield made
         assert made.live == set()
 
@@ -101,7 +95,7 @@ def test_staging_buffers_are_used_again_and_freed(port: NativePort) -> None:
             port.write(handle, 0, memoryview(noise(MANY, turn)))
             used.append([stage.native for stage in ring])
     assert used[-1] == used[1]
-    assert len(ring) == (0 if port.path.writes == "queue" else 2)
+    assert len(ring) == 2
     there(port, handles[0], MANY)
     port.destroy(handles[0])
     assert any(stages)
@@ -132,9 +126,7 @@ def test_ctrl_c_leaves_nothing_half_done(
     }
     with monkeypatch.context() as patch:
         patch.setattr(*of[breaks], broken)
-        if port.path.writes == "queue" or (
-            breaks == "submit" and port.path.writes == "in place"
-        ):
+        if breaks == "submit" and port.in_place:
             port.write(handle, 0, memoryview(sent))
         else:
             with pytest.raises(KeyboardInterrupt):
@@ -165,7 +157,7 @@ def test_threads_that_copy_are_waited_for_before_the_next_verb(
         raise KeyboardInterrupt
 
     sent = noise(MANY)
-    with native(adapter, path=WAYS["staged, by threads"]) as port:
+    with native(adapter, in_place=False) as port:
         handle = port.buffer(MANY, "storage")
         with monkeypatch.context() as patch:
             patch.setattr(mapping, "run_tasks", slow)
@@ -185,7 +177,7 @@ def test_a_device_that_does_not_answer_is_lost_in_a_write(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the deadline, as in a read."""
-    port = NativePort(path=WAYS["staged, by threads"])
+    port = NativePort(in_place=False)
     drive(port.open(adapter))
     handle = port.buffer(MANY, "storage")
     for _ in range(3):
@@ -200,30 +192,24 @@ def test_a_device_that_does_not_answer_is_lost_in_a_write(
     native_port._stuck().clear()
 
 
-@pytest.mark.requires_wgpu
-def test_the_gates() -> None:
-    """What computes in the host's memory maps it, else cards stage and CPUs queue."""
-    for facts in adapters():
-        in_place = IN_PLACE in facts.features
-        assert path_for(facts).name == ("in place" if in_place else "queue")
-        assert facts.shared
-        unmapped = replace(facts, features=frozenset())
-        assert path_for(unmapped).name == "queue"
-        card = replace(facts, software=False, shared=False)
-        assert path_for(card).name == "staged, by threads"
-        plain = replace(card, shared=True, features=frozenset())
-        assert path_for(plain).name == "staged, by threads"
-        ours = replace(plain, features=frozenset({IN_PLACE}))
-        assert path_for(ours).name == "in place"
-        assert [path.name for path in paths_of(plain)] == list(WAYS)[1:]
-        assert paths_of(replace(ours, shared=False)) == PATHS[1:]
-        assert paths_of(ours) == PATHS
+def test_a_device_in_the_hosts_memory_is_written_in_place(adapter: Want) -> None:
+    """Where it maps storage buffers, which OpenGL does not."""
+    maps = adapter.backends != ("opengl",)
+    for asked in (True, False):
+        with native(adapter, in_place=asked) as port:
+            assert (port.maps, port.in_place) == (maps, maps and asked)
 
 
-def test_the_last_way_is_open_to_all() -> None:
-    """And every row has a name of its own."""
-    facts = fake().facts
-    assert PATHS[-1].gate(facts)
-    assert path_for(facts) is PATHS[-1]
-    assert len(WAYS) == len(PATHS)
-    assert HostPath("x", PATHS[-1].gate, "queue").stages == 1
+def test_a_card_is_written_through_staging_buffers(
+    adapter: Want, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory is not the host's, though it may map some of it."""
+    asked = choice.asked
+
+    def cards(*args: Any) -> Iterator[Any]:
+        for facts, adapter, why in asked(*args):
+            yield replace(facts, shared=False), adapter, why
+
+    monkeypatch.setattr(choice, "asked", cards)
+    with native(adapter) as port:
+        assert (port.maps, port.in_place) == (False, False)
