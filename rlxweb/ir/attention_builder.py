@@ -7,7 +7,6 @@ and ONNX. Nothing is computed here.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,18 +14,13 @@ import numpy as np
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import Shape, numel, show
 from rlxweb.ir.tensor import Tensor
 
 
-class AttentionBuilder(ABC):
+class AttentionBuilder(OpBuilder):
     """Builder methods over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """Add a node; see Graph.apply."""
 
     def scaled_dot_product_attention(
         self,

@@ -7,7 +7,6 @@ room in the graph; sequences are constants.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -25,14 +24,6 @@ MOST = 1 << 31
 
 class CreationBuilder(MathBuilder):
     """Arrays that follow a rule; mixed into Graph."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """See Graph.constant."""
-
-    @abstractmethod
-    def where(self, condition: Tensor, x: Any, y: Any) -> Tensor:
-        """See Builder.where."""
 
     def full(self, shape: Axes, value: Any, dtype: DTypeLike | None = None) -> Tensor:
         """One number everywhere, a tensor's too; a view of it.

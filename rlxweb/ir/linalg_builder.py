@@ -6,28 +6,18 @@ is computed here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
 from rlxweb.errors import ShapeError
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import broadcast, show
 from rlxweb.ir.tensor import Tensor
 
 
-class LinalgBuilder(ABC):
+class LinalgBuilder(OpBuilder):
     """Builder methods over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """Add a node; see Graph.apply."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """See Graph.constant."""
 
     def solve(self, a: Tensor, b: Tensor) -> Tensor:
         """The x of a · x = b, as numpy.linalg.solve.

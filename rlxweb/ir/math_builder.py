@@ -6,11 +6,9 @@ complements of functions. Numbers and arrays stand beside tensors as in arithmet
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
-
 from rlxweb.ir.adding import adding
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.tensor import Operand, Tensor, working
 
 Given = Tensor | Operand
@@ -33,22 +31,8 @@ def _sloped(self: MathBuilder, op: str, x: Tensor, alpha: float = 1.0) -> Tensor
     return self.apply(op, x, alpha=alpha)
 
 
-class MathBuilder(ABC):
+class MathBuilder(OpBuilder):
     """Functions, logic and activations over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """See Graph.apply."""
-
-    @abstractmethod
-    def operand(self, value: Any, dtype: DType) -> Tensor:
-        """See Builder.operand."""
-
-    @abstractmethod
-    def _pair(self, x: Given, y: Given) -> tuple[Tensor, Tensor]:
-        """See Builder."""
 
     def _truth(self, x: Tensor) -> Tensor:
         """Whether each element is not 0."""

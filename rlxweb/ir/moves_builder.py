@@ -7,7 +7,6 @@ here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.indexing import taken
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import (
     as_integer,
     bad_shape,
@@ -34,14 +34,8 @@ Axes = int | Sequence[int]
 Bounds = int | None | Sequence[int | None]
 
 
-class MovesBuilder(ABC):
+class MovesBuilder(OpBuilder):
     """Builder methods over `apply` that move values; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """Add a node; see Graph.apply."""
 
     def slice(
         self,

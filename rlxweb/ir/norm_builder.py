@@ -7,37 +7,20 @@ to it. Nothing is computed here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import Shape, broadcast, many, normal_axes, show
 from rlxweb.ir.tensor import Tensor
 
 Axis = int | Sequence[int]
 
 
-class NormBuilder(ABC):
+class NormBuilder(OpBuilder):
     """Normalisations over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """See Graph.apply."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """See Graph.constant."""
-
-    @abstractmethod
-    def norm(
-        self, x: Tensor, p: float = 2.0, axes: Any = None, keep_dim: bool = False
-    ) -> Tensor:
-        """See ReduceBuilder.norm."""
 
     def layer_norm(
         self,

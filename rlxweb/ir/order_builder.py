@@ -6,7 +6,6 @@ meaning a name has. Nothing is computed here.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,6 @@ from rlxweb.ir.tensor import Operand, Tensor, working
 
 class OrderBuilder(MovesBuilder):
     """Builder methods over `apply` that order and find; mixed into Graph."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """See Graph.constant."""
-
-    @abstractmethod
-    def node(self, at: int) -> Any:
-        """See Graph.node."""
-
-    @abstractmethod
-    def count_nonzero(self, x: Tensor) -> Tensor:
-        """See ReduceBuilder.count_nonzero."""
 
     def argsort(
         self, x: Tensor, axis: int = -1, descending: bool = False, stable: bool = True

@@ -5,26 +5,20 @@ How they lie is in `rlxweb.packed_weights`. Nothing is computed here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
 from rlxweb.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.packed_weights import groups_of
 
 
-class PackedBuilder(ABC):
+class PackedBuilder(OpBuilder):
     """Builder methods over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """Add a node; see Graph.apply."""
 
     def quantized_matmul(
         self,

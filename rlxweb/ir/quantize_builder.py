@@ -6,13 +6,13 @@ every engine knows how many of them it may sum in f32. Nothing is computed.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
 from rlxweb.errors import GraphError
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import Shape, bad_attribute
 from rlxweb.ir.tensor import Operand, Tensor, working
 from rlxweb.ir.window_builder import Sizes
@@ -20,22 +20,8 @@ from rlxweb.ir.window_builder import Sizes
 Given = Tensor | Operand
 
 
-class QuantizeBuilder(ABC):
+class QuantizeBuilder(OpBuilder):
     """Quantised numbers over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """See Graph.apply."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor:
-        """See Graph.constant."""
-
-    @abstractmethod
-    def operand(self, value: Any, dtype: DType) -> Tensor:
-        """See Builder.operand."""
 
     def quantize_linear(
         self,

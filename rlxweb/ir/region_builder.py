@@ -5,22 +5,16 @@ They have torchvision's names. Nothing is computed here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import as_integer, bad_shape, show
 from rlxweb.ir.tensor import Tensor, working
 
 
-class RegionBuilder(ABC):
+class RegionBuilder(OpBuilder):
     """Builder methods over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """See Graph.apply."""
 
     def nms(
         self,

@@ -6,7 +6,6 @@ once for each axis. Nothing is computed here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf
 from numbers import Real
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import as_integer, as_shape, many, short, show
 from rlxweb.ir.tensor import Tensor
 
@@ -26,14 +26,8 @@ _MODES: dict[str, dict[str, Any]] = {
 }
 
 
-class ResizeBuilder(ABC):
+class ResizeBuilder(OpBuilder):
     """Resizing over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """See Graph.apply."""
 
     def interpolate(
         self,
@@ -91,10 +85,6 @@ class ResizeBuilder(ABC):
             doing = f"resize_nearest_2x of {show(x.shape)}"
             raise ShapeError(doing, f"it has {x.rank} axes", "[N, C, H, W]")
         return self.interpolate(x, scale_factor=2)
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """See Graph.constant."""
 
     def grid_sample(
         self,

@@ -7,7 +7,6 @@ that a method of ours does not compute.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from rlxweb.errors import AttributeRefused, ShapeError, did_you_mean
@@ -50,14 +49,6 @@ def _named(what: str, name: str, known: Mapping[str, str]) -> str:
 
 class RlxNames(Builder):
     """RLX's other spellings; mixed into Graph."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """See Graph."""
-
-    @abstractmethod
-    def users(self, at: int) -> tuple[int, ...]:
-        """See Graph.users."""
 
     mm = Builder.matmul
     sm = Builder.softmax

@@ -8,23 +8,17 @@ here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from rlxweb.errors import ShapeError
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
 
 
-class SequenceBuilder(ABC):
+class SequenceBuilder(OpBuilder):
     """Builder methods over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """Add a node; see Graph.apply."""
 
     def lstm(
         self,

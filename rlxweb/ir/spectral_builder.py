@@ -7,13 +7,11 @@ scales nothing, which is what RLX calls Backward. Nothing is computed here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
-
 import numpy as np
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import as_integer, short
 from rlxweb.ir.tensor import Tensor
 
@@ -42,18 +40,8 @@ def _bins(n: int, doing: str) -> int:
     raise ShapeError(doing, f"n is {n}", "n >= 1")
 
 
-class SpectralBuilder(ABC):
+class SpectralBuilder(OpBuilder):
     """Spectral builder methods over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """Add a node; see Graph.apply."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """Add an array; see Graph.constant."""
 
     def fft(
         self, x: Tensor, inverse: bool = False, norm: str | None = "backward"

@@ -6,7 +6,6 @@ computed here but tables of angles.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,22 +13,13 @@ import numpy as np
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
 
 
-class TransformerBuilder(ABC):
+class TransformerBuilder(OpBuilder):
     """Builder methods over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """Add a node; see Graph.apply."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """See Graph.constant."""
 
     def rope(
         self,

@@ -6,7 +6,6 @@ here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -15,23 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import many, short, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.window_builder import Sizes
 
 
-class UnpoolBuilder(ABC):
+class UnpoolBuilder(OpBuilder):
     """What undoes windows, over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """See Graph.apply."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """See Graph.constant."""
 
     def fold(
         self,

@@ -6,12 +6,12 @@ itself: `apply("conv", x, weight, pads=(…))`. Nothing is computed here.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any, ParamSpec
 
 from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import many, short, show
 from rlxweb.ir.tensor import Tensor
 
@@ -40,18 +40,8 @@ def _numbered(how: Callable[P, Tensor], rank: int) -> Callable[P, Tensor]:
     return method
 
 
-class WindowBuilder(ABC):
+class WindowBuilder(OpBuilder):
     """Convolutions and pools over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def apply(
-        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
-    ) -> Tensor:
-        """See Graph.apply."""
-
-    @abstractmethod
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """See Builder."""
 
     def _with_bias(self, made: Tensor, bias: Tensor | None) -> Tensor:
         """A number for each channel added, if there are any."""

@@ -72,8 +72,9 @@ def _paths(backend: Backend) -> Iterator[str]:
         return
     own = port.in_place
     try:
-        for port.in_place in [True, False][not port.maps :]:
-            backend.kept.clear()  # the inputs of programs lie as the path wants them
+        for in_place in (True, False) if port.maps else (False,):
+            port.in_place = in_place
+            backend.kept.clear()  # the inputs of programs lie as the port says
             yield "in place" if port.in_place else "staged"
     finally:
         port.in_place = own

@@ -130,7 +130,8 @@ def test_jobs_of_many_batches_give_the_same_bits(
     own = port.in_place
     monkeypatch.setattr(backend, "overlaps", True)
     try:
-        for port.in_place in {own, False}:
+        for in_place in {own, False}:
+            port.in_place = in_place
             backend.kept.clear()
             for _ in range(2):
                 for one, other in zip(ask(), want, strict=True):
