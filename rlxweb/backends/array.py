@@ -224,7 +224,7 @@ class ArrayBackend(KeepsArrays):
     def _function(self, graph: Graph, node: Node) -> Callable[..., OwnArray]:
         types = tuple(graph.node(i).type for i in node.inputs)
         for row in self.variants if node.type.numel else ():
-            if row.op == node.op and row.gate(types, node.type, node.attrs):
+            if row.op == node.op and row.takes(types, node.type, node.attrs):
                 return row.of(types, node.type, node.attrs)
         op = registry.get(node.op)
         if op.has("custom"):
@@ -247,7 +247,7 @@ class ArrayBackend(KeepsArrays):
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
         rows = (row for row in self.variants if row.op == op.name)
-        return tuple(row.name for row in rows if row.gate(inputs, out, attrs))
+        return tuple(row.name for row in rows if row.takes(inputs, out, attrs))
 
     def forced(self, variant: str) -> Backend:
         rows = tuple(row for row in self.variants if row.name == variant)

@@ -20,11 +20,6 @@ Cut = Callable[[Any, int, int, int], Any]
 """(rows, size, hop, count) → their frames [..., count, size]."""
 
 
-def always(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """A gate that is open."""
-    return True
-
-
 def along_last(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Lines along the last axis, in float32 or float64."""
     x = inputs[0]
@@ -57,9 +52,9 @@ def framed(xp: Any, cut: Cut) -> tuple[Variant, ...]:
         return peaks_of(xp, attrs, power(attrs, x, window))
 
     return (
-        Variant("frame, a view", "frame", always, frame),
-        Variant("welch_power, frames are views", "welch_power", always, power),
+        Variant("frame, a view", "frame", None, frame),
+        Variant("welch_power, frames are views", "welch_power", None, power),
         Variant(
-            "welch_row_peaks, frames are views", "welch_row_peaks", always, row_peaks
+            "welch_row_peaks, frames are views", "welch_row_peaks", None, row_peaks
         ),
     )

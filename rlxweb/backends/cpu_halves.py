@@ -59,7 +59,7 @@ def _row(
     rows: Sequence[Variant], inputs: Types, out: TensorType, attrs: Attrs
 ) -> Variant | None:
     wide = tuple(map(_wide, inputs))
-    return next((row for row in rows if row.gate(wide, _wide(out), attrs)), None)
+    return next((row for row in rows if row.takes(wide, _wide(out), attrs)), None)
 
 
 def _open(

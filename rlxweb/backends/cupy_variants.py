@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array_variants import along_last, always
+from rlxweb.backends.array_variants import along_last
 from rlxweb.backends.cupy_kernels import MOST_LANES, cuda_text
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
@@ -41,7 +41,7 @@ def cupy_variants(cupy: Any, module: Callable[..., Any]) -> tuple[Variant, ...]:
     """
     lines, welch = _Lines(cupy, module), _Welch(cupy, module)
     return (
-        Variant("frame, a strided view", "frame", always, welch.frame),
+        Variant("frame, a strided view", "frame", None, welch.frame),
         Variant("welch_power, cuFFT", "welch_power", _wide, welch.power),
         Variant("welch_row_peaks, cuFFT", "welch_row_peaks", _few_peaks, welch.peaks),
         Variant("power_peaks, block a row", "power_peaks", _few_peaks, lines.pairs),

@@ -29,7 +29,6 @@ from rlxweb.cli.smoke_tab import (
     tab_options,
 )
 from rlxweb.cli.smoke_table import show_report
-from rlxweb.cli.smoke_wasm import wasm_engines
 from rlxweb.device import parse_device
 from rlxweb.errors import UsageError
 from rlxweb.smoke.case import Level
@@ -42,7 +41,8 @@ from rlxweb.smoke.process import Bounds
 from rlxweb.smoke.report import Asked, Document, document, fits
 from rlxweb.smoke.run import Outcome, Settings, Trying
 from rlxweb.smoke.sabotage import Sabotage
-from rlxweb.smoke.tab.node import WASM
+from rlxweb.smoke.tab.node import GET_NODE, WASM, node_path
+from rlxweb.smoke.tab.runtime import runtime_folder
 
 TOTAL_S: dict[Level, float] = {"quick": 900.0, "standard": 3600.0, "full": 14400.0}
 """Seconds for all cases of an engine: many times what they take on a busy machine."""
@@ -132,7 +132,7 @@ class _Given:
             name for name in names if name == WASM
         )
         is_wasm = given["wasm"] or WASM in names
-        self.wasm = wasm_engines(is_wasm, given["site"])
+        self.wasm = _wasm_engines(is_wasm, given["site"])
         self.verbose: bool = given["verbose"]
         self.wanted = Wanted.of(given)
         self.launch = launch_of({**given, "wasm": is_wasm})
@@ -263,3 +263,23 @@ def _show(report: Document, asked: _Given) -> None:
         show_known(console, report)
         show_comparison(console, report, asked.wanted)
     write(report, asked.wanted)
+
+
+def _wasm_engines(is_asked: bool, site: str | None) -> list[Engine]:
+    """NumPy in WebAssembly as one more engine, with the reason where it cannot be
+    tried; none where nobody asks.
+    """
+    if not is_asked:
+        return []
+    node = node_path()
+    if not node:
+        return [_missing(f"node is not there; {GET_NODE}")]
+    try:
+        runtime = runtime_folder(site)
+    except UsageError as error:
+        return [_missing(str(error))]
+    return [Engine(WASM, kind=WASM, launch={"node": node, "runtime": str(runtime)})]
+
+
+def _missing(why: str) -> Engine:
+    return Engine(WASM, kind=WASM, missing=why)

@@ -1,7 +1,13 @@
 """What lies beside a plan: the runtime with the plan's types, and a page.
 
 The runtime is one text for every plan; of its types, what the plan takes and gives is
-written for the plan at hand.
+written for the plan at hand. Its source is read in PARTS, one module:
+
+runtime.js           the plan: loading, running, checking
+runtime_browser.js   adapters and files
+runtime_arrays.js    arrays, and Welch's method around a run
+
+The page, which runs a plan and shows it, is page.html, early.js, page.js and page.css.
 """
 
 from __future__ import annotations
@@ -9,13 +15,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 from rlxweb.errors import RlxError
 from rlxweb.export.folder import Content
-from rlxweb.export.javascript import module_text, source
 from rlxweb.export.signature import Signature, inputs_of, is_identifier, outputs_of
 
+PARTS = ("runtime.js", "runtime_browser.js", "runtime_arrays.js")
 _ARRAYS = {
     "f32": "Float32Array",
     "f64": "Float64Array",
@@ -34,6 +41,16 @@ _SAID = {
 _TYPES = re.compile(
     r"(// --- what the plan takes and gives ---\n).*?(// --- end ---)", re.DOTALL
 )
+
+
+def module_text() -> str:
+    """The module that runs any plan: its parts, one after the other."""
+    return "".join(source(part) for part in PARTS)
+
+
+def source(file: str) -> str:
+    """A text that lies beside this one."""
+    return (resources.files("rlxweb.export") / file).read_text(encoding="utf-8")
 
 
 def runtime_files(plan: Mapping[str, Any]) -> dict[str, Content]:

@@ -1,6 +1,6 @@
-"""Faster ways to run an op on NumPy arrays, each behind a gate.
+"""Faster ways to run an op on NumPy arrays, some behind a gate.
 
-Rule: deleting any row changes no result, only time. The first row whose gate opens is
+Rule: deleting any row changes no result, only time. The first row that takes a node is
 taken; the op's own reference is the last resort. The GPU's table is
 `rlxweb.recipes.variants`.
 """
@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host import (
     error_function,
-    one_row,
-    padding,
     recurrent,
     short_sums,
     wasm_products,
 )
 from rlxweb.host.in_parts import LINES, in_parts, is_large
-from rlxweb.host.packed_weights import quantized_matmul
 from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spectra
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames, welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.ir.shape import Shape, normal_axis, numel
+from rlxweb.packed_weights import floats_of
 from rlxweb.recipes.welch_plan import (
     doubled_bins,
     rlx_weights,
@@ -38,13 +38,17 @@ from rlxweb.recipes.welch_plan import (
 )
 
 Array = NDArray[Any]
+_MOST_PLACES: Final = 1 << 16
+"""Elements of a padded array, whose places are kept with the node."""
+_UNPACKED: Final = 1 << 18
+"""Packed weights that are unpacked at a time: a megabyte in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One alternative to an op's reference.
 
-    gate     (input types, output type, attrs) → may it be taken
+    gate     (input types, output type, attrs) → may it be taken; None: always
     run      (attrs, *arrays) → array, what the reference gives within the op's
              tolerance
     planned  `run` is (input types, output type, attrs) → such a function: types tell
@@ -53,9 +57,13 @@ class Variant:
 
     name: str
     op: str
-    gate: Callable[[Types, TensorType, Attrs], bool]
+    gate: Callable[[Types, TensorType, Attrs], bool] | None
     run: Callable[..., Any]
     planned: bool = False
+
+    def takes(self, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+        """Return whether it may be taken for a node."""
+        return self.gate is None or self.gate(inputs, out, attrs)
 
     def of(self, inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Any]:
         """(attrs, *arrays) → array, of one node."""
@@ -179,12 +187,79 @@ def _relu(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
     return lambda attrs, x: np.maximum(x, nothing)
 
 
+def _single(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """A single index: a network that keeps its state as parts of one array takes them
+    out one by one, and the checks that many indices need take longer than that.
+    """
+    return inputs[1].numel == 1
+
+
+def _gather(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
+    """How a node is run, its axis and shape known; by the reference for many."""
+    if inputs[1].numel != 1:
+        return partial(registry.get("gather").reference, np)
+    axis = normal_axis(attrs["axis"], inputs[0].rank)
+    return partial(_row, axis, out.shape)
+
+
+def _row(axis: int, shape: Shape, attrs: Attrs, table: Array, indices: Array) -> Array:
+    """Errors  IndexRefused, by the reference, for an index outside."""
+    at, rows = int(indices.reshape(-1)[0]), table.shape[axis]
+    if not -rows <= at < rows:
+        made: Array = registry.get("gather").reference(np, attrs, table, indices)
+        return made
+    return table[(slice(None),) * axis + (at,)].reshape(shape)
+
+
+def _few_places(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Few elements, none of them a constant."""
+    return attrs["mode"] != "constant" and 0 < out.numel <= _MOST_PLACES
+
+
+def _pad(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
+    """How a node is run: by the reference where it is not this way's."""
+    reference, shape = registry.get("pad").reference, inputs[0].shape
+    if not _few_places(inputs, out, attrs):
+        return partial(reference, np)
+    # The reference says where they come from: it is asked to move their numbers.
+    numbers = np.arange(numel(shape), dtype=np.intp).reshape(shape)
+    return partial(_taken, reference(np, attrs, numbers))
+
+
+def _taken(places: Array, attrs: Attrs, x: Array) -> Array:
+    made: Array = np.take(x.reshape(-1), places)
+    return made
+
+
+def _quantized_matmul(
+    attrs: Attrs, x: Array, words: Array, scales: Array, *biases: Array
+) -> Array:
+    """X [..., K] times the transpose of the weights.
+
+    A part of the weights is unpacked where the cache holds it, and BLAS has it from
+    there; no more than a part of them is ever floats.
+    """
+    wide = np.float32 if x.dtype == np.float16 else x.dtype
+    n, k = words.shape[0], x.shape[-1]
+    out = np.zeros((*x.shape[:-1], n), wide)
+    if not out.size or not k:
+        return out.astype(x.dtype, copy=False)
+    rows, made = x.reshape(-1, k).astype(wide, copy=False), out.reshape(-1, n)
+    step = max(1, _UNPACKED // k)
+    for at in range(0, n, step):
+        part = slice(at, at + step)
+        scale, *bias = (one[part].astype(wide, copy=False) for one in (scales, *biases))
+        w = floats_of(words[part], scale, bias[0] if bias else None, attrs["bits"])
+        np.matmul(rows, w[:, :k].T, out=made[:, part])
+    return out.astype(x.dtype, copy=False)
+
+
 VARIANTS: tuple[Variant, ...] = (
     *(
         Variant(f"{op}, by WebAssembly", op, wasm_products.is_open, made, planned=True)
         for op, made in wasm_products.ROWS.items()
     ),
-    Variant("reshape, its shape known", "reshape", lambda *node: True, _reshape, True),
+    Variant("reshape, its shape known", "reshape", None, _reshape, True),
     Variant("sigmoid, in one array", "sigmoid", _floats, _sigmoid),
     Variant("relu, a number", "relu", _floats, _relu, planned=True),
     Variant("welch_power, blocks in cache", "welch_power", _many, _power),
@@ -197,10 +272,10 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("power_peaks, partition", "power_peaks", _long_floats, _peaks),
     Variant("welch_peaks, partition", "welch_peaks", _long_floats, _welch_peaks),
     Variant("topk, partition", "topk", _long_floats, _topk),
-    Variant("frame, a view", "frame", lambda inputs, out, attrs: True, _frame),
+    Variant("frame, a view", "frame", None, _frame),
     Variant("erf, one quotient", "erf", error_function.is_open, error_function.erf),
-    Variant("gather, one row", "gather", one_row.is_open, one_row.gather, planned=True),
-    Variant("pad, places known", "pad", padding.is_open, padding.pad, planned=True),
+    Variant("gather, one row", "gather", _single, _gather, planned=True),
+    Variant("pad, places known", "pad", _few_places, _pad, planned=True),
     Variant("sum, short runs", "sum", short_sums.is_open, short_sums.in_runs("sum")),
     Variant("mean, short runs", "mean", short_sums.is_open, short_sums.in_runs("mean")),
     *(
@@ -210,8 +285,8 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         "quantized_matmul, unpacked in cache",
         "quantized_matmul",
-        lambda *node: True,
-        quantized_matmul,
+        None,
+        _quantized_matmul,
     ),
     *(Variant(f"{op}, in parts", op, is_large, in_parts(op)) for op in LINES),
 )

@@ -6,7 +6,7 @@ it is begun and its row after. A blocking engine drives this; a tab awaits it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
@@ -14,13 +14,14 @@ from rlxweb.backends.protocol import Backend
 from rlxweb.smoke.answers import LOST, described, row_of
 from rlxweb.smoke.case import Case
 from rlxweb.smoke.engine import engine_from, opened, told_of
-from rlxweb.smoke.order import ENOUGH_S, broad_first
 from rlxweb.smoke.pattern import pattern_of
 from rlxweb.smoke.sabotage import Sabotage
 from rlxweb.smoke.suite import WARM, cases
 from rlxweb.smoke.verdict import Verdict, check_case
 
 Say = Callable[..., None]
+ENOUGH_S = 18.0
+"""Of the quick level. With the start of its process, about 20 seconds each."""
 
 
 async def answer(
@@ -57,6 +58,22 @@ async def answer(
             say(lost=backend.lost or str(found.raised))
             return
     await backend.close()
+
+
+def broad_first(cases: Iterable[Case]) -> tuple[list[Case], int]:
+    """The same cases round by round, and how many the first round has.
+
+    The first round has one case of every op in every family and of every kernel
+    variant. The quick level runs it to its end, and the others while there is time.
+    """
+    counted: dict[tuple[str, str, str], int] = {}
+    ranked: list[tuple[int, Case]] = []
+    for case in cases:
+        kind = (case.family, case.op, case.variant)
+        counted[kind] = counted.get(kind, -1) + 1
+        ranked.append((counted[kind], case))
+    ranked.sort(key=lambda pair: pair[0])
+    return [case for _, case in ranked], len(counted)
 
 
 async def _checked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from os import PathLike
@@ -16,19 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.arguments import whole
-from rlxweb.device import DeviceLike
+from rlxweb.device import Device, DeviceLike
 from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.given import named
+from rlxweb.machine.making import fast_mode
 from rlxweb.tracing.function import function
 from rlxweb.tracing.held_call import HeldCall
 from rlxweb.training.first_bad import first_bad
 from rlxweb.training.meter import meter
 from rlxweb.training.saved import Saved, load, save
-from rlxweb.training.settled import settle
 from rlxweb.training.trees import changed
 
 STOPPED: Final = "Ctrl-C"
 """Why a training ended that was interrupted."""
+_RUNS: Final = 2
+"""What is compiled in a first run is used from the second on."""
 
 Step = Callable[[Any, Any], Any]
 Batches = Iterable[Any] | Callable[[int], Any]
@@ -210,7 +213,7 @@ class _Run:
         before = self._state
         if self._call is None:
             self._call = self._make.held(before, batch)
-            settle(self._call, before, batch)
+            _settle(self._call, before, batch)
         result = self._call(before, batch, stay=1)
         if not isinstance(result, tuple) or len(result) != 2:
             given = f"it returned {named(result)}"
@@ -263,3 +266,21 @@ def _from(batches: Batches, done: int, steps: int | None) -> Iterator[Any]:
         wanted = "an iterable of batches, or a function"
         raise UsageError("train", f"{named(given)} was given", wanted)
     return islice(iter(given), done, steps)
+
+
+def _settle(call: HeldCall, *args: Any) -> None:
+    """Have all of a step's code compiled, by runs whose results are dropped.
+
+    On the CPU code is compiled while NumPy computes, and small steps become one call
+    after their first run. Either way rounds in its own way, so a training that goes on
+    from a file would differ from one that was never interrupted.
+    """
+    if call.device is not Device.CPU or fast_mode() == "off":
+        return
+    from rlxweb.backends.cpu import WORKSHOPS
+
+    with ExitStack() as stack:
+        for shop in WORKSHOPS:
+            stack.enter_context(shop.waiting())
+        for _ in range(_RUNS):
+            call(*args, stay=1)

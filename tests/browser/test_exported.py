@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 
 import rlxweb as rlx
 from rlxweb.backends.protocol import Array
-from rlxweb.export.javascript import module_text, source
+from rlxweb.export.module import module_text, source
 from tests.browser.exported_pages import (
     FS,
     KINDS,

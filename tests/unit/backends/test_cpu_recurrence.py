@@ -58,7 +58,7 @@ def test_rows_end_where_they_end(units: int) -> None:
     types = [TensorType(one.shape, as_dtype(one.dtype)) for one in every]
     out = TensorType((6, 2, 3, units), DType.F32)
     (row,) = (one for one in COMPILED if one.op == "gru")
-    assert row.gate(tuple(types), out, ATTRS)
+    assert row.takes(tuple(types), out, ATTRS)
     call = row.of(tuple(types), out, ATTRS)
     assert isinstance(call, RecurrenceCall)
     np.testing.assert_allclose(call(ATTRS, *every), means(*every), 2e-5, 1e-5)
@@ -71,7 +71,7 @@ def test_many_rows_of_many_units_are_numpys() -> None:
     def is_open(rows: int, units: int) -> bool:
         x = TensorType((5, rows, 6 * units), DType.F32)
         w = TensorType((2, units, 3 * units), DType.F32)
-        return row.gate((x, w), TensorType((6, 2, rows, units), DType.F32), ATTRS)
+        return row.takes((x, w), TensorType((6, 2, rows, units), DType.F32), ATTRS)
 
     assert is_open(64, 32)
     assert is_open(4, 256)

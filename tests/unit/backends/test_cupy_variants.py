@@ -140,7 +140,7 @@ def test_gates_leave_to_the_reference_what_a_row_does_not_suit() -> None:
         ("topk", {"k": 2}, (4, 64), DType.I32, False),
     ):
         kind = cupy_variants.TensorType(shape, dtype)
-        assert BY_OP[op].gate((kind,), kind, attrs) is takes, (op, attrs, shape)
+        assert BY_OP[op].takes((kind,), kind, attrs) is takes, (op, attrs, shape)
 
 
 @needs_nvcc

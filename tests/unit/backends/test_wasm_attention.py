@@ -34,7 +34,7 @@ def is_open(q: Shape, dtype: DType = DType.F32, **more: Any) -> bool:
     kind = TensorType(q, dtype)
     op = registry.get("attention")
     attrs = op.check_attrs({"num_heads": q[1], "head_dim": q[3], **more})
-    return ROW.gate((kind,) * 3, kind, attrs)
+    return ROW.takes((kind,) * 3, kind, attrs)
 
 
 def check(shapes: tuple[Shape, Shape, Shape], mask: Any, **attrs: Any) -> None:
@@ -51,7 +51,7 @@ def check(shapes: tuple[Shape, Shape, Shape], mask: Any, **attrs: Any) -> None:
         right = op.reference(np, full, *wide)
         kinds = tuple(TensorType(one.shape, DType.F32) for one in given)
         out = TensorType(right.shape, DType.F32)
-        if IN_WASM and ROW.gate(kinds, out, full):
+        if IN_WASM and ROW.takes(kinds, out, full):
             found = ROW.of(kinds, out, full)(full, *given)
         else:
             found = op.reference(np, full, *given)

@@ -33,7 +33,7 @@ def is_open(name: str, shape: Shape, axis: int = -1, dtype: DType = DType.F32) -
     kinds = [TensorType(shape, dtype)]
     kinds += [TensorType(shape[-1:], dtype)] * (int(str(op.arity)) - 1)
     attrs = op.check_attrs({"axis": axis})
-    return row.gate(tuple(kinds), kinds[0], attrs)
+    return row.takes(tuple(kinds), kinds[0], attrs)
 
 
 def made(name: str, x: Any, *rest: Any) -> tuple[Any, Any]:

@@ -18,8 +18,7 @@ from rlxweb import Graph, export_welch
 from rlxweb.errors import LimitExceeded, NotWritten, UsageError
 from rlxweb.export import folder as of_folder
 from rlxweb.export import weights as of_weights
-from rlxweb.export.javascript import module_text
-from rlxweb.export.module import typed
+from rlxweb.export.module import module_text, typed
 from rlxweb.export.package import Package
 from rlxweb.export.written import Exported, Job, write_export
 from rlxweb.gpu.recording import RecordedWrite

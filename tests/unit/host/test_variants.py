@@ -29,7 +29,7 @@ def gate_of(row: Variant, case: Case) -> bool:
     """Whether the gate is open for a case."""
     node = case.graph.node(case.graph.outputs[0])
     types = tuple(case.graph.node(i).type for i in node.inputs)
-    return row.gate(types, node.type, node.attrs)
+    return row.takes(types, node.type, node.attrs)
 
 
 def floats(inputs: tuple[TensorType, ...], out: TensorType, attrs: Any) -> bool:

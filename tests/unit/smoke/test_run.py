@@ -15,9 +15,9 @@ import pytest
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.op import registry
 from rlxweb.smoke import answering
+from rlxweb.smoke.answering import broad_first
 from rlxweb.smoke.case import plain
 from rlxweb.smoke.engine import Engine
-from rlxweb.smoke.order import broad_first
 from rlxweb.smoke.process import Bounds, Child
 from rlxweb.smoke.run import MOST_CHILDREN, Outcome, Settings, Trying, word_of
 
