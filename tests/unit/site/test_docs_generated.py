@@ -55,6 +55,17 @@ def test_an_op_added_in_one_statement_has_a_page() -> None:
     assert "`[0, 2]`" in page
 
 
+@pytest.mark.parametrize("name", ["matmul", "softmax", "cumsum", "gather"])
+def test_the_page_of_an_op_lists_its_shaders(name: str) -> None:
+    """Beside the way that starts each, and as text."""
+    page = hook("op_pages").page(registry.get(name))
+    file = ROOT / "shaders" / f"{name}.wgsl"
+    listed = [line for line in page.splitlines() if f"`{name}.wgsl`" in line]
+    assert listed
+    assert f'??? abstract "shaders/{name}.wgsl"' in page
+    assert textwrap.indent(file.read_text("utf-8").splitlines()[0], "    ") in page
+
+
 def test_the_example_of_an_op_prints_what_the_op_gives() -> None:
     """The text under the program is the program's own output."""
     made = hook("op_example")
