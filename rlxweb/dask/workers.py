@@ -24,17 +24,15 @@ _LISTED = 4
 class WorkerFacts:
     """What is known of a worker.
 
-    versions      of ALIKE; "" for a package that is not installed there; none of them
-                  as long as it was not asked
-    memory_limit  bytes; 0 where there is none
-    nthreads      tasks it runs at a time
-    silent        why it could not be asked, or ""
+    versions   of ALIKE; "" for a package that is not installed there; none of them as
+               long as it was not asked
+    nthreads   tasks it runs at a time
+    silent     why it could not be asked, or ""
     """
 
     name: str
     host: str
     versions: Mapping[str, str]
-    memory_limit: int
     nthreads: int
     silent: str = ""
 
@@ -59,7 +57,6 @@ def known(
             name=str(one["name"]),
             host=str(one["host"]),
             versions={},
-            memory_limit=int(one["memory_limit"] or 0),
             nthreads=int(one["nthreads"]),
         )
         for address, one in found.items()

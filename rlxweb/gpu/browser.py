@@ -149,11 +149,6 @@ def _gates() -> Any:
     )
 
 
-def js_objects(port: BrowserPort) -> int:
-    """How many JavaScript objects the bridge holds for a port: the leak test."""
-    return 0 if port._js is None else int(port._js.held())
-
-
 @cache
 def _bridge() -> Any:
     """bridge.js, evaluated once: a function that makes one port."""

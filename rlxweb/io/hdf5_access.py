@@ -228,9 +228,9 @@ class Chunks:
             raise _too_much(self._source, self._data, "it unpacks to more")
 
 
-def inflates_beyond(raw: bytes, most: int, wbits: int = zlib.MAX_WBITS) -> bool:
+def inflates_beyond(raw: bytes, most: int) -> bool:
     """Return whether deflated bytes unpack to more than `most`, in bounded memory."""
-    unpack, nbytes = zlib.decompressobj(wbits), 0
+    unpack, nbytes = zlib.decompressobj(), 0
     try:
         while raw and not unpack.eof:
             nbytes += len(unpack.decompress(raw, bounds.PIECE_NBYTES))

@@ -15,21 +15,17 @@ import numpy.typing as npt
 from rlxweb.bfloat16 import from_float32, held
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
-from rlxweb.ir.op import Attrs, registry
+from rlxweb.ir.op import registry
 
 Array = npt.NDArray[Any]
 
 
-def by_reference(
-    node: Node, arrays: Iterable[Array], attrs: Attrs | None = None
-) -> Array:
+def by_reference(node: Node, arrays: Iterable[Array]) -> Array:
     """The value of a node whose operands are known.
 
-    attrs    in place of the node's own
-    returns  as the reference has it, but for bfloat16, which is of its own dtype
+    It is as the reference has it, but for bfloat16, which is of its own dtype.
     """
     reference = registry.get(node.op).reference
-    attrs = node.attrs if attrs is None else attrs
-    made = np.asarray(reference(np, attrs, *map(held, arrays)))
+    made = np.asarray(reference(np, node.attrs, *map(held, arrays)))
     is_wide = node.type.dtype is DType.BF16 and made.dtype.kind == "f"
     return from_float32(made) if is_wide else made

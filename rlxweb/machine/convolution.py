@@ -68,7 +68,7 @@ class _Convolution:
 
     def text(self) -> str:
         w, of = self.w, self.of
-        w.shared_out("%taken", of["each"], of["tasks"], self._line)
+        w.shared_out(of["each"], of["tasks"], self._line)
         w.say("ret void")
         return w.text + job_text(SIGNATURE)
 

@@ -2,7 +2,18 @@
 
 Sums of |Z|² (`sums.py`) are folded at the end of each row, where both ends of them are
 added, and searched while they lie in the cache. Everything is computed in double
-precision and rounded once, into the answer.
+precision and rounded once, into the answer. A module exports @sums, whose arguments are
+`sums.ARGUMENTS`, and
+
+power(job, x, stride, rows, segments, offsets, gains, out, scratch, limits)
+    → how many rows need a second look
+peaks(job, x, stride, rows, segments, offsets, gains, places, powers, scratch, limits)
+    → how many rows need a second look (`clearance.py`), or have fewer than k bins that
+    are numbers; what is told of those is not to be used
+fold(job, sums, gain, out)
+
+stride   bytes from one row to the next
+gains    of integer samples, (rows) squared factors on the power
 """
 
 from __future__ import annotations
@@ -19,19 +30,6 @@ from rlxweb.machine.sums import Sums, job_field, sums_for
 from rlxweb.machine.text import SIZE, Real, Shape, Value, Whole, Writer
 from rlxweb.machine.transforms import Tables
 
-ENTRIES: Final = ("power", "peaks", "sums", "fold")
-"""What a module exports; `ARGUMENTS` has those of @sums, the others say theirs.
-
-power(job, x, stride, rows, segments, offsets, gains, out, scratch, limits)
-    → how many rows need a second look
-peaks(job, x, stride, rows, segments, offsets, gains, places, powers, scratch, limits)
-    → how many rows need a second look (`clearance.py`), or have fewer than k bins that
-    are numbers; what is told of those is not to be used
-fold(job, sums, gain, out)
-
-stride   bytes from one row to the next
-gains    of integer samples, (rows) squared factors on the power
-"""
 _FRONT: Final = (
     "ptr %job, ptr noalias %x, i64 %stride, i64 %rows, i64 %segments, "
     "ptr noalias %offsets, ptr noalias %gains"

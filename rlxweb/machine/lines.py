@@ -33,7 +33,7 @@ def lines_text(op: str, nbytes: int) -> str:
         first = w.multiple(i, "%n")
         line(w, w.at("%x", first), w.at("%out", first))
 
-    w.shared_out("%taken", "%each", "%rows", row)
+    w.shared_out("%each", "%rows", row)
     w.say("ret void")
     return w.text + job_text(SIGNATURE)
 

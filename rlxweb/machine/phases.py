@@ -45,7 +45,7 @@ class _Phases:
 
     def text(self) -> str:
         w, of = self.w, self.of
-        w.shared_out("%taken", of["each"], of["channels"], self._channel)
+        w.shared_out(of["each"], of["channels"], self._channel)
         w.say("ret void")
         return w.text + job_text(SIGNATURE)
 

@@ -40,7 +40,7 @@ def _lines(w: Writer, fold: Fold) -> None:
         made = folded(w, "%count", lambda j: w.load(w.at(x, j)), fold)
         _put(w, fold, 0, made, w.at("%out", row, fold.real))
 
-    w.shared_out("%taken", "%each", "%outer", line)
+    w.shared_out("%each", "%outer", line)
 
 
 def _put(w: Writer, fold: Fold, lanes: int, value: Value, where: Value) -> None:

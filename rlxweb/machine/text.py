@@ -275,7 +275,7 @@ class Writer(Butterflies):
         self._begin(f"{stem}.end")
 
     def shared_out(
-        self, taken: Value, each: Whole, count: Whole, body: Callable[[Whole], object]
+        self, each: Whole, count: Whole, body: Callable[[Whole], object]
     ) -> None:
         """`body(i)` for every i below `count`; threads claim so many at a time."""
 
@@ -285,7 +285,7 @@ class Writer(Butterflies):
 
             self.loop(self.least(each, self.difference(count, begin)), one)
 
-        self.claimed(taken, each, count, some)
+        self.claimed("%taken", each, count, some)
 
     def fields(
         self, names: Sequence[str], addresses: Collection[str]

@@ -39,12 +39,11 @@ class LowPass:
     """y[j] = sum over t of taps[t] * x[j * step + t - before], at the middle of `step`
     samples of x.
 
-    edge    the highest frequency that is wanted
-    error   what it makes of the power of white noise up to there, at most, relative
+    error   what it makes of the power of white noise in the wanted band, at most,
+            relative
     """
 
     step: int
-    edge: float
     taps: F64
     error: float
 
@@ -116,7 +115,7 @@ def low_pass(step: int, edge: float, error: float) -> LowPass | None:
 
     def tried(count: int) -> LowPass:
         taps = taps_of(step, edge, count)
-        return LowPass(step, edge, taps, error_of(taps, step, edge))
+        return LowPass(step, taps, error_of(taps, step, edge))
 
     # Lengths in steps of 2, so that the middle is that of a step of samples.
     low, high = 0, (MOST_TAPS - 1) * step // 2

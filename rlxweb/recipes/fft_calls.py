@@ -192,16 +192,11 @@ def modulate(
     )
 
 
-Detour = Callable[[Work, int, Rows, Rows, int, float], bool]
-"""The arguments of `Smooth`, for a length with a large prime factor; False: not this
-way, and nothing was done."""
-
-
-def any_length(smooth: Smooth, detour: Detour | None = None) -> Smooth:
+def any_length(smooth: Smooth) -> Smooth:
     """Forward transforms of rows of any length, by those of lengths of small factors.
 
     A prime factor above MAX_PRIME goes by Bluestein: a convolution with a chirp, which
-    is two transforms of a smooth length. `detour` does it in a way of its own.
+    is two transforms of a smooth length.
     """
 
     def transform(
@@ -209,7 +204,7 @@ def any_length(smooth: Smooth, detour: Detour | None = None) -> Smooth:
     ) -> None:
         if plan.is_smooth(n):
             smooth(work, n, source, target, keep, scale)
-        elif detour is None or not detour(work, n, source, target, keep, scale):
+        else:
             bluestein(smooth, work, n, source, target, keep, scale)
 
     return transform

@@ -111,10 +111,8 @@ class Frame(NamedTuple):
         return parts
 
 
-def chart(
-    lines: Sequence[Line], x_label: str, y_label: str, *, log: bool = False
-) -> str:
-    """Up to eight lines, their names as tooltips; "" where there is nothing to see.
+def chart(lines: Sequence[Line], y_label: str, *, log: bool = False) -> str:
+    """Up to eight lines over frequencies in Hz, their names as tooltips; "" where there is nothing to see.
 
     log   the xs are log10 of what the axis tells
     """
@@ -124,7 +122,7 @@ def chart(
     ends = [(float(one.x.min()), float(one.x.max())) for one in lines]
     xs = min(low for low, _ in ends), max(high for _, high in ends)
     frame = Frame(xs, _range([one.y for one in lines]), log)
-    parts = [opening(), *frame.axes(x_label, y_label)]
+    parts = [opening(), *frame.axes("Hz", y_label)]
     for colour, one in zip(COLOURS, lines, strict=False):
         parts.append(_curve(one, colour, frame))
     return "".join((*parts, "</svg>"))

@@ -108,7 +108,7 @@ class AperiodicFit(Result):
             for own in (self.fitted, self.aperiodic)
         )
         lines = [Line("fitted", at, fitted), Line("1/f", at, line)]
-        return chart(lines, "Hz", "dB", log=True)
+        return chart(lines, "dB", log=True)
 
     def __repr__(self) -> str:
         rows = "×".join(map(str, self.offset.shape)) or "1"

@@ -62,9 +62,9 @@ class CompiledEngine:
         return True
 
 
-def kernel_of(spec: WelchSpec, k: int = 0) -> Kernel | None:
-    """The one for an estimate, where it is compiled."""
-    about = wanted(spec, k)
+def kernel_of(spec: WelchSpec) -> Kernel | None:
+    """The one for an estimate without peaks, where it is compiled."""
+    about = wanted(spec, 0)
     return None if isinstance(about, str) else welch_kernels.ready(about)
 
 

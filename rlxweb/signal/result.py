@@ -249,7 +249,7 @@ class WelchPeaks(Result):
                 lines.append(Line(name, self.spectrum.f, decibels(rows[at]), marks))
                 continue
             lines.append(Line(name, *_stems(hz[at], level[at]), marks))
-        return chart(lines, "Hz", label)
+        return chart(lines, label)
 
 
 def _stems(hz: NDArray[Any], level: NDArray[Any]) -> tuple[Any, Any]:

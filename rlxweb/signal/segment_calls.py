@@ -38,13 +38,11 @@ class SegmentCall:
              powers and the cross power's two parts, averaged over the segments
     spec     the segments and their weights
     shift    of spectra: the sample of a segment where phases are zero
-    doubled  of spectra: bins that stand for two are times √2
     """
 
     kind: Kind
     spec: WelchSpec
     shift: int = 0
-    doubled: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -68,7 +66,7 @@ class SegmentCall:
             return host.segment_power(x, self.spec)
         if self.kind == "cross":
             return host.cross_power(x, others[0], self.spec)
-        return host.segment_spectra(x, self.spec, self.shift, doubled=self.doubled)
+        return host.segment_spectra(x, self.spec, self.shift)
 
     def graph(self, shapes: Shapes) -> Graph:
         graph = Graph(_OPS[self.kind])
@@ -86,7 +84,7 @@ class SegmentCall:
             "hop": spec.hop,
             "segments": spec.segments_of(rows[0].shape[1]),
             "detrend": spec.detrend or "none",
-            "doubling": self.doubled if self.kind == "spectra" else True,
+            "doubling": self.kind != "spectra",
             "nfft": spec.nfft,
             "scale": spec.scale,
         }

@@ -167,7 +167,7 @@ class Spectrum(_Pair, Described):
             Line(name, self.f[order], row[order])
             for name, row in zip(names, values, strict=True)
         ]
-        return chart(lines, "Hz", label)
+        return chart(lines, label)
 
 
 def floor_of_state(arrays: dict[str, Any]) -> RoundingFloor | None:

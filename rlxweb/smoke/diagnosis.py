@@ -76,13 +76,13 @@ def _explains(
     return f"only of {value}, of which {len(alike) - len(wrong):,} are right"
 
 
-def first_wrong(rows: Sequence[Row], most: int = _LISTED) -> Iterator[str]:
+def first_wrong(rows: Sequence[Row]) -> Iterator[str]:
     """A line for the first wrong case of each op, as many as may be."""
     seen: set[str] = set()
     for row in rows:
         kind = row["op"] or row["family"]
         if row["word"] == "wrong" and kind not in seen:
-            if len(seen) == most:
+            if len(seen) == _LISTED:
                 return
             seen.add(kind)
             yield in_words(row)

@@ -24,7 +24,6 @@ from rlxweb.smoke.special import elementwise_cases, odd_cases
 from rlxweb.smoke.verdict import MOST_RUNS
 from rlxweb.smoke.views import through_views
 
-LEVELS: tuple[Level, ...] = ("quick", "standard", "full")
 GRAPHS: dict[Level, int] = {"quick": 24, "standard": 200, "full": 1000}
 WARM: dict[Level, int] = {"quick": 1, "standard": 3, "full": MOST_RUNS}
 """Runs after the first of a case, for its warm time."""

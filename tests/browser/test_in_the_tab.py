@@ -227,7 +227,7 @@ def test_a_run_is_profiled(tab: Tab) -> None:
         import json
         import numpy as np, rlxweb as rlx
         from rlxweb.backends.pool import pool
-        from rlxweb.gpu.browser import js_objects
+        from tests.browser.inside.suite import js_objects
         await rlx.open_async("webgpu")
         g = rlx.Graph("chain")
         x = g.input("x", (64, 64))

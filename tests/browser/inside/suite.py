@@ -14,7 +14,6 @@ import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.gpu.browser import js_objects
 from rlxweb.ir.verify import verify
 from rlxweb.limits import Limits, shrunk
 from rlxweb.runtime.feeds import as_input
@@ -128,6 +127,11 @@ def right_layer() -> Any:
 def off(y: Any) -> float:
     """How far an output of `layer` is from NumPy's."""
     return float(abs(y - right_layer()).max())
+
+
+def js_objects(port: Any) -> int:
+    """How many JavaScript objects the bridge holds for a port."""
+    return 0 if port._js is None else int(port._js.held())
 
 
 async def leaks(runs: int) -> str:

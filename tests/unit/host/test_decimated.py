@@ -54,7 +54,7 @@ def plain(x: Any, filter_: LowPass) -> Any:
 
 
 def filter_of(step: int, more: int) -> LowPass:
-    return LowPass(step, 0.2 / step, taps_of(step, 0.2 / step, step + 2 * more), 0.0)
+    return LowPass(step, taps_of(step, 0.2 / step, step + 2 * more), 0.0)
 
 
 @pytest.mark.parametrize("way", WAYS)
