@@ -112,8 +112,9 @@ class Frame(NamedTuple):
 
 
 def chart(lines: Sequence[Line], y_label: str, *, log: bool = False) -> str:
-    """Up to eight lines over frequencies in Hz, their names as tooltips; "" where there is nothing to see.
+    """Up to eight lines over frequencies in Hz, their names as tooltips.
 
+    It is "" where there is nothing to see.
     log   the xs are log10 of what the axis tells
     """
     lines = [one for one in lines if np.isfinite(one.y).any()][: len(COLOURS)]

@@ -180,7 +180,7 @@ def _of_engine(given: Given, place: Place) -> Iterator[Contender]:
     own = row(chosen=chosen(backend, given.graph))
     yield Contender(own, partial(_ready, given, place, own, lambda: backend))
     for way in ways(backend, given.graph):
-        if way == own.chosen or ("lane a row" in way and not backend.software):
+        if way == own.chosen:
             continue
         forced = row(way)
         how = partial(backend.forced, way)
