@@ -76,7 +76,7 @@ class PoisonedPort:
         self.fresh: dict[int, int] = {}
         # SwiftShader takes long to compile a shader, and little to keep it.
         bounds = (2048, 1 << 30) if "SwiftShader" in port.facts.name else ()
-        self.pipelines = Pipelines(port, *bounds)
+        self.pipelines = Pipelines(port, *bounds, trusts="proven")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.port, name)

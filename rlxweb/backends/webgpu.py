@@ -49,12 +49,7 @@ from rlxweb.gpu.port import Copy, Port, Range
 from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
-from rlxweb.recipes.variants import (
-    COPIES,
-    VARIANTS,
-    CopyVariant,
-    Variant,
-)
+from rlxweb.recipes.variants import COPIES, VARIANTS, CopyVariant, Variant
 
 UNWAITED = 64
 """Runs of which nothing comes back that may be on their way; more wait their turn."""

@@ -1,9 +1,8 @@
 """Chooses how an op runs on one device, and remembers the choice.
 
 Asked twice about the same op and types: by the compiler ("can this stay one step?") and
-by the program builder ("then give me the launches"). The first variant whose
-feature the device has and whose launches fit is taken, then the op's own kernel, else
-nothing.
+by the program builder ("then give me the launches"). The first variant whose feature
+the device has and whose launches fit is taken, then the op's own kernel, else nothing.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ def hardware_of(facts: DeviceFacts, limits: Limits) -> Hardware:
     """What the kernels are chosen for.
 
     Browsers have drivers zero workgroup memory. A software one compiles that cell by
-    cell, for seconds where it is some KiB, which several kernels together bring over
-    the deadline of a device that hangs: none is used.
+    cell, seconds long for some KiB, and does it for every workgroup: none is used.
     """
     if facts.software and facts.backend == "webgpu":
         limits = replace(limits, max_compute_workgroup_storage_size=0)

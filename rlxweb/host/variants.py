@@ -15,12 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host import (
-    error_function,
-    recurrent,
-    short_sums,
-    wasm_products,
-)
+from rlxweb.host import error_function, recurrent, short_sums, wasm_products
 from rlxweb.host.in_parts import LINES, in_parts, is_large
 from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spectra
 from rlxweb.host.spec import WelchSpec

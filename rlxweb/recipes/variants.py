@@ -83,11 +83,7 @@ _MATMULS = (
         for side in SIDES
     ),
     Variant("matmul, shared tiles", "matmul", matmul_tiled),
-    Variant(
-        "quantized_matmul, workgroup four columns",
-        "quantized_matmul",
-        few_rows,
-    ),
+    Variant("quantized_matmul, workgroup four columns", "quantized_matmul", few_rows),
     *(
         Variant(
             f"quantized_matmul, blocks of {side}",
