@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlxweb.names import found, hand_down, publish, published
 
 if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
+    from rlxweb.choose.report import device_report as device_report
     from rlxweb.choose.resolve import fastest_device_for as fastest_device_for
     from rlxweb.device import Device as Device
     from rlxweb.device import parse_device as parse_device
@@ -40,15 +41,14 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.rlx.peaks_only import (
         select_peaks_only_outputs as select_peaks_only_outputs,
     )
-    from rlxweb.runners.benchmark import DeviceBenchResult as DeviceBenchResult
-    from rlxweb.runners.flexible_session import FlexibleSession as FlexibleSession
-    from rlxweb.runners.graph_devices import GraphDevices as GraphDevices
-    from rlxweb.runners.report import device_report as device_report
-    from rlxweb.runners.router import DeviceRouter as DeviceRouter
     from rlxweb.runtime.compiled import CompiledGraph as CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray as DeviceArray
     from rlxweb.runtime.device_array import put as put
     from rlxweb.runtime.device_array import put_async as put_async
+    from rlxweb.runtime.device_benchmark import DeviceBenchResult as DeviceBenchResult
+    from rlxweb.runtime.device_router import DeviceRouter as DeviceRouter
+    from rlxweb.runtime.flexible_session import FlexibleSession as FlexibleSession
+    from rlxweb.runtime.graph_devices import GraphDevices as GraphDevices
     from rlxweb.runtime.loaded import LoadedGraph as LoadedGraph
     from rlxweb.runtime.loaded import load as load
     from rlxweb.runtime.profile import Profile as Profile
@@ -126,11 +126,11 @@ _OWN = {
     "rlxweb.ops.custom": "register_custom",
     "rlxweb.packed_weights": "Quantized dequantize quantize",
     "rlxweb.rlx.peaks_only": "select_peaks_only_outputs",
-    "rlxweb.runners.benchmark": "DeviceBenchResult",
-    "rlxweb.runners.flexible_session": "FlexibleSession",
-    "rlxweb.runners.graph_devices": "GraphDevices",
-    "rlxweb.runners.report": "device_report",
-    "rlxweb.runners.router": "DeviceRouter",
+    "rlxweb.runtime.device_benchmark": "DeviceBenchResult",
+    "rlxweb.runtime.flexible_session": "FlexibleSession",
+    "rlxweb.runtime.graph_devices": "GraphDevices",
+    "rlxweb.choose.report": "device_report",
+    "rlxweb.runtime.device_router": "DeviceRouter",
     "rlxweb.runtime.compiled": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
     "rlxweb.runtime.loaded": "LoadedGraph load",
@@ -180,13 +180,12 @@ _OF_DEVICES = {
         "DevicePickStrategy DevicePolicy device_chain_from_env device_from_env"
     ),
     "rlxweb.errors": "DeviceFallbackError",
-    "rlxweb.runners.benchmark": "DeviceBenchResult benchmark_devices warm_all",
-    "rlxweb.runners.fallback": "run_with_fallback",
-    "rlxweb.runners.flexible_session": "FlexibleSession",
-    "rlxweb.runners.graph_devices": "GraphDevices",
-    "rlxweb.runners.programs": "graph_param_names",
-    "rlxweb.runners.report": "device_report",
-    "rlxweb.runners.router": "DeviceRouter",
+    "rlxweb.runtime.device_benchmark": "DeviceBenchResult benchmark_devices warm_all",
+    "rlxweb.choose.fallback": "run_with_fallback",
+    "rlxweb.runtime.flexible_session": "FlexibleSession",
+    "rlxweb.runtime.graph_devices": "GraphDevices graph_param_names",
+    "rlxweb.choose.report": "device_report",
+    "rlxweb.runtime.device_router": "DeviceRouter",
 }
 _ROOMS = ("io", "onnx", "ops", "plot")
 """Modules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`."""

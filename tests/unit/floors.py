@@ -43,7 +43,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("calibration", "rlx"),
     ("choose",),
     ("runtime",),
-    ("runners", "signal", "tracing"),
+    ("signal", "tracing"),
     ("jobs", "live", "onnx", "training"),
     ("learn",),
     ("smoke", "dask", "plot"),

@@ -1,4 +1,4 @@
-"""The report of a machine's devices, and of what each makes of a graph."""
+"""Report of a machine's devices: which are available, and which can run a graph."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from dataclasses import replace
 
 from rlxweb.backends.registry import look_again, named_only
 from rlxweb.choose.graphs import checked_mode
-from rlxweb.choose.resolve import (
-    NOT_THERE,
-    fastest_device_for,
-    unsupported_node,
-)
+from rlxweb.choose.resolve import NOT_THERE, fastest_device_for, unsupported_node
 from rlxweb.device import Adapters, Device, adapters_of
 from rlxweb.devices.availability import DeviceRow, further_listed, listed, probe
 from rlxweb.devices.policy import DevicePolicy, policy_of
@@ -29,15 +25,16 @@ def device_report(
     adapters: Adapters | None = None,
     cost_mode: str = "calibrated",
 ) -> tuple[DeviceRow, ...]:
-    """One row per device: there or not and why; with a graph, whether it can run it.
+    """Return one row per device: available or why not; whether it can run a graph.
 
-    Beside RLX's devices those of other packages, and ours whose library is installed.
-    One that is only used when it is named is opened where the policy names it.
+    Beside RLX's devices there are those of other packages, and ours whose library is
+    installed. A device that is only used when it is named is opened where the policy
+    names it.
 
     graph    adds `supports_graph`, `recommended` (the one the prediction picks) and the
              first blocker that applies: not available, an op it cannot run, denied, not
              allowed
-    policy   whose devices are asked about; all of them when left out
+    policy   the devices to report; all of them when left out
     cost_mode  what predicts the recommended one: "calibrated" or RLX's "seed"
     """
     look_again()  # something may have been installed since

@@ -1,7 +1,7 @@
-"""Try devices in order until one succeeds; every failure is kept.
+"""Run on the first device of a list that succeeds; every failure is recorded.
 
-Any exception of a backend is an attempt that failed, also one that is none of ours: a
-driver's crash must not keep the next device from being tried. Ctrl-C is not a failure.
+Any exception is a failed attempt, also one that is not an `RlxError`: a driver's crash
+must not keep the next device from being tried. Ctrl-C is not a failure.
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ NOT_VIABLE = "not viable for this graph under policy"
 EMPTY_CHAIN = "empty fallback chain"
 
 
-def failed(doing: str, attempts: Sequence[Attempt]) -> DeviceFallbackError:
-    """The error that carries every attempt."""
-    return DeviceFallbackError(doing, [(a.device, a.error) for a in attempts])
-
-
-def try_in_order(
+def first_success(
     doing: str,
     chain: Sequence[Device],
     viable: Sequence[Device],
@@ -36,10 +31,11 @@ def try_in_order(
     attempts: list[Attempt],
     strict: bool,
 ) -> tuple[Device, T]:
-    """(the device that succeeded, its result).
+    """Return the first device of a chain on which `fn` succeeds, and its result.
 
-    attempts  gets every one that was made, whatever comes of it
-    strict    the first device must do it; nothing else is tried
+    viable    the devices that can run the job; others fail without being tried
+    attempts  gets one entry for every device that was tried
+    strict    only the first device is tried
     Errors    DeviceFallbackError with the attempts.
     """
     for device in chain:
@@ -48,17 +44,19 @@ def try_in_order(
         else:
             try:
                 result = fn(device)
-                attempts.append(Attempt(device, ""))
-                return device, result
             except Exception as error:
                 said = str(error) or type(error).__name__
                 attempts.append(Attempt(device, said, error))
+            else:
+                attempts.append(Attempt(device, ""))
+                return device, result
         if strict:
             break
     if not attempts:
         attempts.append(Attempt(Device.CPU, EMPTY_CHAIN))
     causes = [a.cause for a in attempts if a.cause is not None]
-    raise failed(doing, attempts) from (causes[-1] if causes else None)
+    tried = [(a.device, a.error) for a in attempts]
+    raise DeviceFallbackError(doing, tried) from (causes[-1] if causes else None)
 
 
 def run_with_fallback(
@@ -69,7 +67,7 @@ def run_with_fallback(
     *,
     strict: bool = False,
 ) -> tuple[Device, T]:
-    """Call fn(device) along a chain until it succeeds.
+    """Call `fn(device)` along a chain until it succeeds.
 
     Devices that cannot run the graph under the policy count as tried and failed.
     Errors   DeviceFallbackError with every attempt; UnknownDevice.
@@ -78,4 +76,4 @@ def run_with_fallback(
     viable = and_named(devices_for(graph, policy), wanted, graph, policy_of(policy), {})
     doing = f"run '{graph.name}' with fallback"
     strict = switch("strict", strict, doing)
-    return try_in_order(doing, wanted, viable, fn, [], strict)
+    return first_success(doing, wanted, viable, fn, [], strict)

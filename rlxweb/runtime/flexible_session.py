@@ -1,4 +1,4 @@
-"""FlexibleSession: each graph compiled where it may run best, by RLX's name."""
+"""FlexibleSession: a session whose device is resolved for each graph, by RLX's name."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Self
 
 from rlxweb.arguments import switch
 from rlxweb.choose.graphs import checked_mode
+from rlxweb.choose.resolve import decide_device
 from rlxweb.device import Adapters, DeviceLike, adapters_of
 from rlxweb.devices.policy import DevicePolicy, policy_of
 from rlxweb.ir.graph import Graph
 from rlxweb.names import formerly
-from rlxweb.runners.resolver import GraphResolver
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.session import Session
 
 
 class FlexibleSession:
-    """A session whose device is settled for each graph, under a policy.
+    """A session whose device is resolved for each graph, under a policy.
 
-    policy, adapters, cost_mode   as `GraphDevices` has them
-    strict                        as `Session` has it
+    policy, adapters, cost_mode   as in `GraphDevices`
+    strict                        as in `Session`
 
     >>> compiled = FlexibleSession(DevicePolicy.from_env()).compile_resolved(graph)
     >>> compiled.device, compiled.run(inputs)
@@ -40,23 +40,23 @@ class FlexibleSession:
 
     @classmethod
     def from_env(cls) -> Self:
-        """With the policy that the RLX_ variables spell."""
+        """Return a session with the policy that the RLX_ variables describe."""
         return cls(DevicePolicy.from_env())
 
     @formerly(hint="device")
     def compile_resolved(
         self, graph: Graph, device: DeviceLike | None = None
     ) -> CompiledGraph:
-        """The graph compiled for the device asked for, else as `resolve_device` says.
+        """Compile a graph for the device asked for, else as `resolve_device` decides.
 
-        Errors   those of `GraphDevices.resolve` and of compiling.
+        Errors   those of `resolve_device` and of compiling.
         """
-        asked = GraphResolver(graph, self.policy, self._adapters, self._cost_mode)
-        which = asked.resolve(device)
-        adapter = asked.adapter_of(which)
-        session = Session(
-            which, adapter=adapter, cost_mode=self._cost_mode, strict=self._strict
-        )
+        adapters, mode = self._adapters, self._cost_mode
+        which = decide_device(
+            graph, device, self.policy, adapters=adapters, cost_mode=mode
+        ).device
+        adapter = adapters.get(which, "")
+        session = Session(which, adapter=adapter, cost_mode=mode, strict=self._strict)
         return session.compile(graph)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""DeviceRouter: GraphDevices that keeps an eye on how fast its devices still are.
+"""DeviceRouter: GraphDevices that watches how fast its devices still are.
 
 A device that throttles gets slower under the same work, on any system; RLX asks macOS
-and no other. When the latest runs of a device take half as long again as its best, the
-devices are timed anew, at most once in half a minute, and nothing is compiled again.
+only. When the latest runs of a device take half as long again as its best ones, the
+devices are timed again, at most once in 30 seconds, and nothing is compiled again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.names import also
-from rlxweb.runners.benchmark import Compile
-from rlxweb.runners.calling import Inputs, device_first
-from rlxweb.runners.graph_devices import GraphDevices
 from rlxweb.runtime.device_array import Keep
+from rlxweb.runtime.device_first import Inputs, device_first
+from rlxweb.runtime.graph_devices import GraphDevices
 
 WINDOW = 8
 """Runs whose median is compared."""
@@ -36,9 +35,9 @@ REBENCH_RUNS = 3
 class DeviceRouter:
     """Every device compiled at construction; runs go to the one that is fastest now.
 
-    cost_mode            as `GraphDevices` has it
-    rebench_on_throttle  time the devices anew when one has become slow
-    clock                seconds, for the rate limit; run times are taken with it too
+    cost_mode            as in `GraphDevices`
+    rebench_on_throttle  time the devices again when one has become slow
+    clock                seconds, for the rate limit and for run times
     Errors               those of compiling, for any device.
     """
 
@@ -50,7 +49,6 @@ class DeviceRouter:
         adapters: Adapters | None = None,
         cost_mode: str = "calibrated",
         rebench_on_throttle: bool = True,
-        compile_with: Compile | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.runner = GraphDevices(
@@ -58,12 +56,11 @@ class DeviceRouter:
             policy,
             adapters=adapters,
             cost_mode=cost_mode,
-            compile_with=compile_with,
             clock=lambda: int(clock() * 1e9),
         )
         self.with_rebench_on_throttle(rebench_on_throttle)
         self._clock = clock
-        self._taken: dict[Device, deque[float]] = {}
+        self._recent: dict[Device, deque[float]] = {}
         self._best: dict[Device, float] = {}
         self._rebenched = -float("inf")
         self._winner: Device | None = None
@@ -71,11 +68,11 @@ class DeviceRouter:
 
     @classmethod
     def from_env(cls, graph: Graph) -> Self:
-        """With the policy that the RLX_ variables spell."""
+        """Use the policy that the RLX_ variables describe."""
         return cls(graph, DevicePolicy.from_env())
 
     def with_rebench_on_throttle(self, enabled: bool = True) -> Self:
-        """Switch `rebench_on_throttle`, by RLX's name; the router itself."""
+        """Set `rebench_on_throttle`, by RLX's name; returns the router itself."""
         doing = "DeviceRouter"
         self.rebench_on_throttle = switch("rebench_on_throttle", enabled, doing)
         return self
@@ -84,7 +81,7 @@ class DeviceRouter:
         return f"DeviceRouter({self.runner!r})"
 
     def devices(self) -> tuple[str, ...]:
-        """The labels of the devices that can run the graph."""
+        """Return the labels of the devices that can run the graph."""
         return tuple(d.label for d in self.runner.devices)
 
     @also(data="value")
@@ -100,12 +97,12 @@ class DeviceRouter:
         self.runner.set_param_typed(name, value, dtype)
 
     def is_throttled(self, device: DeviceLike) -> bool:
-        """Have the latest runs become much slower than the best ones?"""
+        """Return whether the latest runs are much slower than the best ones."""
         which = parse_device(device)
-        taken = self._taken.get(which, ())
-        if len(taken) < WINDOW:
+        recent = self._recent.get(which, ())
+        if len(recent) < WINDOW:
             return False
-        return float(np.median(taken)) > THROTTLED * self._best[which]
+        return float(np.median(recent)) > THROTTLED * self._best[which]
 
     @device_first
     def run(
@@ -116,16 +113,16 @@ class DeviceRouter:
         strict: bool = False,
         keep: Keep = False,
     ) -> tuple[Device, list[Any]]:
-        """(device, outputs) where it was asked for, else where runs are fastest now.
+        """Return (device, outputs) of the device asked for, else of the fastest now.
 
-        strict   a run that is lost with its device raises; else it is done again there
-        keep     which outputs stay there, as `CompiledGraph.run` has it; DeviceArrays
-                 among the inputs or params say where an open run goes
+        strict   a run that is lost with its device raises; else it is repeated there
+        keep     which outputs stay there, as in `CompiledGraph.run`; DeviceArrays
+                 among the inputs or params decide where an open run goes
         """
-        self._rebench_if_throttled({} if inputs is None else inputs)
-        which = self.runner.beside_data(device, inputs)
-        if which is None and device is None:
-            which = self._fastest_now()
+        self._rebench_if_throttled(inputs)
+        which = self.runner._holder_of_data(device, inputs)
+        if which is None and device is None and self._winner is not None:
+            which = self.runner._named_by_environment() or self._winner
         which = which or self.runner.resolve(device)
         return which, self._timed_run(which, inputs, strict, keep)
 
@@ -138,8 +135,8 @@ class DeviceRouter:
         strict: bool = False,
         keep: Keep = False,
     ) -> list[Any]:
-        """The outputs, computed on one device and no other; the rest as in `run`."""
-        self._rebench_if_throttled({} if inputs is None else inputs)
+        """Compute the outputs on one device and no other; the rest as in `run`."""
+        self._rebench_if_throttled(inputs)
         return self._timed_run(self.runner.resolve(device), inputs, strict, keep)
 
     @device_first
@@ -151,51 +148,47 @@ class DeviceRouter:
         strict: bool = False,
         keep: Keep = False,
     ) -> tuple[Device, list[Any]]:
-        """(device, outputs) as `GraphDevices.run_chain` orders devices."""
-        self._rebench_if_throttled({} if inputs is None else inputs)
+        """Return (device, outputs), as `GraphDevices.run_chain` does."""
+        self._rebench_if_throttled(inputs)
         begun = self._clock()
         ran, outs = self.runner.run_chain(device, inputs, strict=strict, keep=keep)
-        # Time that others lost is not its own; nobody may have waited for what stays.
-        if len(self.runner.attempts) == 1 and keep is False:
-            self._note(ran, self._clock() - begun)
+        if len(self.runner.attempts) == 1:  # else others took some of the time
+            self._note(ran, begun, keep)
         return ran, outs
 
     def close(self) -> None:
         """Free what was compiled."""
         self.runner.close()
 
-    def _fastest_now(self) -> Device | None:
-        """What timing found, unless the environment names a device."""
-        if self._winner is None:
-            return None
-        return self.runner.named_outside() or self._winner
-
     def _timed_run(
         self, device: Device, inputs: Inputs | None, strict: bool, keep: Keep
     ) -> list[Any]:
         begun = self._clock()
         outs = self.runner.run(device, inputs, strict=strict, keep=keep)
-        if keep is False:
-            self._note(device, self._clock() - begun)
+        self._note(device, begun, keep)
         return outs
 
-    def _note(self, device: Device, seconds: float) -> None:
-        taken = self._taken.setdefault(device, deque(maxlen=WINDOW))
-        taken.append(seconds)
-        if len(taken) == WINDOW:
-            now = float(np.median(taken))
+    def _note(self, device: Device, begun: float, keep: Keep) -> None:
+        """Note how long a run took, unless outputs stay and nobody waited for them."""
+        if keep is not False:
+            return
+        recent = self._recent.setdefault(device, deque(maxlen=WINDOW))
+        recent.append(self._clock() - begun)
+        if len(recent) == WINDOW:
+            now = float(np.median(recent))
             self._best[device] = min(now, self._best.get(device, now))
 
-    def _rebench_if_throttled(self, inputs: Inputs) -> None:
-        lately = self._clock() - self._rebenched < REBENCH_EVERY_S
-        if lately or not self.rebench_on_throttle:
+    def _rebench_if_throttled(self, inputs: Inputs | None) -> None:
+        is_recent = self._clock() - self._rebenched < REBENCH_EVERY_S
+        if is_recent or not self.rebench_on_throttle:
             return
         if not any(self.is_throttled(d) for d in self.runner.devices):
             return
         self._rebenched = self._clock()
-        rows = [r for r in self.runner.benchmark(inputs, REBENCH_RUNS) if not r.error]
+        feeds = {} if inputs is None else inputs
+        rows = [r for r in self.runner.benchmark(feeds, REBENCH_RUNS) if not r.error]
         self._winner = rows[0].device if rows else None
         for row in rows:
-            # What is slow now is the new normal, or every call would find it slow.
-            self._taken.pop(row.device, None)
+            # The slower speed is the new normal, or every call would find it slow.
+            self._recent.pop(row.device, None)
             self._best[row.device] = row.median_exec_ns / 1e9
