@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 from rlxweb.arguments import whole
@@ -72,7 +73,8 @@ def benchmark_devices(
         return compiled
 
     wanted = devices_for(graph, policy) if devices is None else devices_named(devices)
-    return time_devices(wanted, compile_on, inputs, runs, clock, CompiledGraph.close)
+    done = methodcaller("close")
+    return time_devices(wanted, compile_on, inputs, runs, clock, done)
 
 
 def time_devices(

@@ -81,12 +81,13 @@ class OnDevices:
         return first
 
     def _drop_outdated(self) -> None:
-        """Free everything if an op of the graph was registered again."""
+        """Forget everything if an op of the graph was registered again."""
         changes = registry.changes
         names = {node.op for node in sample_bound(self.graph).nodes()}
         ops = [registry.get(name) for name in sorted(names)]
         if any(a is not b for a, b in zip(ops, self._ops, strict=False)):
-            self.clear()
+            with self._turn:
+                self.made.clear()  # not closed: another thread may be running it
         self._ops, self._changes = ops, changes
 
     def drop(self, compiled: CompiledGraph) -> None:

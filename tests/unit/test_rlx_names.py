@@ -15,7 +15,7 @@ import rlxweb
 from rlxweb import DevicePolicy, FlexibleSession, Graph, Session, Tensor
 from rlxweb.device import Device
 from rlxweb.errors import AttributeRefused, ShapeError, Unsupported
-from rlxweb.runners.benchmark import DeviceBenchResult
+from rlxweb.runtime.device_benchmark import DeviceBenchResult
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "site" / "pages" / "reference"

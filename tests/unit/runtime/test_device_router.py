@@ -10,23 +10,23 @@ import pytest
 from rlxweb import DevicePolicy, DeviceRouter, Graph
 from rlxweb.device import Device
 from rlxweb.errors import ShaderRejected, UnknownName
-from rlxweb.runners import router
-from tests.unit.runners.fakes import FakeMachine, adding, only_there
+from rlxweb.runtime.device_router import REBENCH_EVERY_S, REBENCH_RUNS
+from tests.unit.runtime.fake_machine import FakeMachine, adding
+from tests.unit.runtime.fake_machine import three_devices as three_devices
 
 X = {"x": np.array([1, 2], np.float32)}
 TWO = (Device.CPU, Device.VULKAN)
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    only_there(monkeypatch, *TWO)
-    return FakeMachine(takes={Device.CPU: repeat(0.010), Device.VULKAN: repeat(0.020)})
+def machine(three_devices: FakeMachine) -> FakeMachine:
+    three_devices.only(*TWO)
+    three_devices.takes = {Device.CPU: repeat(0.010), Device.VULKAN: repeat(0.020)}
+    return three_devices
 
 
 def router_of(machine: FakeMachine, **options: object) -> DeviceRouter:
-    made = DeviceRouter(
-        adding(), compile_with=machine.compile, clock=machine.clock, **options
-    )
+    made = DeviceRouter(adding(), clock=machine.clock, **options)
     made.set_param("w", np.zeros(2, np.float32))
     return made
 
@@ -34,7 +34,7 @@ def router_of(machine: FakeMachine, **options: object) -> DeviceRouter:
 def test_every_device_is_compiled_at_once(machine: FakeMachine) -> None:
     made = router_of(machine)
     assert made.devices() == ("vulkan", "cpu")
-    assert len(machine.made) == 2
+    assert len(machine.prepared) == 2
     device, (got,) = made.run("vulkan", X)
     assert device is Device.VULKAN
     np.testing.assert_array_equal(got, X["x"])
@@ -57,7 +57,7 @@ def test_steady_runs_compile_and_time_nothing_anew(machine: FakeMachine) -> None
     made = router_of(machine)
     for _ in range(100):
         made.run("cpu", X)
-    assert len(machine.made) == 2
+    assert len(machine.prepared) == 2
     assert machine.of(Device.VULKAN)[0].runs == 0
 
 
@@ -76,15 +76,15 @@ def test_a_slower_device_is_noticed_once_in_a_while(
     other = machine.of(Device.VULKAN)[0]
     assert other.runs == 0
     assert made.run(X)[0] is Device.VULKAN  # by now the faster one
-    assert other.runs == 1 + router.REBENCH_RUNS + 1
-    assert len(machine.made) == 2
+    assert other.runs == 1 + REBENCH_RUNS + 1
+    assert len(machine.prepared) == 2
     runs = other.runs
     machine.takes[Device.VULKAN] = repeat(0.500)
     for _ in range(12):
         made.run(X, "vulkan")
     assert made.is_throttled(Device.VULKAN)
     assert other.runs == runs + 12  # the half minute is not over
-    machine.now += router.REBENCH_EVERY_S
+    machine.now += REBENCH_EVERY_S
     assert made.run(X)[0] is Device.CPU
     for name in ("RLX_DEVICE", "RLX_FORCE_DEVICE"):
         with monkeypatch.context() as outside:

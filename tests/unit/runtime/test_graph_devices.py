@@ -1,4 +1,4 @@
-"""GraphDevices, method by method, on devices made up for it and on the CPU."""
+"""GraphDevices, method by method, on a machine of fake engines and on the CPU."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.runners.programs import graph_param_names
-from tests.unit.runners.fakes import THREE, FakeMachine, X, adding, only_there, runner
-from tests.unit.signal.pretend_gpu import PretendGpu
+from rlxweb.runtime.graph_devices import graph_param_names
+from tests.unit.runtime.fake_machine import THREE, FakeMachine, X, adding, runner
+from tests.unit.runtime.fake_machine import machine as machine
+from tests.unit.runtime.fake_machine import three_devices as three_devices
 
 
 def test_a_param_set_before_the_first_compile_is_applied() -> None:
@@ -61,21 +62,22 @@ def test_run_try_goes_from_cuda_to_the_cpu() -> None:
 
 def test_params_reach_every_device(machine: FakeMachine) -> None:
     """Those compiled and those to come; the last write wins."""
-    made = runner(machine)
+    made = runner()
     made.compile("cpu")
     made.set_param("w", np.array([5, 6], np.float32))
     made.set_param_typed("w", [7, 8], np.float32)
     made.compile("vulkan")
-    for one in machine.made:
+    assert [device for device, _ in machine.prepared] == [Device.CPU, Device.VULKAN]
+    for _, one in machine.prepared:
         np.testing.assert_array_equal(one.params["w"], [7, 8])
-    machine.made[0].params.clear()
+    one.params.clear()
     made.sync_params_to_all()
-    np.testing.assert_array_equal(machine.made[0].params["w"], [7, 8])
+    np.testing.assert_array_equal(one.params["w"], [7, 8])
 
 
 def test_wrong_params_are_refused(machine: FakeMachine) -> None:
     """RLX ignores an unknown name; a missing value is said before anything runs."""
-    made = GraphDevices(adding(), compile_with=machine.compile)
+    made = GraphDevices(adding())
     with pytest.raises(UnknownName, match="no param 'W'; it has 'w'"):
         made.set_param("W", np.zeros(2, np.float32))
     with pytest.raises(DTypeError):
@@ -86,7 +88,7 @@ def test_wrong_params_are_refused(machine: FakeMachine) -> None:
 
 
 def test_a_param_is_kept_by_value(machine: FakeMachine) -> None:
-    made, w = runner(machine), np.ones(2, np.float32)
+    made, w = runner(), np.ones(2, np.float32)
     made.set_param("w", w)
     w[:] = 9
     (got,) = made.run("cpu", X)
@@ -94,7 +96,7 @@ def test_a_param_is_kept_by_value(machine: FakeMachine) -> None:
 
 
 def test_a_hint_is_used_or_refused(machine: FakeMachine) -> None:
-    made = runner(machine)
+    made = runner()
     assert made.resolve("gl") is Device.OPENGL
     with pytest.raises(Unsupported, match=r"hint requested CUDA but viable backends"):
         made.resolve("cuda")
@@ -103,17 +105,17 @@ def test_a_hint_is_used_or_refused(machine: FakeMachine) -> None:
 
 
 def test_the_environment_names_a_device(
-    machine: FakeMachine, gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is viable is used; one that is not is warned about with the reason."""
-    with monkeypatch.context() as there:
-        only_there(there, *THREE, Device.TPU)
-        made = runner(machine)
+    machine.only(*THREE, Device.TPU)
+    made = runner()
     monkeypatch.setenv("RLX_DEVICE", "tpu")
     assert made.resolve() is Device.TPU
     assert made.resolve_chain() is Device.TPU
-    made = runner(machine)
-    only = runner(machine, DevicePolicy.only(["cpu"]))
+    machine.only(*THREE)
+    made = runner()
+    only = runner(DevicePolicy.only(["cpu"]))
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=tpu .* policy allows cpu"):
         assert only.resolve() is Device.CPU
     monkeypatch.setenv("RLX_DEVICE", "ane")
@@ -129,22 +131,22 @@ def test_the_environment_names_a_device(
 
 
 def test_a_forced_device_is_the_only_one(
-    machine: FakeMachine, gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is what `resolve` says and `run_chain` tries; one that is not viable is an
     error, and a device that is asked for comes before it.
     """
-    only_there(monkeypatch, Device.CPU, Device.TPU)
+    machine.only(Device.CPU, Device.TPU)
     monkeypatch.setenv("RLX_FORCE_DEVICE", "tpu")
-    made = runner(machine)
+    made = runner()
     assert made.resolve() is made.fastest() is Device.TPU
     assert made.run_chain(X)[0] is Device.TPU
     machine.broken[Device.TPU] = RuntimeError("down")
-    again = runner(machine)
+    again = runner()
     with pytest.raises(DeviceFallbackError, match=r"tpu: down$"):
         again.run_chain(X)
     assert again.run_chain("cpu", X)[0] is Device.CPU
-    only = runner(machine, DevicePolicy.only(["cpu"]))
+    only = runner(DevicePolicy.only(["cpu"]))
     with pytest.raises(Unsupported, match=r"RLX_FORCE_DEVICE=tpu.* are \[CPU\]"):
         only.resolve()
     with pytest.raises(DeviceFallbackError, match="RLX_FORCE_DEVICE=tpu"):
@@ -152,7 +154,7 @@ def test_a_forced_device_is_the_only_one(
 
 
 def test_a_policy_that_leaves_nothing(machine: FakeMachine) -> None:
-    made = GraphDevices(adding(), DevicePolicy.only([]), compile_with=machine.compile)
+    made = GraphDevices(adding(), DevicePolicy.only([]))
     assert made.devices == ()
     with pytest.raises(Unsupported, match="no backend can lower this graph"):
         made.resolve()
@@ -160,7 +162,7 @@ def test_a_policy_that_leaves_nothing(machine: FakeMachine) -> None:
 
 def test_the_fastest_by_prediction_and_its_explanation(machine: FakeMachine) -> None:
     """A graph this small stays on the CPU, and every number is told."""
-    made = runner(machine)
+    made = runner()
     assert made.fastest() is Device.CPU
     assert made.resolve() is Device.CPU
     assert made.decision is not None
@@ -170,15 +172,15 @@ def test_the_fastest_by_prediction_and_its_explanation(machine: FakeMachine) -> 
 
 
 def test_each_device_is_compiled_once(machine: FakeMachine) -> None:
-    made = runner(machine)
+    made = runner()
     assert made.compile("vulkan") is made.compile(Device.VULKAN)
     assert made.warm_all() == made.devices
-    assert len(machine.made) == 3
+    assert len(machine.prepared) == 3
     assert made.compile_fastest() is made.compile("cpu")
     assert made.compile_resolved("opengl") is made.compile("opengl")
     assert made.compile_chain("vulkan") is made.compile("vulkan")
     assert made.compile_resolved_with_inputs("vulkan", X).device is Device.VULKAN
-    assert len(machine.made) == 3
+    assert len(machine.prepared) == 3
 
 
 def test_what_is_compiled_runs() -> None:
@@ -197,7 +199,7 @@ def test_what_is_compiled_runs() -> None:
 
 
 def test_devices_that_cannot_are_told_apart(machine: FakeMachine) -> None:
-    made = runner(machine, DevicePolicy.all().with_deny("opengl"))
+    made = runner(DevicePolicy.all().with_deny("opengl"))
     with pytest.raises(Unsupported, match="device CUDA is not available"):
         made.compile("cuda")
     with pytest.raises(Unsupported, match="OpenGL cannot lower this graph under the"):
@@ -207,11 +209,11 @@ def test_devices_that_cannot_are_told_apart(machine: FakeMachine) -> None:
 def test_the_first_error_ends_warm_all(machine: FakeMachine) -> None:
     machine.refuses[Device.VULKAN] = Unsupported("compile", "no")
     with pytest.raises(Unsupported, match="no"):
-        runner(machine).warm_all()
+        runner().warm_all()
 
 
 def test_every_way_to_run(machine: FakeMachine) -> None:
-    made = runner(machine)
+    made = runner()
     for got in (
         made.run("vulkan", X),
         made.run_resolved("opengl", X),
@@ -229,11 +231,11 @@ def test_seed_mode_picks_by_published_constants(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A product large enough for RLX's CUDA; the environment still comes first."""
-    only_there(monkeypatch, Device.CPU, Device.CUDA)
+    machine.only(Device.CPU, Device.CUDA)
     graph = Graph("product")
     x = graph.input("x", (512, 512))
     graph.set_outputs([x @ x])
-    made = GraphDevices(graph, cost_mode="seed", compile_with=machine.compile)
+    made = GraphDevices(graph, cost_mode="seed")
     assert made.fastest() is made.resolve() is Device.CUDA
     assert "RLX's published constants" in made.explain()
     monkeypatch.setenv("RLX_DEVICE", "cpu")
@@ -245,15 +247,15 @@ def test_seed_mode_picks_by_published_constants(
 
 def test_inputs_are_checked_before_any_device_is_tried(machine: FakeMachine) -> None:
     """Wrong inputs would fail everywhere: they are the caller's error."""
-    made = runner(machine)
+    made = runner()
     with pytest.raises(UnknownName, match="no input 'y'"):
         made.run_try(["cpu", "vulkan"], {"y": X["x"]})
-    assert machine.made == []
+    assert machine.prepared == []
 
 
 def test_an_empty_chain(machine: FakeMachine) -> None:
     with pytest.raises(DeviceFallbackError, match="cpu: empty fallback chain") as found:
-        runner(machine).run_try([], X)
+        runner().run_try([], X)
     assert found.value.attempts == ((Device.CPU, "empty fallback chain"),)
 
 
@@ -261,7 +263,7 @@ def test_run_chain_follows_the_environment(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,opengl")
-    made = runner(machine)
+    made = runner()
     assert made.run_chain(X)[0] is Device.OPENGL
     assert [a.device for a in made.attempts] == [Device.TPU, Device.OPENGL]
 
@@ -269,7 +271,7 @@ def test_run_chain_follows_the_environment(
 def clocked(machine: FakeMachine, took: dict[Device, list[int]]) -> GraphDevices:
     """A runner whose clock moves by what each run is told to take."""
     machine.takes = {device: iter(times) for device, times in took.items()}
-    made = GraphDevices(adding(), compile_with=machine.compile, clock=machine.clock)
+    made = GraphDevices(adding(), clock=machine.clock)
     made.set_param("w", np.zeros(2, np.float32))
     return made
 
@@ -301,9 +303,9 @@ def test_a_benchmark_policy_remembers_its_winner(
     made = clocked(machine, took)
     made.set_policy(DevicePolicy.all().with_benchmark_pick(1))
     assert made.resolve_with_inputs(None, X) is Device.OPENGL
-    runs = [one.runs for one in machine.made]
+    runs = [one.runs for _, one in machine.prepared]
     assert made.resolve_with_inputs(None, X) is Device.OPENGL
-    assert [one.runs for one in machine.made] == runs
+    assert [one.runs for _, one in machine.prepared] == runs
     assert made.resolve_with_inputs("cpu", X) is Device.CPU
     monkeypatch.setenv("RLX_DEVICE", "cpu")
     assert made.resolve_with_inputs(None, X) is Device.CPU
@@ -313,21 +315,21 @@ def test_a_benchmark_policy_remembers_its_winner(
     monkeypatch.delenv("RLX_DEVICE")
     made.invalidate_cache()
     made.resolve_with_inputs(None, X)
-    assert len(machine.made) > 3
+    assert len(machine.prepared) > 3
 
 
 def test_a_device_that_fails_the_benchmark_comes_last(machine: FakeMachine) -> None:
     machine.broken[Device.CPU] = RuntimeError("a driver fell over")
-    rows = runner(machine).benchmark(X, 1)
+    rows = runner().benchmark(X, 1)
     assert rows[-1].device is Device.CPU
     assert rows[-1].error == "a driver fell over"
     assert all(not r.error for r in rows[:2])
 
 
 def test_invalidating_keeps_params(machine: FakeMachine) -> None:
-    made = runner(machine)
+    made = runner()
     made.run("cpu", X)
-    first = machine.made[0]
+    ((_, first),) = machine.prepared
     made.invalidate_cache()
     assert first.closed
     (got,) = made.run("cpu", X)
@@ -336,7 +338,7 @@ def test_invalidating_keeps_params(machine: FakeMachine) -> None:
 
 
 def test_a_new_policy_starts_over(machine: FakeMachine) -> None:
-    made = runner(machine)
+    made = runner()
     made.run("vulkan", X)
     made.set_policy(DevicePolicy.only(["cpu"]))
     assert made.devices == (Device.CPU,)

@@ -12,7 +12,9 @@ from rlxweb.choose.resolve import decide_device
 from rlxweb.device import Device
 from rlxweb.errors import EnvironmentWarning, SessionClosed
 from tests.threads import at_once
-from tests.unit.runners.fakes import FakeMachine, X, adding, runner
+from tests.unit.runtime.fake_machine import FakeMachine, X, adding, runner
+from tests.unit.runtime.fake_machine import machine as machine
+from tests.unit.runtime.fake_machine import three_devices as three_devices
 from tests.unit.signal.pretend_gpu import PretendGpu
 
 
@@ -34,7 +36,7 @@ def test_what_a_caller_does_to_a_graph_changes_no_answer(machine: FakeMachine) -
 
 def test_closed_devices_say_so(machine: FakeMachine) -> None:
     """Whatever they are asked to do with a graph."""
-    made = runner(machine)
+    made = runner()
     made.run("cpu", X)
     made.close()
     for use in (
@@ -51,12 +53,12 @@ def test_closed_devices_say_so(machine: FakeMachine) -> None:
         with pytest.raises(SessionClosed, match="these devices were closed"):
             use()
     made.close()
-    assert all(one.closed for one in machine.made)
+    assert all(one.closed for _, one in machine.prepared)
 
 
 def test_threads_share_one_compilation(machine: FakeMachine) -> None:
     """Of each device; nothing that one of them compiled is lost."""
-    made = runner(machine)
+    made = runner()
 
     def work(k: int) -> None:
         for seed in range(20):

@@ -21,6 +21,7 @@ from rlxweb import (
     cost,
     devices,
 )
+from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.choose.resolve import resolve_device_chain
 from rlxweb.device import Device, fastest_among
 from rlxweb.errors import (
@@ -36,23 +37,20 @@ from rlxweb.errors import (
 )
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType, DTypeLike
-from rlxweb.runners.fallback import run_with_fallback
-from rlxweb.runners.resolver import GraphResolver
-from tests.unit.runners.fakes import FakeMachine, adding, only_there
+from tests.unit.runtime.fake_machine import FakeMachine, adding, runner
+from tests.unit.runtime.fake_machine import machine as machine
+from tests.unit.runtime.fake_machine import three_devices as three_devices
 
 X = {"x": np.array([1, 2], np.float32)}
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> GraphDevices:
+def made(machine: FakeMachine) -> GraphDevices:
     """X + [3, 4] on three devices."""
-    only_there(monkeypatch, Device.CPU, Device.VULKAN, Device.OPENGL)
-    made = GraphDevices(adding(), compile_with=FakeMachine().compile)
-    made.set_param("w", np.array([3, 4], np.float32))
-    return made
+    return runner()
 
 
-@pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter, GraphResolver])
+@pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter, FlexibleSession])
 def test_one_word_and_one_order_for_the_device_everywhere(kind: type) -> None:
     """`device` before `inputs`, under no other name."""
     seen = 0
@@ -64,7 +62,7 @@ def test_one_word_and_one_order_for_the_device_everywhere(kind: type) -> None:
         if "device" in names and "inputs" in names:
             assert names[:2] == ["device", "inputs"], name
             seen += 1
-    assert seen or kind is GraphResolver
+    assert seen or kind is FlexibleSession
 
 
 def test_pyrlx_calls_with_the_inputs_first_mean_the_same(made: GraphDevices) -> None:
