@@ -142,8 +142,10 @@ class DeviceResolver:
 
     def _viable(self, named: Iterable[Device]) -> tuple[Device, ...]:
         """Return the devices, and those that are only used when named and once were."""
-        about = self._graph, self._policy, self._adapters
-        self._named = and_named(self._named, named, *about)
+        wanted = [device for device in named if device not in self._named]
+        if wanted:
+            about = self._graph, self._policy, self._adapters
+            self._named = and_named(self._named, wanted, *about)
         return self._named
 
     def _check_viable(self, device: Device) -> None:

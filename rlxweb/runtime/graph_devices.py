@@ -183,12 +183,16 @@ class GraphDevices(DeviceResolver):
         Errors   Unsupported when the device is missing or cannot run the graph, and
         those of compiling.
         """
-        which, doing = parse_device(device), f"compile '{self._graph.name}'"
+        which = parse_device(device)
         self._check_viable(which)
-        about = which, self.adapter_of(which), self._params.items(), doing
+        adapter, doing = self.adapter_of(which), f"compile '{self._graph.name}'"
         with self._lock:
             self._check_open(doing)
-            return drive(self._compiled.on(*about))
+            compiled = self._compiled.find(which, adapter)
+            if compiled is None:
+                params = self._params.items()
+                compiled = drive(self._compiled.on(which, adapter, params, doing))
+            return compiled
 
     def compile_fastest(self) -> CompiledGraph:
         """Compile for the fastest device; the `device` of the result says which."""
@@ -435,20 +439,26 @@ class GraphDevices(DeviceResolver):
     def _run_on(self, device: Device, inputs: Inputs, keep: Keep) -> list[Any]:
         """Run once. What was compiled for a lost device is dropped."""
         compiled = self.compile(device)
-        misses, begun = compiled.cache_info().misses, self._clock()
+        is_warm, misses = compiled in self._warm, self._misses(compiled)
+        begun = self._clock()
         try:
             outs = compiled.run(inputs, strict=True, keep=keep)
         except LOST:
             self._compiled.drop(compiled)
             self._winner = None if self._winner is device else self._winner
             raise
-        # Times of warm runs whose results come back correct the prediction.
-        is_warm = compiled in self._warm and compiled.cache_info().misses == misses
-        if is_warm and keep is False and self._pick is not None:
-            self._pick.observe(self._clock() - begun, device)
-        self._warm.add(compiled)
+        took = self._clock() - begun
+        if not is_warm:
+            self._warm.add(compiled)
+        elif keep is False and self._pick and misses == self._misses(compiled):
+            # Only warm runs whose results come back correct the prediction.
+            self._pick.observe(took, device)
         self.last_device = device
         return outs
+
+    def _misses(self, compiled: CompiledGraph) -> int:
+        """Return how many sizes were prepared so far."""
+        return compiled.cache_info().misses if self._graph.dims else 0
 
     @device_first
     def run_try(

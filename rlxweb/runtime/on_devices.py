@@ -52,10 +52,8 @@ class OnDevices:
         beside   a program that has the same params with the same values
         Errors   those of `Session.compile`; SessionClosed if it is closed meanwhile.
         """
-        if self._changes != registry.changes:
-            self._drop_outdated()
         label = None if device is None or is_open(device) else parse_device(device)
-        found = self.made.get((label, adapter))
+        found = self.find(label, adapter)
         if found is not None:
             return found
         session = Session(
@@ -79,6 +77,12 @@ class OnDevices:
         if closed:
             raise SessionClosed(doing, "it was closed meanwhile")
         return first
+
+    def find(self, device: Device | None, adapter: str) -> CompiledGraph | None:
+        """Return the graph compiled for a device, or None; compiles nothing."""
+        if self._changes != registry.changes:
+            self._drop_outdated()
+        return self.made.get((device, adapter))
 
     def _drop_outdated(self) -> None:
         """Forget everything if an op of the graph was registered again."""

@@ -315,7 +315,7 @@ BEFORE_A_NATIVE_ENGINE_IS_NAMED = {
     "peaks on the CPU": "rlx.welch_peaks(np.ones(256, np.float32), fs=1, k=1)",
     "auto": "rlx.Session('auto').compile(graph).run({'x': np.ones(4, np.float32)})",
     "a search for the fastest": "rlx.fastest_device_for(graph)",
-    "runners": "rlx.GraphDevices(graph).devices, rlx.available_devices()",
+    "GraphDevices": "rlx.GraphDevices(graph).devices, rlx.available_devices()",
     "a report": "rlx.device_report(), rlx.device_report(graph)",
     "another engine": "rlx.Session('cpu'), rlx.is_available('gpu')",
     "one that is missing": (

@@ -11,6 +11,7 @@ from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices, Session
 from rlxweb.device import Device
 from rlxweb.errors import (
     DeviceFallbackError,
+    DeviceLost,
     DTypeError,
     EnvironmentWarning,
     InputError,
@@ -324,6 +325,20 @@ def test_a_device_that_fails_the_benchmark_comes_last(machine: FakeMachine) -> N
     assert rows[-1].device is Device.CPU
     assert rows[-1].error == "a driver fell over"
     assert all(not r.error for r in rows[:2])
+
+
+def test_a_device_that_failed_the_benchmark_is_compiled_again(
+    machine: FakeMachine,
+) -> None:
+    """It may have been lost; the others keep what they have."""
+    machine.broken[Device.VULKAN] = DeviceLost("run", "it went away")
+    made = runner()
+    assert [r.label for r in made.benchmark(X, 1) if r.error] == ["vulkan"]
+    machine.broken.clear()
+    made.run("vulkan", X, strict=True)
+    (cpu,) = machine.of(Device.CPU)
+    *_, benchmarked, latest = machine.of(Device.VULKAN)
+    assert (cpu.closed, benchmarked.closed, latest.closed) == (False, True, False)
 
 
 def test_invalidating_keeps_params(machine: FakeMachine) -> None:
