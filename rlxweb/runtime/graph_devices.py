@@ -49,7 +49,14 @@ from rlxweb.runtime.device_array import DeviceArray, Keep
 from rlxweb.runtime.device_benchmark import DeviceBenchResult, time_devices
 from rlxweb.runtime.device_first import Inputs, device_first
 from rlxweb.runtime.device_resolver import DeviceResolver
-from rlxweb.runtime.feeds import as_input, check_inputs, lying, lying_on, param_named
+from rlxweb.runtime.feeds import (
+    as_input,
+    check_inputs,
+    check_params_set,
+    lying,
+    lying_on,
+    param_named,
+)
 from rlxweb.runtime.on_devices import OnDevices
 from rlxweb.runtime.raw_bytes import as_typed
 
@@ -285,9 +292,8 @@ class GraphDevices(DeviceResolver):
 
     def _resolve_for(self, device: DeviceLike | None, inputs: Inputs | None) -> Device:
         """`resolve`, priced for the sizes of the inputs."""
-        return self._resolve(
-            self._sized(inputs) if device is None else self._graph, device
-        )
+        graph = self._sized(inputs) if device is None else self._graph
+        return self._resolve(graph, device)
 
     def _sized(self, inputs: Inputs | None) -> Graph:
         """Return the graph of the inputs' sizes, if its sizes vary.
@@ -508,15 +514,8 @@ class GraphDevices(DeviceResolver):
         doing = f"run '{self._graph.name}'"
         self._check_open(doing)
         check_inputs(self._graph, inputs)
-        names = graph_param_names(self._graph)
-        missing = [name for name in names if name not in self._params]
-        if missing:
-            raise InputError(
-                doing,
-                f"param '{missing[0]}' has no value",
-                f"{len(missing)} of {len(names)} params unset",
-                "call set_param first",
-            )
+        params = graph_param_names(self._graph)
+        check_params_set(doing, params, set(params) - self._params.keys())
 
     @device_first
     def run_chain(
