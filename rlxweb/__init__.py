@@ -37,9 +37,6 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.packed_weights import Quantized as Quantized
     from rlxweb.packed_weights import dequantize as dequantize
     from rlxweb.packed_weights import quantize as quantize
-    from rlxweb.rlx.peaks_only import (
-        select_peaks_only_outputs as select_peaks_only_outputs,
-    )
     from rlxweb.runners.benchmark import DeviceBenchResult as DeviceBenchResult
     from rlxweb.runners.flexible_session import FlexibleSession as FlexibleSession
     from rlxweb.runners.graph_devices import GraphDevices as GraphDevices
@@ -125,7 +122,6 @@ _OWN = {
     "rlxweb.learn.learned": "Learned learn_welch",
     "rlxweb.ops.custom": "register_custom",
     "rlxweb.packed_weights": "Quantized dequantize quantize",
-    "rlxweb.rlx.peaks_only": "select_peaks_only_outputs",
     "rlxweb.runners.benchmark": "DeviceBenchResult",
     "rlxweb.runners.flexible_session": "FlexibleSession",
     "rlxweb.runners.graph_devices": "GraphDevices",
@@ -168,8 +164,7 @@ _OWN = {
 }
 _OF_DEVICES = {
     "rlxweb.choose.resolve": (
-        "devices_for devices_for_with_policy fastest_device_for "
-        "fastest_device_for_with_policy resolve_device resolve_device_chain "
+        "devices_for fastest_device_for resolve_device resolve_device_chain "
         "supports_graph"
     ),
     "rlxweb.device": "Device fastest_among parse_device parse_device_list",
@@ -188,7 +183,7 @@ _OF_DEVICES = {
     "rlxweb.runners.report": "device_report",
     "rlxweb.runners.router": "DeviceRouter",
 }
-_ROOMS = ("io", "onnx", "ops", "plot")
+_ROOMS = ("io", "onnx", "ops", "plot", "rlx")
 """Modules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`."""
 publish(__name__, _OWN)
 publish("rlxweb.devices", _OF_DEVICES)

@@ -19,7 +19,6 @@ from rlxweb import cost, devices, errors
 from rlxweb.cli.main import cli
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.signal import costs
 from tests.command_line import python
 from tests.unit.site.manual import ROOT, Facts, built, hook, shown
 
@@ -262,7 +261,7 @@ def test_docstrings_keep_their_rows_and_letters() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [rlxweb, cost, costs, devices, errors, rlxweb.io, rlxweb.plot],
+    [rlxweb, cost, devices, errors, rlxweb.io, rlxweb.plot, rlxweb.rlx],
 )
 def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
     """Each has an anchor of its own to link to."""
