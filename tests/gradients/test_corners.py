@@ -385,7 +385,7 @@ def _weighted(xp: Any, made: Any) -> Any:
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("rank", (1, 2, 3, 5, 8))
+@pytest.mark.parametrize("rank", [1, 2, 3, 5, 8])
 def test_copies_of_every_rank(rank: int, jax: Any) -> None:
     """tile, repeat and kron of up to 8 axes, first and second derivatives."""
     rng = np.random.default_rng(rank)
