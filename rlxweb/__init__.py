@@ -38,9 +38,6 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.packed_weights import Quantized as Quantized
     from rlxweb.packed_weights import dequantize as dequantize
     from rlxweb.packed_weights import quantize as quantize
-    from rlxweb.rlx.peaks_only import (
-        select_peaks_only_outputs as select_peaks_only_outputs,
-    )
     from rlxweb.runtime.compiled import CompiledGraph as CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray as DeviceArray
     from rlxweb.runtime.device_array import put as put
@@ -107,6 +104,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.training.optimizers import AdamW as AdamW
 
 _OWN = {
+    "rlxweb.choose.report": "device_report",
     "rlxweb.choose.resolve": "fastest_device_for",
     "rlxweb.device": "Device parse_device parse_device_list",
     "rlxweb.devices.availability": (
@@ -125,14 +123,12 @@ _OWN = {
     "rlxweb.learn.learned": "Learned learn_welch",
     "rlxweb.ops.custom": "register_custom",
     "rlxweb.packed_weights": "Quantized dequantize quantize",
-    "rlxweb.rlx.peaks_only": "select_peaks_only_outputs",
-    "rlxweb.runtime.device_benchmark": "DeviceBenchResult",
-    "rlxweb.runtime.flexible_session": "FlexibleSession",
-    "rlxweb.runtime.graph_devices": "GraphDevices",
-    "rlxweb.choose.report": "device_report",
-    "rlxweb.runtime.device_router": "DeviceRouter",
     "rlxweb.runtime.compiled": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
+    "rlxweb.runtime.device_benchmark": "DeviceBenchResult",
+    "rlxweb.runtime.device_router": "DeviceRouter",
+    "rlxweb.runtime.flexible_session": "FlexibleSession",
+    "rlxweb.runtime.graph_devices": "GraphDevices",
     "rlxweb.runtime.loaded": "LoadedGraph load",
     "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
@@ -167,9 +163,10 @@ _OWN = {
     "rlxweb.training.optimizers": "Adam AdamW SGD",
 }
 _OF_DEVICES = {
+    "rlxweb.choose.fallback": "run_with_fallback",
+    "rlxweb.choose.report": "device_report",
     "rlxweb.choose.resolve": (
-        "devices_for devices_for_with_policy fastest_device_for "
-        "fastest_device_for_with_policy resolve_device resolve_device_chain "
+        "devices_for fastest_device_for resolve_device resolve_device_chain "
         "supports_graph"
     ),
     "rlxweb.device": "Device fastest_among parse_device parse_device_list",
@@ -181,13 +178,11 @@ _OF_DEVICES = {
     ),
     "rlxweb.errors": "DeviceFallbackError",
     "rlxweb.runtime.device_benchmark": "DeviceBenchResult benchmark_devices warm_all",
-    "rlxweb.choose.fallback": "run_with_fallback",
+    "rlxweb.runtime.device_router": "DeviceRouter",
     "rlxweb.runtime.flexible_session": "FlexibleSession",
     "rlxweb.runtime.graph_devices": "GraphDevices graph_param_names",
-    "rlxweb.choose.report": "device_report",
-    "rlxweb.runtime.device_router": "DeviceRouter",
 }
-_ROOMS = ("io", "onnx", "ops", "plot")
+_ROOMS = ("io", "onnx", "ops", "plot", "rlx")
 """Modules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`."""
 publish(__name__, _OWN)
 publish("rlxweb.devices", _OF_DEVICES)

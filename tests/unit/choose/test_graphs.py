@@ -17,6 +17,7 @@ from rlxweb.choose.chooser import decide
 from rlxweb.choose.graphs import GraphJob, gate_of
 from rlxweb.choose.resolve import devices_for, fastest, supports_graph
 from rlxweb.choose.resolve import fastest_device_for as pick
+from rlxweb.choose.seed import seed_pick
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.cost import Candidate, fastest_device_for
@@ -32,7 +33,6 @@ from rlxweb.devices.place import (
 )
 from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported, UsageError
 from rlxweb.ir.op import Attr, registry
-from rlxweb.rlx.seed_pick import seed_pick
 from rlxweb.runtime.device_benchmark import benchmark_devices, warm_all
 from tests.fake_port import Failure
 from tests.unit.runtime.fake_machine import THREE, FakeMachine, adding

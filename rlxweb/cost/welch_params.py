@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from rlxweb.errors import UsageError
 
 DEFAULT_PEAK_K = 16
-"""RLX's k where none is said."""
+"""RLX's default k."""
 
 
 @dataclass(frozen=True, slots=True)
 class WelchPeakParams:
-    """One estimate: segments of n_fft samples, half of them new, k peaks of each row.
+    """A Welch estimate: half-overlapping segments of n_fft samples, k peaks a row.
 
     Errors   UsageError for n_fft or n_segments below 1; k below 1 counts as 1.
     """
@@ -31,12 +31,12 @@ class WelchPeakParams:
 
     @classmethod
     def ultra_fast(cls, n_fft: int, k: int = DEFAULT_PEAK_K) -> WelchPeakParams:
-        """One segment."""
+        """Return the preset of one segment."""
         return cls(n_fft, k, 1)
 
     @classmethod
     def fast(cls, n_fft: int, k: int = DEFAULT_PEAK_K) -> WelchPeakParams:
-        """Two segments."""
+        """Return the preset of two segments."""
         return cls(n_fft, k, 2)
 
     # RLX's names.
@@ -45,12 +45,12 @@ class WelchPeakParams:
 
     @classmethod
     def reference(cls, n_fft: int, k: int = DEFAULT_PEAK_K) -> WelchPeakParams:
-        """Eight segments."""
+        """Return the preset of eight segments."""
         return cls(n_fft, k, 8)
 
     @property
     def hop(self) -> int:
-        """Samples from one segment's start to the next one's."""
+        """Samples between the starts of two segments."""
         return self.n_fft // 2
 
     @property

@@ -13,8 +13,7 @@ from rlxweb import DevicePolicy, Graph, GraphDevices, Session
 from rlxweb.device import Device
 from rlxweb.errors import UnknownDevice
 from rlxweb.ir.tensor import Tensor
-from rlxweb.rlx.peaks_only import select_peaks_only_outputs
-from rlxweb.rlx.welch_params import WelchPeakParams
+from rlxweb.rlx import WelchPeakParams, select_peaks_only_outputs
 from tests.oracles import estimate, strongest_first
 from tests.unit.rlx.restated_costs import GATES, score_ns
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlxweb import rlx as costs
 from rlxweb.cost import (
     CpuCostModel,
     GraphIoProfile,
@@ -23,9 +24,8 @@ from rlxweb.cost import (
 )
 from rlxweb.device import Device
 from rlxweb.errors import UnknownDevice, UsageError
-from rlxweb.signal import costs
+from rlxweb.rlx import WelchPeakParams, WelchPeaksStrategy
 from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.costs import WelchPeakParams, WelchPeaksStrategy
 from rlxweb.signal.learned.file import save
 from rlxweb.signal.learned.transform import untrained
 from rlxweb.signal.request import WelchRequest

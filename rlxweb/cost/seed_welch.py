@@ -1,18 +1,17 @@
-"""RLX's Welch cost functions as published, to the last digit.
+"""RLX's cost formulas for Welch peaks as published, to the last digit.
 
-Factors fitted to other people's machines, a floor, a step at a batch of 2,048: all of
-it is kept, so that decisions can be compared with RLX's. What this machine measured is
-in `signal/calibrated_costs.py`; `signal/costs.py` gives both under one name. Times in
-nanoseconds.
+Factors fitted to other machines, a floor, a step at a batch of 2,048: all of it stays,
+so that decisions can be compared with RLX's. `cost_mode="seed"` uses them; nothing else
+does. Times are in nanoseconds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
-from rlxweb.cost.estimate import least_of, one_by_one, seed_with_io
+from rlxweb.cost.estimate import one_by_one, seed_with_io
 from rlxweb.cost.fusion_gate import (
     SHADERS,
     FusionTarget,
@@ -28,11 +27,8 @@ from rlxweb.cost.model import (
     RocmCostModel,
     WgpuCostModel,
 )
-from rlxweb.decision.strategy import OF_RLX, WelchPeaksStrategy
+from rlxweb.cost.welch_params import WelchPeakParams
 from rlxweb.device import Device
-from rlxweb.ir.graph import Graph
-from rlxweb.ir.tensor import Tensor
-from rlxweb.rlx.welch_params import WelchPeakParams
 
 Models = Mapping[Device, BackendCostModel | None]
 
@@ -47,7 +43,7 @@ SPARSE = 4
 
 @dataclass(frozen=True, slots=True)
 class GateBreakdown:
-    """What a fusion gate saw.
+    """Numbers that a fusion gate decides by, and its answer.
 
     score_ns  the gain; fused when at least min_gain_ns (should_fuse_io) and the fused
               graph is predicted to be fast enough as well (should_fuse)
@@ -73,10 +69,10 @@ class WelchPeaksCosts:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A trained transform: is there one, and how many of its gates are active?
+    """Size of a trained transform, where there is one.
 
-    share   its arithmetic in parts of the whole transform's; None where only gates are
-            known, as in RLX
+    share   its arithmetic as a share of the whole transform's; None where only the
+            gates are known, as in RLX
     """
 
     available: bool = False
@@ -86,47 +82,24 @@ class Learned:
 
     @property
     def is_sparse(self) -> bool:
-        """Fewer than a quarter of the gates are active."""
+        """Whether fewer than a quarter of the gates are active."""
         known = self.active_gates
         return known is not None and known * SPARSE < self.total_gates
 
     @property
     def compute_scale(self) -> float:
-        """RLX's scale of the fused graph for it."""
+        """RLX's scale of the fused graph's time."""
         if self.active_gates is None or not self.total_gates:
             return 1.0
         return 0.30 + 0.70 * (self.active_gates / self.total_gates)
 
 
-def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
-    """Segments [B·S, n] f32 → block spectrum [B·S, 2n], imaginary half segs - segs."""
-    graph = Graph("fft_only")
-    segs = graph.input("segs", (batch * n_segments, n_fft), "f32")
-    graph.set_outputs([_spectrum(graph, segs)])
-    return graph
-
-
-def build_welch_peaks_fused_graph(batch: int, params: WelchPeakParams) -> Graph:
-    """The same and then RLX's welch_peaks: [B, 2k] (bin, power) pairs."""
-    graph = Graph("welch_peaks_fused")
-    shape = (batch * params.n_segments, params.n_fft)
-    segs = graph.input("segs", shape, "f32")
-    spectrum = _spectrum(graph, segs)
-    graph.set_outputs([graph.welch_peaks(spectrum, params.k, params.n_segments)])
-    return graph
-
-
-def _spectrum(graph: Graph, segs: Tensor) -> Tensor:
-    zeros = segs - segs
-    return graph.apply("fft", graph.concat([segs, zeros], axis=1))
-
-
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A graph as the formulas see it: elements each kernel writes, and its IO.
+    """Elements that each kernel of a graph writes, and the graph's IO.
 
     RLX prices k above the number of bins as well, for which no graph can be built; for
-    every other k these are the graph's own counts.
+    every other k these are the counts of the graph itself.
     """
 
     elements: tuple[int, ...]
@@ -134,14 +107,14 @@ class Counted:
 
 
 def counted_fft(batch: int, n_fft: int, segments: int) -> Counted:
-    """`fft_only_graph`: segs - segs, the two side by side, the transform."""
+    """Count the graph of the spectrum alone: segs - segs, a concat, the transform."""
     cells = batch * segments * n_fft
     io = GraphIoProfile(3, 0, 8 * cells, 44 * cells)
     return Counted((cells, 2 * cells, 2 * cells), io)
 
 
 def counted_fused(batch: int, params: WelchPeakParams) -> Counted:
-    """`build_welch_peaks_fused_graph`: one kernel and one wait more, pairs out."""
+    """Count the graph with the peaks: one kernel and one wait more, pairs out."""
     cells = batch * params.n_segments * params.n_fft
     pairs = 2 * batch * params.k
     io = GraphIoProfile(4, 1, 4 * pairs, 52 * cells + 4 * pairs)
@@ -151,7 +124,10 @@ def counted_fused(batch: int, params: WelchPeakParams) -> Counted:
 def gate_profiles(
     device: Device, batch: int, n_fft: int, k: int
 ) -> tuple[GraphIoProfile, GraphIoProfile]:
-    """Before and after fusing, 2 segments, with RLX's step at `NATIVE_PEAKS_BATCH`."""
+    """Return the profiles of 2 segments before and after fusing.
+
+    From `NATIVE_PEAKS_BATCH` on the fused one has a wait less on WGSL, CUDA and ROCm.
+    """
     before = counted_fft(batch, n_fft, 2).io
     after = counted_fused(batch, WelchPeakParams.fast(n_fft, k)).io
     if batch >= NATIVE_PEAKS_BATCH and device in SHADERS | NVIDIA_AMD:
@@ -159,25 +135,15 @@ def gate_profiles(
     return before, after
 
 
-def useful_bytes_touched(batch: int, params: WelchPeakParams) -> int:
-    """Bytes any method must touch: B·S·n samples of 4 and B·k pairs of 8."""
-    return batch * params.n_segments * params.n_fft * 4 + batch * params.k * 8
-
-
-def algorithm_bandwidth_gbps(useful_bytes: int, time_ms: float) -> float:
-    """GB/s; 0 for a time that is not above 0."""
-    return useful_bytes / (time_ms / 1000.0) / 1e9 if time_ms > 0 else 0.0
-
-
 def host_fft_peaks_io_profile(batch: int, params: WelchPeakParams) -> GraphIoProfile:
-    """A transform per segment and a search per row, on the CPU."""
+    """Return the profile of a transform per segment and a search per row on the CPU."""
     rows = batch * params.n_segments
     peaks = batch * params.k * 8
     return GraphIoProfile(rows + batch, 0, peaks, rows * params.n_fft * 12 + peaks)
 
 
 def _fitted(device: Device) -> tuple[float, float, float]:
-    """What RLX fitted: growth of the CPU's time from batch 512 and 2,048 on, scale."""
+    """Return RLX's fit: growth of the CPU's time from batch 512 and 2,048 on, scale."""
     if device in APPLE:
         return 0.22, 1.15, 7.5
     if device in NVIDIA_AMD:
@@ -186,14 +152,14 @@ def _fitted(device: Device) -> tuple[float, float, float]:
 
 
 def fused_io_scale(device: Device) -> float:
-    """What RLX multiplies the IO time of the fused graph by, fitted to its machines."""
+    """Return RLX's fitted factor of the fused graph's IO time."""
     return _fitted(device)[2]
 
 
 def _against_gpu(ns: float, device: Device, batch: int) -> float:
-    """The CPU's time by RLX's fit, where it is compared with a GPU's.
+    """Return the CPU's time by RLX's fit, for a comparison with a GPU's.
 
-    One factor after the other, which rounds as RLX does.
+    The factors are applied one after the other, to round as RLX does.
     """
     a, b, _ = _fitted(device)
     if batch >= 512:
@@ -204,7 +170,7 @@ def _against_gpu(ns: float, device: Device, batch: int) -> float:
 
 
 _STANDS_FOR = dict.fromkeys(SHADERS, Device.GPU) | {Device.ANE: Device.MLX}
-"""Whose model serves a device that has none of its own, as RLX has it."""
+"""The device whose model RLX uses for a device without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +186,7 @@ class SeedCosts:
     models: Models = field(default_factory=dict)
 
     def model_of(self, device: Device) -> BackendCostModel | None:
-        """The device's own model, or the one that stands for its kind."""
+        """Return the device's own model, or the one of its kind; None for neither."""
         for known in (device, _STANDS_FOR.get(device, device)):
             if known in self.models:
                 return self.models[known]
@@ -233,7 +199,7 @@ class SeedCosts:
         return WgpuCostModel.seed(device) if device in SHADERS else None
 
     def io_ns(self, io: GraphIoProfile, model: BackendCostModel) -> float:
-        """Round trip, launches, waits, traffic and read-back of a profile."""
+        """Return a profile's time: round trip, launches, waits, traffic, read-back."""
         return (
             model.round_trip_overhead_ns
             + io.kernel_launches * model.dispatch_overhead_ns
@@ -244,13 +210,13 @@ class SeedCosts:
         )
 
     def auto_viable(self, device: Device) -> bool:
-        """RLX's list: all but Cpu and Tpu."""
+        """Tell whether "auto" may fuse there: RLX's list is all but Cpu and Tpu."""
         return device not in (Device.CPU, Device.TPU)
 
     def _on_device_ns(self, counted: Counted, device: Device) -> float:
-        """`estimate_graph_cost_with_io`, or RLX's fallback for one without a model.
+        """Return the graph's time with IO, by RLX's fallback where there is no model.
 
-        The fallback charges each kernel's start twice, as RLX does.
+        The fallback charges each kernel launch twice, as RLX does.
         """
         io, model = counted.io, self.model_of(device)
         if model is None:
@@ -267,7 +233,7 @@ class SeedCosts:
     def fused_ns(
         self, device: Device, batch: int, params: WelchPeakParams, scale: float = 1.0
     ) -> float:
-        """The fused graph's IO time under the device's scale, not below its floor."""
+        """Return the fused graph's scaled IO time, at least the device's floor."""
         io_only = self._on_device_ns(counted_fused(batch, params), device)
         scale = fused_io_scale(device) * min(1.0, max(0.25, scale))
         floor = 400_000.0 if device is not Device.CPU and batch < 512 else 0.0
@@ -276,14 +242,14 @@ class SeedCosts:
         return max(io_only * scale, floor)
 
     def block_ns(self, device: Device, batch: int, n_fft: int, k: int) -> float:
-        """The spectrum on the device, 2 segments, its peaks on the host."""
+        """Return the time of 2 segments: spectrum on the device, peaks on the host."""
         whole = self._on_device_ns(counted_fft(batch, n_fft, 2), device)
         if device is Device.CPU:
             return whole
         return whole * 0.72 + batch * max(k, 1) * 80.0
 
     def floor_ok(self, device: Device, batch: int, n_fft: int, k: int) -> bool:
-        """From batch 2,048 on the fused graph is not much slower than the block."""
+        """Tell whether the fused graph is not much slower, from batch 2,048 on."""
         if not self.auto_viable(device) or batch < NATIVE_PEAKS_BATCH:
             return True
         fused = self.fused_ns(device, batch, WelchPeakParams.fast(n_fft, k))
@@ -291,7 +257,7 @@ class SeedCosts:
         return fused <= self.block_ns(device, batch, n_fft, k) * slack
 
     def gate(self, device: Device, batch: int, n_fft: int, k: int) -> GateBreakdown:
-        """The IO gate of the device's target, and the floor."""
+        """Return what the IO gate of the device and the floor say."""
         before, after = gate_profiles(device, batch, n_fft, k)
         gate = io_fusion_gate_for_target(FusionTarget.of(device))
         score = gate.score_ns(before, after)
@@ -304,7 +270,7 @@ class SeedCosts:
     def strategies(
         self, device: Device, batch: int, n_fft: int, k: int, learned: Learned
     ) -> WelchPeaksCosts:
-        """RLX's four numbers."""
+        """Return RLX's times of the four strategies."""
         one, two = WelchPeakParams.ultra_fast(n_fft, k), WelchPeakParams.fast(n_fft, k)
         ultra, fast = (
             self.io_ns(host_fft_peaks_io_profile(batch, params), self.cpu)
@@ -320,21 +286,3 @@ class SeedCosts:
             if learned.available and learned.is_sparse:
                 sparse = self.fused_ns(device, batch, two, learned.compute_scale)
         return WelchPeaksCosts(ultra, fast, rlx, sparse)
-
-
-def cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:
-    """The strategy of the smallest number; the first of equals."""
-    _, *ways = OF_RLX  # "auto" is none of them
-    return least_of(zip(ways, astuple(costs), strict=True), ways[0])
-
-
-def legacy_pick(device: Device, batch: int, learned: Learned) -> WelchPeaksStrategy:
-    """RLX's rule before it had costs: batch alone decides."""
-    gpu = device is not Device.CPU
-    if gpu and batch >= 8_192:
-        if learned.available and learned.is_sparse:
-            return WelchPeaksStrategy.LEARNED_COMPILED
-        return WelchPeaksStrategy.RLX_COMPILED
-    if batch <= (128 if gpu else 256):
-        return WelchPeaksStrategy.ULTRA_FAST
-    return WelchPeaksStrategy.FAST_STREAMING

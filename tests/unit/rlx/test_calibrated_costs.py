@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlxweb import rlx as costs
 from rlxweb.cost import CpuCostModel, GraphIoProfile, WgpuCostModel
 from rlxweb.cost.record import Point
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import AdapterMissing, Unsupported, UsageError
-from rlxweb.signal import costs
-from rlxweb.signal.costs import WelchPeakParams, WelchPeaksStrategy
+from rlxweb.rlx import WelchPeakParams, WelchPeaksStrategy
 from tests.unit.signal.pretend_gpu import PLACE, QUICK, SLOW, PretendGpu, Speed
 
 FAST = WelchPeakParams.fast(256, 16)

@@ -1,8 +1,8 @@
-"""RLX's Welch cost functions answered by what was measured on this machine.
+"""RLX's Welch cost functions on figures measured on this machine.
 
-The estimates of `SeedCosts`, for `cost_mode="calibrated"` of `costs.py`. One traffic
-term, no charge for views, the device's real kernels instead of a fixed step at some
-batch, and nothing to make one device win. Times are nanoseconds.
+They are `cost_mode="calibrated"` of `costs.py`: one traffic term, no charge for views,
+the device's real kernels instead of a fixed step at some batch, no factor that favours
+a device. Times are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from rlxweb.backends.pool import pool
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel
+from rlxweb.cost.seed_welch import GateBreakdown, Learned, WelchPeaksCosts
+from rlxweb.cost.welch_params import WelchPeakParams
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceError, Unsupported
-from rlxweb.rlx.seed_costs import GateBreakdown, Learned, WelchPeaksCosts
-from rlxweb.rlx.welch_params import WelchPeakParams
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.on_device import fits
 from rlxweb.signal.presets import from_preset
@@ -28,7 +28,7 @@ from rlxweb.signal.presets import from_preset
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCosts:
-    """What `SeedCosts` estimates, predicted for one adapter ("" for the best).
+    """The estimates of `SeedCosts`, predicted for one adapter ("" for the best).
 
     Errors   DeviceError when the device cannot be opened or nothing is known of it.
     """
@@ -36,7 +36,7 @@ class MeasuredCosts:
     adapter: str = ""
 
     def io_ns(self, io: GraphIoProfile, model: BackendCostModel) -> float:
-        """Round trips, launches, one traffic term and the bytes that come back."""
+        """Return the time of round trips, launches, one traffic term and read-back."""
         back = 0 if model.unified_memory else io.host_output_bytes
         return (
             model.round_trip_overhead_ns * (1 + io.sync_points)
@@ -46,7 +46,7 @@ class MeasuredCosts:
         )
 
     def auto_viable(self, device: Device) -> bool:
-        """Has the device a fused kernel of its own (for 2 segments of 256, k = 16)?"""
+        """Tell whether the device has a fused kernel for 2 segments of 256, k = 16."""
         if device is Device.CPU:
             return False
         try:
@@ -58,7 +58,10 @@ class MeasuredCosts:
     def fused_ns(
         self, device: Device, batch: int, params: WelchPeakParams, scale: float = 1.0
     ) -> float:
-        """Rows up, one fused kernel, peaks back; `scale` scales the kernel."""
+        """Return the time of upload, one fused kernel and read-back of the peaks.
+
+        scale   multiplies the kernel's time
+        """
         one = self._way(device, batch, params, "fused_op")
         if one.terms is not None:
             terms = replace(one.terms, compute_ns=one.terms.compute_ns * scale)
@@ -66,12 +69,12 @@ class MeasuredCosts:
         return one.predicted_ns
 
     def block_ns(self, device: Device, batch: int, n_fft: int, k: int) -> float:
-        """Two segments: the spectrum comes back and the host searches it."""
+        """Return the time of 2 segments whose spectrum is searched on the host."""
         params = WelchPeakParams.fast(n_fft, k)
         return self._way(device, batch, params, "block_fft_host").predicted_ns
 
     def gate(self, device: Device, batch: int, n_fft: int, k: int) -> GateBreakdown:
-        """What fusing wins by prediction: the difference of the two ways' times."""
+        """Return the predicted gain of fusing: the difference of the two times."""
         params = WelchPeakParams.fast(n_fft, k)
         fused = self.fused_ns(device, batch, params)
         block = self.block_ns(device, batch, n_fft, k)
@@ -79,13 +82,13 @@ class MeasuredCosts:
         return GateBreakdown(block - fused, 0.0, saved, 0, wins, wins)
 
     def floor_ok(self, device: Device, batch: int, n_fft: int, k: int) -> bool:
-        """There is no floor to pass: the predicted times are compared as they are."""
+        """Tell whether fusing is predicted to be faster; there is no floor."""
         return self.gate(device, batch, n_fft, k).should_fuse
 
     def strategies(
         self, device: Device, batch: int, n_fft: int, k: int, learned: Learned
     ) -> WelchPeaksCosts:
-        """Predicted times of the strategies; infinite for those that cannot run.
+        """Return the strategies' predicted times; infinite for those that cannot run.
 
         ultra and fast run on the CPU whatever the device; rlx takes the faster of the
         fused kernel and the spectrum read back. learned is the whole transform's time
@@ -105,7 +108,7 @@ class MeasuredCosts:
     def _way(
         self, device: Device, batch: int, params: WelchPeakParams, how: str
     ) -> Candidate:
-        """One way on one device. Unsupported without a price."""
+        """Return one way on one device. Errors  Unsupported without a price."""
         place = Place(device, self.adapter)
         pool.backend(device.label, self.adapter)  # raises where it cannot be opened
         found = [c for c in _job(batch, params).offers(place) if c.how == how]

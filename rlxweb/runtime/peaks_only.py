@@ -1,8 +1,8 @@
-"""RLX's SelectPeaksOnlyOutputs, for callers who want peaks and not the spectrum too.
+"""Peaks as the only outputs of a graph that returns a spectrum and its peaks.
 
-A graph that returns a spectrum and its peaks brings back far more than the peaks need.
-This drops the spectrum from the outputs. It changes what a run returns, so that of all
-sessions only those that follow RLX's rules (`cost_mode="seed"`) do it by themselves.
+Reading a spectrum back costs far more than reading its peaks. Dropping it changes what
+a run returns, so only sessions with `cost_mode="seed"` do it by themselves, as RLX's
+pass SelectPeaksOnlyOutputs does.
 """
 
 from __future__ import annotations
@@ -18,13 +18,24 @@ from rlxweb.ir.graph import Graph
 def select_peaks_only_outputs(
     graph: Graph, device: DeviceLike
 ) -> tuple[Graph, tuple[Decision, ...]]:
-    """A graph that returns peaks in place of the spectra they are found in.
+    """Return the graph with peaks in place of the spectra they are taken from.
 
-    For every welch_peaks of an fft that is an output: where the peaks are an output
-    too, the spectrum is dropped; otherwise the peaks take its place if RLX's gate of
-    the device gains by it. Nothing changes for the CPU, and nothing under
-    RLX_NO_IO_PEAKS_OUTPUT. A graph whose sizes vary is left alone: it is asked about
-    once they are bound.
+    An fft that is an output and that a welch_peaks reads is dropped where the peaks are
+    an output too. Otherwise the peaks take its place if RLX's fusion gate of the device
+    predicts a gain. Nothing changes for the CPU, under RLX_NO_IO_PEAKS_OUTPUT, and for
+    a graph whose sizes vary until they are bound.
+
+    Parameters
+    ----------
+    graph
+        The graph; it is not changed.
+    device
+        The device it is to run on.
+
+    Returns
+    -------
+    graph, decisions
+        The new graph, or the given one, and what was decided for each spectrum.
     """
     which = parse_device(device)
     decisions: list[Decision] = []

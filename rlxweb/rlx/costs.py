@@ -1,10 +1,9 @@
-"""What a Welch job costs, in RLX's words: profiles, estimates, gates, the picker.
+"""RLX's cost functions of Welch jobs: profiles, estimates, fusion gates, the picker.
 
-Every function answers in two modes. "seed" is RLX's published arithmetic, digit for
-digit, on models the caller may replace; "calibrated" is what this machine measured.
-Times are nanoseconds unless a name says otherwise; batch and n_fft are at least 1, k is
-at least 0.
-Keywords beyond those of a function are those of `Mode`.
+Every function has two modes. "seed" is RLX's published arithmetic, digit for digit, on
+models the caller may replace; "calibrated" uses what was measured on this machine.
+Times are in nanoseconds unless a name says otherwise; batch and n_fft are at least 1,
+k is at least 0. Further keywords are those of `Mode`.
 """
 
 from __future__ import annotations
@@ -14,74 +13,78 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rlxweb.arguments import whole
+from rlxweb.cost.estimate import least_of
 from rlxweb.cost.fusion_gate import FusionTarget
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel, CpuCostModel
-from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
-from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.devices.policy import legacy_picker_from_env, picker_trace_from_env
-from rlxweb.errors import UsageError
-from rlxweb.rlx.seed_costs import (
+from rlxweb.cost.seed_welch import (
     GateBreakdown,
     Learned,
     Models,
     SeedCosts,
     WelchPeaksCosts,
-    algorithm_bandwidth_gbps,
-    build_welch_peaks_fused_graph,
-    cheapest,
-    fft_only_graph,
     fused_io_scale,
     gate_profiles,
-    host_fft_peaks_io_profile,
-    legacy_pick,
-    useful_bytes_touched,
 )
-from rlxweb.rlx.welch_params import DEFAULT_PEAK_K, WelchPeakParams
+from rlxweb.cost.welch_params import WelchPeakParams
+from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
+from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.devices.policy import legacy_picker_from_env, picker_trace_from_env
+from rlxweb.errors import UsageError
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.tensor import Tensor
 
 if TYPE_CHECKING:
-    from rlxweb.signal.calibrated_costs import MeasuredCosts
+    from rlxweb.rlx.calibrated_costs import MeasuredCosts
     from rlxweb.signal.learned.file import ModelLike
 
-__all__ = [
-    "DEFAULT_PEAK_K",
-    "GateBreakdown",
-    "Mode",
-    "WelchPeakParams",
-    "WelchPeaksCostEstimates",
-    "WelchPeaksCosts",
-    "WelchPeaksFusionGateBreakdown",
-    "WelchPeaksPickBreakdown",
-    "WelchPeaksPickMode",
-    "WelchPeaksStrategy",
-    "algorithm_bandwidth_gbps",
-    "all_welch_peaks_strategy_names",
-    "ayala_io_cost_ns",
-    "build_welch_peaks_fused_graph",
-    "estimate_block_welch_ns",
-    "estimate_fused_graph_ns",
-    "estimate_welch_peaks_costs",
-    "fft_only_graph",
-    "fused_io_compute_scale_for_calibration",
-    "fused_welch_peaks_auto_viable",
-    "host_fft_peaks_io_profile",
-    "io_cost_ns",
-    "parse_welch_peaks_strategy",
-    "pick_welch_peaks_breakdown",
-    "pick_welch_peaks_strategy",
-    "resolve_welch_peaks_strategy",
-    "rustfft_peaks_io_profile",
-    "useful_bytes_touched",
-    "welch_peaks_fusion_compute_floor_ok",
-    "welch_peaks_fusion_gate_breakdown",
-    "welch_peaks_fusion_io_profiles",
-    "welch_peaks_fusion_target",
-    "welch_peaks_io_fusion_gate",
-]
+_PRICED = (
+    WelchPeaksStrategy.ULTRA_FAST,
+    WelchPeaksStrategy.FAST_STREAMING,
+    WelchPeaksStrategy.RLX_COMPILED,
+    WelchPeaksStrategy.LEARNED_COMPILED,
+)
+"""The strategies in the order of the fields of `WelchPeaksCosts`."""
+
+
+def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
+    """Return the graph from segments [B·S, n] f32 to their block spectrum [B·S, 2n].
+
+    Its imaginary half is segs - segs.
+    """
+    graph = Graph("fft_only")
+    segs = graph.input("segs", (batch * n_segments, n_fft), "f32")
+    graph.set_outputs([_spectrum(graph, segs)])
+    return graph
+
+
+def build_welch_peaks_fused_graph(batch: int, params: WelchPeakParams) -> Graph:
+    """Return `fft_only_graph` followed by welch_peaks: [B, 2k] (bin, power) pairs."""
+    graph = Graph("welch_peaks_fused")
+    shape = (batch * params.n_segments, params.n_fft)
+    segs = graph.input("segs", shape, "f32")
+    spectrum = _spectrum(graph, segs)
+    graph.set_outputs([graph.welch_peaks(spectrum, params.k, params.n_segments)])
+    return graph
+
+
+def _spectrum(graph: Graph, segs: Tensor) -> Tensor:
+    zeros = segs - segs
+    return graph.apply("fft", graph.concat([segs, zeros], axis=1))
+
+
+def useful_bytes_touched(batch: int, params: WelchPeakParams) -> int:
+    """Return the bytes any method must touch: B·S·n samples of 4, B·k pairs of 8."""
+    return batch * params.n_segments * params.n_fft * 4 + batch * params.k * 8
+
+
+def algorithm_bandwidth_gbps(useful_bytes: int, time_ms: float) -> float:
+    """Return GB/s; 0 for a time that is not above 0."""
+    return useful_bytes / (time_ms / 1000.0) / 1e9 if time_ms > 0 else 0.0
 
 
 class Mode(TypedDict, total=False):
-    """Whose figures answer: the keywords that the functions below share.
+    """Keywords that the cost functions share.
 
     cost_mode  "seed", the default, or "calibrated"
     cpu_model  in place of RLX's constants of the CPU; "seed" only, as models
@@ -102,12 +105,12 @@ def _costs(
     models: Models | None = None,
     adapter: str = "",
 ) -> SeedCosts | MeasuredCosts:
-    """Who answers in this mode."""
+    """Return the estimates of a mode."""
     if cost_mode == "seed":
         return SeedCosts(cpu_model or CpuCostModel.seed(), models or {})
     if cost_mode == "calibrated":
         # It opens devices; the seed formulas need none.
-        from rlxweb.signal.calibrated_costs import MeasuredCosts
+        from rlxweb.rlx.calibrated_costs import MeasuredCosts
 
         return MeasuredCosts(adapter)
     raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
@@ -116,7 +119,7 @@ def _costs(
 def _learned(
     n_fft: int, available: bool | ModelLike, active: int | None, total: int
 ) -> Learned:
-    """What is known of a trained transform.
+    """Return the size of a trained transform.
 
     Errors   UsageError for one of another length; those of its file.
     """
@@ -141,7 +144,7 @@ def _checked(device: DeviceLike, batch: int, n_fft: int, k: int = 1) -> Device:
 def io_cost_ns(
     io: GraphIoProfile, model: BackendCostModel, *, cost_mode: str = "seed"
 ) -> float:
-    """A profile's time under a model: round trip, launches, waits, bytes.
+    """Return a profile's time under a model: round trip, launches, waits, bytes.
 
     "seed" adds a quarter of the traffic to what a discrete device reads back;
     "calibrated" counts the bytes that really come back.
@@ -152,7 +155,7 @@ def io_cost_ns(
 def fused_welch_peaks_auto_viable(
     device: DeviceLike, *, cost_mode: str = "seed", adapter: str = ""
 ) -> bool:
-    """May "auto" fuse there? By RLX's list, or by the device's own kernels."""
+    """Tell whether "auto" may fuse, by RLX's list or by the device's own kernels."""
     return _costs(cost_mode, adapter=adapter).auto_viable(parse_device(device))
 
 
@@ -163,7 +166,7 @@ def estimate_fused_graph_ns(
     compute_scale: float = 1.0,
     **mode: Unpack[Mode],
 ) -> float:
-    """Time of the fused graph.
+    """Return the time of the fused graph.
 
     compute_scale  of a pruned transform; RLX holds it to 0.25 … 1
     """
@@ -178,7 +181,7 @@ def estimate_block_welch_ns(
     device: DeviceLike,
     **mode: Unpack[Mode],
 ) -> float:
-    """Time of 2 segments with the spectrum read back and searched on the host."""
+    """Return the time of 2 segments whose spectrum is searched on the host."""
     which = _checked(device, batch, n_fft, k)
     return _costs(**mode).block_ns(which, batch, n_fft, k)
 
@@ -186,20 +189,20 @@ def estimate_block_welch_ns(
 def welch_peaks_fusion_io_profiles(
     batch: int, n_fft: int, k: int, device: DeviceLike
 ) -> tuple[GraphIoProfile, GraphIoProfile]:
-    """What RLX's gate compares: the block's profile and the fused graph's, 2 segments.
+    """Return the profiles that RLX's gate compares, block and fused, for 2 segments.
 
-    On shaders, CUDA and ROCm the fused one waits for nobody from batch 2,048 on.
+    On WGSL devices, CUDA and ROCm the fused one has no wait from batch 2,048 on.
     """
     return gate_profiles(_checked(device, batch, n_fft, k), batch, n_fft, k)
 
 
 def fused_io_compute_scale_for_calibration(device: DeviceLike) -> float:
-    """RLX's fitted factor from the fused graph's IO time to its whole time."""
+    """Return RLX's fitted factor from a fused graph's IO time to its whole time."""
     return fused_io_scale(parse_device(device))
 
 
 def welch_peaks_fusion_target(device: DeviceLike) -> FusionTarget:
-    """The kind of device whose gate decides."""
+    """Return the kind of device whose gate decides."""
     return FusionTarget.of(device)
 
 
@@ -210,7 +213,7 @@ def welch_peaks_fusion_gate_breakdown(
     k: int,
     **mode: Unpack[Mode],
 ) -> GateBreakdown:
-    """What the fusion gate of the device sees, and what it says."""
+    """Return the numbers that the device's fusion gate decides by, and its answer."""
     which = _checked(device, batch, n_fft, k)
     return _costs(**mode).gate(which, batch, n_fft, k)
 
@@ -218,7 +221,7 @@ def welch_peaks_fusion_gate_breakdown(
 def welch_peaks_io_fusion_gate(
     device: DeviceLike, batch: int, n_fft: int, k: int, **mode: Unpack[Mode]
 ) -> bool:
-    """Does the gate let the fused graph take the block's place?"""
+    """Tell whether the gate replaces the block by the fused graph."""
     seen = welch_peaks_fusion_gate_breakdown(device, batch, n_fft, k, **mode)
     return seen.should_fuse
 
@@ -230,7 +233,10 @@ def welch_peaks_fusion_compute_floor_ok(
     k: int,
     **mode: Unpack[Mode],
 ) -> bool:
-    """Is the fused graph not much slower than the block, from batch 2,048 on?"""
+    """Tell whether the fused graph is at most 10 % slower than the block.
+
+    15 % on CUDA and ROCm from batch 8,192 on; below batch 2,048 the answer is yes.
+    """
     which = _checked(device, batch, n_fft, k)
     return _costs(**mode).floor_ok(which, batch, n_fft, k)
 
@@ -245,7 +251,7 @@ def estimate_welch_peaks_costs(
     learned_total_gates: int = 0,
     **mode: Unpack[Mode],
 ) -> WelchPeaksCosts:
-    """The four strategies' times; infinite where one cannot or should not run.
+    """Return the times of the four strategies; infinite where one cannot run.
 
     learned_*   is there a trained transform, and how many of its gates are active: by
                 its file, or as numbers
@@ -256,9 +262,26 @@ def estimate_welch_peaks_costs(
     return _costs(**mode).strategies(which, batch, n_fft, k, learned)
 
 
+def _cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:
+    """Return the strategy with the smallest time, the first of equals."""
+    return least_of(zip(_PRICED, astuple(costs), strict=True), _PRICED[0])
+
+
+def _legacy_pick(device: Device, batch: int, learned: Learned) -> WelchPeaksStrategy:
+    """Return the strategy by RLX's rule before it had costs: the batch decides."""
+    gpu = device is not Device.CPU
+    if gpu and batch >= 8_192:
+        if learned.available and learned.is_sparse:
+            return WelchPeaksStrategy.LEARNED_COMPILED
+        return WelchPeaksStrategy.RLX_COMPILED
+    if batch <= (128 if gpu else 256):
+        return WelchPeaksStrategy.ULTRA_FAST
+    return WelchPeaksStrategy.FAST_STREAMING
+
+
 @dataclass(frozen=True, slots=True)
 class WelchPeaksPickBreakdown:
-    """The four strategies' times, ns (0 under the legacy rule), and which is taken."""
+    """Times of the four strategies, ns (0 under the legacy rule), and the pick."""
 
     costs: WelchPeaksCosts
     picked: WelchPeaksStrategy
@@ -276,32 +299,35 @@ def pick_welch_peaks_breakdown(
     legacy: bool | None = None,
     **mode: Unpack[Mode],
 ) -> WelchPeaksPickBreakdown:
-    """The smallest time, the first of ultra, fast, rlx, learned, with all four.
+    """Pick the strategy with the smallest time and return it with all four times.
 
-    legacy  RLX's older rule, by batch alone; left out: RLX_FFT_LEGACY_PICKER says.
-    RLX_FFT_PICKER_TRACE writes what is picked, and from what, to standard error.
+    The first of equals in the order ultra, fast, rlx, learned is taken.
+
+    legacy  use RLX's older rule, by batch alone; None: as RLX_FFT_LEGACY_PICKER says
+
+    RLX_FFT_PICKER_TRACE writes the pick and all times to standard error.
     """
     learned = learned_available, learned_active_gates, learned_total_gates
     if legacy_picker_from_env() if legacy is None else legacy:
         which = _checked(device, batch, n_fft, k)
         costs = WelchPeaksCosts(0.0, 0.0, 0.0, 0.0)
-        picked = legacy_pick(which, batch, _learned(n_fft, *learned))
+        picked = _legacy_pick(which, batch, _learned(n_fft, *learned))
     else:
         costs = estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
-        picked = cheapest(costs)
-    found = WelchPeaksPickBreakdown(costs, picked)
+        picked = _cheapest(costs)
+    pick = WelchPeaksPickBreakdown(costs, picked)
     if picker_trace_from_env():
         size = f"{parse_device(device).label}, batch {batch}, n_fft {n_fft}, k {k}"
-        print(f"welch peaks on {size}: {_told(found)}", file=sys.stderr)
-    return found
+        print(f"welch peaks on {size}: {_line(pick)}", file=sys.stderr)
+    return pick
 
 
-def _told(found: WelchPeaksPickBreakdown) -> str:
-    """In one line: what was taken and every price."""
+def _line(pick: WelchPeaksPickBreakdown) -> str:
+    """Describe the pick and every time in one line."""
     names = all_welch_peaks_strategy_names()[1:]
-    each = zip(names, astuple(found.costs), strict=True)
+    each = zip(names, astuple(pick.costs), strict=True)
     prices = ", ".join(f"{name} {ns / 1e6:.4f} ms" for name, ns in each)
-    return f"{found.picked.label} of {prices}"
+    return f"{pick.picked.label} of {prices}"
 
 
 def pick_welch_peaks_strategy(
@@ -316,7 +342,7 @@ def pick_welch_peaks_strategy(
     legacy: bool | None = None,
     **mode: Unpack[Mode],
 ) -> WelchPeaksStrategy:
-    """The strategy that `pick_welch_peaks_breakdown` takes."""
+    """Return the strategy that `pick_welch_peaks_breakdown` picks."""
     learned = learned_available, learned_active_gates, learned_total_gates
     return pick_welch_peaks_breakdown(
         device, batch, n_fft, k, *learned, legacy=legacy, **mode
@@ -332,9 +358,9 @@ def resolve_welch_peaks_strategy(
     *learned: Any,
     **mode: Any,
 ) -> WelchPeaksStrategy:
-    """The strategy that is named, or for "auto" the one that is picked.
+    """Return the named strategy, or for "auto" the one that is picked.
 
-    learned, mode   as `pick_welch_peaks_strategy` has them
+    learned, mode   as in `pick_welch_peaks_strategy`
     """
     named = parse_welch_peaks_strategy(strategy)
     if named is not WelchPeaksStrategy.AUTO:
@@ -343,13 +369,5 @@ def resolve_welch_peaks_strategy(
 
 
 def all_welch_peaks_strategy_names() -> tuple[str, ...]:
-    """The short names of the strategies, "auto" first."""
+    """Return the short names of the strategies, "auto" first."""
     return ("auto", "ultra", "fast", "rlx", "learned")
-
-
-# RLX's names of the same things.
-ayala_io_cost_ns = io_cost_ns
-rustfft_peaks_io_profile = host_fft_peaks_io_profile
-WelchPeaksCostEstimates = WelchPeaksCosts
-WelchPeaksFusionGateBreakdown = GateBreakdown
-WelchPeaksPickMode = WelchPeaksStrategy
