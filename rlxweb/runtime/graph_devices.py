@@ -235,7 +235,8 @@ class GraphDevices(DeviceResolver):
 
         Params are kept.
         """
-        self._compiled.clear()
+        with self._lock:
+            self._compiled.clear()
         self._winner = None
         self._find_devices()
 
@@ -247,8 +248,9 @@ class GraphDevices(DeviceResolver):
 
     def close(self) -> None:
         """Free what was compiled; nothing runs any more. Idempotent."""
-        self._closed = True
-        self._compiled.close()
+        with self._lock:
+            self._closed = True
+            self._compiled.close()
 
     def _check_open(self, doing: str) -> None:
         if self._closed:
@@ -338,9 +340,10 @@ class GraphDevices(DeviceResolver):
         about = inputs, runs, self._clock
         rows = time_devices(self._supported, self.compile, *about)
         failed = [row.device for row in rows if row.error]
-        for (device, _), compiled in list(self._compiled.made.items()):
-            if device in failed:  # it may be lost, and is compiled again when needed
-                self._compiled.drop(compiled)
+        with self._lock:
+            for (device, _), compiled in list(self._compiled.made.items()):
+                if device in failed:  # it may be lost; the next use compiles again
+                    self._compiled.drop(compiled)
         return rows
 
     @device_first
@@ -450,7 +453,8 @@ class GraphDevices(DeviceResolver):
         try:
             outs = compiled.run(inputs, strict=True, keep=keep)
         except LOST:
-            self._compiled.drop(compiled)
+            with self._lock:  # nobody is handing a param over
+                self._compiled.drop(compiled)
             self._winner = None if self._winner is device else self._winner
             raise
         took = self._clock() - begun
