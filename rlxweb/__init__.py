@@ -32,8 +32,6 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.ir.graph import Graph as Graph
     from rlxweb.ir.packing import quantize_weights as quantize_weights
     from rlxweb.ir.tensor import Tensor as Tensor
-    from rlxweb.learn.learned import Learned as Learned
-    from rlxweb.learn.learned import learn_welch as learn_welch
     from rlxweb.ops.custom import register_custom as register_custom
     from rlxweb.packed_weights import Quantized as Quantized
     from rlxweb.packed_weights import dequantize as dequantize
@@ -61,6 +59,8 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.cross import csd_async as csd_async
     from rlxweb.signal.exported import export_welch as export_welch
     from rlxweb.signal.learned.file import load_learned as load_learned
+    from rlxweb.signal.learned.learn import Learned as Learned
+    from rlxweb.signal.learned.learn import learn_welch as learn_welch
     from rlxweb.signal.learned.transform import LearnedTransform as LearnedTransform
     from rlxweb.signal.morlet import tfr_morlet as tfr_morlet
     from rlxweb.signal.morlet import tfr_morlet_async as tfr_morlet_async
@@ -120,7 +120,6 @@ _OWN = {
     "rlxweb.ir.graph": "Graph",
     "rlxweb.ir.packing": "quantize_weights",
     "rlxweb.ir.tensor": "Tensor",
-    "rlxweb.learn.learned": "Learned learn_welch",
     "rlxweb.ops.custom": "register_custom",
     "rlxweb.packed_weights": "Quantized dequantize quantize",
     "rlxweb.runtime.compiled": "CompiledGraph",
@@ -138,6 +137,7 @@ _OWN = {
     "rlxweb.signal.cross": "coherence coherence_async csd csd_async",
     "rlxweb.signal.exported": "export_welch",
     "rlxweb.signal.learned.file": "load_learned",
+    "rlxweb.signal.learned.learn": "Learned learn_welch",
     "rlxweb.signal.learned.transform": "LearnedTransform",
     "rlxweb.signal.morlet": "tfr_morlet tfr_morlet_async",
     "rlxweb.signal.multitaper": "multitaper multitaper_async",

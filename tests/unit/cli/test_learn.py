@@ -13,7 +13,7 @@ import pytest
 import rlxweb as rlx
 from tests.command_line import Call, check_refused
 from tests.recordings import saved
-from tests.unit.learn.steep import FS, steep
+from tests.unit.signal.learned.steep import FS, steep
 
 ASKED = ("--n-fft", 64, "--band", "32:200", "--k", 3, "--error", 0.05, "--steps", 6)
 QUICK = (*ASKED, "--preset", "scipy", "--device", "cpu")

@@ -27,8 +27,8 @@ from rlxweb.errors import UnknownDevice, UsageError
 from rlxweb.rlx import WelchPeakParams, WelchPeaksStrategy
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.learned.file import save
-from rlxweb.signal.learned.transform import untrained
-from rlxweb.signal.request import WelchRequest
+from rlxweb.signal.learned.network import exact, open_gates
+from rlxweb.signal.learned.transform import LearnedTransform
 
 FAST = WelchPeakParams.fast(256, 16)
 NO_MODEL = {Device.GPU: None, Device.CUDA: None, Device.METAL: None}
@@ -392,8 +392,20 @@ def test_numbers_of_rows_and_samples_are_whole(wrong: Any) -> None:
 
 def test_a_file_says_how_many_gates_are_active(tmp_path: Path) -> None:
     """It is priced as its numbers are; one of another length is refused."""
-    spec = WelchRequest(fs=128.0, nperseg=256, preset="rlx").spec(2048, np.float32)
-    own = untrained(spec, 128.0, Band(3, 6))
+    own = LearnedTransform(
+        n=256,
+        fs=128.0,
+        window=np.ones(256).tobytes(),
+        detrend=None,
+        band=Band(3, 6),
+        gates=open_gates(256),
+        program=exact(256, Band(3, 6)),
+        error=0.0,
+        worst=0.0,
+        recall=1.0,
+        asked=0.0,
+        k=1,
+    )
     save(own, tmp_path / "own.rlxl")
     how = ("metal", 8192, 256, 16)
     by_file = costs.estimate_welch_peaks_costs(*how, str(tmp_path / "own.rlxl"))

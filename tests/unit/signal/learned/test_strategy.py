@@ -14,9 +14,9 @@ from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
 from rlxweb.errors import Inexact, UsageError
 from rlxweb.gpu.port import Want
-from rlxweb.signal import by_model
 from rlxweb.signal.accuracy import spectrum_error
-from tests.unit.learn.steep import FS, SETTINGS, N, learned, steep
+from rlxweb.signal.learned import strategy
+from tests.unit.signal.learned.steep import FS, SETTINGS, N, learned, steep
 from tests.unit.signal.near import by_name
 
 ASKED: dict[str, Any] = {
@@ -126,7 +126,7 @@ def test_auto_goes_the_exact_way_where_it_is_not_exact_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And says so; strict does not."""
-    monkeypatch.setattr(by_model, "_terms", lambda *of: Terms(launches=1))
+    monkeypatch.setattr(strategy, "_terms", lambda *of: Terms(launches=1))
     asked = {**CPU, "model": model(), "max_error": 0.1}
     good = rlx.welch_peaks(rows(), **asked)
     assert good.decision.what.startswith("learned")

@@ -13,8 +13,10 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import GraphFileError
-from rlxweb.signal.learned import compact, file
-from tests.unit.learn.steep import N, learned, steep
+from rlxweb.signal.band_peaks import Band
+from rlxweb.signal.learned import file
+from rlxweb.signal.learned.network import exact
+from tests.unit.signal.learned.steep import N, learned, steep
 
 FIGURES = ("fs", "error", "worst", "recall", "asked")
 Tensors = dict[str, tuple[str, list[int], bytes]]
@@ -207,5 +209,5 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_transforms_of_any_length_have_programs_within_the_bound() -> None:
     """Of all bins too, at once."""
-    program = compact.exact(file.LONGEST, np.arange(file.LONGEST // 2 + 1))
+    program = exact(file.LONGEST, Band(0, file.LONGEST // 2 + 1))
     assert program.m == file.LONGEST

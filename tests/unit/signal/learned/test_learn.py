@@ -12,19 +12,18 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import InputError, UsageError
-from rlxweb.learn.examples import SEGMENTS, Examples
-from rlxweb.learn.pruning import (
-    Tried,
+from rlxweb.signal.accuracy import spectrum_error
+from rlxweb.signal.learned.examples import SEGMENTS
+from rlxweb.signal.learned.network import Program, program_of
+from rlxweb.signal.learned.prunings import (
+    Pruning,
     best_within,
     fitted,
     front,
-    power_of,
     recall,
 )
-from rlxweb.signal.accuracy import spectrum_error
-from rlxweb.signal.learned.compact import compacted
-from rlxweb.signal.learned.transform import spectra
-from tests.unit.learn.steep import FS, SETTINGS, N, learned, recordings, steep
+from rlxweb.signal.learned.transform import power_in_numpy
+from tests.unit.signal.learned.steep import FS, SETTINGS, N, learned, recordings, steep
 
 
 def test_steep_spectra_lose_most_of_the_arithmetic() -> None:
@@ -45,13 +44,8 @@ def test_the_error_is_that_of_welch_peaks() -> None:
     own = learned().transform
     hz, power = rlx.welch(x, fs=FS, nperseg=N, preset="scipy", precision="f64")
     inside = slice(own.band.first, own.band.stop)
-    examples = Examples(
-        replace(learned().examples.spec, n_segments=0),
-        np.empty((0, N)),
-        x.astype(np.float64),
-        power,
-    )
-    found = power_of(own.program, examples, own.band)
+    spec = replace(learned().examples.spec, n_segments=0)
+    found = power_in_numpy(x.astype(np.float64), spec, own.program, own.band)
     assert spectrum_error(found, power[:, inside]) < 2 * SETTINGS["max_error"]
     np.testing.assert_allclose(own.hz, hz[inside])
 
@@ -80,17 +74,21 @@ def test_fitted_weights_are_nearer_than_those_of_the_gates() -> None:
     """
     own, segments = learned(), learned().examples.learned
     band = own.transform.band
-    bins = np.arange(band.first, band.stop)
     right = np.fft.rfft(segments)[:, band.bins]
+
+    def spectra(program: Program) -> Any:
+        return np.einsum("ksp,kp->sk", program.terms(segments), program.weights)
+
     for one in own.tried[1:8]:
-        plain = compacted(one.gates, bins)
+        plain = program_of(one.gates, band)
+        best = fitted(plain, segments)
         errors = [
-            np.square(np.abs(spectra(program, band, segments) - right)).mean(axis=0)
-            for program in (plain, fitted(plain, segments, band))
+            np.square(np.abs(spectra(program) - right)).mean(axis=0)
+            for program in (plain, best)
         ]
         assert (errors[1] <= 2 * errors[0] + 1e-18).all()
         assert errors[1].sum() <= errors[0].sum()
-        got = np.square(np.abs(spectra(fitted(plain, segments, band), band, segments)))
+        got = np.square(np.abs(spectra(best)))
         power = np.square(np.abs(right)).mean(axis=0)
         np.testing.assert_allclose(got.mean(axis=0), power, rtol=1e-6)
 
@@ -131,10 +129,10 @@ def test_each_of_the_gates_is_between_closed_and_open() -> None:
     assert gates.max() <= 1.0
 
 
-def tried(cost: float, error: float) -> Tried:
+def tried(cost: float, error: float) -> Pruning:
     """One with such a cost."""
     program = type("Costs", (), {"cost": cost})()
-    return Tried(np.ones((2, 2), np.bool_), program, 4, error, 1.0)
+    return Pruning(np.ones((2, 2), np.bool_), program, 4, error, 1.0)
 
 
 def test_the_cheapest_within_the_error_is_taken() -> None:

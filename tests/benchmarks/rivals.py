@@ -22,15 +22,15 @@ from rlxweb.host.decimated import decimation_kernels, kernel_key
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.welch_kernels import welch_kernels
-from rlxweb.learn.goertzel import goertzel_power
 from rlxweb.signal.band_engine import BINS, DecimatingEngine
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.band_plan import BandPlan, band_plans
 from rlxweb.signal.compiled_engine import COMPILED
 from rlxweb.signal.engine import NUMPY_ALONE, Engine, device_engine
-from rlxweb.signal.learned.engines import LearnedEngine
-from rlxweb.signal.learned.in_numpy import learned_power
-from rlxweb.signal.learned.transform import LearnedTransform, untrained
+from rlxweb.signal.learned.network import Program, exact
+from rlxweb.signal.learned.strategy import LearnedEngine
+from rlxweb.signal.learned.transform import LearnedTransform, power_in_numpy
+from tests.benchmarks.goertzel import goertzel_power
 
 Rows = NDArray[Any]
 WHOLE: Final = "whole transform"
@@ -60,14 +60,13 @@ def rivals_of(
     places: Mapping[str, Place],
     errors: tuple[float, ...],
     learned: Mapping[float, LearnedTransform],
-    fs: float,
 ) -> Iterator[Rival]:
     """Those of an estimate of float32 rows.
 
     places   devices beside the CPU, by what they are called
     learned  by the error that each keeps within
     """
-    bare = untrained(spec, fs, band)
+    bare = exact(spec.nperseg, band)
     yield Rival(WHOLE, NUMPY, lambda x: welch_power(x, spec)[:, band.bins])
     compiled = _compiled(spec)
     if compiled is not None:
@@ -75,13 +74,13 @@ def rivals_of(
     if not why_not(spec):
         yield Rival("bins by a product", NUMPY, _by(BINS, spec, band))
     yield Rival("Goertzel", NUMPY, lambda x: goertzel_power(x, spec, band), rows=2)
-    yield Rival("pruned FFT", NUMPY, lambda x: learned_power(x, spec, bare, band))
+    yield Rival("pruned FFT", NUMPY, lambda x: power_in_numpy(x, spec, bare, band))
     for error in errors:
         yield from _within(spec, band, error, NUMPY, NUMPY_ALONE)
         if compiled is not None:
             yield from _within(spec, band, error, compiled, COMPILED)
         if error in learned:
-            own = LearnedEngine(learned[error], _ANY)
+            own = LearnedEngine(learned[error].program, _ANY)
             yield Rival("learned", NUMPY, _by(own, spec, band), error)
     for name, place in places.items():
         yield from _there(name, place, spec, band, errors, learned, bare)
@@ -94,7 +93,7 @@ def _there(
     band: Band,
     errors: tuple[float, ...],
     learned: Mapping[float, LearnedTransform],
-    bare: LearnedTransform,
+    bare: Program,
 ) -> Iterator[Rival]:
     whole = device_engine(place.device, place.adapter, "band_fft_host")
     where = place.device, place.adapter
@@ -103,7 +102,7 @@ def _there(
     for error in errors:
         yield from _within(spec, band, error, name, whole)
         if error in learned:
-            own = LearnedEngine(learned[error], _ANY, *where)
+            own = LearnedEngine(learned[error].program, _ANY, *where)
             yield Rival("learned", name, _by(own, spec, band), error)
 
 

@@ -1,6 +1,6 @@
 """Goertzel's recurrence: a bin by a resonator that hears a segment sample by sample.
 
-Kept as a rival that learned transforms are measured against; nothing else uses it.
+A rival that learned transforms are measured against.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.learn.learned import Learned, learn_welch
+from rlxweb.signal.learned.learn import Learned, learn_welch
 
 FS = 2048.0
 N = 128

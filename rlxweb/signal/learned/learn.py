@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -15,13 +15,17 @@ from rlxweb.forked import cached_property
 from rlxweb.given import array_of
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
-from rlxweb.learn.examples import Examples, examples_of
-from rlxweb.learn.gates import TrainedGates, train_gates
-from rlxweb.learn.pruning import Tried, best_within, tried_prunings, worst_of
 from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.learned.butterflies import stages_of
-from rlxweb.signal.learned.compact import exact
+from rlxweb.signal.learned.examples import Examples, examples_of
 from rlxweb.signal.learned.file import LONGEST, save
+from rlxweb.signal.learned.network import Program, stages_of, whole_cost
+from rlxweb.signal.learned.prunings import (
+    Pruning,
+    best_within,
+    tried_prunings,
+    worst_of,
+)
+from rlxweb.signal.learned.training import TrainedGates, train_gates
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.request import WelchRequest
 from rlxweb.training.loop import STOPPED
@@ -35,22 +39,23 @@ if TYPE_CHECKING:
 _DOING: Final = "learn a transform"
 PRICE: Final = 0.1
 STEPS: Final = 200
-USUAL_K: Final = 16
+_USUAL_K: Final = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What training came to.
+    """The result of `learn_welch`.
 
-    transform  the cheapest that keeps within the error, to be saved or used
-    chosen     its pruning; all that were tried are in `tried`, the exact one first
-    trained    the gates as they were trained, and how that went
-    examples   what was learned from, and tested on
+    transform  the cheapest within the error, to be saved or used
+    chosen     its pruning
+    tried      all prunings that were tested, the exact network first
+    trained    the gates as they were trained, and the course of the training
+    examples   what was trained and tested on
     """
 
     transform: LearnedTransform
-    chosen: Tried
-    tried: tuple[Tried, ...]
+    chosen: Pruning
+    tried: tuple[Pruning, ...]
     trained: TrainedGates
     examples: Examples
 
@@ -59,13 +64,9 @@ class Learned:
         save(self.transform, file)
 
     def within(self, error: float) -> LearnedTransform:
-        """Of the same training, the cheapest that keeps within another error."""
-        one = best_within(list(self.tried), error)
-        found = {
-            name: getattr(one, name) for name in ("gates", "program", "error", "recall")
-        }
-        worst = worst_of(one.program, self.examples, self.transform.band)
-        return replace(self.transform, **found, worst=worst, asked=error)
+        """The cheapest transform of the same training within another error."""
+        pruning, transform = best_within(self.tried, error), self.transform
+        return _transform(pruning, self.examples, transform.fs, transform.k, error)
 
     @property
     def is_exact(self) -> bool:
@@ -74,26 +75,25 @@ class Learned:
 
     @cached_property
     def whole_cost(self) -> float:
-        """The whole transform's, in steps; see `Compact.cost`."""
-        n = self.transform.n
-        return exact(n, np.arange(n // 2 + 1)).cost
+        """The arithmetic of the whole transform; see `Program.cost`."""
+        return whole_cost(self.transform.n)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data: the report."""
-        own, run = self.transform, self.trained.run
+        model, run = self.transform, self.trained.run
         return {
-            "n": own.n,
-            "fs": own.fs,
-            "bins": [own.band.first, own.band.stop - 1],
-            "hz": [float(own.hz[0]), float(own.hz[-1])],
-            "k": own.k,
-            "max_error": own.asked,
-            "error": own.error,
-            "worst": own.worst,
-            "recall": own.recall,
-            "gates": {"active": own.active, "total": own.total},
-            "transforms": {"of": own.program.m, "count": len(own.program.phases)},
-            "cost": own.program.cost / self.whole_cost,
+            "n": model.n,
+            "fs": model.fs,
+            "bins": [model.band.first, model.band.stop - 1],
+            "hz": [float(model.hz[0]), float(model.hz[-1])],
+            "k": model.k,
+            "max_error": model.asked,
+            "error": model.error,
+            "worst": model.worst,
+            "recall": model.recall,
+            "gates": {"active": model.active, "total": model.total},
+            "transforms": _short_transforms(model.program),
+            "cost": model.share,
             "is_exact": self.is_exact,
             "steps": run.steps,
             "losses": [float(loss) for loss in run.losses],
@@ -107,15 +107,16 @@ class Learned:
                     "active": one.active,
                     "error": one.error,
                     "recall": one.recall,
-                    "cost": one.program.cost / self.whole_cost,
-                    "transforms": {
-                        "of": one.program.m,
-                        "count": len(one.program.phases),
-                    },
+                    "cost": one.program.share,
+                    "transforms": _short_transforms(one.program),
                 }
                 for one in self.tried
             ],
         }
+
+
+def _short_transforms(program: Program) -> dict[str, int]:
+    return {"of": program.m, "count": len(program.phases)}
 
 
 @helpful
@@ -168,118 +169,100 @@ def learn_welch(
                 InputError for the file of another training
     """
     rows = _recordings(recordings)
-    rate, error, cost = (
-        number(name, value, _DOING)
-        for name, value in (("fs", fs), ("max_error", max_error), ("price", price))
-    )
-    made, first = (
-        whole(name, value, _DOING) for name, value in (("steps", steps), ("seed", seed))
-    )
-    _check_training(made, cost, first)
-    asked = WelchRequest(
-        fs=rate,
+    fs = number("fs", fs, _DOING)
+    max_error = number("max_error", max_error, _DOING)
+    price = number("price", price, _DOING)
+    steps, seed = whole("steps", steps, _DOING), whole("seed", seed, _DOING)
+    for name, value in (("steps", steps), ("price", price), ("seed", seed)):
+        if value < 0:
+            raise UsageError(_DOING, f"{name} is {value}", "it must be 0 or more")
+    if not 0 < max_error < 1:
+        rule = "it must be above 0 and below 1: a part of the power"
+        raise UsageError(_DOING, f"max_error is {max_error}", rule)
+    spec = WelchRequest(
+        fs=fs,
         nperseg=whole("nperseg", nperseg, _DOING),
         noverlap=noverlap,
         window=window,
         detrend=detrend,
         preset=preset,
-    )
-    spec = asked.spec(None, np.float64)
-    band = _band(spec, rate, fmin, fmax)
-    count = min(USUAL_K, len(band)) if k is None else whole("k", k, _DOING)
-    _check(spec, band, count, error)
-    examples = examples_of(rows, spec, first)
+    ).spec(None, np.float64)
+    _check_spec(spec)
+    hz = frequencies(spec, fs)
+    # A local maximum is told by its neighbours: one bin more at either end.
+    band = Band.of(hz, fs, fmin, fmax, _DOING).beside(len(hz), "peaks")
+    k = min(_USUAL_K, len(band)) if k is None else whole("k", k, _DOING)
+    if not 1 <= k <= len(band):
+        rule = f"it must be 1 to {len(band)}, the number of bins in the band"
+        raise UsageError(_DOING, f"k is {k}", rule)
+    examples = examples_of(rows, spec, seed)
     trained = train_gates(
         examples.learned,
         band,
-        count,
-        steps=made,
-        price=cost,
-        seed=first,
-        where=(device, adapter),
+        k,
+        steps=steps,
+        price=price,
+        seed=seed,
         save_to=save_to,
+        device=device,
+        adapter=adapter,
         told=told,
         progress=progress,
     )
     if trained.run.why == STOPPED:
         raise KeyboardInterrupt  # the file, where there is one, goes on from here
-    return _pruned(trained, examples, band, rate, count, error)
-
-
-def _pruned(
-    trained: TrainedGates,
-    examples: Examples,
-    band: Band,
-    fs: float,
-    k: int,
-    most: float,
-) -> Learned:
-    """The cheapest of all prunings that keeps within the error."""
-    spec = examples.spec
     tried = tried_prunings(trained.gates, examples, band, k)
-    chosen = best_within(tried, most)
-    transform = LearnedTransform(
+    chosen = best_within(tried, max_error)
+    transform = _transform(chosen, examples, fs, k, max_error)
+    return Learned(transform, chosen, tried, trained, examples)
+
+
+def _transform(
+    pruning: Pruning, examples: Examples, fs: float, k: int, asked: float
+) -> LearnedTransform:
+    spec, program = examples.spec, pruning.program
+    return LearnedTransform(
         n=spec.nperseg,
         fs=fs,
         window=spec.window,
         detrend=spec.detrend,
-        band=band,
-        gates=chosen.gates,
-        program=chosen.program,
-        error=chosen.error,
-        worst=worst_of(chosen.program, examples, band),
-        recall=chosen.recall,
-        asked=most,
+        band=program.band,
+        gates=pruning.gates,
+        program=program,
+        error=pruning.error,
+        worst=worst_of(program, examples),
+        recall=pruning.recall,
+        asked=asked,
         k=k,
     )
-    return Learned(transform, chosen, tuple(tried), trained, examples)
 
 
 def _recordings(given: Any) -> list[Any]:
-    """Each (C, T), of floats."""
+    """Each (C, T), of real numbers."""
     several = given if isinstance(given, list | tuple) else [given]
     if several and np.isscalar(several[0]):
         several = [given]
-    made = []
-    for one in several:
-        array = array_of(one, _DOING)
-        if array.ndim not in (1, 2) or array.dtype.kind not in "iuf":
-            found = f"a recording has shape {array.shape} and dtype {array.dtype}"
-            raise UsageError(_DOING, found, "(C, T) or (T,) real numbers are wanted")
-        made.append(np.atleast_2d(array))
-    if not made:
+    if not several:
         raise UsageError(_DOING, "there is no recording", "one is the least")
-    return made
+    arrays = [array_of(one, _DOING) for one in several]
+    for array in arrays:
+        if array.ndim not in (1, 2) or array.dtype.kind not in "iuf":
+            problem = f"a recording has shape {array.shape} and dtype {array.dtype}"
+            raise UsageError(_DOING, problem, "(C, T) or (T,) real numbers are wanted")
+    return [np.atleast_2d(array) for array in arrays]
 
 
-def _check_training(steps: int, price: float, seed: int) -> None:
-    for name, value in (("steps", steps), ("price", price), ("seed", seed)):
-        if value < 0:
-            raise UsageError(_DOING, f"{name} is {value}", "it must be 0 or more")
-
-
-def _check(spec: WelchSpec, band: Band, k: int, error: float) -> None:
-    if not 0 < error < 1:
-        rule = "it must be above 0 and below 1: a part of the power"
-        raise UsageError(_DOING, f"max_error is {error}", rule)
-    if not 1 <= k <= len(band):
-        rule = f"it must be 1 to {len(band)}, the number of bins in the band"
-        raise UsageError(_DOING, f"k is {k}", rule)
+def _check_spec(spec: WelchSpec) -> None:
+    """Errors  UsageError for segments that no network transforms."""
+    n = spec.nperseg
     try:
-        stages_of(spec.nperseg)
+        stages_of(n)
     except ValueError:
-        problem = f"nperseg is {spec.nperseg}"
         rule = "butterflies meet in pairs: a power of two from 4 on"
-        raise UsageError(_DOING, problem, rule) from None
-    if spec.nperseg > LONGEST:
+        raise UsageError(_DOING, f"nperseg is {n}", rule) from None
+    if n > LONGEST:
         rule = f"at most {LONGEST:,} are trained"
-        raise UsageError(_DOING, f"nperseg is {spec.nperseg:,}", rule)
+        raise UsageError(_DOING, f"nperseg is {n:,}", rule)
     if spec.detrend == "linear":
         rule = "None and 'constant' are taken out before a learned transform"
         raise UsageError(_DOING, "detrend is 'linear'", rule)
-
-
-def _band(spec: WelchSpec, fs: float, fmin: float, fmax: float | None) -> Band:
-    """Of the frequencies, and a bin beyond either end: peaks are told by these."""
-    hz = frequencies(spec, fs)
-    return Band.of(hz, fs, fmin, fmax, _DOING).beside(len(hz), "peaks")
