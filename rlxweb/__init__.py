@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlxweb.names import found, hand_down, publish, published
 
 if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
+    from rlxweb.choose.report import device_report as device_report
     from rlxweb.choose.resolve import fastest_device_for as fastest_device_for
     from rlxweb.device import Device as Device
     from rlxweb.device import parse_device as parse_device
@@ -31,24 +32,18 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.ir.graph import Graph as Graph
     from rlxweb.ir.packing import quantize_weights as quantize_weights
     from rlxweb.ir.tensor import Tensor as Tensor
-    from rlxweb.learn.learned import Learned as Learned
-    from rlxweb.learn.learned import learn_welch as learn_welch
     from rlxweb.ops.custom import register_custom as register_custom
     from rlxweb.packed_weights import Quantized as Quantized
     from rlxweb.packed_weights import dequantize as dequantize
     from rlxweb.packed_weights import quantize as quantize
-    from rlxweb.rlx.peaks_only import (
-        select_peaks_only_outputs as select_peaks_only_outputs,
-    )
-    from rlxweb.runners.benchmark import DeviceBenchResult as DeviceBenchResult
-    from rlxweb.runners.flexible_session import FlexibleSession as FlexibleSession
-    from rlxweb.runners.graph_devices import GraphDevices as GraphDevices
-    from rlxweb.runners.report import device_report as device_report
-    from rlxweb.runners.router import DeviceRouter as DeviceRouter
     from rlxweb.runtime.compiled import CompiledGraph as CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray as DeviceArray
     from rlxweb.runtime.device_array import put as put
     from rlxweb.runtime.device_array import put_async as put_async
+    from rlxweb.runtime.device_benchmark import DeviceBenchResult as DeviceBenchResult
+    from rlxweb.runtime.device_router import DeviceRouter as DeviceRouter
+    from rlxweb.runtime.flexible_session import FlexibleSession as FlexibleSession
+    from rlxweb.runtime.graph_devices import GraphDevices as GraphDevices
     from rlxweb.runtime.loaded import LoadedGraph as LoadedGraph
     from rlxweb.runtime.loaded import load as load
     from rlxweb.runtime.profile import Profile as Profile
@@ -64,6 +59,8 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.cross import csd_async as csd_async
     from rlxweb.signal.exported import export_welch as export_welch
     from rlxweb.signal.learned.file import load_learned as load_learned
+    from rlxweb.signal.learned.learn import Learned as Learned
+    from rlxweb.signal.learned.learn import learn_welch as learn_welch
     from rlxweb.signal.learned.transform import LearnedTransform as LearnedTransform
     from rlxweb.signal.morlet import tfr_morlet as tfr_morlet
     from rlxweb.signal.morlet import tfr_morlet_async as tfr_morlet_async
@@ -107,6 +104,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.training.optimizers import AdamW as AdamW
 
 _OWN = {
+    "rlxweb.choose.report": "device_report",
     "rlxweb.choose.resolve": "fastest_device_for",
     "rlxweb.device": "Device parse_device parse_device_list",
     "rlxweb.devices.availability": (
@@ -122,17 +120,14 @@ _OWN = {
     "rlxweb.ir.graph": "Graph",
     "rlxweb.ir.packing": "quantize_weights",
     "rlxweb.ir.tensor": "Tensor",
-    "rlxweb.learn.learned": "Learned learn_welch",
     "rlxweb.ops.custom": "register_custom",
     "rlxweb.packed_weights": "Quantized dequantize quantize",
-    "rlxweb.rlx.peaks_only": "select_peaks_only_outputs",
-    "rlxweb.runners.benchmark": "DeviceBenchResult",
-    "rlxweb.runners.flexible_session": "FlexibleSession",
-    "rlxweb.runners.graph_devices": "GraphDevices",
-    "rlxweb.runners.report": "device_report",
-    "rlxweb.runners.router": "DeviceRouter",
     "rlxweb.runtime.compiled": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
+    "rlxweb.runtime.device_benchmark": "DeviceBenchResult",
+    "rlxweb.runtime.device_router": "DeviceRouter",
+    "rlxweb.runtime.flexible_session": "FlexibleSession",
+    "rlxweb.runtime.graph_devices": "GraphDevices",
     "rlxweb.runtime.loaded": "LoadedGraph load",
     "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
@@ -142,6 +137,7 @@ _OWN = {
     "rlxweb.signal.cross": "coherence coherence_async csd csd_async",
     "rlxweb.signal.exported": "export_welch",
     "rlxweb.signal.learned.file": "load_learned",
+    "rlxweb.signal.learned.learn": "Learned learn_welch",
     "rlxweb.signal.learned.transform": "LearnedTransform",
     "rlxweb.signal.morlet": "tfr_morlet tfr_morlet_async",
     "rlxweb.signal.multitaper": "multitaper multitaper_async",
@@ -167,9 +163,10 @@ _OWN = {
     "rlxweb.training.optimizers": "Adam AdamW SGD",
 }
 _OF_DEVICES = {
+    "rlxweb.choose.fallback": "run_with_fallback",
+    "rlxweb.choose.report": "device_report",
     "rlxweb.choose.resolve": (
-        "devices_for devices_for_with_policy fastest_device_for "
-        "fastest_device_for_with_policy resolve_device resolve_device_chain "
+        "devices_for fastest_device_for resolve_device resolve_device_chain "
         "supports_graph"
     ),
     "rlxweb.device": "Device fastest_among parse_device parse_device_list",
@@ -180,15 +177,12 @@ _OF_DEVICES = {
         "DevicePickStrategy DevicePolicy device_chain_from_env device_from_env"
     ),
     "rlxweb.errors": "DeviceFallbackError",
-    "rlxweb.runners.benchmark": "DeviceBenchResult benchmark_devices warm_all",
-    "rlxweb.runners.fallback": "run_with_fallback",
-    "rlxweb.runners.flexible_session": "FlexibleSession",
-    "rlxweb.runners.graph_devices": "GraphDevices",
-    "rlxweb.runners.programs": "graph_param_names",
-    "rlxweb.runners.report": "device_report",
-    "rlxweb.runners.router": "DeviceRouter",
+    "rlxweb.runtime.device_benchmark": "DeviceBenchResult benchmark_devices warm_all",
+    "rlxweb.runtime.device_router": "DeviceRouter",
+    "rlxweb.runtime.flexible_session": "FlexibleSession",
+    "rlxweb.runtime.graph_devices": "GraphDevices graph_param_names",
 }
-_ROOMS = ("io", "onnx", "ops", "plot")
+_ROOMS = ("io", "onnx", "ops", "plot", "rlx")
 """Modules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`."""
 publish(__name__, _OWN)
 publish("rlxweb.devices", _OF_DEVICES)

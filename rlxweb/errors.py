@@ -377,7 +377,7 @@ class CalibrationWarning(RlxWarning):
 
 
 class RecordingWarning(RlxWarning):
-    """A recording that is read although something is wrong with its file."""
+    """A fault of a file that is read all the same, or a loss of one that is written."""
 
     _lines = ""
 

@@ -58,9 +58,15 @@ def discard(handle: int) -> None:
     os.close(sink)
 
 
-def spool() -> IO[bytes]:
-    """Where the bytes wait until all outputs are complete."""
-    return tempfile.SpooledTemporaryFile(_IN_MEMORY)
+class _Spool(tempfile.SpooledTemporaryFile[bytes]):
+    name = ""
+
+
+def spool(name: str) -> IO[bytes]:
+    """Return where the bytes for a stream wait until all outputs are complete."""
+    file = _Spool(_IN_MEMORY)
+    file.name = name
+    return file
 
 
 def send(waiting: IO[bytes], path: str) -> None:

@@ -99,7 +99,10 @@ class WholeFiles:
         self._pending: list[_Pending] = []
 
     def open(self, path: str | os.PathLike[str]) -> IO[bytes]:
-        """An empty file for the bytes of `path`; it is closed when the block ends."""
+        """Return an empty file for the bytes of `path`, closed when the block ends.
+
+        Its `name` is `path`.
+        """
         return self._begin(os.fspath(path)).file
 
     def temporary(self, path: str | os.PathLike[str], follow_link: bool = True) -> Path:
@@ -112,10 +115,11 @@ class WholeFiles:
         doing = f"writing {named!r}"
         try:
             if self._streams and is_stream(named):
-                one = _Pending(named, Path(named), spool(), None)
+                one = _Pending(named, Path(named), spool(named), None)
             else:
                 target = Path(os.path.realpath(named) if follow_link else named)
                 one = _Pending(named, target, *_create(target, doing))
+                one.file.raw.name = named  # type: ignore[attr-defined]
         except RecordingError:
             raise
         except (OSError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import RecordingError, RecordingWarning, RlxError
-from rlxweb.io import open_recording
+from rlxweb.io import Recording, Written, open_recording
 
 KINDS: dict[str, tuple[Any, Any, Any]] = {
     ".edf": (edfio.EdfSignal, edfio.Edf, edfio.read_edf),
@@ -32,6 +33,23 @@ def written(
     ]
     whole(signals, **more).write(path)
     return path
+
+
+def saved(path: Any, x: Any, **how: Any) -> Written:
+    """Save an array, or a recording; each loss is a warning that names the file.
+
+    how  `fs`, `channels` and `units` are those of the array, the rest is `save`'s
+    """
+    if not isinstance(x, Recording):
+        own = {key: how.pop(key) for key in ("channels", "units") if key in how}
+        x = Recording.from_array(x, how.pop("fs"), **own)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        told = x.save(path, **how)
+    doing = f"writing {told.path!r}" if told.path else "writing a recording"
+    wanted = [(RecordingWarning, f"{doing}: {text}") for text in told.lost]
+    assert [(w.category, str(w.message)) for w in caught] == wanted
+    return told
 
 
 def write_eeg_recordings(folder: Path) -> Path:

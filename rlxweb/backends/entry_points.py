@@ -83,18 +83,18 @@ def _declared(path: tuple[str, ...], ours: frozenset[str]) -> Declared:
 
     engines: dict[str, Offered] = {}
     refused: list[str] = []
-    seen: set[str] = set()
-    for distribution in distributions(
-        path=[p for p in path if not _is_python_itself(p)]
-    ):
+    folders = [p for p in path if not _is_python_itself(p)]
+    for distribution in distributions(path=folders):
         try:
+            # Metadata takes a millisecond to parse, and most packages add no engine.
+            if GROUP not in (distribution.read_text("entry_points.txt") or ""):
+                continue
             package = f"{distribution.name} {distribution.version}"
-            if distribution.name in seen:
-                continue  # one that the first on the path hides
-            seen.add(distribution.name)
+            if _is_hidden(distribution, folders):
+                continue
             offered = list(_of(distribution, package))
         except Exception as error:  # its metadata is damaged
-            refused += _damaged(distribution, error)
+            refused.append(f"damaged entry points ({type(error).__name__}: {error})")
             continue
         for one in offered:
             why = _not_free(one, ours, engines)
@@ -103,6 +103,14 @@ def _declared(path: tuple[str, ...], ours: frozenset[str]) -> Declared:
             else:
                 engines[one.entry.name] = one
     return Declared(engines, tuple(refused))
+
+
+def _is_hidden(distribution: Distribution, folders: list[str]) -> bool:
+    """Whether a distribution of the same name stands earlier on the path."""
+    from importlib.metadata import Distribution
+
+    first = next(iter(Distribution.discover(name=distribution.name, path=folders)))
+    return str(first.locate_file("")) != str(distribution.locate_file(""))
 
 
 def _is_python_itself(entry: str) -> bool:
@@ -119,16 +127,6 @@ def _of(distribution: Distribution, package: str) -> Iterator[Offered]:
     for entry in distribution.entry_points:
         if entry.group == GROUP:
             yield Offered(entry, package)
-
-
-def _damaged(distribution: Distribution, error: Exception) -> list[str]:
-    """Reported only where an engine is meant."""
-    try:
-        text = distribution.read_text("entry_points.txt") or ""
-    except Exception:
-        return []
-    said = f"{type(error).__name__}: {error}"
-    return [f"damaged entry points ({said})"] if GROUP in text else []
 
 
 def _not_free(one: Offered, ours: frozenset[str], taken: dict[str, Offered]) -> str:

@@ -22,6 +22,7 @@ from rlxweb.choose.chooser import (
     predicted,
 )
 from rlxweb.choose.graphs import NOBODY, GraphJob, checked_mode
+from rlxweb.choose.seed import seed_pick
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
@@ -47,7 +48,6 @@ from rlxweb.ir.binding import sample_bound
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import formerly
-from rlxweb.rlx.seed_pick import seed_pick
 
 _ID = re.compile(r"%\d+")
 NOT_THERE = "not available on this host or in this build"
@@ -304,8 +304,3 @@ def resolve_device_chain(
 
 def _list(devices: Sequence[Device]) -> str:
     return "[" + ", ".join(str(d) for d in devices) + "]"
-
-
-# RLX's names, whose policy is not optional.
-devices_for_with_policy = devices_for
-fastest_device_for_with_policy = fastest_device_for

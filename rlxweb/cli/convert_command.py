@@ -23,18 +23,10 @@ from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
-from rlxweb.io.audio import soundfile_library
+from rlxweb.io.formats import WRITERS
 from rlxweb.io.outgoing import WrittenChannel
-from rlxweb.io.parquet import check_parquet
 from rlxweb.io.urls import file_name, is_url
-from rlxweb.io.writing import (
-    FORMATS,
-    TABLE,
-    Format,
-    Written,
-    check_asked,
-    format_of,
-)
+from rlxweb.io.writing import Written, check_format, format_of
 from rlxweb.jobs.conversion import Conversion, Converted, there_already
 from rlxweb.jobs.entries import ran_entry, text_of
 from rlxweb.jobs.settings import reading_of
@@ -50,7 +42,7 @@ _SHOWN = 32
 @click.command(name="convert")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.one_of(
-    "--to", FORMATS, "Format; default: that of the name given with --output."
+    "--to", tuple(WRITERS), "Format; default: that of the name given with --output."
 )
 @click.option(
     "--output",
@@ -69,8 +61,8 @@ _SHOWN = 32
     int,
     "Of samples: "
     + "; ".join(
-        f"{own.title} {', '.join(map(str, own.bits))}"
-        for own in TABLE.values()
+        f"{kind.upper()} {', '.join(map(str, own.bits))}"
+        for kind, own in WRITERS.items()
         if len(own.bits) > 1
     )
     + ". The first is the default; 32 and 64 are floats.",
@@ -111,11 +103,7 @@ def command(
     Example  rlxweb convert 'nights/*.bdf' --to parquet -o tables/ --jobs 4
     """
     kind = _format(to, output_path)
-    check_asked(kind, bits, full_scale, "rlxweb convert")
-    if kind == "parquet":
-        check_parquet("--to parquet")
-    if kind == "flac":
-        soundfile_library("--to flac")
+    check_format(kind, bits, full_scale, f"--to {kind}")
     access = asked.pop("storage")
     reading = reading_of(asked, access)
     err = screen(stderr=True)
@@ -146,14 +134,14 @@ def command(
 # --- which files ----------------------------------------------------------------------
 
 
-def _format(to: str | None, output: str | None) -> Format:
+def _format(to: str | None, output: str | None) -> str:
     """Errors  UsageError for none, and for a name that says another one."""
     if not _is_file(output) or (output and to and is_stream(output)):
         if to is None:
             raise UsageError(
                 "rlxweb convert",
                 "no format is asked for",
-                f"written are {', '.join(FORMATS)}",
+                f"written are {', '.join(WRITERS)}",
                 "give --to, or -o with the name of a file",
             )
         return format_of("", to, "--to")
@@ -174,7 +162,7 @@ def _is_file(output: str | None) -> bool:
 
 def _targets(
     files: Sequence[str],
-    kind: Format,
+    kind: str,
     output: str | None,
     json: str | None,
     overwrite: bool,

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from rlxweb.backends.registry import hint_of, refused_entry_points
 from rlxweb.calibration.known import known_record
+from rlxweb.choose.report import device_report
 from rlxweb.cli.options import device_labels
 from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import Cell, say, screen, show_table
@@ -24,7 +25,6 @@ from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.io import write_json
 from rlxweb.library_probe import library_problem
 from rlxweb.machine.library import processor
-from rlxweb.runners.report import device_report
 
 SCHEMA = "rlxweb.devices/1"
 _WIDE: Final = 96

@@ -13,6 +13,7 @@ from rich.console import Console
 from rlxweb.calibration.known import known_record
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.choose.chooser import best_of
+from rlxweb.choose.seed import seed_candidates
 from rlxweb.cli import options
 from rlxweb.cli.record import document
 from rlxweb.cli.screen import counted, say, screen
@@ -27,7 +28,6 @@ from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.io import open_recording, write_json
 from rlxweb.jobs.settings import Settings, group_spec, group_taken
-from rlxweb.rlx.seed_candidates import seed_candidates
 from rlxweb.signal.crossover import crossover, welch_candidates
 from rlxweb.signal.offers import STRATEGIES, WelchJob, engine_for
 from rlxweb.signal.peaks_asked import checked_min_segments

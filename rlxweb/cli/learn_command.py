@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -24,17 +24,18 @@ from rlxweb.cli.screen import Cell, counted, progress_on, say, screen, show_tabl
 from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.errors import RlxError, UsageError
-from rlxweb.io import Recording, open_recording, write_json
+from rlxweb.io import open_recording, write_json
 from rlxweb.io.access import Access
 from rlxweb.jobs.entries import text_of
-from rlxweb.jobs.settings import OF_FILES, Settings, reading_of
-from rlxweb.learn.learned import PRICE, STEPS, Learned, learn_welch
-from rlxweb.learn.pruning import Tried, front
-from rlxweb.signal.learned.butterflies import stages_of
+from rlxweb.jobs.settings import Settings, reading_of
+from rlxweb.signal.learned.learn import PRICE, STEPS, Learned, learn_welch
+from rlxweb.signal.learned.network import stages_of
+from rlxweb.signal.learned.prunings import Pruning, front
 from rlxweb.signal.request import PRESETS
 
 SCHEMA = "rlxweb.learn/1"
 SUFFIX = ".rlxl"
+OUTPUTS = ("out", "json", "plot", "resume")
 HEADS = ("", "gates", "transforms", "error", "peaks found", "arithmetic")
 _ABOVE_0 = click.FloatRange(0, min_open=True)
 
@@ -107,44 +108,36 @@ def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
 
     Example  rlxweb learn night/*.edf --band 0.5:45 --error 1e-3 --out eeg.rlxl
     """
-    outputs = _outputs(asked)
-    targets = [(f"--{name}", asked[f"{name}_path"]) for name in outputs]
-    named = [path for _, path in targets if path is not None]
+    _check_names(asked["out_path"], asked["plot_path"])
+    outputs = {f"--{name}": asked[f"{name}_path"] for name in OUTPUTS}
+    paths = [path for path in outputs.values() if path is not None]
     access: Access = asked.pop("storage")
     reading = reading_of(asked, access)
-    for name in OF_FILES:
-        del asked[name]
     err = screen(stderr=True)
     tell = partial(say, err, style="dim")
-    meant = recordings_of(files, named, tell, _refuse, access)
-    check_targets(meant, targets)
+    recordings = recordings_of(files, paths, tell, _refuse, access)
+    check_targets(recordings, outputs.items())
     begun = perf_counter()
-    rows, fs = _read(meant, reading, err, quiet)
+    rows, fs = _read(recordings, reading, err, quiet)
     learned = _learned(rows, fs, asked, quiet)
     took = perf_counter() - begun
-    write_all(_puts(learned, meant, asked, took))
+    write_all(_results(learned, recordings, asked, took))
     if asked["plot_path"] is not None:
         say(err, f"picture: {asked['plot_path']}")
     if not quiet:
-        _show(err if goes_to_stdout(named) else screen(), learned, asked, took)
+        _show(err if goes_to_stdout(paths) else screen(), learned, asked, took)
 
 
-def _outputs(asked: dict[str, Any]) -> tuple[str, ...]:
-    """What is written, the names refused that cannot be.
-
-    Errors   UsageError where --out is missing or ends in something else
-    """
-    out = asked["out_path"]
+def _check_names(out: str | None, plot: str | None) -> None:
+    """Refuse names of files before the work. Errors  UsageError, Unsupported."""
     if out is None:
         hint = f"give --out NAME{SUFFIX}"
         raise UsageError("--out", "what is trained has no file to go to", hint=hint)
     if Path(out).suffix.lower() != SUFFIX:
         problem = f"it is a transform, and the name does not end in {SUFFIX}"
         raise UsageError(f"--out {out!r}", problem, hint=f"name it {out}{SUFFIX}")
-    if asked["plot_path"] is not None:
-        picture_format(asked["plot_path"], (".png", ".svg", ".pdf"))
-        check_plot(asked["plot_path"])
-    return "out", "json", "plot", "resume"
+    if plot is not None:
+        check_plot(plot)
 
 
 def _refuse(name: str, error: RlxError) -> None:
@@ -166,35 +159,29 @@ def _read(
                 left_out.note(recording)
                 for group in recording.signals:
                     rates.setdefault(group.fs, path)
-                    _check_rates(rates)
-                rows += _pieces(recording)
+                    if len(rates) > 1:
+                        raise _two_rates(rates)
+                    rows += [piece.read() for piece in group.pieces]
             bar.advance(task)
     left_out.tell(err, len(files))
     return rows, next(iter(rates))
 
 
-def _pieces(recording: Recording) -> list[Any]:
-    return [piece.read() for group in recording.signals for piece in group.pieces]
-
-
-def _check_rates(rates: dict[float, str]) -> None:
-    if len(rates) < 2:
-        return
-    (one, of_one), (other, of_other) = rates.items()
-    where_ = f"{of_one!r} and {of_other!r}" if of_one != of_other else f"{of_one!r}"
-    raise UsageError(
+def _two_rates(rates: dict[float, str]) -> UsageError:
+    a, b = rates
+    files = " and ".join(map(repr, dict.fromkeys(rates.values())))
+    return UsageError(
         "learn a transform",
-        f"there are channels at {one:g} and at {other:g} Hz in {where_}",
+        f"there are channels at {a:g} and at {b:g} Hz in {files}",
         "a transform is for one rate",
-        Advice("bring all to one, {}, or choose channels", resample=f"{one:g}"),
+        Advice("bring all to one, {}, or choose channels", resample=f"{a:g}"),
     )
 
 
 def _learned(rows: list[Any], fs: float, asked: dict[str, Any], quiet: bool) -> Learned:
     adapter = asked["adapter"]
     device = Settings(device=asked["device"], adapter=adapter).asked_device
-    own = {name: asked[name] for name in ("nperseg", "k", "preset", "window")}
-    own |= {name: asked[name] for name in ("steps", "price", "seed")}
+    names = "nperseg", "k", "preset", "window", "steps", "price", "seed"
     low, high = asked["band"]
     detrend = asked["detrend"] or "preset"
     with progress_on(screen(stderr=True), shown=not quiet) as bar:
@@ -207,7 +194,7 @@ def _learned(rows: list[Any], fs: float, asked: dict[str, Any], quiet: bool) -> 
         return learn_welch(
             rows,
             fs,
-            **own,
+            **{name: asked[name] for name in names},
             fmin=low,
             fmax=high,
             max_error=asked["error"],
@@ -220,37 +207,37 @@ def _learned(rows: list[Any], fs: float, asked: dict[str, Any], quiet: bool) -> 
         )
 
 
-def _puts(
+def _results(
     learned: Learned, files: Sequence[str], asked: dict[str, Any], took: float
-) -> list[tuple[str, Put]]:
-    low, high = asked["band"]
-    names = ("nperseg", "preset", "window", "detrend", "steps", "seed", "price")
-    record = document(
-        SCHEMA,
-        versions=versions(),
-        settings={"band": [low, high], **{name: asked[name] for name in names}},
-        files=[text_of(path) for path in files],
-        out=text_of(asked["out_path"]),
-        **learned.as_json(),
-        wall_s=took,
-    )
-    plot = asked["plot_path"]
-    how = "" if plot is None else picture_format(plot)
-    every: dict[str, Put] = {
-        "out": learned.save,
-        "json": lambda file: write_json(file, record),
-        "plot": lambda file: put_picture(file, learned, how, asked["dark"]),
-    }
-    named = ((asked[f"{name}_path"], put) for name, put in every.items())
-    return [(path, put) for path, put in named if path is not None]
+) -> Iterator[tuple[str, Put]]:
+    """What goes into each file that was asked for."""
+    yield asked["out_path"], learned.save
+    if asked["json_path"] is not None:
+        names = "nperseg", "preset", "window", "detrend", "steps", "seed", "price"
+        settings = {"band": list(asked["band"])} | {name: asked[name] for name in names}
+        record = document(
+            SCHEMA,
+            versions=versions(),
+            settings=settings,
+            files=[text_of(path) for path in files],
+            out=text_of(asked["out_path"]),
+            **learned.as_json(),
+            wall_s=took,
+        )
+        yield asked["json_path"], lambda file: write_json(file, record)
+    if asked["plot_path"] is not None:
+        how = picture_format(asked["plot_path"])
+        dark = asked["dark"]
+        yield asked["plot_path"], lambda file: put_picture(file, learned, how, dark)
 
 
 def _show(out: Console, learned: Learned, asked: dict[str, Any], took: float) -> None:
     """The exact transform, what is on the front, and what to type next."""
     exact = learned.tried[0]
-    rows = [_row(learned, one) for one in front(learned.tried) if one is not exact]
-    show_table(out, HEADS, [_row(learned, exact), *rows], right=HEADS[1:], whole=HEADS)
-    own, run = learned.transform, learned.trained.run
+    shown = [exact, *(one for one in front(learned.tried) if one is not exact)]
+    rows = [_row(learned, one) for one in shown]
+    show_table(out, HEADS, rows, right=HEADS[1:], whole=HEADS)
+    run = learned.trained.run
     engine = f" on {run.engine}" if run.engine else ""
     say(
         out,
@@ -259,41 +246,40 @@ def _show(out: Console, learned: Learned, asked: dict[str, Any], took: float) ->
         f"{took:.2f} s",
     )
     if learned.is_exact:
-        said = f"nothing can be left out within {own.asked:g}"
+        said = f"nothing can be left out within {learned.transform.asked:g}"
         say(out, f"{said}: the file holds the exact transform of the band")
     say(out, f"next: {_usage(learned, asked)}")
 
 
 def _usage(learned: Learned, asked: dict[str, Any]) -> str:
     """A call that takes the transform, as it is typed in Python."""
-    own, (low, high) = learned.transform, asked["band"]
-    given: dict[str, Any] = {"fs": own.fs, "nperseg": own.n}
+    model, (low, high) = learned.transform, asked["band"]
+    options: dict[str, Any] = {"fs": model.fs, "nperseg": model.n}
     if asked["preset"] != "rlx":
-        given["preset"] = asked["preset"]
+        options["preset"] = asked["preset"]
     if asked["window"] is not None:
-        given["window"] = asked["window"]
+        options["window"] = asked["window"]
     if asked["detrend"] is not None:
-        given["detrend"] = own.detrend or False
-    given |= {"fmin": low, "fmax": high, "k": own.k}
-    given |= {"strategy": "learned", "model": asked["out_path"]}
+        options["detrend"] = model.detrend or False
+    options |= {"fmin": low, "fmax": high, "k": model.k}
+    options |= {"strategy": "learned", "model": asked["out_path"]}
     words = (
         f"{name}={value:.15g}" if isinstance(value, float) else f"{name}={value!r}"
-        for name, value in given.items()
+        for name, value in options.items()
     )
     return f"rlx.welch_peaks(x, {', '.join(words)})"
 
 
-def _row(learned: Learned, one: Tried) -> tuple[Cell, ...]:
-    name = "exact" if one is learned.tried[0] else "pruned"
-    is_chosen = one is learned.chosen
-    style = "bold" if is_chosen else ""
-    of = f"{len(one.program.phases)} of {one.program.m}"
+def _row(learned: Learned, one: Pruning) -> tuple[Cell, ...]:
+    name, style = "exact" if one is learned.tried[0] else "pruned", ""
+    if one is learned.chosen:
+        name, style = f"{name}, chosen", "bold"
     cells = (
-        f"{name}, chosen" if is_chosen else name,
+        name,
         f"{one.active:,}",
-        of,
+        f"{len(one.program.phases)} of {one.program.m}",
         f"{one.error:.2g}",
         f"{one.recall:.1%}",
-        f"{one.program.cost / learned.whole_cost:.1%}",
+        f"{one.program.share:.1%}",
     )
     return tuple((cell, style) for cell in cells)

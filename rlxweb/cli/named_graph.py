@@ -21,8 +21,8 @@ from rlxweb.errors import InputError, RlxError, UsageError, did_you_mean
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.ir.fitting import unknown
 from rlxweb.ir.graph import Graph
-from rlxweb.runners.graph_devices import GraphDevices
 from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.runtime.graph_devices import GraphDevices
 from rlxweb.runtime.session import Session
 from rlxweb.whole_file import reason
 

@@ -31,13 +31,9 @@ if TYPE_CHECKING:
     from rlxweb.cost.io_profile import GraphIoOptions as GraphIoOptions
     from rlxweb.cost.io_profile import GraphIoProfile as GraphIoProfile
     from rlxweb.cost.io_profile import host_sync_op_kinds as host_sync_op_kinds
-    from rlxweb.cost.io_profile import metal_host_sync_kinds as metal_host_sync_kinds
     from rlxweb.cost.io_profile import profile_graph_io as profile_graph_io
     from rlxweb.cost.io_profile import (
         profile_graph_io_outputs as profile_graph_io_outputs,
-    )
-    from rlxweb.cost.io_profile import (
-        profile_graph_io_with_options as profile_graph_io_with_options,
     )
     from rlxweb.cost.model import BackendCostModel as BackendCostModel
     from rlxweb.cost.model import CpuCostModel as CpuCostModel
@@ -61,8 +57,8 @@ _HOMES = {
         "io_fusion_gate_for_target should_fuse_with_target"
     ),
     "rlxweb.cost.io_profile": (
-        "GraphIoOptions GraphIoProfile host_sync_op_kinds metal_host_sync_kinds "
-        "profile_graph_io profile_graph_io_outputs profile_graph_io_with_options"
+        "GraphIoOptions GraphIoProfile host_sync_op_kinds profile_graph_io "
+        "profile_graph_io_outputs"
     ),
     "rlxweb.cost.model": (
         "BackendCostModel CpuCostModel CudaCostModel DiscreteGpuCostModel "

@@ -71,10 +71,6 @@ def host_sync_op_kinds() -> tuple[str, ...]:
     return (*named, "custom")
 
 
-metal_host_sync_kinds = host_sync_op_kinds
-"""RLX's name: its list is that of Metal."""
-
-
 def profile_graph_io(
     graph: Graph, options: GraphIoOptions | None = None
 ) -> GraphIoProfile:
@@ -131,13 +127,6 @@ def holds_transform(
     op.lower.build(apart, attrs, *operands)
     within |= {op.name}
     return any(holds_transform(apart, one, within) for one in apart.nodes())
-
-
-def profile_graph_io_with_options(
-    graph: Graph, options: GraphIoOptions
-) -> GraphIoProfile:
-    """`profile_graph_io`, by the name of RLX's call that takes options."""
-    return profile_graph_io(graph, options)
 
 
 def profile_graph_io_outputs(

@@ -29,9 +29,6 @@ class WelchPeaksStrategy(Enum):
         return self.value
 
 
-OF_RLX = tuple(one for one in WelchPeaksStrategy if one.value != "band")
-"""Those that RLX has, in its order."""
-
 _NAMES = {
     WelchPeaksStrategy.AUTO: "auto",
     WelchPeaksStrategy.ULTRA_FAST: "ultra ultra_fast 1seg",

@@ -1,7 +1,7 @@
-"""What is THERE: places, availability, and the policy of who may be used.
+"""Devices of the machine: places, availability, and the policy of which may be used.
 
-`rlxweb.devices` is also the public address of the runners and of the questions about a
-graph's devices; the package's top file says where those live.
+`rlxweb.devices` is also the public address of `GraphDevices`, `DeviceRouter` and the
+functions over a graph and devices; the package's top file says where those live.
 """
 
 from __future__ import annotations

@@ -37,6 +37,11 @@ _VIEWS = "reshape expand broadcast_to getitem narrow slice".split()
 COUNTS_NOTHING = frozenset((*_VIEWS, "input", "param", "constant", "where", "apply"))
 """Methods that make nothing of integers but shapes and numbers, as elementwise ones."""
 NOT_STORED = frozenset(("build",))
+_RLX_METHODS = frozenset(
+    "attention_kind binary compare fft_norm fft_real layer_norm2d ln matmul_with_shape "
+    "reduce".split()
+)
+"""Methods that `Graph` had before `rlxweb.rlx.Graph` took RLX's names."""
 
 
 def value_out(one: Any, store: Stores) -> Any:
@@ -113,6 +118,12 @@ class CallReader:
             raise Refused(f"{what} is {shown(given)}", "method, args, named, made")
         method, args, named = (given.get(k) for k in ("method", "args", "named"))
         is_known = isinstance(method, str) and method in self._graph.BUILDS
+        if method in _RLX_METHODS:
+            raise Refused(
+                f"{what} asks for {method}(), a method that rlxweb.Graph no longer has",
+                "methods that add ops: build the graph by rlxweb.rlx.Graph and save it "
+                "anew",
+            )
         if not is_known or method in NOT_STORED:
             raise Refused(f"{what} asks for {shown(method)}", "methods that add ops")
         assert isinstance(method, str)

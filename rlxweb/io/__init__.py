@@ -13,7 +13,7 @@ from rlxweb.io.outgoing import WrittenChannel, WrittenGroup
 from rlxweb.io.preparing import prepared
 from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite
 from rlxweb.io.writers import write_csv, write_json, write_npz
-from rlxweb.io.writing import Written, write_recording
+from rlxweb.io.writing import Written
 from rlxweb.whole_file import atomic_path
 
 __all__ = [
@@ -39,5 +39,4 @@ __all__ = [
     "write_demo_recording",
     "write_json",
     "write_npz",
-    "write_recording",
 ]

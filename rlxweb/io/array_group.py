@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number
 from rlxweb.errors import DTypeError, ShapeError, UsageError, shown
 from rlxweb.given import array_of
@@ -33,22 +32,18 @@ class _Rows:
 
 def group_of(
     given: Any,
-    fs: float | None,
+    fs: float,
     names: Sequence[str] | None,
     units: str | Sequence[str] | None,
     doing: str,
 ) -> Group:
-    """An array (C, T) or (T,) as a group.
+    """Return an array (C, T) or (T,) as a group.
 
     names   one for each channel; None: ch1, ch2 …
     units   one for all, or one for each
-    Errors  ShapeError, DTypeError; UsageError without a rate, and for names that do not
-            fit
+    Errors  ShapeError, DTypeError; UsageError for a rate and names that do not fit
     """
     data = _samples(given, doing)
-    if fs is None:
-        said = "an array has no rate"
-        raise UsageError(doing, said, hint=Advice("give it: {}", fs=Blank("HZ")))
     rate = number("fs", fs, doing)
     if not 0 < rate < math.inf:
         raise UsageError(doing, f"fs is {rate:g}", "above 0, and finite")
@@ -59,7 +54,10 @@ def group_of(
     if len(set(own[0])) != count:
         raise UsageError(doing, "two channels have one name", "each has its own")
     rows = zip(*own, strict=True)
-    taken = tuple(Channel(name, name, unit, at) for at, (name, unit) in enumerate(rows))
+    taken = tuple(
+        Channel(name, "" if names is None else name, unit, at)
+        for at, (name, unit) in enumerate(rows)
+    )
     return Group("an array", rate, taken, data.shape[1], data.dtype, _Rows(data))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlxweb.io.annotations import Annotation
+from rlxweb.io.annotations import Annotation, parsed
 
 _LEAST_NBYTES = 30
 # What parts the texts of a list, and would do so inside of one.
@@ -66,6 +66,12 @@ def placed(
         bodies[at] = bodies.get(at, b"") + text
     held = max((len(body) for body in bodies.values()), default=0)
     return PlacedNotes(max(_LEAST_NBYTES, times + held), record_s, since, bodies)
+
+
+def is_exact(note: Annotation) -> bool:
+    """Whether the note reads back as it is, but for nanoseconds."""
+    texts = [one.text for one in parsed(_list_of(note, 0.0))]
+    return texts == [note.text] and note.duration >= 0
 
 
 def _time_of(record: int, record_s: float, since: float) -> bytes:

@@ -22,7 +22,7 @@ from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
 from rlxweb.io.days import for_edf
 from rlxweb.io.edf_header import ANNOTATIONS, BDF_MAGIC
-from rlxweb.io.edf_notes import PlacedNotes, placed
+from rlxweb.io.edf_notes import PlacedNotes, is_exact, placed
 from rlxweb.io.edf_records import Cut, cut_of
 from rlxweb.io.edf_scale import Scale, copied_scale, scale_of
 from rlxweb.io.outgoing import (
@@ -71,17 +71,15 @@ class _Rows:
             for of in ("factor", "gain", "offset", "low", "high")
         )
 
-    def counts(
-        self, start: int, stop: int, full_scale: float | None, doing: str
-    ) -> NDArray[np.int32]:
+    def counts(self, start: int, stop: int, going: Outgoing) -> NDArray[np.int32]:
         """Integers (C, stop - start); behind the end the last of each channel."""
         group = self.group
         length, last = stop - start, min(stop, group.n_samples)
         start = min(start, last - 1)
         data = group.read(start, last)
-        check_numbers(data, group, start, "EDF")
-        if full_scale is not None:
-            check_scale(data, group, start, full_scale, doing)
+        check_numbers(data, group, start, going)
+        if going.full_scale is not None:
+            check_scale(data, group, start, going.full_scale, going.doing)
         values = np.asarray(data, np.float64) * self._factor
         numbers = np.rint(values / self._gain - self._offset)
         np.clip(numbers, self._low, self._high, out=numbers)
@@ -110,13 +108,17 @@ class _Rows:
         return WrittenGroup(fs, n_samples, channels)
 
 
-def write_edf(file: IO[bytes], going: Outgoing, kind: str) -> tuple[WrittenGroup, ...]:
-    """The groups as an EDF+ or BDF+ file: all channels in one, whatever their rates.
+def write_edf(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+    """Write the groups as an EDF+ or BDF+ file: all channels, whatever their rates.
 
-    kind     "EDF" of 16 bits or "BDF" of 24
-
-    Errors   NotFinite; UsageError for rates, ranges and lengths that do not fit
+    Raises
+    ------
+    NotFinite
+        A sample is NaN or infinite.
+    UsageError
+        Rates, ranges, lengths or channels do not fit.
     """
+    kind = going.title
     n_channels = sum(len(group.channels) for group in going.groups)
     if n_channels > _MOST_CHANNELS:
         raise UsageError(
@@ -126,11 +128,11 @@ def write_edf(file: IO[bytes], going: Outgoing, kind: str) -> tuple[WrittenGroup
             Advice("take fewer: {}", channels=Blank("NAMES")),
         )
     cut = cut_of(going.groups, _WIDTHS[kind], going.doing)
-    rows = _rows(going, kind)
+    rows = _rows(going)
     begun = going.begun or 0.0
     since = begun - math.floor(begun)
     notes = placed(going.notes, cut.n_records, cut.record_s, since)
-    _tell(going, cut, kind)
+    _tell(going, cut)
     seconds = math.floor(begun) % _DAY_S
     identity, short = _identity(rows, cut, going)
     file.write(_header(rows, cut, notes, seconds, (identity, short), kind))
@@ -140,16 +142,6 @@ def write_edf(file: IO[bytes], going: Outgoing, kind: str) -> tuple[WrittenGroup
         own.written(fs, n * cut.n_records)
         for own, fs, n in zip(rows, cut.rates, cut.samples, strict=True)
     )
-
-
-def write_edf16(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
-    """Write an EDF+ file."""
-    return write_edf(file, going, "EDF")
-
-
-def write_bdf24(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
-    """Write a BDF+ file."""
-    return write_edf(file, going, "BDF")
 
 
 def _records(
@@ -163,7 +155,7 @@ def _records(
         parts = []
         for own, n in zip(rows, cut.samples, strict=True):
             start, stop = first * n, (first + count) * n
-            counts = own.counts(start, stop, going.full_scale, going.doing)
+            counts = own.counts(start, stop, going)
             little = np.ascontiguousarray(counts, "<i2" if width == 2 else "<i4")
             raw = little.view(np.uint8).reshape(len(counts), count, n, -1)[..., :width]
             parts.append(raw.swapaxes(0, 1).reshape(count, -1))
@@ -183,11 +175,11 @@ def _filled(counts: NDArray[Any], length: int) -> NDArray[Any]:
 # --- scales ---------------------------------------------------------------------------
 
 
-def _rows(going: Outgoing, kind: str) -> list[_Rows]:
+def _rows(going: Outgoing) -> list[_Rows]:
     names = iter(
         _names([name for group in going.groups for name in group.names], going)
     )
-    bits = 8 * _WIDTHS[kind]
+    bits = 8 * _WIDTHS[going.title]
     found = []
     for group in going.groups:
         own = [next(names) for _ in group.channels]
@@ -231,7 +223,7 @@ def _ranges(going: Outgoing, group: Group) -> tuple[NDArray[Any], NDArray[Any]]:
     size = max(1, BLOCK_BYTES // (8 * len(group.channels)))
     for block in group.stored_blocks(size):
         held = block.data.counts if isinstance(block.data, Digital) else block.data
-        check_numbers(held, group, block.start, "EDF")
+        check_numbers(held, group, block.start, going)
         np.minimum(least, held.min(axis=1), out=least)
         np.maximum(most, held.max(axis=1), out=most)
         going.step(held.size)
@@ -241,7 +233,7 @@ def _ranges(going: Outgoing, group: Group) -> tuple[NDArray[Any], NDArray[Any]]:
 # --- words ----------------------------------------------------------------------------
 
 
-def _tell(going: Outgoing, cut: Cut, kind: str) -> None:
+def _tell(going: Outgoing, cut: Cut) -> None:
     for group, n in zip(going.groups, cut.samples, strict=True):
         more = n * cut.n_records - group.n_samples
         if more:
@@ -253,7 +245,14 @@ def _tell(going: Outgoing, cut: Cut, kind: str) -> None:
         if not math.isclose(fs, group.fs, rel_tol=1e-9):
             going.lost.append(f"{group.fs:.12g} Hz is {fs:.12g} Hz in the file")
     if going.begun is None:
-        going.lost.append(f"no time of day is known, and {kind} says midnight")
+        going.lost.append(f"no time of day is known, and {going.title} says midnight")
+    n_changed = sum(not is_exact(note) for note in going.notes)
+    if n_changed:
+        going.lost.append(
+            f"{n_changed} of {len(going.notes)} annotations read back otherwise: "
+            f"{going.title} has no empty or padded text, control character or negative "
+            "duration"
+        )
 
 
 def _names(names: Sequence[str], going: Outgoing) -> list[str]:

@@ -65,7 +65,7 @@ def write_flac(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
         soundfile is not installed.
     """
     group, bits = going.group, going.bits or _BITS
-    check_sound(going, "FLAC", MOST_CHANNELS, MOST_FS)
+    check_sound(going, MOST_CHANNELS, MOST_FS)
     if group.fs > _ANY_FS and group.fs % 10:
         raise UsageError(
             going.doing,
@@ -81,7 +81,7 @@ def write_flac(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
             sink, "w", round(group.fs), n_channels, f"PCM_{bits}", format="FLAC"
         ) as packed:
             for start, data in going.blocks(group):
-                counts = checked_integers(data, start, bits, off, going, "FLAC")
+                counts = checked_integers(data, start, bits, off, going)
                 # libsndfile takes 24 bits as the upper ones of 32.
                 wide = counts.astype(np.int16) if bits == 16 else counts << 8
                 packed.write(np.ascontiguousarray(wide.T))

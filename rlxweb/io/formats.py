@@ -1,8 +1,8 @@
-"""The formats of recordings: how each begins, what it is called, who reads it.
+"""The formats of recordings: names, first bytes, readers and writers.
 
-Owns that table and the choice by a file's first bytes; a name only helps to say what is
-wrong. Another format is another line here and a reader of its own, which is loaded when
-a file begins so, and so is the library it needs.
+Owns that table and the choice of a reader by a file's first bytes; a name only helps to
+say what is wrong. Another format is another row here, a reader and perhaps a writer of
+its own; they are loaded when they are needed, and so are the libraries.
 """
 
 from __future__ import annotations
@@ -29,6 +29,38 @@ class Asked(NamedTuple):
 
 
 Reader = Callable[[Any, Asked], Contents]
+_INTEGERS: Final = (16, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """How a format is written.
+
+    Attributes
+    ----------
+    function : str
+        Module below `rlxweb.io` and function.
+    library, extra : str
+        The package that it needs beside NumPy, and the extra of rlxweb that installs
+        it; "" for none.
+    bits : tuple of int
+        Sample widths, the default first; none where samples are written as they are.
+    several_rates : bool
+        Whether one file holds channels of several rates.
+    annotations : bool
+        Whether a file holds annotations, the time of day and the date.
+    """
+
+    function: str
+    library: str = ""
+    extra: str = ""
+    bits: tuple[int, ...] = ()
+    several_rates: bool = False
+    annotations: bool = True
+
+    def has_integers(self, bits: int | None) -> bool:
+        """Whether samples of so many bits, or of the default, are integers."""
+        return (bits or next(iter(self.bits), 0)) in _INTEGERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +70,7 @@ class Format:
     begins    a pattern of its first bytes; "" where the bytes do not tell it
     suffixes  files of it are named so
     takes     which of `array` and `layout` it has a use for
+    writer    None where it is read only
     """
 
     name: str
@@ -45,6 +78,7 @@ class Format:
     begins: bytes = b""
     suffixes: tuple[str, ...] = ()
     takes: frozenset[str] = frozenset()
+    writer: Writer | None = None
 
 
 def _edf(source: Any, asked: Asked) -> Contents:
@@ -110,11 +144,11 @@ def _by_mne(kind: str) -> Reader:
     return read
 
 
-_ARRAY, _LAYOUT, _BOTH = (
-    frozenset({"array"}),
-    frozenset({"layout"}),
-    frozenset({"array", "layout"}),
-)
+def _edf_of(bits: int) -> Writer:
+    return Writer("edf_writer:write_edf", bits=(bits,), several_rates=True)
+
+
+_LAYOUT, _BOTH = frozenset({"layout"}), frozenset({"array", "layout"})
 CSV: Final = Format("CSV", _csv, suffixes=(".csv", ".tsv"))
 ZARR: Final = Format("Zarr", _zarr, suffixes=(".zarr",), takes=_BOTH)
 _FIF: Final = Format(
@@ -124,14 +158,33 @@ _FIF: Final = Format(
     (".fif", ".fif.gz"),
 )
 FORMATS: Final = (
-    Format("EDF", _edf, rb"0(       |\0{7})", (".edf",)),
-    Format("BDF", _edf, rb"\xffBIOSEMI", (".bdf",)),
-    Format("WAV", _wav, b"RIFF|RF64|BW64|RIFX", (".wav",)),
+    Format("EDF", _edf, rb"0(       |\0{7})", (".edf",), writer=_edf_of(16)),
+    Format("BDF", _edf, rb"\xffBIOSEMI", (".bdf",), writer=_edf_of(24)),
+    Format(
+        "WAV",
+        _wav,
+        b"RIFF|RF64|BW64|RIFX",
+        (".wav",),
+        writer=Writer("wav_writer:write_wav", bits=(32, 64, 16, 24), annotations=False),
+    ),
     Format("NPY", _npy, rb"\x93NUMPY", (".npy",), _LAYOUT),
-    Format("NPZ", _npz, rb"PK(\x03\x04|\x05\x06)", (".npz",), _BOTH),
+    Format(
+        "NPZ",
+        _npz,
+        rb"PK(\x03\x04|\x05\x06)",
+        (".npz",),
+        _BOTH,
+        Writer("npz_writer:write_samples"),
+    ),
     CSV,
     ZARR,
-    Format("Parquet", _parquet, b"PAR1", (".parquet",)),
+    Format(
+        "Parquet",
+        _parquet,
+        b"PAR1",
+        (".parquet",),
+        writer=Writer("parquet_writer:write_columns", "pyarrow", "parquet"),
+    ),
     Format("HDF5", _hdf5, rb"\x89HDF\r\n\x1a\n", (".h5", ".hdf5", ".nwb"), _BOTH),
     Format("MATLAB", _hdf5, rb"MATLAB 7\.3 MAT-file", (), _BOTH),
     _FIF,
@@ -143,7 +196,19 @@ FORMATS: Final = (
     ),
     Format("GDF", _by_mne("GDF"), b"GDF ", (".gdf",)),
     Format("EEGLAB", _by_mne("EEGLAB"), rb"MATLAB 5\.0 MAT-file", (".set",)),
-    Format("FLAC", _audio, b"fLaC", (".flac",)),
+    Format(
+        "FLAC",
+        _audio,
+        b"fLaC",
+        (".flac",),
+        writer=Writer(
+            "flac_writer:write_flac",
+            "soundfile",
+            "audio",
+            (24, 16),
+            annotations=False,
+        ),
+    ),
     Format("Ogg", _audio, b"OggS", (".ogg", ".oga", ".opus")),
     Format("MP3", _audio, rb"ID3|\xff[\xfa\xfb\xf2\xf3\xe2\xe3]", (".mp3",)),
     Format("AIFF", _audio, b"FORM....(AIF[FC]|8SVX|16SV)", (".aif", ".aiff", ".aifc")),
@@ -158,6 +223,12 @@ FORMATS: Final = (
 """The table: the first whose pattern fits is it."""
 SUFFIXES = frozenset(suffix for one in FORMATS for suffix in one.suffixes)
 """By which a recording is told from other files of its folder."""
+WRITERS: Final = {
+    one.suffixes[0].removeprefix("."): one.writer
+    for one in FORMATS
+    if one.writer is not None
+}
+"""The formats that are written, by their suffix without the point."""
 
 
 def is_named_so(name: str) -> bool:

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.io.annotations import Annotation
-from rlxweb.io.outgoing import Outgoing, WrittenChannel, WrittenGroup
+from rlxweb.io.outgoing import Outgoing, WrittenGroup, unchanged
 
 _MOST_NOTES: Final = 64 << 20
 """Bytes of the annotations' table: more are not read."""
 
 
 def write_samples(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
-    """The group as `samples` (C, T), `fs`, `channels`, `units`, and what is known of
-    `begun`, `date` and `annotations`.
+    """Write the group as `samples` (C, T), `fs`, `channels` and `units`.
+
+    And as `begun`, `date` and `annotations` what is known of them.
     """
     group = going.group
     beside: dict[str, Any] = {
@@ -45,8 +46,7 @@ def write_samples(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
             np.lib.format.write_array_header_1_0(member, head)
             for _, data in going.blocks(group):
                 member.write(np.ascontiguousarray(data.T, group.dtype).tobytes())
-    channels = tuple(WrittenChannel(c.name, c.name, c.unit) for c in group.channels)
-    return (WrittenGroup(group.fs, group.n_samples, channels),)
+    return (unchanged(group),)
 
 
 def _table(going: Outgoing) -> NDArray[Any]:

@@ -27,11 +27,18 @@ BLOCK_BYTES: Final = 8 << 20
 class WrittenChannel:
     """A channel as it stands in the file.
 
-    name   of the recording's channel
-    label  what the file calls it
-    unit   in which the file has it
-    step   from one value the file can hold to the next, in that unit; 0 for floats
-    error  the largest difference between a sample and what was written, in that unit
+    Attributes
+    ----------
+    name : str
+        The recording's name of it.
+    label : str
+        What the file calls it.
+    unit : str
+        The unit in which the file has it.
+    step : float
+        From one value the file can hold to the next, in that unit; 0 for floats.
+    error : float
+        The largest difference between a sample and what was written, in that unit.
     """
 
     name: str
@@ -43,35 +50,60 @@ class WrittenChannel:
 
 @dataclass(frozen=True, slots=True)
 class WrittenGroup:
-    """The channels of one rate; n_samples as the file has them."""
+    """The channels of one rate, as the file has them.
+
+    Attributes
+    ----------
+    fs : float
+        The sampling rate in Hz.
+    n_samples : int
+        The number of samples of each channel, padding included.
+    channels : tuple of WrittenChannel
+        The channels.
+    """
 
     fs: float
     n_samples: int
     channels: tuple[WrittenChannel, ...]
 
 
+def unchanged(group: Group) -> WrittenGroup:
+    """Return a group of which the file holds every sample as it is read."""
+    channels = tuple(WrittenChannel(c.name, c.name, c.unit) for c in group.channels)
+    return WrittenGroup(group.fs, group.n_samples, channels)
+
+
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """Groups of channels with what was noted beside them.
 
+    doing       for messages: which file is written
+    kind        the format, as its suffix without the point
     notes       onsets count from the first sample that is written
     begun       the time of day of that sample, in seconds; None: unknown
     date        the day of it
-    bits        of an integer, where the format leaves that open; None: its usual way
+    bits        of an integer, where the format leaves that open; None: its default
     full_scale  the value that the largest integer stands for; None: the data decides
     step        is told after each block how many samples it had
-    lost        what the file will not hold, each a sentence; writers add to it
+    lost        what the file holds differently or not at all, each a sentence; writers
+                add to it, and the caller warns of each
     """
 
     doing: str
+    kind: str
     groups: tuple[Group, ...]
-    notes: tuple[Annotation, ...] = ()
-    begun: float | None = None
-    bits: int | None = None
-    full_scale: float | None = None
+    notes: tuple[Annotation, ...]
+    begun: float | None
+    date: datetime.date | None
+    bits: int | None
+    full_scale: float | None
     step: Callable[[int], object] = bool
     lost: list[str] = field(default_factory=list)
-    date: datetime.date | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of the format, for messages."""
+        return self.kind.upper()
 
     @property
     def group(self) -> Group:
@@ -109,12 +141,16 @@ _LOSSES: Final = {
 }
 
 
-def check_numbers(data: NDArray[Any], group: Group, start: int, kind: str) -> None:
-    """Errors  NotFinite for what no integer stands for, naming channel and sample."""
+def check_numbers(
+    data: NDArray[Any], group: Group, start: int, going: Outgoing
+) -> None:
+    """Raise NotFinite for what no integer stands for, naming channel and sample."""
     try:
         check_finite(data, group, start)
     except NotFinite as error:
-        error.rule = f"{kind} holds integers, and none of them stands for that"
+        of = f"{going.title} of {going.bits} bits" if going.bits else going.title
+        error.doing, error.problem = going.doing, f"{error.doing}: {error.problem}"
+        error.rule = f"{of} holds integers, and none of them stands for that"
         error.hint = "leave the channel out, or write .npz or .parquet"
         raise
 
@@ -122,7 +158,7 @@ def check_numbers(data: NDArray[Any], group: Group, start: int, kind: str) -> No
 def check_scale(
     data: NDArray[Any], group: Group, start: int, full_scale: float, doing: str
 ) -> None:
-    """Errors  UsageError for a sample beyond full scale, naming the first."""
+    """Raise UsageError for a sample beyond full scale, naming the first."""
     beyond = np.abs(data) > full_scale
     if not beyond.any():
         return
@@ -140,13 +176,18 @@ def check_scale(
 
 
 class Exactness:
-    """The largest difference of each channel between a sample and what is written."""
+    """How far the samples of a file are from those that were given.
+
+    error      of each channel, the largest difference
+    n_clipped  samples that are beyond the largest integer
+    """
 
     def __init__(self, n_channels: int) -> None:
         self.error = np.zeros(n_channels)
+        self.n_clipped = 0
 
     def note(self, given: NDArray[Any], written: NDArray[Any]) -> None:
-        """Both (C, T); what is not finite in both alike is no difference."""
+        """Compare samples (C, T); what is not finite in both is no difference."""
         if not given.size:
             return
         with np.errstate(invalid="ignore"):

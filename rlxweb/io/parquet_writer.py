@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import IO, Any, Final, get_args
 
 from rlxweb.errors import UsageError
-from rlxweb.io.outgoing import Outgoing, WrittenChannel, WrittenGroup
+from rlxweb.io.outgoing import Outgoing, WrittenGroup, unchanged
 from rlxweb.io.parquet import Column, Kind, Rows, write_parquet
 
 _ROWS: Final = 1 << 16
@@ -20,10 +20,7 @@ _BLOCK_BYTES: Final = 64 << 20
 
 
 def write_columns(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
-    """The group as a table with its rate, units and annotations in the schema.
-
-    Errors   Unsupported where pyarrow is missing
-    """
+    """Write the group as a table with its rate, units and annotations in the schema."""
     group = going.group
     kind: Any = group.dtype.name
     if kind not in get_args(Kind):
@@ -38,8 +35,7 @@ def write_columns(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
         "annotations": [list(note) for note in going.notes],
     }
     write_parquet(file, columns, _groups(going), {"rlxweb": json.dumps(about)})
-    channels = tuple(WrittenChannel(c.name, c.name, c.unit) for c in group.channels)
-    return (WrittenGroup(group.fs, group.n_samples, channels),)
+    return (unchanged(group),)
 
 
 def _groups(going: Outgoing) -> Iterator[Rows]:

@@ -10,7 +10,7 @@ import datetime
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -367,40 +367,148 @@ class Recording:
             warnings.warn(said, stacklevel=outside())
         return found
 
-    def save(self, path: str | os.PathLike[str] | IO[bytes], **options: Any) -> Written:
-        """Write the recording as a file of another format, in blocks.
+    @classmethod
+    def from_array(
+        cls,
+        x: Any,
+        fs: float,
+        *,
+        channels: Sequence[str] | None = None,
+        units: str | Sequence[str] | None = None,
+    ) -> Recording:
+        """Make a recording of an array, to `save` it or to hand it to any analysis.
+
+        Parameters
+        ----------
+        x : array_like, shape (C, T) or (T,)
+            Real numbers.
+        fs : float
+            Sampling rate in Hz.
+        channels : sequence of str, optional
+            A name for each channel; by default "ch1", "ch2" and so on.
+        units : str or sequence of str, optional
+            One unit for all channels, or one for each.
+
+        Returns
+        -------
+        Recording
+            One group, without annotations and time of day.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            The array is no samples.
+        UsageError
+            The rate, the names or the units do not fit.
+
+        Examples
+        --------
+        >>> x = np.sin(2 * np.pi * 10 * np.arange(2560) / 256)
+        >>> Recording.from_array(x, 256, channels=["Oz"], units="uV")
+        Recording('an array': array, 1 channel at 256 Hz, 2560 samples)
+        """
+        from rlxweb.io.array_group import group_of  # which imports this module
+
+        group = group_of(x, fs, channels, units, "making a recording of an array")
+        return cls(group.recording, "array", (group,), (), Source(group.recording))
+
+    def save(
+        self,
+        path: str | os.PathLike[str] | IO[bytes],
+        *,
+        format: str | None = None,
+        groups: Group | Sequence[Group] | None = None,
+        annotations: Sequence[Annotation] | None = None,
+        begun: float | None = None,
+        date: datetime.date | None = None,
+        bits: int | None = None,
+        full_scale: float | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Written:
+        """Write the recording as EDF+, BDF+, NPZ, WAV, FLAC or Parquet, in blocks.
 
         Parameters
         ----------
         path : str, os.PathLike or binary file
-            The file, which appears whole or not at all. Its suffix names the format.
-        **options
-            Those of `rlxweb.io.write_recording`: `format`, `annotations`, `begun`,
-            `date`, `bits`, `full_scale`, `progress`.
+            The file, which appears whole or not at all; or a file open for bytes.
+        format : {"edf", "bdf", "npz", "wav", "flac", "parquet"}, optional
+            The format; by default the suffix of the name.
+        groups : Group or sequence of Group, optional
+            What to write: groups of the recording or parts of them (`Group.between`,
+            `Group.pieces`); by default all groups.
+        annotations : sequence of (onset, duration, text), optional
+            In seconds from the first sample that is written; by default those of the
+            recording, moved to where the stretch begins.
+        begun : float, optional
+            The time of day of the first sample that is written, in seconds; by default
+            that of the recording.
+        date : datetime.date, optional
+            The day of it; by default that of the recording.
+        bits : int, optional
+            Of a sample in WAV: 32 or 64 (floats; 32 is the default), 16 or 24; in FLAC
+            24 (the default) or 16.
+        full_scale : float, optional
+            The value that the largest integer stands for; 1 in WAV and FLAC. In EDF and
+            BDF the default is each channel's own range, for which the samples are read
+            twice, or the very integers of an EDF file where they fit.
+        progress : callable, optional
+            Is told how many samples there are to do, and how many were just done.
 
         Returns
         -------
         Written
-            The channels and samples of the file, and `lost`: every property of the
-            recording that the file does not hold.
+            The channels and samples of the file, how exact they are, and `lost`: what
+            the file holds differently or not at all.
 
         Raises
         ------
         UsageError
-            The format cannot hold the recording, or the suffix names none.
+            The suffix names no format; the format cannot hold several rates, the rate,
+            so many channels, gaps or a sample beyond full scale.
         NotFinite
             A sample is NaN or infinite, and the format holds integers.
+        Unsupported
+            pyarrow for Parquet, or soundfile for FLAC, is not installed.
         RecordingError
-            The file cannot be written.
+            The file cannot be written, or the recording cannot be read.
+
+        Warns
+        -----
+        RecordingWarning
+            For each entry of `lost`: samples that fill up the last data record of EDF,
+            a rounded rate, a sample at full scale, a changed name, what the format
+            cannot hold.
+
+        Notes
+        -----
+        NPZ and Parquet hold the samples as they are read, bit by bit; WAV of 32 bits as
+        float32; EDF (16 bits) and BDF (24) to half a step. The largest difference of
+        each channel is `WrittenChannel.error`.
+
+        References
+        ----------
+        Kemp & Olivan, Clin. Neurophysiol. 114 (2003) 1755-1761 (EDF+);
+        www.biosemi.com/faq/file_format.htm (BDF).
 
         Examples
         --------
         >>> with rlxweb.read("night.edf", highpass=0.5) as night:  # doctest: +SKIP
         ...     night.save("clean.bdf")
         """
-        from rlxweb.io.writing import write_recording  # which imports this module
+        from rlxweb.io.writing import save  # which imports this module
 
-        return write_recording(path, self, **options)
+        return save(
+            self,
+            path,
+            format=format,
+            groups=groups,
+            annotations=annotations,
+            begun=begun,
+            date=date,
+            bits=bits,
+            full_scale=full_scale,
+            progress=progress,
+        )
 
     def close(self) -> None:
         """Close the file; reading afterwards raises RecordingError."""

@@ -32,25 +32,39 @@ _MOST_NBYTES: Final = (1 << 32) - 1
 
 
 def write_wav(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
-    """The group as a WAV file of float32, or of so many bits.
+    """Write the group as a WAV file of float32, or of so many bits.
 
-    Errors   UsageError for a rate that is not whole, and for samples beyond the full
-             scale of integers; NotFinite in these
+    Raises
+    ------
+    UsageError
+        The rate is not whole, or a sample is beyond the full scale of integers or the
+        largest float32.
+    NotFinite
+        A sample of integers is NaN or infinite.
     """
     group, bits = going.group, going.bits or 32
-    check_sound(going, "WAV", _MOST_CHANNELS, _MOST_FS)
+    check_sound(going, _MOST_CHANNELS, _MOST_FS)
     n_channels = len(group.channels)
     file.write(_header(n_channels, round(group.fs), group.n_samples, bits))
     going.loses("names", "units", "begun", "date", "annotations")
     off = Exactness(n_channels)
     for start, data in going.blocks(group):
         if bits in FLOAT_BITS:
-            values = data.astype(f"<f{bits // 8}")
+            with np.errstate(over="ignore"):
+                values = data.astype(f"<f{bits // 8}")
             off.note(data, values)
             file.write(np.ascontiguousarray(values.T).tobytes())
         else:
-            counts = checked_integers(data, start, bits, off, going, "WAV")
+            counts = checked_integers(data, start, bits, off, going)
             file.write(_bytes(counts.T, bits))
+    if not np.isfinite(off.error).all():
+        name = group.names[int(np.argmax(off.error))]
+        raise UsageError(
+            going.doing,
+            f"channel {name!r} has samples that float32 cannot hold",
+            f"it ends at {np.finfo(np.float32).max:.4g}",
+            Advice("give {}", bits=64),
+        )
     if n_channels * bits // 8 * group.n_samples % 2:
         file.write(b"\0")
     return written_sound(going, bits, off)
@@ -59,8 +73,13 @@ def write_wav(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
 def written_sound(
     going: Outgoing, bits: int, off: Exactness
 ) -> tuple[WrittenGroup, ...]:
-    """The report of a sound file, and its unstated full scale among the losses."""
+    """Return what a sound file holds, and note what its integers do not tell."""
     group, scale = going.group, going.full_scale or 1.0
+    if off.n_clipped:
+        going.lost.append(
+            f"samples at full scale are one step less, as the largest integer is: "
+            f"{off.n_clipped} of {group.n_samples * len(group.channels)}"
+        )
     step = 0.0 if bits in FLOAT_BITS else scale * 2.0 ** (1 - bits)
     if scale != 1.0 and step:
         going.lost.append(f"full scale of the file is {scale:g}, which it does not say")
@@ -72,30 +91,26 @@ def written_sound(
 
 
 def checked_integers(
-    data: NDArray[Any],
-    start: int,
-    bits: int,
-    off: Exactness,
-    going: Outgoing,
-    kind: str,
+    data: NDArray[Any], start: int, bits: int, off: Exactness, going: Outgoing
 ) -> NDArray[np.int32]:
-    """Samples (C, T) as integers; refuses NaN, infinity and what is beyond scale."""
+    """Return samples (C, T) as integers.
+
+    Raises
+    ------
+    NotFinite, UsageError
+        A sample is NaN or infinite, or beyond full scale.
+    """
     scale = going.full_scale or 1.0
-    check_numbers(data, going.group, start, f"{kind} of {bits} bits")
+    check_numbers(data, going.group, start, going)
     check_scale(data, going.group, start, scale, going.doing)
-    counts, step = _integers(data, bits, scale)
+    step = scale * 2.0 ** (1 - bits)
+    # Full scale itself is one step beyond the largest integer.
+    most = (1 << bits - 1) - 1
+    numbers = np.rint(np.asarray(data, np.float64) / step)
+    off.n_clipped += int(np.count_nonzero(numbers > most))
+    counts = np.minimum(numbers, most).astype(np.int32)
     off.note(data, counts * step)
     return counts
-
-
-def _integers(
-    data: NDArray[Any], bits: int, scale: float
-) -> tuple[NDArray[np.int32], float]:
-    step = scale * 2.0 ** (1 - bits)
-    most = (1 << bits - 1) - 1
-    # Full scale itself is one step beyond the largest integer.
-    counts = np.minimum(np.rint(np.asarray(data, np.float64) / step), most)
-    return counts.astype(np.int32), step
 
 
 def _bytes(counts: NDArray[np.int32], bits: int) -> bytes:
@@ -105,9 +120,9 @@ def _bytes(counts: NDArray[np.int32], bits: int) -> bytes:
     return wide.reshape(-1, 4)[:, :3].tobytes()
 
 
-def check_sound(going: Outgoing, kind: str, most_channels: int, most_fs: int) -> None:
+def check_sound(going: Outgoing, most_channels: int, most_fs: int) -> None:
     """Raise UsageError for a rate or channels that a sound file cannot hold."""
-    group = going.group
+    group, kind = going.group, going.title
     if group.fs != round(group.fs) or not 1 <= group.fs <= most_fs:
         near = max(1, round(min(group.fs, most_fs)))
         raise UsageError(

@@ -1,8 +1,7 @@
 """The named builder methods of a graph, after RLX's Python binding.
 
 Each method adds one registered op by name (plus, where RLX returns a pair, the two
-narrows that split it). RLX's other spellings are in `rlx_names.py`. Nothing here knows
-what an op computes.
+narrows that split it). Nothing here knows what an op computes.
 """
 
 from __future__ import annotations

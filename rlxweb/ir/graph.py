@@ -19,6 +19,7 @@ import numpy.typing as npt
 from rlxweb.errors import GraphError, RlxError, ShapeError, shown
 from rlxweb.given import array_of
 from rlxweb.ir.binding import bound
+from rlxweb.ir.builder import Builder
 from rlxweb.ir.dim import Declared, Dim, dims_of
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
@@ -29,7 +30,6 @@ from rlxweb.ir.recording import (
     attributes,
     recording,
 )
-from rlxweb.ir.rlx_names import RlxNames
 from rlxweb.ir.shape import as_shape, bad_dtype, many, short, show
 from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Tensor, listed
@@ -100,7 +100,7 @@ class _Contents:
 
 
 @recording(PLAIN)
-class Graph(RlxNames):
+class Graph(Builder):
     """A computation to be compiled: named inputs and params, nodes, outputs.
 
     >>> g = Graph("mlp")

@@ -28,14 +28,6 @@ class OpBuilder(ABC):
         """See Graph.node."""
 
     @abstractmethod
-    def users(self, at: int) -> tuple[int, ...]:
-        """See Graph.users."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """See Graph."""
-
-    @abstractmethod
     def operand(self, value: Any, dtype: DType) -> Tensor:
         """See Builder.operand."""
 

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 LEAVES = ("input", "param")
 PLAIN = (
     *(*LEAVES, "bind", "recorded", "copied", "copy", "save", "set_outputs"),
-    *("node", "nodes", "tensor", "shape_of", "named", "users", "use_count"),
-    *("topo_order", "reverse_topo"),
+    *("node", "nodes", "tensor", "shape_of", "named", "users"),
 )
 """Methods of a graph that build nothing, or write down themselves what they do."""
 

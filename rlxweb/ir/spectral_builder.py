@@ -9,20 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.errors import ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.shape import as_integer, short
+from rlxweb.ir.shape import as_integer
 from rlxweb.ir.tensor import Tensor
-
-# RLX's norm names are shifted against NumPy's (semantics §A.9, §I.2 item 34).
-_RLX_NORMS = {
-    "backward": "none",
-    "none": "none",
-    "forward": "backward",
-    "ortho": "ortho",
-    "orthonormal": "ortho",
-}
 
 
 def _numpys(norm: str | None) -> str:
@@ -50,32 +41,13 @@ class SpectralBuilder(OpBuilder):
 
         norm   NumPy's names, None as there for "backward": the inverse divides by N,
                so that `g.fft(g.fft(x), True)` is x. "none" divides nowhere, as RLX's
-               `fft`, where that is N · x; RLX's names are for `fft_norm`
+               `fft`, where that is N · x
         """
         return self.apply("fft", x, inverse=inverse, norm=_numpys(norm))
 
     def ifft(self, x: Tensor, norm: str | None = "backward") -> Tensor:
         """`fft` with inverse=True, as numpy.fft.ifft."""
         return self.fft(x, True, norm)
-
-    def fft_norm(
-        self, x: Tensor, inverse: bool = False, norm: str = "Backward"
-    ) -> Tensor:
-        """`fft` under RLX's norm names, in any case.
-
-        norm   Backward or none: no scaling; Forward: 1/N on the inverse, which is
-               NumPy's "backward"; Ortho or orthonormal: 1/√N both ways
-        Errors   AttributeRefused for another name.
-        """
-        known = norm.strip().lower() if isinstance(norm, str) else ""
-        if known not in _RLX_NORMS:
-            raise AttributeRefused(
-                "fft_norm",
-                f"norm {short(norm)}",
-                "RLX's norms: Backward (or none), Forward, Ortho (or orthonormal)",
-                "NumPy's names are for g.fft(x, inverse, norm)",
-            )
-        return self.fft(x, inverse, _RLX_NORMS[known])
 
     def rfft_block(self, x: Tensor, norm: str | None = "backward") -> Tensor:
         """Spectrum of real rows [..., n] as one block [..., 2F], F = n // 2 + 1."""

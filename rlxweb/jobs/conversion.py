@@ -7,17 +7,19 @@ holds several rates, else the rates into files of their own, with the rate in th
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.errors import OutOfMemory, UsageError
+from rlxweb.errors import OutOfMemory, RecordingWarning, UsageError
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.io.channels import ANNOTATIONS_REASON
-from rlxweb.io.writing import HOLD_RATES, Format, Written, write_recording
+from rlxweb.io.formats import WRITERS
+from rlxweb.io.writing import Written
 from rlxweb.jobs.analysis import FileProgress
 from rlxweb.jobs.stages import Stages, timed
 from rlxweb.results.ran import Stage
@@ -52,10 +54,10 @@ class Conversion:
     overwrites  so is any other that is there, but for a recording
     reading     what `open_recording` takes besides the path
     bits, full_scale
-                as `write_recording` has them
+                as `Recording.save` has them
     """
 
-    format: Format
+    format: str
     targets: Mapping[str, str]
     is_named: bool = False
     overwrites: bool = False
@@ -64,7 +66,7 @@ class Conversion:
     full_scale: float | None = None
 
     def __call__(self, path: str, progress: FileProgress | None = None) -> Converted:
-        """Errors  those of `open_recording` and `write_recording`; OutOfMemory"""
+        """Errors  those of `open_recording` and `Recording.save`; OutOfMemory"""
         stages = Stages()
         try:
             with stages.stage("open the file", "open"):
@@ -96,19 +98,20 @@ class Conversion:
         places = self.places(recording)
         work = sum(g.n_samples * len(g.channels) for g in recording.signals)
         made = []
-        with WholeFiles(streams=True) as files:
+        with WholeFiles(streams=True) as files, warnings.catch_warnings():
+            # They are `Written.lost`, which the command sums up over many files.
+            warnings.filterwarnings("ignore", "writing ", RecordingWarning)
             for place, groups in places.items():
-                own = tuple(timed(group, stages) for group in groups)
                 part = sum(g.n_samples * len(g.channels) for g in groups) / work
-                told = write_recording(
+                written = recording.save(
                     files.open(place),
-                    replace(recording, groups=own),
                     format=self.format,
+                    groups=[timed(group, stages) for group in groups],
                     bits=self.bits,
                     full_scale=self.full_scale,
                     progress=None if progress is None else partial(_of, progress, part),
                 )
-                made.append(replace(told, path=place))
+                made.append(written)
         return tuple(made)
 
     def places(self, recording: Recording) -> dict[str, Sequence[Group]]:
@@ -118,7 +121,7 @@ class Conversion:
                  that would go into a stream
         """
         target, groups = self.targets[recording.path], recording.signals
-        if len(groups) == 1 or self.format in HOLD_RATES:
+        if len(groups) == 1 or WRITERS[self.format].several_rates:
             found: dict[str, Sequence[Group]] = {target: groups}
         else:
             if is_stream(target):

@@ -19,7 +19,6 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, typed
 from rlxweb.ir.op import Op, TensorType, Types, registry
 from rlxweb.ir.recording import PLAIN
-from rlxweb.ir.rlx_names import RlxNames
 from rlxweb.ir.sample import Sample
 
 COMPOSED, OWN = "composed", "custom"
@@ -192,7 +191,7 @@ def composed() -> Iterator[Entry]:
     """The methods of a graph that are no op of their name and no second name of one."""
     seen: set[Any] = set()
     for owner in Graph.__mro__:
-        if owner in (Graph, RlxNames) or not owner.__module__.startswith("rlxweb"):
+        if owner is Graph or not owner.__module__.startswith("rlxweb"):
             continue
         for name, method in vars(owner).items():
             whole = inspect.unwrap(method) if callable(method) else method

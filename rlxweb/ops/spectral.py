@@ -272,9 +272,8 @@ registry.register_all(
         batch=together,
         doc="Complex FFT of the last axis, block layout [..., 2N], any N. "
         f"{_SAYS}, so that g.fft(g.fft(x), inverse=True) is x. RLX's `fft` divides "
-        "nowhere and gives N · x: that is norm='none', or `g.fft_norm`, which takes "
-        "RLX's names (Backward or none: no scaling; Forward: 1/N on the inverse, "
-        "NumPy's backward; Ortho or orthonormal).",
+        "nowhere and gives N · x: that is norm='none'; RLX's norm names are for "
+        "`fft_norm` of a `rlxweb.rlx.Graph`.",
     ),
     _transform(
         name="rfft",

@@ -6,7 +6,7 @@ declared dtype. Never narrows an array's dtype and never guesses a name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,20 @@ def param_named(doing: str, params: Mapping[str, Node], name: str) -> Node:
     if found is None:
         raise unknown(doing, "param", name, params)
     return found
+
+
+def check_params_set(
+    doing: str, params: Collection[str], unset: Collection[str]
+) -> None:
+    """Errors  InputError that names the params without a value, if there are any."""
+    if unset:
+        names = ", ".join(repr(name) for name in sorted(unset))
+        raise InputError(
+            doing,
+            f"param {names} has no value",
+            f"{len(unset)} of {len(params)} params unset",
+            "call set_param first",
+        )
 
 
 def as_input(doing: str, node: Node, value: Any) -> Array | DeviceArray:

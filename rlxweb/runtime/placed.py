@@ -17,9 +17,9 @@ from rlxweb.choose.graphs import GraphJob
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.errors import DeviceLost, DTypeError, GpuTimeout, InputError
+from rlxweb.errors import DeviceLost, DTypeError, GpuTimeout
 from rlxweb.gpu.turns import Turn
-from rlxweb.runtime.feeds import may_change
+from rlxweb.runtime.feeds import check_params_set, may_change
 
 if TYPE_CHECKING:
     from rlxweb.runtime.session import Session
@@ -78,14 +78,7 @@ class Placed:
     def check_set(self, doing: str) -> None:
         """Has every param a value? Errors  InputError."""
         if self.unset:
-            names = ", ".join(repr(n) for n in sorted(self.unset))
-            count = len(self._pick.job.graph.named("param"))
-            raise InputError(
-                doing,
-                f"param {names} has no value",
-                f"{len(self.unset)} of {count} params unset",
-                "call set_param first",
-            )
+            check_params_set(doing, self._pick.job.graph.named("param"), self.unset)
 
     async def set_resident(self, name: str, value: Resident) -> None:
         """A param from what lies on the engine already."""

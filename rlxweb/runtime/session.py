@@ -30,9 +30,9 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
-from rlxweb.rlx.peaks_only import select_peaks_only_outputs
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.feeds import check_names, lying, lying_on
+from rlxweb.runtime.peaks_only import select_peaks_only_outputs
 from rlxweb.runtime.placed import Beside, Ready
 from rlxweb.runtime.varying import CompiledVarying
 
@@ -47,7 +47,7 @@ class Session:
     optimise   False keeps every node a step of its own
     cost_mode  what decides fusions: "calibrated", measured prices where there are any,
                or "seed", RLX's gate. In seed mode outputs may change too, as in RLX:
-               see `select_peaks_only_outputs`
+               see `rlxweb.rlx.select_peaks_only_outputs`
     strict     True: nothing is done on another device or a second time than asked for
 
     Errors   UnknownDevice; AdapterMissing when the device cannot be opened.

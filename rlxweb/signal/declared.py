@@ -20,8 +20,8 @@ from rlxweb.errors import UsageError
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
 from rlxweb.signal.band import Reach, bins_between
-from rlxweb.signal.by_model import NAME as LEARNED
 from rlxweb.signal.learned.file import model_for
+from rlxweb.signal.learned.strategy import NAME as LEARNED
 from rlxweb.signal.own_detrend import own_detrend
 from rlxweb.signal.peaks_asked import checked_band, checked_error
 from rlxweb.signal.peaks_of_power import check_prominence

@@ -23,9 +23,9 @@ from rlxweb.errors import RlxError, Unsupported, UsageError
 from rlxweb.given import from_there
 from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.kept import SMALL
-from rlxweb.signal.by_model import LEARNED
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.in_band import BAND
+from rlxweb.signal.learned.strategy import LEARNED
 from rlxweb.signal.on_device import FUSED
 from rlxweb.signal.on_host import FAST, ULTRA
 from rlxweb.signal.ways import Strategy, WelchEstimate

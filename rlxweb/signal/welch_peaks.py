@@ -19,9 +19,9 @@ from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower, as_peaks
 from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.at_once import at_once
-from rlxweb.signal.by_model import NAME as LEARNED
 from rlxweb.signal.known_calls import KnownCall, keep_call, key_of, known_call
 from rlxweb.signal.labelled import takes_objects
+from rlxweb.signal.learned.strategy import NAME as LEARNED
 from rlxweb.signal.offers import WelchJob, checked_strategy
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.peaks_asked import (
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from rlxweb.signal.band_peaks import Band
     from rlxweb.signal.engine import Engine, Rows
     from rlxweb.signal.learned.file import ModelLike
-    from rlxweb.signal.learned.transform import LearnedTransform
     from rlxweb.signal.own_detrend import OwnDetrend
     from rlxweb.signal.precision import Precision, Taken
     from rlxweb.signal.rounding import RoundingFloor
@@ -221,7 +220,9 @@ def _called(
     spectrum = switch("spectrum", spectrum, DOING)
     job = _in_band(job, band, len(hz), spectrum)
     if model is not None or job.strategy == LEARNED:
-        job = replace(job, model=_model_for(model, job, wanted["fs"]))
+        from rlxweb.signal.learned.file import model_for  # few calls have one
+
+        job = replace(job, model=model_for(model, job, wanted["fs"]))
     least = check_prominence(prominence, job.mode, DOING)
     caller = Caller(DOING, batch)
     given: ReadyRows | RowsThere
@@ -252,12 +253,6 @@ def _in_band(job: WelchJob, band: Band | None, n_bins: int, spectrum: bool) -> W
         return job
     near = band.beside(n_bins, job.mode)
     return replace(job, k=job.k if job.mode == "bins" else 0, band=near)
-
-
-def _model_for(model: ModelLike | None, job: WelchJob, fs: float) -> LearnedTransform:
-    from rlxweb.signal.learned.file import model_for  # few calls have one
-
-    return model_for(model, job, fs)
 
 
 def _job(

@@ -20,11 +20,11 @@ from rlxweb.devices.place import Place
 from rlxweb.errors import RlxError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
-from rlxweb.learn.learned import Learned, learn_welch
-from rlxweb.learn.rivals import WHOLE, Rival, rivals_of
 from rlxweb.signal.accuracy import spectrum_error
 from rlxweb.signal.band_peaks import Band
+from rlxweb.signal.learned.learn import Learned, learn_welch
 from rlxweb.signal.request import WelchRequest
+from tests.benchmarks.rivals import WHOLE, Rival, rivals_of
 
 FS: Final = 2048.0
 LENGTHS: Final = (256, 1024, 4096)
@@ -149,7 +149,7 @@ class BandSweep:
         right = welch_power(x.astype(np.float64), request.spec(self.samples))
         models = {e: learned.within(e) for e in self.errors}
         inside = {e: one for e, one in models.items() if one.error <= e}
-        ways = rivals_of(spec, cell.band, self.places, self.errors, inside, FS)
+        ways = rivals_of(spec, cell.band, self.places, self.errors, inside)
         timed = self._timed(list(ways), x, right[:, cell.band.bins], spec)
         gates = {e: (one.active, one.error) for e, one in models.items()}
         first = learned.tried[0]

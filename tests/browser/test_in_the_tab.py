@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.learn.learned import learn_welch
+from rlxweb.signal.learned.learn import learn_welch
 from tests.browser.conftest import Tab
 
 pytestmark = pytest.mark.requires_browser

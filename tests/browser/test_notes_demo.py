@@ -11,7 +11,7 @@ import pytest
 from assembly.models import add_models
 from playwright.sync_api import Page, Route, expect
 
-from rlxweb.io import write_recording
+from tests import recordings
 from tests.browser.demo_page import NO_GPU, OpenPage, changed
 from tests.browser.watch import START_MS
 from tests.unit.examples.sounds import song
@@ -86,7 +86,7 @@ def test_without_a_model_the_visitor_brings_one(
     expect(problem).to_have_count(0)
     assert "by NumPy" in page.inner_text("#said")
     path = tmp_path / "song.wav"
-    write_recording(str(path), song(1.5, 16000)[0][None], fs=16000, bits=16)
+    recordings.saved(str(path), song(1.5, 16000)[0][None], fs=16000, bits=16)
     page.set_input_files("#pick-sound", str(path))
     expect(page.locator("#said")).to_contain_text("· song.wav: 1.5 s", timeout=START_MS)
     assert told(page) > 0

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from rlxweb.io import write_recording
 from tests.browser.conftest import START_MS, snippet
 from tests.browser.other_hosts import plain_host
 from tests.command_line import python
+from tests.recordings import saved
 from tests.site_build import BuiltSite
 
 pytestmark = pytest.mark.requires_browser
@@ -30,7 +30,7 @@ def chord(path: Path) -> Path:
         for k in (1, 2, 3)
     ]
     sound = (0.2 * np.sum(tones, axis=0) * np.minimum(t / 0.01, 1)).astype(np.float32)
-    write_recording(path, sound[None], fs=FS, channels=["sound"])
+    saved(path, sound[None], fs=FS, channels=["sound"])
     return path
 
 

@@ -43,6 +43,13 @@ def playground(open_page: OpenPage, **context: object) -> Page:
     return ready(open_page("demo/playground/", **context))
 
 
+def editor(open_page: OpenPage, fragment: str = "", **context: object) -> Page:
+    """The page as soon as it shows a program; Python may still be starting."""
+    page = open_page(f"demo/playground/{fragment}", **context)
+    expect(page.locator("#code")).not_to_have_value("")
+    return page
+
+
 def started(page: Page, code: str) -> None:
     """Types a program over what is there and presses Ctrl+Enter."""
     page.fill("#code", code)
@@ -247,7 +254,7 @@ def test_plots_follow_the_theme_and_the_width(open_page: OpenPage) -> None:
 
 def test_a_link_carries_the_code_and_does_not_run_it(open_page: OpenPage) -> None:
     """Whatever is in it; the visitor reads first."""
-    page = playground(open_page, permissions=["clipboard-read", "clipboard-write"])
+    page = editor(open_page, permissions=["clipboard-read", "clipboard-write"])
     code = "print('carried — ünïcode')\n" + "x = 1\n" * 200
     page.fill("#code", code)
     page.click("#share")
@@ -266,7 +273,7 @@ def test_a_link_carries_the_code_and_does_not_run_it(open_page: OpenPage) -> Non
 
 def test_a_damaged_link_is_told(open_page: OpenPage) -> None:
     """And the page works all the same, opened by it or led there."""
-    page = ready(open_page("demo/playground/#code=1AAAA"))
+    page = editor(open_page, "#code=1AAAA")
     problem = page.locator(".problem")
     expect(problem).to_contain_text("The link holds no code that can be read")
     assert page.input_value("#example") == "graph"
@@ -279,7 +286,7 @@ def test_a_damaged_link_is_told(open_page: OpenPage) -> None:
 
 
 def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None:
-    page = playground(open_page)
+    page = editor(open_page)
     fragment = page.evaluate(
         """async () => {
         const zeros = new Blob([new Uint8Array(50_000_000)]).stream();
@@ -297,7 +304,7 @@ def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None
 
 def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) -> None:
     """Over a reload it is there and not run; over an example it can be brought back."""
-    page = playground(open_page)
+    page = editor(open_page)
     page.fill("#code", "print('mine')")
     page.reload()
     ready(page)
@@ -315,7 +322,7 @@ def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) ->
 
 def test_the_editor_indents_and_lets_the_keyboard_go(open_page: OpenPage) -> None:
     """Tab, Shift+Tab, Enter, undo; after Escape, Tab leaves."""
-    page = playground(open_page)
+    page = editor(open_page)
     page.fill("#code", "")
     page.focus("#code")
     page.keyboard.type("def f():\nreturn 1")

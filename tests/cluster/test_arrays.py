@@ -39,7 +39,7 @@ from rlxweb.errors import (
 )
 from rlxweb.gpu.port import Want
 from tests.command_line import python
-from tests.unit.learn.steep import BAND, FS, N, learned, steep
+from tests.unit.signal.learned.steep import BAND, FS, N, learned, steep
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("bins", "hz", "power", "count", "prominence")

@@ -15,9 +15,9 @@ from rlxweb.cli import children
 from rlxweb.cli.children import Children
 from rlxweb.errors import ClusterError, RecordingError, RlxError, WorkerFailed
 from rlxweb.host.row_blocks import usable_cpus
-from rlxweb.io import write_recording
 from tests.command_line import environment, started
 from tests.faults.made_jobs import Came, by_name
+from tests.recordings import saved
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills as Unix does")
 
@@ -118,7 +118,7 @@ def test_nothing_is_left_of_a_run_that_is_stopped(
 ) -> None:
     """No process and no file; Ctrl-C in a terminal reaches all of them."""
     for name in ("a", "b"):
-        write_recording(f"{name}.npz", np.ones((1, 50)), fs=10)
+        saved(f"{name}.npz", np.ones((1, 50)), fs=10)
         os.mkfifo(f"{name}.npz.pipe")
     (tmp_path / "out").mkdir()
     args = "convert", "a.npz", "b.npz", "--to", "wav", "-o", "out/", "--jobs", "2"

@@ -26,7 +26,7 @@ import zarr
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.unit.io.test_gdf import gdf
-from tests.unit.learn.steep import learned
+from tests.unit.signal.learned.steep import learned
 
 FS = 64.0
 N = 320

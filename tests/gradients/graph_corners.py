@@ -415,7 +415,6 @@ MOVES: dict[str, Function] = {
     "depth_to_space": lambda x: nn.depth_to_space(x.reshape(1, 4, 1, 3), 2),
     "diagonal": lambda x: nn.diagonal(x),
     "expand_dims": lambda x: nn.expand_dims(x, 0),
-    "fft_norm": lambda x: nn.fft_norm(x),
     "flatten": lambda x: nn.flatten(x),
     "flip": lambda x: nn.flip(x),
     "fold": lambda x: nn.fold(x[:2].reshape(1, 2, 4), (1, 5), (1, 2)),

@@ -289,7 +289,7 @@ def test_second_derivatives_in_closed_form(name: str, way: Way) -> None:
     way.check(rlx.grad(lambda x: np.sum(rlx.grad(f)(x) * along)), (x,), want)
 
 
-@pytest.mark.parametrize("order", range(9))
+@pytest.mark.parametrize("order", range(7))
 def test_sinc_at_zero_has_derivatives_of_every_order(order: int) -> None:
     """The n-th is (-1)^(n/2) pi^n / (n + 1) for even n, else 0."""
     f: Any = rlx.function(np.sinc)
@@ -385,7 +385,7 @@ def _weighted(xp: Any, made: Any) -> Any:
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("rank", range(1, 9))
+@pytest.mark.parametrize("rank", [1, 2, 3, 5, 8])
 def test_copies_of_every_rank(rank: int, jax: Any) -> None:
     """tile, repeat and kron of up to 8 axes, first and second derivatives."""
     rng = np.random.default_rng(rank)

@@ -33,7 +33,7 @@ class Graph:
     """A graph whose methods take and give the numbers of nodes."""
 
     def __init__(self, name: str) -> None:
-        self.own = rlxweb.Graph(name)
+        self.own = rlxweb.rlx.Graph(name)
         self.used_up = False
 
     def tensor(self, node: Any) -> Any:

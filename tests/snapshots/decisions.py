@@ -23,6 +23,7 @@ from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth
 from rlxweb.choose.chooser import decide
 from rlxweb.choose.graphs import GraphJob
+from rlxweb.choose.seed import MODEL_ORDER, seed_candidates, seed_pick
 from rlxweb.cost.estimate import estimate_graph_cost, estimate_graph_cost_with_io
 from rlxweb.cost.fusion_gate import (
     FusionTarget,
@@ -33,15 +34,13 @@ from rlxweb.cost.fusion_gate import (
 from rlxweb.cost.io_profile import GraphIoOptions, profile_graph_io
 from rlxweb.cost.kinds import KINDS
 from rlxweb.cost.record import Point
+from rlxweb.cost.seed_welch import SeedCosts
 from rlxweb.decision.candidate import Candidate, candidate_name
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import RlxError
 from rlxweb.host.welch_graph import welch_graph
-from rlxweb.rlx.seed_candidates import seed_candidates
-from rlxweb.rlx.seed_costs import SeedCosts
-from rlxweb.rlx.seed_pick import MODEL_ORDER, seed_pick
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.compiled_engine import COMPILED
 from rlxweb.signal.crossover import crossover

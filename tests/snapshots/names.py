@@ -98,7 +98,7 @@ def _described(name: str, value: Any, public: Container[type]) -> Iterator[str]:
     elif issubclass(value, Enum):
         members = ", ".join(f"{m.name} = {_plain(repr(m.value))}" for m in value)
         yield f"{name}: enum {{{members}}}"
-        yield from _attributes(name, value)
+        yield from _attributes(name, value, public)
     else:
         bases = (
             base.__name__
@@ -106,14 +106,20 @@ def _described(name: str, value: Any, public: Container[type]) -> Iterator[str]:
             if base in public or not (_is_ours(base) or base in NOT_TOLD)
         )
         yield f"{name}: class({', '.join(bases)}){_signature(value)}"
-        yield from _attributes(name, value)
+        yield from _attributes(name, value, public)
 
 
-def _attributes(name: str, cls: type) -> Iterator[str]:
-    """Yield what a class and its bases of this package define."""
+def _attributes(name: str, cls: type, public: Container[type]) -> Iterator[str]:
+    """Yield what a class and its bases of this package define.
+
+    What a public base inherits or defines is in that base's lines.
+    """
+    bases = [base for base in cls.__mro__[1:] if base in public]
     for key in dir(cls):
         owner = next((base for base in cls.__mro__ if key in vars(base)), None)
         if owner is None or not _is_ours(owner):
+            continue
+        if any(issubclass(base, owner) for base in bases):
             continue
         value = vars(owner)[key]
         if issubclass(cls, Enum) and key in cls.__members__:

@@ -7,6 +7,7 @@ looks at a fresh interpreter.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,6 +105,9 @@ def dotted_name(path: Path) -> str:
 NAMES = {dotted_name(path): path for path in MODULES}
 
 
+DOTTED = re.compile(r"rlxweb(\.\w+)+")
+"""The name of a module as text, as `publish`, `hand_down` and import_module take it."""
+
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 
@@ -113,6 +117,7 @@ class Read:
 
     words: str
     imports: tuple[tuple[int, str], ...]
+    modules_in_text: tuple[tuple[int, str], ...]
     at_load: frozenset[str]
     environment: tuple[int, ...]
 
@@ -125,6 +130,13 @@ def read(path: Path) -> Read:
     return Read(
         words=(ast.get_docstring(tree) or "").strip(),
         imports=tuple(one for node in nodes for one in imported_by(node)),
+        modules_in_text=tuple(
+            (node.lineno, node.value)
+            for node in nodes
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and DOTTED.fullmatch(node.value)
+        ),
         at_load=frozenset(imported_at_load(tree)),
         environment=tuple(n.lineno for n in nodes if asks_environment(n)),
     )
@@ -205,6 +217,23 @@ def test_imports_point_down() -> None:
         ):
             wrong.append(f"{place(path)}:{line} imports {name}")
     assert wrong == []
+
+
+def test_nothing_imports_rlx() -> None:
+    """RLX's names and formulas rest on rlxweb; nothing in rlxweb rests on them.
+
+    A name of a module given as text counts, as in `publish` and `hand_down`.
+    """
+    wrong = [
+        f"{place(path)}:{line} names {name}"
+        for path in MODULES
+        if room(dotted_name(path)) != "rlx"
+        for line, name in (*read(path).imports, *read(path).modules_in_text)
+        if name == "rlxweb.rlx" or name.startswith("rlxweb.rlx.")
+    ]
+    assert wrong == []
+    texts = {name for path in MODULES for _, name in read(path).modules_in_text}
+    assert {"rlxweb.ir.graph", "rlxweb.graphfile.write"} <= texts  # of both tables
 
 
 def _doors(library: str) -> tuple[str, ...]:
@@ -315,7 +344,7 @@ BEFORE_A_NATIVE_ENGINE_IS_NAMED = {
     "peaks on the CPU": "rlx.welch_peaks(np.ones(256, np.float32), fs=1, k=1)",
     "auto": "rlx.Session('auto').compile(graph).run({'x': np.ones(4, np.float32)})",
     "a search for the fastest": "rlx.fastest_device_for(graph)",
-    "runners": "rlx.GraphDevices(graph).devices, rlx.available_devices()",
+    "GraphDevices": "rlx.GraphDevices(graph).devices, rlx.available_devices()",
     "a report": "rlx.device_report(), rlx.device_report(graph)",
     "another engine": "rlx.Session('cpu'), rlx.is_available('gpu')",
     "one that is missing": (

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 import rlxweb
-from rlxweb import DevicePolicy, FlexibleSession, Graph, Session, Tensor
+from rlxweb import DevicePolicy, FlexibleSession, Session, Tensor, names
 from rlxweb.device import Device
 from rlxweb.errors import AttributeRefused, ShapeError, Unsupported
-from rlxweb.runners.benchmark import DeviceBenchResult
+from rlxweb.rlx import Graph
+from rlxweb.runtime.device_benchmark import DeviceBenchResult
+from tests.command_line import python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "site" / "pages" / "reference"
@@ -24,6 +26,9 @@ SAME = re.findall(
     (PAGES / "rlx-names.md").read_text("utf-8"),
     re.MULTILINE,
 )
+
+
+HOMES = names._published["rlxweb.rlx"]
 
 
 def loaded(path: str) -> Any:
@@ -46,8 +51,52 @@ def test_a_name_of_theirs_is_the_one_of_ours(theirs: str, ours: str) -> None:
     assert loaded(theirs) == loaded(ours)
 
 
-def test_the_table_of_names_was_read() -> None:
-    assert len(SAME) == 11
+def test_the_table_of_names_is_complete() -> None:
+    """Every alias of the package has its row."""
+    aliases = {n for n, home in HOMES.items() if home == "rlxweb.rlx.aliases"}
+    listed = {theirs.removeprefix("rlxweb.rlx.") for theirs, _ in SAME}
+    assert aliases <= listed
+    assert len(SAME) == 12
+
+
+def test_the_package_is_an_attribute() -> None:
+    """Loaded when it is asked for; a graph of it loads none of its formulas."""
+    code = (
+        "import sys, rlxweb as rlx; rlx.rlx.Graph('g').mm; "
+        "print(*(m for m in sys.modules if m.startswith('rlxweb.rlx')))"
+    )
+    said = python("-c", code)
+    assert said.code == 0, said.err
+    assert said.out.split() == ["rlxweb.rlx", "rlxweb.rlx.graph"]
+
+
+def test_the_core_graph_has_names_of_its_own_alone() -> None:
+    theirs = {name for name in vars(Graph) if name[0] != "_"} - {"copy"}
+    assert {"mm", "where_", "fft_norm", "binary", "topo_order"} <= theirs
+    assert {name for name in theirs if hasattr(rlxweb.Graph, name)} == set()
+
+
+def test_a_graph_whose_sizes_vary_is_saved_by_methods_of_the_core(
+    tmp_path: Path,
+) -> None:
+    """And so loads without RLX's names; copies and bound graphs keep them."""
+    graph = Graph("varying")
+    rows, w = graph.input("rows", ("n", 4)), graph.constant(np.ones((4, 2), np.float32))
+    n = rows.shape[0]
+    product = graph.matmul_with_shape(rows, w, (n, 2), "f32")
+    with pytest.raises(ShapeError, match="was declared"):
+        graph.matmul_with_shape(rows, w, (n, 3), "f32")
+    spectrum = graph.fft_real(graph.binary("max", graph.mm(rows, w), 0.0))
+    graph.set_outputs([graph.reduce(product, "sum", [1]), *spectrum])
+    assert {type(one) for one in (graph.copy(), graph.bind(n=3))} == {Graph}
+    graph.save(tmp_path / "varying.rlxg")
+    loaded = rlxweb.load(tmp_path / "varying.rlxg")
+    assert type(loaded.graph) is rlxweb.Graph
+    here = Session("cpu").compile(graph).run({"rows": X})
+    for total, re_, im in (here, loaded.run({"rows": X}).values()):
+        np.testing.assert_allclose(total, 2 * X.sum(1))
+        want = np.fft.fft(np.maximum(X @ np.ones((4, 2)), 0))
+        np.testing.assert_allclose(re_ + 1j * im, want, atol=1e-5)
 
 
 def test_every_variable_has_its_line() -> None:
@@ -131,7 +180,7 @@ def test_words_that_name_nothing_are_refused() -> None:
     ):
         with pytest.raises(AttributeRefused, match=said):
             call()
-    with pytest.raises(ShapeError, match=r"\[2, 2\] f32; \[2, 3\] f32 was said"):
+    with pytest.raises(ShapeError, match=r"\[2, 2\] f32; \[2, 3\] f32 was declared"):
         graph.matmul_with_shape(x, x, [2, 3], "f32")
 
 

@@ -165,7 +165,7 @@ _BY_NAME = {
     "machine/test_workshop.py::test_what_cannot_be_made_is_refused_once": "desktop",
     "machine/test_workshop.py::test_work_pays_for_its_kernel": "desktop",
     "recipes/test_teams.py": "lanes",
-    "runners/test_calling.py::"
+    "runtime/test_device_calls.py::"
     "test_a_text_in_place_of_a_list_is_names_and_not_letters": "desktop",
     "runtime/test_session.py::test_wide_types_go_to_the_cpu": "desktop",
     "signal/test_offers.py::test_small_jobs_open_nothing": "desktop",

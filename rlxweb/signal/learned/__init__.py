@@ -1,1 +1,1 @@
-"""Transforms that were trained to compute a band of a spectrum and no more."""
+"""Transforms that are trained, for one's own recordings, to compute a band alone."""

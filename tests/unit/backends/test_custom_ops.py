@@ -10,12 +10,14 @@ import pytest
 from rlxweb import GraphDevices, Session
 from rlxweb.backends import custom_ops
 from rlxweb.errors import Disagrees, DTypeError, GraphError
+from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Tolerance, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.custom import register_custom
+from rlxweb.runtime.on_devices import OnDevices
 
 NAME = "test_custom_twice"
 
@@ -189,6 +191,19 @@ def test_a_record_put_in_its_place_serves_every_device(adapter: Want) -> None:
     twice(wgsl="x * F(3)", reference=lambda xp, a, x: x * 3, replace=True)
     for one in ("cpu", device):
         np.testing.assert_array_equal(runner.run(one, feeds)[0], 3 * feeds["x"])
+
+
+def test_a_graph_compiled_by_device_computes_its_ops_as_they_are_now() -> None:
+    """And is compiled again for a change of its own ops only."""
+    twice(wgsl="x * F(2)")
+    places, x = OnDevices(of_shape(4)), np.arange(4, dtype=np.float32)
+    old = drive(places.on("cpu", "", (), "run"))
+    register_custom(f"{NAME}_other", arity=1, reference=lambda xp, a, x: x)
+    assert drive(places.on("cpu", "", (), "run")) is old
+    twice(wgsl="x * F(3)", reference=lambda xp, a, x: x * 3, replace=True)
+    new = drive(places.on("cpu", "", (), "run"))
+    np.testing.assert_array_equal(new.run({"x": x})[0], 3 * x)
+    np.testing.assert_array_equal(old.run({"x": x})[0], 2 * x)  # its holder keeps it
 
 
 RIGHT: dict[str, tuple[Any, Any]] = {

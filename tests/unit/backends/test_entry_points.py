@@ -179,3 +179,16 @@ def test_the_zip_of_python_itself_is_not_searched(
         monkeypatch.syspath_prepend(tmp_path / name)
     assert "outside" in labels()
     assert "inside" not in labels()
+
+
+def test_a_package_that_another_of_its_name_hides_adds_nothing(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python would import the first on the path, whatever the second declares."""
+    install("twice", "hidden = engine:row")
+    above = tmp_path / "above" / "Twice-2.0.dist-info"
+    above.mkdir(parents=True)
+    (above / "METADATA").write_text("Metadata-Version: 2.1\nName: Twice\nVersion: 2\n")
+    assert "hidden" in labels()
+    monkeypatch.syspath_prepend(above.parent)
+    assert "hidden" not in labels()

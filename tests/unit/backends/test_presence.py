@@ -14,8 +14,8 @@ import pytest
 
 from rlxweb.backends import presence
 from rlxweb.backends.registry import ROWS, blocker, look_again, named_only
+from rlxweb.choose.report import device_report
 from rlxweb.devices.policy import DevicePolicy
-from rlxweb.runners.report import device_report
 from tests.command_line import ROOT
 
 Machine = Callable[..., None]

@@ -17,6 +17,7 @@ from rlxweb.choose.chooser import decide
 from rlxweb.choose.graphs import GraphJob, gate_of
 from rlxweb.choose.resolve import devices_for, fastest, supports_graph
 from rlxweb.choose.resolve import fastest_device_for as pick
+from rlxweb.choose.seed import seed_pick
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.cost import Candidate, fastest_device_for
@@ -32,10 +33,11 @@ from rlxweb.devices.place import (
 )
 from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported, UsageError
 from rlxweb.ir.op import Attr, registry
-from rlxweb.rlx.seed_pick import seed_pick
-from rlxweb.runners.benchmark import benchmark_devices, warm_all
+from rlxweb.runtime.device_benchmark import benchmark_devices, warm_all
 from tests.fake_port import Failure
-from tests.unit.runners.fakes import FakeMachine, adding
+from tests.unit.runtime.fake_machine import THREE, FakeMachine, adding
+from tests.unit.runtime.fake_machine import machine as machine
+from tests.unit.runtime.fake_machine import three_devices as three_devices
 from tests.unit.signal.pretend_gpu import PLACE, PretendGpu
 
 
@@ -278,9 +280,10 @@ def test_an_op_that_cannot_be_lowered_is_named() -> None:
     assert Device.VULKAN not in devices_for(graph)
 
 
-def test_benchmark_devices_counts_no_first_run() -> None:
+def test_benchmark_devices_counts_no_first_run(machine: FakeMachine) -> None:
     """And says why a device failed."""
-    machine = FakeMachine(takes={Device.CPU: iter([1000, 7, 5, 6, 1000])})
+    machine.only(Device.CPU, Device.GPU)
+    machine.takes[Device.CPU] = iter([1000, 7, 5, 6, 1000])
     machine.refuses[Device.GPU] = RuntimeError("no")
     rows = benchmark_devices(
         adding(),
@@ -288,22 +291,20 @@ def test_benchmark_devices_counts_no_first_run() -> None:
         3,
         params={"w": np.ones(2, np.float32)},
         devices=[Device.GPU, Device.CPU],
-        compile_with=machine.compile,
         clock=machine.clock,
     )
     assert [(r.label, r.median_exec_ns, r.error) for r in rows] == [
         ("cpu", 6.0, ""),
         ("gpu", 0.0, "no"),
     ]
-    assert machine.made[0].closed
+    assert machine.of(Device.CPU)[0].closed
 
 
-def test_warm_all_compiles_everywhere() -> None:
-    machine = FakeMachine()
-    made = warm_all(
-        exponential(), DevicePolicy.only(["cpu"]), compile_with=machine.compile
-    )
-    assert list(made) == [Device.CPU]
+def test_warm_all_compiles_everywhere(machine: FakeMachine) -> None:
+    made = warm_all(exponential())
+    assert set(made) == set(THREE)
+    assert [len(machine.of(device)) for device in THREE] == [1, 1, 1]
+    assert list(warm_all(exponential(), DevicePolicy.only(["cpu"]))) == [Device.CPU]
 
 
 def test_fastest_keeps_to_the_policy() -> None:

@@ -12,9 +12,9 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.io import open_recording, prepared, write_recording
+from rlxweb.io import open_recording, prepared
 from tests.command_line import Call, check_refused, environment, spawn
-from tests.recordings import written
+from tests.recordings import saved, written
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def test_no_recording_is_written_over(call: Call, tmp_path: Path) -> None:
 
 def test_what_is_asked_for_is_looked_at_before_the_work(call: Call) -> None:
     for args, words in (
-        ([], "no format is asked for; written are edf, bdf, npz, wav, flac, parquet"),
+        ([], "no format is asked for; written are edf, bdf, wav, npz, parquet, flac"),
         (["-o", "x.ogg"], "ends in '.ogg'"),
         (["-o", "x.edf", "--to", "wav"], "is a name for edf; leave one of them out"),
         (["-o", "no/x.edf"], "there is no such folder; create it first"),
@@ -149,7 +149,7 @@ def test_what_is_asked_for_is_looked_at_before_the_work(call: Call) -> None:
         check_refused(call("convert", "night.edf", *args), 2, words)
     said = call("convert", "night.edf", "night.edf", "night.edf", "-o", "x.npz", "-q")
     assert said.code == 0  # a file that is named twice is one
-    write_recording("b.npz", np.ones((1, 99)), fs=9)
+    saved("b.npz", np.ones((1, 99)), fs=9)
     said = call("convert", "night.edf", "b.npz", "-o", "x.npz")
     check_refused(said, 2, "it names one file, and 2 recordings are meant")
     assert {*os.listdir()} == {"night.edf", "b.npz", "x.npz"}
@@ -159,12 +159,35 @@ def test_integers_that_are_too_small_are_refused_with_the_way_out(call: Call) ->
     """And nothing is left behind; with the full scale that is said it goes."""
     said = call("convert", "night.edf", "-o", "x.wav", "--bits", "16")
     check_refused(said, 2, "full scale is 1 uV", "give a wider --full-scale VALUE")
+    assert said.err.startswith("rlxweb: writing 'x.wav': channel 'EEG Fz' is ")
     assert os.listdir() == ["night.edf"]
     said = call(
         *("convert", "night.edf", "-o", "x.wav", "--bits", "16", "--full-scale", "512")
     )
     assert said.code == 0
     np.testing.assert_allclose(samples("x.wav") * 512, samples("night.edf"), atol=0.008)
+
+
+def test_a_loss_is_one_line_for_all_files_alike(call: Call) -> None:
+    """In processes as in this one; errors of the writer name what they write."""
+    x = np.random.default_rng(0).normal(size=(1, 5000))
+    for name in ("a", "b"):
+        np.savez(f"{name}.npz", samples=x, fs=99.97, begun=0.0)
+    for more in ((), ("--jobs", "2")):
+        said = call("convert", "a.npz", "b.npz", "--to", "edf", "--overwrite", *more)
+        assert said.code == 0
+        assert said.err.splitlines() == [
+            "'a.edf', 'b.edf': 99.97 Hz is 99.9700089973 Hz in the file"
+        ]
+    x[0, 7] = np.nan
+    np.savez("c.npz", samples=x, fs=100.0)
+    said = call("convert", "c.npz", "--to", "bdf", "-o", "-")
+    check_refused(said, 2, "rlxweb: writing '-': reading 'c.npz': channel 'ch1' is nan")
+    args = "convert", "a.npz", "c.npz", "--to", "bdf", "--keep-going"
+    said = call(*args)
+    assert said.code == 1
+    assert "rlxweb: writing 'c.bdf': reading 'c.npz'" in said.err
+    assert not {"c.bdf", "-"} & {*os.listdir()}
 
 
 def test_standard_output_takes_the_file() -> None:

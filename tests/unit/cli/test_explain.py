@@ -19,7 +19,7 @@ from rlxweb.cost.kinds import assumed_cpu, assumed_gpu
 from rlxweb.devices.place import CPU
 from rlxweb.errors import OutOfMemory
 from rlxweb.gpu.port import Want
-from rlxweb.signal.costs import estimate_welch_peaks_costs
+from rlxweb.rlx import estimate_welch_peaks_costs
 from rlxweb.signal.offers import engine_for
 from tests.command_line import Call, Said
 from tests.unit.cli.known import know, place_of

@@ -15,8 +15,8 @@ from rlxweb.cli.children import Children
 from rlxweb.cli.meter import Meter
 from rlxweb.cli.screen import screen
 from rlxweb.host.row_blocks import usable_cpus
-from rlxweb.io import write_recording
 from tests.command_line import Call, Said, check_refused, untimed
+from tests.recordings import saved
 
 FILES = [f"r{n}.npz" for n in range(4)]
 CPU = "--device", "cpu", "-q"
@@ -31,7 +31,7 @@ def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "LITTLE_NBYTES", 0)
     for n, name in enumerate(FILES):
         x = np.random.default_rng(n).standard_normal((2, 2000))
-        write_recording(name, x, fs=100)
+        saved(name, x, fs=100)
     Path("r2.npz").write_bytes(b"PK\x03\x04 and no more")
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.io import write_recording
 from tests.command_line import Call, check_refused
-from tests.unit.learn.steep import FS, steep
+from tests.recordings import saved
+from tests.unit.signal.learned.steep import FS, steep
 
 ASKED = ("--n-fft", 64, "--band", "32:200", "--k", 3, "--error", 0.05, "--steps", 6)
 QUICK = (*ASKED, "--preset", "scipy", "--device", "cpu")
@@ -25,10 +25,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = ["Fz", "Cz", "Pz"]
     x = 100.0 * steep(3, 12_000)
-    write_recording("a.npz", x, fs=FS, channels=names, units="uV")
-    write_recording("b.npz", x[:, :6000], fs=FS, channels=names, units="uV")
-    write_recording("slow.npz", x[:, :6000], fs=FS / 2, channels=names, units="uV")
-    write_recording("short.npz", x[:, :500], fs=FS, channels=names, units="uV")
+    saved("a.npz", x, fs=FS, channels=names, units="uV")
+    saved("b.npz", x[:, :6000], fs=FS, channels=names, units="uV")
+    saved("slow.npz", x[:, :6000], fs=FS / 2, channels=names, units="uV")
+    saved("short.npz", x[:, :500], fs=FS, channels=names, units="uV")
 
 
 def test_a_transform_is_trained_reported_drawn_and_used(call: Call) -> None:
@@ -104,7 +104,7 @@ def test_the_report_can_be_standard_output_and_nothing_else_is(call: Call) -> No
 
 def test_white_noise_is_told_that_nothing_can_go(call: Call) -> None:
     x = np.random.default_rng(0).standard_normal((2, 9000))
-    write_recording("white.npz", x, fs=FS, channels=["a", "b"], units="uV")
+    saved("white.npz", x, fs=FS, channels=["a", "b"], units="uV")
     said = call("learn", "white.npz", *QUICK, "--error", 1e-3, "--out", "w.rlxl")
     assert said.code == 0
     assert "nothing can be left out within 0.001" in said.out

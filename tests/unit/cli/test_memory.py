@@ -68,10 +68,10 @@ def test_a_file_of_400_mb_is_walked_in_blocks(
 
 WRITE = """
 import sys
-from rlxweb.io import open_recording, write_recording
+from rlxweb.io import open_recording
 before = mark()
 with open_recording(sys.argv[1], fs=1000) as recording:
-    (own,) = write_recording(sys.argv[2], recording).groups
+    (own,) = recording.save(sys.argv[2], begun=0).groups
 print(mark() - before, own.n_samples * len(own.channels))
 """
 

@@ -12,10 +12,8 @@ from rlxweb.cost import (
     GraphIoProfile,
     estimate_graph_cost,
     host_sync_op_kinds,
-    metal_host_sync_kinds,
     profile_graph_io,
     profile_graph_io_outputs,
-    profile_graph_io_with_options,
 )
 from rlxweb.errors import UsageError, VerifyError
 from rlxweb.ir.lowering import Compose
@@ -161,16 +159,6 @@ def test_selected_nodes_are_counted_by_id() -> None:
             profile_graph_io_outputs(graph, node_ids=wrong)
     with pytest.raises(UsageError, match="neither or both"):
         profile_graph_io_outputs(graph, [0], node_ids=[0])
-
-
-def test_the_other_names_of_rlx_are_the_same_functions() -> None:
-    graph = Graph()
-    graph.set_outputs([graph.fft(graph.input("x", (2, 8)))])
-    options = GraphIoOptions(fft_host_sync=True)
-    found = profile_graph_io_with_options(graph, options)
-    assert found == profile_graph_io(graph, options)
-    assert found.sync_points == 1
-    assert metal_host_sync_kinds() == host_sync_op_kinds()
 
 
 def test_duplicate_inputs_are_read_twice() -> None:

@@ -22,6 +22,7 @@ from rlxweb.calibration.known import (
     priced,
 )
 from rlxweb.calibration.worth import Worth
+from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.choose.resolve import resolve_device, resolve_device_chain
 from rlxweb.device import Device, fastest_among, parse_device, parse_device_list
 from rlxweb.devices.availability import DeviceRow, available_devices, is_available
@@ -34,7 +35,6 @@ from rlxweb.devices.place import (
 )
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import DeviceError, UnknownDevice, Unsupported
-from rlxweb.runners.fallback import run_with_fallback
 from tests.made_engine import Shop
 
 X = np.arange(8, dtype=np.float32)

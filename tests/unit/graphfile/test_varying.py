@@ -118,6 +118,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "build": (put("relu", method="build"), "'build'"),
     "dunder": (put("relu", method="__init__"), "'__init__'"),
     "no method": (put("relu", method=3), "asks for 3"),
+    "a method of RLX's": (put("relu", method="binary"), "rlxweb.rlx.Graph"),
     "no list": (put("relu", args={}), "a list, and values"),
     "another key": (put("relu", also=1), "method, args, named, made"),
     "no call": (first("calls", 7), "is 7"),

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import RecordingWarning, UsageError
-from rlxweb.io import open_recording, write_recording
+from rlxweb.io import open_recording
 from rlxweb.io.days import day_of_edf, day_of_iso, moved
+from tests.recordings import saved
 
 DAY = datetime.date(2002, 2, 28)
 X = np.random.default_rng(3).normal(0, 50, (2, 2560))
 
 
 def test_behind_midnight_it_is_the_next_day(tmp_path: Path) -> None:
-    write_recording(tmp_path / "a.edf", X, fs=256, begun=86_395.0, date=DAY)
+    saved(tmp_path / "a.edf", X, fs=256, begun=86_395.0, date=DAY)
     with open_recording(tmp_path / "a.edf", start="@00:00:01") as recording:
         assert recording.date == DAY
-        write_recording(tmp_path / "b.npz", recording)
+        saved(tmp_path / "b.npz", recording)
     with open_recording(tmp_path / "b.npz") as recording:
         assert (recording.begun, recording.date) == (1.0, datetime.date(2002, 3, 1))
 
@@ -29,7 +30,7 @@ def test_behind_midnight_it_is_the_next_day(tmp_path: Path) -> None:
 def test_edf_has_two_digits_of_a_year_and_four(tmp_path: Path, year: int) -> None:
     """Which two digits mean 1985 to 2084; for others they are letters."""
     day = datetime.date(year, 12, 31)
-    write_recording(tmp_path / "a.edf", X, fs=256, date=day)
+    saved(tmp_path / "a.edf", X, fs=256, date=day)
     head = (tmp_path / "a.edf").read_bytes()[:256]
     assert head[88:168].split()[1] == f"31-DEC-{year}".encode()
     plain = head[168:176] == f"31.12.{year % 100:02}".encode()
@@ -37,7 +38,7 @@ def test_edf_has_two_digits_of_a_year_and_four(tmp_path: Path, year: int) -> Non
     with open_recording(tmp_path / "a.edf") as recording:
         assert recording.date == day
     with pytest.raises(UsageError, match=r"date is .*; a datetime\.date"):
-        write_recording(tmp_path / "a.edf", X, fs=256, date="yesterday")  # type: ignore[arg-type]
+        saved(tmp_path / "a.edf", X, fs=256, date="yesterday")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,14 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import edf as edf_module
-from rlxweb.io import open_recording, write_recording
+from rlxweb.io import open_recording
 from tests.command_line import Call, check_refused
 from tests.recordings import (
     by_edfio,
     check_unreadable,
     discontinuous,
     read_with_warning,
+    saved,
     written,
 )
 
@@ -338,7 +339,7 @@ def test_a_file_of_annotations_alone_has_no_channel(tmp_path: Path, call: Call) 
     assert "lasts 0:02:00" in said.out
     night = written(tmp_path / "night.edf", ("Fz", 64), seconds=130)
     with open_recording(night) as recording:
-        write_recording(tmp_path / "both.edf", recording, annotations=stages)
+        saved(tmp_path / "both.edf", recording, annotations=stages)
     with open_recording(tmp_path / "both.edf", start="Sleep stage 1") as recording:
         assert recording.groups[0].n_samples == 100 * 64
 
@@ -363,7 +364,7 @@ def test_what_needs_a_signal_refuses_annotations_alone(
         for refused in (
             lambda: rlx.welch(recording),
             lambda: rlx.io.epochs(recording, "Sleep*", 0, 30),
-            lambda: write_recording(tmp_path / "x.npz", recording),
+            lambda: saved(tmp_path / "x.npz", recording),
         ):
             with pytest.raises(
                 RecordingError, match="no signal channel in it; it holds 2"

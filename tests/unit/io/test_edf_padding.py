@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.io import open_recording, write_recording
+from rlxweb.io import open_recording
+from tests.recordings import saved
 from tests.unit.io.test_writing import samples
 
 
@@ -31,7 +32,7 @@ def test_padding_is_small_at_every_rate(fs: float, seconds: float) -> None:
     x = np.random.default_rng(n_samples).normal(size=(1, n_samples))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.edf"
-        told = write_recording(path, x, fs=fs, begun=0)
+        told = saved(path, x, fs=fs, begun=0)
         theirs = edfio.read_edf(path)
         (signal,) = theirs.signals
         by_edfio = signal.data

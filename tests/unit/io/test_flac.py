@@ -12,7 +12,8 @@ import pytest
 import soundfile
 
 from rlxweb.errors import NotFinite, UsageError
-from rlxweb.io import open_recording, write_recording
+from rlxweb.io import open_recording
+from tests.recordings import saved
 from tests.unit.io.test_writing import RNG, samples
 
 
@@ -23,7 +24,7 @@ def test_flac_is_read_by_soundfile_and_by_rlxweb(
 ) -> None:
     x = RNG.uniform(-1, 1, size=(3, 3000))
     x[0, :2] = -1, 1
-    told = write_recording(tmp_path / "a.flac", x, fs=fs, bits=bits)
+    told = saved(tmp_path / "a.flac", x, fs=fs, bits=bits)
     theirs, rate = soundfile.read(tmp_path / "a.flac")
     with open_recording(tmp_path / "a.flac") as recording:
         found = samples(recording)
@@ -45,9 +46,9 @@ def test_flac_refuses_samples_it_cannot_hold(tmp_path: Path) -> None:
     ]
     for match, x, more in bad:
         with pytest.raises(UsageError, match=match):
-            write_recording(path, x, **{"fs": 9, **more})
+            saved(path, x, **{"fs": 9, **more})
     with pytest.raises(NotFinite):
-        write_recording(path, [[0.0, np.nan]], fs=9)
+        saved(path, [[0.0, np.nan]], fs=9)
     assert os.listdir(tmp_path) == []
 
 
@@ -57,4 +58,4 @@ def test_flac_raises_the_error_of_the_disk() -> None:
             raise OSError(28, "no space left")
 
     with pytest.raises(OSError, match="no space left"):
-        write_recording(Full(), np.zeros((1, 9000)), fs=9, format="flac")
+        saved(Full(), np.zeros((1, 9000)), fs=9, format="flac")

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RecordingWarning, UnknownName, UsageError
-from rlxweb.io import Recording, check_finite, open_recording, write_recording
+from rlxweb.io import Recording, check_finite, open_recording
 from rlxweb.io.contents import Contents
 from rlxweb.io.part import seconds_of, stretch_of
 from tests.command_line import Call, check_refused
+from tests.recordings import saved
 
 NOTHING = Contents("NPY", (), ())
 FS = 50.0
@@ -203,7 +204,7 @@ def _with_early_notes(tmp_path: Path, kind: str) -> Path:
         dtype = [("onset", "f8"), ("duration", "f8"), ("text", "U8")]
         np.savez(path, samples=X, fs=FS, annotations=np.array(EARLY, dtype))
     elif kind == "parquet":
-        write_recording(path, X, fs=FS, annotations=EARLY)
+        saved(path, X, fs=FS, annotations=EARLY)
     else:
         signals = [edfio.EdfSignal(row, FS, label=f"c{n}") for n, row in enumerate(X)]
         notes = [edfio.EdfAnnotation(at, None, text) for at, _, text in EARLY]
@@ -260,7 +261,7 @@ def burst(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x = 1e-3 * np.random.default_rng(1).standard_normal(t.size)
     x += (np.abs(t - 405) < 5) * np.sin(2 * np.pi * 10 * t)
     notes = [(400.0, 10.0, "burst"), (350.0, 0.0, "before")]
-    write_recording(path, x[None], fs=64.0, annotations=notes)
+    saved(path, x[None], fs=64.0, annotations=notes)
     return path
 
 

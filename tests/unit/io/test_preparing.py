@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.errors import RecordingWarning, UnknownName, Unsupported, UsageError
-from rlxweb.io import Group, prepared, write_recording
+from rlxweb.io import Group, prepared
 from rlxweb.io.recording import Channel
 from tests.command_line import Call, check_refused
-from tests.recordings import written
+from tests.recordings import saved, written
 
 FS = 200.0
 N = 60_000
@@ -323,7 +323,7 @@ def test_an_offset_of_a_recording_outlasts_its_conversion(tmp_path: Path) -> Non
     with rlx.read(tmp_path / "a.npz", resample=128.0) as recording:
         held = recording.groups[0].read()
         assert np.abs(held - np.array([[20_000], [-30_000]])).max() < 15
-        write_recording(tmp_path / "b.edf", recording)
+        saved(tmp_path / "b.edf", recording)
     with rlx.read(tmp_path / "b.edf") as back:
         np.testing.assert_allclose(back.groups[0].read(), held, atol=0.001)
 

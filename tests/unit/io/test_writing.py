@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from rlxweb.errors import (
     ShapeError,
     UsageError,
 )
-from rlxweb.io import Annotation, Recording, open_recording, write_recording
-from rlxweb.io.writing import TABLE
-from tests.recordings import KINDS, by_edfio, discontinuous, written
+from rlxweb.io import Annotation, Recording, open_recording
+from rlxweb.io.formats import WRITERS
+from tests.recordings import KINDS, by_edfio, discontinuous, saved, written
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(0, 50, (3, 2560)) * [[1.0], [0.3], [1e-3]]
@@ -39,7 +40,7 @@ NOTES = (
 def written_to(path: Path, x: Any = X, **more: Any) -> Any:
     """256 Hz, in microvolts."""
     how = {"fs": 256, "units": "uV", "annotations": NOTES, "begun": 3661.5, "date": DAY}
-    return write_recording(path, x, **{**how, **more})
+    return saved(path, x, **{**how, **more})
 
 
 def samples(recording: Recording) -> np.ndarray:
@@ -99,7 +100,7 @@ def test_integers_of_a_file_are_written_as_they_are(tmp_path: Path, kind: str) -
     ]
     whole(signals).write(path)
     with open_recording(path) as recording:
-        told = write_recording(again, recording)
+        told = saved(again, recording)
     assert [own.error for own in told.groups[0].channels] == [0.0, 0.0, 0.0]
     with open_recording(path) as first, open_recording(again) as second:
         one, other = (r.groups[0].read_stored() for r in (first, second))
@@ -117,7 +118,7 @@ def test_no_sample_is_added_where_some_record_fits(
 ) -> None:
     """Also where their number is a prime."""
     x = RNG.normal(size=(1, n_samples))
-    told = write_recording(tmp_path / "a.edf", x, fs=fs, begun=0)
+    told = saved(tmp_path / "a.edf", x, fs=fs, begun=0)
     assert told.lost == ()
     with open_recording(tmp_path / "a.edf") as recording:
         (group,) = recording.groups
@@ -134,7 +135,7 @@ def test_a_last_record_that_is_not_full_is_told(
 ) -> None:
     """As little of it as some length of records leaves; it repeats the last sample."""
     x = RNG.normal(size=(1, n_samples))
-    told = write_recording(tmp_path / "a.edf", x, fs=fs, begun=0)
+    told = saved(tmp_path / "a.edf", x, fs=fs, begun=0)
     with open_recording(tmp_path / "a.edf") as recording:
         found = samples(recording)
     more = found.shape[1] - n_samples
@@ -152,14 +153,14 @@ def test_a_last_record_that_is_not_full_is_told(
 def test_a_rate_that_is_nearly_exact_saves_padding(tmp_path: Path) -> None:
     """Records that are exact to 1e-9 would have padded 5,000 samples to 5,515."""
     x = RNG.normal(size=(1, 5000))
-    told = write_recording(tmp_path / "a.edf", x, fs=99.97, begun=0)
+    told = saved(tmp_path / "a.edf", x, fs=99.97, begun=0)
     assert told.groups[0].n_samples == 5000
     assert told.groups[0].fs == pytest.approx(99.97, rel=1e-7)
     assert told.lost == (f"99.97 Hz is {told.groups[0].fs:.12g} Hz in the file",)
 
 
 def test_a_few_samples_fill_a_part_of_a_record(tmp_path: Path) -> None:
-    told = write_recording(tmp_path / "a.edf", [[1.0, 2.0, 3.0]], fs=256, begun=0)
+    told = saved(tmp_path / "a.edf", [[1.0, 2.0, 3.0]], fs=256, begun=0)
     assert "samples at 256 Hz repeat the last of 3" in told.lost[0]
     with open_recording(tmp_path / "a.edf") as recording:
         found = samples(recording)
@@ -170,7 +171,7 @@ def test_a_few_samples_fill_a_part_of_a_record(tmp_path: Path) -> None:
 def test_a_rate_that_no_record_holds_is_told(tmp_path: Path) -> None:
     """Short ones have few lengths to choose from."""
     x = RNG.normal(size=(1, 40))
-    told = write_recording(tmp_path / "a.edf", x, fs=511.97331234, begun=0)
+    told = saved(tmp_path / "a.edf", x, fs=511.97331234, begun=0)
     assert any("511.97331234 Hz is 511.97" in one for one in told.lost)
     with open_recording(tmp_path / "a.edf") as recording:
         assert recording.groups[0].fs == pytest.approx(511.97331234, rel=1e-6)
@@ -180,14 +181,14 @@ def test_channels_of_several_rates_lie_in_one_edf_file(tmp_path: Path) -> None:
     """And in none of the others; the message says what to do."""
     path = written(tmp_path / "a.edf", ("Fz", 128), ("Resp", 16), seconds=5)
     with open_recording(path) as recording:
-        told = write_recording(tmp_path / "b.edf", recording)
+        told = saved(tmp_path / "b.edf", recording)
         assert [(g.fs, g.n_samples) for g in told.groups] == [(128, 640), (16, 80)]
         with open_recording(tmp_path / "b.edf") as again:
             for one, other in zip(recording.groups, again.groups, strict=True):
                 np.testing.assert_allclose(one.read(), other.read(), rtol=1e-12)
         with pytest.raises(UsageError, match=r"2 rates: 128, 16 Hz; a \.npz file"):
-            write_recording(tmp_path / "b.npz", recording)
-        write_recording(tmp_path / "b.npz", recording.groups[1])
+            saved(tmp_path / "b.npz", recording)
+        saved(tmp_path / "b.npz", recording, groups=recording.groups[1])
     assert sorted(os.listdir(tmp_path)) == ["a.edf", "b.edf", "b.npz"]
 
 
@@ -198,15 +199,15 @@ def test_gaps_are_nan_where_there_is_nan(tmp_path: Path) -> None:
         recording = open_recording(path)
     with recording:
         (group,) = recording.groups
-        told = write_recording(tmp_path / "a.npz", recording)
+        told = saved(tmp_path / "a.npz", recording)
         assert told.lost == ("1 gap is NaN",)
         for name, more in (("b.edf", {}), ("b.bdf", {}), ("b.wav", {"bits": 16})):
             with pytest.raises(
                 UsageError, match=r"has 1 gap; .* take what lies between"
             ):
-                write_recording(tmp_path / name, recording, **more)
+                saved(tmp_path / name, recording, **more)
         for at, piece in enumerate(group.pieces):
-            write_recording(tmp_path / f"piece{at}.edf", piece)
+            saved(tmp_path / f"piece{at}.edf", recording, groups=piece)
             with open_recording(tmp_path / f"piece{at}.edf") as again:
                 np.testing.assert_allclose(samples(again), piece.read(), rtol=1e-12)
         with np.load(tmp_path / "a.npz") as found:
@@ -234,7 +235,7 @@ def test_many_annotations_find_room(tmp_path: Path) -> None:
 def test_names_and_units_that_edf_has_no_letters_for(tmp_path: Path) -> None:
     """Cut and written out so that none is another's; what was changed is told."""
     names = ["älter als 漢字 und lang", "a very long name 1", "a very long name 2"]
-    told = write_recording(
+    told = saved(
         tmp_path / "a.edf",
         X,
         fs=256,
@@ -248,7 +249,7 @@ def test_names_and_units_that_edf_has_no_letters_for(tmp_path: Path) -> None:
     assert [channel.unit for channel in group.channels] == ["uV", "Ohm", "?"]
     assert "'a very long name 2' is 'a very long na~2'" in told.lost[0]
     assert told.lost[1] == "the unit '漢' is '?'"
-    told = write_recording(tmp_path / "a.edf", X[0] * 1e-6, fs=256, units="V", begun=0)
+    told = saved(tmp_path / "a.edf", X[0] * 1e-6, fs=256, units="V", begun=0)
     with open_recording(tmp_path / "a.edf") as recording:
         (group,) = recording.groups
         assert group.channels[0].unit == "uV"
@@ -262,7 +263,7 @@ def test_a_stretch_takes_its_annotations_and_its_time_with_it(tmp_path: Path) ->
     path = tmp_path / "a.edf"
     written_to(path)
     with open_recording(path, start=2.0, stop=6.0) as recording:
-        told = write_recording(tmp_path / "b.edf", recording)
+        told = saved(tmp_path / "b.edf", recording)
     assert told.lost == ("2 annotations lie outside of it",)
     with open_recording(tmp_path / "b.edf") as recording:
         assert (recording.begun, recording.date) == (3663.5, DAY)
@@ -327,6 +328,8 @@ def test_what_a_wav_file_cannot_hold_is_refused(tmp_path: Path) -> None:
         written_to(path, full_scale=200)
     with pytest.raises(UsageError, match="bits is 12; wav has 16 or 24 or 32 or 64"):
         written_to(path, bits=12)
+    with pytest.raises(UsageError, match=r"'ch2' has .* float32 .*; give bits=64"):
+        written_to(path, np.array([[np.inf, 1.0], [0.0, 1e39]]))
     assert os.listdir(tmp_path) == []
 
 
@@ -338,8 +341,8 @@ def test_the_manual_has_a_row_for_every_format() -> None:
         for line in page.read_text("utf-8").splitlines()
         if line.startswith("| `")
     }
-    assert set(rows) == set(TABLE)
-    for name, own in TABLE.items():
+    assert set(rows) == set(WRITERS)
+    for name, own in WRITERS.items():
         assert own.library in rows[name]
         assert all(str(bits) in rows[name] for bits in own.bits)
         assert ("in one file" in rows[name]) == own.several_rates
@@ -375,7 +378,7 @@ def test_full_scale_of_edf_is_one_pass_and_a_limit(tmp_path: Path) -> None:
 def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
     path = tmp_path / "a.edf"
     bad: list[tuple[type[Exception], str, Any, dict[str, Any]]] = [
-        (UsageError, "an array has no rate; give it: fs=HZ", X, {"fs": None}),
+        (UsageError, "fs is None", X, {"fs": None}),
         (UsageError, "fs is -1", X, {"fs": -1}),
         (UsageError, "2 channels are given; the array has 3", X, {"channels": "ab"}),
         (UsageError, "two channels have one name", X, {"channels": "aab"}),
@@ -393,28 +396,132 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
     for kind, match, x, more in bad:
         with pytest.raises(kind, match=match):
             written_to(path, x, **more)
-    with pytest.raises(UsageError, match="an int is no path"):
+    with pytest.raises(UsageError, match="3 was given; a path or an open file"):
         written_to(3)  # type: ignore[arg-type]
+    with open(path, "w") as text:
+        with pytest.raises(UsageError, match="open it with mode 'wb'"):
+            written_to(text)  # type: ignore[arg-type]
+    path.unlink()
     with pytest.raises(UsageError, match=r"ends in '\.ogg'; written are \.edf, \.bdf"):
         written_to(tmp_path / "a.ogg")
     with pytest.raises(RecordingError, match="no such folder"):
         written_to(tmp_path / "no" / "a.edf")
     with open_recording(written(tmp_path / "b.edf", ("Fz", 64))) as recording:
-        with pytest.raises(UsageError, match="fs is given for a recording"):
-            write_recording(path, recording, fs=3)
+        with pytest.raises(TypeError, match="fs"):
+            saved(path, recording, fs=3)
     assert os.listdir(tmp_path) == ["b.edf"]
 
 
-def test_a_recording_saves_itself(tmp_path: Path) -> None:
-    """`save` writes the bytes and tells the losses of `write_recording`."""
-    write_recording(tmp_path / "a.npz", RNG.normal(size=(2, 99)), fs=9, units="uV")
-    with open_recording(tmp_path / "a.npz") as recording:
-        told = recording.save(tmp_path / "b.wav", bits=16, full_scale=9)
-        other = write_recording(tmp_path / "c.wav", recording, bits=16, full_scale=9)
-        with pytest.raises(UsageError, match="the name has no suffix"):
-            recording.save(tmp_path / "b")
-    assert (told.groups, told.lost) == (other.groups, other.lost)
-    assert (tmp_path / "b.wav").read_bytes() == (tmp_path / "c.wav").read_bytes()
+def test_losses_are_warned_of_at_the_line_of_the_caller(tmp_path: Path) -> None:
+    """And where warnings are errors there is no file."""
+    recording = Recording.from_array(X[0], 256, units="uV")
+    with pytest.warns(RecordingWarning, match="EDF says midnight") as caught:
+        recording.save(tmp_path / "a.edf")
+    assert {Path(one.filename) for one in caught} == {Path(__file__)}
+    with pytest.raises(RecordingWarning, match=r"writing '.*b\.edf': no time of day"):
+        recording.save(tmp_path / "b.edf")
+    assert os.listdir(tmp_path) == ["a.edf"]
+
+
+def test_an_array_becomes_a_recording() -> None:
+    """With names that are not the file's own, so that WAV loses none."""
+    recording = Recording.from_array(X, 256)
+    (group,) = recording.groups
+    np.testing.assert_array_equal(group.read(), X)
+    assert group.names == ("ch1", "ch2", "ch3")
+    assert (recording.annotations, recording.begun, recording.warnings) == (
+        (),
+        None,
+        (),
+    )
+    assert saved(io.BytesIO(), recording, format="wav").lost == ()
+    with recording:
+        pass
+    np.testing.assert_array_equal(group.read(), X)
+
+
+def test_a_part_takes_its_annotations_and_its_time_with_it(tmp_path: Path) -> None:
+    """As a stretch does that is read; parts of two times are refused."""
+    written_to(tmp_path / "a.edf")
+    with open_recording(tmp_path / "a.edf") as recording:
+        (group,) = recording.groups
+        part = group.between(512, 1536)
+        told = saved(tmp_path / "b.edf", recording, groups=[part])
+        with pytest.raises(UsageError, match="between 0 s and 2 s; a file has one"):
+            saved(tmp_path / "c.edf", recording, groups=[group, part])
+        for bad in ((), 3, ["Fp1"], recording):
+            with pytest.raises(UsageError, match="groups of the recording"):
+                saved(tmp_path / "c.edf", recording, groups=bad)
+    assert told.lost == ("2 annotations lie outside of it",)
+    with open_recording(tmp_path / "b.edf") as recording:
+        assert (recording.begun, recording.date) == (3663.5, DAY)
+        assert recording.annotations == ((0.0, 1.25, "sleep"),)
+        assert recording.groups[0].n_samples == 1024
+    assert not (tmp_path / "c.edf").exists()
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac"])
+def test_samples_at_full_scale_are_counted(tmp_path: Path, kind: str) -> None:
+    """The largest integer is one step below it; the least is it."""
+    if kind == "flac":
+        pytest.importorskip("soundfile")
+    told = saved(tmp_path / f"a.{kind}", [[1.0, -1.0, 0.5, 1.0]], fs=9, bits=16)
+    assert told.lost == (
+        "samples at full scale are one step less, as the largest integer is: 2 of 4",
+    )
+    assert told.groups[0].channels[0].error == 2.0**-15
+
+
+@pytest.mark.parametrize(
+    ("note", "is_exact"),
+    [
+        ((1.0, 0.0, "größer"), True),
+        ((1.0, 0.0, "a\x14b"), False),
+        ((1.0, 0.0, ""), False),
+        ((1.0, 0.0, " a"), False),
+        ((1.0, -1.0, "a"), False),
+    ],
+)
+def test_a_changed_annotation_is_told(
+    tmp_path: Path, note: Any, is_exact: bool
+) -> None:
+    told = written_to(tmp_path / "a.edf", annotations=[note, (2.0, 1.0, "b")])
+    with open_recording(tmp_path / "a.edf") as recording:
+        assert (recording.annotations[:-1] == (note,)) == is_exact
+    assert ("1 of 2 annotations read back otherwise" in str(told.lost)) != is_exact
+
+
+@pytest.mark.parametrize("kind", [*WRITERS])
+def test_an_error_names_the_file_and_leaves_none(tmp_path: Path, kind: str) -> None:
+    """Also where it is open already, and where the recording breaks off."""
+    if WRITERS[kind].library:
+        pytest.importorskip(WRITERS[kind].library)
+    path = tmp_path / f"a.{kind}"
+    recording = Recording.from_array(X / 1e3, 256)
+    with path.open("wb") as file:
+        with pytest.raises(UsageError) as caught:
+            recording.save(file, format=kind, bits=7)
+    error = caught.value
+    assert error.doing == f"writing {str(path)!r}"
+    assert error.problem == "bits is 7"
+    assert error.rule.startswith(kind)
+    assert error.hint
+    path.unlink()
+    broken = Recording.from_array(np.zeros((1, 200_000)), 256)
+    (group,) = broken.groups
+    short = replace(group, reader=Short())
+    with pytest.raises(RecordingError, match="reading 'short'"):
+        saved(path, broken, groups=short)
+    assert os.listdir(tmp_path) == []
+
+
+class Short:
+    """A reader of a file that ends after 10,000 samples."""
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Any:
+        if stop > 10_000:
+            raise RecordingError("reading 'short'", "the file ends early")
+        return np.zeros((1, stop - start))
 
 
 def test_an_open_file_is_written_into(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 import scipy.io.wavfile
 import soundfile
 
-from rlxweb.io import Annotation, open_recording, wav_writer, write_recording
+from rlxweb.io import Annotation, open_recording, wav_writer
+from tests.recordings import saved
 
 X = np.random.default_rng(5).normal(0, 50, (3, 1280))
 NAMES = ["Fp1", "Fp2", "Cz"]
@@ -27,7 +28,7 @@ HOW = {"fs": 256, "channels": NAMES, "units": "uV", "annotations": NOTES}
 def test_mne_reads_edf_and_bdf(tmp_path: Path, kind: str) -> None:
     """Samples, names, rate, annotations and the time of day."""
     day = datetime.date(2002, 3, 2)
-    told = write_recording(tmp_path / f"a.{kind}", X, begun=3661.0, date=day, **HOW)
+    told = saved(tmp_path / f"a.{kind}", X, begun=3661.0, date=day, **HOW)
     read = mne.io.read_raw_edf if kind == "edf" else mne.io.read_raw_bdf
     raw = read(tmp_path / f"a.{kind}", preload=True, verbose="error")
     assert raw.ch_names == NAMES
@@ -48,7 +49,7 @@ def test_scipy_and_soundfile_read_wav(
 ) -> None:
     """The same numbers in both, which are ours to half a step."""
     path, x = tmp_path / "a.wav", X[:n_channels, :-1] / 256
-    told = write_recording(path, x, fs=8000, bits=bits)
+    told = saved(path, x, fs=8000, bits=bits)
     worst = max(channel.error for channel in told.groups[0].channels)
     fs, found = scipy.io.wavfile.read(path)
     scale = {"i": 2.0 ** (8 * found.itemsize - 1), "f": 1.0}[found.dtype.kind]
@@ -81,7 +82,7 @@ def test_a_wav_file_beyond_4_gib_is_rf64(tmp_path: Path) -> None:
 def test_pandas_and_pyarrow_read_parquet(tmp_path: Path, dtype: str) -> None:
     """A column per channel, bit by bit; the rest in the schema."""
     x = (128 + X / 10).astype(dtype)
-    write_recording(tmp_path / "a.parquet", x, begun=7.5, **HOW)
+    saved(tmp_path / "a.parquet", x, begun=7.5, **HOW)
     found = pd.read_parquet(tmp_path / "a.parquet")
     assert [*found.columns] == NAMES
     np.testing.assert_array_equal(found.to_numpy().T, x)
@@ -108,7 +109,7 @@ def test_pandas_and_pyarrow_read_parquet(tmp_path: Path, dtype: str) -> None:
 def test_rows_of_parquet_come_in_groups(tmp_path: Path) -> None:
     """So that a reader holds one at a time, and a writer did."""
     x = np.arange(300_000.0)
-    write_recording(tmp_path / "a.parquet", x, fs=1000)
+    saved(tmp_path / "a.parquet", x, fs=1000)
     file = pq.ParquetFile(tmp_path / "a.parquet")
     assert file.num_row_groups == 5
     np.testing.assert_array_equal(file.read().column(0).to_numpy(), x)

@@ -14,6 +14,7 @@ from rlxweb.gpu.port import Want
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops import fft_compose as compose
+from rlxweb.rlx import Graph as RlxGraph
 from tests.agreement import Array, engine
 from tests.unit.ops.alone import added, composed, run
 
@@ -63,7 +64,7 @@ RLX_NORMS = {
 @pytest.mark.parametrize("name", RLX_NORMS)
 def test_rlx_norm_names_are_numpys_shifted_by_one(name: str) -> None:
     """Every name that pyrlx knows, and in any case."""
-    g = Graph()
+    g = RlxGraph()
     g.fft_norm(g.input("x", (2, 8)), inverse=True, norm=name)
     assert g.nodes()[-1].attrs["norm"] == RLX_NORMS[name]
 
@@ -71,7 +72,7 @@ def test_rlx_norm_names_are_numpys_shifted_by_one(name: str) -> None:
 @pytest.mark.parametrize("name", ["unitary", "", None, 1])
 def test_other_norms_are_refused(name: Any) -> None:
     """With RLX's names by `fft_norm`, with NumPy's by `fft`."""
-    g = Graph()
+    g = RlxGraph()
     x = g.input("x", (2, 8))
     with pytest.raises(AttributeRefused, match=r"RLX's norms: Backward \(or none\)"):
         g.fft_norm(x, norm=name)
@@ -84,7 +85,7 @@ def test_other_norms_are_refused(name: Any) -> None:
 def test_there_and_back_by_every_norm(on_cpu: bool, adapter: Want) -> None:
     """NumPy's give x again, and so do RLX's Forward and Ortho; RLX's Backward N · x."""
     x = drawn(2, 24).astype(np.float32)
-    g = Graph()
+    g = RlxGraph()
     at = g.input("x", x.shape)
     ways: list[Any] = [g.fft(g.fft(at), True), g.ifft(g.fft(at, norm=None), None)]
     ways += [g.ifft(g.fft(at, norm=n), n) for n in ("ortho", "forward")]

@@ -7,11 +7,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlxweb import rlx as costs
 from rlxweb.cost import CpuCostModel, profile_graph_io
+from rlxweb.cost.seed_welch import counted_fft, counted_fused
 from rlxweb.device import Device
-from rlxweb.rlx.seed_costs import counted_fft, counted_fused
-from rlxweb.signal import costs
-from rlxweb.signal.costs import WelchPeakParams
+from rlxweb.rlx import WelchPeakParams
 from tests.unit.rlx import restated_costs as plain
 
 SHAPES = {

@@ -1,4 +1,4 @@
-"""Where data lies is where it is computed: open sessions, runners, their words."""
+"""Where data lies is where it is computed: open sessions, GraphDevices, their words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb import GraphDevices, Session
-from rlxweb.errors import InputError, UnknownName, Unsupported
+from rlxweb.errors import InputError, UnknownName
 from tests.unit.runtime.test_device_array import X, average
 from tests.unit.runtime.test_device_array import compiled as compiled
 from tests.unit.runtime.test_device_array import device as device
@@ -86,23 +86,3 @@ def test_a_param_that_lies_on_one_device_is_no_others() -> None:
     with pytest.raises(InputError, match="compiled for 'cpu' too"):
         runner.set_param("mean", rlx.put(X, "vulkan"))
     np.testing.assert_array_equal(runner.run("vulkan", {"x": X})[0], X)
-
-
-def test_what_another_compiler_made_keeps_nothing() -> None:
-    """`compile_with` of a caller's own need not know `keep`."""
-
-    class Theirs:
-        device = rlx.Device.CPU
-
-        def set_param(self, name: str, value: Any) -> None: ...
-
-        def run(self, inputs: Any = None) -> list[Any]:
-            return [X, X > 1]
-
-        def close(self) -> None: ...
-
-    runner = GraphDevices(average(), compile_with=lambda device, graph: Theirs())
-    runner.set_param("mean", X)
-    assert len(runner.run("cpu", {"x": X})) == 2
-    with pytest.raises(Unsupported, match="a Theirs, keeps no arrays"):
-        runner.run("cpu", {"x": X}, keep=True)

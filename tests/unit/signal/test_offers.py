@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from rlxweb.calibration.worth import Worth
 from rlxweb.choose.chooser import decide
+from rlxweb.choose.seed import seed_candidates
 from rlxweb.cost.record import Point
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import UsageError
-from rlxweb.rlx.seed_candidates import seed_candidates
+from rlxweb.rlx import estimate_welch_peaks_costs
 from rlxweb.signal import engine
 from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.costs import estimate_welch_peaks_costs
 from rlxweb.signal.crossover import crossover, welch_candidates
 from rlxweb.signal.engine import NUMPY, GraphEngine
 from rlxweb.signal.offers import WelchJob, engine_for

@@ -15,6 +15,10 @@ from typing import Any
 import pytest
 
 from tests import site_build
+from tests.site_build import built_site
+from tests.unit.site.manual import manual
+
+__all__ = ["built_site", "manual"]
 
 assert str(site_build.ASSEMBLE.parent)  # importing it makes `assembly` importable
 

@@ -1,4 +1,4 @@
-"""The manual for its tests: built once per process, its hooks, and its pages as read.
+"""The manual for its tests: built with the site, its hooks, and its pages as read.
 
 Needs the packages of the extra `docs`; without them the tests are skipped, in CI they
 fail. The pages are looked at as a browser would find them.
@@ -6,15 +6,11 @@ fail. The pages are looked at as a browser would find them.
 
 from __future__ import annotations
 
-import atexit
 import html
 import os
 import re
-import shutil
 import sys
-import tempfile
 from dataclasses import dataclass, field
-from functools import cache
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +18,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.command_line import ROOT, python
+from tests.site_build import ROOT, BuiltSite
 
 SITE = ROOT / "site"
 PAGES = SITE / "pages"
@@ -53,32 +49,33 @@ def hook(name: str) -> ModuleType:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """The built manual, and what mkdocs said while it built."""
+class Manual:
+    """The manual as the site has it."""
 
     folder: Path
-    said: str
-    code: int
+
+    @property
+    def pages(self) -> list[Path]:
+        """The pages that mkdocs wrote: all but the demos'."""
+        every = sorted(self.folder.rglob("*.html"))
+        own = (page.relative_to(self.folder).parts[0] for page in every)
+        return [
+            page
+            for page, top in zip(every, own, strict=True)
+            if top not in ("demo", "examples", "runtime")
+        ]
 
     def text(self, page: str) -> str:
-        """The HTML of a page by its path in the nav ("" is the front page)."""
+        """Return the HTML of a page by its path in the nav ("" is the front page)."""
         return (self.folder / page / "index.html").read_text("utf-8")
 
 
-def built() -> Built:
-    """The manual, built once."""
+@pytest.fixture(scope="session")
+def manual(request: pytest.FixtureRequest) -> Manual:
+    """The manual of the site that all tests of a run share."""
     demand_mkdocs()
-    return _built()
-
-
-@cache
-def _built() -> Built:
-    folder = Path(tempfile.mkdtemp(prefix="rlxweb-manual-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    where = ("-f", str(SITE / "mkdocs.yml"), "-d", str(folder))
-    mkdocs = "-m", "mkdocs", "build", "--strict", "--quiet", *where
-    done = python(*mkdocs, cwd=ROOT, timeout=300, NO_MKDOCS_2_WARNING="1")
-    return Built(folder, (done.out + done.err).strip(), done.code)
+    site: BuiltSite = request.getfixturevalue("built_site")
+    return Manual(site.folder)
 
 
 LOADS = {

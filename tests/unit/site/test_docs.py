@@ -14,7 +14,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from assembly.inside import refuse_inline
 from picture_text import alike, differs
 from rich.console import Console
 
@@ -22,7 +21,7 @@ from rlxweb.cli.smoke_table import show_report
 from rlxweb.recipes.variants import COPIES, VARIANTS
 from rlxweb.smoke.report import ENGINE_WORDS
 from tests.command_line import python
-from tests.unit.site.manual import PAGES, ROOT, SITE, WRITTEN, Built, Facts, built
+from tests.unit.site.manual import PAGES, ROOT, SITE, WRITTEN, Facts, Manual
 from tests.unit.smoke import made_report as made
 
 FENCE = re.compile(
@@ -40,12 +39,6 @@ NEEDS = {
 RECIPES = sorted((PAGES / "cookbook").glob("*.md"))
 COOKBOOK = [p for p in RECIPES if "<!-- make: example " not in p.read_text("utf-8")]
 """Pages without a program of site/examples, which takes a process of its own."""
-
-
-def test_the_build_is_strict_and_says_nothing() -> None:
-    """No warning of mkdocs, its plugins or our hooks."""
-    made = built()
-    assert (made.code, made.said) == (0, "")
 
 
 def test_the_page_of_variants_lists_every_row() -> None:
@@ -198,10 +191,12 @@ def test_a_picture_that_is_drawn_otherwise_is_told() -> None:
     assert "parts" in differs(kept, kept.replace("<path ", "<pfad ", 1))
 
 
-def test_pictures_that_pages_drew_are_shown_and_can_be_seen_in_the_dark() -> None:
+def test_pictures_that_pages_drew_are_shown_and_can_be_seen_in_the_dark(
+    manual: Manual,
+) -> None:
     """Each by a page; its dark twin has no paper, ink or black of the light one."""
     text = "\n".join(path.read_text("utf-8") for path in WRITTEN)
-    folder = built().folder / "img" / "shown"
+    folder = manual.folder / "img" / "shown"
     drawn = sorted((SITE / "pictures" / "shown").glob("*.svg"))
     assert len(drawn) >= 12
     for path in drawn:
@@ -236,12 +231,12 @@ def test_the_page_of_ones_own_is_short_and_stands_alone() -> None:
     assert "//" not in found[1].replace('"./runtime', "")
 
 
-def test_nothing_is_loaded_from_another_host() -> None:
+def test_nothing_is_loaded_from_another_host(manual: Manual) -> None:
     """No script, style, picture or font; the manual works without a network."""
-    folder = built().folder
+    folder = manual.folder
     foreign = [
         f"{page.relative_to(folder)}: {url}"
-        for page in folder.rglob("*.html")
+        for page in manual.pages
         for url in Facts.of(page).loads
         if urlsplit(url).netloc
     ]
@@ -254,26 +249,25 @@ def test_nothing_is_loaded_from_another_host() -> None:
     assert foreign == []
 
 
-def test_no_page_holds_a_script_or_a_style() -> None:
+def test_no_page_holds_a_script_or_a_style(manual: Manual) -> None:
     """What the theme puts there is in files, which are there and run in its order."""
-    folder = built().folder
-    refuse_inline(folder)
+    folder = manual.folder
     scripts = list((folder / "assets" / "javascripts" / "inline").iterdir())
     assert any("__md_scope" in file.read_text("utf-8") for file in scripts)
     front = (folder / "index.html").read_text("utf-8")
     assert front.index("/inline/") < front.index("/bundle.")
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_leads_somewhere(manual: Manual) -> None:
     """Into the manual, to the right heading, or to a demo that is there."""
-    made = built()
-    known = {page: Facts.of(page) for page in made.folder.rglob("*.html")}
+    known = {page: Facts.of(page) for page in manual.pages}
+    assert len(known) > 200
     dead = [
-        f"{page.relative_to(made.folder)}: {url}"
+        f"{page.relative_to(manual.folder)}: {url}"
         for page, facts in known.items()
         if page.name != "404.html"  # its links are written for any depth
         for url in [*facts.links, *facts.loads]
-        if is_ours(url) and not leads(page, url, made, known)
+        if is_ours(url) and not leads(page, url, manual, known)
     ]
     assert dead == []
 
@@ -284,14 +278,11 @@ def is_ours(url: str) -> bool:
     return not (parts.scheme or parts.netloc)
 
 
-def leads(page: Path, url: str, made: Built, known: dict[Path, Facts]) -> bool:
+def leads(page: Path, url: str, manual: Manual, known: dict[Path, Facts]) -> bool:
     parts = urlsplit(url)
     target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
-    if not target.is_relative_to(made.folder.resolve()):
+    if not target.is_relative_to(manual.folder.resolve()):
         return False
-    inside = target.relative_to(made.folder.resolve())
-    if inside.parts[:1] == ("demo",):
-        return (SITE / inside / "index.html").is_file()
     if target.is_dir():
         target /= "index.html"
     if parts.fragment and target in known:
@@ -299,11 +290,11 @@ def leads(page: Path, url: str, made: Built, known: dict[Path, Facts]) -> bool:
     return target.is_file()
 
 
-def test_the_front_page_starts_no_python() -> None:
+def test_the_front_page_starts_no_python(manual: Manual) -> None:
     """The demo is loaded when its button is pressed, and a plain link leads to it."""
-    page = built().text("")
+    page = manual.text("")
     assert "<iframe" not in page
-    assert "pyodide" not in "".join(Facts.of(built().folder / "index.html").loads)
+    assert "pyodide" not in "".join(Facts.of(manual.folder / "index.html").loads)
     assert 'href="demo/live/"' in page
     assert 'src="js/front.js"' in page
 

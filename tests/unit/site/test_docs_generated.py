@@ -19,23 +19,22 @@ from rlxweb import cost, devices, errors
 from rlxweb.cli.main import cli
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.signal import costs
 from tests.command_line import python
-from tests.unit.site.manual import ROOT, Facts, built, hook, shown
+from tests.unit.site.manual import ROOT, Facts, Manual, hook, shown
 
 
 @pytest.mark.parametrize("name", sorted(op.name for op in registry))
-def test_every_op_has_its_page(name: str) -> None:
+def test_every_op_has_its_page(name: str, manual: Manual) -> None:
     """With its words, its example and what the example printed."""
     op = registry.get(name)
-    page = shown(built().text(f"reference/ops/{name}"))
+    page = shown(manual.text(f"reference/ops/{name}"))
     assert op.doc.replace("`", "").split("[")[0] in page
     for attr in op.attrs:
         assert attr.name in page
     assert "rlx.Session(" in page
     if isinstance(getattr(op.lower, "text", None), str):
         assert op.lower.text in page
-    assert f'href="{name}/"' in built().text("reference/ops")
+    assert f'href="{name}/"' in manual.text("reference/ops")
 
 
 def test_an_op_added_in_one_statement_has_a_page() -> None:
@@ -76,9 +75,9 @@ def test_the_example_of_an_op_prints_what_the_op_gives() -> None:
     assert f"```text\n{made.output(program)}\n```" in page
 
 
-def test_every_command_is_described() -> None:
+def test_every_command_is_described(manual: Manual) -> None:
     """Each command and each of its options."""
-    page = shown(built().text("reference/command-line"))
+    page = shown(manual.text("reference/command-line"))
     context = click.Context(cli, info_name="rlxweb")
     pending = [("rlxweb", cli)]
     while pending:
@@ -95,9 +94,9 @@ def test_every_command_is_described() -> None:
                 assert parameter.opts[0] in page, (path, parameter.opts)
 
 
-def test_every_measured_row_is_shown() -> None:
+def test_every_measured_row_is_shown(manual: Manual) -> None:
     """No results file, no cell and no losing row is left out."""
-    page = shown(built().text("benchmarks"))
+    page = shown(manual.text("benchmarks"))
     results = sorted((ROOT / "tests" / "benchmarks" / "results").glob("*.json"))
     assert results
     plain = hook("drawing").plain
@@ -223,9 +222,9 @@ def test_kernels_of_a_gpu_meet_their_goals_or_miss_them(
     assert "no engine opened" in hook("gpu_section").section(empty, "none.json")
 
 
-def test_links_to_the_playground_carry_the_program() -> None:
+def test_links_to_the_playground_carry_the_program(manual: Manual) -> None:
     """What the playground unpacks from the link is the program above it."""
-    page = built().text("reference/ops/softmax")
+    page = manual.text("reference/ops/softmax")
     (found,) = re.findall(r'href="(\.\./[./]*demo/playground/)#code=1([\w-]+)"', page)
     assert found[0] == "../../../demo/playground/"
     packed = base64.urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4))
@@ -273,13 +272,15 @@ def test_docstrings_keep_their_rows_and_letters() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [rlxweb, cost, costs, devices, errors, rlxweb.io, rlxweb.plot],
+    [rlxweb, cost, devices, errors, rlxweb.io, rlxweb.plot, rlxweb.rlx],
 )
-def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
+def test_every_public_name_is_in_the_reference(
+    module: ModuleType, manual: Manual
+) -> None:
     """Each has an anchor of its own to link to."""
     documented = {
         anchor.rsplit(".", 1)[-1]
-        for page in (built().folder / "reference").glob("*/index.html")
+        for page in (manual.folder / "reference").glob("*/index.html")
         for anchor in Facts.of(page).anchors
     }
     names = getattr(module, "__all__", None) or [
@@ -291,9 +292,9 @@ def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
     assert sorted(set(names) - documented) == []
 
 
-def test_the_edges_of_arithmetic_have_a_table() -> None:
+def test_the_edges_of_arithmetic_have_a_table(manual: Manual) -> None:
     """A line for every question of the suite, a column for every engine."""
-    page = shown(built().text("concepts/numerics"))
+    page = shown(manual.text("concepts/numerics"))
     table = hook("edges_table")
     engines = json.loads(table.ANSWERS.read_text("utf-8"))["engines"]
     assert len(engines) >= 6

@@ -1,1 +1,0 @@
-"""Training of transforms for a user's own recordings and job."""

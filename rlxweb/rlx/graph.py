@@ -1,0 +1,196 @@
+"""A graph with the method names of RLX and of its Python binding, pyrlx.
+
+Second names for methods of the core graph, and calls that name an op by a word: an
+elementwise op, a comparison, a reduction, a kind of mask. Every method adds what a core
+method adds, so a saved graph names core methods alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlxweb.errors import AttributeRefused, ShapeError, did_you_mean
+from rlxweb.ir import graph as core
+from rlxweb.ir.dtype import DTypeLike, as_dtype
+from rlxweb.ir.reduce_builder import Axes
+from rlxweb.ir.shape import short, show
+from rlxweb.ir.tensor import Number, Tensor
+
+_BINARY = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "div",
+    "max": "maximum",
+    "min": "minimum",
+    "pow": "pow",
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+}
+_COMPARE = {
+    **{name: name for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"},
+}
+_REDUCE = {name: name for name in ("sum", "mean", "max", "min", "prod")}
+# RLX's norm names are shifted against NumPy's (semantics §A.9, §I.2 item 34).
+_NORMS = {
+    "backward": "none",
+    "none": "none",
+    "forward": "backward",
+    "ortho": "ortho",
+    "orthonormal": "ortho",
+}
+
+
+def _known(what: str, name: str, names: Mapping[str, str]) -> str:
+    if name not in names:
+        raise AttributeRefused(
+            what,
+            f"{name!r} is none",
+            "they are " + ", ".join(names),
+            did_you_mean(str(name), names),
+        )
+    return names[name]
+
+
+class Graph(core.Graph):
+    """A graph that has RLX's method names as well.
+
+    It is an `rlxweb.Graph` and compiles, saves and differentiates like any other.
+
+    >>> g = rlxweb.rlx.Graph("mlp")
+    >>> x, w = g.input("x", (4, 8)), g.param("w", (8, 2))
+    >>> g.set_outputs([g.activation("relu", g.mm(x, w))])
+    """
+
+    mm = core.Graph.matmul
+    sm = core.Graph.softmax
+    reshape_ = core.Graph.reshape
+    transpose_ = core.Graph.transpose
+    narrow_ = core.Graph.narrow
+    concat_ = core.Graph.concat
+    gather_ = core.Graph.gather
+    attention_ = core.Graph.attention
+    where_ = core.Graph.where
+    eq_ = core.Graph.eq
+    ne_ = core.Graph.ne
+    lt_ = core.Graph.lt
+    le_ = core.Graph.le
+    gt_ = core.Graph.gt
+    ge_ = core.Graph.ge
+
+    def ln(self, x: Tensor, gamma: Tensor, beta: Tensor, eps: float = 1e-5) -> Tensor:
+        """Add `layer_norm` over the last axis (the logarithm is `log`)."""
+        return self.layer_norm(x, gamma, beta, -1, eps)
+
+    def layer_norm2d(
+        self, x: Tensor, gamma: Tensor, beta: Tensor, eps: float = 1e-5
+    ) -> Tensor:
+        """Add `layer_norm` over the channels at each position of [N, C, H, W]."""
+        return self.layer_norm(x, gamma, beta, 1, eps)
+
+    def binary(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """Add `add`, `sub`, `mul`, `div`, `max`, `min`, `pow` or one of `+ - * /`."""
+        return self._binary(_known("binary op", op, _BINARY), x, y)
+
+    def compare(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """Add `eq`, `ne`, `lt`, `le`, `gt`, `ge` or one of `== != < <= > >=`."""
+        return self._binary(_known("comparison", op, _COMPARE), x, y)
+
+    def reduce(
+        self, x: Tensor, op: str, axes: Axes = None, keep_dim: bool = False
+    ) -> Tensor:
+        """Add the reduction `sum`, `mean`, `max`, `min` or `prod`."""
+        name = _known("reduction", op, _REDUCE)
+        every = tuple(range(x.rank)) if axes is None else axes
+        return self.apply(name, x, axes=every, keep_dim=keep_dim)
+
+    def attention_kind(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        num_heads: int,
+        head_dim: int,
+        mask_kind: str = "none",
+    ) -> Tensor:
+        """Add `attention` without a mask tensor: "none", "causal" or "sliding:N"."""
+        kind, _, width = mask_kind.partition(":")
+        window = 0
+        if kind == "sliding":
+            if not width.isdecimal():
+                raise AttributeRefused(
+                    "attention_kind", f"mask_kind={mask_kind!r}", "it is 'sliding:N'"
+                )
+            kind, window = "sliding_window", int(width)
+        return self.attention(
+            q,
+            k,
+            v,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            mask_kind=kind,
+            window=window,
+        )
+
+    def matmul_with_shape(
+        self, x: Tensor, y: Tensor, out_shape: Sequence[int], dtype: DTypeLike
+    ) -> Tensor:
+        """Add `matmul` with a declared type. Errors  ShapeError if it has another."""
+        product = self.matmul(x, y)
+        want = tuple(out_shape), as_dtype(dtype)
+        if (product.shape, product.dtype) != want:
+            raise ShapeError(
+                "matmul_with_shape",
+                f"the product is {show(product.shape)} {product.dtype}",
+                f"{show(want[0])} {want[1]} was declared",
+            )
+        return product
+
+    def fft_norm(
+        self, x: Tensor, inverse: bool = False, norm: str = "Backward"
+    ) -> Tensor:
+        """Add `fft` under one of RLX's norm names, in any case.
+
+        norm   Backward or none: no scaling; Forward: 1/N on the inverse, which is
+               NumPy's "backward"; Ortho or orthonormal: 1/√N both ways
+        Errors   AttributeRefused for another name.
+        """
+        known = norm.strip().lower() if isinstance(norm, str) else ""
+        if known not in _NORMS:
+            raise AttributeRefused(
+                "fft_norm",
+                f"norm {short(norm)}",
+                "RLX's norms: Backward (or none), Forward, Ortho (or orthonormal)",
+                "NumPy's names are for g.fft(x, inverse, norm)",
+            )
+        return self.fft(x, inverse, _NORMS[known])
+
+    def fft_real(self, x: Tensor, norm: str = "Backward") -> tuple[Tensor, Tensor]:
+        """Add the whole spectrum of real rows [..., n] as (re, im), each [..., n].
+
+        norm   RLX's names, see `fft_norm`
+        """
+        zeros = self.expand(self.constant(0.0, x.dtype), x.shape)
+        block = self.concat([x, zeros], axis=x.rank - 1)
+        return self.split_block(self.fft_norm(block, False, norm))
+
+    def copy(self) -> Graph:
+        """Return the same nodes and outputs, with RLX's names."""
+        out = Graph(self.name)
+        out._all = super().copy()._all
+        return out
+
+    def topo_order(self) -> tuple[int, ...]:
+        """Return the nodes, each after its operands: the order they were added in."""
+        return tuple(range(len(self)))
+
+    def reverse_topo(self) -> tuple[int, ...]:
+        """Return the nodes, each before its operands."""
+        return self.topo_order()[::-1]
+
+    def use_count(self, at: int) -> int:
+        """Return the number of operands that are node `at`."""
+        return len(self.users(at))

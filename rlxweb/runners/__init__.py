@@ -1,1 +1,0 @@
-"""One graph on many devices: compiled on each, run on any, compared and reported."""

@@ -1,0 +1,194 @@
+"""DeviceRouter: GraphDevices that watches how fast its devices still are.
+
+A device that throttles gets slower under the same work, on any system; RLX asks macOS
+only. When the latest runs of a device take half as long again as its best ones, the
+devices are timed again, at most once in 30 seconds, and nothing is compiled again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from rlxweb.arguments import switch
+from rlxweb.device import Adapters, Device, DeviceLike, parse_device
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.ir.dtype import DTypeLike
+from rlxweb.ir.graph import Graph
+from rlxweb.names import also
+from rlxweb.runtime.device_array import Keep
+from rlxweb.runtime.device_first import Inputs, device_first
+from rlxweb.runtime.graph_devices import GraphDevices
+
+WINDOW = 8
+"""Runs whose median is compared."""
+THROTTLED = 1.5
+"""Times the best median seen."""
+REBENCH_EVERY_S = 30.0
+REBENCH_RUNS = 3
+
+
+class DeviceRouter:
+    """Every device compiled at construction; runs go to the one that is fastest now.
+
+    cost_mode            as in `GraphDevices`
+    rebench_on_throttle  time the devices again when one has become slow
+    clock                seconds, for the rate limit and for run times
+    Errors               those of compiling, for any device.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        policy: DevicePolicy | None = None,
+        *,
+        adapters: Adapters | None = None,
+        cost_mode: str = "calibrated",
+        rebench_on_throttle: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.runner = GraphDevices(
+            graph,
+            policy,
+            adapters=adapters,
+            cost_mode=cost_mode,
+            clock=lambda: int(clock() * 1e9),
+        )
+        self.with_rebench_on_throttle(rebench_on_throttle)
+        self._clock = clock
+        self._recent: dict[Device, deque[float]] = {}
+        self._best: dict[Device, float] = {}
+        self._rebenched = -float("inf")
+        self._winner: Device | None = None
+        self.runner.warm_all()
+
+    @classmethod
+    def from_env(cls, graph: Graph) -> Self:
+        """Use the policy that the RLX_ variables describe."""
+        return cls(graph, DevicePolicy.from_env())
+
+    def with_rebench_on_throttle(self, enabled: bool = True) -> Self:
+        """Set `rebench_on_throttle`, by RLX's name; returns the router itself."""
+        doing = "DeviceRouter"
+        self.rebench_on_throttle = switch("rebench_on_throttle", enabled, doing)
+        return self
+
+    def __repr__(self) -> str:
+        return f"DeviceRouter({self.runner!r})"
+
+    def devices(self) -> tuple[str, ...]:
+        """Return the labels of the devices that can run the graph."""
+        return tuple(d.label for d in self.runner.devices)
+
+    @also(data="value")
+    def set_param(self, name: str, value: Any) -> None:
+        """Hand a param's value to every device."""
+        self.runner.set_param(name, value)
+
+    @also(data="value")
+    def set_param_typed(
+        self, name: str, value: Any, dtype: DTypeLike | None = None
+    ) -> None:
+        """As `GraphDevices.set_param_typed`."""
+        self.runner.set_param_typed(name, value, dtype)
+
+    def is_throttled(self, device: DeviceLike) -> bool:
+        """Return whether the latest runs are much slower than the best ones."""
+        which = parse_device(device)
+        recent = self._recent.get(which, ())
+        if len(recent) < WINDOW:
+            return False
+        return float(np.median(recent)) > THROTTLED * self._best[which]
+
+    @device_first
+    def run(
+        self,
+        device: DeviceLike | None = None,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
+        keep: Keep = False,
+    ) -> tuple[Device, list[Any]]:
+        """Return (device, outputs) of the device asked for, else of the fastest now.
+
+        strict   a run that is lost with its device raises; else it is repeated there
+        keep     which outputs stay there, as in `CompiledGraph.run`; DeviceArrays
+                 among the inputs or params decide where an open run goes
+        """
+        self._rebench_if_throttled(inputs)
+        which = self.runner._holder_of_data(device, inputs)
+        if which is None and device is None and self._winner is not None:
+            which = self.runner._named_by_environment() or self._winner
+        which = which or self.runner.resolve(device)
+        return which, self._timed_run(which, inputs, strict, keep)
+
+    @device_first
+    def run_on(
+        self,
+        device: DeviceLike,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
+        keep: Keep = False,
+    ) -> list[Any]:
+        """Compute the outputs on one device and no other; the rest as in `run`."""
+        self._rebench_if_throttled(inputs)
+        return self._timed_run(self.runner.resolve(device), inputs, strict, keep)
+
+    @device_first
+    def run_chain(
+        self,
+        device: DeviceLike | Sequence[DeviceLike] | None = None,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
+        keep: Keep = False,
+    ) -> tuple[Device, list[Any]]:
+        """Return (device, outputs), as `GraphDevices.run_chain` does."""
+        self._rebench_if_throttled(inputs)
+        begun = self._clock()
+        ran, outs = self.runner.run_chain(device, inputs, strict=strict, keep=keep)
+        if len(self.runner.attempts) == 1:  # else others took some of the time
+            self._note(ran, begun, keep)
+        return ran, outs
+
+    def close(self) -> None:
+        """Free what was compiled."""
+        self.runner.close()
+
+    def _timed_run(
+        self, device: Device, inputs: Inputs | None, strict: bool, keep: Keep
+    ) -> list[Any]:
+        begun = self._clock()
+        outs = self.runner.run(device, inputs, strict=strict, keep=keep)
+        self._note(device, begun, keep)
+        return outs
+
+    def _note(self, device: Device, begun: float, keep: Keep) -> None:
+        """Note how long a run took, unless outputs stay and nobody waited for them."""
+        if keep is not False:
+            return
+        recent = self._recent.setdefault(device, deque(maxlen=WINDOW))
+        recent.append(self._clock() - begun)
+        if len(recent) == WINDOW:
+            now = float(np.median(recent))
+            self._best[device] = min(now, self._best.get(device, now))
+
+    def _rebench_if_throttled(self, inputs: Inputs | None) -> None:
+        is_recent = self._clock() - self._rebenched < REBENCH_EVERY_S
+        if is_recent or not self.rebench_on_throttle:
+            return
+        if not any(self.is_throttled(d) for d in self.runner.devices):
+            return
+        self._rebenched = self._clock()
+        feeds = {} if inputs is None else inputs
+        rows = [r for r in self.runner.benchmark(feeds, REBENCH_RUNS) if not r.error]
+        self._winner = rows[0].device if rows else None
+        for row in rows:
+            # The slower speed is the new normal, or every call would find it slow.
+            self._recent.pop(row.device, None)
+            self._best[row.device] = row.median_exec_ns / 1e9

@@ -1,0 +1,79 @@
+"""Peaks as the only outputs of a graph that returns a spectrum and its peaks.
+
+Reading a spectrum back costs far more than reading its peaks. Dropping it changes what
+a run returns, so only sessions with `cost_mode="seed"` do it by themselves, as RLX's
+pass SelectPeaksOnlyOutputs does.
+"""
+
+from __future__ import annotations
+
+from rlxweb.cost.fusion_gate import FusionTarget, io_fusion_gate_for_target
+from rlxweb.cost.io_profile import profile_graph_io
+from rlxweb.decision.decision import Decision
+from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.devices.policy import keeps_outputs_from_env
+from rlxweb.ir.graph import Graph
+
+
+def select_peaks_only_outputs(
+    graph: Graph, device: DeviceLike
+) -> tuple[Graph, tuple[Decision, ...]]:
+    """Return the graph with peaks in place of the spectra they are taken from.
+
+    An fft that is an output and that a welch_peaks reads is dropped where the peaks are
+    an output too. Otherwise the peaks take its place if RLX's fusion gate of the device
+    predicts a gain. Nothing changes for the CPU, under RLX_NO_IO_PEAKS_OUTPUT, and for
+    a graph whose sizes vary until they are bound.
+
+    Parameters
+    ----------
+    graph
+        The graph; it is not changed.
+    device
+        The device it is to run on.
+
+    Returns
+    -------
+    graph, decisions
+        The new graph, or the given one, and what was decided for each spectrum.
+    """
+    which = parse_device(device)
+    decisions: list[Decision] = []
+    if which is Device.CPU:
+        return graph, ()
+    if keeps_outputs_from_env():
+        why = "RLX_NO_IO_PEAKS_OUTPUT keeps them as they are"
+        return graph, (Decision(f"outputs of '{graph.name}'", why),)
+    for peaks in graph.nodes():
+        if peaks.op != "welch_peaks" or graph.node(peaks.inputs[0]).op != "fft":
+            continue
+        spectrum = peaks.inputs[0]
+        if spectrum in graph.outputs:
+            graph, decision = _settled(graph, spectrum, peaks.id, which)
+            decisions.append(decision)
+    return graph, tuple(decisions)
+
+
+def _settled(
+    graph: Graph, spectrum: int, peaks: int, device: Device
+) -> tuple[Graph, Decision]:
+    names = {"dropped": f"%{spectrum}", "kept": f"%{peaks}"}
+    what = f"outputs of '{graph.name}'"
+    if peaks in graph.outputs:
+        kept = [i for i in graph.outputs if i != spectrum]
+        why = "the peaks are an output already, the spectrum is dropped"
+        return _with_outputs(graph, kept), Decision(what, why, names)
+    swapped = [peaks if i == spectrum else i for i in graph.outputs]
+    after = _with_outputs(graph, swapped)
+    gate = io_fusion_gate_for_target(FusionTarget.of(device))
+    before_io, after_io = profile_graph_io(graph), profile_graph_io(after)
+    score = {"score_ns": gate.score_ns(before_io, after_io), **names}
+    if gate.should_fuse(before_io, after_io):
+        return after, Decision(what, "peaks in place of the spectrum", score)
+    return graph, Decision(what, "the gate keeps the spectrum", score)
+
+
+def _with_outputs(graph: Graph, outputs: list[int]) -> Graph:
+    copy = graph.copy()
+    copy.set_outputs([copy.tensor(i) for i in outputs])
+    return copy
