@@ -91,7 +91,7 @@ class WholeFiles:
 
     streams  pipes, terminals and devices are written as well; "-" is standard output
 
-    Errors   those of `atomic_path`.
+    Errors   those of `atomic_path`; UsageError for two files of one name.
     """
 
     def __init__(self, streams: bool = False) -> None:
@@ -118,14 +118,26 @@ class WholeFiles:
                 one = _Pending(named, Path(named), spool(named), None)
             else:
                 target = Path(os.path.realpath(named) if follow_link else named)
+                self._refuse_twice(named, target)
                 one = _Pending(named, target, *_create(target, doing))
                 one.file.raw.name = named  # type: ignore[attr-defined]
-        except RecordingError:
+        except (RecordingError, UsageError):
             raise
         except (OSError, ValueError) as error:
             raise _refused(doing, error) from error
         self._pending.append(one)
         return one
+
+    def _refuse_twice(self, named: str, target: Path) -> None:
+        """Two files under one name would be the second alone."""
+        for one in self._pending:
+            if one.temporary is not None and one.target == target:
+                raise UsageError(
+                    f"writing {named!r}",
+                    f"{one.named!r} is the same file, and is written too",
+                    "every output is a file of its own",
+                    "choose another name",
+                )
 
     def __enter__(self) -> WholeFiles:
         return self

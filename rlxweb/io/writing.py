@@ -25,6 +25,7 @@ from rlxweb.errors import RecordingWarning, UsageError, not_installed, shown
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.formats import WRITERS
+from rlxweb.io.joining import differences, joined
 from rlxweb.io.outgoing import Outgoing, WrittenGroup
 from rlxweb.io.recording import Group, Recording
 from rlxweb.whole_file import written_to
@@ -88,6 +89,7 @@ def save(
         kind = format_of(name, format, doing)
         own = _groups_of(recording, groups, doing)
         check_format(kind, bits, full_scale, doing)
+        own = own if WRITERS[kind].several_rates else joined(own)
         _check_rates(kind, own, doing)
         n_gaps = max(len(group.gaps) for group in own)
         if n_gaps and WRITERS[kind].has_integers(bits):
@@ -196,15 +198,19 @@ def check_format(
 def _check_rates(kind: str, groups: Sequence[Group], doing: str) -> None:
     if len(groups) > 1 and not WRITERS[kind].several_rates:
         able = [f".{one}" for one, own in WRITERS.items() if own.several_rates]
-        rates = ", ".join(f"{group.fs:g}" for group in groups)
+        has_rates = len({group.fs for group in groups}) > 1
         raise UsageError(
             doing,
-            f"the channels have {len(groups)} rates: {rates} Hz",
-            f"a .{kind} file holds one; {' and '.join(able)} hold several",
+            differences(groups),
+            f"a .{kind} file holds one; {' and '.join(able)} hold several"
+            if has_rates
+            else f"a .{kind} file holds channels of one beginning and one length",
             Advice(
                 "write each group into a file of its own, or bring all to one rate: {}",
                 resample=Blank("HZ"),
-            ),
+            )
+            if has_rates
+            else "write each group into a file of its own",
         )
     begins = [group.first / group.fs for group in groups]
     most = 1 / min(group.fs for group in groups)

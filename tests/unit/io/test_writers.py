@@ -256,6 +256,14 @@ def test_several_files_appear_together(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["new.csv", "old.csv"]
 
 
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Whatever it is; else the second would be all that is left."""
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    with pytest.raises(UsageError, match=r"link\.csv.*a\.csv' is the same file"):
+        write_together(tmp_path / "a.csv", tmp_path / "link.csv")
+    assert os.listdir(tmp_path) == ["link.csv"]
+
+
 @pytest.mark.parametrize("broken", [1, 2, 3])
 @pytest.mark.parametrize("has_links", [True, False])
 def test_a_rename_that_fails_takes_the_others_back(

@@ -192,6 +192,34 @@ def test_channels_of_several_rates_lie_in_one_edf_file(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a.edf", "b.edf", "b.npz"]
 
 
+@pytest.mark.parametrize("kind", ["npz", "wav", "parquet"])
+def test_groups_that_differ_in_nothing_are_one(tmp_path: Path, kind: str) -> None:
+    """What keeps others apart is said."""
+    path = written(tmp_path / "a.edf", ("A", 256), ("R", 100), ("B", 256), seconds=9)
+    out = tmp_path / f"b.{kind}"
+    with open_recording(path, resample=100) as recording:
+        told = saved(out, recording)
+        (own,) = told.groups
+        assert [channel.name for channel in own.channels] == ["A", "R", "B"]
+        (a, b), (r,) = (np.asarray(group.read()) for group in recording.groups)
+        with open_recording(out) as again:
+            np.testing.assert_allclose(again.groups[0].read(), [a, r, b], rtol=1e-6)
+        one, other = recording.groups
+        for groups, match in (
+            ((one.between(0, 99), other), "one has 99 samples and one 900"),
+            (
+                (one.between(0, 9), other.between(5, 14)),
+                "begins at 0 s and one at 0.05",
+            ),
+            ((one, one), "both have a channel 'A'"),
+        ):
+            with pytest.raises(UsageError, match=match):
+                saved(out, recording, groups=groups)
+    wide = [Recording.from_array(np.ones((1, 4), t), 9).groups[0] for t in "qd"]
+    with pytest.raises(UsageError, match="one holds int64 and one float64"):
+        saved(out, recording, groups=wide)
+
+
 def test_gaps_are_nan_where_there_is_nan(tmp_path: Path) -> None:
     """And told; integers are written without any, and each piece goes into a file."""
     path = discontinuous(tmp_path / "a.edf", ["0", "1", "5", "6"], ("Fz", 64))
