@@ -336,11 +336,16 @@ def _resampled(group: Group, rate: float, doing: str) -> Group:
     ratio = Fraction(own / group.fs).limit_denominator(_MOST_TERMS)
     near = float(f"{float(ratio) * group.fs:.12g}")
     if ratio <= 0 or ratio.numerator > _MOST_TERMS or abs(near - own) > 1e-9 * own:
+        hint = f"take {near:.12g} Hz" if ratio > 0 else "take a higher rate"
+        # Whoever wants a whole rate may want it for a format that has no others.
+        whole = nearest_whole_rate(group.fs, own) if own.is_integer() else None
+        if whole is not None and whole != near:
+            hint += f", or {whole} Hz, which is whole"
         raise UsageError(
             doing,
             f"{group.fs:.12g} Hz to {own:.12g} Hz is no fraction of small numbers",
             f"both sides at most {_MOST_TERMS}",
-            f"take {near:.12g} Hz" if ratio > 0 else "take a higher rate",
+            hint,
         )
     if ratio == 1:
         return group
@@ -356,6 +361,26 @@ def _resampled(group: Group, rate: float, doing: str) -> Group:
     count = -(-group.n_samples * up // down)
     made = _made(group, _Resampled(group, up, down))
     return replace(made, fs=own, n_samples=count, first=group.first * up // down)
+
+
+def nearest_whole_rate(
+    fs: float, wanted: float, most: float = math.inf, multiple: int = 1
+) -> int | None:
+    """Return the whole rate nearest to a wanted one that `resample` can bring `fs` to.
+
+    most, multiple  of the rates that are looked at: their limit, and what divides them
+    → None where there is no such rate
+    """
+    found = None
+    up = np.arange(1, _MOST_TERMS + 1)
+    for down in range(1, _MOST_TERMS + 1):
+        rates = fs * up / down
+        whole = np.rint(rates / multiple) * multiple
+        able = (whole >= 1) & (whole <= most) & (abs(rates - whole) <= 1e-10 * whole)
+        for rate in whole[able]:
+            if found is None or abs(rate - wanted) < abs(found - wanted):
+                found = int(rate)
+    return found
 
 
 # --- all ------------------------------------------------------------------------------

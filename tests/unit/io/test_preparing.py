@@ -262,6 +262,10 @@ def test_the_rate_that_is_named_can_be_taken() -> None:
         prepared(group(), resample=37.123)
     rate = float(caught.value.hint.removeprefix("take ").removesuffix(" Hz"))
     assert prepared(group(), resample=rate).fs == rate
+    odd = replace(group(), fs=99.97)
+    with pytest.raises(UsageError, match=r"take 100\.\d+ Hz, or 104 Hz, which"):
+        prepared(odd, resample=100)
+    assert prepared(odd, resample=104).fs == 104
 
 
 # --- the ends -----------------------------------------------------------------------

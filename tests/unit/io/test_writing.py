@@ -22,7 +22,7 @@ from rlxweb.errors import (
     ShapeError,
     UsageError,
 )
-from rlxweb.io import Annotation, Recording, open_recording
+from rlxweb.io import Annotation, Recording, open_recording, prepared
 from rlxweb.io.formats import WRITERS
 from tests.recordings import KINDS, by_edfio, discontinuous, saved, written
 
@@ -359,6 +359,32 @@ def test_what_a_wav_file_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'ch2' has .* float32 .*; give bits=64"):
         written_to(path, np.array([[np.inf, 1.0], [0.0, 1e39]]))
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("fs", "rate"),
+    [(99.97, 104), (256.5, 256), (0.5, 1), (1000 / 3, 333), (8000.5, 16_001)],
+)
+def test_the_rate_that_wav_names_can_be_written(
+    tmp_path: Path, fs: float, rate: int
+) -> None:
+    """It is the nearest whole one that resampling leads to."""
+    recording = Recording.from_array(X / 256, fs)
+    with pytest.raises(UsageError, match=f"one: resample={rate}; or write"):
+        saved(tmp_path / "a.wav", recording)
+    other = prepared(recording.groups[0], resample=rate)
+    saved(tmp_path / "a.wav", recording, groups=other)
+    with open_recording(tmp_path / "a.wav") as again:
+        assert again.groups[0].fs == rate
+
+
+@pytest.mark.parametrize("more", [{"fs": 99.9712345678}, {"gaps": ((5, 9),)}])
+def test_wav_names_no_rate_where_there_is_none(tmp_path: Path, more: Any) -> None:
+    """As where the fraction has large numbers, or the recording has gaps."""
+    recording = Recording.from_array(X / 256, 99.97)
+    group = replace(recording.groups[0], **more)
+    with pytest.raises(UsageError, match=r"write \.npz or \.parquet: no such rate"):
+        saved(tmp_path / "a.wav", recording, groups=group)
 
 
 def test_the_manual_has_a_row_for_every_format() -> None:
