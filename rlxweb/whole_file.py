@@ -54,7 +54,8 @@ def written_to(
     """Where bytes go: into a path that appears when the block ends well, or a file that
     is open already.
 
-    Errors   UsageError for what is neither; those of `atomic_path`.
+    Errors   UsageError for what is neither, or cannot be written into; those of
+             `atomic_path`.
     """
     if isinstance(file, str | os.PathLike):
         with WholeFiles() as files:
@@ -67,6 +68,13 @@ def written_to(
     if not hasattr(given, "write"):
         wanted = "a path or an open file is wanted"
         raise UsageError(doing, f"{shown(file)} was given", wanted)
+    if getattr(file, "closed", False):
+        said, rule = "the open file is closed already", "it is written into while open"
+        raise UsageError(doing, said, rule, "open it with mode 'wb'")
+    is_writable = getattr(file, "writable", None)
+    if is_writable is not None and not is_writable():
+        said, rule = "the open file can only be read", "bytes are written into it"
+        raise UsageError(doing, said, rule, "open it with mode 'wb'")
     yield file
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -74,6 +74,13 @@ def prepared(
                UnknownName for a reference there is not; Unsupported without SciPy
     Source     Oppenheim & Schafer, Discrete-Time Signal Processing, 7 and 4.6
     """
+    if not isinstance(group, Group):
+        raise UsageError(
+            "preparing a group of a recording",
+            f"group is {shown(group)}",
+            "a Group is wanted",
+            "take one of recording.groups, or prepare all: rlxweb.read(path, …)",
+        )
     doing = f"preparing {group.recording!r}"
     if reference is not None:
         group = _referenced(group, reference, doing)
@@ -132,7 +139,7 @@ def _referenced(group: Group, reference: Reference, doing: str) -> Group:
             "one is taken from another only in the same unit",
             Advice("take those of one unit: {}", channels=Blank("NAMES")),
         )
-    names = [reference] if isinstance(reference, str) else list(reference)
+    names = references(reference, doing)
     if names == [AVERAGE] and AVERAGE not in group.names:
         if len(group.channels) < 2:
             said = "the group has one channel"
@@ -152,6 +159,19 @@ def _referenced(group: Group, reference: Reference, doing: str) -> Group:
         said = "no channel is left beside the reference"
         raise UsageError(doing, said, f"{len(group.channels)} channels")
     return _made(replace(group, channels=rest), _Referenced(group, rows))
+
+
+def references(given: Any, doing: str) -> list[str]:
+    """Return the names of reference channels, given as one or as several.
+
+    Errors   UsageError for what is neither
+    """
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable):
+        said, rule = f"reference is {shown(given)}", "a name or a list of names"
+        raise UsageError(doing, said, rule, f"{AVERAGE!r} is the mean of all channels")
+    return list(given)
 
 
 # --- filters --------------------------------------------------------------------------

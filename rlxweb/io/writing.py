@@ -11,7 +11,7 @@ import datetime
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
@@ -89,6 +89,7 @@ def save(
         kind = format_of(name, format, doing)
         own = _groups_of(recording, groups, doing)
         check_format(kind, bits, full_scale, doing)
+        _check_length(own, doing)
         own = own if WRITERS[kind].several_rates else joined(own)
         _check_rates(kind, own, doing)
         n_gaps = max(len(group.gaps) for group in own)
@@ -98,10 +99,10 @@ def save(
         notes = (
             _inside(recording.annotations, since, own)
             if annotations is None
-            else tuple(_note(one, doing) for one in annotations)
+            else _notes(annotations, doing)
         )
         if begun is not None:
-            begun = number("begun", begun, doing) % DAY_S
+            begun = _checked_time(begun, doing)
         elif recording.begun is not None:
             begun = (recording.begun + since) % DAY_S
         day = (
@@ -111,6 +112,10 @@ def save(
         )
         step: Callable[[int], object] = bool
         if progress is not None:
+            if not callable(progress):
+                rule = "a function of two numbers: samples to do, and just done"
+                said = f"progress is {shown(progress)}"
+                raise UsageError(doing, said, rule, "leave it out, or pass a function")
             work = sum(group.n_samples * len(group.channels) for group in own)
             # EDF and BDF are read for the range of each channel first.
             twice = kind in ("edf", "bdf") and full_scale is None
@@ -223,6 +228,17 @@ def _check_rates(kind: str, groups: Sequence[Group], doing: str) -> None:
         )
 
 
+def _check_length(groups: Sequence[Group], doing: str) -> None:
+    for group in groups:
+        if not group.n_samples:
+            raise UsageError(
+                doing,
+                f"a group of {shown(group.recording)} has 0 samples",
+                "a file has 1 of each channel at least",
+                "take a longer part",
+            )
+
+
 def _no_gaps(kind: str, n_gaps: int, doing: str) -> UsageError:
     return UsageError(
         doing,
@@ -256,6 +272,18 @@ def _groups_of(
     raise UsageError(doing, f"groups is {shown(groups)}", rule, "or leave it out: all")
 
 
+def _checked_time(begun: Any, doing: str) -> float:
+    own = number("begun", begun, doing)
+    if not 0 <= own < DAY_S:
+        raise UsageError(
+            doing,
+            f"begun is {own:.10g} s",
+            f"a time of day, from 0 to less than {DAY_S:g} s",
+            f"give {own % DAY_S:.10g}, and the day it is of as date=",
+        )
+    return own
+
+
 def _checked_day(date: Any, doing: str) -> datetime.date:
     if isinstance(date, datetime.datetime):
         return date.date()
@@ -279,6 +307,16 @@ def _inside(
             begin, note = 0.0, note._replace(duration=end)
         found.append(note._replace(onset=begin))
     return tuple(found)
+
+
+def _notes(given: Any, doing: str) -> tuple[Annotation, ...]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        said, rule = (
+            f"annotations is {shown(given)}",
+            "a list of (onset, duration, text)",
+        )
+        raise UsageError(doing, said, rule, "[] writes none")
+    return tuple(_note(one, doing) for one in given)
 
 
 def _note(given: Any, doing: str) -> Annotation:

@@ -154,6 +154,19 @@ def test_what_cannot_be_is_said(asked: Any, error: Any, said: str) -> None:
         prepared(group(), **asked)
 
 
+def test_a_group_is_prepared(tmp_path: Path) -> None:
+    """A whole recording is none, and a number is no reference."""
+    with rlx.read(written(tmp_path / "a.edf", ("Fz", 128))) as recording:
+        for given in (recording, recording.path, None):
+            with pytest.raises(UsageError, match=r"a Group is wanted; take one of rec"):
+                prepared(given, lowpass=3)  # type: ignore[arg-type]
+    said = "reference is 5; a name or a list of names; 'average' is the mean"
+    with pytest.raises(UsageError, match=said):
+        prepared(group(), reference=5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=said):
+        rlx.read(recording.path, reference=5)
+
+
 def test_a_filter_longer_than_the_recording() -> None:
     with pytest.raises(UsageError, match="has 10 samples; the filter needs 28"):
         prepared(group(X[:, :10]), highpass=1.0, lowpass=40.0)

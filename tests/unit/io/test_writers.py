@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import io
 import json
 import os
 import stat
@@ -179,6 +180,19 @@ def test_json_goes_to_a_file_or_to_standard_output(
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == expected
     write_json("-", obj)
     assert json.loads(capsys.readouterr().out) == expected
+
+
+def test_results_go_into_paths_and_files_for_bytes() -> None:
+    for write in (
+        lambda target: write_csv(target, ["a"], [[1]]),
+        lambda target: write_npz(target, a=1),
+        lambda target: write_json(target, {}),
+    ):
+        with pytest.raises(UsageError, match="5 was given; a path or an open file"):
+            write(5)
+        with pytest.raises(UsageError, match="open it with mode 'wb'"):
+            write(io.StringIO())
+        write(io.BytesIO())
 
 
 @pytest.mark.parametrize("obj", [float("nan"), {"a": np.inf}, {"a": object()}])

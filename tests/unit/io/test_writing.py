@@ -444,6 +444,18 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
         (UsageError, "bits is 24; edf has 16; bdf has 24", X, {"bits": 24}),
         (UsageError, "full_scale is 0", X, {"full_scale": 0}),
         (UsageError, "whole letters", X, {"channels": ["a", "b", "\ud800"]}),
+        (UsageError, "units is 3; a text for each channel", X, {"units": 3}),
+        (UsageError, "channels is 3; a text for each", X, {"channels": 3}),
+        (
+            UsageError,
+            "one of units is None; .* where none",
+            X[:2],
+            {"units": [None, "V"]},
+        ),
+        (UsageError, "one of channels is None", X[:2], {"channels": ["a", None]}),
+        (UsageError, "annotations is 5; a list of", X, {"annotations": 5}),
+        (UsageError, "annotations is 'ab'; a list of", X, {"annotations": "ab"}),
+        (UsageError, "progress is 3; a function", X, {"progress": 3}),
         (UsageError, "no length of a data record holds", X, {"fs": 1e-9}),
         (UsageError, "at most 9998", np.zeros((10_000, 2)), {}),
     ]
@@ -455,6 +467,13 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
     with open(path, "w") as text:
         with pytest.raises(UsageError, match="open it with mode 'wb'"):
             written_to(text)  # type: ignore[arg-type]
+    with open(path, "rb") as readable:
+        with pytest.raises(
+            UsageError, match="can only be read; bytes are written into"
+        ):
+            written_to(readable)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is closed already"):
+        written_to(readable)  # type: ignore[arg-type]
     path.unlink()
     with pytest.raises(UsageError, match=r"ends in '\.ogg'; written are \.edf, \.bdf"):
         written_to(tmp_path / "a.ogg")
@@ -464,6 +483,45 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="fs"):
             saved(path, recording, fs=3)
     assert os.listdir(tmp_path) == ["b.edf"]
+
+
+@pytest.mark.parametrize("kind", [*WRITERS])
+def test_a_part_without_a_sample_is_refused(tmp_path: Path, kind: str) -> None:
+    """In the same words whatever the format, and before there is a file."""
+    if WRITERS[kind].library:
+        pytest.importorskip(WRITERS[kind].library)
+    recording = Recording.from_array(X / 1e3, 256)
+    (group,) = recording.groups
+    rule = "a file has 1 of each channel at least; take a longer part"
+    for groups in (group.between(5, 5), [group, group.between(0, 0)]):
+        with pytest.raises(UsageError, match=f"'an array' has 0 samples; {rule}"):
+            recording.save(tmp_path / f"a.{kind}", groups=groups)
+    assert os.listdir(tmp_path) == []
+    saved(tmp_path / f"a.{kind}", recording, groups=group.between(5, 6))
+    with open_recording(tmp_path / f"a.{kind}") as again:
+        assert again.groups[0].read()[0, 0] == pytest.approx(X[0, 5] / 1e3, rel=1e-4)
+
+
+def test_parts_are_of_whole_samples() -> None:
+    (group,) = Recording.from_array(X, 256).groups
+    for start, stop in ((0.5, 10), ("a", "b"), (None, 9), (0, 9.0)):
+        with pytest.raises(UsageError, match="a whole number of samples; for a moment"):
+            group.between(start, stop)  # type: ignore[arg-type]
+    assert group.between(np.int64(2), np.uint8(5)).n_samples == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("begun", "hint"), [(-1, 86_399), (86_400, 0), (90_000, 3600), (1e9, 6400)]
+)
+def test_a_time_of_day_is_of_one_day(tmp_path: Path, begun: float, hint: int) -> None:
+    """Wrapped it would be of another day than the one that is given."""
+    wanted = f"begun is {begun:.10g} s; .* less than 86400 s; give {hint}, and the day"
+    with pytest.raises(UsageError, match=wanted):
+        written_to(tmp_path / "a.npz", begun=begun)
+    assert os.listdir(tmp_path) == []
+    written_to(tmp_path / "a.npz", begun=86_399.75)
+    with open_recording(tmp_path / "a.npz") as recording:
+        assert (recording.begun, recording.date) == (86_399.75, DAY)
 
 
 def test_losses_are_warned_of_at_the_line_of_the_caller(tmp_path: Path) -> None:
