@@ -116,7 +116,8 @@ def epochs(
             "open one: rlxweb.read(path), or make it: Recording.from_array(x, fs)",
         )
     doing = f"cutting epochs out of {recording.path!r}"
-    if not isinstance(around, str):
+    words: object = around
+    if not isinstance(words, str):
         said, rule = f"around is {shown(around)}", "the words of an annotation"
         raise UsageError(doing, said, rule, 'give them as a text: "Stim*"')
     notes = named(recording.annotations, around, doing)

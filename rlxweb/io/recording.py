@@ -487,7 +487,8 @@ class Recording:
         -----
         NPZ and Parquet hold the samples as they are read, bit by bit; WAV of 32 bits as
         float32; EDF (16 bits) and BDF (24) to half a step. The largest difference of
-        each channel is `WrittenChannel.error`.
+        each channel is `WrittenChannel.error`. Integers of 64 bits are read back from
+        Parquet as float64, which has no odd integers beyond 2**53; the error says so.
 
         References
         ----------

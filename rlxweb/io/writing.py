@@ -112,7 +112,8 @@ def save(
         )
         step: Callable[[int], object] = bool
         if progress is not None:
-            if not callable(progress):
+            told: object = progress
+            if not callable(told):
                 rule = "a function of two numbers: samples to do, and just done"
                 said = f"progress is {shown(progress)}"
                 raise UsageError(doing, said, rule, "leave it out, or pass a function")

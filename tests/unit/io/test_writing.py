@@ -323,6 +323,39 @@ def test_npz_holds_every_type_bit_by_bit(tmp_path: Path, dtype: str) -> None:
         assert recording.annotations == NOTES
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [("npz", None), ("parquet", None), ("wav", 64), ("wav", 32), ("edf", None)],
+)
+def test_the_error_of_integers_of_64_bits_is_true(
+    tmp_path: Path, kind: str, bits: int | None, dtype: str
+) -> None:
+    """float64 has no odd numbers beyond 2**53; NPZ holds, and gives, all of them."""
+    if WRITERS[kind].library:
+        pytest.importorskip(WRITERS[kind].library)
+    rows = [[2**53 + 1, 5], [2**62 + 129, 0], [7, 8]]
+    if dtype == "i8":
+        rows = [[-a, b] for a, b in rows]
+    path = tmp_path / f"a.{kind}"
+    told = saved(path, np.array(rows, dtype), fs=4, bits=bits, begun=0)
+    with open_recording(path) as recording:
+        found = recording.groups[0].read()[:, :2]
+    off = [
+        max(abs(a - int(b)) for a, b in zip(*own, strict=True))
+        for own in zip(rows, found, strict=True)
+    ]
+    if kind == "edf":
+        assert [c.error for c in told.groups[0].channels] == pytest.approx(
+            off, rel=1e-9
+        )
+    else:
+        assert [c.error for c in told.groups[0].channels] == off
+    exact = {"npz": [0, 0, 0], "wav": [1, 129, 0], "parquet": [1, 129, 0]}
+    if bits != 32 and kind in exact:
+        assert off == exact[kind]
+
+
 def test_wav_of_floats_and_of_integers(tmp_path: Path) -> None:
     """Our own reader's values; what is told of the error is what there is."""
     path, x = tmp_path / "a.wav", X / 256
