@@ -159,6 +159,42 @@ def test_a_rate_that_is_nearly_exact_saves_padding(tmp_path: Path) -> None:
     assert told.lost == (f"99.97 Hz is {told.groups[0].fs:.12g} Hz in the file",)
 
 
+@pytest.mark.parametrize("kind", ["edf", "bdf"])
+@pytest.mark.parametrize(
+    ("fs", "n_samples", "more"),
+    [
+        (1e6, 1000, 0),
+        (250, 1, 0),
+        (1e6, 1, 0),
+        (256, 3, 1),
+        (250, 9, 0),
+        (44_100, 50, 391),
+    ],
+)
+def test_short_recordings_have_short_records(
+    tmp_path: Path, kind: str, fs: float, n_samples: int, more: int
+) -> None:
+    """As short as leaves the fewest samples over: none where eight digits say it."""
+    path = tmp_path / f"a.{kind}"
+    x = RNG.normal(size=(2, n_samples))
+    told = saved(path, x, fs=fs, begun=0)
+    assert told.groups[0].n_samples == n_samples + more
+    assert len(told.lost) == (more > 0)
+    with open_recording(path) as recording:
+        (group,) = recording.groups
+        assert (group.fs, group.n_samples) == (pytest.approx(fs), n_samples + more)
+        found = samples(recording)[:, :n_samples]
+    np.testing.assert_allclose(found, x, atol=1e-4)
+    theirs = np.array([*by_edfio(path).values()])
+    np.testing.assert_allclose(theirs[:, :n_samples], x, atol=1e-4)
+
+
+def test_long_recordings_do_not_have_short_records(tmp_path: Path) -> None:
+    """The time of each would take more than the samples that are saved."""
+    saved(tmp_path / "a.edf", RNG.normal(size=(1, 1_000_003)), fs=1000, begun=0)
+    assert (tmp_path / "a.edf").stat().st_size < 2.2 * 1_000_003
+
+
 def test_a_few_samples_fill_a_part_of_a_record(tmp_path: Path) -> None:
     told = saved(tmp_path / "a.edf", [[1.0, 2.0, 3.0]], fs=256, begun=0)
     assert "samples at 256 Hz repeat the last of 3" in told.lost[0]
