@@ -54,7 +54,8 @@ def written_to(
     """Where bytes go: into a path that appears when the block ends well, or a file that
     is open already.
 
-    Errors   UsageError for what is neither; those of `atomic_path`.
+    Errors   UsageError for what is neither, or cannot be written into; those of
+             `atomic_path`.
     """
     if isinstance(file, str | os.PathLike):
         with WholeFiles() as files:
@@ -67,6 +68,13 @@ def written_to(
     if not hasattr(given, "write"):
         wanted = "a path or an open file is wanted"
         raise UsageError(doing, f"{shown(file)} was given", wanted)
+    if getattr(file, "closed", False):
+        said, rule = "the open file is closed already", "it is written into while open"
+        raise UsageError(doing, said, rule, "open it with mode 'wb'")
+    is_writable = getattr(file, "writable", None)
+    if is_writable is not None and not is_writable():
+        said, rule = "the open file can only be read", "bytes are written into it"
+        raise UsageError(doing, said, rule, "open it with mode 'wb'")
     yield file
 
 
@@ -91,7 +99,7 @@ class WholeFiles:
 
     streams  pipes, terminals and devices are written as well; "-" is standard output
 
-    Errors   those of `atomic_path`.
+    Errors   those of `atomic_path`; UsageError for two files of one name.
     """
 
     def __init__(self, streams: bool = False) -> None:
@@ -118,14 +126,26 @@ class WholeFiles:
                 one = _Pending(named, Path(named), spool(named), None)
             else:
                 target = Path(os.path.realpath(named) if follow_link else named)
+                self._refuse_twice(named, target)
                 one = _Pending(named, target, *_create(target, doing))
                 one.file.raw.name = named  # type: ignore[attr-defined]
-        except RecordingError:
+        except (RecordingError, UsageError):
             raise
         except (OSError, ValueError) as error:
             raise _refused(doing, error) from error
         self._pending.append(one)
         return one
+
+    def _refuse_twice(self, named: str, target: Path) -> None:
+        """Two files under one name would be the second alone."""
+        for one in self._pending:
+            if one.temporary is not None and one.target == target:
+                raise UsageError(
+                    f"writing {named!r}",
+                    f"{one.named!r} is the same file, and is written too",
+                    "every output is a file of its own",
+                    "choose another name",
+                )
 
     def __enter__(self) -> WholeFiles:
         return self

@@ -112,7 +112,10 @@ def command(
     def begin(meant: Sequence[str]) -> Keeping:
         targets = _targets(meant, kind, output_path, json_path, overwrite)
         named = _is_file(output_path), overwrite
-        made.append(Conversion(kind, targets, *named, reading, bits, full_scale))
+        records = () if json_path is None else (json_path,)
+        one = Conversion(kind, targets, *named, reading, bits, full_scale, records)
+        made.append(one)
+        one.check()
         return Keeping()
 
     def how(to_do: Sequence[str], tell: Any) -> Any:

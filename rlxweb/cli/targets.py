@@ -51,19 +51,18 @@ def check_targets(
         seen.setdefault(_standard_output(), "where standard output goes")
     with suppress(_OnlyLooking), WholeFiles(streams=True) as files:
         for option, path in asked:
-            files.open(path)
-            _check_binary(option, path)
             place = _identity(path)
-            if place is None:
-                continue
-            if place in seen:
+            if place is not None and place in seen:
                 raise UsageError(
                     f"{option} {path!r}",
                     f"it names {seen[place]}",
                     "every output is a file of its own",
                     "choose another name",
                 )
-            seen[place] = f"the file of {option}"
+            files.open(path)
+            _check_binary(option, path)
+            if place is not None:
+                seen[place] = f"the file of {option}"
         raise _OnlyLooking
 
 

@@ -6,7 +6,7 @@ Owns what of an array can be a recording, and the names that its channels get.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,10 @@ def group_of(
     count = len(data)
     told = [f"ch{at + 1}" for at in range(count)] if names is None else names
     every = [units or ""] * count if units is None or isinstance(units, str) else units
-    own = _texts("channels", told, count, doing), _texts("units", every, count, doing)
+    own = (
+        _texts("channels", told, count, (str, int, np.integer), doing),
+        _texts("units", every, count, (str,), doing),
+    )
     if len(set(own[0])) != count:
         raise UsageError(doing, "two channels have one name", "each has its own")
     rows = zip(*own, strict=True)
@@ -73,11 +76,24 @@ def _samples(given: Any, doing: str) -> Samples:
     return data.astype(data.dtype.newbyteorder("="), copy=False)
 
 
-def _texts(what: str, given: Sequence[str], count: int, doing: str) -> list[str]:
-    texts = [*map(str, given)]
+def _texts(
+    what: str, given: Any, count: int, kinds: tuple[type, ...], doing: str
+) -> list[str]:
+    """Return one text for each channel; `kinds` are the types that can be one."""
+    if not isinstance(given, Iterable):
+        said, rule = f"{what} is {shown(given)}", "a text for each channel, in a list"
+        raise UsageError(doing, said, rule, f"the array has {count} channels")
+    every = [*given]
+    for one in every:
+        if not isinstance(one, kinds) or isinstance(one, bool):
+            said = f"one of {what} is {shown(one)}"
+            hint = '"" where none is known' if what == "units" else "name it"
+            raise UsageError(doing, said, "each is a text", hint)
+    texts = [*map(str, every)]
     if len(texts) != count:
         said = f"{len(texts)} {what} are given"
-        raise UsageError(doing, said, f"the array has {count} channels")
+        hint = f"give {count}, or leave {what} out"
+        raise UsageError(doing, said, f"the array has {count} channels", hint)
     for text in texts:
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise UsageError(doing, f"one of {what} is {shown(text)}", "whole letters")

@@ -30,7 +30,9 @@ _RATE_ERRORS: Final = (1e-9, 1e-7, _NEAR)
 first for equal; a further one is tried only where all records of the one before pad
 the recording by more than `_MOST_PADDING` and by a second or more."""
 _SHORTEST_S: Final = 0.1
-"""A record takes 30 bytes for its own time alone."""
+"""Of a record where there are many: each takes 30 bytes for its own time alone."""
+_FEW_RECORDS: Final = 2048
+"""That may be shorter: their times take 60 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +112,14 @@ def _best(
     Of lengths that pad alike it is the one nearest to a second. The index of the
     smallest error where no rate is near enough.
     """
-    missing = _missing(groups, others)
+    records, missing = _padding(groups, others)
     each_s = sum(group.fs * len(group.channels) for group in groups)
     total = sum(group.n_samples * len(group.channels) for group in groups)
     away = np.abs(np.log(np.maximum(record_s, 1e-12)))
     best = None
     for most_off in _RATE_ERRORS:
         is_near = (off <= most_off) & np.isfinite(record_s)
-        able = is_near & (record_s >= _SHORTEST_S)
+        able = is_near & ((record_s >= _SHORTEST_S) | (records <= _FEW_RECORDS))
         able = able if able.any() else is_near
         if not able.any():
             continue
@@ -130,11 +132,12 @@ def _best(
     return int(np.argmin(off)) if best is None else best
 
 
-def _missing(
+def _padding(
     groups: Sequence[Group], samples: Sequence[NDArray[np.int64]]
-) -> NDArray[np.int64]:
-    """For each length, how many samples the last records would want beside those of the
-    groups, all channels counted.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return, for each length, the number of records and that of samples left over.
+
+    Samples are those that fill up the last records, of all channels.
     """
     records = np.zeros(len(samples[0]), np.int64)
     for group, own in zip(groups, samples, strict=True):
@@ -142,7 +145,7 @@ def _missing(
     missing = np.zeros_like(records)
     for group, own in zip(groups, samples, strict=True):
         missing += (records * own - group.n_samples) * len(group.channels)
-    return missing
+    return records, missing
 
 
 def _told(seconds: NDArray[np.float64]) -> NDArray[np.float64]:

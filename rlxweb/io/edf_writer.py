@@ -83,7 +83,8 @@ class _Rows:
         values = np.asarray(data, np.float64) * self._factor
         numbers = np.rint(values / self._gain - self._offset)
         np.clip(numbers, self._low, self._high, out=numbers)
-        self._off.note(values, (numbers + self._offset) * self._gain)
+        given = data if (self._factor == 1).all() else values
+        self._off.note(given, (numbers + self._offset) * self._gain)
         return _filled(numbers.astype(np.int32), length)
 
     def written(self, fs: float, n_samples: int) -> WrittenGroup:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.arguments import switch, whole
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, shown
 from rlxweb.io.annotations import Annotation, bad_stretches, is_named, named
 from rlxweb.io.cutting import check_any, cut
 from rlxweb.io.recording import Recording
@@ -108,7 +108,18 @@ def epochs(
              no epoch is left, and for `reject` with channels that are not in volts;
              RecordingError
     """
+    if not isinstance(recording, Recording):
+        raise UsageError(
+            "cutting epochs out of a recording",
+            f"recording is {shown(recording)}",
+            "a Recording is wanted",
+            "open one: rlxweb.read(path), or make it: Recording.from_array(x, fs)",
+        )
     doing = f"cutting epochs out of {recording.path!r}"
+    words: object = around
+    if not isinstance(words, str):
+        said, rule = f"around is {shown(around)}", "the words of an annotation"
+        raise UsageError(doing, said, rule, 'give them as a text: "Stim*"')
     notes = named(recording.annotations, around, doing)
     at = whole("group", group, doing)
     if not 0 <= at < len(recording.signals):

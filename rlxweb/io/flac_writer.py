@@ -9,8 +9,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from rlxweb.advice import Advice
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.errors import RecordingError
 from rlxweb.io.audio import soundfile_library
 from rlxweb.io.outgoing import Exactness, Outgoing, WrittenGroup
 from rlxweb.io.wav_writer import check_sound, checked_integers, written_sound
@@ -20,6 +19,8 @@ MOST_CHANNELS: Final = 8
 MOST_FS: Final = 655_350
 _ANY_FS: Final = 65_535
 """Up to here any whole rate; beyond it the header counts in tens of Hz."""
+_TENS: Final = 10
+_RATES: Final = f"a whole rate, 1 to {_ANY_FS} Hz, or whole tens of Hz to {MOST_FS}"
 _BITS: Final = 24
 
 
@@ -65,14 +66,8 @@ def write_flac(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
         soundfile is not installed.
     """
     group, bits = going.group, going.bits or _BITS
-    check_sound(going, MOST_CHANNELS, MOST_FS)
-    if group.fs > _ANY_FS and group.fs % 10:
-        raise UsageError(
-            going.doing,
-            f"{group.recording!r} has {group.fs:.10g} Hz",
-            f"beyond {_ANY_FS} Hz a FLAC file has whole tens of Hz",
-            Advice("bring it to one: {}; or write .wav", resample=group.fs // 10 * 10),
-        )
+    able = (_ANY_FS,) if group.fs <= _ANY_FS else (MOST_FS, _TENS)
+    check_sound(going, MOST_CHANNELS, _RATES, *able)
     library, sink = soundfile_library(going.doing), _Sink(file)
     n_channels, off = len(group.channels), Exactness(len(group.channels))
     going.loses("names", "units", "begun", "date", "annotations")

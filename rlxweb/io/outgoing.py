@@ -191,6 +191,25 @@ class Exactness:
         if not given.size:
             return
         with np.errstate(invalid="ignore"):
-            apart = np.abs(np.subtract(given, written, dtype=np.float64))
+            if given.dtype.kind in "iu" and given.dtype.itemsize == 8:
+                apart = np.abs(_of_64_bits(given, written))
+            else:
+                apart = np.abs(np.subtract(given, written, dtype=np.float64))
         np.nan_to_num(apart, copy=False, nan=0.0, posinf=np.inf)
         np.maximum(self.error, apart.max(axis=1), out=self.error)
+
+
+_HALF: Final = 32
+
+
+def _of_64_bits(given: NDArray[Any], written: NDArray[Any]) -> NDArray[np.float64]:
+    """Return integers less floats; no float64 tells all integers beyond 2**53 apart.
+
+    The upper and the lower halves of both are subtracted by themselves, exactly.
+    """
+    values = np.asarray(written, np.float64)
+    upper = np.floor(np.ldexp(values, -_HALF))
+    lower = values - np.ldexp(upper, _HALF)
+    above = (given >> _HALF).astype(np.float64) - upper
+    below = (given & ((1 << _HALF) - 1)).astype(np.float64) - lower
+    return np.asarray(np.ldexp(above, _HALF) + below, np.float64)

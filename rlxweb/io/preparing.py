@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -74,6 +74,13 @@ def prepared(
                UnknownName for a reference there is not; Unsupported without SciPy
     Source     Oppenheim & Schafer, Discrete-Time Signal Processing, 7 and 4.6
     """
+    if not isinstance(group, Group):
+        raise UsageError(
+            "preparing a group of a recording",
+            f"group is {shown(group)}",
+            "a Group is wanted",
+            "take one of recording.groups, or prepare all: rlxweb.read(path, …)",
+        )
     doing = f"preparing {group.recording!r}"
     if reference is not None:
         group = _referenced(group, reference, doing)
@@ -132,7 +139,7 @@ def _referenced(group: Group, reference: Reference, doing: str) -> Group:
             "one is taken from another only in the same unit",
             Advice("take those of one unit: {}", channels=Blank("NAMES")),
         )
-    names = [reference] if isinstance(reference, str) else list(reference)
+    names = references(reference, doing)
     if names == [AVERAGE] and AVERAGE not in group.names:
         if len(group.channels) < 2:
             said = "the group has one channel"
@@ -152,6 +159,19 @@ def _referenced(group: Group, reference: Reference, doing: str) -> Group:
         said = "no channel is left beside the reference"
         raise UsageError(doing, said, f"{len(group.channels)} channels")
     return _made(replace(group, channels=rest), _Referenced(group, rows))
+
+
+def references(given: Any, doing: str) -> list[str]:
+    """Return the names of reference channels, given as one or as several.
+
+    Errors   UsageError for what is neither
+    """
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable):
+        said, rule = f"reference is {shown(given)}", "a name or a list of names"
+        raise UsageError(doing, said, rule, f"{AVERAGE!r} is the mean of all channels")
+    return list(given)
 
 
 # --- filters --------------------------------------------------------------------------
@@ -336,11 +356,16 @@ def _resampled(group: Group, rate: float, doing: str) -> Group:
     ratio = Fraction(own / group.fs).limit_denominator(_MOST_TERMS)
     near = float(f"{float(ratio) * group.fs:.12g}")
     if ratio <= 0 or ratio.numerator > _MOST_TERMS or abs(near - own) > 1e-9 * own:
+        hint = f"take {near:.12g} Hz" if ratio > 0 else "take a higher rate"
+        # Whoever wants a whole rate may want it for a format that has no others.
+        whole = nearest_whole_rate(group.fs, own) if own.is_integer() else None
+        if whole is not None and whole != near:
+            hint += f", or {whole} Hz, which is whole"
         raise UsageError(
             doing,
             f"{group.fs:.12g} Hz to {own:.12g} Hz is no fraction of small numbers",
             f"both sides at most {_MOST_TERMS}",
-            f"take {near:.12g} Hz" if ratio > 0 else "take a higher rate",
+            hint,
         )
     if ratio == 1:
         return group
@@ -356,6 +381,26 @@ def _resampled(group: Group, rate: float, doing: str) -> Group:
     count = -(-group.n_samples * up // down)
     made = _made(group, _Resampled(group, up, down))
     return replace(made, fs=own, n_samples=count, first=group.first * up // down)
+
+
+def nearest_whole_rate(
+    fs: float, wanted: float, most: float = math.inf, multiple: int = 1
+) -> int | None:
+    """Return the whole rate nearest to a wanted one that `resample` can bring `fs` to.
+
+    most, multiple  of the rates that are looked at: their limit, and what divides them
+    → None where there is no such rate
+    """
+    found = None
+    up = np.arange(1, _MOST_TERMS + 1)
+    for down in range(1, _MOST_TERMS + 1):
+        rates = fs * up / down
+        whole = np.rint(rates / multiple) * multiple
+        able = (whole >= 1) & (whole <= most) & (abs(rates - whole) <= 1e-10 * whole)
+        for rate in whole[able]:
+            if found is None or abs(rate - wanted) < abs(found - wanted):
+                found = int(rate)
+    return found
 
 
 # --- all ------------------------------------------------------------------------------

@@ -148,9 +148,12 @@ class Group:
     def between(self, start: int, stop: int) -> Group:
         """Return samples [start, stop) as a group, as if there were no more.
 
-        Errors   UsageError outside 0 <= start <= stop <= n_samples: the reader would
-                 take what lies beside the samples in the file.
+        Errors   UsageError for what is no whole number, and outside
+                 0 <= start <= stop <= n_samples: the reader would take what lies beside
+                 the samples in the file.
         """
+        doing = f"taking a part of {self.recording!r}"
+        start, stop = _whole(doing, "start", start), _whole(doing, "stop", stop)
         self._check_range(start, stop)
         gaps = (
             (max(a, start) - start, min(b, stop) - start)
@@ -440,8 +443,8 @@ class Recording:
             In seconds from the first sample that is written; by default those of the
             recording, moved to where the stretch begins.
         begun : float, optional
-            The time of day of the first sample that is written, in seconds; by default
-            that of the recording.
+            The time of day of the first sample that is written, in seconds from
+            midnight, less than 86,400; by default that of the recording.
         date : datetime.date, optional
             The day of it; by default that of the recording.
         bits : int, optional
@@ -464,7 +467,8 @@ class Recording:
         ------
         UsageError
             The suffix names no format; the format cannot hold several rates, the rate,
-            so many channels, gaps or a sample beyond full scale.
+            so many channels, gaps or a sample beyond full scale; there is no sample to
+            write, or an argument is none of these.
         NotFinite
             A sample is NaN or infinite, and the format holds integers.
         Unsupported
@@ -483,7 +487,8 @@ class Recording:
         -----
         NPZ and Parquet hold the samples as they are read, bit by bit; WAV of 32 bits as
         float32; EDF (16 bits) and BDF (24) to half a step. The largest difference of
-        each channel is `WrittenChannel.error`.
+        each channel is `WrittenChannel.error`. Integers of 64 bits are read back from
+        Parquet as float64, which has no odd integers beyond 2**53; the error says so.
 
         References
         ----------
@@ -529,8 +534,9 @@ def _whole(doing: str, name: str, value: object) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError as error:
-        said = f"{name} is {value!r}"
-        raise UsageError(doing, said, "a whole number of samples") from error
+        said, rule = f"{name} is {shown(value)}", "a whole number of samples"
+        hint = "for a moment in seconds: round(seconds * group.fs)"
+        raise UsageError(doing, said, rule, hint) from error
 
 
 def check_finite(data: Samples | Digital, group: Group, start: int = 0) -> None:

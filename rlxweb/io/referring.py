@@ -12,7 +12,7 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.io.channels import choose_channels
 from rlxweb.io.contents import Contents, Found
-from rlxweb.io.preparing import AVERAGE, Reference
+from rlxweb.io.preparing import AVERAGE, Reference, references
 
 
 def reference_channels(
@@ -27,10 +27,10 @@ def reference_channels(
 
     Errors   as `choose_channels`
     """
-    wanted = [reference] if isinstance(reference, str) else reference
-    if wanted is None or (list(wanted) == [AVERAGE] and AVERAGE not in names):
+    wanted = None if reference is None else references(reference, doing)
+    if wanted is None or (wanted == [AVERAGE] and AVERAGE not in names):
         return ()
-    return choose_channels(doing, found, names, list(wanted))
+    return choose_channels(doing, found, names, wanted)
 
 
 def check_rates(

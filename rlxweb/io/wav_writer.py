@@ -22,6 +22,8 @@ from rlxweb.io.outgoing import (
     check_numbers,
     check_scale,
 )
+from rlxweb.io.preparing import nearest_whole_rate
+from rlxweb.io.recording import Group
 from rlxweb.io.wav_header import EXTENSIBLE, FLOAT, PCM, SUBFORMATS
 
 FLOAT_BITS: Final = (32, 64)
@@ -43,7 +45,7 @@ def write_wav(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
         A sample of integers is NaN or infinite.
     """
     group, bits = going.group, going.bits or 32
-    check_sound(going, _MOST_CHANNELS, _MOST_FS)
+    check_sound(going, _MOST_CHANNELS, f"a whole rate, 1 to {_MOST_FS} Hz", _MOST_FS)
     n_channels = len(group.channels)
     file.write(_header(n_channels, round(group.fs), group.n_samples, bits))
     going.loses("names", "units", "begun", "date", "annotations")
@@ -120,16 +122,21 @@ def _bytes(counts: NDArray[np.int32], bits: int) -> bytes:
     return wide.reshape(-1, 4)[:, :3].tobytes()
 
 
-def check_sound(going: Outgoing, most_channels: int, most_fs: int) -> None:
-    """Raise UsageError for a rate or channels that a sound file cannot hold."""
+def check_sound(
+    going: Outgoing, most_channels: int, rule: str, most_fs: int, multiple: int = 1
+) -> None:
+    """Raise UsageError for a rate or channels that a sound file cannot hold.
+
+    rule      which rates it holds, in words
+    multiple  what every rate up to `most_fs` is a multiple of
+    """
     group, kind = going.group, going.title
-    if group.fs != round(group.fs) or not 1 <= group.fs <= most_fs:
-        near = max(1, round(min(group.fs, most_fs)))
+    if group.fs % multiple or not 1 <= group.fs <= most_fs:
         raise UsageError(
             going.doing,
             f"{group.recording!r} has {group.fs:.10g} Hz",
-            f"a {kind} file has a whole rate, 1 to {most_fs} Hz",
-            Advice("bring it to one: {}; or write .npz", resample=near),
+            f"a {kind} file has {rule}",
+            _other_rate(group, most_fs, multiple),
         )
     if len(group.channels) > most_channels:
         raise UsageError(
@@ -138,6 +145,17 @@ def check_sound(going: Outgoing, most_channels: int, most_fs: int) -> None:
             f"a {kind} file has at most {most_channels}",
             Advice("take fewer: {}", channels=Blank("NAMES")),
         )
+
+
+def _other_rate(group: Group, most_fs: int, multiple: int) -> str:
+    """Return what to do about a rate, and only what leads somewhere."""
+    # The rate of a recording with gaps is not changed.
+    near = None
+    if not group.gaps:
+        near = nearest_whole_rate(group.fs, group.fs, most_fs, multiple)
+    if near is None:
+        return "write .npz or .parquet: no such rate can be made of it by resampling"
+    return Advice("bring it to one: {}; or write .npz", resample=near)
 
 
 def _header(n_channels: int, fs: int, n_samples: int, bits: int) -> bytes:

@@ -14,8 +14,7 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import IO, Any
 
@@ -24,7 +23,7 @@ import numpy.typing as npt
 
 from rlxweb.errors import UsageError
 from rlxweb.printable import is_hidden, printable
-from rlxweb.whole_file import WholeFiles
+from rlxweb.whole_file import written_to
 
 Cell = str | int | float | bool | np.generic | None
 Target = str | os.PathLike[str] | IO[bytes]
@@ -46,7 +45,7 @@ def write_csv(
     Errors   UsageError for a row that does not fit the columns; RecordingError when the
              file cannot be written.
     """
-    with _opened(target) as file:
+    with written_to(target, f"writing {_name(target)}") as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         try:
             writer = csv.writer(text, lineterminator="\n")
@@ -91,7 +90,10 @@ def write_npz(target: Target, /, **arrays: npt.ArrayLike) -> None:
                 "arrays of numbers or text can be saved",
             )
     # numpy.savez would take some names for its own arguments.
-    with _opened(target) as file, zipfile.ZipFile(file, "w") as archive:
+    with (
+        written_to(target, f"writing {_name(target)}") as file,
+        zipfile.ZipFile(file, "w") as archive,
+    ):
         for name, value in ready.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, value, allow_pickle=False)
@@ -122,7 +124,7 @@ def write_json(target: Target, obj: object) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(whole)
         return
-    with _opened(target) as file:
+    with written_to(target, f"writing {_name(target)}") as file:
         file.write(whole)
 
 
@@ -151,12 +153,3 @@ def for_json(value: object) -> object:
 
 def _name(target: Target) -> str:
     return repr(os.fspath(target)) if isinstance(target, str | os.PathLike) else "it"
-
-
-@contextmanager
-def _opened(target: Target) -> Iterator[IO[bytes]]:
-    if isinstance(target, str | os.PathLike):
-        with WholeFiles() as files:
-            yield files.open(target)
-    else:
-        yield target

@@ -11,7 +11,7 @@ import datetime
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
@@ -25,6 +25,7 @@ from rlxweb.errors import RecordingWarning, UsageError, not_installed, shown
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.formats import WRITERS
+from rlxweb.io.joining import differences, joined
 from rlxweb.io.outgoing import Outgoing, WrittenGroup
 from rlxweb.io.recording import Group, Recording
 from rlxweb.whole_file import written_to
@@ -88,6 +89,8 @@ def save(
         kind = format_of(name, format, doing)
         own = _groups_of(recording, groups, doing)
         check_format(kind, bits, full_scale, doing)
+        _check_length(own, doing)
+        own = own if WRITERS[kind].several_rates else joined(own)
         _check_rates(kind, own, doing)
         n_gaps = max(len(group.gaps) for group in own)
         if n_gaps and WRITERS[kind].has_integers(bits):
@@ -96,10 +99,10 @@ def save(
         notes = (
             _inside(recording.annotations, since, own)
             if annotations is None
-            else tuple(_note(one, doing) for one in annotations)
+            else _notes(annotations, doing)
         )
         if begun is not None:
-            begun = number("begun", begun, doing) % DAY_S
+            begun = _checked_time(begun, doing)
         elif recording.begun is not None:
             begun = (recording.begun + since) % DAY_S
         day = (
@@ -109,6 +112,11 @@ def save(
         )
         step: Callable[[int], object] = bool
         if progress is not None:
+            told: object = progress
+            if not callable(told):
+                rule = "a function of two numbers: samples to do, and just done"
+                said = f"progress is {shown(progress)}"
+                raise UsageError(doing, said, rule, "leave it out, or pass a function")
             work = sum(group.n_samples * len(group.channels) for group in own)
             # EDF and BDF are read for the range of each channel first.
             twice = kind in ("edf", "bdf") and full_scale is None
@@ -196,15 +204,19 @@ def check_format(
 def _check_rates(kind: str, groups: Sequence[Group], doing: str) -> None:
     if len(groups) > 1 and not WRITERS[kind].several_rates:
         able = [f".{one}" for one, own in WRITERS.items() if own.several_rates]
-        rates = ", ".join(f"{group.fs:g}" for group in groups)
+        has_rates = len({group.fs for group in groups}) > 1
         raise UsageError(
             doing,
-            f"the channels have {len(groups)} rates: {rates} Hz",
-            f"a .{kind} file holds one; {' and '.join(able)} hold several",
+            differences(groups),
+            f"a .{kind} file holds one; {' and '.join(able)} hold several"
+            if has_rates
+            else f"a .{kind} file holds channels of one beginning and one length",
             Advice(
                 "write each group into a file of its own, or bring all to one rate: {}",
                 resample=Blank("HZ"),
-            ),
+            )
+            if has_rates
+            else "write each group into a file of its own",
         )
     begins = [group.first / group.fs for group in groups]
     most = 1 / min(group.fs for group in groups)
@@ -215,6 +227,17 @@ def _check_rates(kind: str, groups: Sequence[Group], doing: str) -> None:
             f"a file has one beginning: at most {most:g} s lie between",
             "write each into a file of its own",
         )
+
+
+def _check_length(groups: Sequence[Group], doing: str) -> None:
+    for group in groups:
+        if not group.n_samples:
+            raise UsageError(
+                doing,
+                f"a group of {shown(group.recording)} has 0 samples",
+                "a file has 1 of each channel at least",
+                "take a longer part",
+            )
 
 
 def _no_gaps(kind: str, n_gaps: int, doing: str) -> UsageError:
@@ -250,6 +273,18 @@ def _groups_of(
     raise UsageError(doing, f"groups is {shown(groups)}", rule, "or leave it out: all")
 
 
+def _checked_time(begun: Any, doing: str) -> float:
+    own = number("begun", begun, doing)
+    if not 0 <= own < DAY_S:
+        raise UsageError(
+            doing,
+            f"begun is {own:.10g} s",
+            f"a time of day, from 0 to less than {DAY_S:g} s",
+            f"give {own % DAY_S:.10g}, and the day it is of as date=",
+        )
+    return own
+
+
 def _checked_day(date: Any, doing: str) -> datetime.date:
     if isinstance(date, datetime.datetime):
         return date.date()
@@ -273,6 +308,16 @@ def _inside(
             begin, note = 0.0, note._replace(duration=end)
         found.append(note._replace(onset=begin))
     return tuple(found)
+
+
+def _notes(given: Any, doing: str) -> tuple[Annotation, ...]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        said, rule = (
+            f"annotations is {shown(given)}",
+            "a list of (onset, duration, text)",
+        )
+        raise UsageError(doing, said, rule, "[] writes none")
+    return tuple(_note(one, doing) for one in given)
 
 
 def _note(given: Any, doing: str) -> Annotation:

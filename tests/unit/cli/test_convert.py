@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import edfio
 import numpy as np
 import pytest
 
-from rlxweb.io import open_recording, prepared
+from rlxweb.errors import UsageError
+from rlxweb.io import Recording, open_recording, prepared
+from rlxweb.jobs.conversion import Conversion
 from tests.command_line import Call, check_refused, environment, spawn
 from tests.recordings import saved, written
 
@@ -85,7 +88,7 @@ def test_a_file_per_rate_where_a_format_holds_one(call: Call, tmp_path: Path) ->
     with open_recording("own.edf") as recording:
         assert [group.fs for group in recording.groups] == [128, 2]
     said = call("convert", "psg.edf", "--to", "npz", "-o", "-")
-    check_refused(said, 2, "its channels have 2 rates", "the channels of one rate (-c)")
+    check_refused(said, 2, "the channels have 2 rates: 128, 2 Hz", "one rate (-c)")
     said = call("convert", "psg.edf", "--to", "wav")
     check_refused(said, 2, "'psg-128Hz.wav' is there already", "--overwrite")
     assert call("convert", "psg.edf", "--to", "wav", "--overwrite").code == 0
@@ -94,6 +97,63 @@ def test_a_file_per_rate_where_a_format_holds_one(call: Call, tmp_path: Path) ->
     os.link("psg.edf", "x-2Hz.wav")
     said = call("convert", "psg.edf", "-o", "x.wav", "--overwrite")
     check_refused(said, 2, "'x-2Hz.wav' is a recording of this run")
+
+
+@pytest.mark.parametrize("kind", ["npz", "wav", "parquet"])
+def test_channels_that_are_brought_to_one_rate_are_in_one_file(
+    call: Call, tmp_path: Path, kind: str
+) -> None:
+    """In the order of the recording, whatever their rates were."""
+    written(tmp_path / "m.edf", ("A", 256), ("R", 100), ("B", 256), seconds=10)
+    (tmp_path / "out").mkdir()
+    args = "convert", "m.edf", "--to", kind, "-o", "out", "--resample", "128", "-q"
+    assert call(*args).code == 0
+    assert os.listdir("out") == [f"m.{kind}"]
+    with open_recording("m.edf", resample=128) as recording:
+        (a, b), (r,) = (np.asarray(group.read()) for group in recording.groups)
+    with open_recording(f"out/m.{kind}") as recording:
+        (group,) = recording.groups
+        assert (group.fs, group.n_samples) == (128, 1280)
+        if kind != "wav":
+            assert group.names == ("A", "R", "B")
+        np.testing.assert_allclose(group.read(), [a, r, b], rtol=1e-6)
+
+
+def test_parts_of_one_rate_that_are_not_as_long_have_numbers() -> None:
+    """And the message for a pipe, which takes one file, says what is different."""
+    parts = [Recording.from_array(np.ones(n), 64).groups[0] for n in (500, 480)]
+    parts.append(Recording.from_array(np.ones(15), 2).groups[0])
+    whole = Recording.from_array(np.ones(9), 64)
+    for groups, names in (
+        (parts, ["o/m-64Hz-1.npz", "o/m-64Hz-2.npz", "o/m-2Hz.npz"]),
+        (parts[1:], ["o/m-64Hz.npz", "o/m-2Hz.npz"]),
+    ):
+        recording = replace(whole, path="m", groups=tuple(groups))
+        places = Conversion("npz", {"m": "o/m.npz"}).places(recording)
+        assert [*places.items()] == [
+            (n, [g]) for n, g in zip(names, groups, strict=True)
+        ]
+    recording = replace(whole, path="m", groups=tuple(parts[:2]))
+    match = "of the groups at 64 Hz, one has 500 samples and one 480"
+    with pytest.raises(UsageError, match=match):
+        Conversion("npz", {"m": "-"}).places(recording)
+
+
+def test_no_two_recordings_go_into_one_file(call: Call, tmp_path: Path) -> None:
+    """Also where one has the name that a rate of another gets, or the record has."""
+    written(tmp_path / "a.edf", ("A", 128), ("R", 2))
+    written(tmp_path / "A-2HZ.edf", ("A", 128))
+    before = {*os.listdir()}
+    for more in ([], ["--overwrite"], ["--jobs", "2"], ["--keep-going"]):
+        for files in (("a.edf", "A-2HZ.edf"), ("A-2HZ.edf", "a.edf")):
+            said = call("convert", *files, "--to", "npz", *more)
+            check_refused(said, 2, "'a-2Hz.npz'", "'A-2HZ.edf' goes into it too")
+    said = call("convert", "a.edf", "--to", "npz", "--json", "a-2Hz.npz")
+    check_refused(said, 2, "'a-2Hz.npz', and the run record does too")
+    assert {*os.listdir()} == before
+    args = "convert", "a.edf", "A-2HZ.edf", "--to", "npz", "-q", "-c", "A"
+    assert call(*args).code == 0
+    assert {*os.listdir()} == {*before, "a.npz", "A-2HZ.npz"}
 
 
 def test_many_go_into_a_folder(call: Call, tmp_path: Path) -> None:

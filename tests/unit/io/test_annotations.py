@@ -144,6 +144,10 @@ def test_epochs_that_cannot_be(path: Path) -> None:
             epochs(recording, "Stim*", -100, 0)
         with pytest.raises(UsageError, match="group is 1; there are 1"):
             epochs(recording, "Stim*", 0, 1, group=1)
+        with pytest.raises(UsageError, match="a Recording is wanted; open one"):
+            epochs(recording.groups[0], "Stim*", 0, 1)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="around is 5; the words of an annotation"):
+            epochs(recording, 5, 0, 1)  # type: ignore[arg-type]
 
 
 def test_the_command_line_takes_words(path: Path, call: Call) -> None:

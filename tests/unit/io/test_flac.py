@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import soundfile
 
 from rlxweb.errors import NotFinite, UsageError
-from rlxweb.io import open_recording
+from rlxweb.io import Recording, open_recording, prepared
 from tests.recordings import saved
 from tests.unit.io.test_writing import RNG, samples
 
@@ -39,8 +40,8 @@ def test_flac_refuses_samples_it_cannot_hold(tmp_path: Path) -> None:
     path = tmp_path / "a.flac"
     bad: list[tuple[str, Any, dict[str, Any]]] = [
         ("a FLAC file has at most 8", np.zeros((9, 5)), {}),
-        ("whole rate, 1 to 655350 Hz", np.zeros((1, 5)), {"fs": 655_351}),
-        ("65535 Hz a FLAC file has whole tens", np.zeros((1, 5)), {"fs": 65_537}),
+        ("a whole rate, 1 to 65535 Hz, or", np.zeros((1, 5)), {"fs": 655_351}),
+        ("or whole tens of Hz to 655350", np.zeros((1, 5)), {"fs": 65_537}),
         ("flac has 16 or 24", np.zeros((1, 5)), {"bits": 32}),
         ("full scale is 1", np.full((1, 5), 2.0), {}),
     ]
@@ -50,6 +51,18 @@ def test_flac_refuses_samples_it_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(NotFinite):
         saved(path, [[0.0, np.nan]], fs=9)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("fs", [99.97, 0.5, 65_536, 96_005, 1e6])
+def test_the_rate_that_flac_names_can_be_written(tmp_path: Path, fs: float) -> None:
+    recording = Recording.from_array(np.zeros((1, 20_000)), fs)
+    with pytest.raises(UsageError, match="bring it to one: resample=") as caught:
+        saved(tmp_path / "a.flac", recording)
+    rate = int(re.findall(r"resample=(\d+);", str(caught.value))[0])
+    other = prepared(recording.groups[0], resample=rate)
+    saved(tmp_path / "a.flac", recording, groups=other)
+    with open_recording(tmp_path / "a.flac") as again:
+        assert again.groups[0].fs == rate
 
 
 def test_flac_raises_the_error_of_the_disk() -> None:

@@ -154,6 +154,19 @@ def test_what_cannot_be_is_said(asked: Any, error: Any, said: str) -> None:
         prepared(group(), **asked)
 
 
+def test_a_group_is_prepared(tmp_path: Path) -> None:
+    """A whole recording is none, and a number is no reference."""
+    with rlx.read(written(tmp_path / "a.edf", ("Fz", 128))) as recording:
+        for given in (recording, recording.path, None):
+            with pytest.raises(UsageError, match=r"a Group is wanted; take one of rec"):
+                prepared(given, lowpass=3)  # type: ignore[arg-type]
+    said = "reference is 5; a name or a list of names; 'average' is the mean"
+    with pytest.raises(UsageError, match=said):
+        prepared(group(), reference=5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=said):
+        rlx.read(recording.path, reference=5)
+
+
 def test_a_filter_longer_than_the_recording() -> None:
     with pytest.raises(UsageError, match="has 10 samples; the filter needs 28"):
         prepared(group(X[:, :10]), highpass=1.0, lowpass=40.0)
@@ -262,6 +275,10 @@ def test_the_rate_that_is_named_can_be_taken() -> None:
         prepared(group(), resample=37.123)
     rate = float(caught.value.hint.removeprefix("take ").removesuffix(" Hz"))
     assert prepared(group(), resample=rate).fs == rate
+    odd = replace(group(), fs=99.97)
+    with pytest.raises(UsageError, match=r"take 100\.\d+ Hz, or 104 Hz, which"):
+        prepared(odd, resample=100)
+    assert prepared(odd, resample=104).fs == 104
 
 
 # --- the ends -----------------------------------------------------------------------

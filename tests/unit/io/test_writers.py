@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import io
 import json
 import os
 import stat
@@ -181,6 +182,19 @@ def test_json_goes_to_a_file_or_to_standard_output(
     assert json.loads(capsys.readouterr().out) == expected
 
 
+def test_results_go_into_paths_and_files_for_bytes() -> None:
+    for write in (
+        lambda target: write_csv(target, ["a"], [[1]]),
+        lambda target: write_npz(target, a=1),
+        lambda target: write_json(target, {}),
+    ):
+        with pytest.raises(UsageError, match="5 was given; a path or an open file"):
+            write(5)
+        with pytest.raises(UsageError, match="open it with mode 'wb'"):
+            write(io.StringIO())
+        write(io.BytesIO())
+
+
 @pytest.mark.parametrize("obj", [float("nan"), {"a": np.inf}, {"a": object()}])
 def test_what_json_cannot_hold_is_refused(tmp_path: Path, obj: object) -> None:
     """No `NaN` token that other readers stumble over."""
@@ -254,6 +268,14 @@ def test_several_files_appear_together(tmp_path: Path) -> None:
         assert (old.read_text(), new.exists()) == ("old", False)
     assert (old.read_text(), new.read_text()) == ("1", "2")
     assert sorted(os.listdir(tmp_path)) == ["new.csv", "old.csv"]
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Whatever it is; else the second would be all that is left."""
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    with pytest.raises(UsageError, match=r"link\.csv.*a\.csv' is the same file"):
+        write_together(tmp_path / "a.csv", tmp_path / "link.csv")
+    assert os.listdir(tmp_path) == ["link.csv"]
 
 
 @pytest.mark.parametrize("broken", [1, 2, 3])

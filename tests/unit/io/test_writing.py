@@ -22,7 +22,7 @@ from rlxweb.errors import (
     ShapeError,
     UsageError,
 )
-from rlxweb.io import Annotation, Recording, open_recording
+from rlxweb.io import Annotation, Recording, open_recording, prepared
 from rlxweb.io.formats import WRITERS
 from tests.recordings import KINDS, by_edfio, discontinuous, saved, written
 
@@ -159,6 +159,42 @@ def test_a_rate_that_is_nearly_exact_saves_padding(tmp_path: Path) -> None:
     assert told.lost == (f"99.97 Hz is {told.groups[0].fs:.12g} Hz in the file",)
 
 
+@pytest.mark.parametrize("kind", ["edf", "bdf"])
+@pytest.mark.parametrize(
+    ("fs", "n_samples", "more"),
+    [
+        (1e6, 1000, 0),
+        (250, 1, 0),
+        (1e6, 1, 0),
+        (256, 3, 1),
+        (250, 9, 0),
+        (44_100, 50, 391),
+    ],
+)
+def test_short_recordings_have_short_records(
+    tmp_path: Path, kind: str, fs: float, n_samples: int, more: int
+) -> None:
+    """As short as leaves the fewest samples over: none where eight digits say it."""
+    path = tmp_path / f"a.{kind}"
+    x = RNG.normal(size=(2, n_samples))
+    told = saved(path, x, fs=fs, begun=0)
+    assert told.groups[0].n_samples == n_samples + more
+    assert len(told.lost) == (more > 0)
+    with open_recording(path) as recording:
+        (group,) = recording.groups
+        assert (group.fs, group.n_samples) == (pytest.approx(fs), n_samples + more)
+        found = samples(recording)[:, :n_samples]
+    np.testing.assert_allclose(found, x, atol=1e-4)
+    theirs = np.array([*by_edfio(path).values()])
+    np.testing.assert_allclose(theirs[:, :n_samples], x, atol=1e-4)
+
+
+def test_long_recordings_do_not_have_short_records(tmp_path: Path) -> None:
+    """The time of each would take more than the samples that are saved."""
+    saved(tmp_path / "a.edf", RNG.normal(size=(1, 1_000_003)), fs=1000, begun=0)
+    assert (tmp_path / "a.edf").stat().st_size < 2.2 * 1_000_003
+
+
 def test_a_few_samples_fill_a_part_of_a_record(tmp_path: Path) -> None:
     told = saved(tmp_path / "a.edf", [[1.0, 2.0, 3.0]], fs=256, begun=0)
     assert "samples at 256 Hz repeat the last of 3" in told.lost[0]
@@ -190,6 +226,36 @@ def test_channels_of_several_rates_lie_in_one_edf_file(tmp_path: Path) -> None:
             saved(tmp_path / "b.npz", recording)
         saved(tmp_path / "b.npz", recording, groups=recording.groups[1])
     assert sorted(os.listdir(tmp_path)) == ["a.edf", "b.edf", "b.npz"]
+
+
+@pytest.mark.parametrize("kind", ["npz", "wav", "parquet"])
+def test_groups_that_differ_in_nothing_are_one(tmp_path: Path, kind: str) -> None:
+    """What keeps others apart is said."""
+    if WRITERS[kind].library:
+        pytest.importorskip(WRITERS[kind].library)
+    path = written(tmp_path / "a.edf", ("A", 256), ("R", 100), ("B", 256), seconds=9)
+    out = tmp_path / f"b.{kind}"
+    with open_recording(path, resample=100) as recording:
+        told = saved(out, recording)
+        (own,) = told.groups
+        assert [channel.name for channel in own.channels] == ["A", "R", "B"]
+        (a, b), (r,) = (np.asarray(group.read()) for group in recording.groups)
+        with open_recording(out) as again:
+            np.testing.assert_allclose(again.groups[0].read(), [a, r, b], rtol=1e-6)
+        one, other = recording.groups
+        for groups, match in (
+            ((one.between(0, 99), other), "one has 99 samples and one 900"),
+            (
+                (one.between(0, 9), other.between(5, 14)),
+                "begins at 0 s and one at 0.05",
+            ),
+            ((one, one), "both have a channel 'A'"),
+        ):
+            with pytest.raises(UsageError, match=match):
+                saved(out, recording, groups=groups)
+    wide = [Recording.from_array(np.ones((1, 4), t), 9).groups[0] for t in "qd"]
+    with pytest.raises(UsageError, match="one holds int64 and one float64"):
+        saved(out, recording, groups=wide)
 
 
 def test_gaps_are_nan_where_there_is_nan(tmp_path: Path) -> None:
@@ -295,6 +361,39 @@ def test_npz_holds_every_type_bit_by_bit(tmp_path: Path, dtype: str) -> None:
         assert recording.annotations == NOTES
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [("npz", None), ("parquet", None), ("wav", 64), ("wav", 32), ("edf", None)],
+)
+def test_the_error_of_integers_of_64_bits_is_true(
+    tmp_path: Path, kind: str, bits: int | None, dtype: str
+) -> None:
+    """float64 has no odd numbers beyond 2**53; NPZ holds, and gives, all of them."""
+    if WRITERS[kind].library:
+        pytest.importorskip(WRITERS[kind].library)
+    rows = [[2**53 + 1, 5], [2**62 + 129, 0], [7, 8]]
+    if dtype == "i8":
+        rows = [[-a, b] for a, b in rows]
+    path = tmp_path / f"a.{kind}"
+    told = saved(path, np.array(rows, dtype), fs=4, bits=bits, begun=0)
+    with open_recording(path) as recording:
+        found = recording.groups[0].read()[:, :2]
+    off = [
+        max(abs(a - int(b)) for a, b in zip(*own, strict=True))
+        for own in zip(rows, found, strict=True)
+    ]
+    if kind == "edf":
+        assert [c.error for c in told.groups[0].channels] == pytest.approx(
+            off, rel=1e-9
+        )
+    else:
+        assert [c.error for c in told.groups[0].channels] == off
+    exact = {"npz": [0, 0, 0], "wav": [1, 129, 0], "parquet": [1, 129, 0]}
+    if bits != 32 and kind in exact:
+        assert off == exact[kind]
+
+
 def test_wav_of_floats_and_of_integers(tmp_path: Path) -> None:
     """Our own reader's values; what is told of the error is what there is."""
     path, x = tmp_path / "a.wav", X / 256
@@ -331,6 +430,32 @@ def test_what_a_wav_file_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'ch2' has .* float32 .*; give bits=64"):
         written_to(path, np.array([[np.inf, 1.0], [0.0, 1e39]]))
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("fs", "rate"),
+    [(99.97, 104), (256.5, 256), (0.5, 1), (1000 / 3, 333), (8000.5, 16_001)],
+)
+def test_the_rate_that_wav_names_can_be_written(
+    tmp_path: Path, fs: float, rate: int
+) -> None:
+    """It is the nearest whole one that resampling leads to."""
+    recording = Recording.from_array(X / 256, fs)
+    with pytest.raises(UsageError, match=f"one: resample={rate}; or write"):
+        saved(tmp_path / "a.wav", recording)
+    other = prepared(recording.groups[0], resample=rate)
+    saved(tmp_path / "a.wav", recording, groups=other)
+    with open_recording(tmp_path / "a.wav") as again:
+        assert again.groups[0].fs == rate
+
+
+@pytest.mark.parametrize("more", [{"fs": 99.9712345678}, {"gaps": ((5, 9),)}])
+def test_wav_names_no_rate_where_there_is_none(tmp_path: Path, more: Any) -> None:
+    """As where the fraction has large numbers, or the recording has gaps."""
+    recording = Recording.from_array(X / 256, 99.97)
+    group = replace(recording.groups[0], **more)
+    with pytest.raises(UsageError, match=r"write \.npz or \.parquet: no such rate"):
+        saved(tmp_path / "a.wav", recording, groups=group)
 
 
 def test_the_manual_has_a_row_for_every_format() -> None:
@@ -390,6 +515,18 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
         (UsageError, "bits is 24; edf has 16; bdf has 24", X, {"bits": 24}),
         (UsageError, "full_scale is 0", X, {"full_scale": 0}),
         (UsageError, "whole letters", X, {"channels": ["a", "b", "\ud800"]}),
+        (UsageError, "units is 3; a text for each channel", X, {"units": 3}),
+        (UsageError, "channels is 3; a text for each", X, {"channels": 3}),
+        (
+            UsageError,
+            "one of units is None; .* where none",
+            X[:2],
+            {"units": [None, "V"]},
+        ),
+        (UsageError, "one of channels is None", X[:2], {"channels": ["a", None]}),
+        (UsageError, "annotations is 5; a list of", X, {"annotations": 5}),
+        (UsageError, "annotations is 'ab'; a list of", X, {"annotations": "ab"}),
+        (UsageError, "progress is 3; a function", X, {"progress": 3}),
         (UsageError, "no length of a data record holds", X, {"fs": 1e-9}),
         (UsageError, "at most 9998", np.zeros((10_000, 2)), {}),
     ]
@@ -401,6 +538,13 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
     with open(path, "w") as text:
         with pytest.raises(UsageError, match="open it with mode 'wb'"):
             written_to(text)  # type: ignore[arg-type]
+    with open(path, "rb") as readable:
+        with pytest.raises(
+            UsageError, match="can only be read; bytes are written into"
+        ):
+            written_to(readable)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is closed already"):
+        written_to(readable)  # type: ignore[arg-type]
     path.unlink()
     with pytest.raises(UsageError, match=r"ends in '\.ogg'; written are \.edf, \.bdf"):
         written_to(tmp_path / "a.ogg")
@@ -410,6 +554,45 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="fs"):
             saved(path, recording, fs=3)
     assert os.listdir(tmp_path) == ["b.edf"]
+
+
+@pytest.mark.parametrize("kind", [*WRITERS])
+def test_a_part_without_a_sample_is_refused(tmp_path: Path, kind: str) -> None:
+    """In the same words whatever the format, and before there is a file."""
+    if WRITERS[kind].library:
+        pytest.importorskip(WRITERS[kind].library)
+    recording = Recording.from_array(X / 1e3, 256)
+    (group,) = recording.groups
+    rule = "a file has 1 of each channel at least; take a longer part"
+    for groups in (group.between(5, 5), [group, group.between(0, 0)]):
+        with pytest.raises(UsageError, match=f"'an array' has 0 samples; {rule}"):
+            recording.save(tmp_path / f"a.{kind}", groups=groups)
+    assert os.listdir(tmp_path) == []
+    saved(tmp_path / f"a.{kind}", recording, groups=group.between(5, 6))
+    with open_recording(tmp_path / f"a.{kind}") as again:
+        assert again.groups[0].read()[0, 0] == pytest.approx(X[0, 5] / 1e3, rel=1e-4)
+
+
+def test_parts_are_of_whole_samples() -> None:
+    (group,) = Recording.from_array(X, 256).groups
+    for start, stop in ((0.5, 10), ("a", "b"), (None, 9), (0, 9.0)):
+        with pytest.raises(UsageError, match="a whole number of samples; for a moment"):
+            group.between(start, stop)  # type: ignore[arg-type]
+    assert group.between(np.int64(2), np.uint8(5)).n_samples == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("begun", "hint"), [(-1, 86_399), (86_400, 0), (90_000, 3600), (1e9, 6400)]
+)
+def test_a_time_of_day_is_of_one_day(tmp_path: Path, begun: float, hint: int) -> None:
+    """Wrapped it would be of another day than the one that is given."""
+    wanted = f"begun is {begun:.10g} s; .* less than 86400 s; give {hint}, and the day"
+    with pytest.raises(UsageError, match=wanted):
+        written_to(tmp_path / "a.npz", begun=begun)
+    assert os.listdir(tmp_path) == []
+    written_to(tmp_path / "a.npz", begun=86_399.75)
+    with open_recording(tmp_path / "a.npz") as recording:
+        assert (recording.begun, recording.date) == (86_399.75, DAY)
 
 
 def test_losses_are_warned_of_at_the_line_of_the_caller(tmp_path: Path) -> None:
