@@ -51,6 +51,7 @@ from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import formerly
 
 _ID = re.compile(r"%\d+")
+NOT_SEEN = "it could not run the graph when devices were looked for"
 NOT_THERE = "not available on this host or in this build"
 
 
@@ -123,26 +124,18 @@ def refusal(
     """
     why = why_refused(device, graph, policy, adapter)
     if not why:
-        problem = f"device {device} could not run the graph when last asked"
-        return Unsupported(doing, problem, hint="it can now: invalidate_cache()")
+        why = f"device {device} is refused: {NOT_SEEN}"
     is_missing = policy.permits(device) and not is_available(device)
     hint = how_to_get(device.label) if is_missing else ""
     return Unsupported(doing, why, f"viable backends are {_list(viable)}", hint)
 
 
 def nobody(
-    doing: str,
-    graph: Graph,
-    policy: DevicePolicy,
-    adapters: Mapping[Device, str],
-    devices: Iterable[Device] | None = None,
+    doing: str, graph: Graph, policy: DevicePolicy, adapters: Mapping[Device, str]
 ) -> Unsupported:
-    """Return the error for a graph that no device runs, with the reason of each.
-
-    devices   those that were asked; the policy's candidates if left out
-    """
-    asked = policy.candidates if devices is None else devices
-    reasons = [why_refused(d, graph, policy, adapters.get(d, "")) for d in asked]
+    """Return the error for a graph that no allowed device runs, with each's reason."""
+    every = policy.candidates
+    reasons = [why_refused(d, graph, policy, adapters.get(d, "")) for d in every]
     return Unsupported(doing, NOBODY, "; ".join(reasons) or "no device is allowed")
 
 
@@ -216,7 +209,12 @@ def fastest(
     if checked_mode(cost_mode) == "calibrated":
         return predicted(job, policy, names)
     forced = by_force(job, names)
-    return forced or _by_constants(job, devices_for(graph, policy, adapters))
+    if forced is not None:
+        return forced
+    found = devices_for(graph, policy, adapters)
+    if not found:
+        raise nobody(job.title, graph, policy, names)
+    return _by_constants(job, found)
 
 
 @formerly(hint="device")
@@ -323,9 +321,7 @@ def _only(job: GraphJob, device: Device, why: str) -> Pick[GraphJob]:
 
 
 def _by_constants(job: GraphJob, found: Sequence[Device]) -> Pick[GraphJob]:
-    """RLX's own pick among the devices that can run it. Errors  Unsupported."""
-    if not found:
-        raise Unsupported(job.title, NOBODY)
+    """RLX's own pick among the devices that can run it, at least one."""
     return _only(job, seed_pick(job.graph, found), "by RLX's published constants")
 
 

@@ -21,6 +21,7 @@ from rlxweb.choose.resolve import (
     named_by_environment,
     refusal,
     resolve_device_chain,
+    why_refused,
 )
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
@@ -127,8 +128,8 @@ class DeviceResolver:
         elif not chain:
             return self.resolve()
         viable = self._viable(chain)
-        about = {"viable": viable, "adapters": self._adapters}
-        which = resolve_device_chain(self._graph, chain, self._policy, **about)
+        about = self._graph, chain, self._policy
+        which = resolve_device_chain(*about, viable=viable, adapters=self._adapters)
         self.decision = Decision(f"device {which.label}", why)
         return which
 
@@ -147,6 +148,10 @@ class DeviceResolver:
             about = self._graph, self._policy, self._adapters
             self._named = and_named(self._named, wanted, *about)
         return self._named
+
+    def _why_refused(self, device: Device) -> str:
+        adapter = self.adapter_of(device)
+        return why_refused(device, self._graph, self._policy, adapter)
 
     def _check_viable(self, device: Device) -> None:
         """Errors  Unsupported for a device that is missing or cannot run the graph."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from rlxweb import DevicePolicy, FlexibleSession, Graph, GraphDevices
+from rlxweb import DevicePolicy, FlexibleSession, Graph, GraphDevices, Session
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, Row
+from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.device import Device
-from rlxweb.errors import Unsupported
+from rlxweb.errors import DeviceFallbackError, Unsupported
 from rlxweb.gpu.adapters import missing
 from rlxweb.gpu.port import Want
 from tests.unit.runtime.fake_machine import FakeEngine, FakeMachine, X, adding, runner
@@ -80,6 +82,66 @@ def test_an_adapter_that_is_not_there_is_named(
     (row,) = [row for row in made.report() if row.label == "vulkan"]
     assert "RTX" in row.blocker
     assert "llvmpipe" in row.blocker
+
+
+def test_what_a_chain_cannot_use_has_its_reason(machine: FakeMachine) -> None:
+    """Each device for itself, and the call by its own name."""
+
+    async def never(adapter: str) -> Backend:
+        raise AssertionError("it was opened")
+
+    gone = Row(never, present=lambda: "no driver")
+    machine.monkeypatch.setitem(ROWS, "cuda", gone)
+    made = runner(DevicePolicy.all().with_deny("gl"))
+    text = said(lambda: made.run_chain("cuda", X), DeviceFallbackError)
+    assert text.startswith("run_chain of")
+    assert "cuda: device CUDA is not available: no driver" in text
+    text = said(lambda: made.run_try(["cuda", "gl"], X), DeviceFallbackError)
+    assert text.startswith("run_try of")
+    assert "no driver" in text
+    assert "opengl: device OpenGL is denied by DevicePolicy" in text
+    chain = ["cuda"]
+    text = said(lambda: run_with_fallback(doubled(), chain, never), DeviceFallbackError)
+    assert "no driver" in text
+
+
+def test_an_allowed_device_that_is_missing_has_its_reason(
+    machine: FakeMachine,
+) -> None:
+    """Whatever is asked of a policy that allows only such."""
+
+    async def never(adapter: str) -> Backend:
+        raise AssertionError("it was opened")
+
+    gone = Row(never, present=lambda: "no driver")
+    machine.monkeypatch.setitem(ROWS, "cuda", gone)
+    only = DevicePolicy.only("cuda")
+    for mode in ("calibrated", "seed"):
+        made = GraphDevices(doubled(), only, cost_mode=mode)
+        for call in (made.fastest, made.resolve, made.compile_fastest):
+            text = said(call)
+            assert "no driver" in text
+            assert "no device is allowed" not in text
+    with pytest.raises(DeviceFallbackError, match=r"cuda: .*no driver") as found:
+        made.run_chain(X)
+    assert [device for device, _ in found.value.attempts] == [Device.CUDA]
+    machine.monkeypatch.setenv("RLX_DEVICES", "cuda")
+    assert "no driver" in said(lambda: Session().compile(doubled()))
+
+
+def test_no_device_is_blamed_that_was_not_tried(machine: FakeMachine) -> None:
+    made = runner()
+    for call in (made.run_chain, made.run_try):
+        with pytest.raises(DeviceFallbackError, match="empty fallback chain") as found:
+            call([], X)
+        assert found.value.attempts == made.attempts == ()
+        again = pickle.loads(pickle.dumps(found.value))
+        assert str(again) == str(found.value)
+    machine.monkeypatch.setenv("RLX_FORCE_DEVICE", "cuda")
+    with pytest.raises(DeviceFallbackError, match=r"run_chain .*\s+cuda: ") as found:
+        made.run_chain(X)
+    assert [device for device, _ in found.value.attempts] == [Device.CUDA]
+    assert [attempt.device for attempt in made.attempts] == [Device.CUDA]
 
 
 def test_the_setting_that_forbids_a_device_is_named(
