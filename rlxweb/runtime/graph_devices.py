@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Self
 from weakref import WeakSet
 
-from rlxweb.arguments import switch, whole
+from rlxweb.arguments import switch
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
 from rlxweb.choose.again import LOST, done_again, gone_with
@@ -53,7 +53,7 @@ from rlxweb.names import also, formerly
 from rlxweb.runtime.bindings import MOST_BOUND
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep
-from rlxweb.runtime.device_benchmark import DeviceBenchResult, time_devices
+from rlxweb.runtime.device_benchmark import DeviceBenchResult, time_devices, timed_runs
 from rlxweb.runtime.device_first import Inputs, device_first
 from rlxweb.runtime.device_resolver import DeviceResolver
 from rlxweb.runtime.feeds import (
@@ -194,10 +194,11 @@ class GraphDevices(DeviceResolver):
     def compile(self, device: DeviceLike) -> CompiledGraph:
         """Compile for a device, once, with every param set so far.
 
+        device   "auto" is `resolve()`
         Errors   Unsupported when the device is missing or cannot run the graph, and
         those of compiling.
         """
-        which = parse_device(device)
+        which = self.resolve() if is_open(device) else parse_device(device)
         self._check_viable(which)
         adapter, doing = self.adapter_of(which), f"compile '{self._graph.name}'"
         with self._lock:
@@ -262,7 +263,9 @@ class GraphDevices(DeviceResolver):
     def _check_open(self, doing: str) -> None:
         if self._closed:
             raise SessionClosed(
-                doing, "these devices were closed", hint="make a new GraphDevices"
+                doing,
+                "these devices were closed",
+                hint="make a new GraphDevices, or a new DeviceRouter if it was one",
             )
 
     # --- where runs go ----------------------------------------------------------------
@@ -338,11 +341,13 @@ class GraphDevices(DeviceResolver):
     def benchmark(self, inputs: Inputs, runs: int = 3) -> list[DeviceBenchResult]:
         """Time the graph on every device, fastest first; failed ones last.
 
+        runs     timed runs, at least 1
+
         Compiled graphs are kept. One run of each is not counted.
-        Errors   those of the inputs, before anything is timed.
+        Errors   UsageError, and those of the inputs, before anything is timed.
         """
         self._check_feeds(inputs)
-        runs = whole("runs", runs, f"benchmark of '{self._graph.name}'")
+        runs = timed_runs(runs, f"benchmark of '{self._graph.name}'")
 
         about = inputs, runs, self._clock
         rows = time_devices(self._supported, self.compile, *about)
@@ -367,10 +372,13 @@ class GraphDevices(DeviceResolver):
         A run that is lost with its device is repeated there, on the device opened
         again; `attempts` says so.
 
+        device   "auto" leaves it open, as in `run_resolved`
         strict   such a run raises
         keep     which outputs stay there, as in `CompiledGraph.run`
         Errors   those of `compile` and of `CompiledGraph.run`.
         """
+        if is_open(device):
+            return self.run_resolved(None, inputs, strict=strict, keep=keep)
         return self._run_or_retry(parse_device(device), (), inputs, strict, keep)
 
     @device_first

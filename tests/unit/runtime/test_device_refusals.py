@@ -8,14 +8,28 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rlxweb import DevicePolicy, FlexibleSession, Graph, GraphDevices, Session
+from rlxweb import (
+    DevicePolicy,
+    DeviceRouter,
+    FlexibleSession,
+    Graph,
+    GraphDevices,
+    Session,
+)
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.device import Device
-from rlxweb.errors import DeviceFallbackError, Unsupported
+from rlxweb.errors import (
+    DeviceFallbackError,
+    InputError,
+    SessionClosed,
+    Unsupported,
+    UsageError,
+)
 from rlxweb.gpu.adapters import missing
 from rlxweb.gpu.port import Want
+from rlxweb.runtime.device_benchmark import benchmark_devices
 from tests.unit.runtime.fake_machine import FakeEngine, FakeMachine, X, adding, runner
 from tests.unit.runtime.fake_machine import machine as machine
 from tests.unit.runtime.fake_machine import three_devices as three_devices
@@ -165,3 +179,26 @@ def test_the_setting_that_forbids_a_device_is_named(
     rows = {row.label: row.blocker for row in made.report()}
     assert "RLX_DENY_DEVICES='vk'" in rows["vulkan"]
     assert "RLX_DEVICES='cpu,vulkan'" in rows["opengl"]
+
+
+@pytest.mark.parametrize("runs", [0, -1])
+def test_a_benchmark_of_no_runs_is_refused(machine: FakeMachine, runs: int) -> None:
+    for call in (
+        lambda: runner().benchmark(X, runs),
+        lambda: benchmark_devices(doubled(), X, runs),
+    ):
+        assert f"runs is {runs}; it must be at least 1" in said(call, UsageError)
+    assert machine.prepared == []
+
+
+def test_batches_are_an_iterable(machine: FakeMachine) -> None:
+    made = runner()
+    for call in (made.map, made.compile("cpu").map):
+        text = said(lambda call=call: call(3), InputError)
+        assert "map of 'adding': batches is 3" in text
+
+
+def test_a_closed_router_says_what_to_make_anew(machine: FakeMachine) -> None:
+    router = DeviceRouter(doubled())
+    router.close()
+    assert "new DeviceRouter" in said(lambda: router.run(X), SessionClosed)
