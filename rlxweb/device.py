@@ -189,6 +189,13 @@ def parse_device(name: DeviceLike) -> Device:
     text = name.strip().lower()
     if not text:
         raise UnknownDevice("device", "empty device name")
+    if is_open(name):
+        raise UnknownDevice(
+            "device",
+            f"'{name}' leaves the device open and names none",
+            "one device is wanted here",
+            "name it; in a list of devices, leave the word out",
+        )
     found = _BY_NAME.get(text) or _further(text)
     if found is None:
         names = [*_BY_NAME, *from_above("further_labels")()]

@@ -308,17 +308,24 @@ class MustAwait(DeviceError):
 
 
 class DeviceFallbackError(DeviceError):
-    """Every device of a chain failed; `attempts` is (device, error) in order."""
+    """Every device of a chain failed; `attempts` is (device, error) in order.
+
+    empty   why no device was tried, where there are no attempts
+    """
 
     exit_code = 3
 
-    def __init__(self, doing: str, attempts: Sequence[tuple[object, object]]) -> None:
+    def __init__(
+        self, doing: str, attempts: Sequence[tuple[object, object]], empty: str = ""
+    ) -> None:
         self.attempts = tuple(attempts)
+        self.empty = empty
         lines = [f"  {_label(d)}: {e}" for d, e in self.attempts]
-        super().__init__(doing, "\n".join(["all backends failed:", *lines]))
+        all_failed = "\n".join(["all backends failed:", *lines])
+        super().__init__(doing, all_failed if lines else empty)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.doing, self.attempts), self.__dict__
+        return type(self), (self.doing, self.attempts, self.empty), self.__dict__
 
 
 def _label(device: object) -> str:

@@ -32,7 +32,7 @@ from rlxweb.choose.recent_picks import recent
 from rlxweb.decision.candidate import Candidate, candidate_name, comparison, ranked
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, is_open, parse_device
-from rlxweb.devices.availability import open_async
+from rlxweb.devices.availability import open_async, probe
 from rlxweb.devices.place import CPU, Place, available_places
 from rlxweb.devices.policy import (
     DevicePolicy,
@@ -212,10 +212,12 @@ def predicted(
     forced = by_force(job, adapters or {})
     if forced is not None:
         return forced
-    places = None
+    places, allowed = None, list[Place]()
     if policy != DevicePolicy.all() or adapters:
         places = available_places(policy.candidates, adapters)
-    return decide(job, places=places, prefer=policy.prefer)
+        names = adapters or {}
+        allowed = [Place(d, names.get(d, "")) for d in policy.candidates]
+    return decide(job, places=places, prefer=policy.prefer, allowed=allowed)
 
 
 async def choose_async(job: J, asked: Asked = OPEN) -> Pick[J]:
@@ -314,12 +316,14 @@ def decide(
     places: Sequence[Place] | None = None,
     prefer: Sequence[Device] = (),
     worthwhile: Worth = worth,
+    allowed: Sequence[Place] = (),
 ) -> Pick[J]:
     """The fastest way there is, by prediction, with every other way beside it.
 
     places    where it may run; None: the CPU, and the other engines of the machine if
               they are worth opening for it
     prefer    devices taken instead when predicted to be at most 10 % slower
+    allowed   where the policy lets it run; an error also says what is missing of those
     Errors    those of `job.nobody`.
     """
     cpu_ns = job.cpu_ns()
@@ -334,7 +338,7 @@ def decide(
         measure_if_worth_it(places, job.points, cpu_ns, worthwhile)
     found = ranked(way for place in places for way in job.offers(place))
     if all(c.blocker for c in found):
-        found = tuple(_unmeasured(found))
+        found = (*_unmeasured(found), *_missing(allowed))
     pick = _first(job, found, prefer, note, places)
     return replace(pick, cpu_ns=spent_ns)
 
@@ -349,6 +353,16 @@ def _places_worth_it(
     if job.reach == "anywhere" and not worthwhile.opening(cpu_ns):
         return (CPU,), worthwhile.rule
     return available_places(), ""
+
+
+def _missing(places: Sequence[Place]) -> list[Candidate]:
+    """The places that do not open, each blocked with the reason."""
+    rows = [(place, probe(place.device, place.adapter)) for place in places]
+    return [
+        Candidate(at.device, at.label, adapter=at.adapter, blocker=row.blocker)
+        for at, row in rows
+        if not row.available
+    ]
 
 
 def _unmeasured(found: Sequence[Candidate]) -> list[Candidate]:

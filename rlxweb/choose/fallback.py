@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rlxweb.arguments import switch
-from rlxweb.choose.resolve import and_named, devices_for
+from rlxweb.choose.resolve import NOT_SEEN, and_named, devices_for, why_refused
 from rlxweb.decision.attempt import Attempt
 from rlxweb.device import Device, DeviceLike, devices_named
 from rlxweb.devices.policy import DevicePolicy, policy_of
@@ -19,7 +19,6 @@ from rlxweb.ir.graph import Graph
 
 T = TypeVar("T")
 
-NOT_VIABLE = "not viable for this graph under policy"
 EMPTY_CHAIN = "empty fallback chain"
 
 
@@ -30,17 +29,19 @@ def first_success(
     fn: Callable[[Device], T],
     attempts: list[Attempt],
     strict: bool,
+    why_not: Callable[[Device], str],
 ) -> tuple[Device, T]:
     """Return the first device of a chain on which `fn` succeeds, and its result.
 
     viable    the devices that can run the job; others fail without being tried
     attempts  gets one entry for every device that was tried
     strict    only the first device is tried
+    why_not   says why a device is not viable
     Errors    DeviceFallbackError with the attempts.
     """
     for device in chain:
         if device not in viable:
-            attempts.append(Attempt(device, NOT_VIABLE))
+            attempts.append(Attempt(device, why_not(device) or NOT_SEEN))
         else:
             try:
                 result = fn(device)
@@ -52,11 +53,10 @@ def first_success(
                 return device, result
         if strict:
             break
-    if not attempts:
-        attempts.append(Attempt(Device.CPU, EMPTY_CHAIN))
     causes = [a.cause for a in attempts if a.cause is not None]
     tried = [(a.device, a.error) for a in attempts]
-    raise DeviceFallbackError(doing, tried) from (causes[-1] if causes else None)
+    cause = causes[-1] if causes else None
+    raise DeviceFallbackError(doing, tried, EMPTY_CHAIN) from cause
 
 
 def run_with_fallback(
@@ -73,7 +73,12 @@ def run_with_fallback(
     Errors   DeviceFallbackError with every attempt; UnknownDevice.
     """
     wanted = devices_named(chain)
-    viable = and_named(devices_for(graph, policy), wanted, graph, policy_of(policy), {})
+    policy = policy_of(policy)
+    viable = and_named(devices_for(graph, policy), wanted, graph, policy, {})
     doing = f"run '{graph.name}' with fallback"
     strict = switch("strict", strict, doing)
-    return first_success(doing, wanted, viable, fn, [], strict)
+
+    def why_not(device: Device) -> str:
+        return why_refused(device, graph, policy)
+
+    return first_success(doing, wanted, viable, fn, [], strict, why_not)

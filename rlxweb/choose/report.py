@@ -10,12 +10,9 @@ from rlxweb.choose.graphs import checked_mode
 from rlxweb.choose.resolve import NOT_THERE, fastest_device_for, unsupported_node
 from rlxweb.device import Adapters, Device, adapters_of
 from rlxweb.devices.availability import DeviceRow, further_listed, listed, probe
-from rlxweb.devices.policy import DevicePolicy, policy_of
+from rlxweb.devices.policy import DevicePolicy, policy_of, why_not_permitted
 from rlxweb.errors import RlxError
 from rlxweb.ir.graph import Graph
-
-DENIED = "denied by DevicePolicy"
-NOT_ALLOWED = "not in DevicePolicy allow-list"
 
 
 def device_report(
@@ -60,9 +57,7 @@ def _with_graph(
         refused = unsupported_node(row.device, graph, adapters.get(row.device, ""))
     else:
         refused = f"{NOT_THERE} ({row.blocker})"
-    blocker = refused
-    if not refused and not policy.permits(row.device):
-        blocker = DENIED if row.device in policy.deny else NOT_ALLOWED
+    blocker = refused or why_not_permitted(policy, row.device)
     return replace(row, supports_graph=not refused, blocker=blocker)
 
 

@@ -42,6 +42,7 @@ from rlxweb.devices.policy import (
     device_from_env,
     forced_device_from_env,
     policy_of,
+    why_not_permitted,
 )
 from rlxweb.errors import DeviceError, DTypeError, LimitExceeded, Unsupported
 from rlxweb.ir.binding import sample_bound
@@ -50,6 +51,7 @@ from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import formerly
 
 _ID = re.compile(r"%\d+")
+NOT_SEEN = "it could not run the graph when devices were looked for"
 NOT_THERE = "not available on this host or in this build"
 
 
@@ -87,6 +89,54 @@ def supports_graph(device: DeviceLike, graph: Graph, adapter: str = "") -> bool:
     """
     which = parse_device(device)
     return is_available(which) and not lowering_blocker(which, graph, adapter)
+
+
+def why_refused(
+    device: Device, graph: Graph, policy: DevicePolicy, adapter: str = ""
+) -> str:
+    """Return why a device does not run a graph, as a sentence; "" if it does.
+
+    The first that applies: the policy, the device is missing, what of the graph it
+    cannot run. A device that the policy does not permit is not opened.
+    """
+    barred = why_not_permitted(policy, device)
+    if barred:
+        return f"device {device} is {barred}"
+    row = probe(device, adapter)
+    if not row.available:
+        named = f" with an adapter named {adapter!r}" if adapter else ""
+        return f"device {device}{named} is not available: {row.blocker}"
+    blocker = lowering_blocker(device, graph, adapter)
+    return f"device {device} cannot run this graph: {blocker}" if blocker else ""
+
+
+def refusal(
+    doing: str,
+    device: Device,
+    graph: Graph,
+    policy: DevicePolicy,
+    adapter: str = "",
+    viable: Sequence[Device] = (),
+) -> Unsupported:
+    """Return the error for a device that was named and does not run a graph.
+
+    viable   the devices that do
+    """
+    why = why_refused(device, graph, policy, adapter)
+    if not why:
+        why = f"device {device} is refused: {NOT_SEEN}"
+    is_missing = policy.permits(device) and not is_available(device)
+    hint = how_to_get(device.label) if is_missing else ""
+    return Unsupported(doing, why, f"viable backends are {_list(viable)}", hint)
+
+
+def nobody(
+    doing: str, graph: Graph, policy: DevicePolicy, adapters: Mapping[Device, str]
+) -> Unsupported:
+    """Return the error for a graph that no allowed device runs, with each's reason."""
+    every = policy.candidates
+    reasons = [why_refused(d, graph, policy, adapters.get(d, "")) for d in every]
+    return Unsupported(doing, NOBODY, "; ".join(reasons) or "no device is allowed")
 
 
 def devices_for(
@@ -159,7 +209,12 @@ def fastest(
     if checked_mode(cost_mode) == "calibrated":
         return predicted(job, policy, names)
     forced = by_force(job, names)
-    return forced or _by_constants(job, devices_for(graph, policy, adapters))
+    if forced is not None:
+        return forced
+    found = devices_for(graph, policy, adapters)
+    if not found:
+        raise nobody(job.title, graph, policy, names)
+    return _by_constants(job, found)
 
 
 @formerly(hint="device")
@@ -204,18 +259,13 @@ def decide_device(
     which = None if device is None else parse_device(device)
     named = named_by_environment() if which is None else (which,)
     found = and_named(found, named, graph, policy, names)
-    if not found:
-        raise Unsupported(doing, NOBODY)
     if which is not None:
         if which not in found:
-            why = probe(which).blocker if policy.permits(which) else ""
-            raise Unsupported(
-                doing,
-                f"hint requested {which} but viable backends are {_list(found)}",
-                why,
-                how_to_get(which.label) if why else "",
-            )
+            adapter = names.get(which, "")
+            raise refusal(doing, which, graph, policy, adapter, found)
         return _only(job, which, "it was asked for")
+    if not found:
+        raise nobody(doing, graph, policy, names)
     if len(found) == 1 and not a_device_is_named():
         return _only(job, found[0], "no other device can run it")
     pick = _chosen(job, found, _among(found, policy), names)
@@ -224,9 +274,9 @@ def decide_device(
         only = replace(policy, allow=found)
         pick = _chosen(job, found, only, names)
     if pick.device is forced_device_from_env() and pick.device not in found:
-        raise Unsupported(
-            doing, f"{pick.decision.why} but viable backends are {_list(found)}"
-        )
+        forced, why = pick.device, pick.decision.why
+        error = refusal(doing, forced, graph, policy, names.get(forced, ""), found)
+        raise Unsupported(doing, f"{why}: {error.problem}", error.rule, error.hint)
     return pick
 
 
@@ -271,9 +321,7 @@ def _only(job: GraphJob, device: Device, why: str) -> Pick[GraphJob]:
 
 
 def _by_constants(job: GraphJob, found: Sequence[Device]) -> Pick[GraphJob]:
-    """RLX's own pick among the devices that can run it. Errors  Unsupported."""
-    if not found:
-        raise Unsupported(job.title, NOBODY)
+    """RLX's own pick among the devices that can run it, at least one."""
     return _only(job, seed_pick(job.graph, found), "by RLX's published constants")
 
 
@@ -283,15 +331,18 @@ def resolve_device_chain(
     policy: DevicePolicy | None = None,
     *,
     viable: Sequence[Device] | None = None,
+    adapters: Adapters | None = None,
 ) -> Device:
     """The first device of a chain that can run a graph.
 
-    Errors   Unsupported naming the chain and what is viable; UnknownDevice.
+    Errors   Unsupported with the reason of each device of the chain, and what is
+             viable; UnknownDevice.
     """
     must_be_graph(graph)
-    found = devices_for(graph, policy) if viable is None else tuple(viable)
+    policy, names = policy_of(policy), adapters_of(adapters)
+    found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
     wanted = devices_named(chain)
-    found = and_named(found, wanted, graph, policy_of(policy), {})
+    found = and_named(found, wanted, graph, policy, names)
     for device in wanted:
         if device in found:
             return device
@@ -299,6 +350,7 @@ def resolve_device_chain(
         f"resolve a device for '{graph.name}'",
         f"no device in chain {_list(wanted)} can run this graph — viable: "
         f"{_list(found)}",
+        "; ".join(why_refused(d, graph, policy, names.get(d, "")) for d in wanted),
     )
 
 

@@ -121,9 +121,13 @@ def _missing(device: Device, reason: str) -> DeviceRow:
 
 
 def _reason(error: DeviceError) -> str:
-    """Of libraries that were tried in turn the reasons; the row names the device."""
-    tried = isinstance(error, AdapterMissing) and error.candidates
-    return error.problem if tried else str(error)
+    """Return why nothing opened; the row names the device.
+
+    Where adapters or libraries were tried in turn, it is the reason of each.
+    """
+    if isinstance(error, AdapterMissing) and error.candidates:
+        return "; ".join(filter(None, (error.problem, error.rule)))
+    return str(error)
 
 
 def _there(device: Device, backend: Backend) -> DeviceRow:

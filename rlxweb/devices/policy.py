@@ -31,6 +31,8 @@ T = TypeVar("T")
 CalibrationMode = Literal["lazy", "off"]
 FastMode = Literal["background", "wait", "off"]
 _LAST = 255
+DENIED = "denied by DevicePolicy"
+NOT_ALLOWED = "not in DevicePolicy allow-list"
 
 
 class DevicePickStrategy:
@@ -167,6 +169,24 @@ class DevicePolicy:
         runs = _read(f"{prefix}_BENCHMARK_PICK", _runs)
         policy = cls(allow=allow, deny=deny or (), prefer=prefer or ())
         return policy.with_benchmark_pick(runs) if runs else policy
+
+
+def why_not_permitted(policy: DevicePolicy, device: Device) -> str:
+    """Return why a policy does not permit a device, by the setting; "" if it does.
+
+    A variable is named where it is set, since `from_env` reads the setting from it.
+    """
+    if device in policy.deny:
+        return _setting(DENIED, "deny", policy.deny, "RLX_DENY_DEVICES")
+    if policy.allow is not None and device not in policy.allow:
+        return _setting(NOT_ALLOWED, "allow", policy.allow, "RLX_DEVICES")
+    return ""
+
+
+def _setting(what: str, name: str, devices: Iterable[Device], variable: str) -> str:
+    labels = ", ".join(device.label for device in devices) or "no device"
+    text = os.environ.get(variable, "").strip()
+    return f"{what}: {name} is {labels}" + (f", {variable}={text!r}" if text else "")
 
 
 def _must_be_strategy(given: object) -> None:

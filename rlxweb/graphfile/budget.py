@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlxweb.errors import UsageError, did_you_mean, shown
+from rlxweb.errors import GraphFileError, UsageError, did_you_mean, shown
 from rlxweb.graphfile.rules import MOST_NODES
 from rlxweb.graphfile.strict_json import Refused
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import registry
 
 _KINDS = ("nodes", "nbytes", "flops")
 
@@ -19,6 +21,39 @@ class Budget:
     nodes: int = MOST_NODES
     nbytes: float = float("inf")
     flops: float = float("inf")
+
+    @property
+    def node_rule(self) -> str:
+        """The most nodes there may be, and whose rule that is."""
+        own = self.nodes < MOST_NODES
+        return (
+            f"the budget is {self.nodes:,} nodes" if own else f"at most {MOST_NODES:,}"
+        )
+
+    def check(self, graph: Graph, doing: str) -> None:
+        """Check a graph of numbers as a whole against the budget.
+
+        Errors  GraphFileError with what it takes and what the budget is.
+        """
+        nodes = graph.nodes()
+        kinds = [node.type for node in nodes]
+        flops = 0.0
+        for node in nodes:
+            types = tuple(kinds[i] for i in node.inputs)
+            flops += float(registry.get(node.op).flops(types, node.type, node.attrs))
+        nbytes = sum(kind.nbytes for kind in kinds)
+        for takes, most, what in (
+            (len(nodes), self.nodes, "nodes"),
+            (nbytes, self.nbytes, "bytes of values"),
+            (flops, self.flops, "flops"),
+        ):
+            if takes > most:
+                raise GraphFileError(
+                    doing,
+                    f"the graph takes {takes:,.0f} {what} with inputs of these sizes",
+                    f"the budget it was loaded with is {most:,.0f}",
+                    "run it with smaller sizes, or load it with a larger budget",
+                )
 
     def take(self, nbytes: int, flops: float, what: str) -> None:
         """Errors  Refused for the node that takes more than there is."""

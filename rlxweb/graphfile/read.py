@@ -33,7 +33,6 @@ from rlxweb.graphfile.rules import (
     KEY,
     MOST_HEADER,
     MOST_INLINE,
-    MOST_NODES,
     MOST_OPERANDS,
     VARYING,
 )
@@ -167,8 +166,9 @@ def _read_head(reading: _Reading, key: str, cursor: Cursor) -> None:
 def _read_nodes(reading: _Reading, cursor: Cursor) -> None:
     for at in cursor.items():
         count = len(reading.graph)
-        if count == min(MOST_NODES, reading.budget.nodes):
-            raise Refused("one node more", f"at most {count:,}", at)
+        if count == reading.budget.nodes:
+            problem = f"it has {count + 1:,} nodes or more"
+            raise Refused(problem, reading.budget.node_rule, at)
         given = cursor.value()
         try:
             _read_node(reading, given, f"node %{count}")
@@ -180,8 +180,10 @@ def _read_varying(reading: _Reading, key: str, cursor: Cursor) -> None:
     """Dims, calls, or what was held, one by one."""
     how = {"dims": _read_dim, "calls": _read_call, "held": _held, "shapes": _shape}[key]
     for count, at in enumerate(cursor.items()):
-        if count == min(MOST_NODES, reading.budget.nodes):
-            raise Refused(f"one more of its {key}", f"at most {count:,}", at)
+        if count == reading.budget.nodes:
+            problem = f"it has {count + 1:,} {key} or more"
+            rule = f"{reading.budget.node_rule}, and as many {key}"
+            raise Refused(problem, rule, at)
         given = cursor.value()
         try:
             how(reading, given, f"{key}, number {count}")
@@ -212,8 +214,9 @@ def _read_call(reading: _Reading, given: Any, what: str) -> None:
 
     before = len(graph)
     call = CallReader(graph, reading.dims, take).asked(given, what)
-    if len(graph) > min(MOST_NODES, reading.budget.nodes):
-        raise Refused(f"{what} makes too many nodes", f"at most {MOST_NODES:,}")
+    if len(graph) > reading.budget.nodes:
+        problem = f"{what} makes node number {len(graph):,}"
+        raise Refused(problem, reading.budget.node_rule)
     if "tensor" in given:
         node = graph.node(before)
         if call.method != "param":

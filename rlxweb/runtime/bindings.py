@@ -6,13 +6,14 @@ them that run there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.gpu.turns import Turn
+from rlxweb.ir.graph import Graph
 from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
@@ -21,6 +22,8 @@ from rlxweb.runtime.feeds import may_change
 if TYPE_CHECKING:
     from rlxweb.runtime.session import Session
 
+BoundCheck = Callable[[Graph, str], None]
+"""Check of a graph of numbers, and what an error says was being done."""
 MOST_BOUND = 16
 """Bindings of a compiled graph that are kept; the one that was not run for longest is
 let go of when there are more."""
@@ -29,12 +32,15 @@ let go of when there are more."""
 class Bindings:
     """Compiled graphs by the sizes of their dims, least recently used first.
 
+    check   refuses a bound graph before it is compiled
     values  params that have a value, by name
     latest  the one that was asked for last
     """
 
-    def __init__(self, job: GraphJob, session: Session) -> None:
-        self._job, self._session = job, session
+    def __init__(
+        self, job: GraphJob, session: Session, check: BoundCheck | None = None
+    ) -> None:
+        self._job, self._session, self._check = job, session, check
         self._kept: dict[tuple[int, ...], CompiledGraph] = {}
         self._turn = Turn()
         self._hits = self._misses = 0
@@ -80,7 +86,10 @@ class Bindings:
         self, sizes: Mapping[str, int], inputs: Mapping[str, Any] | None
     ) -> CompiledGraph:
         job = self._job
-        one = GraphJob(job.graph.bind(sizes), job.optimise, job.cost_mode)
+        bound = job.graph.bind(sizes)
+        if self._check is not None:
+            self._check(bound, f"run '{job.graph.name}'")
+        one = GraphJob(bound, job.optimise, job.cost_mode)
         there = {n: x for n, x in (inputs or {}).items() if isinstance(x, DeviceArray)}
         me = ref(self)  # what is dropped is freed at once, without a cycle
 

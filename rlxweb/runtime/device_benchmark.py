@@ -17,6 +17,7 @@ from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.choose.resolve import devices_for
 from rlxweb.device import Device, DeviceLike, devices_named
 from rlxweb.devices.policy import DevicePolicy
+from rlxweb.errors import UsageError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.runtime.compiled import CompiledGraph
@@ -60,11 +61,11 @@ def benchmark_devices(
     runs     timed runs, at least 1, after one that is not counted
     params   values of the graph's params
     devices  which to time; all that can run the graph under the policy when left out
-    Errors   those of the inputs, before anything is timed
+    Errors   UsageError, and those of the inputs, before anything is timed
     """
     must_be_graph(graph)
     check_inputs(graph, inputs)
-    runs = whole("runs", runs, f"benchmark of '{graph.name}'")
+    runs = timed_runs(runs, f"benchmark of '{graph.name}'")
 
     def compile_on(device: Device) -> CompiledGraph:
         compiled = Session(device).compile(graph)
@@ -75,6 +76,14 @@ def benchmark_devices(
     wanted = devices_for(graph, policy) if devices is None else devices_named(devices)
     done = methodcaller("close")
     return time_devices(wanted, compile_on, inputs, runs, clock, done)
+
+
+def timed_runs(runs: object, doing: str) -> int:
+    """Return how many runs to time. Errors  UsageError for no whole number over 0."""
+    count = whole("runs", runs, doing)
+    if count < 1:
+        raise UsageError(doing, f"runs is {count}", "it must be at least 1")
+    return count
 
 
 def time_devices(
@@ -90,8 +99,7 @@ def time_devices(
     compile_on  compiles for a device and sets the params
     done        called with each compiled graph once it was timed
     """
-    most = max(1, runs)
-    watch = Stopwatch(sample_ns=0, samples=most, least=most, clock=clock)
+    watch = Stopwatch(sample_ns=0, samples=runs, least=runs, clock=clock)
 
     def bench(device: Device) -> DeviceBenchResult:
         begun = clock()

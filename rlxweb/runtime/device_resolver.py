@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlxweb.backends.registry import how_to_get
 from rlxweb.choose.chooser import Pick
 from rlxweb.choose.graphs import GraphJob, checked_mode
 from rlxweb.choose.report import device_report
@@ -20,7 +19,9 @@ from rlxweb.choose.resolve import (
     devices_for,
     fastest,
     named_by_environment,
+    refusal,
     resolve_device_chain,
+    why_refused,
 )
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
@@ -33,9 +34,8 @@ from rlxweb.device import (
     parse_device,
     unless_open,
 )
-from rlxweb.devices.availability import DeviceRow, is_available, probe
+from rlxweb.devices.availability import DeviceRow
 from rlxweb.devices.policy import DevicePolicy, device_chain_from_env, policy_of
-from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import formerly
@@ -128,7 +128,8 @@ class DeviceResolver:
         elif not chain:
             return self.resolve()
         viable = self._viable(chain)
-        which = resolve_device_chain(self._graph, chain, self._policy, viable=viable)
+        about = self._graph, chain, self._policy
+        which = resolve_device_chain(*about, viable=viable, adapters=self._adapters)
         self.decision = Decision(f"device {which.label}", why)
         return which
 
@@ -148,16 +149,17 @@ class DeviceResolver:
             self._named = and_named(self._named, wanted, *about)
         return self._named
 
+    def _why_refused(self, device: Device) -> str:
+        adapter = self.adapter_of(device)
+        return why_refused(device, self._graph, self._policy, adapter)
+
     def _check_viable(self, device: Device) -> None:
         """Errors  Unsupported for a device that is missing or cannot run the graph."""
         if device in self._viable((device,)):
             return
-        problem = f"device {device} cannot lower this graph under the active policy"
-        hint = ""
-        if self._policy.permits(device) and not is_available(device):
-            problem = f"device {device} is not available: {probe(device).blocker}"
-            hint = how_to_get(device.label)
-        raise Unsupported(f"compile '{self._graph.name}'", problem, hint=hint)
+        doing, adapter = f"compile '{self._graph.name}'", self.adapter_of(device)
+        about = self._graph, self._policy, adapter, self._named
+        raise refusal(doing, device, *about)
 
     def _fastest(self, graph: Graph) -> Device:
         return self._decided(fastest(graph, self._policy, **self._how))

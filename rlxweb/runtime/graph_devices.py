@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Self
 from weakref import WeakSet
 
-from rlxweb.arguments import switch, whole
+from rlxweb.arguments import switch
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
 from rlxweb.choose.again import LOST, done_again, gone_with
@@ -22,7 +22,14 @@ from rlxweb.choose.graphs import GraphJob
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Adapters, Device, DeviceLike, devices_named, parse_device
+from rlxweb.device import (
+    Adapters,
+    Device,
+    DeviceLike,
+    devices_named,
+    is_open,
+    parse_device,
+)
 from rlxweb.devices.policy import (
     BenchmarkPick,
     DevicePolicy,
@@ -46,7 +53,7 @@ from rlxweb.names import also, formerly
 from rlxweb.runtime.bindings import MOST_BOUND
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep
-from rlxweb.runtime.device_benchmark import DeviceBenchResult, time_devices
+from rlxweb.runtime.device_benchmark import DeviceBenchResult, time_devices, timed_runs
 from rlxweb.runtime.device_first import Inputs, device_first
 from rlxweb.runtime.device_resolver import DeviceResolver
 from rlxweb.runtime.feeds import (
@@ -187,10 +194,11 @@ class GraphDevices(DeviceResolver):
     def compile(self, device: DeviceLike) -> CompiledGraph:
         """Compile for a device, once, with every param set so far.
 
+        device   "auto" is `resolve()`
         Errors   Unsupported when the device is missing or cannot run the graph, and
         those of compiling.
         """
-        which = parse_device(device)
+        which = self.resolve() if is_open(device) else parse_device(device)
         self._check_viable(which)
         adapter, doing = self.adapter_of(which), f"compile '{self._graph.name}'"
         with self._lock:
@@ -255,7 +263,9 @@ class GraphDevices(DeviceResolver):
     def _check_open(self, doing: str) -> None:
         if self._closed:
             raise SessionClosed(
-                doing, "these devices were closed", hint="make a new GraphDevices"
+                doing,
+                "these devices were closed",
+                hint="make a new GraphDevices, or a new DeviceRouter if it was one",
             )
 
     # --- where runs go ----------------------------------------------------------------
@@ -331,11 +341,13 @@ class GraphDevices(DeviceResolver):
     def benchmark(self, inputs: Inputs, runs: int = 3) -> list[DeviceBenchResult]:
         """Time the graph on every device, fastest first; failed ones last.
 
+        runs     timed runs, at least 1
+
         Compiled graphs are kept. One run of each is not counted.
-        Errors   those of the inputs, before anything is timed.
+        Errors   UsageError, and those of the inputs, before anything is timed.
         """
         self._check_feeds(inputs)
-        runs = whole("runs", runs, f"benchmark of '{self._graph.name}'")
+        runs = timed_runs(runs, f"benchmark of '{self._graph.name}'")
 
         about = inputs, runs, self._clock
         rows = time_devices(self._supported, self.compile, *about)
@@ -360,10 +372,13 @@ class GraphDevices(DeviceResolver):
         A run that is lost with its device is repeated there, on the device opened
         again; `attempts` says so.
 
+        device   "auto" leaves it open, as in `run_resolved`
         strict   such a run raises
         keep     which outputs stay there, as in `CompiledGraph.run`
         Errors   those of `compile` and of `CompiledGraph.run`.
         """
+        if is_open(device):
+            return self.run_resolved(None, inputs, strict=strict, keep=keep)
         return self._run_or_retry(parse_device(device), (), inputs, strict, keep)
 
     @device_first
@@ -485,12 +500,27 @@ class GraphDevices(DeviceResolver):
         again and tried once more; one that fails in any other way is passed over. Wrong
         inputs raise at once, as they would fail everywhere.
 
-        device   the chain: a list of devices, or one
+        device   the chain: a list of devices, or one; "auto" as in `run_chain`
         strict   the first device must do it, at the first try
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        chain, feeds = devices_named(device), {} if inputs is None else inputs
         doing = f"run_try of '{self._graph.name}'"
+        if is_open(device):
+            chain = self._open_chain(doing, inputs)
+        else:
+            chain = devices_named(device)
+        return self._run_along(doing, chain, inputs, strict, keep)
+
+    def _run_along(
+        self,
+        doing: str,
+        chain: Sequence[Device],
+        inputs: Inputs | None,
+        strict: bool,
+        keep: Keep,
+    ) -> tuple[Device, list[Any]]:
+        """Run on the first device of a chain that succeeds; see `run_try`."""
+        feeds = {} if inputs is None else inputs
         strict = switch("strict", strict, doing)
         self._check_feeds(feeds)
         attempts: list[Attempt] = []
@@ -506,7 +536,8 @@ class GraphDevices(DeviceResolver):
 
         try:
             viable = self._viable(chain)
-            return first_success(doing, chain, viable, run, attempts, strict)
+            why = self._why_refused
+            return first_success(doing, chain, viable, run, attempts, strict, why)
         finally:
             self.attempts = tuple(attempts)
 
@@ -545,33 +576,43 @@ class GraphDevices(DeviceResolver):
         strict   the first device must do it
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        holder = self._holder_of_data(device, inputs)
-        if holder is not None:
-            chain: Sequence[Device] = (holder,)
-        elif device is None:
-            chain = device_chain_from_env() or self._predicted_chain(inputs)
+        doing = f"run_chain of '{self._graph.name}'"
+        if device is None:
+            chain = self._open_chain(doing, inputs)
         else:
             chain = devices_named(device)
             is_one = isinstance(device, str) and len(chain) == 1
             if is_one and chain[0] in self._viable(chain):
                 chain = self._with_others(chain[0])
-        return self.run_try(chain, inputs, strict=strict, keep=keep)
+        return self._run_along(doing, chain, inputs, strict, keep)
+
+    def _open_chain(self, doing: str, inputs: Inputs | None) -> Sequence[Device]:
+        """Return the devices to try if none was named: see 3 of `run_chain`."""
+        holder = self._holder_of_data(None, inputs)
+        if holder is not None:
+            return (holder,)
+        return device_chain_from_env() or self._predicted_chain(doing, inputs)
 
     def _with_others(self, first: Device) -> tuple[Device, ...]:
         return (first, *(d for d in self._supported if d is not first))
 
-    def _predicted_chain(self, inputs: Inputs | None) -> tuple[Device, ...]:
+    def _predicted_chain(self, doing: str, inputs: Inputs | None) -> tuple[Device, ...]:
         """Return the resolved device, then the others, unless one is forced.
 
         Errors   DeviceFallbackError when nothing can run the graph.
         """
+        forced = forced_device_from_env()
         try:
             first = self._resolve_for(None, inputs)
         except (AdapterMissing, Unsupported) as error:
-            self.attempts = (Attempt(Device.CPU, str(error), error),)
-            doing = f"run_chain of '{self._graph.name}'"
-            raise DeviceFallbackError(doing, [(Device.CPU, str(error))]) from error
-        return (first,) if forced_device_from_env() else self._with_others(first)
+            if forced is not None:
+                tried = [(forced, str(error))]
+            else:
+                every = self._policy.candidates
+                tried = [(d, self._why_refused(d) or str(error)) for d in every]
+            self.attempts = tuple(Attempt(d, why, error) for d, why in tried)
+            raise DeviceFallbackError(doing, tried, str(error)) from error
+        return (first,) if forced else self._with_others(first)
 
     def map(
         self,

@@ -7,6 +7,7 @@ before a run wants it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlxweb.backends.protocol import Array
@@ -18,6 +19,7 @@ from rlxweb.graphfile.opened import Source, opened
 from rlxweb.graphfile.read import Stored, read_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType
+from rlxweb.runtime.bindings import BoundCheck
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import Keep
 from rlxweb.runtime.from_file import Asked, FromFile
@@ -30,10 +32,11 @@ def load(source: Source, *, budget: Mapping[str, float] | None = None) -> Loaded
     source   a path, whose weights are mapped into memory and read as they are used; the
              file's bytes, as a page has them; or an open binary file
     budget   what the graph may take: {"nodes": …, "nbytes": … of all its values,
-             "flops": …}; one that takes more is refused. Of a graph whose sizes vary
-             nodes are counted, and bytes of the first sizes that it is tried with
+             "flops": …}; one that takes more is refused. A graph whose sizes vary is
+             also held to it at each run of other sizes, before it is compiled for them
     returns  the graph with its params. Nothing in a file is ever executed
-    Errors   GraphFileError: the rule that the file breaks, and at which byte
+    Errors   GraphFileError: the rule that the file breaks, and at which byte; runs
+             raise it for sizes that take more than the budget
 
     Example  rlx.load("m.rlxg").run({"x": x})["y"]
     """
@@ -41,7 +44,8 @@ def load(source: Source, *, budget: Mapping[str, float] | None = None) -> Loaded
     allowed = budget_of(budget, doing)
     name, data = opened(source, doing)
     doing = f"load {shown(name)}" if name else doing
-    return LoadedGraph(read_graph(data, doing, allowed), name)
+    stored = read_graph(data, doing, replace(allowed))  # which uses its budget up
+    return LoadedGraph(stored, name, None if budget is None else allowed.check)
 
 
 class LoadedGraph(FromFile):
@@ -58,7 +62,9 @@ class LoadedGraph(FromFile):
     inputs: dict[str, TensorType]
     outputs: dict[str, TensorType]
 
-    def __init__(self, stored: Stored, name: str = "") -> None:
+    def __init__(
+        self, stored: Stored, name: str = "", check: BoundCheck | None = None
+    ) -> None:
         graph = stored.graph
         ends = zip(stored.outputs, graph.outputs, strict=True)
         super().__init__(
@@ -67,7 +73,7 @@ class LoadedGraph(FromFile):
             {n: graph.node(at).type for n, at in ends},
         )
         self.params: Mapping[str, Array] = stored.params
-        self._places = OnDevices(graph)
+        self._places = OnDevices(graph, check=check)
 
     @property
     def graph(self) -> Graph:

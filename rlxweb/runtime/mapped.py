@@ -7,7 +7,7 @@ from typing import Any
 
 from rlxweb.backends.protocol import Array
 from rlxweb.choose.graphs import GraphJob
-from rlxweb.errors import InputError, RlxError
+from rlxweb.errors import InputError, RlxError, shown
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.graph import Node
@@ -48,6 +48,7 @@ class Maps:
         return await awaited_here(lambda: self._mapped(batches, take))
 
     async def _mapped(self, batches: Batches, take: Take | None) -> list[list[Array]]:
+        check_batches(f"map of '{self._job.graph.name}'", batches)
         kept: list[list[Array]] = []
         await self.computed_each(batches, kept.append if take is None else take)
         return kept
@@ -77,6 +78,15 @@ class Maps:
         ready = placed.ready
         await ready.backend.run_each(ready.program, arrays(), take)
         placed.is_warm = True
+
+
+def check_batches(doing: str, given: object) -> None:
+    """Errors  InputError for what cannot be gone through."""
+    if not isinstance(given, Iterable):
+        rule = "an iterable of inputs by name is wanted"
+        raise InputError(
+            doing, f"batches is {shown(given)}", rule, "pass [{'x': …}, …]"
+        )
 
 
 def check_here(doing: str, name: str, array: object) -> None:

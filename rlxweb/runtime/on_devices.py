@@ -13,7 +13,7 @@ from rlxweb.forked import ForkLock
 from rlxweb.ir.binding import sample_bound
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
-from rlxweb.runtime.bindings import set_on
+from rlxweb.runtime.bindings import BoundCheck, set_on
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.placed import Beside
@@ -27,11 +27,17 @@ class OnDevices:
     device computes the same op.
 
     cost_mode  as in `Session`
+    check      refuses bindings of a graph whose sizes vary, before they are compiled
     made       by device (None: rlxweb chose) and adapter
     """
 
-    def __init__(self, graph: Graph, cost_mode: str = "calibrated") -> None:
-        self.graph, self._cost_mode = graph, cost_mode
+    def __init__(
+        self,
+        graph: Graph,
+        cost_mode: str = "calibrated",
+        check: BoundCheck | None = None,
+    ) -> None:
+        self.graph, self._cost_mode, self._check = graph, cost_mode, check
         self.made: dict[tuple[Device | None, str], CompiledGraph] = {}
         self._ops: list[Op] = []
         self._changes = -1  # of the registry, when the ops were looked up
@@ -61,7 +67,7 @@ class OnDevices:
             adapter=adapter,
             cost_mode=self._cost_mode,
         )
-        compiled = await session.compiled(self.graph, beside=beside)
+        compiled = await session.compiled(self.graph, beside=beside, check=self._check)
         is_there = beside is not None and compiled._placed.ready.shares
         for name, array in params:
             if is_there:

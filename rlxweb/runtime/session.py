@@ -30,6 +30,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
+from rlxweb.runtime.bindings import BoundCheck
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.feeds import check_names, lying, lying_on
 from rlxweb.runtime.peaks_only import select_peaks_only_outputs
@@ -111,16 +112,18 @@ class Session:
         graph: Graph,
         inputs: Mapping[str, Any] | None = None,
         beside: Beside | None = None,
+        check: BoundCheck | None = None,
     ) -> CompiledGraph:
         """The core of both: never suspends on a desktop.
 
         beside   the program, if there is one, that has the params of the graph already
+        check    refuses bindings of a graph whose sizes vary, before they are compiled
         """
         if self._closed:
             raise SessionClosed("compile", "this session was closed")
         job = GraphJob(graph, self.optimise, self.cost_mode)
         if job.graph.dims:
-            varying = CompiledVarying(job, self)
+            varying = CompiledVarying(job, self, check)
             await varying.begun(inputs)
             return varying
         return await self._compiled_job(job, inputs, beside)

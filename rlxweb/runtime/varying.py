@@ -18,7 +18,7 @@ from rlxweb.errors import OutOfMemory, SessionClosed, UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.binding import sizes_of
 from rlxweb.ir.fitting import unknown
-from rlxweb.runtime.bindings import Bindings
+from rlxweb.runtime.bindings import Bindings, BoundCheck
 from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep, put_on
@@ -39,11 +39,13 @@ class CompiledVarying(CompiledGraph):
     What a binding decides (`device`, `plan`, `decisions`, …) is told of the latest.
     """
 
-    def __init__(self, job: GraphJob, session: Session) -> None:
+    def __init__(
+        self, job: GraphJob, session: Session, check: BoundCheck | None = None
+    ) -> None:
         self._job, self._session = job, session
         self._inputs = job.graph.named("input")
         self._params = job.graph.named("param")
-        self._bindings = Bindings(job, session)
+        self._bindings = Bindings(job, session, check)
         # What the dims were for shapes that were given; it costs more to work out.
         self._told: dict[tuple[Any, ...], dict[str, int]] = {}
         self._is_closed = False

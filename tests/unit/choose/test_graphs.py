@@ -263,8 +263,8 @@ def test_the_report_tells_blockers_in_order() -> None:
     assert rows["tpu"].blocker.startswith("not available on this host or in this build")
     assert rows["tpu"].registered
     if rows["vulkan"].available:
-        assert rows["vulkan"].blocker == "denied by DevicePolicy"
-        assert rows["opengl"].blocker == "not in DevicePolicy allow-list"
+        assert rows["vulkan"].blocker.startswith("denied by DevicePolicy")
+        assert rows["opengl"].blocker.startswith("not in DevicePolicy allow-list")
     document = rows["cpu"].as_json()
     assert document["recommended"] is True
     assert document["supports_graph"] is True

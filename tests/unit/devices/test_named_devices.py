@@ -191,7 +191,7 @@ def test_a_device_that_is_missing_says_why_wherever_it_is_asked_for(
         lambda: runner.resolve("cuda"),
         lambda: rlx.welch_peaks(SIGNAL, fs=256, k=2, device="cuda"),
     ):
-        with pytest.raises(DeviceError, match=r"no driver; install one"):
+        with pytest.raises(DeviceError, match=r"no driver;.* install one"):
             ask()
 
 

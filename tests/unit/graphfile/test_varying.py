@@ -191,3 +191,51 @@ def test_a_budget_is_kept() -> None:
     for name in ("nodes", "nbytes"):
         with pytest.raises(GraphFileError, match=r"budget|at most|many nodes"):
             rlx.load(GOOD, budget={name: 9})
+
+
+def rowwise(n: int | rlx.Dim) -> rlx.Graph:
+    g = rlx.Graph("rows")
+    g.set_outputs([g.exp(g.input("x", (n, 8))) @ g.param("w", (8, 8))])
+    return g
+
+
+ROWS = {"w": np.eye(8, dtype=np.float32)}
+VARYING_ROWS = saved(rowwise(rlx.Dim("n")), ROWS)
+
+
+@pytest.mark.parametrize("name", ["nodes", "nbytes", "flops"])
+def test_a_budget_bounds_what_a_run_binds(name: str) -> None:
+    """By what the same graph of fixed sizes takes, and not one less."""
+
+    def taken(n: int) -> int:
+        graph, least, most = saved(rowwise(n), ROWS), 1, 1 << 40
+        while least < most:
+            half = (least + most) // 2
+            try:
+                rlx.load(graph, budget={name: half})
+            except GraphFileError:
+                least = half + 1
+            else:
+                most = half
+        return most
+
+    takes = taken(50)
+    with rlx.load(VARYING_ROWS, budget={name: takes}) as model:
+        assert model.run({"x": np.ones((50, 8), np.float32)})["out0"].shape == (50, 8)
+        if name == "nodes":
+            return
+        for call in (
+            lambda: model.run({"x": np.ones((5000, 8), np.float32)}),
+            lambda: model.compiled(device="cpu").bind(n=5000),
+        ):
+            with pytest.raises(GraphFileError, match="budget") as found:
+                call()
+            assert f"{takes:,}" in str(found.value)
+            assert f"{taken(5000):,}" in str(found.value)
+        assert model.run({"x": np.ones((50, 8), np.float32)})["out0"].shape == (50, 8)
+
+
+def test_a_budget_of_nodes_is_named_with_both_numbers() -> None:
+    for graph in (VARYING_ROWS, saved(rowwise(3), ROWS)):
+        with pytest.raises(GraphFileError, match=r"has 3 .* the budget is 2 nodes"):
+            rlx.load(graph, budget={"nodes": 2})

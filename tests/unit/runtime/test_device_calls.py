@@ -331,8 +331,13 @@ def test_auto_leaves_the_device_open(made: GraphDevices) -> None:
     made.run_resolved("auto", X)
     assert made.last_device is best
     assert devices.resolve_device(adding(), "auto") is devices.resolve_device(adding())
-    with pytest.raises(UnknownDevice, match="unknown device 'auto'"):
-        made.run("auto", X)
+    assert made.compile("auto").device is best
+    assert made.run_try("auto", X)[0] is best
+    made.run("auto", X)
+    assert made.last_device is best
+    for call in (made.adapter_of, lambda auto: made.run_try(["cpu", auto], X)):
+        with pytest.raises(UnknownDevice, match="'auto' leaves the device open"):
+            call("auto")
 
 
 def test_open_is_a_word_like_every_other() -> None:
