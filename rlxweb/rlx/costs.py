@@ -145,7 +145,7 @@ def _costs(
     cost_mode = one_of("cost_mode", cost_mode, ("seed", "calibrated"), _DOING)
     adapter = instance("adapter", adapter, str, _DOING)
     cpu = one_or_none("cpu_model", cpu_model, BackendCostModel, _DOING)
-    given = {} if models is None else models
+    given: object = {} if models is None else models
     if not isinstance(given, Mapping):
         rule = "a dict of cost models by device is wanted"
         raise UsageError(_DOING, f"models is {shown(models)}", rule)
