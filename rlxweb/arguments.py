@@ -47,6 +47,14 @@ def whole(name: str, value: object, doing: str, *, of_float: bool = False) -> in
     return found
 
 
+def whole_from(least: int, name: str, value: object, doing: str) -> int:
+    """A whole number that is at least `least`. Errors  UsageError for the rest."""
+    found = whole(name, value, doing)
+    if found < least:
+        raise UsageError(doing, f"{name} is {found}", f"at least {least}")
+    return found
+
+
 def number(name: str, value: object, doing: str) -> float:
     """A finite real number. Errors  UsageError for anything else."""
     if (type(value) is float or type(value) is int) and -_FAR < value < _FAR:
@@ -85,12 +93,17 @@ def switch(name: str, value: object, doing: str) -> bool:
     raise UsageError(doing, f"{name} is {shown(value)}", "it must be True or False")
 
 
-def one_or_none(name: str, value: object, kind: type[T], doing: str) -> T | None:
-    """A value of one of our classes, or None. Errors  UsageError for anything else."""
-    if value is None or isinstance(value, kind):
+def instance(name: str, value: object, kind: type[T], doing: str) -> T:
+    """A value of one of our classes. Errors  UsageError for anything else."""
+    if isinstance(value, kind):
         return value
     rule = f"a {kind.__name__} is wanted"
     raise UsageError(doing, f"{name} is {shown(value)}", rule)
+
+
+def one_or_none(name: str, value: object, kind: type[T], doing: str) -> T | None:
+    """A value of one of our classes, or None. Errors  UsageError for anything else."""
+    return None if value is None else instance(name, value, kind, doing)
 
 
 def one_of(name: str, value: Any, known: Iterable[str], doing: str) -> str:

@@ -23,8 +23,8 @@ from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import Cell, counted, progress_on, say, screen, show_table
 from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
-from rlxweb.errors import RlxError, UsageError
-from rlxweb.io import open_recording, write_json
+from rlxweb.errors import NotFinite, RlxError, UsageError
+from rlxweb.io import Group, check_finite, open_recording, write_json
 from rlxweb.io.access import Access
 from rlxweb.jobs.entries import text_of
 from rlxweb.jobs.settings import Settings, reading_of
@@ -74,7 +74,11 @@ def _power_of_two(ctx: click.Context, param: click.Parameter, value: int) -> int
     "What the power of a bin may be off by, relative, root mean square.",
     1e-3,
 )
-@options.file_path("out", f"The transform ({SUFFIX}), for model= of rlx.welch_peaks.")
+@options.file_path(
+    "out",
+    f"The transform ({SUFFIX}), for model= of rlx.welch_peaks.",
+    required=True,
+)
 @options.one_of("--preset", tuple(PRESETS), "Whose conventions.", "rlx")
 @options.WINDOW
 @options.one_of(
@@ -128,11 +132,8 @@ def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
         _show(err if goes_to_stdout(paths) else screen(), learned, asked, took)
 
 
-def _check_names(out: str | None, plot: str | None) -> None:
+def _check_names(out: str, plot: str | None) -> None:
     """Refuse names of files before the work. Errors  UsageError, Unsupported."""
-    if out is None:
-        hint = f"give --out NAME{SUFFIX}"
-        raise UsageError("--out", "what is trained has no file to go to", hint=hint)
     if Path(out).suffix.lower() != SUFFIX:
         problem = f"it is a transform, and the name does not end in {SUFFIX}"
         raise UsageError(f"--out {out!r}", problem, hint=f"name it {out}{SUFFIX}")
@@ -161,10 +162,21 @@ def _read(
                     rates.setdefault(group.fs, path)
                     if len(rates) > 1:
                         raise _two_rates(rates)
-                    rows += [piece.read() for piece in group.pieces]
+                    rows += map(_samples, group.pieces)
             bar.advance(task)
     left_out.tell(err, len(files))
     return rows, next(iter(rates))
+
+
+def _samples(piece: Group) -> Any:
+    """Samples (C, T). Errors  NotFinite with the file, the channel and the sample."""
+    samples = piece.read()
+    try:
+        check_finite(samples, piece)
+    except NotFinite as error:
+        error.hint = "repair the file, or leave the channel out"
+        raise
+    return samples
 
 
 def _two_rates(rates: dict[float, str]) -> UsageError:

@@ -156,10 +156,15 @@ LAYOUT = one_of(
 )
 
 
-def file_path(flag: str, text: str) -> Decorator:
+def file_path(flag: str, text: str, *, required: bool = False) -> Decorator:
     """An option that names a file to write, as `<flag>_path`; a URL is refused."""
     return click.option(
-        f"--{flag}", f"{flag}_path", metavar="F", help=text, callback=of_here
+        f"--{flag}",
+        f"{flag}_path",
+        metavar="F",
+        required=required,
+        help=text,
+        callback=of_here,
     )
 
 

@@ -66,7 +66,10 @@ def told_by_click(error: click.ClickException) -> str:
     where = getattr(error, "ctx", None)
     name = where.command_path if where is not None else "rlxweb"
     if isinstance(error, click.MissingParameter) and error.param is not None:
-        text = f"{error.param.make_metavar(where)} is missing"  # type: ignore[arg-type]
+        text = error.param.make_metavar(where)  # type: ignore[arg-type]
+        if isinstance(error.param, click.Option):
+            text = f"{error.param.opts[0]} {text}"
+        text += " is missing"
     elif isinstance(error, click.NoSuchOption) and where is not None:
         text = f"no such option {error.option_name!r}"
         meant = _suggested(error.option_name, where.command)

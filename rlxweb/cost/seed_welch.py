@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from rlxweb.arguments import instance, whole_from
 from rlxweb.cost.estimate import one_by_one, seed_with_io
 from rlxweb.cost.fusion_gate import (
     SHADERS,
@@ -136,7 +137,12 @@ def gate_profiles(
 
 
 def host_fft_peaks_io_profile(batch: int, params: WelchPeakParams) -> GraphIoProfile:
-    """Return the profile of a transform per segment and a search per row on the CPU."""
+    """Return the profile of a transform per segment and a search per row on the CPU.
+
+    Errors   UsageError for a batch below 1, and for what are no params.
+    """
+    batch = whole_from(1, "batch", batch, "Welch costs")
+    params = instance("params", params, WelchPeakParams, "Welch costs")
     rows = batch * params.n_segments
     peaks = batch * params.k * 8
     return GraphIoProfile(rows + batch, 0, peaks, rows * params.n_fft * 12 + peaks)

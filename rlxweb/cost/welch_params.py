@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlxweb.errors import UsageError
+from rlxweb.arguments import whole, whole_from
 
 DEFAULT_PEAK_K = 16
 """RLX's default k."""
@@ -14,7 +14,8 @@ DEFAULT_PEAK_K = 16
 class WelchPeakParams:
     """A Welch estimate: half-overlapping segments of n_fft samples, k peaks a row.
 
-    Errors   UsageError for n_fft or n_segments below 1; k below 1 counts as 1.
+    Errors   UsageError for what is no whole number, and for n_fft or n_segments below
+             1; k below 1 counts as 1.
     """
 
     n_fft: int
@@ -23,11 +24,10 @@ class WelchPeakParams:
 
     def __post_init__(self) -> None:
         for name in ("n_fft", "n_segments"):
-            if getattr(self, name) < 1:
-                raise UsageError(
-                    "WelchPeakParams", f"{name} is {getattr(self, name)}", "at least 1"
-                )
-        object.__setattr__(self, "k", max(self.k, 1))
+            size = whole_from(1, name, getattr(self, name), "WelchPeakParams")
+            object.__setattr__(self, name, size)
+        k = whole("k", self.k, "WelchPeakParams")
+        object.__setattr__(self, "k", max(k, 1))
 
     @classmethod
     def ultra_fast(cls, n_fft: int, k: int = DEFAULT_PEAK_K) -> WelchPeakParams:

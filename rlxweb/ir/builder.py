@@ -255,6 +255,8 @@ class Builder(
     ) -> Tensor:
         """Scaled dot-product attention; `mask` for mask_kind "custom" and "bias".
 
+        window   keys before its own that a query sees under "sliding_window"; with 0,
+                 its own key alone
         offset   the key at which the first query stands, for masks by position; left
                  out, the last query stands at the last key
         """

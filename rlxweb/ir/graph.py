@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from os import PathLike
-from typing import IO, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import GraphError, RlxError, ShapeError, shown
+from rlxweb.errors import GraphError, RlxError, ShapeError, did_you_mean, shown
 from rlxweb.given import array_of
 from rlxweb.ir.binding import bound
 from rlxweb.ir.builder import Builder
@@ -339,9 +340,35 @@ class Graph(Builder):
         )
         return self.name, registry.changes, nodes, self.outputs
 
-    def users(self, at: int) -> tuple[int, ...]:
-        """Nodes that read node `at`, once per operand they read it as."""
+    def users(self, at: int | Tensor) -> tuple[int, ...]:
+        """Nodes that read node `at`, once per operand they read it as.
+
+        at       number of a node, or its tensor
+        Errors   GraphError for a node that the graph does not have.
+        """
+        node, count = at, len(self._all.nodes)
+        if isinstance(at, Tensor) and at.graph is self:
+            node = at.id
+        if not isinstance(node, SupportsIndex) or not 0 <= index(node) < count:
+            raise GraphError(
+                f"users of a node of graph '{self.name}'",
+                f"it has no node {short(at)}",
+                f"it has {count} node{'s' * (count != 1)}, counted from 0",
+            )
+        at = index(node)
         return tuple(n.id for n in self._all.nodes for i in n.inputs if i == at)
+
+    if not TYPE_CHECKING:  # to a type checker every name would be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError that suggests the method that was meant."""
+            parts = [f"{type(self).__name__!r} object has no attribute {name!r}"]
+            if not name.startswith("_"):  # what `copy`, `pickle` and NumPy look for
+                if type(self) is Graph:
+                    parts.append("RLX's method names are those of rlxweb.rlx.Graph")
+                public = (one for one in dir(type(self)) if one[0] != "_")
+                parts.append(did_you_mean(name, public))
+            raise AttributeError("; ".join(part for part in parts if part))
 
     def __len__(self) -> int:
         return len(self._all.nodes)

@@ -14,7 +14,7 @@ import numpy as np
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.shape import show
+from rlxweb.ir.shape import as_integer, show
 from rlxweb.ir.tensor import Tensor
 
 
@@ -48,7 +48,10 @@ class TransformerBuilder(OpBuilder):
         """
         g: Any = self
         doing, given = f"rope of {show(x.shape)}", x
+        if num_heads is not None:
+            num_heads = as_integer(num_heads, f"{doing}: num_heads")
         if head_dim is not None:
+            head_dim = as_integer(head_dim, f"{doing}: head_dim")
             num_heads = _heads_of(doing, x, head_dim, num_heads)
         if num_heads is not None:
             x = _heads_apart(g, doing, x, num_heads)

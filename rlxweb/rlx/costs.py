@@ -8,11 +8,23 @@ k is at least 0. Further keywords are those of `Mode`.
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from functools import wraps
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast
 
-from rlxweb.arguments import whole
+from rlxweb.arguments import (
+    check_options,
+    instance,
+    number,
+    one_of,
+    one_or_none,
+    switch,
+    whole_from,
+)
 from rlxweb.cost.estimate import least_of
 from rlxweb.cost.fusion_gate import FusionTarget
 from rlxweb.cost.io_profile import GraphIoProfile
@@ -30,7 +42,7 @@ from rlxweb.cost.welch_params import WelchPeakParams
 from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import legacy_picker_from_env, picker_trace_from_env
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, shown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 
@@ -38,6 +50,9 @@ if TYPE_CHECKING:
     from rlxweb.rlx.calibrated_costs import MeasuredCosts
     from rlxweb.signal.learned.file import ModelLike
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DOING: Final = "Welch costs"
 _PRICED = (
     WelchPeaksStrategy.ULTRA_FAST,
     WelchPeaksStrategy.FAST_STREAMING,
@@ -52,6 +67,8 @@ def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
 
     Its imaginary half is segs - segs.
     """
+    batch, n_fft = _sizes(batch, n_fft)
+    n_segments = whole_from(1, "n_segments", n_segments, _DOING)
     graph = Graph("fft_only")
     segs = graph.input("segs", (batch * n_segments, n_fft), "f32")
     graph.set_outputs([_spectrum(graph, segs)])
@@ -60,6 +77,7 @@ def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
 
 def build_welch_peaks_fused_graph(batch: int, params: WelchPeakParams) -> Graph:
     """Return `fft_only_graph` followed by welch_peaks: [B, 2k] (bin, power) pairs."""
+    batch, params = _batch_and_params(batch, params)
     graph = Graph("welch_peaks_fused")
     shape = (batch * params.n_segments, params.n_fft)
     segs = graph.input("segs", shape, "f32")
@@ -75,11 +93,16 @@ def _spectrum(graph: Graph, segs: Tensor) -> Tensor:
 
 def useful_bytes_touched(batch: int, params: WelchPeakParams) -> int:
     """Return the bytes any method must touch: B·S·n samples of 4, B·k pairs of 8."""
+    batch, params = _batch_and_params(batch, params)
     return batch * params.n_segments * params.n_fft * 4 + batch * params.k * 8
 
 
 def algorithm_bandwidth_gbps(useful_bytes: int, time_ms: float) -> float:
-    """Return GB/s; 0 for a time that is not above 0."""
+    """Return GB/s; 0 for a time that is infinite or not above 0."""
+    if number("useful_bytes", useful_bytes, _DOING) < 0:
+        raise UsageError(_DOING, f"useful_bytes is {useful_bytes}", "at least 0")
+    if not (isinstance(time_ms, float) and math.isinf(time_ms)):  # ruled out
+        time_ms = number("time_ms", time_ms, _DOING)
     return useful_bytes / (time_ms / 1000.0) / 1e9 if time_ms > 0 else 0.0
 
 
@@ -99,21 +122,45 @@ class Mode(TypedDict, total=False):
     adapter: str
 
 
+def _takes_mode(function: F) -> F:
+    """Let a function name the keyword that it does not take, and itself."""
+    own = [name for name in signature(function).parameters if name != "mode"]
+    known = (*own, *Mode.__annotations__)
+
+    @wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        check_options(function.__name__, named, known)
+        return function(*args, **named)
+
+    return cast(F, call)
+
+
 def _costs(
     cost_mode: str = "seed",
     cpu_model: BackendCostModel | None = None,
     models: Models | None = None,
     adapter: str = "",
 ) -> SeedCosts | MeasuredCosts:
-    """Return the estimates of a mode."""
+    """Return the estimates of a mode. Errors  UsageError, UnknownDevice."""
+    cost_mode = one_of("cost_mode", cost_mode, ("seed", "calibrated"), _DOING)
+    adapter = instance("adapter", adapter, str, _DOING)
+    cpu = one_or_none("cpu_model", cpu_model, BackendCostModel, _DOING)
+    given: object = {} if models is None else models
+    if not isinstance(given, Mapping):
+        rule = "a dict of cost models by device is wanted"
+        raise UsageError(_DOING, f"models is {shown(models)}", rule)
+    by_device = {
+        parse_device(device): one_or_none(
+            f"the model of {device}", model, BackendCostModel, _DOING
+        )
+        for device, model in given.items()
+    }
     if cost_mode == "seed":
-        return SeedCosts(cpu_model or CpuCostModel.seed(), models or {})
-    if cost_mode == "calibrated":
-        # It opens devices; the seed formulas need none.
-        from rlxweb.rlx.calibrated_costs import MeasuredCosts
+        return SeedCosts(cpu or CpuCostModel.seed(), by_device)
+    # It opens devices; the seed formulas need none.
+    from rlxweb.rlx.calibrated_costs import MeasuredCosts
 
-        return MeasuredCosts(adapter)
-    raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
+    return MeasuredCosts(adapter)
 
 
 def _learned(
@@ -124,6 +171,9 @@ def _learned(
     Errors   UsageError for one of another length; those of its file.
     """
     if isinstance(available, bool):
+        if active is not None:
+            active = whole_from(0, "learned_active_gates", active, _DOING)
+        total = whole_from(0, "learned_total_gates", total, _DOING)
         return Learned(available, active, total)
     from rlxweb.signal.learned.file import load_learned
 
@@ -134,11 +184,26 @@ def _learned(
     return Learned(True, own.active, own.total, own.share)
 
 
-def _checked(device: DeviceLike, batch: int, n_fft: int, k: int = 1) -> Device:
-    for name, value, least in (("batch", batch, 1), ("n_fft", n_fft, 1), ("k", k, 0)):
-        if whole(name, value, "Welch costs") < least:
-            raise UsageError("Welch costs", f"{name} is {value}", f"at least {least}")
-    return parse_device(device)
+def _sizes(batch: int, n_fft: int) -> tuple[int, int]:
+    return (
+        whole_from(1, "batch", batch, _DOING),
+        whole_from(1, "n_fft", n_fft, _DOING),
+    )
+
+
+def _batch_and_params(
+    batch: int, params: WelchPeakParams
+) -> tuple[int, WelchPeakParams]:
+    params = instance("params", params, WelchPeakParams, _DOING)
+    return whole_from(1, "batch", batch, _DOING), params
+
+
+def _job(
+    device: DeviceLike, batch: int, n_fft: int, k: int
+) -> tuple[Device, int, int, int]:
+    """Return the checked arguments of a job. Errors  UsageError, UnknownDevice."""
+    sizes = _sizes(batch, n_fft)
+    return parse_device(device), *sizes, whole_from(0, "k", k, _DOING)
 
 
 def io_cost_ns(
@@ -149,6 +214,8 @@ def io_cost_ns(
     "seed" adds a quarter of the traffic to what a discrete device reads back;
     "calibrated" counts the bytes that really come back.
     """
+    io = instance("io", io, GraphIoProfile, _DOING)
+    model = instance("model", model, BackendCostModel, _DOING)
     return _costs(cost_mode).io_ns(io, model)
 
 
@@ -159,6 +226,7 @@ def fused_welch_peaks_auto_viable(
     return _costs(cost_mode, adapter=adapter).auto_viable(parse_device(device))
 
 
+@_takes_mode
 def estimate_fused_graph_ns(
     batch: int,
     params: WelchPeakParams,
@@ -170,10 +238,12 @@ def estimate_fused_graph_ns(
 
     compute_scale  of a pruned transform; RLX holds it to 0.25 … 1
     """
-    which = _checked(device, batch, params.n_fft)
-    return _costs(**mode).fused_ns(which, batch, params, compute_scale)
+    batch, params = _batch_and_params(batch, params)
+    scale = number("compute_scale", compute_scale, _DOING)
+    return _costs(**mode).fused_ns(parse_device(device), batch, params, scale)
 
 
+@_takes_mode
 def estimate_block_welch_ns(
     batch: int,
     n_fft: int,
@@ -182,8 +252,7 @@ def estimate_block_welch_ns(
     **mode: Unpack[Mode],
 ) -> float:
     """Return the time of 2 segments whose spectrum is searched on the host."""
-    which = _checked(device, batch, n_fft, k)
-    return _costs(**mode).block_ns(which, batch, n_fft, k)
+    return _costs(**mode).block_ns(*_job(device, batch, n_fft, k))
 
 
 def welch_peaks_fusion_io_profiles(
@@ -193,7 +262,7 @@ def welch_peaks_fusion_io_profiles(
 
     On WGSL devices, CUDA and ROCm the fused one has no wait from batch 2,048 on.
     """
-    return gate_profiles(_checked(device, batch, n_fft, k), batch, n_fft, k)
+    return gate_profiles(*_job(device, batch, n_fft, k))
 
 
 def fused_io_compute_scale_for_calibration(device: DeviceLike) -> float:
@@ -206,6 +275,7 @@ def welch_peaks_fusion_target(device: DeviceLike) -> FusionTarget:
     return FusionTarget.of(device)
 
 
+@_takes_mode
 def welch_peaks_fusion_gate_breakdown(
     device: DeviceLike,
     batch: int,
@@ -214,10 +284,10 @@ def welch_peaks_fusion_gate_breakdown(
     **mode: Unpack[Mode],
 ) -> GateBreakdown:
     """Return the numbers that the device's fusion gate decides by, and its answer."""
-    which = _checked(device, batch, n_fft, k)
-    return _costs(**mode).gate(which, batch, n_fft, k)
+    return _costs(**mode).gate(*_job(device, batch, n_fft, k))
 
 
+@_takes_mode
 def welch_peaks_io_fusion_gate(
     device: DeviceLike, batch: int, n_fft: int, k: int, **mode: Unpack[Mode]
 ) -> bool:
@@ -226,6 +296,7 @@ def welch_peaks_io_fusion_gate(
     return seen.should_fuse
 
 
+@_takes_mode
 def welch_peaks_fusion_compute_floor_ok(
     device: DeviceLike,
     batch: int,
@@ -237,10 +308,10 @@ def welch_peaks_fusion_compute_floor_ok(
 
     15 % on CUDA and ROCm from batch 8,192 on; below batch 2,048 the answer is yes.
     """
-    which = _checked(device, batch, n_fft, k)
-    return _costs(**mode).floor_ok(which, batch, n_fft, k)
+    return _costs(**mode).floor_ok(*_job(device, batch, n_fft, k))
 
 
+@_takes_mode
 def estimate_welch_peaks_costs(
     device: DeviceLike,
     batch: int,
@@ -256,10 +327,10 @@ def estimate_welch_peaks_costs(
     learned_*   is there a trained transform, and how many of its gates are active: by
                 its file, or as numbers
     """
-    which = _checked(device, batch, n_fft, k)
+    job = _job(device, batch, n_fft, k)
     gates = learned_active_gates, learned_total_gates
     learned = _learned(n_fft, learned_available, *gates)
-    return _costs(**mode).strategies(which, batch, n_fft, k, learned)
+    return _costs(**mode).strategies(*job, learned)
 
 
 def _cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:
@@ -287,6 +358,7 @@ class WelchPeaksPickBreakdown:
     picked: WelchPeaksStrategy
 
 
+@_takes_mode
 def pick_welch_peaks_breakdown(
     device: DeviceLike,
     batch: int,
@@ -308,10 +380,12 @@ def pick_welch_peaks_breakdown(
     RLX_FFT_PICKER_TRACE writes the pick and all times to standard error.
     """
     learned = learned_available, learned_active_gates, learned_total_gates
-    if legacy_picker_from_env() if legacy is None else legacy:
-        which = _checked(device, batch, n_fft, k)
+    if legacy is None:
+        legacy = legacy_picker_from_env()
+    if switch("legacy", legacy, _DOING):
+        which, *sizes = _job(device, batch, n_fft, k)
         costs = WelchPeaksCosts(0.0, 0.0, 0.0, 0.0)
-        picked = _legacy_pick(which, batch, _learned(n_fft, *learned))
+        picked = _legacy_pick(which, sizes[0], _learned(n_fft, *learned))
     else:
         costs = estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
         picked = _cheapest(costs)
@@ -330,6 +404,7 @@ def _line(pick: WelchPeaksPickBreakdown) -> str:
     return f"{pick.picked.label} of {prices}"
 
 
+@_takes_mode
 def pick_welch_peaks_strategy(
     device: DeviceLike,
     batch: int,
@@ -349,6 +424,7 @@ def pick_welch_peaks_strategy(
     ).picked
 
 
+@_takes_mode
 def resolve_welch_peaks_strategy(
     strategy: str | WelchPeaksStrategy,
     device: DeviceLike,
@@ -356,16 +432,20 @@ def resolve_welch_peaks_strategy(
     n_fft: int,
     k: int,
     *learned: Any,
+    legacy: bool | None = None,
     **mode: Any,
 ) -> WelchPeaksStrategy:
     """Return the named strategy, or for "auto" the one that is picked.
 
-    learned, mode   as in `pick_welch_peaks_strategy`
+    learned, legacy, mode   as in `pick_welch_peaks_strategy`
     """
     named = parse_welch_peaks_strategy(strategy)
+    _job(device, batch, n_fft, k)
     if named is not WelchPeaksStrategy.AUTO:
         return named
-    return pick_welch_peaks_strategy(device, batch, n_fft, k, *learned, **mode)
+    return pick_welch_peaks_strategy(
+        device, batch, n_fft, k, *learned, legacy=legacy, **mode
+    )
 
 
 def all_welch_peaks_strategy_names() -> tuple[str, ...]:

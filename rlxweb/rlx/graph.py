@@ -7,13 +7,16 @@ method adds, so a saved graph names core methods alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from rlxweb.errors import AttributeRefused, ShapeError, did_you_mean
 from rlxweb.ir import graph as core
+from rlxweb.ir.dim import Declared
 from rlxweb.ir.dtype import DTypeLike, as_dtype
 from rlxweb.ir.reduce_builder import Axes
-from rlxweb.ir.shape import short, show
+from rlxweb.ir.shape import many, short, show
+from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Number, Tensor
 
 _BINARY = {
@@ -116,15 +119,21 @@ class Graph(core.Graph):
         head_dim: int,
         mask_kind: str = "none",
     ) -> Tensor:
-        """Add `attention` without a mask tensor: "none", "causal" or "sliding:N"."""
-        kind, _, width = mask_kind.partition(":")
-        window = 0
-        if kind == "sliding":
-            if not width.isdecimal():
-                raise AttributeRefused(
-                    "attention_kind", f"mask_kind={mask_kind!r}", "it is 'sliding:N'"
-                )
-            kind, window = "sliding_window", int(width)
+        """Add `attention` without a mask tensor: "none", "causal" or "sliding:N".
+
+        N   keys before its own that a query sees, 0 or more
+        Errors   AttributeRefused for another kind of mask.
+        """
+        word, _, width = str(mask_kind).partition(":")
+        sliding = word == "sliding" and width.isascii() and width.isdecimal()
+        if not sliding and mask_kind not in ("none", "causal"):
+            raise AttributeRefused(
+                "attention_kind",
+                f"mask_kind={short(mask_kind)}",
+                "it is 'none', 'causal' or 'sliding:N'",
+                "masks that are tensors are for g.attention(q, k, v, mask, …)",
+            )
+        kind, window = ("sliding_window", int(width)) if sliding else (mask_kind, 0)
         return self.attention(
             q,
             k,
@@ -136,18 +145,69 @@ class Graph(core.Graph):
         )
 
     def matmul_with_shape(
-        self, x: Tensor, y: Tensor, out_shape: Sequence[int], dtype: DTypeLike
+        self, x: Tensor, y: Tensor, out_shape: Declared, dtype: DTypeLike
     ) -> Tensor:
-        """Add `matmul` with a declared type. Errors  ShapeError if it has another."""
+        """Add `matmul` with a declared type, in which a dim may be its name.
+
+        Errors   ShapeError if it has another.
+        """
         product = self.matmul(x, y)
-        want = tuple(out_shape), as_dtype(dtype)
-        if (product.shape, product.dtype) != want:
-            raise ShapeError(
-                "matmul_with_shape",
-                f"the product is {show(product.shape)} {product.dtype}",
-                f"{show(want[0])} {want[1]} was declared",
-            )
+        self._check_declared("matmul_with_shape", product, out_shape, dtype)
         return product
+
+    def _check_declared(
+        self, doing: str, made: Tensor, shape: Declared, dtype: DTypeLike
+    ) -> None:
+        every = (shape,) if isinstance(shape, Size) else many(shape)
+        want = as_dtype(dtype)
+        sizes = tuple(
+            self.dims.get(d, d) if isinstance(d, str) else d for d in every or ()
+        )
+        if every is None or made.shape != sizes or made.dtype is not want:
+            declared = short(shape) if every is None else show(every)
+            raise ShapeError(
+                doing,
+                f"the product is {show(made.shape)} {made.dtype}",
+                f"{declared} {want} was declared",
+            )
+
+    def rope(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        positions: Tensor | int | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """Add `rope`, also by RLX's call, whose fourth operand is `head_dim`.
+
+        positions, options   as of the core's `rope`; a number is its `head_dim`
+        """
+        if positions is not None and not isinstance(positions, Tensor):
+            options = {"head_dim": positions} | options
+            positions = None
+        return super().rope(x, cos, sin, positions, **options)
+
+    def lora_matmul(
+        self,
+        x: Tensor,
+        w: Tensor,
+        a: Tensor,
+        b: Tensor,
+        scale: float = 1.0,
+        out_shape: Declared | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> Tensor:
+        """Add `lora_matmul`, as RLX with a declared type.
+
+        Errors   ShapeError if it has another; those of the core's `lora_matmul`.
+        """
+        made = super().lora_matmul(x, w, a, b, scale)
+        if out_shape is not None or dtype is not None:
+            shape = made.shape if out_shape is None else out_shape
+            kind = made.dtype if dtype is None else dtype
+            self._check_declared("lora_matmul", made, shape, kind)
+        return made
 
     def fft_norm(
         self, x: Tensor, inverse: bool = False, norm: str = "Backward"
@@ -191,6 +251,6 @@ class Graph(core.Graph):
         """Return the nodes, each before its operands."""
         return self.topo_order()[::-1]
 
-    def use_count(self, at: int) -> int:
-        """Return the number of operands that are node `at`."""
+    def use_count(self, at: int | Tensor) -> int:
+        """Return the number of operands that are node `at`; see `users`."""
         return len(self.users(at))

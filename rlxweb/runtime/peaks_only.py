@@ -13,6 +13,7 @@ from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import keeps_outputs_from_env
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.verify import must_be_graph
 
 
 def select_peaks_only_outputs(
@@ -37,6 +38,7 @@ def select_peaks_only_outputs(
     graph, decisions
         The new graph, or the given one, and what was decided for each spectrum.
     """
+    must_be_graph(graph, "select peaks as the only outputs")
     which = parse_device(device)
     decisions: list[Decision] = []
     if which is Device.CPU:

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.arguments import whole
-from rlxweb.device import Device, DeviceLike
+from rlxweb.device import Device, DeviceLike, unless_open
 from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.given import named
 from rlxweb.machine.making import fast_mode
+from rlxweb.runtime.session import Session
 from rlxweb.tracing.function import function
 from rlxweb.tracing.held_call import HeldCall
 from rlxweb.training.first_bad import first_bad
@@ -133,6 +134,10 @@ def train(
     """
     asked = _Asked(steps, patience, save_to, save_every, told)
     make = function(step, device=device, adapter=adapter, precision=precision)
+    named_device = unless_open(device)
+    if named_device is not None or adapter:
+        # What cannot be opened is refused now: there may be no step to make.
+        Session("gpu" if named_device is None else named_device, adapter=adapter)
     at = Saved(state, 0, np.empty(0))
     if asked.file is not None and os.path.exists(asked.file):
         at = load(asked.file, state)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import re
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 import rlxweb
 from rlxweb import DevicePolicy, FlexibleSession, Session, Tensor, names
 from rlxweb.device import Device
-from rlxweb.errors import AttributeRefused, ShapeError, Unsupported
+from rlxweb.errors import AttributeRefused, GraphError, ShapeError, Unsupported
 from rlxweb.rlx import Graph
 from rlxweb.runtime.device_benchmark import DeviceBenchResult
 from tests.command_line import python
@@ -71,7 +73,8 @@ def test_the_package_is_an_attribute() -> None:
 
 
 def test_the_core_graph_has_names_of_its_own_alone() -> None:
-    theirs = {name for name in vars(Graph) if name[0] != "_"} - {"copy"}
+    both = {"copy", "rope", "lora_matmul"}
+    theirs = {name for name in vars(Graph) if name[0] != "_"} - both
     assert {"mm", "where_", "fft_norm", "binary", "topo_order"} <= theirs
     assert {name for name in theirs if hasattr(rlxweb.Graph, name)} == set()
 
@@ -84,8 +87,10 @@ def test_a_graph_whose_sizes_vary_is_saved_by_methods_of_the_core(
     rows, w = graph.input("rows", ("n", 4)), graph.constant(np.ones((4, 2), np.float32))
     n = rows.shape[0]
     product = graph.matmul_with_shape(rows, w, (n, 2), "f32")
-    with pytest.raises(ShapeError, match="was declared"):
-        graph.matmul_with_shape(rows, w, (n, 3), "f32")
+    for shape in (("n", 3), (n, 3), ("m", 2), (5, 2)):
+        with pytest.raises(ShapeError, match="was declared"):
+            graph.matmul_with_shape(rows, w, shape, "f32")
+    assert graph.matmul_with_shape(rows, w, ("n", 2), "f32").shape == (n, 2)
     spectrum = graph.fft_real(graph.binary("max", graph.mm(rows, w), 0.0))
     graph.set_outputs([graph.reduce(product, "sum", [1]), *spectrum])
     assert {type(one) for one in (graph.copy(), graph.bind(n=3))} == {Graph}
@@ -169,6 +174,72 @@ def test_calls_that_name_an_op(theirs: str, ours: str) -> None:
     same(built(theirs), built(ours))
 
 
+def heads_and_table(g: rlxweb.Graph) -> tuple[Tensor, Tensor]:
+    """Two heads of 4 at 3 positions, and a table of angles."""
+    return g.input("h", (1, 3, 8)), g.input("angles", (3, 2))
+
+
+def test_rope_takes_both_calls() -> None:
+    one, other = Graph("same"), rlxweb.Graph("same")
+    h, table = heads_and_table(one)
+    one.set_outputs([one.rope(h, table, table, 4)])
+    h, table = heads_and_table(other)
+    other.set_outputs([other.rope(h, table, table, head_dim=4)])
+    assert str(one) == str(other)
+    h, table = one.tensor(0), one.tensor(1)
+    at = one.constant(np.array([2, 0, 1]))
+    placed = one.rope(h, table, table, at, num_heads=2)
+    assert "gather" in {one.node(i).op for i in range(at.id, placed.id)}
+    for wrong in ("4", 4.0, True):
+        with pytest.raises(ShapeError, match="head_dim must be an integer"):
+            one.rope(h, table, table, wrong)
+
+
+def test_lora_matmul_checks_a_declared_type() -> None:
+    def built(*declared: Any) -> Any:
+        def build(g: Graph, x: Tensor, y: Tensor) -> Tensor:
+            w, a = g.transpose_(y, (1, 0)), g.narrow_(g.transpose_(y, (1, 0)), 1, 0, 1)
+            return g.lora_matmul(x, w, a, g.narrow_(y, 1, 0, 2)[0:1], 0.5, *declared)
+
+        return build
+
+    same(built((2, 2), "f32"), built())
+    for declared in (((2, 3), "f32"), ((2, 2), "f16"), (2.5, "f32")):
+        with pytest.raises(ShapeError, match="was declared"):
+            same(built(*declared), built())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("foo", "sliding_window", "custom", "bias", "causal:2"),
+        *("sliding", "sliding:-1", None, 3),
+    ],
+)
+def test_other_kinds_of_masks_are_refused(kind: Any) -> None:
+    graph = Graph()
+    x = graph.input("x", (1, 2, 5, 4))
+    with pytest.raises(AttributeRefused, match="'none', 'causal' or 'sliding:N'"):
+        graph.attention_kind(x, x, x, 2, 4, kind)
+
+
+def test_a_missing_method_is_refused_with_the_one_that_is_meant() -> None:
+    plain, theirs = rlxweb.Graph("plain"), Graph("theirs")
+    with pytest.raises(AttributeError, match=r"'mm'; RLX's method names are those of"):
+        plain.mm  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean 'softmax'"):
+        plain.sofmax  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="mean 'matmul_with_shape'") as error:
+        theirs.matmul_with_shap  # type: ignore[attr-defined]  # noqa: B018
+    assert "RLX's method names" not in str(error.value)
+    assert not hasattr(plain, "_nothing")
+    assert not hasattr(plain, "mm")
+    plain.set_outputs([plain.input("x", (2,)) * 2.0])
+    for twin in (copy.copy(plain), copy.deepcopy(plain)):
+        assert str(twin) == str(plain)
+    assert str(pickle.loads(pickle.dumps(plain))) == str(plain)
+
+
 def test_words_that_name_nothing_are_refused() -> None:
     graph = Graph()
     x = graph.input("x", (2, 2))
@@ -176,7 +247,7 @@ def test_words_that_name_nothing_are_refused() -> None:
         (lambda: graph.binary("plus", x, x), "'plus' is none; they are add, sub"),
         (lambda: graph.compare("=>", x, x), "'=>' is none; they are eq, ne"),
         (lambda: graph.reduce(x, "median", [0]), "'median' is none; they are sum"),
-        (lambda: graph.attention_kind(x, x, x, 1, 2, "sliding"), "it is 'sliding:N'"),
+        (lambda: graph.attention_kind(x, x, x, 1, 2, "sliding"), "or 'sliding:N'"),
     ):
         with pytest.raises(AttributeRefused, match=said):
             call()
@@ -216,6 +287,12 @@ def test_use_counts_and_orders() -> None:
     assert [graph.use_count(n.id) for n in graph.nodes()] == [3, 1, 0]
     assert graph.topo_order() == (0, 1, 2)
     assert graph.reverse_topo() == (2, 1, 0)
+    assert graph.use_count(x) == 3
+    assert graph.users(np.int64(1)) == (2,)
+    for wrong in (3, -1, 1.0, "x", Graph().input("x", (2,))):
+        for call in (graph.use_count, graph.users):
+            with pytest.raises(GraphError, match="it has 3 nodes"):
+                call(wrong)
 
 
 def test_a_device_is_its_label() -> None:

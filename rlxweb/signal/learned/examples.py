@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import UsageError
+from rlxweb.errors import NotFinite, UsageError
 from rlxweb.host.segment_power import remove_constant
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames, welch_power
@@ -52,16 +52,14 @@ class Examples:
 def examples_of(recordings: Sequence[Rows], spec: WelchSpec, seed: int = 0) -> Examples:
     """Cut recordings, each (C, T), into examples.
 
-    Errors   UsageError for recordings that are too short, silent or not finite.
+    Errors   UsageError for recordings that are too short or silent; NotFinite.
     """
     rng = np.random.default_rng(seed)
     row = spec.nperseg + (SEGMENTS - 1) * spec.hop
     learned: list[F64] = []
     tested: list[F64] = []
     for number, x in enumerate(recordings):
-        if not np.isfinite(x).all():
-            problem = f"recording {number} has samples that are not finite"
-            raise UsageError(_DOING, problem, "every sample must be a number")
+        _check_finite(number, x)
         split = round((1 - TESTED) * x.shape[-1])
         for channel in x:
             learned += _cut(channel[:split], spec.nperseg, spec.hop)
@@ -88,6 +86,21 @@ def examples_of(recordings: Sequence[Rows], spec: WelchSpec, seed: int = 0) -> E
         raise UsageError(_DOING, "nearly all segments are silent", rule)
     spec = replace(spec, n_segments=SEGMENTS, dtype="float64")
     return Examples(spec, segments, rows, welch_power(rows, spec))
+
+
+def _check_finite(number: int, x: Rows) -> None:
+    """Raise NotFinite for the earliest sample that is no number."""
+    finite = np.isfinite(x)
+    if finite.all():
+        return
+    at = int(np.argmin(finite.all(axis=0)))
+    row = int(np.argmin(finite[:, at]))
+    raise NotFinite(
+        _DOING,
+        f"recording {number}, channel {row} is {float(x[row, at])} at sample {at}",
+        f"{int((~finite).sum())} of its {x.size} samples are not finite",
+        "repair the recording, or leave the channel out",
+    )
 
 
 def _cut(x: Rows, length: int, hop: int) -> list[Rows]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, replace
-from typing import IO, Any, Final, TypeAlias, get_args
+from typing import IO, Any, Final, Protocol, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,15 @@ from rlxweb.signal.learned.network import Program, program_of, stages_of
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.whole_file import written_to
 
-ModelLike: TypeAlias = "LearnedTransform | Source"
+
+class HasTransform(Protocol):
+    """The result of a training."""
+
+    @property
+    def transform(self) -> LearnedTransform: ...
+
+
+ModelLike: TypeAlias = "LearnedTransform | HasTransform | Source"
 
 KEY: Final = "rlxweb.learned"
 FORMAT: Final = 1
@@ -78,14 +86,16 @@ def save(transform: LearnedTransform, file: str | os.PathLike[str] | IO[bytes]) 
 
 
 def load_learned(source: ModelLike) -> LearnedTransform:
-    """Load a transform from a path, bytes or an open file; a loaded one is returned.
+    """Load a transform from a path, bytes or an open file.
 
+    A loaded one is returned, and of the result of a training its transform.
     Errors   GraphFileError with the rule that the file breaks.
     """
-    if isinstance(source, LearnedTransform):
-        return source
+    transform = getattr(source, "transform", source)
+    if isinstance(transform, LearnedTransform):
+        return transform
     doing = "load a learned transform"
-    name, data = opened(source, doing)
+    name, data = opened(cast(Source, source), doing)
     doing = f"{doing} {shown(name)}" if name else doing
     return _File(read_layout(data, doing, _MOST_HEADER), doing).transform()
 

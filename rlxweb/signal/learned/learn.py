@@ -64,7 +64,11 @@ class Learned:
         save(self.transform, file)
 
     def within(self, error: float) -> LearnedTransform:
-        """The cheapest transform of the same training within another error."""
+        """The cheapest transform of the same training within another error.
+
+        Errors   UsageError for one that is not above 0 and below 1.
+        """
+        error = _part_of_power("error", error)
         pruning, transform = best_within(self.tried, error), self.transform
         return _transform(pruning, self.examples, transform.fs, transform.k, error)
 
@@ -165,20 +169,18 @@ def learn_welch(
     told        called with the number of steps made and the loss of the last
     progress    a bar on standard error; None: where that is a terminal
     Errors      UsageError for what is outside its domain and for recordings that are
-                too short; NotFinite where training meets no number, with the step;
-                InputError for the file of another training
+                too short; NotFinite for a sample that is no number, and where training
+                meets none, with the step; AdapterMissing for a device that cannot be
+                opened, also without a step; InputError for the file of another training
     """
     rows = _recordings(recordings)
     fs = number("fs", fs, _DOING)
-    max_error = number("max_error", max_error, _DOING)
+    max_error = _part_of_power("max_error", max_error)
     price = number("price", price, _DOING)
     steps, seed = whole("steps", steps, _DOING), whole("seed", seed, _DOING)
     for name, value in (("steps", steps), ("price", price), ("seed", seed)):
         if value < 0:
             raise UsageError(_DOING, f"{name} is {value}", "it must be 0 or more")
-    if not 0 < max_error < 1:
-        rule = "it must be above 0 and below 1: a part of the power"
-        raise UsageError(_DOING, f"max_error is {max_error}", rule)
     spec = WelchRequest(
         fs=fs,
         nperseg=whole("nperseg", nperseg, _DOING),
@@ -235,6 +237,14 @@ def _transform(
         asked=asked,
         k=k,
     )
+
+
+def _part_of_power(name: str, value: object) -> float:
+    part = number(name, value, _DOING)
+    if not 0 < part < 1:
+        rule = "it must be above 0 and below 1: a part of the power"
+        raise UsageError(_DOING, f"{name} is {part}", rule)
+    return part
 
 
 def _recordings(given: Any) -> list[Any]:

@@ -158,7 +158,8 @@ def test_a_training_that_is_stopped_goes_on(
         (("none.npz", *QUICK, "--out", "m.rlxl"), "no such file"),
         (("none*.npz", *QUICK, "--out", "m.rlxl"), "no file matches"),
         (("short.npz", *QUICK, "--out", "m.rlxl"), "segments and 0 rows"),
-        (("a.npz", *QUICK), "--out"),
+        (("a.npz", *QUICK), "--out F is missing"),
+        (("a.npz", "--out", "m.rlxl"), "--band LOW:HIGH is missing"),
         (("a.npz", *QUICK, "--out", "m.npz"), "does not end in .rlxl"),
         (("a.npz", *QUICK, "--out", "gone/m.rlxl"), "gone"),
         (("a.npz", *QUICK, "--out", "m.rlxl", "--plot", "m.gif"), "'.gif'"),
@@ -181,6 +182,34 @@ def test_what_cannot_be_learned_is_told(
 ) -> None:
     check_refused(call("learn", *args), 2, words)
     assert not Path("m.rlxl").exists()
+
+
+@pytest.mark.parametrize(
+    "where", [("--device", "tpu"), ("--device", "auto", "--adapter", "zzz")]
+)
+def test_a_device_that_cannot_be_used_is_refused_without_a_step_too(
+    call: Call, where: tuple[str, ...]
+) -> None:
+    said = call("learn", "a.npz", *QUICK, *where, "--steps", 0, "--out", "m.rlxl")
+    check_refused(said, 3, where[-1])
+    assert not Path("m.rlxl").exists()
+
+
+def test_help_says_what_is_required(call: Call) -> None:
+    text = " ".join(call("learn", "--help").out.split())
+    assert text.count("[required]") == 2  # --band and --out
+
+
+def test_a_sample_that_is_no_number_is_named(call: Call) -> None:
+    x = 100.0 * steep(3, 12_000)
+    x[1, 3000] = np.nan
+    saved("gap.npz", x, fs=FS, channels=["Fz", "Cz", "Pz"], units="uV")
+    asked = ("learn", "a.npz", "gap.npz", *QUICK, "--out", "m.rlxl")
+    said = call(*asked)
+    check_refused(said, 2, "gap.npz")
+    assert "channel 'Cz' is nan at sample 3000 (1.465 s)" in said.err
+    assert "nan" not in said.err.replace("is nan", "")
+    assert call(*asked, "-c", "Fz", "--quiet").code == 0
 
 
 def test_recordings_of_two_rates_are_told_how_they_become_one(call: Call) -> None:

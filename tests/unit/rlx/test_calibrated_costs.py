@@ -180,7 +180,7 @@ ALL: dict[Callable[..., object], tuple[object, ...]] = {
 def test_unknown_modes_are_refused_everywhere(
     function: Callable[..., object], mode: Any
 ) -> None:
-    said = rf"cost_mode: {mode!r}; it is 'seed' or 'calibrated'"
+    said = rf"cost_mode is {mode!r}; it must be 'seed' or 'calibrated'"
     with pytest.raises(UsageError, match=said):
         function(*ALL[function], cost_mode=mode)
     function(*ALL[function], cost_mode="seed")

@@ -415,3 +415,103 @@ def test_a_file_says_how_many_gates_are_active(tmp_path: Path) -> None:
     assert costs.pick_welch_peaks_strategy(*how, own) is WelchPeaksStrategy.RLX_COMPILED
     with pytest.raises(UsageError, match="n_fft is 512; the transform is one of 256"):
         costs.estimate_welch_peaks_costs("metal", 8192, 512, 16, own)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ({"models": {"vulkan": 3}}, "the model of vulkan is 3; a BackendCostModel"),
+        ({"models": [3]}, r"models is \[3\]; a dict of cost models"),
+        ({"models": 0}, "models is 0; a dict of cost models"),
+        ({"cpu_model": 1}, "cpu_model is 1; a BackendCostModel"),
+        ({"cost_mode": 3}, "cost_mode is 3; it must be 'seed' or 'calibrated'"),
+        ({"adapter": 3}, "adapter is 3"),
+        ({"learned_total_gates": "4"}, "learned_total_gates is '4'"),
+        ({"learned_active_gates": -1}, "learned_active_gates is -1; at least 0"),
+    ],
+)
+def test_keywords_of_another_type_are_refused(mode: Any, said: str) -> None:
+    for call in (costs.estimate_welch_peaks_costs, costs.pick_welch_peaks_strategy):
+        with pytest.raises(UsageError, match=said):
+            call("gpu", 256, 256, 16, **mode)
+
+
+def test_models_go_by_any_name_of_their_device() -> None:
+    """An alias means its device; a name that means none is refused."""
+    by_alias, by_device = (
+        costs.estimate_block_welch_ns(256, 256, 16, "gpu", models={name: None})
+        for name in ("wgpu", Device.GPU)
+    )
+    assert by_alias == by_device
+    assert by_alias != costs.estimate_block_welch_ns(256, 256, 16, "gpu")
+    with pytest.raises(UnknownDevice, match="did you mean 'vulkan'"):
+        costs.estimate_block_welch_ns(256, 256, 16, "gpu", models={"vulcan": None})
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: costs.host_fft_peaks_io_profile(-4, FAST), "batch is -4; at least 1"),
+        (lambda: costs.host_fft_peaks_io_profile(4, 3), "params is 3; a WelchPeakP"),
+        (lambda: costs.build_welch_peaks_fused_graph(0, FAST), "batch is 0; at least"),
+        (lambda: costs.build_welch_peaks_fused_graph(2, 256), "params is 256; a Welch"),
+        (lambda: costs.fft_only_graph(1, 256, 0), "n_segments is 0; at least 1"),
+        (lambda: costs.useful_bytes_touched("4", FAST), "batch is '4'; it must be a w"),
+        (lambda: costs.io_cost_ns(GraphIoProfile(), 3), "model is 3; a BackendCostMod"),
+        (lambda: costs.io_cost_ns(3, SEED_CPU), "io is 3; a GraphIoProfile"),
+        (
+            lambda: costs.algorithm_bandwidth_gbps("a", 1),
+            "useful_bytes is 'a'; it must",
+        ),
+        (
+            lambda: costs.algorithm_bandwidth_gbps(1, "a"),
+            "time_ms is 'a'; it must be a",
+        ),
+        (lambda: costs.algorithm_bandwidth_gbps(-1, 1), "useful_bytes is -1; at least"),
+        (lambda: WelchPeakParams("256"), "n_fft is '256'; it must be a whole number"),
+        (lambda: WelchPeakParams(256.0), "n_fft is 256.0; it must be a whole number"),
+        (lambda: WelchPeakParams(256, "3"), "k is '3'; it must be a whole number"),
+        (lambda: WelchPeakParams(256, 3, 0), "n_segments is 0; at least 1"),
+        (lambda: costs.estimate_fused_graph_ns(3, 4, "gpu"), "params is 4; a Welch"),
+        (
+            lambda: costs.estimate_fused_graph_ns(3, FAST, "gpu", "x"),
+            "compute_scale is 'x'; it must be a number",
+        ),
+        (
+            lambda: costs.pick_welch_peaks_strategy("gpu", 3, 256, 16, legacy="yes"),
+            "legacy is 'yes'; it must be True or False",
+        ),
+        (
+            lambda: costs.resolve_welch_peaks_strategy("fast", "gpu", 0, 256, 16),
+            "batch is 0; at least 1",
+        ),
+    ],
+)
+def test_arguments_outside_their_domain_are_refused(call: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        call()
+
+
+def test_an_infinite_time_moves_nothing() -> None:
+    """The time of a strategy that is ruled out."""
+    assert costs.algorithm_bandwidth_gbps(4096, math.inf) == 0.0
+
+
+@pytest.mark.parametrize(
+    "name", ["estimate_welch_peaks_costs", "pick_welch_peaks_breakdown"]
+)
+def test_an_unknown_keyword_names_the_function_called(name: str) -> None:
+    said = rf"^{name}\(\) got an unexpected .*'cost_mod'; did you mean 'cost_mode'\?"
+    with pytest.raises(TypeError, match=said):
+        getattr(costs, name)("gpu", 256, 256, 16, cost_mod="seed")
+    with pytest.raises(TypeError, match=r"estimate_block_welch_ns.*'legacy'"):
+        costs.estimate_block_welch_ns(256, 256, 16, "gpu", legacy=True)
+
+
+def test_numbers_of_numpy_are_plain_ones() -> None:
+    """And so do not overflow: 44 bytes times 2^30 samples."""
+    wide = costs.welch_peaks_fusion_io_profiles(
+        np.int32(1 << 21), np.int32(256), 1, "gpu"
+    )
+    assert wide == costs.welch_peaks_fusion_io_profiles(1 << 21, 256, 1, "gpu")
+    assert type(WelchPeakParams(np.int64(256)).n_fft) is int

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlxweb import DevicePolicy, Graph, GraphDevices, Session
 from rlxweb.device import Device
-from rlxweb.errors import UnknownDevice
+from rlxweb.errors import UnknownDevice, VerifyError
 from rlxweb.ir.tensor import Tensor
 from rlxweb.rlx import WelchPeakParams, select_peaks_only_outputs
 from tests.oracles import estimate, strongest_first
@@ -162,6 +162,11 @@ def test_an_unknown_device_is_refused() -> None:
     graph.set_outputs([spectrum, peaks])
     with pytest.raises(UnknownDevice, match="abacus"):
         select_peaks_only_outputs(graph, "abacus")
+
+
+def test_what_is_no_graph_is_refused() -> None:
+    with pytest.raises(VerifyError, match="an int was given; a Graph is wanted"):
+        select_peaks_only_outputs(3, "gpu")  # type: ignore[arg-type]
 
 
 def test_the_peaks_that_are_left_are_the_same() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import InputError, UsageError
+from rlxweb.errors import InputError, NotFinite, UsageError
 from rlxweb.signal.accuracy import spectrum_error
 from rlxweb.signal.learned.examples import SEGMENTS
 from rlxweb.signal.learned.network import Program, program_of
@@ -180,6 +180,7 @@ def test_the_error_is_relative_and_of_weak_bins_to_the_strongest() -> None:
         ({"seed": -3}, "seed is -3"),
         ({"detrend": "linear"}, "linear"),
         ({"device": "no such"}, "no such"),
+        ({"device": None, "adapter": "no such", "steps": 0}, "no such"),
     ],
     ids=str,
 )
@@ -195,7 +196,10 @@ def test_what_cannot_be_learned_is_told(given: dict[str, Any], words: str) -> No
         (np.zeros((2, 3, 4)), "shape"),
         (np.zeros((2, 3000), complex), "real numbers"),
         (np.zeros((2, 9000)), "silent"),
-        (np.full((2, 9000), np.nan), "not finite"),
+        (
+            np.full((2, 9000), np.nan),
+            "recording 0, channel 0 is nan at sample 0; 18000",
+        ),
         (np.ones((1, 1000)), "segments and 0 rows"),
         ("night.edf", "learn a transform"),
     ],
@@ -203,6 +207,32 @@ def test_what_cannot_be_learned_is_told(given: dict[str, Any], words: str) -> No
 def test_recordings_that_teach_nothing_are_refused(x: Any, words: str) -> None:
     with pytest.raises(rlx.RlxError, match=words):
         rlx.learn_welch(x, FS, **SETTINGS)
+
+
+def test_a_sample_that_is_no_number_is_named() -> None:
+    """The earliest, in any channel."""
+    x = recordings().copy()
+    x[2, 700], x[0, 900] = -np.inf, np.nan
+    said = "recording 1, channel 2 is -inf at sample 700; 2 of its 72000 samples"
+    with pytest.raises(NotFinite, match=said):
+        rlx.learn_welch([recordings(), x], FS, **SETTINGS)
+
+
+@pytest.mark.parametrize("error", ["a", 0, 1, -0.5, np.nan, True, None])
+def test_another_error_is_held_to_the_same_domain(error: Any) -> None:
+    with pytest.raises(UsageError, match=r"learn a transform: error is "):
+        learned().within(error)
+
+
+def test_peaks_take_the_result_of_a_training() -> None:
+    """As they take its transform."""
+    x, asked = recordings(), {"fs": FS, "nperseg": N, "preset": "scipy", "k": 4}
+    one, other = (
+        rlx.welch_peaks(x, **asked, fmin=16.0, fmax=200.0, strategy="learned", model=m)
+        for m in (learned(), learned().transform)
+    )
+    np.testing.assert_array_equal(one.power, other.power)
+    assert one.decision.what.startswith("learned on ")
 
 
 def test_recordings_are_one_or_several_of_any_length() -> None:
