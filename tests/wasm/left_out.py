@@ -148,6 +148,7 @@ _BY_NAME = {
     "calibration/test_measure.py::test_the_real_cpu": "long",
     "cost/test_prices.py::test_a_record_is_used_when_there_is_one": "desktop",
     "cost/test_prices.py::test_only_hardware_is_guessed_at[True]": "desktop",
+    "choose/test_graphs.py::test_benchmark_devices_counts_no_first_run": "desktop",
     "gpu/test_beside.py::"
     "test_without_a_loop_that_is_known_it_is_done_on_the_spot": "threads",
     "gpu/test_drive.py::test_a_coroutine_that_suspends_is_closed_and_refused": (
@@ -165,8 +166,6 @@ _BY_NAME = {
     "machine/test_workshop.py::test_what_cannot_be_made_is_refused_once": "desktop",
     "machine/test_workshop.py::test_work_pays_for_its_kernel": "desktop",
     "recipes/test_teams.py": "lanes",
-    "runtime/test_device_calls.py::"
-    "test_a_text_in_place_of_a_list_is_names_and_not_letters": "desktop",
     "runtime/test_session.py::test_wide_types_go_to_the_cpu": "desktop",
     "signal/test_offers.py::test_small_jobs_open_nothing": "desktop",
     "smoke/test_discovery.py::test_every_device_is_there_or_says_why": "children",
