@@ -119,7 +119,7 @@ def paused(page: Page) -> int:
 
 
 def pause_after_a_step(page: Page) -> None:
-    """Have the page itself press Pause once a step is made, before it makes them all."""
+    """Have the page itself press Pause as soon as a step is made."""
     page.evaluate(
         """() => {
         const steps = document.querySelector("#figure-steps");
