@@ -190,5 +190,6 @@ SKIPS = {
     "(torch|jax|mlx|cupy)": "its engine's library is not there",
     "llvmlite cannot be loaded": "nothing is compiled for a processor there",
     r"g\+\+ runs|nvcc compiles": "it runs a compiler",
+    "import '(pyarrow|soundfile)'": "it writes by a library that WebAssembly has not",
 }
 """What a skip says → why that is so."""
