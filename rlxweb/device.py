@@ -187,6 +187,9 @@ def parse_device(name: DeviceLike) -> Device:
             "device", f"expected a name or a Device, got {type(name).__name__}"
         )
     text = name.strip().lower()
+    found = _BY_NAME.get(text)
+    if found is not None:
+        return found
     if not text:
         raise UnknownDevice("device", "empty device name")
     if is_open(name):
@@ -196,7 +199,7 @@ def parse_device(name: DeviceLike) -> Device:
             "one device is wanted here",
             "name it; in a list of devices, leave the word out",
         )
-    found = _BY_NAME.get(text) or _further(text)
+    found = _further(text)
     if found is None:
         names = [*_BY_NAME, *from_above("further_labels")()]
         raise UnknownDevice(

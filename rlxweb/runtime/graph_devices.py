@@ -198,7 +198,11 @@ class GraphDevices(DeviceResolver):
         Errors   Unsupported when the device is missing or cannot run the graph, and
         those of compiling.
         """
-        which = self.resolve() if is_open(device) else parse_device(device)
+        return self._compiled_for(
+            self.resolve() if is_open(device) else parse_device(device)
+        )
+
+    def _compiled_for(self, which: Device) -> CompiledGraph:
         self._check_viable(which)
         adapter, doing = self.adapter_of(which), f"compile '{self._graph.name}'"
         with self._lock:
@@ -462,7 +466,7 @@ class GraphDevices(DeviceResolver):
 
     def _run_on(self, device: Device, inputs: Inputs, keep: Keep) -> list[Any]:
         """Run once. What was compiled for a lost device is dropped."""
-        compiled = self.compile(device)
+        compiled = self._compiled_for(device)
         is_warm, misses = compiled in self._warm, self._misses(compiled)
         begun = self._clock()
         try:
