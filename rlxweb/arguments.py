@@ -48,7 +48,7 @@ def whole(name: str, value: object, doing: str, *, of_float: bool = False) -> in
 
 
 def whole_from(least: int, name: str, value: object, doing: str) -> int:
-    """A whole number that is at least `least`. Errors  UsageError for the rest."""
+    """Return a whole number that is at least `least`. Errors  UsageError otherwise."""
     found = whole(name, value, doing)
     if found < least:
         raise UsageError(doing, f"{name} is {found}", f"at least {least}")
@@ -94,7 +94,7 @@ def switch(name: str, value: object, doing: str) -> bool:
 
 
 def instance(name: str, value: object, kind: type[T], doing: str) -> T:
-    """A value of one of our classes. Errors  UsageError for anything else."""
+    """Return a value if it is of the class. Errors  UsageError for anything else."""
     if isinstance(value, kind):
         return value
     rule = f"a {kind.__name__} is wanted"
@@ -102,7 +102,7 @@ def instance(name: str, value: object, kind: type[T], doing: str) -> T:
 
 
 def one_or_none(name: str, value: object, kind: type[T], doing: str) -> T | None:
-    """A value of one of our classes, or None. Errors  UsageError for anything else."""
+    """Return None, or a value of the class. Errors  UsageError for anything else."""
     return None if value is None else instance(name, value, kind, doing)
 
 

@@ -356,7 +356,7 @@ def _places_worth_it(
 
 
 def _missing(places: Sequence[Place]) -> list[Candidate]:
-    """The places that do not open, each blocked with the reason."""
+    """Return the places that do not open, each blocked with the reason."""
     rows = [(place, probe(place.device, place.adapter)) for place in places]
     return [
         Candidate(at.device, at.label, adapter=at.adapter, blocker=row.blocker)

@@ -222,7 +222,7 @@ def _learned(rows: list[Any], fs: float, asked: dict[str, Any], quiet: bool) -> 
 def _results(
     learned: Learned, files: Sequence[str], asked: dict[str, Any], took: float
 ) -> Iterator[tuple[str, Put]]:
-    """What goes into each file that was asked for."""
+    """Yield each file that was asked for, with the function that writes it."""
     yield asked["out_path"], learned.save
     if asked["json_path"] is not None:
         names = "nperseg", "preset", "window", "detrend", "steps", "seed", "price"

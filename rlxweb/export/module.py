@@ -49,7 +49,7 @@ def module_text() -> str:
 
 
 def source(file: str) -> str:
-    """A text that lies beside this one."""
+    """Read a text file that lies beside this module."""
     return (resources.files("rlxweb.export") / file).read_text(encoding="utf-8")
 
 

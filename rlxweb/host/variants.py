@@ -183,14 +183,16 @@ def _relu(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
 
 
 def _single(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """A single index: a network that keeps its state as parts of one array takes them
-    out one by one, and the checks that many indices need take longer than that.
+    """Tell whether there is a single index.
+
+    A network that keeps its state as parts of one array takes them out one by one, and
+    the checks that many indices need take longer than that.
     """
     return inputs[1].numel == 1
 
 
 def _gather(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
-    """How a node is run, its axis and shape known; by the reference for many."""
+    """Return how a gather of one row is run; by the reference for many rows."""
     if inputs[1].numel != 1:
         return partial(registry.get("gather").reference, np)
     axis = normal_axis(attrs["axis"], inputs[0].rank)
@@ -198,7 +200,7 @@ def _gather(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array
 
 
 def _row(axis: int, shape: Shape, attrs: Attrs, table: Array, indices: Array) -> Array:
-    """Errors  IndexRefused, by the reference, for an index outside."""
+    """Return a view of one row. Errors  IndexRefused for an index outside."""
     at, rows = int(indices.reshape(-1)[0]), table.shape[axis]
     if not -rows <= at < rows:
         made: Array = registry.get("gather").reference(np, attrs, table, indices)
@@ -207,12 +209,12 @@ def _row(axis: int, shape: Shape, attrs: Attrs, table: Array, indices: Array) ->
 
 
 def _few_places(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Few elements, none of them a constant."""
+    """Tell whether few elements are padded, by what is there and no constant."""
     return attrs["mode"] != "constant" and 0 < out.numel <= _MOST_PLACES
 
 
 def _pad(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
-    """How a node is run: by the reference where it is not this way's."""
+    """Return how a padding is run: by places worked out once, else the reference."""
     reference, shape = registry.get("pad").reference, inputs[0].shape
     if not _few_places(inputs, out, attrs):
         return partial(reference, np)
@@ -229,7 +231,7 @@ def _taken(places: Array, attrs: Attrs, x: Array) -> Array:
 def _quantized_matmul(
     attrs: Attrs, x: Array, words: Array, scales: Array, *biases: Array
 ) -> Array:
-    """X [..., K] times the transpose of the weights.
+    """Multiply x [..., K] by the transpose of packed weights.
 
     A part of the weights is unpacked where the cache holds it, and BLAS has it from
     there; no more than a part of them is ever floats.

@@ -30,9 +30,9 @@ _RATE_ERRORS: Final = (1e-9, 1e-7, _NEAR)
 first for equal; a further one is tried only where all records of the one before pad
 the recording by more than `_MOST_PADDING` and by a second or more."""
 _SHORTEST_S: Final = 0.1
-"""Of a record where there are many: each takes 30 bytes for its own time alone."""
+"""The least duration of a record in a file of many, each of which stores its time."""
 _FEW_RECORDS: Final = 2048
-"""That may be shorter: their times take 60 KB."""
+"""The most records that may be shorter: their times take 60 KB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,9 +86,9 @@ def _difference(one: Group, other: Group) -> str:
 
 def _common(one: Group, other: Group) -> np.dtype[np.generic] | None:
     """Return a type that holds the samples of both exactly; None for none."""
-    found = np.result_type(one.dtype, other.dtype)
+    common = np.result_type(one.dtype, other.dtype)
     wide = any(g.dtype.kind in "iu" and g.dtype.itemsize > 4 for g in (one, other))
-    return None if wide and found.kind == "f" else found
+    return None if wide and common.kind == "f" else common
 
 
 def _one(groups: Sequence[Group]) -> Group:

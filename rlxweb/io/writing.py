@@ -101,40 +101,22 @@ def save(
             if annotations is None
             else _notes(annotations, doing)
         )
-        if begun is not None:
-            begun = _checked_time(begun, doing)
-        elif recording.begun is not None:
-            begun = (recording.begun + since) % DAY_S
-        day = (
-            moved(recording.date, (recording.begun or 0.0) % DAY_S + since)
-            if date is None
-            else _checked_day(date, doing)
-        )
-        step: Callable[[int], object] = bool
-        if progress is not None:
-            told: object = progress
-            if not callable(told):
-                rule = "a function of two numbers: samples to do, and just done"
-                said = f"progress is {shown(progress)}"
-                raise UsageError(doing, said, rule, "leave it out, or pass a function")
-            work = sum(group.n_samples * len(group.channels) for group in own)
-            # EDF and BDF are read for the range of each channel first.
-            twice = kind in ("edf", "bdf") and full_scale is None
-            step = partial(progress, work * (1 + twice))
-        going = Outgoing(doing, kind, own, notes, begun, day, bits, full_scale, step)
+        begun, day = _beginning(recording, since, begun, date, doing)
+        step = _step(progress, kind, own, full_scale, doing)
+        outgoing = Outgoing(doing, kind, own, notes, begun, day, bits, full_scale, step)
         if annotations is None and len(notes) < len(recording.annotations):
             n = len(recording.annotations) - len(notes)
             note = "annotation lies" if n == 1 else "annotations lie"
-            going.lost.append(f"{n} {note} outside of it")
+            outgoing.lost.append(f"{n} {note} outside of it")
         if n_gaps:
-            going.lost.append(f"{n_gaps} gap{'s are' if n_gaps > 1 else ' is'} NaN")
+            outgoing.lost.append(f"{n_gaps} gap{'s are' if n_gaps > 1 else ' is'} NaN")
         module, _, function = WRITERS[kind].function.partition(":")
         write = getattr(import_module(f"rlxweb.io.{module}"), function)
-        written = write(file, going)
-        for text in going.lost:
+        written = write(file, outgoing)
+        for text in outgoing.lost:
             warnings.warn(RecordingWarning(doing, text), stacklevel=outside())
     n_notes = len(notes) if WRITERS[kind].annotations else 0
-    return Written(name, kind, written, n_notes, tuple(going.lost))
+    return Written(name, kind, written, n_notes, tuple(outgoing.lost))
 
 
 # --- what a format can be asked for ---------------------------------------------------
@@ -271,6 +253,44 @@ def _groups_of(
         return tuple(groups)
     rule = "groups of the recording, or parts of them"
     raise UsageError(doing, f"groups is {shown(groups)}", rule, "or leave it out: all")
+
+
+def _step(
+    progress: Any,
+    kind: str,
+    groups: Sequence[Group],
+    full_scale: float | None,
+    doing: str,
+) -> Callable[[int], object]:
+    """Return what the writer calls with the number of samples of each block."""
+    if progress is None:
+        return bool
+    if not callable(progress):
+        rule = "a function of two numbers: samples to do, and just done"
+        said = f"progress is {shown(progress)}"
+        raise UsageError(doing, said, rule, "leave it out, or pass a function")
+    work = sum(group.n_samples * len(group.channels) for group in groups)
+    # EDF and BDF are read for the range of each channel first.
+    twice = kind in ("edf", "bdf") and full_scale is None
+    return partial(progress, work * (1 + twice))
+
+
+def _beginning(
+    recording: Recording, since: float, begun: Any, date: Any, doing: str
+) -> tuple[float | None, datetime.date | None]:
+    """Return the time of day and the day of the first sample that is written.
+
+    since        where that lies in the recording, in seconds
+    begun, date  what the caller gave; None: those of the recording
+    """
+    at = recording.begun
+    if begun is not None:
+        begun = _checked_time(begun, doing)
+    elif at is not None:
+        begun = (at + since) % DAY_S
+    if date is not None:
+        return begun, _checked_day(date, doing)
+    return begun, moved(recording.date, (at or 0.0) % DAY_S + since)
 
 
 def _checked_time(begun: Any, doing: str) -> float:

@@ -1,4 +1,4 @@
-"""What the builder methods of a graph call of each other: the base of their mix-ins."""
+"""The base of the mix-ins of Graph: methods that they call of each other."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _learned(
     own = load_learned(available)
     if own.n != n_fft:
         rule = f"the transform is one of {own.n}"
-        raise UsageError("Welch costs", f"n_fft is {n_fft}", rule)
+        raise UsageError(_DOING, f"n_fft is {n_fft}", rule)
     return Learned(True, own.active, own.total, own.share)
 
 

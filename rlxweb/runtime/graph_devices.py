@@ -352,7 +352,6 @@ class GraphDevices(DeviceResolver):
         """
         self._check_feeds(inputs)
         runs = timed_runs(runs, f"benchmark of '{self._graph.name}'")
-
         about = inputs, runs, self._clock
         rows = time_devices(self._supported, self.compile, *about)
         failed = [row.device for row in rows if row.error]

@@ -21,7 +21,7 @@ from rlxweb.smoke.verdict import Verdict, check_case
 
 Say = Callable[..., None]
 ENOUGH_S = 18.0
-"""Of the quick level. With the start of its process, about 20 seconds each."""
+"""Seconds of an engine at the quick level; about 20 with the start of its process."""
 
 
 async def answer(

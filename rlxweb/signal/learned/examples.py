@@ -24,12 +24,12 @@ Rows = npt.NDArray[Any]
 TESTED: Final = 0.3
 """The share of each recording that is held out."""
 SEGMENTS: Final = 8
-"""Averaged in a row of the test."""
+"""Segments that are averaged in a row of the test."""
 _LEAST_SEGMENTS: Final = 4 * SEGMENTS
 _MOST_SEGMENTS: Final = 4096
 _MOST_ROWS: Final = 512
 _MOST_SAMPLES: Final = 1 << 24
-"""Of the segments, and of the rows: they are held as float64."""
+"""Limit of the segments, and of the rows, which are held as float64."""
 _DOING: Final = "learn a transform"
 
 
@@ -110,7 +110,7 @@ def _cut(x: Rows, length: int, hop: int) -> list[Rows]:
 
 
 def _drawn(parts: list[Rows], most: int, rng: np.random.Generator) -> F64:
-    """At most so many of the parts, from all over, as float64."""
+    """Draw at most `most` of the parts at random, in their order, as float64."""
     if len(parts) > most:
         drawn = sorted(rng.choice(len(parts), most, replace=False))
         parts = [parts[i] for i in drawn]

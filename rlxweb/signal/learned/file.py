@@ -49,7 +49,7 @@ _DTYPES: Final = {
     "phases": "I64",
     "gates": "U8",
 }
-"""Of its tensors, in their order."""
+"""The types of the file's tensors, in their order."""
 
 
 def save(transform: LearnedTransform, file: str | os.PathLike[str] | IO[bytes]) -> None:

@@ -74,7 +74,7 @@ class Learned:
 
     @property
     def is_exact(self) -> bool:
-        """Was nothing left out but what the bins do not need?"""
+        """True where nothing is left out but what the bins do not need."""
         return self.chosen is self.tried[0]
 
     @cached_property
@@ -248,7 +248,7 @@ def _part_of_power(name: str, value: object) -> float:
 
 
 def _recordings(given: Any) -> list[Any]:
-    """Each (C, T), of real numbers."""
+    """Return the recordings as arrays (C, T) of real numbers."""
     several = given if isinstance(given, list | tuple) else [given]
     if several and np.isscalar(several[0]):
         several = [given]

@@ -162,9 +162,11 @@ class Program:
     def sources(
         self, band: Band
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], Complex]:
-        """For each bin of a band within its own: the value of a short transform that it
-        needs, whether that is conjugated (for real samples the second half mirrors the
-        first), and its weights.
+        """Return what each bin of a part of its band is computed from.
+
+        Returns   the value of a short transform that the bin needs, whether that is
+                  conjugated (of real samples the second half mirrors the first), and
+                  the weights (bins, phases)
         """
         value = np.arange(band.first, band.stop) % self.m
         is_mirrored = value > self.m // 2
@@ -172,8 +174,9 @@ class Program:
         return np.where(is_mirrored, self.m - value, value), is_mirrored, weights
 
     def terms(self, segments: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values (bins, S, phases) whose weighted sums are the bins of windowed
-        segments (S, n).
+        """Return the values (bins, S, phases) that the weights sum up to the bins.
+
+        segments   (S, n), windowed
         """
         at, is_mirrored, _ = self.sources(self.band)
         every = []
@@ -229,7 +232,7 @@ def program_of(gates: Gates, band: Band) -> Program:
 def _are_exact(
     gates: Gates, matters: Gates, is_used: npt.NDArray[np.bool_], level: int
 ) -> bool:
-    """Are all gates that matter open, below a level, in the blocks that are used?"""
+    """Tell whether all gates that matter are open below a level, in the blocks used."""
     closed = (matters & ~gates)[:level]
     if not closed.size:
         return True

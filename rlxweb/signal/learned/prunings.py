@@ -35,7 +35,7 @@ from rlxweb.signal.learned.transform import power_in_numpy
 F32 = npt.NDArray[np.float32]
 
 _MOST_FITTED: Final = 32
-"""Weights of a bin that are fitted; where there are more, those of the gates stay."""
+"""Most weights of a bin that are fitted; of more, those of the gates stay."""
 _FITTED_SEGMENTS: Final = 1024
 _RIDGE: Final = 1e-10
 _CUTS: Final = 40
@@ -61,7 +61,7 @@ class Pruning:
 def tried_prunings(
     trained: F32, examples: Examples, band: Band, k: int
 ) -> tuple[Pruning, ...]:
-    """The exact network first; then prunings, in two orders."""
+    """Return the exact network, then prunings by two orders, all of them tested."""
     n = examples.spec.nperseg
     tried = [_tested(open_gates(n), exact(n, band), examples, k)]
     seen: set[bytes] = set()
@@ -79,7 +79,10 @@ def tried_prunings(
 
 
 def _decimations(n: int) -> Iterator[Gates]:
-    """Every 2nd, 4th, 8th … sample alone, enough for spectra that fall steeply."""
+    """Yield gates that read every 2nd, 4th, 8th … sample alone.
+
+    That is enough for spectra that fall steeply.
+    """
     gates = open_gates(n)
     for stage in range(len(gates) - 1, 0, -1):
         gates = gates.copy()
@@ -88,8 +91,9 @@ def _decimations(n: int) -> Iterator[Gates]:
 
 
 def _cuts(trained: F32, band: Band) -> Iterator[Gates]:
-    """More and more blocks closed, those of the lowest mean gate first, and of equal
-    ones those of the last stages, on which most depends.
+    """Yield gates with ever more blocks closed, the lowest mean gate first.
+
+    Of equal means those of the last stages, on which most depends, go first.
     """
     gates = np.ones(trained.shape, np.bool_)
     matters = needed(gates, band)
@@ -119,9 +123,7 @@ def _tested(gates: Gates, program: Program, examples: Examples, k: int) -> Pruni
 
 
 def fitted(program: Program, segments: npt.NDArray[np.float64]) -> Program:
-    """The program with the weights nearest to the exact bins of windowed segments
-    (S, n).
-    """
+    """Return the program with the weights that fit windowed segments (S, n) best."""
     right = np.fft.rfft(segments)[:, program.band.bins]
     terms = program.terms(segments)
     adjoint = terms.conj().transpose(0, 2, 1)
@@ -145,7 +147,7 @@ def best_within(tried: Sequence[Pruning], error: float) -> Pruning:
 
 
 def front(tried: Sequence[Pruning]) -> list[Pruning]:
-    """Those that no cheaper one is as exact as, the most expensive first."""
+    """Return the Pareto front of cost and error, the most expensive pruning first."""
     best: list[Pruning] = []
     for one in sorted(tried, key=_cost_and_error):
         if not best or one.error < best[-1].error:
@@ -172,8 +174,9 @@ def worst_of(program: Program, examples: Examples) -> float:
 
 
 def recall(found: Any, right: Any, k: int) -> float:
-    """The part of the true peaks, the k highest local maxima of each row, that are
-    among as many of the power that was found, at the same bin.
+    """Return the part of the true peaks that are peaks of the computed power too.
+
+    Peaks are the k highest local maxima of a row; they count at the same bin alone.
     """
     hits = total = 0
     for row, true in zip(found, right, strict=True):

@@ -46,7 +46,7 @@ from rlxweb.stopping import check_stopped
 NAME: Final = "learned"
 _NO_MODEL: Final = "it needs a trained model of the transform (model=)"
 _TIMES_ERROR: Final = 10.0
-"""Its error is a mean over recordings: not every one has as little."""
+"""The limit of the error, in errors of the test: a mean over many recordings."""
 _TIMES_WORST: Final = 2.0
 _LEAST_LIMIT: Final = 1e-4
 _LAUNCHES: Final = 4
@@ -96,7 +96,7 @@ class LearnedEngine(OfBand):
         return out
 
     async def _on_device(self, x: Any, spec: WelchSpec, band: Band) -> Power:
-        """The power of a batch of rows, by the graph."""
+        """Compute the power of a batch of rows by the graph."""
         from rlxweb.runtime.session import Session
 
         backend = await pool.backend_async(self.device.label, self.adapter)
@@ -156,7 +156,7 @@ def _ways(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
 
 
 def _blocker(estimate: WelchEstimate, model: LearnedTransform, is_cpu: bool) -> str:
-    """Why it does not compute the estimate; "" where it may."""
+    """Return why it does not compute the estimate; "" where it may."""
     spec = estimate.spec
     if estimate.strategy == "auto" and estimate.max_error < model.error:
         most = f"{estimate.max_error:g}" if estimate.max_error else "not given"
@@ -175,7 +175,10 @@ def _blocker(estimate: WelchEstimate, model: LearnedTransform, is_cpu: bool) -> 
 def _terms(
     estimate: WelchEstimate, model: LearnedTransform, place: Place
 ) -> Terms | str:
-    """What it takes: the whole transform's time, by the share of its arithmetic."""
+    """Predict its time from the whole transform's, by the share of its arithmetic.
+
+    A text says why there is no prediction.
+    """
     size, checked = replace(estimate.size, k=0), check_terms(estimate)
     if place.device is Device.CPU:
         return host_model()[0].terms(size).slowed(model.share).plus(checked)

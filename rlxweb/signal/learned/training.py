@@ -127,7 +127,10 @@ def train_gates(
 def _batches(
     segments: Any, band: Band, k: int, steps: int, price: float, seed: int
 ) -> Callable[[int], dict[str, Any]]:
-    """By step: segments, their bins, and the weight of the error of each."""
+    """Return the function that makes the batch of a step.
+
+    A batch has segments, their bins, and the weight of the error of each.
+    """
     spectra = np.fft.rfft(segments)[:, band.bins]
     power = np.square(np.abs(spectra))
     scale = 1.0 / np.maximum(power.mean(axis=0), 1e-300)
@@ -155,6 +158,6 @@ def _batches(
 
 
 def _forward(gate: Any, hard: Any) -> Any:
-    """A gate in the network: a number, or open or closed with the number's gradient."""
+    """Return a gate as the network has it: a number, or 0 or 1 with its gradient."""
     rounded = np.where(gate >= 0.5, np.float32(1), np.float32(0))
     return gate + hard * nn.stop_gradient(rounded - gate)
