@@ -1,8 +1,9 @@
 """Docstrings of the house template as Markdown, for mkdocstrings and the op pages.
 
 The template is plain text that reads well in a terminal: paragraphs, and rows of
-"name   what it is" whose right column is aligned. Markdown would run the rows together
-and take `*` and `_` for emphasis. Knows no page and no op.
+"name   what it is" whose right column is aligned; or numpydoc, with sections below a
+ruled title. Markdown would run the rows together and take `*` and `_` for emphasis.
+Knows no page and no op.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def _column(lines: Sequence[str]) -> int:
 def as_markdown(text: str) -> str:
     """A docstring without its indentation, as Markdown.
 
-    Rows become definition lists, examples at the prompt become code.
+    Rows and the entries of numpydoc's sections become definition lists, examples at
+    the prompt become code.
     """
     text = _INLINE.sub(r"\n\n\1", text)
     return "\n\n".join(_block(block) for block in re.split(r"\n\s*\n", text.strip()))
@@ -107,11 +109,28 @@ def _block(block: str) -> str:
     lines = block.split("\n")
     if lines[0].startswith(">>>"):
         return "\n".join(["```pycon", *lines, "```"])
+    if len(lines) > 1 and re.fullmatch(r" *-{3,}", lines[1]):
+        return f"**{lines[0].strip()}**\n\n{_section(lines[2:])}".rstrip()
     made = _Paragraph()
     column = _column(lines)
     for line in lines:
         made.add(line, column)
     return made.markdown()
+
+
+def _section(lines: Sequence[str]) -> str:
+    """Return what stands below a title of numpydoc: entries, or prose or examples."""
+    if not any(line.startswith(" ") for line in lines):
+        return _block("\n".join(lines)) if lines else ""
+    entries: list[_Row] = []
+    for line in lines:
+        if line.startswith(" ") and entries:
+            entries[-1].text.append(line.strip())
+        else:
+            entries.append(_Row(line.strip(), []))
+    return "\n\n".join(
+        f"`{entry.name}`\n:   {prose(' '.join(entry.text))}" for entry in entries
+    )
 
 
 # --- for mkdocstrings ---------------------------------------------------------------

@@ -232,6 +232,20 @@ def test_links_to_the_playground_carry_the_program(manual: Manual) -> None:
     assert program.rstrip() == hook("op_example").example(registry.get("softmax"))
 
 
+def test_sections_of_numpydoc_are_lists_of_their_entries() -> None:
+    """With types, texts of several lines, prose and examples."""
+    made = hook("docstrings").as_markdown(
+        "Scale.\n\nParameters\n----------\nx : array_like, shape (C, T)\n"
+        "    Real numbers,\n    of any type.\nfs\n    In Hz.\n\n"
+        "Notes\n-----\nIt is a_b.\n\nExamples\n--------\n>>> scale(x)\n1.0"
+    )
+    assert made == (
+        "Scale.\n\n**Parameters**\n\n`x : array_like, shape (C, T)`\n"
+        ":   Real numbers, of any type.\n\n`fs`\n:   In Hz.\n\n"
+        "**Notes**\n\nIt is a\\_b.\n\n**Examples**\n\n```pycon\n>>> scale(x)\n1.0\n```"
+    )
+
+
 def test_docstrings_keep_their_rows_and_letters() -> None:
     """The house template as Markdown: rows, continued rows, prose, prompts."""
     as_markdown = hook("docstrings").as_markdown
