@@ -1,0 +1,85 @@
+"""Three tiers of tests: `--quick`, the default and `--full`.
+
+default   all but what is marked `full`: every promise on every adapter, in the browser,
+          in WebAssembly, in processes and on the site, with samples where there are
+          thousands of cases.
+--full    everything: every sample on every adapter, the engines of other libraries,
+          trained models, benchmarks, long random tests.
+--quick   what catches most in minutes, on one adapter: of the default tier what QUICK
+          names, without the engines of other libraries and what is marked `slow`.
+
+A test belongs to `full` when others of the default tier test the same promise with
+fewer cases, or when what it runs is not ours. A test that is named by its node id
+always runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+QUICK = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
+"""The folders of the quick tier."""
+ADAPTER = "lavapipe"
+NOT_QUICK = (
+    *("unit/site/", "unit/examples/", "unit/calibration/", "unit/cli/test_bench"),
+    *("unit/cli/test_calibrate", "unit/cli/test_smoke", "unit/smoke/"),
+    *("unit/cli/test_killed_runs", "unit/cli/test_memory", "unit/cli/test_signals"),
+    *("unit/cli/test_plot", "unit/cli/test_picture_files", "unit/cli/test_learn"),
+    *("unit/live/test_sources", "unit/signal/test_compiled_engine"),
+    *("unit/backends/test_entry_points", "unit/backends/test_howto_engine"),
+    *("faults/test_broken_libraries", "faults/test_forks", "faults/test_jobs_faults"),
+)
+"""How the paths of files begin that take longer than what they catch is worth."""
+LIBRARIES = frozenset(("torch-cpu", "jax-cpu", "mlx"))
+MARKS = ("slow", "requires_torch", "requires_jax", "requires_mlx", "requires_dawn")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick` and `--full`, which `./dev test` hands on."""
+    group = parser.getgroup("tiers")
+    group.addoption("--quick", action="store_true", help="the quick tier")
+    group.addoption("--full", action="store_true", help="every test there is")
+
+
+def is_full(config: pytest.Config) -> bool:
+    """Return whether the full tier was asked for."""
+    return bool(config.getoption("--full"))
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out what is of another tier; pytest's last line counts it."""
+    if is_full(config):
+        return
+    named = [word for word in config.args if "::" in word]
+    quick = config.getoption("--quick")
+    taken = [
+        item
+        for item in items
+        if (_is_default(item) and (not quick or _is_quick(item)))
+        or item.nodeid.startswith(tuple(named))
+    ]
+    gone = set(items).difference(taken)
+    config.hook.pytest_deselected(items=[item for item in items if item in gone])
+    items[:] = taken
+
+
+def _is_default(item: pytest.Item) -> bool:
+    return item.get_closest_marker("full") is None
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    path = item.path.relative_to(HERE)
+    spec = getattr(item, "callspec", None)
+    params = {} if spec is None else spec.params
+    return (
+        path.parts[0] in QUICK
+        and not path.as_posix().startswith(NOT_QUICK)
+        and params.get("adapter", ADAPTER) == ADAPTER
+        and LIBRARIES.isdisjoint(p for p in params.values() if isinstance(p, str))
+        and not any(item.get_closest_marker(mark) for mark in MARKS)
+    )

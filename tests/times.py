@@ -1,0 +1,119 @@
+"""`--times FILE`: where the seconds of a test run go, by file, fixture and phase.
+
+For each test and each fixture the wall time and the processor time are taken; the
+processor time is this process's and that of the child processes that ended meanwhile.
+A browser that lives on is counted by its wall time only. The record is JSON:
+`{"tests": {node id: [wall s, CPU s, processes started]},
+"fixtures": {name: [wall s, CPU s, times made]}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SHOWN = 40
+
+_started = 0
+_tests: dict[str, list[float]] = {}
+_fixtures: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--times FILE`."""
+    parser.addoption("--times", metavar="FILE", help="where the seconds went, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count the processes that are started."""
+    if config.getoption("--times"):
+        sys.addaudithook(_count_processes)
+
+
+def _count_processes(event: str, _arguments: tuple[object, ...]) -> None:
+    global _started
+    _started += event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
+
+
+def _now() -> tuple[float, float]:
+    used = os.times()
+    return time.perf_counter(), sum(used[:4])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """One test with the fixtures that were made for it."""
+    wall, cpu = _now()
+    started = _started
+    try:
+        return (yield)
+    finally:
+        wall_after, cpu_after = _now()
+        spent = [wall_after - wall, cpu_after - cpu, _started - started]
+        _tests[item.nodeid] = spent
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+    """One fixture without those that it asks for, which are made before."""
+    wall, cpu = _now()
+    try:
+        return (yield)
+    finally:
+        wall_after, cpu_after = _now()
+        name = f"{fixturedef.baseid or 'conftest'}::{fixturedef.argname}"
+        spent = _fixtures[name]
+        spent[0] += wall_after - wall
+        spent[1] += cpu_after - cpu
+        spent[2] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of a parallel run hands its seconds to the controller."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None and session.config.getoption("--times"):
+        output["times"] = json.dumps({"tests": _tests, "fixtures": _fixtures})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Add up what the workers took."""
+    output = getattr(node, "workeroutput", {})
+    times = json.loads(output.get("times", "{}"))
+    _tests.update(times.get("tests", {}))
+    for name, spent in times.get("fixtures", {}).items():
+        for at, seconds in enumerate(spent):
+            _fixtures[name][at] += seconds
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the record, and show which files and fixtures took most."""
+    path = terminalreporter.config.getoption("--times")
+    if not path:
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    record = {"tests": _tests, "fixtures": _fixtures}
+    Path(path).write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    files: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for name, spent in _tests.items():
+        for total in (files[name.split("::")[0]], files["all"]):
+            total[:] = [a + b for a, b in zip(total, spent, strict=True)]
+    terminalreporter.section("times: wall s, CPU s, processes")
+    _show(terminalreporter, files, SHOWN)
+    terminalreporter.section("fixtures: wall s, CPU s, times made")
+    _show(terminalreporter, _fixtures, SHOWN // 2)
+
+
+def _show(
+    terminalreporter: pytest.TerminalReporter, rows: dict[str, list[float]], most: int
+) -> None:
+    by_wall = sorted(rows.items(), key=lambda row: row[1][0], reverse=True)
+    for name, (wall, cpu, count) in by_wall[:most]:
+        terminalreporter.line(f"{wall:8.1f} {cpu:8.1f} {count:6.0f}  {name}")
