@@ -9,13 +9,16 @@ default   all but what is marked `full`: every promise on every adapter, in the 
           names, without the engines of other libraries and what is marked `slow`.
 
 A test belongs to `full` when others of the default tier test the same promise with
-fewer cases, or when what it runs is not ours. A test that is named by its node id
-always runs.
+fewer cases, or when what it runs is not ours. `@pytest.mark.full` is for the whole
+test, `@pytest.mark.full("opengl")` for its cases with that parameter, and `thinned` for
+a part of many alike. A test that is named by its node id always runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +52,20 @@ def is_full(config: pytest.Config) -> bool:
     return bool(config.getoption("--full"))
 
 
+def thinned(values: Iterable[Any], every: int) -> list[Any]:
+    """Return the values for `parametrize`: each `every`-th for all, the rest `full`."""
+    return [
+        pytest.param(value, marks=pytest.mark.full) if at % every else value
+        for at, value in enumerate(values)
+    ]
+
+
+@pytest.fixture(scope="session")
+def is_full_tier(request: pytest.FixtureRequest) -> bool:
+    """Whether a test is to take all of its samples."""
+    return is_full(request.config)
+
+
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
@@ -69,7 +86,12 @@ def pytest_collection_modifyitems(
 
 
 def _is_default(item: pytest.Item) -> bool:
-    return item.get_closest_marker("full") is None
+    spec = getattr(item, "callspec", None)
+    words = set()
+    if spec is not None:
+        words = {*map(str, spec.params.values()), *spec.id.split("-")}
+    marks = item.iter_markers("full")
+    return not any(not mark.args or words.intersection(mark.args) for mark in marks)
 
 
 def _is_quick(item: pytest.Item) -> bool:

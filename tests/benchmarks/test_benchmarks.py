@@ -25,6 +25,7 @@ from tests.benchmarks import (
 from tests.benchmarks.cells import QUICK, Cell, Entry, Goal, Work, run
 from tests.benchmarks.report import SCHEMA, document
 from tests.command_line import python
+from tests.tiers import thinned
 
 
 def work(ours: int, other: int, check: object = None) -> Work:
@@ -82,7 +83,7 @@ def test_the_straight_line_transform_is_a_dft() -> None:
 @pytest.mark.requires_wgpu
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "only", ["n=256 batch=32", "hand softmax", "hand matmul", "hand 100"]
+    "only", thinned(["hand softmax", "n=256 batch=32", "hand matmul", "hand 100"], 4)
 )
 def test_a_quick_run_writes_its_record(tmp_path: Path, only: str) -> None:
     """Right answers from every peer, all rows kept, and nothing made by later runs."""

@@ -33,6 +33,7 @@ from tests.gradients.corners import (
     theirs_of,
     uneven,
 )
+from tests.tiers import thinned
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def of_numpy(jax: Any, name: str) -> tuple[Wanted, ...]:
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("name", numpy_corners.CASES)
+@pytest.mark.parametrize("name", thinned(numpy_corners.CASES, 3))
 def test_functions_of_numpy(name: str, jax: Any) -> None:
     judge(name, numpy_corners.CASES[name](jax), of_numpy(jax, name))
 
@@ -92,7 +93,7 @@ JUDGED = [
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("op", JUDGED, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", thinned(JUDGED, 2), ids=lambda op: op.name)
 def test_records(op: Op, jax: Any) -> None:
     (sample,) = graph_corners.samples(op)
     case = graph_corners.of_record(jax, op, sample)
@@ -247,7 +248,7 @@ SINGLE = [name for name in numpy_corners.CASES if not name.startswith(NOT_SINGLE
 
 @pytest.mark.requires_jax
 @pytest.mark.parametrize("adapter", ["lavapipe"], indirect=True)
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", thinned(SINGLE, 6))
 def test_in_single_precision_on_vulkan(name: str, adapter: Want, jax: Any) -> None:
     case, wanted = in_single(numpy_corners.CASES[name](jax), of_numpy(jax, name))
     where = {"device": "vulkan", "adapter": adapter.name, "precision": "f32"}

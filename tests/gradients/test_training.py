@@ -15,6 +15,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import InputError, NotFinite, RecordingError, ShapeError, UsageError
 from tests.gradients.networks import TASKS, Task, mlp
+from tests.tiers import thinned
 
 STEPS = 200
 DEVICES = [
@@ -76,7 +77,7 @@ def wanted(name: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.requires_jax
 @pytest.mark.parametrize(("device", "adapter"), DEVICES)
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", thinned(TASKS, 3))
 def test_losses_are_those_of_jax(name: str, device: str, adapter: str) -> None:
     """200 steps from the same numbers: every loss within 1e-3, and it was learned."""
     task, adam = TASKS[name](), rlx.Adam(3e-3)

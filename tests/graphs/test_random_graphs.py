@@ -5,8 +5,6 @@ Each engine's outputs are held against the float64 oracle (reliability.md A1).
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
@@ -16,8 +14,9 @@ from rlxweb.limits import shrunk
 from rlxweb.smoke.grown import GrownGraph
 from tests.agreement import Engine, engine
 from tests.graphs.strategy import graphs
+from tests.tiers import thinned
 
-MANY = 300 if os.environ.get("CI") else 60
+MANY = 300
 PARTS = 4
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
@@ -43,7 +42,7 @@ def test_numpy_agrees_with_float64() -> None:
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", thinned(range(PARTS), PARTS))
 def test_adapter_agrees_with_float64(adapter: Want, part: int) -> None:
     """Optimised, not optimised, without variants and under tiny limits.
 

@@ -193,6 +193,7 @@ def test_distinct_numbers_of_peaks_share_shaders(adapter: Want) -> None:
         np.testing.assert_array_equal(bins, found[-1][:, : bins.shape[1]])
 
 
+@pytest.mark.full("opengl", "swiftshader")
 def test_dropped_programs_leave_nothing(
     backend: WebGpuBackend, port: NativePort
 ) -> None:
@@ -253,6 +254,7 @@ def grown(work: Callable[[], object]) -> list[tracemalloc.StatisticDiff]:
         return thread.submit(measured).result()
 
 
+@pytest.mark.full("opengl", "swiftshader")
 def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
     """After warming up, hundreds of runs keep less than 64 KiB more.
 

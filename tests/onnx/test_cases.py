@@ -27,6 +27,7 @@ def chunk(at: int) -> Iterator[Case]:
     yield from cases()[at::CHUNKS]
 
 
+@pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.parametrize("at", range(CHUNKS))
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_case_is_right_or_refused_for_the_listed_reason(

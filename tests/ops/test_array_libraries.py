@@ -101,6 +101,7 @@ def turns(name: str) -> list[dict[str, Case]]:
     return [{k: c for k, c in zip(odd, turn, strict=True) if c} for turn in every]
 
 
+@pytest.mark.full("jax-cpu", "mlx")
 @pytest.mark.parametrize("name", names())
 def test_every_op_agrees(name: str, library: str) -> None:
     """Plain and through views, with the engine's variants and without.

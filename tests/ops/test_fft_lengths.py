@@ -69,7 +69,7 @@ def test_numpy_transforms_every_length() -> None:
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.slow
+@pytest.mark.full
 def test_shader_passes_transform_every_length(adapter: Want) -> None:
     """Which passes a length takes is the same for all: every one on one adapter."""
     short = SHORT if adapter == ADAPTERS["lavapipe"] else SPREAD

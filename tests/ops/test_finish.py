@@ -144,6 +144,7 @@ def test_other_types(dtype: str, adapter: Want) -> None:
 CUT = {**CASES, "a sum in parts": (layer, (17, 700), (700, 68), (68,))}
 
 
+@pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.parametrize("name", CUT)
 def test_a_device_that_cuts_everything(name: str, adapter: Want) -> None:
     """Pieces begin anywhere in the output; the other operands lie whole.

@@ -62,6 +62,7 @@ def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
     assert said == []
 
 
+@pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.slow
 @pytest.mark.requires_wgpu
 @EACH_OP

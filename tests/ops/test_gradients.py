@@ -192,6 +192,7 @@ def small_case(op: Op) -> Differentiated | None:
     return differentiated(case)
 
 
+@pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.requires_wgpu
 def test_gradients_are_the_same_on_an_adapter(adapter: Want) -> None:
     """As far as float32 lets them, of the squares of the result."""

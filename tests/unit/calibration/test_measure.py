@@ -288,6 +288,7 @@ def test_the_real_cpu() -> None:
     assert largest >= 2 * (64 << 20)
 
 
+@pytest.mark.full("jax-cpu", "mlx")
 @pytest.mark.parametrize(
     ("device", "skips"),
     [

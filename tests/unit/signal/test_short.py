@@ -306,6 +306,7 @@ def test_short_signals(case: Case, dtype: Any) -> None:
     check(case, dtype, SHAPES, **({} if case.name == "results" else {"device": "cpu"}))
 
 
+@pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.on_device], ids=lambda case: case.name
 )
