@@ -86,11 +86,12 @@ def pytest_collection_modifyitems(
 
 
 def _is_default(item: pytest.Item) -> bool:
-    spec = getattr(item, "callspec", None)
-    words = set()
-    if spec is not None:
-        words = {*map(str, spec.params.values()), *spec.id.split("-")}
     marks = item.iter_markers("full")
+    spec = getattr(item, "callspec", None)
+    words: set[str] = set()
+    if spec is not None:
+        names = (value for value in spec.params.values() if isinstance(value, str))
+        words = {*names, *spec.id.split("-")}
     return not any(not mark.args or words.intersection(mark.args) for mark in marks)
 
 

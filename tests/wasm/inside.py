@@ -48,8 +48,13 @@ def _asking_for_more(nothing: None) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The deadline."""
+    """The deadline, and a choice of cases."""
     parser.addoption("--wasm-deadline", type=float, default=TEST_S, help="seconds")
+    parser.addoption(
+        "--first-cases",
+        action="store_true",
+        help="each test function with its first parameters alone",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,6 +79,8 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """What is not even tried."""
+    if config.getoption("--first-cases"):
+        _keep_first_cases(config, items)
     reasons = [reason_of(item) for item in items]
     for item in items:
         _give_few_examples(item)
@@ -81,6 +88,18 @@ def pytest_collection_modifyitems(
     _count.update(r.words for r in reasons if r and not r.fails_with)
     config.hook.pytest_deselected(items=gone)
     items[:] = [item for item in items if item not in gone]
+
+
+def _keep_first_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the parameters of each test function keep the first that it is tried with.
+
+    What differs in WebAssembly are pointers of 32 bits, threads and NumPy's version:
+    that shows in each function, and seldom in one of its cases alone.
+    """
+    first = {item.nodeid.split("[")[0]: item for item in reversed(items)}
+    kept = set(first.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def _give_few_examples(item: pytest.Item) -> None:

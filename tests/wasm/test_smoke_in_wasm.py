@@ -45,6 +45,7 @@ def test_a_wrong_number_is_found_there_too(ready: Ready) -> None:
     assert row["first"]["at"] is not None
 
 
+@pytest.mark.full("no node")
 @pytest.mark.parametrize(
     ("environment", "folder", "why"),
     [({}, "empty", "there is no pyodide.mjs in it"), ({"PATH": ""}, "core", "node is")],

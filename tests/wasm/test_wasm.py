@@ -17,6 +17,7 @@ ROOMS = ("io", "signal", "host", "ir", "ops", "kernels")
 PARTS = {"signals and ops": tuple(f"tests/unit/{room}" for room in ROOMS)}
 """What runs in a process of its own; "the rest" is everything else."""
 REST = "the rest"
+FIRST = "each function"
 ALL_S = 1500
 STANDS_FOR = {
     "click": r"rlxweb\.cli|command_line import",
@@ -42,13 +43,16 @@ def run(ready: Ready, *words: str) -> tuple[int, str]:
 
 def arguments(part: str) -> list[str]:
     """Pytest's, for one of the parts."""
+    if part == FIRST:
+        return ["tests/unit", "--first-cases"]
     if part in PARTS:
         return list(PARTS[part])
     elsewhere = [folder for folders in PARTS.values() for folder in folders]
     return ["tests/unit", *(f"--ignore={folder}" for folder in elsewhere)]
 
 
-@pytest.mark.parametrize("part", [*PARTS, REST])
+@pytest.mark.full(*PARTS, REST)
+@pytest.mark.parametrize("part", [FIRST, *PARTS, REST])
 def test_the_unit_tests_run_in_webassembly(ready: Ready, part: str) -> None:
     """On NumPy 2.0, with pointers of 32 bits and no threads."""
     code, said = run(ready, *arguments(part))
@@ -59,6 +63,7 @@ def test_the_unit_tests_run_in_webassembly(ready: Ready, part: str) -> None:
     assert int(counted[1]) > 500
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("test", "said"),
     [
