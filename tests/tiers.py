@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 HERE = Path(__file__).parent
@@ -36,8 +37,19 @@ NOT_QUICK = (
     *("faults/test_broken_libraries", "faults/test_forks", "faults/test_jobs_faults"),
 )
 """How the paths of files begin that take longer than what they catch is worth."""
+EXAMPLES = {"quick": 10, "default": 25}
+"""Tier → the most examples that hypothesis draws for a test; the full tier draws as
+many as the test says.
+"""
+_SETTINGS = "_hypothesis_internal_use_settings"
+"""Where hypothesis keeps those of a test."""
 LIBRARIES = frozenset(("torch-cpu", "jax-cpu", "mlx"))
 MARKS = ("slow", "requires_torch", "requires_jax", "requires_mlx", "requires_dawn")
+
+
+def pytest_configure() -> None:
+    """See that the settings of a test are where they are looked for."""
+    assert hasattr(_with_settings, _SETTINGS), "hypothesis keeps settings elsewhere"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,6 +86,8 @@ def pytest_collection_modifyitems(
         return
     named = [word for word in config.args if "::" in word]
     quick = config.getoption("--quick")
+    for item in items:
+        limit_examples(item, EXAMPLES["quick" if quick else "default"])
     taken = [
         item
         for item in items
@@ -83,6 +97,21 @@ def pytest_collection_modifyitems(
     gone = set(items).difference(taken)
     config.hook.pytest_deselected(items=[item for item in items if item in gone])
     items[:] = taken
+
+
+@hypothesis.settings(max_examples=1)
+@hypothesis.given(hypothesis.strategies.none())
+def _with_settings(nothing: None) -> None:
+    """Show where hypothesis keeps the settings of a test."""
+
+
+def limit_examples(item: pytest.Item, most: int) -> None:
+    """Let hypothesis draw no more examples than this, whatever the test says."""
+    test = getattr(item, "obj", None)
+    if hypothesis.is_hypothesis_test(test):
+        own = getattr(test, _SETTINGS, None) or hypothesis.settings.default
+        if own.max_examples > most:
+            setattr(test, _SETTINGS, hypothesis.settings(own, max_examples=most))
 
 
 def _is_default(item: pytest.Item) -> bool:

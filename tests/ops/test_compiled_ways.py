@@ -56,9 +56,10 @@ def wrong(case: Case, backend: CpuBackend) -> str:
     return ""
 
 
-def test_samples_and_chains(taped: list[int]) -> None:
+def test_samples_and_chains(taped: list[int], is_full_tier: bool) -> None:
     backend = CpuBackend()
     cases = [case for op in checked_ops() for case in plain(op)]
-    said = [wrong(case, backend) for case in (*cases, *chain_cases())]
+    every = [*cases[:: 1 if is_full_tier else 3], *chain_cases()]
+    said = [wrong(case, backend) for case in every]
     assert [one for one in said if one] == []
-    assert taped[0] > 1000
+    assert taped[0] > len(every)

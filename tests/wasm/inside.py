@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 from watchdog import expect  # run.mjs makes it
 
+from tests.tiers import limit_examples
 from tests.wasm.left_out import FILES, REASONS, SKIPS, TESTS, Reason
 
 TEST_S = 120
@@ -27,8 +28,6 @@ ROOT = Path("/checkout")
 
 _count: Counter[str] = Counter()
 _BROKEN = pytest.StashKey[bool]()
-_SETTINGS = "_hypothesis_internal_use_settings"
-"""Where hypothesis keeps those of a test."""
 
 hypothesis.settings.register_profile(
     "wasm",
@@ -39,12 +38,6 @@ hypothesis.settings.register_profile(
     # what fails since something is missing there is not made smaller, for seconds
     phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
 )
-
-
-@hypothesis.settings(max_examples=EXAMPLES + 1)
-@hypothesis.given(hypothesis.strategies.none())
-def _asking_for_more(nothing: None) -> None:
-    """As a test does."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,7 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Fewer examples: the desktop tries more of the same."""
     hypothesis.settings.load_profile("wasm")
     config.addinivalue_line("markers", "timeout: the desktop's deadline")
-    assert hasattr(_asking_for_more, _SETTINGS), "hypothesis keeps settings elsewhere"
     for what in set(FILES.values()):
         assert find_spec(what) is None, f"{what} is there, and yet a reason"
 
@@ -83,7 +75,7 @@ def pytest_collection_modifyitems(
         _keep_first_cases(config, items)
     reasons = [reason_of(item) for item in items]
     for item in items:
-        _give_few_examples(item)
+        limit_examples(item, EXAMPLES)
     gone = [i for i, r in zip(items, reasons, strict=True) if r and not r.fails_with]
     _count.update(r.words for r in reasons if r and not r.fails_with)
     config.hook.pytest_deselected(items=gone)
@@ -100,14 +92,6 @@ def _keep_first_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept = set(first.values())
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
-
-
-def _give_few_examples(item: pytest.Item) -> None:
-    """Also a test that asks for more than the profile by itself gets no more."""
-    test = getattr(item, "obj", None)
-    own = getattr(test, _SETTINGS, None)
-    if own is not None and own.max_examples > EXAMPLES:
-        setattr(test, _SETTINGS, hypothesis.settings(own, max_examples=EXAMPLES))
 
 
 @pytest.hookimpl(wrapper=True)

