@@ -27,7 +27,7 @@ from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
 
-PLUGINS = ("command_line", "deadlines", "slate", "tiers", "times")
+PLUGINS = ("command_line", "deadlines", "extras", "slate", "tiers", "times")
 IN_WASM = ("slate", "tiers")
 pytest_plugins = [
     f"tests.{name}" for name in (IN_WASM if sys.platform == "emscripten" else PLUGINS)
@@ -194,9 +194,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        choices=tuple(PROBES),
+        choices=(*PROBES, "extras"),
         help=f"fail, do not skip, where this is missing: {', '.join(PROBES)} "
-        "(wgpu: all three adapters)",
+        "(wgpu: all three adapters), extras (libraries that tests import)",
     )
 
 

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-
 from onnx import helper
 
 from rlxweb.errors import (

@@ -5,10 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-
 from onnx import helper
 
 import rlxweb as rlx

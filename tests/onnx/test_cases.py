@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-
 from tests.conftest import ADAPTERS, demand
 from tests.onnx.cases import Case, cases
 from tests.onnx.left_out import complaint, expected

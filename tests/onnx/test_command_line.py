@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-
 import rlxweb as rlx
 from tests.command_line import Call, check_refused
 from tests.onnx.made import INT64, model, node, value, weights

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-
 from onnx import TensorProto, defs
 
 from rlxweb.errors import MissingOps, ModelError, ShapeError

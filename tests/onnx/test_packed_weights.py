@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-pytest.importorskip("onnxruntime", reason="it is not installed")
-
 import onnx
+import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import ModelError, Unsupported

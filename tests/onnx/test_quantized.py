@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-pytest.importorskip("onnxruntime", reason="it is not installed")
-
 import onnx
+import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import ShapeError, Unsupported

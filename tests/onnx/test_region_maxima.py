@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-pytest.importorskip("onnxruntime", reason="it is not installed")
-
 import rlxweb as rlx
 from rlxweb.errors import IndexRefused, ModelError
 from tests.onnx.made import one

@@ -11,13 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-pytest.importorskip("onnxruntime", reason="it is not installed")
-
 import onnx
 import onnxruntime
+import pytest
 from onnx.reference import ReferenceEvaluator
 
 import rlxweb as rlx

@@ -6,12 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx", reason="the extra onnx is not installed")
-pytest.importorskip("onnxruntime", reason="it is not installed")
-
 import onnxruntime
+import pytest
 from onnx import helper
 
 from rlxweb.errors import SessionClosed, Unsupported

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
 from tests.ops.test_windows_by_torch import drawn, ours, same
 
 pytestmark = pytest.mark.requires_torch
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 SHAPES = {1: (2, 3, 17), 2: (2, 3, 11, 16), 3: (1, 2, 5, 7, 6)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
@@ -14,7 +15,6 @@ from tests.agreement import Array
 from tests.ops.test_windows_by_torch import drawn, ours, same
 
 pytestmark = pytest.mark.requires_torch
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 

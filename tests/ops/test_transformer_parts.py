@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import rlxweb as rlx
 from rlxweb.errors import IndexRefused, RlxError
 from tests.ops.test_windows_by_torch import drawn, ours, same
 
 pytestmark = pytest.mark.requires_torch
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 TURNS = 100.0 ** (-np.arange(4) / 4)

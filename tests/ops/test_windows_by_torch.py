@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
@@ -18,7 +19,6 @@ from rlxweb.recipes.windows import pool_windows
 from tests.agreement import Array
 
 pytestmark = pytest.mark.requires_torch
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 MAX_POOL = registry.get("max_pool")
 

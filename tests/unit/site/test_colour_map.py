@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 
 from rlxweb.plot.theme import MAP
 from tests.command_line import ROOT
@@ -15,10 +14,11 @@ DEMO = ROOT / "site" / "demo"
 
 def test_levels_have_the_colours_of_the_library_s_map() -> None:
     """At the ten stops between which the page goes straight."""
-    pyplot = pytest.importorskip("matplotlib")
+    import matplotlib
+
     text = (DEMO / "live" / "colours.js").read_text("utf-8")
     stops = re.search(r"const STOPS = \[(.*?)\];", text, re.DOTALL)
     assert stops is not None
     found = np.array(re.findall(r"\[(\d+), (\d+), (\d+)\]", stops[1]), float)
-    expected = 255 * pyplot.colormaps[MAP](np.linspace(0, 1, len(found)))[:, :3]
+    expected = 255 * matplotlib.colormaps[MAP](np.linspace(0, 1, len(found)))[:, :3]
     np.testing.assert_allclose(found, expected, atol=2)
