@@ -16,6 +16,7 @@ from rlxweb.cli.smoke_table import show_report
 from tests.command_line import Call, check_refused, spawn
 from tests.unit.smoke import made_report as made
 
+pytestmark = pytest.mark.usefixtures("forked_children")
 EXP = ("--quick", "-k", "samples/exp/*")
 
 
