@@ -35,6 +35,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LOADED = (
     *("click", "rich.console", "rlxweb.cli.main", "rlxweb.smoke.child"),
+    "rlxweb.ops.vocabulary",
     *("rlxweb.cli.devices_command", "rlxweb.cli.smoke_command"),
     *("rlxweb.cli.welch_command", "rlxweb.backends.cpu", "rlxweb.calibration.known"),
     *("rlxweb.choose.report", "rlxweb.host.variants"),
@@ -255,10 +256,10 @@ def _serve(control: socket.socket) -> dict[str, Any]:
             *streams, answer = numbers
             pid = os.fork()
             if pid == 0:
-                for other, answers in running.values():
+                for _, answers in running.values():
                     answers.close()
-                for other in (control.fileno(), answer, *running):
-                    os.close(other)
+                for number in (control.fileno(), answer, *running):
+                    os.close(number)
                 control.detach()
                 return {**asked, "streams": streams}
             for number in streams:
