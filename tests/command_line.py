@@ -139,17 +139,20 @@ def python(
     return Said(done.returncode, done.stdout, done.stderr)
 
 
-def forked(*args: object, timeout: float = 120, **more: str) -> Said:
+def forked(
+    *args: object, timeout: float = 120, is_common: bool = False, **more: str
+) -> Said:
     """Run `python ARGS` in a process that is forked from one with all loaded.
 
     What a fork cannot have is for a fresh interpreter: variables that Python reads when
-    it starts. See `tests/fork_server.py` for what else it does not show.
+    it starts, unless they are common to several runs. `tests/fork_server.py` says what
+    else it does not show.
     """
     from tests.fork_server import Forked, server  # there are no sockets in WASM
 
     variables = environment(**more)
-    there = server(environment())
-    if there is None or not there.serves(variables):
+    there = server(variables, is_common)
+    if there is None:
         return python(*args, timeout=timeout, **more)
     done = Forked(there, [str(arg) for arg in args], variables)
     out, err = done.communicate(timeout)

@@ -57,11 +57,13 @@ class Server:
     """The helper as pytest sees it; it ends when pytest does, and all that it forked.
 
     environment   its own, whose variables of `READ_AT_START` hold for all it forks; so
-                  do those of this process, which differ in how the package is found
+                  do those of this process, which may find the package otherwise
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._known = _at_start(environment), _at_start(os.environ)
+        self._known = [_at_start(environment)]
+        if environment == ours():
+            self._known.append(_at_start(os.environ))
         self._control, theirs = socket.socketpair()
         self._lock = threading.Lock()
         number = theirs.fileno()
@@ -97,29 +99,43 @@ class Server:
 
 
 @cache
-def _servers() -> dict[int, Server]:
-    return {}
+def _servers(pid: int) -> list[Server]:
+    return []
 
 
-def server(environment: Mapping[str, str]) -> Server | None:
-    """Return the helper of this process; None if it cannot serve that environment.
+def server(environment: Mapping[str, str], is_common: bool = False) -> Server | None:
+    """Return a helper of this process; None if there is none for that environment.
 
-    The first who asks starts it.
+    The first who asks starts the one for the environment of this process.
+
+    is_common   start another one for other variables, that more programs will have
     """
     if sys.platform != "linux":
         return None
-    there = _servers()
-    if os.getpid() not in there:
-        there[os.getpid()] = Server(environment)
-    found = there[os.getpid()]
-    return found if found.serves(environment) else None
+    there = _servers(os.getpid())
+    if not there:
+        there.append(Server(ours()))
+    for one in there:
+        if one.serves(environment):
+            return one
+    if is_common:
+        there.append(Server(environment))
+        return there[-1]
+    return None
+
+
+def ours() -> dict[str, str]:
+    """Return the environment of this process, in which the package is found."""
+    from tests.command_line import environment
+
+    return environment()
 
 
 def pytest_unconfigure() -> None:
     """Leave no helper behind."""
-    found = _servers().pop(os.getpid(), None)
-    if found is not None:
-        found.close()
+    for one in _servers(os.getpid()):
+        one.close()
+    _servers.cache_clear()
 
 
 class Forked:
@@ -221,12 +237,11 @@ _HEARD = ("stdout", "stderr")
 def forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """`rlxweb smoke` in this process forks its children; it starts Python otherwise."""
     from rlxweb.smoke import process
-    from tests.command_line import environment
 
     def popen(words: Sequence[str], **more: Any) -> Any:
         given = os.environ if more["env"] is None else more["env"]
-        there = server(environment())
-        if there is None or not there.serves(given):
+        there = server(given)
+        if there is None:
             return subprocess.Popen(words, **more)
         own_session, errors = more["start_new_session"], more["errors"]
         return Forked(there, words[1:], given, own_session=own_session, errors=errors)
