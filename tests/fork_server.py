@@ -141,7 +141,7 @@ def pytest_unconfigure() -> None:
 class Forked:
     """A forked program, with what of `subprocess.Popen` its users need.
 
-    words         as after `python`: `-m MODULE ARGS` or `-c CODE ARGS`
+    words         as after `python`: `-m MODULE ARGS`, `-c CODE ARGS`, `FILE ARGS`
     own_session   whether it leads a session of its own
     """
 
@@ -323,6 +323,11 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 def _run(words: Sequence[str], folder: str) -> None:
     """Do what `python WORDS` does."""
+    if not words[0].startswith("-"):
+        sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
+        sys.argv = [*words]
+        runpy.run_path(words[0], run_name="__main__")
+        return
     is_safe = words[0] == "-P"
     kind, what, *given = words[is_safe:]
     sys.path[:1] = [] if is_safe else [folder if kind == "-m" else ""]
