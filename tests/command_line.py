@@ -140,7 +140,11 @@ def python(
 
 
 def forked(
-    *args: object, timeout: float = 120, is_common: bool = False, **more: str
+    *args: object,
+    cwd: Path | None = None,
+    timeout: float = 120,
+    is_common: bool = False,
+    **more: str,
 ) -> Said:
     """Run `python ARGS` in a process that is forked from one with all loaded.
 
@@ -153,8 +157,8 @@ def forked(
     variables = environment(**more)
     there = server(variables, is_common)
     if there is None:
-        return python(*args, timeout=timeout, **more)
-    done = Forked(there, [str(arg) for arg in args], variables)
+        return python(*args, cwd=cwd, timeout=timeout, **more)
+    done = Forked(there, [str(arg) for arg in args], variables, folder=cwd)
     out, err = done.communicate(timeout)
     return Said(done.wait(), out, err)
 
