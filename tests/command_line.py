@@ -2,7 +2,8 @@
 
 The fixture `call` goes through the same `main` as the installed script, so the error
 boundary and the exit codes are those of the user; `spawn` also shows what only a
-process has: signals, pipes, memory and what is loaded.
+process has: its streams, signals and end. It is forked from one that has loaded the
+package; what is loaded, memory and the start of Python are the matter of `python`.
 """
 
 from __future__ import annotations
@@ -138,9 +139,33 @@ def python(
     return Said(done.returncode, done.stdout, done.stderr)
 
 
+def forked(
+    *args: object,
+    cwd: Path | None = None,
+    timeout: float = 120,
+    is_common: bool = False,
+    **more: str,
+) -> Said:
+    """Run `python ARGS` in a process that is forked from one with all loaded.
+
+    What a fork cannot have is for a fresh interpreter: variables that Python reads when
+    it starts, unless they are common to several runs. `tests/fork_server.py` says what
+    else it does not show.
+    """
+    from tests.fork_server import Forked, server  # there are no sockets in WASM
+
+    variables = environment(**more)
+    there = server(variables, is_common)
+    if there is None:
+        return python(*args, cwd=cwd, timeout=timeout, **more)
+    done = Forked(there, [str(arg) for arg in args], variables, folder=cwd)
+    out, err = done.communicate(timeout)
+    return Said(done.wait(), out, err)
+
+
 def spawn(*args: object, timeout: float = 120, **more: str) -> Said:
     """Run `python -m rlxweb ARGS` likewise."""
-    return python("-m", "rlxweb", *args, timeout=timeout, **more)
+    return forked("-m", "rlxweb", *args, timeout=timeout, **more)
 
 
 @contextmanager

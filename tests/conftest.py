@@ -27,7 +27,10 @@ from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
 
-PLUGINS = ("command_line", "deadlines", "extras", "slate", "tiers", "times")
+PLUGINS = (
+    *("command_line", "deadlines", "extras", "fork_server"),
+    *("slate", "tiers", "times"),
+)
 IN_WASM = ("slate", "tiers")
 pytest_plugins = [
     f"tests.{name}" for name in (IN_WASM if sys.platform == "emscripten" else PLUGINS)

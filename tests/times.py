@@ -1,7 +1,8 @@
 """`--times FILE`: where the seconds of a test run go, by file, fixture and phase.
 
 For each test and each fixture the wall time and the processor time are taken; the
-processor time is this process's and that of the child processes that ended meanwhile.
+processor time is this process's and that of the child processes that ended meanwhile,
+with those that `tests/fork_server.py` forked, which are not counted as started.
 A browser that lives on is counted by its wall time only. The record is JSON:
 `{"tests": {node id: [wall s, CPU s, processes started]},
 "fixtures": {name: [wall s, CPU s, times made]}}`.
@@ -44,7 +45,9 @@ def _count_processes(event: str, _arguments: tuple[object, ...]) -> None:
 
 def _now() -> tuple[float, float]:
     used = os.times()
-    return time.perf_counter(), sum(used[:4])
+    forked = sys.modules.get("tests.fork_server")
+    more = sum(forked.USED_S) if forked else 0.0
+    return time.perf_counter(), sum(used[:4]) + more
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -15,9 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
+from multiprocessing import get_context
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 import dask
 import pytest
@@ -47,6 +50,17 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     ):
         one.wait_for_workers(2, timeout=START_S)
         yield one
+
+
+@pytest.fixture(scope="session")
+def by_process() -> Iterator[dict[str, Any]]:
+    """What `compute` takes to work in another process, the same one for all tests.
+
+    Dask's own pool starts as many as there are processors, anew for each call.
+    """
+    pool = ProcessPoolExecutor(1, get_context("spawn"))
+    with pool:
+        yield {"scheduler": "processes", "pool": pool}
 
 
 class Started:

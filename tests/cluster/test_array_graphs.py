@@ -202,10 +202,15 @@ def test_every_row_gives_what_it_gives_alone(
 
 @pytest.mark.parametrize("graph", [weighted(4), weighted(3), weighted])
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
-def test_outputs_are_those_of_the_graph_itself(graph: Any, scheduler: str) -> None:
+def test_outputs_are_those_of_the_graph_itself(
+    graph: Any, scheduler: str, request: pytest.FixtureRequest
+) -> None:
     """Bit for bit where a chunk has the graph's own number of rows."""
+    by = {"scheduler": scheduler}
+    if scheduler == "processes":
+        by = request.getfixturevalue("by_process")
     outs = rd.run(graph, {"x": LAZY}, params={"w": W}, device="cpu")
-    (product, sums), where = dask.compute(outs, rd.decisions(outs), scheduler=scheduler)
+    (product, sums), where = dask.compute(outs, rd.decisions(outs), **by)
     itself = rlx.Session("cpu").compile(weighted(4))
     itself.set_param("w", W)
     first, second = itself.run({"x": X[:4]})

@@ -131,7 +131,9 @@ def test_spectra_agree_with_scipy_chunk_by_chunk() -> None:
 
 
 @pytest.mark.parametrize("name", ["complex", "a function", "a window"])
-def test_what_has_no_number_to_compare_goes_through(name: str) -> None:
+def test_what_has_no_number_to_compare_goes_through(
+    name: str, by_process: dict[str, Any]
+) -> None:
     """Complex samples; a detrend function, which is pickled; samples of a window."""
     how: dict[str, Any] = {"nperseg": 64, "device": "cpu"}
     x = (X + 1j * X[::-1]).astype(np.complex64) if name == "complex" else X
@@ -140,7 +142,7 @@ def test_what_has_no_number_to_compare_goes_through(name: str) -> None:
     if name == "a window":
         how["window"] = np.bartlett(64)
     lazy = da.from_array(x, chunks=(4, -1))
-    power = rd.welch(lazy, 10.0, **how)[1].compute(scheduler="processes")
+    power = rd.welch(lazy, 10.0, **how)[1].compute(**by_process)
     np.testing.assert_array_equal(power, rlxweb.welch(x, 10.0, **how)[1])
 
 
@@ -360,13 +362,15 @@ def test_spectra_of_nothing_are_empty(shape: tuple[int, ...]) -> None:
     assert (hz.shape, power.shape, power.compute().shape) == (shape, shape, shape)
 
 
-def test_a_sample_that_is_not_finite_is_named_by_its_row_in_the_whole_array() -> None:
+def test_a_sample_that_is_not_finite_is_named_by_its_row_in_the_whole_array(
+    by_process: dict[str, Any],
+) -> None:
     bad = X.reshape(5, 2, 512).copy()
     bad[3, 1, 7] = np.nan
     lazy = da.from_array(bad, chunks=(2, 1, -1))
     for call in (
         lambda: rd.welch_peaks(lazy, 256, 64, 2).compute(scheduler="threads"),
-        lambda: rd.welch(lazy, 256.0)[1].compute(scheduler="processes"),
+        lambda: rd.welch(lazy, 256.0)[1].compute(**by_process),
     ):
         with pytest.raises(NotFinite, match=r"channel \[3, 1\] is nan at sample 7"):
             call()

@@ -29,7 +29,7 @@ from tests.cluster.conftest import START_S, Scheduler, Started, free_port, until
 from tests.cluster.night import night
 from tests.cluster.test_recordings import ON_CPU, same
 from tests.cluster.test_workers import another_rlxweb
-from tests.command_line import check_refused, spawn
+from tests.command_line import Call, check_refused
 from tests.conftest import demand
 
 PRELOAD = Path(__file__).parent / "preload.py"
@@ -73,14 +73,15 @@ def one_pid(client: Client) -> int:
     return pids[0]
 
 
+@pytest.mark.parametrize("many", [8, pytest.param(16, marks=pytest.mark.full)])
 def test_workers_that_are_killed_cost_nothing(
-    started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path
+    started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path, many: int
 ) -> None:
     """Two processes, one of them killed after every fourth result."""
     for _ in range(2):
         started.worker(scheduler.address, nanny=True)
     mine.wait_for_workers(2, timeout=START_S)
-    files = night(tmp_path / "night", 16)
+    files = night(tmp_path / "night", many)
     told: list[str] = []
     there = []
     for outcome in spread(files, ON_CPU, mine, told.append):
@@ -248,10 +249,14 @@ def test_a_cluster_without_a_worker(
     ]
 
 
-def test_no_scheduler_there(tmp_path: Path) -> None:
+def test_no_scheduler_there(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "FIND_S", 0.5)
     address = f"tcp://127.0.0.1:{free_port()}"
-    said = spawn("welch", night(tmp_path, 1)[0], "--dask", address, timeout=60)
-    check_refused(said, 3, address, "there is none", "looked for 8 s", "dask scheduler")
+    said = call("welch", night(tmp_path, 1)[0], "--dask", address)
+    words = ("there is none", "looked for 0.5 s", "dask scheduler")
+    check_refused(said, 3, address, *words)
 
 
 def test_what_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A night of 200 recordings while workers are killed: the same bytes as in peace."""
+"""A night of recordings while workers are killed: the same bytes as in peace."""
 
 from __future__ import annotations
 
@@ -9,16 +9,26 @@ import pytest
 from tests.cluster.killing import same_while_killed
 from tests.cluster.night import night
 
-KILLED_AT = (10, 50, 90, 130, 170)
-"""A worker is killed when so many are noted as done."""
 TIMEOUT_S = 100
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * TIMEOUT_S)
-def test_a_night_while_workers_are_killed(tmp_path: Path) -> None:
-    """Nothing twice, nothing missing, bit for bit what one process writes."""
-    night(tmp_path / "night", 200, longest_s=900, channels=4)
+@pytest.mark.parametrize(
+    ("many", "killed_at"),
+    [
+        (50, (10,)),
+        pytest.param(200, (10, 50, 90, 130, 170), marks=pytest.mark.full),
+    ],
+)
+def test_a_night_while_workers_are_killed(
+    tmp_path: Path, many: int, killed_at: tuple[int, ...]
+) -> None:
+    """Nothing twice, nothing missing, bit for bit what one process writes.
+
+    A worker is killed when so many recordings are noted as done.
+    """
+    night(tmp_path / "night", many, longest_s=900, channels=4)
     args = [str(tmp_path / "night")]
-    err = same_while_killed(args, tmp_path, KILLED_AT, TIMEOUT_S)
+    err = same_while_killed(args, tmp_path, killed_at, TIMEOUT_S)
     assert "is gone; others do what it held" in err

@@ -6,16 +6,20 @@ its own.
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlxweb import library_probe
 from rlxweb.library_versions import version_problem
-from tests.command_line import Said, python
+from tests.command_line import Said, forked, python
 
 GARBAGE = "import os; print('<<garbage>>'); os.write(2, b'more of it')\n"
 BROKEN = {
@@ -40,6 +44,13 @@ BROKEN = {
     "nothing in it": ("torch", "torch-cpu", GARBAGE, "ImportError: cannot import name"),
     "recursion": ("torch", "torch-cpu", "def f(): f()\nf()", "RecursionError"),
 }
+# The command line where the modules of a folder are found first.
+WITH_FOLDER = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from rlxweb.cli.main import main
+main(sys.argv[1:])
+"""
 EVERYTHING = """
 import numpy as np, rlxweb as rlx
 assert rlx.welch_peaks(np.ones(512, np.float32), fs=1, k=1).device == "cpu"
@@ -54,18 +65,18 @@ assert device == "cpu" and (y == 2).all()
 
 
 def in_place_of(module: str, text: str, folder: Path, *args: object) -> Said:
-    """A process in which that module is this text."""
+    """`rlxweb ARGS` where that module is this text."""
     home = folder / module
     home.mkdir()
     (home / "__init__.py").write_text(text, "utf-8")
-    return python(*args, PYTHONPATH=f"{folder}:{Path(__file__).parents[2]}")
+    return forked("-c", WITH_FOLDER, folder, *args)
 
 
 @pytest.mark.parametrize("why", BROKEN)
 def test_a_broken_library_is_a_line_of_the_report(why: str, tmp_path: Path) -> None:
     """With what it raised; what it prints is not in the JSON."""
     module, label, text, words = BROKEN[why]
-    report = ("-m", "rlxweb", "devices", label, "cpu", "--json")
+    report = ("devices", label, "cpu", "--json")
     said = in_place_of(module, text, tmp_path, *report)
     assert said.code == 0, said.err
     row, cpu = said.record["devices"]
@@ -79,7 +90,9 @@ def test_nobody_else_notices(tmp_path: Path) -> None:
     for module in ("jax", "cupy"):
         (tmp_path / module).mkdir()
         (tmp_path / module / "__init__.py").write_text("raise SystemExit(9)")
-    said = in_place_of("torch", "1 / 0", tmp_path, "-c", EVERYTHING)
+    (tmp_path / "torch.py").write_text("1 / 0")
+    path = f"{tmp_path}:{Path(__file__).parents[2]}"
+    said = python("-c", EVERYTHING, PYTHONPATH=path)
     assert said.code == 0, said.err
 
 
@@ -87,8 +100,8 @@ def test_naming_it_is_one_clear_error(tmp_path: Path) -> None:
     module, label, text, words = BROKEN["no native half"]
     file = tmp_path / "x.csv"
     file.write_text("a,b\n1,2\n3,4\n")
-    asked = ("-m", "rlxweb", "welch", file, "--fs", "1", "--device", label)
-    said = in_place_of(module, text, tmp_path, *asked)
+    welch = ("welch", file, "--fs", "1", "--device", label)
+    said = in_place_of(module, text, tmp_path, *welch)
     assert said.code == 3
     (line,) = said.err.splitlines()
     assert line.startswith(f"rlxweb: open device '{label}': ")
@@ -110,47 +123,75 @@ ABSENT = {
     "old version": ("__version__ = '0.1.0'", "cupy 0.1.0 found, 13.4 or newer needed"),
     "no devices": ("__version__ = '13.4.0'", "ImportError: cannot import name"),
 }
-# A hang is waited for; what the other libraries of the machine take is no matter here.
-SHORT = "import rlxweb.library_probe as p; p.DEADLINE_S = 4; "
-ASKED = f"""
-{SHORT}
-import json, sys
+# Asks a device by every door; of the other libraries of the machine only where the
+# word "all" stands behind its label. Only a hang is waited for with a short deadline,
+# which nothing else may miss on a slow machine.
+ASKED = """
+import contextlib, io, json, sys
+folder, label, *more = sys.argv[1:]
+sys.path.insert(0, folder)
 import numpy as np, rlxweb as rlx
-label = sys.argv[1]
+from rlxweb.cli.main import main
+if "hang" in more:
+    import rlxweb.library_probe
+    rlxweb.library_probe.DEADLINE_S = 1
 graph = rlx.Graph("g")
 graph.set_outputs([graph.input("x", (4,)) * 2])
-found = [str(d.label) for d in rlx.available_devices()]
+two = [d for d in rlx.Device if d.label in (label, "cpu")]
+there = rlx.available_devices() if "all" in more else filter(rlx.is_available, two)
 try:
     rlx.Session(label)
     reason = ""
 except rlx.RlxError as error:
     reason = str(error)
-(y,) = rlx.Session("auto").compile(graph).run({{"x": np.ones(4, "f4")}})
-json.dump({{"found": found, "reason": reason, "auto": y.tolist()}}, sys.stdout)
+(y,) = rlx.Session("auto").compile(graph).run({"x": np.ones(4, "f4")})
+shown = io.TextIOWrapper(io.BytesIO(), "utf-8")
+with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+    main(["devices", *(d.label for d in two), "--json"])
+rows = json.loads(shown.buffer.getvalue())["devices"]
+found = [d.label for d in there]
+said = {"found": found, "reason": reason, "auto": y.tolist(), "rows": rows}
+json.dump(said, sys.stdout)
 """
-MAIN = f"{SHORT}import sys; from rlxweb.cli.main import main; main(sys.argv[1:])"
 
 
 def with_fake(module: str, text: str, folder: Path, *, driver: bool) -> dict[str, str]:
-    """The environment in which that module is this text, and NVIDIA's driver is there.
+    """Make that module of this text, and NVIDIA's driver; return the environment.
 
     The driver is any library under its name: only whether it loads is asked.
     """
     home = folder.joinpath(*module.split("."))
     home.mkdir(parents=True)
     (home / "__init__.py").write_text(text, "utf-8")
-    if driver:
-        drivers = folder / "drivers"
-        drivers.mkdir()
-        maps = Path("/proc/self/maps").read_text().split()
-        libm = next(word for word in maps if "/libm.so" in word or "/libm-" in word)
-        shutil.copy(libm, drivers / "libcuda.so.1")
-    return {
-        "PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}",
-        "LD_LIBRARY_PATH": str(folder / "drivers") if driver else "",
-        "RLX_CACHE_DIR": str(folder / "cache"),
-        "VK_ICD_FILENAMES": "",
-    }
+    more = {"RLX_CACHE_DIR": str(folder / "cache"), "VK_ICD_FILENAMES": ""}
+    return more | ({"LD_LIBRARY_PATH": str(nvidia())} if driver else {})
+
+
+@cache
+def nvidia() -> Path:
+    """Return a folder with a driver of NVIDIA's, one for all tests of this process."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    maps = Path("/proc/self/maps").read_text().split()
+    libm = next(word for word in maps if "/libm.so" in word or "/libm-" in word)
+    shutil.copy(libm, folder / "libcuda.so.1")
+    return folder
+
+
+def asked(
+    label: str, folder: Path, why: str = "", *more: str, fresh: bool = False, **had: str
+) -> dict[str, Any]:
+    """Ask for a device where the modules of that folder are found first.
+
+    Without `fresh` in a fork of a process that has loaded wgpu and no other library.
+    """
+    words = [why.rpartition(" ")[2], *more]
+    if "all" not in more:
+        had |= {"RLX_DEVICES": f"{label},cpu", "RLX_FAST": "off"}
+    program = ("-c", ASKED, folder, label, *words)
+    said = python(*program, **had) if fresh else forked(*program, is_common=True, **had)
+    assert said.code == 0, said.err
+    return said.record
 
 
 @pytest.mark.parametrize(
@@ -163,15 +204,13 @@ def test_a_library_for_cuda_cannot_end_or_block_the_process(
     """Every other device is there; naming this one gives the reason."""
     text, words = {**FATAL, **ABSENT}[why]
     more = with_fake("cupy", text, tmp_path, driver=driver)
-    said = python("-c", ASKED, "cuda", **more)
-    assert said.code == 0, said.err
-    assert "cpu" in said.record["found"]
-    assert "cuda" not in said.record["found"]
-    assert (words if driver else "no NVIDIA driver") in said.record["reason"]
-    assert said.record["auto"] == [2, 2, 2, 2]
-    said = python("-c", MAIN, "devices", "cuda", "cpu", "--json", **more)
-    assert said.code == 0, said.err
-    row, cpu = said.record["devices"]
+    others = ("all",) if why == "abort" else ()
+    said = asked("cuda", tmp_path, why, *others, **more)
+    assert "cpu" in said["found"]
+    assert "cuda" not in said["found"]
+    assert (words if driver else "no NVIDIA driver") in said["reason"]
+    assert said["auto"] == [2, 2, 2, 2]
+    row, cpu = sorted(said["rows"], key=lambda row: row["device"] == "cpu")
     assert cpu["available"]
     assert (words if driver else "no NVIDIA driver") in row["blocker"]
 
@@ -189,9 +228,7 @@ def test_a_library_for_the_cpu_cannot_either(
 ) -> None:
     text, words = FATAL[why]
     more = with_fake(module, text, tmp_path, driver=False)
-    said = python("-c", ASKED, label, **more)
-    assert said.code == 0, said.err
-    assert words in said.record["reason"]
+    assert words in asked(label, tmp_path, why, **more)["reason"]
 
 
 @pytest.mark.parametrize("why", ["segmentation fault", "hang"])
@@ -201,9 +238,9 @@ def test_a_library_of_webgpu_cannot_either(
 ) -> None:
     text, words = FATAL[why]
     more = with_fake(module, text, tmp_path, driver=False)
-    said = python("-c", ASKED, "gpu" if module == "wgpu" else "dawn", **more)
-    assert said.code == 0, said.err
-    assert words in said.record["reason"]
+    label, is_wgpu = ("gpu", True) if module == "wgpu" else ("dawn", False)
+    said = asked(label, tmp_path, why, fresh=is_wgpu, **more)
+    assert words in said["reason"]
 
 
 @pytest.mark.parametrize(
@@ -220,9 +257,8 @@ def test_an_old_version_is_an_error_with_both_versions(
 ) -> None:
     """The bounds are those of pyproject.toml."""
     more = with_fake(module, "__version__ = '0.1.0'", tmp_path, driver=False)
-    said = python("-c", ASKED, label, **more)
-    assert said.code == 0, said.err
-    assert needed in said.record["reason"]
+    said = asked(label, tmp_path, fresh=module == "wgpu", **more)
+    assert needed in said["reason"]
 
 
 def test_a_device_that_ends_the_process_when_it_is_counted(tmp_path: Path) -> None:
@@ -239,9 +275,7 @@ def test_a_device_that_ends_the_process_when_it_is_counted(tmp_path: Path) -> No
     info = tmp_path / "torch-2.9.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9\n")
-    said = python("-c", ASKED, "cuda", **more)
-    assert said.code == 0, said.err
-    assert "SIGSEGV" in said.record["reason"]
+    assert "SIGSEGV" in asked("cuda", tmp_path, **more)["reason"]
 
 
 def test_the_answer_is_remembered_until_the_library_changes(tmp_path: Path) -> None:
@@ -249,13 +283,13 @@ def test_the_answer_is_remembered_until_the_library_changes(tmp_path: Path) -> N
     count = tmp_path / "count"
     text = f"open({str(count)!r}, 'a').write('x')\nimport os\nos._exit(7)\n"
     more = with_fake("torch", text, tmp_path, driver=False)
-    asked = ("-m", "rlxweb", "devices", "torch-cpu", "--json")
+    words = (tmp_path, "devices", "torch-cpu", "--json")
     for _ in range(2):
-        said = python(*asked, **more)
+        said = forked("-c", WITH_FOLDER, *words, **more)
         assert "exit code 7" in said.record["devices"][0]["blocker"]
         assert count.read_text() == "x"
     (tmp_path / "torch" / "__init__.py").write_text(text + "# another build\n")
-    python(*asked, **more)
+    forked("-c", WITH_FOLDER, *words, **more)
     assert count.read_text() == "xx"
 
 
@@ -265,7 +299,8 @@ def test_a_damaged_file_of_answers_is_as_good_as_none(tmp_path: Path) -> None:
     cache.mkdir()
     text = '{"a": 1, "b": {"problem": 2, "unix_s": "x"}, "c": null, "d": {}}'
     (cache / "library-probes.json").write_text(text)
-    said = python("-m", "rlxweb", "devices", "torch-cpu", "--json", **more)
+    words = (tmp_path, "devices", "torch-cpu", "--json")
+    said = forked("-c", WITH_FOLDER, *words, **more)
     assert "exit code 7" in said.record["devices"][0]["blocker"]
 
 
@@ -278,10 +313,9 @@ def test_an_engine_of_another_package_cannot_end_the_process(tmp_path: Path) -> 
     about = "Metadata-Version: 2.1\nName: shiny\nVersion: 1.0\n"
     (info / "METADATA").write_text(about)
     (info / "entry_points.txt").write_text("[rlxweb.backends]\nshiny = shiny:row\n")
-    said = python("-c", ASKED, "shiny", **more)
-    assert said.code == 0, said.err
-    assert "shiny 1.0: it is installed and cannot be used" in said.record["reason"]
-    assert words in said.record["reason"]
+    reason = asked("shiny", tmp_path, **more)["reason"]
+    assert "shiny 1.0: it is installed and cannot be used" in reason
+    assert words in reason
 
 
 def test_a_compiler_that_ends_the_process_is_a_line_of_the_report(
@@ -289,7 +323,8 @@ def test_a_compiler_that_ends_the_process_is_a_line_of_the_report(
 ) -> None:
     text, words = FATAL["segmentation fault"]
     more = with_fake("llvmlite", text, tmp_path, driver=False)
-    said = python("-m", "rlxweb", "devices", "cpu", "--json", RLX_FAST="wait", **more)
+    devices = (tmp_path, "devices", "cpu", "--json")
+    said = forked("-c", WITH_FOLDER, *devices, RLX_FAST="wait", **more)
     assert said.code == 0, said.err
     assert said.record["compiled_code"].startswith("none: llvmlite cannot be used")
     assert words in said.record["compiled_code"]
@@ -301,7 +336,8 @@ def test_smoke_reports_a_library_that_ends_the_process(tmp_path: Path) -> None:
     )
     report = tmp_path / "report.json"
     asked = ("smoke", "--device", "torch-cpu", "-k", "samples/exp*", "--json", report)
-    said = python("-m", "rlxweb", *asked, **more)
+    path = f"{tmp_path}:{Path(__file__).parents[2]}"  # its children find it too
+    said = python("-m", "rlxweb", *asked, PYTHONPATH=path, **more)
     assert said.code == 1, said
     assert "SIGSEGV" in said.out + said.err
 

@@ -17,7 +17,7 @@ import pytest
 from rlxweb.forked import ForkLock, cached_property
 from rlxweb.gpu.port import Want
 from rlxweb.io.read_ahead import LARGEST, BlockFile
-from tests.command_line import python
+from tests.command_line import forked, python
 from tests.threads import WAIT_S, begin
 
 pytestmark = [
@@ -142,7 +142,7 @@ threads = [threading.Thread(target=keep_busy, daemon=True) for _ in range(3)]
 for thread in threads:
     thread.start()
 signal.alarm(60)
-for _ in range(5):
+for _ in range(3):
     with multiprocessing.get_context("fork").Pool(2) as workers:
         for bins in workers.map(peaks, range(1, 5)):
             assert (bins == right).all()
@@ -152,7 +152,7 @@ for thread in threads:
 assert (rlx.welch_peaks(x, **here).bins == right).all()
 """
     )
-    said = python("-c", code, RLX_CALIBRATION="off")
+    said = forked("-c", code, RLX_CALIBRATION="off")
     assert said.code == 0, said.err
 
 
@@ -251,7 +251,7 @@ def by_others():  # Numba, say: they share llvmlite and its lock
 threads = [threading.Thread(target=work) for work in (by_us, by_others)]
 for thread in threads:
     thread.start()
-for _ in range(100):
+for _ in range({forks}):
     child(compile_one, os._exit)
 done.set()
 for thread in threads:
@@ -260,11 +260,13 @@ for thread in threads:
 
 
 @pytest.mark.requires_fast
-def test_forks_while_llvm_is_at_work() -> None:
+@pytest.mark.parametrize("forks", [20, pytest.param(100, marks=pytest.mark.full)])
+def test_forks_while_llvm_is_at_work(forks: int) -> None:
     """Each child compiles: its fork waited for the call that was under way."""
-    said = python("-c", CHILD.format(deadline=DEADLINE_S) + LLVM + WHILE_LLVM_WORKS)
+    code = WHILE_LLVM_WORKS.replace("{forks}", str(forks))
+    said = forked("-c", CHILD.format(deadline=DEADLINE_S) + LLVM + code)
     assert said.code == 0, said.err
-    assert said.out.split() == ["7"] * 100
+    assert said.out.split() == ["7"] * forks
 
 
 WHILE_KERNELS_COMPILE = """
@@ -287,11 +289,11 @@ def work(first, count, steps):
         steps()
 
 many = threading.Event()
-busy = threading.Thread(target=work, args=(100, 30, many.set))
+busy = threading.Thread(target=work, args=(100, {count}, many.set))
 busy.start()
 many.wait()
 fork = multiprocessing.get_context("fork")
-for k in range(8):
+for k in range({children}):
     one = fork.Process(target=work, args=(300 + 20 * k, 1, lambda: None))
     one.start()
     one.join({deadline})
@@ -303,16 +305,22 @@ busy.join()
 
 @pytest.mark.requires_fast
 @pytest.mark.parametrize("mode", ["wait", "background"])
+@pytest.mark.parametrize(
+    ("children", "count"), [(3, 12), pytest.param(8, 30, marks=pytest.mark.full)]
+)
 def test_children_forked_while_kernels_compile_work_and_end(
-    mode: str, tmp_path: Path
+    mode: str, children: int, count: int, tmp_path: Path
 ) -> None:
     """Multiprocessing's children join their threads, also that which compiles."""
-    code = WHILE_KERNELS_COMPILE.replace("{deadline}", str(DEADLINE_S))
+    code = WHILE_KERNELS_COMPILE
+    numbers = {"deadline": DEADLINE_S, "children": children, "count": count}
+    for name, number in numbers.items():
+        code = code.replace(f"{{{name}}}", str(number))
     more = {"RLX_FAST": "wait"} if mode == "wait" else {}
     more |= {"RLX_CACHE_DIR": str(tmp_path), "RLX_CALIBRATION": "off"}
     said = python("-c", code, **more)
     assert said.code == 0, said.err
-    assert said.out.split() == ["0"] * 8
+    assert said.out.split() == ["0"] * children
 
 
 TORN = """

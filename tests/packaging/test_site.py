@@ -211,6 +211,7 @@ def test_the_front_page_tells_what_a_start_loads(built_site: BuiltSite) -> None:
     assert int(told[1]) == round(sum(files[n]["bytes"] for n in loaded) / 1e6)
 
 
+@pytest.mark.full
 def test_a_second_build_needs_no_network_and_can_be_looked_at(
     built_site: BuiltSite, tmp_path: Path
 ) -> None:

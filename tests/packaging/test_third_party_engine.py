@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, Said, python
+from tests.command_line import ROOT, Said, forked
 from tests.packaging.conftest import run
 
 PAGE = ROOT / "site" / "pages" / "howto" / "add-a-backend.md"
@@ -81,10 +81,12 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def spawn(package: Path, tmp_path: Path) -> Spawn:
     """Runs Python where the package is installed, with a cache of its own."""
+    usual = package
 
     def go(*args: object, package: Path = package) -> Said:
-        path = f"{ROOT}:{package}"
-        return python(*args, PYTHONPATH=path, RLX_CACHE_DIR=str(tmp_path / "cache"))
+        more = {"PYTHONPATH": f"{ROOT}:{package}"}
+        more["RLX_CACHE_DIR"] = str(tmp_path / "cache")
+        return forked(*args, is_common=package == usual, **more)
 
     return go
 

@@ -10,23 +10,27 @@ import pytest
 from tests.cluster.killing import same_while_killed
 from tests.remote.made import Bucket, npy
 
-FILES = 16
-KILLED_AT = (2, 6, 10)
-"""A worker is killed when so many are noted as done."""
 TIMEOUT_S = 100
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * TIMEOUT_S)
+@pytest.mark.parametrize(
+    ("many", "killed_at"),
+    [(10, (2,)), pytest.param(16, (2, 6, 10), marks=pytest.mark.full)],
+)
 def test_a_bucket_is_done_whole_while_workers_die(
-    bucket: Bucket, tmp_path: Path
+    bucket: Bucket, tmp_path: Path, many: int, killed_at: tuple[int, ...]
 ) -> None:
-    """Nothing twice, nothing missing; no secret goes to a log on the way."""
+    """Nothing twice, nothing missing; no secret goes to a log on the way.
+
+    A worker is killed when so many recordings are noted as done.
+    """
     random = np.random.default_rng(5)
-    for n in range(FILES):
+    for n in range(many):
         data = random.integers(-999, 999, (4, 400_000)).astype(np.int16)
         bucket.put(f"night/{n:03}.npy", npy(data))
     args = [f"s3://{bucket.name}/night/*.npy", "--fs", "250", *bucket.storage]
     args += ["--storage", "s3.secret=hush-hush-secret", "--storage", "s3.key=testing"]
-    err = same_while_killed(args, tmp_path, KILLED_AT, TIMEOUT_S)
+    err = same_while_killed(args, tmp_path, killed_at, TIMEOUT_S)
     assert "hush" not in err

@@ -18,7 +18,7 @@ from rlxweb.cost.record_json import from_json
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import DeviceLost, OutOfMemory
-from tests.command_line import Call, check_refused, python
+from tests.command_line import Call, check_refused, forked
 from tests.unit.cli.known import cpu_record, keep
 
 STOP = """
@@ -145,6 +145,6 @@ def test_no_time_for_anything_is_an_error(call: Call, cache: Path) -> None:
 
 def test_ctrl_c_leaves_no_file(cache: Path) -> None:
     """A real signal in the middle: one line, 130, and nothing half-written."""
-    said = python("-c", STOP)
+    said = forked("-c", STOP)
     assert (said.code, said.out, said.err.strip()) == (130, "", "rlxweb: stopped")
     assert not cache.exists()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rlxweb.jobs.journal import Journal
-from tests.command_line import Call, Said, check_refused, environment, python, started
+from tests.command_line import Call, Said, check_refused, environment, forked, started
 from tests.unit.cli.night import ARGS, FILES, NOTES, OUT, night, whole
 
 __all__ = ["night", "whole"]
@@ -48,7 +48,7 @@ HEAD, FACTS, FILE = "process", '{"facts"', '{"file"'
 
 def killed(word: str, at: int, share: float, *more: object) -> Said:
     """A run that is killed at such a write, when a share of it is done."""
-    return python("-c", KILLED, word, at, share, *ARGS, *OUT, *more)
+    return forked("-c", KILLED, word, at, share, *ARGS, *OUT, *more)
 
 
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
@@ -198,7 +198,7 @@ def test_a_full_disk_ends_the_run_with_what_was_done(
         "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))\n"
         "main(sys.argv[1:])"
     )
-    said = python("-c", limited, *ARGS, *OUT, "--keep-going")
+    said = forked("-c", limited, *ARGS, *OUT, "--keep-going")
     assert said.code == 1
     kept, refused = said.err.splitlines()
     assert refused.startswith("rlxweb: writing '")

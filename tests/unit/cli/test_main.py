@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.main import COMMANDS
-from tests.command_line import Call, check_refused, environment, python, spawn, started
+from tests.command_line import (
+    Call,
+    check_refused,
+    environment,
+    forked,
+    python,
+    spawn,
+    started,
+)
 
 STOP = """
 import os, signal, sys
@@ -95,7 +103,7 @@ def test_version(call: Call) -> None:
 def test_interrupted_work_ends_with_130(recording: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle of the work: one line, 130, and no file."""
     out = tmp_path / "out.csv"
-    said = python("-c", STOP, "welch", recording, "--fs", 9, "--csv", out)
+    said = forked("-c", STOP, "welch", recording, "--fs", 9, "--csv", out)
     assert said.code == 130
     assert said.err.removeprefix("\n") == "rlxweb: stopped\n"
     assert not out.exists()

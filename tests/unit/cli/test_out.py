@@ -18,7 +18,7 @@ from rlxweb.cli.wanted import Wanted
 from rlxweb.cli.welch_command import run_job
 from rlxweb.jobs.settings import Settings
 from rlxweb.jobs.spreading import one_by_one
-from tests.command_line import Call, check_refused, python
+from tests.command_line import Call, check_refused, forked
 from tests.recordings import written
 
 RNG = np.random.default_rng(71)
@@ -252,10 +252,10 @@ def test_without_pyarrow_the_command_to_get_it_is_named(tmp_path: Path) -> None:
         "from rlxweb.cli.main import main; main(sys.argv[1:])"
     )
     args = "-c", code, "welch", "x.npy", *FS, "-q"
-    said = python(*args, "--out", "o.parquet", cwd=tmp_path)
+    said = forked(*args, "--out", "o.parquet", cwd=tmp_path)
     check_refused(said, 4, "pyarrow, which is not installed", "'rlxweb[parquet]'")
     assert os.listdir(tmp_path) == ["x.npy"]
-    assert python(*args, "--csv", "o.csv", cwd=tmp_path).code == 0
+    assert forked(*args, "--csv", "o.csv", cwd=tmp_path).code == 0
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli import targets
-from tests.command_line import Call, check_refused, environment, python, spawn, started
+from tests.command_line import Call, check_refused, environment, forked, spawn, started
 from tests.threads import begin
 
 OUTPUTS = ("--csv", "--npz", "--json", "--plot")
@@ -64,7 +64,7 @@ def test_a_disk_that_is_full_leaves_all_or_nothing(
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
         "main(sys.argv[1:])"
     )
-    said = python("-c", code, "welch", npy, "--fs", 9, "--k", 2, *four(out))
+    said = forked("-c", code, "welch", npy, "--fs", 9, "--k", 2, *four(out))
     assert said.code == 1, said.err
     (line,) = said.errors
     assert "File too large" in line

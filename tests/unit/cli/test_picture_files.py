@@ -11,7 +11,7 @@ import pytest
 
 from rlxweb.cli.plot import PAGES, check_plot
 from rlxweb.errors import UsageError
-from tests.command_line import spawn
+from tests.command_line import forked, spawn
 from tests.unit.cli.test_plot import draw, noise, result_of
 
 FS = 200.0
@@ -69,10 +69,11 @@ def test_a_page_is_made_without_a_drawing_library(
     (blocked / "__init__.py").write_text("raise ImportError")
     page = tmp_path / "p.html"
     name, *more = command
-    said = spawn(
-        *(name, npz, "--array", "x", *more, "-q", "--plot", page),
-        PYTHONPATH=f"{blocked.parent}:{Path(__file__).parents[3]}",
+    code = (
+        f"import sys; sys.path.insert(0, {str(blocked.parent)!r})\n"
+        "from rlxweb.cli.main import main; main(sys.argv[1:])"
     )
+    said = forked("-c", code, name, npz, "--array", "x", *more, "-q", "--plot", page)
     assert (said.code, said.err) == (0, f"picture: {page}\n")
     html = page.read_text("utf-8")
     assert len(html) < 500_000

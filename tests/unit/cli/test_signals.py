@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.command_line import Said, environment, python, started
+from tests.command_line import Said, environment, forked, python, started
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -111,7 +111,7 @@ def test_in_the_middle_of_the_work(npy: Path, line: str, number: int) -> None:
     out = npy.with_name("o.csv")
     args = "welch", npy, "--fs", 9, "--csv", out
     code = line.format(number=int(number))
-    check_stopped(python("-c", INSTEAD, *IN_THE_WORK, code, *args), number)
+    check_stopped(forked("-c", INSTEAD, *IN_THE_WORK, code, *args), number)
     assert os.listdir(npy.parent) == ["x.npy"]
 
 
@@ -130,7 +130,8 @@ def test_half_written_files_go_when_native_code_is_stuck(npy: Path) -> None:
     """The process is ended past its `finally`s, and clears up all the same."""
     code = NATIVE.format(number=int(signal.SIGINT))
     args = "welch", npy, "--fs", 9, "--csv", npy.with_name("o.csv")
-    check_stopped(python("-c", INSTEAD, *IN_THE_WRITING, code, *args), signal.SIGINT)
+    said = forked("-c", INSTEAD, *IN_THE_WRITING, code, *args)
+    check_stopped(said, signal.SIGINT)
     assert os.listdir(npy.parent) == ["x.npy"]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.command_line import Call, check_refused
 
+pytestmark = pytest.mark.usefixtures("forked_children")
 EXP = ("--quick", "--device", "cpu", "-k", "samples/exp/*")
 BROKEN = ("--sabotage", "kernel:samples/exp/3")
 

@@ -17,7 +17,7 @@ from rlxweb.jobs.analysis import analyse_file
 from rlxweb.jobs.settings import Settings
 from rlxweb.machine import workshop
 from rlxweb.signal.compiled_engine import NAME
-from tests.command_line import python
+from tests.command_line import forked, python
 
 HERE = Path(__file__)
 X = np.random.default_rng(0).standard_normal((40, 1200)).astype(np.float32)
@@ -136,7 +136,7 @@ def test_where_code_cannot_be_kept_it_is_made_each_time(
     (tmp_path / "sealed").mkdir(mode=0o500)
     code = WELCH + "print(call().engine)"
     where = str(tmp_path / folder)
-    said = python("-c", code, RLX_FAST="wait", RLX_CACHE_DIR=where)
+    said = forked("-c", code, RLX_FAST="wait", RLX_CACHE_DIR=where)
     assert (said.code, said.out.strip()) == (0, NAME)
     assert "Traceback" not in said.err
 
@@ -151,13 +151,13 @@ def test_the_next_process_need_not_compile(tmp_path: Path) -> None:
         "library.object_code = never\n"
     )
     wait = {"RLX_FAST": "wait", "RLX_CACHE_DIR": str(tmp_path)}
-    assert python("-c", code, **wait).out.strip() == NAME
-    assert python("-c", again + code, **wait).out.strip() == NAME
+    assert forked("-c", code, **wait).out.strip() == NAME
+    assert forked("-c", again + code, **wait).out.strip() == NAME
     (file,) = (tmp_path / "kernels").iterdir()
     file.write_bytes(file.read_bytes()[:-100])
-    assert python("-c", again + code, **wait).out.strip().startswith("NumPy")
-    assert python("-c", code, **wait).out.strip() == NAME
-    assert python("-c", again + code, **wait).out.strip() == NAME
+    assert forked("-c", again + code, **wait).out.strip().startswith("NumPy")
+    assert forked("-c", code, **wait).out.strip() == NAME
+    assert forked("-c", again + code, **wait).out.strip() == NAME
 
 
 @pytest.mark.requires_fast

@@ -20,6 +20,7 @@ from rlxweb.smoke.process import Bounds
 from rlxweb.smoke.run import Settings, Trying, word_of
 from tests.conftest import SOFTWARE_DRIVERS
 
+forked = pytest.mark.usefixtures("forked_children")
 BOUNDS = Bounds(start_s=60.0, total_s=110.0)
 LAVAPIPE = str(SOFTWARE_DRIVERS[0])
 CRASHES = """
@@ -32,6 +33,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **more}
 
 
+@forked
 def test_every_device_is_there_or_says_why() -> None:
     """The CPU first; a missing one has a reason and nothing else."""
     found = discover(BOUNDS, environment())
@@ -88,6 +90,7 @@ def driver(tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.requires_wgpu
+@forked
 def test_a_driver_that_crashes_where_it_is_listed_is_named(crashing: str) -> None:
     """And the others are tried without it."""
     both = environment(VK_ICD_FILENAMES=os.pathsep.join([LAVAPIPE, crashing]))
@@ -103,6 +106,7 @@ def test_a_driver_that_crashes_where_it_is_listed_is_named(crashing: str) -> Non
 
 
 @pytest.mark.requires_wgpu
+@forked
 def test_drivers_that_give_no_adapter_are_told(tmp_path: Path) -> None:
     """A file that is not there, one that is none, a library that is not: each by name.
 
@@ -139,6 +143,7 @@ void *vk_icdGetInstanceProcAddr(void *instance, const char *name) {
 """
 
 
+@forked
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("is_added", [True, False])
 def test_a_driver_without_a_card(is_added: bool, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from rlxweb.smoke.engine import Engine
 from rlxweb.smoke.process import Bounds, Child
 from rlxweb.smoke.run import MOST_CHILDREN, Outcome, Settings, Trying, word_of
 
+forked = pytest.mark.usefixtures("forked_children")
 CPU = Engine("cpu")
 BOUNDS = Bounds(start_s=90.0, case_s=60.0, total_s=110.0, nbytes=2 << 30)
 QUICK = Settings("quick", "samples/exp/*", BOUNDS)
@@ -52,6 +53,7 @@ def test_everything_is_right_and_timed() -> None:
     assert row["warm_ms"] > 0
 
 
+@forked
 @pytest.mark.parametrize(
     ("kind", "word", "said"),
     [
@@ -77,6 +79,7 @@ def test_a_process_that_ends_is_a_row_and_the_rest_goes_on(
     assert others == {"right": len(outcome.rows) - 1, "wrong": 1}
 
 
+@forked
 def test_a_case_that_never_ends_is_ended() -> None:
     outcome = tried(f"hang:{BAD}", case_s=3.0)
     assert word_of(outcome) == ("hung", f"no answer within 3 s, at {BAD}")
@@ -91,6 +94,7 @@ def test_a_process_that_takes_all_memory_is_ended() -> None:
     assert outcome.rows[BAD]["raised"] == "out of memory"
 
 
+@forked
 def test_an_engine_that_cannot_be_opened_has_no_rows() -> None:
     outcome = tried("open:cpu")
     assert word_of(outcome)[0] == "crashed"
@@ -98,6 +102,7 @@ def test_an_engine_that_cannot_be_opened_has_no_rows() -> None:
     assert not outcome.rows
 
 
+@forked
 def test_an_engine_that_breaks_always_is_given_up() -> None:
     """After so many processes; what is left says after what."""
     outcome = tried("exit:samples")
@@ -107,12 +112,14 @@ def test_an_engine_that_breaks_always_is_given_up() -> None:
     assert all("exit code 7" in row["why"] for row in left)
 
 
+@forked
 def test_the_time_for_all_cases_ends_too() -> None:
     outcome = tried(f"hang:{BAD}", total_s=5.0)
     assert word_of(outcome)[0] == "hung"
     assert "the 5 s for all cases of an engine are over" in word_of(outcome)[1]
 
 
+@forked
 @pytest.mark.parametrize("device", ["cpu", "torch-cpu"])
 def test_a_kernel_broken_on_purpose_is_found_where_it_is(device: str) -> None:
     """The first wrong index is the one that was changed."""
@@ -150,6 +157,7 @@ def test_no_process_is_left_behind() -> None:
     assert set(descendants(os.getpid())) <= before
 
 
+@forked
 def test_stopping_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while nothing was read for long: what the child had written is there."""
     children: list[Child] = []
@@ -194,6 +202,7 @@ def test_a_driver_that_prints_without_end_fills_no_disk(tmp_path: Path) -> None:
         child.close()
 
 
+@forked
 def test_the_child_ends_with_its_parent() -> None:
     """Its input closes, whatever it is at."""
     asked = {
