@@ -23,6 +23,7 @@ from tests.browser.exported_pages import (
     WEIGHTS,
     Exports,
     K,
+    blank,
     exports,
     kinds_graph,
     layer_graph,
@@ -32,7 +33,7 @@ from tests.browser.exported_pages import (
 )
 from tests.browser.watch import Watch
 
-__all__ = ["exports", "page", "watch", "written"]
+__all__ = ["blank", "exports", "page", "watch", "written"]
 pytestmark = pytest.mark.requires_browser
 
 MOST_BYTES = 26 << 10
