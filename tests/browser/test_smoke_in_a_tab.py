@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
@@ -29,20 +28,16 @@ CASES = "samples/exp/* or samples/fft/1"
 FEW = ("--device", "cpu", "-k", CASES)
 
 
-def tab_of(built_site: BuiltSite, *given: object) -> tuple[int, dict[str, Any]]:
-    """The exit code, and the engine of the tab."""
-    site = ("--browser", "--site", built_site.folder)
-    said = spawn("smoke", *FEW, *site, *given, "--json", "-")
-    assert said.out, said.err
-    return said.code, said.record["engines"][1]
-
-
 def test_a_tab_is_one_more_engine(built_site: BuiltSite) -> None:
     """The same cases as here, on the adapter that the browser offers; at the edges of
     arithmetic it answers what the manual shows.
     """
-    code, tab = tab_of(built_site, "-k", f"{CASES} or edges/")
-    assert (code, tab["word"]) == (0, "right"), tab
+    site = ("--browser", "--site", built_site.folder)
+    cases = ("-k", f"{CASES} or edges/")
+    said = spawn("smoke", *FEW, *site, *cases, "--json", "-")
+    assert said.out, said.err
+    tab = said.record["engines"][1]
+    assert (said.code, tab["word"]) == (0, "right"), tab
     assert (tab["key"], tab["kind"], tab["device"]) == ("browser", "browser", "webgpu")
     assert tab["adapter"] == "google swiftshader"
     assert "Chrome" in tab["driver"]
