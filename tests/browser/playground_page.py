@@ -31,9 +31,9 @@ globalThis.Worker = class extends Worker {
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def opened_bench(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
-    """One playground for the tests of this file."""
+    """One playground for all tests of this process."""
     watch = Watch(site_url)
     page = watch.page(
         browser,
