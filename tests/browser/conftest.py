@@ -25,10 +25,20 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.live_page import live, opened
 from tests.browser.other_hosts import Reports
+from tests.browser.playground_page import bench, opened_bench
 from tests.browser.watch import FLAGS, START_MS, Watch
 from tests.site_build import BuiltSite, Quiet, built_site
 
-__all__ = ["FLAGS", "START_MS", "Watch", "built_site", "live", "opened"]
+__all__ = [
+    "FLAGS",
+    "START_MS",
+    "Watch",
+    "bench",
+    "built_site",
+    "live",
+    "opened",
+    "opened_bench",
+]
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent

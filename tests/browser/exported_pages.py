@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Page
 import rlxweb as rlx
 from rlxweb.backends.protocol import Array
 from rlxweb.export.written import Job, write_export
+from tests.browser.other_hosts import POLL_S
 from tests.browser.watch import Watch
 from tests.site_build import Quiet
 
@@ -26,10 +27,12 @@ POLICY = (
     "worker-src 'self'"
 )
 """No unsafe-eval, nothing inline, nothing of anybody else."""
+BLANK = "about:blank"
 ROWS, SAMPLES, FS, NPERSEG, K = 5, 640, 128.0, 64, 4
 
 
 OWN = Path(__file__).parent / "pages" / "exported"
+WATCHED = (OWN / "watched.js").read_text("utf-8")
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -93,10 +96,14 @@ class Exports:
     faults: dict[str, Any] = field(default_factory=dict)
 
     def page(self, browser: Browser, watch: Watch, first: str = "") -> Page:
-        """An empty page with the module's `load` in it, and `told`."""
-        page = watch.page(browser, "", (OWN / "watched.js").read_text("utf-8") + first)
-        page.wait_for_selector("html[data-ready]", state="attached")
-        return page
+        """An empty page of its own with the module's `load` in it, and `told`."""
+        return loaded(watch.page(browser, "", WATCHED + first))
+
+
+def loaded(page: Page) -> Page:
+    """The page, once the module is there."""
+    page.wait_for_selector("html[data-ready]", state="attached")
+    return page
 
 
 @contextmanager
@@ -108,7 +115,9 @@ def served(folder: Path) -> Iterator[Exports]:
         goes_on: ClassVar[threading.Event] = threading.Event()
 
     with Quiet(("127.0.0.1", 0), partial(Served, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, args=(POLL_S,), daemon=True
+        ).start()
         yield Exports(f"http://127.0.0.1:{server.server_port}/", folder, Served.faults)
         Served.goes_on.set()
         server.shutdown()
@@ -201,20 +210,31 @@ def exports(written: Path) -> Iterator[Exports]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def blank(browser: Browser) -> Iterator[tuple[Page, Watch]]:
+    """One page for the tests of a file, each of which leads it to its own server."""
+    made = Watch("")
+    page = made.page(browser, BLANK, WATCHED)
+    yield page, made
+    page.context.close()
+
+
 @pytest.fixture
-def watch(exports: Exports) -> Iterator[Watch]:
+def watch(exports: Exports, blank: tuple[Page, Watch]) -> Iterator[Watch]:
     """Everything the pages of this test complained about fails it at the end."""
-    made = Watch(exports.url)
+    _, made = blank
+    made.site = exports.url
     yield made
     made.check()
 
 
 @pytest.fixture
-def page(exports: Exports, browser: Browser, watch: Watch) -> Iterator[Page]:
+def page(exports: Exports, blank: tuple[Page, Watch], watch: Watch) -> Iterator[Page]:
     """An empty page under the policy, with the module in it."""
-    made = exports.page(browser, watch)
-    yield made
-    made.context.close()
+    made, _ = blank
+    made.goto(exports.url)
+    yield loaded(made)
+    made.goto(BLANK)
 
 
 def refused(page: Page, script: str, *words: str, code: str) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 from tests.site_build import BuiltSite, Quiet
 
 REPORTED_S = 30
+POLL_S = 0.02
+"""How long a server that is to end may take to hear of it."""
 
 
 @contextmanager
@@ -36,7 +38,9 @@ def elsewhere(page: str = "") -> Iterator[tuple[str, list[str]]]:
             self.wfile.write(body)
 
     with Quiet(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, args=(POLL_S,), daemon=True
+        ).start()
         yield f"http://127.0.0.1:{server.server_port}/", asked
         server.shutdown()
 
@@ -66,7 +70,9 @@ def plain_host(site: BuiltSite, for_worker: str = "") -> Iterator[str]:
             super().end_headers()
 
     with Quiet(("127.0.0.1", 0), Plain) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, args=(POLL_S,), daemon=True
+        ).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
 

@@ -23,6 +23,7 @@ from tests.browser.exported_pages import (
     WEIGHTS,
     Exports,
     K,
+    blank,
     exports,
     kinds_graph,
     layer_graph,
@@ -32,7 +33,7 @@ from tests.browser.exported_pages import (
 )
 from tests.browser.watch import Watch
 
-__all__ = ["exports", "page", "watch", "written"]
+__all__ = ["blank", "exports", "page", "watch", "written"]
 pytestmark = pytest.mark.requires_browser
 
 MOST_BYTES = 26 << 10
@@ -318,11 +319,11 @@ def test_its_page_opened_as_a_file_says_why_nothing_begins(
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_its_page_fits_a_phone(browser: Browser, watch: Watch, scheme: str) -> None:
+def test_its_page_fits_a_phone(browser: Browser, watch: Watch) -> None:
     """No sideways scrolling."""
-    size = {"width": 360, "height": 800}
-    page = watch.page(browser, "peaks/", viewport=size, color_scheme=scheme)
+    page = watch.page(browser, "peaks/", viewport={"width": 360, "height": 800})
     page.wait_for_selector("html[data-state=right]")
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
     page.context.close()

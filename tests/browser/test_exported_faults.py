@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.exported_pages import (
     Exports,
+    blank,
     exports,
     page,
     refused,
@@ -19,7 +20,7 @@ from tests.browser.exported_pages import (
 )
 from tests.browser.watch import Watch
 
-__all__ = ["exports", "page", "watch", "written"]
+__all__ = ["blank", "exports", "page", "watch", "written"]
 pytestmark = [pytest.mark.requires_browser, pytest.mark.fault]
 
 LOAD = 'told(() => load("/layer/plan.json"))'

@@ -11,6 +11,7 @@ from playwright.sync_api import Page
 from tests.browser.exported_pages import (
     SAMPLES,
     Exports,
+    blank,
     exports,
     page,
     refused,
@@ -18,7 +19,7 @@ from tests.browser.exported_pages import (
     written,
 )
 
-__all__ = ["exports", "page", "watch", "written"]
+__all__ = ["blank", "exports", "page", "watch", "written"]
 pytestmark = [pytest.mark.requires_browser, pytest.mark.fault]
 
 PEAKS = f"new Float32Array({5 * SAMPLES}).fill(1)"

@@ -83,9 +83,11 @@ def test_special_values_are_numpys_on_the_gpu_of_the_tab(worker_tab: Tab) -> Non
     assert found["cases"] > 70
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, PARTS))]
+)
 def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
-    """A hundred of them, at the adapter's limits and at tiny ones."""
+    """A hundred of them in all, at the adapter's limits and at tiny ones."""
     each = GRAPHS // PARTS
     found = worker_tab.run(f"await suite.random_graphs({part * each}, {each})")
     assert found["wrong"] == []

@@ -52,6 +52,8 @@ def test_the_engine_and_the_versions_are_in_the_status_line(live: Page) -> None:
 
 def test_a_rhythm_that_is_turned_up_is_found(live: Page) -> None:
     """In every channel, at the rhythm's frequency."""
+    live.select_option("#nperseg", "512")
+    live.select_option("#segments", "4")  # a short while, which soon holds nothing else
     before = {
         name: live.locator(f"#rhythm-{name}").input_value()
         for name in ("delta", "theta", "alpha", "beta", "gamma", "noise")

@@ -310,7 +310,11 @@ def lacking(open_page: OpenPage) -> OpenPage:
     ("code", "why"),
     [
         (NO_GPU, "no WebGPU (navigator.gpu)"),
-        ("navigator.gpu.requestAdapter = async () => null;", "offers no adapter"),
+        pytest.param(
+            "navigator.gpu.requestAdapter = async () => null;",
+            "offers no adapter",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_without_webgpu_the_page_says_so_and_runs_on_numpy(

@@ -7,13 +7,22 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.demo_page import DEMO, NO_GPU, OpenPage, changed
+from tests.browser.demo_page import NO_GPU, OpenPage, changed
+from tests.browser.playground_page import (
+    EXAMPLES,
+    FIRST,
+    PATH,
+    drawn,
+    editor,
+    ended,
+    playground,
+    ready,
+    run,
+    started,
+)
 from tests.browser.watch import START_MS
 
 pytestmark = pytest.mark.requires_browser
-
-EXAMPLES = DEMO / "playground" / "examples"
-RUN_MS = 300_000
 
 # What each example must have said, as patterns.
 SAID = {
@@ -27,56 +36,13 @@ SAID = {
     "profile": [r"block on NumPy", r"time stamps of the device", r"\nmatmul +[\d.]+ "],
     "errors": [r"UsageError: welch_peaks: k is 0", r"did you mean 'webgpu'\?"],
 }
-ON_DEVICES = ("devices", "custom_op", "graph", "benchmark")
-"""Examples that name WebGPU, or leave the choice of a device to rlxweb."""
+WITHOUT_GPU = ("devices", "graph")
+"""Examples for a browser without WebGPU: one names it, one leaves the choice."""
+WITHOUT_JSPI = ("custom_op", "benchmark")
+"""Examples for a browser that cannot switch stacks, likewise."""
+NO_JSPI = "delete WebAssembly.Suspending;\ndelete WebAssembly.promising;\n"
+"""At the end of worker.js: a browser that cannot switch stacks."""
 PLOTS = {"graph", "peaks", "decisions", "custom_op", "spectrogram", "benchmark"}
-
-
-def ready(page: Page) -> Page:
-    """Waits until Python is up and nothing runs."""
-    page.wait_for_selector(".start[data-over]", timeout=START_MS)
-    page.wait_for_selector("#run:not([disabled])", timeout=RUN_MS)
-    return page
-
-
-def playground(open_page: OpenPage, **context: object) -> Page:
-    return ready(open_page("demo/playground/", **context))
-
-
-def editor(open_page: OpenPage, fragment: str = "", **context: object) -> Page:
-    """The page as soon as it shows a program; Python may still be starting."""
-    page = open_page(f"demo/playground/{fragment}", **context)
-    expect(page.locator("#code")).not_to_have_value("")
-    return page
-
-
-def started(page: Page, code: str) -> None:
-    """Types a program over what is there and presses Ctrl+Enter."""
-    page.fill("#code", code)
-    page.press("#code", "Control+Enter")
-
-
-def run(page: Page, code: str) -> str:
-    """A program's output, after it ended."""
-    started(page, code)
-    return ended(page)
-
-
-def ended(page: Page) -> str:
-    page.wait_for_selector("#run:not([disabled])", timeout=RUN_MS)
-    return page.inner_text("#output")
-
-
-def drawn(page: Page) -> int:
-    """Colours on the last canvas: a blank one has one."""
-    count: int = page.evaluate(
-        """() => {
-        const canvas = [...document.querySelectorAll("#output canvas")].at(-1);
-        const data = canvas.getContext("2d")
-            .getImageData(0, 0, canvas.width, canvas.height).data;
-        return new Set(new Uint32Array(data.buffer)).size; }"""
-    )
-    return count
 
 
 def listed(page: Page) -> list[str]:
@@ -98,24 +64,35 @@ def run_example(page: Page, name: str) -> str:
     return said
 
 
-def test_every_example_runs(open_page: OpenPage) -> None:
+def check_example(page: Page, name: str) -> None:
+    """It says what it must and draws where it should."""
+    said = run_example(page, name)
+    for pattern in SAID[name]:
+        assert re.search(pattern, said), f"{name}: no {pattern!r} in\n{said}"
+    assert page.locator("#output canvas").count() == (1 if name in PLOTS else 0)
+    if name in PLOTS:
+        assert drawn(page) > 20, name
+
+
+@pytest.mark.full
+def test_every_example_runs(bench: Page) -> None:
     """Each says what it must and draws where it should; one fails, and means to."""
-    page = playground(open_page)
-    assert sorted(listed(page)) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
-    assert set(listed(page)) == set(SAID)
-    for name, patterns in SAID.items():
-        said = run_example(page, name)
-        for pattern in patterns:
-            assert re.search(pattern, said), f"{name}: no {pattern!r} in\n{said}"
-        assert page.locator("#output canvas").count() == (1 if name in PLOTS else 0)
-        if name in PLOTS:
-            assert drawn(page) > 20, name
+    for name in SAID:
+        check_example(bench, name)
+
+
+def test_examples_are_all_listed_and_some_run(bench: Page) -> None:
+    """One that draws, and the one that means to fail; other tests run others."""
+    assert sorted(listed(bench)) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
+    assert set(listed(bench)) == set(SAID)
+    for name in ("spectrogram", "errors"):
+        check_example(bench, name)
 
 
 def test_the_first_visit_shows_an_example_and_runs_nothing(open_page: OpenPage) -> None:
     """Until Run is pressed; the plot then says in words what it shows."""
     page = playground(open_page)
-    assert page.input_value("#example") == "graph"
+    assert page.input_value("#example") == FIRST
     assert "Press Run" in page.inner_text("#output")
     page.click("#run")
     ended(page)
@@ -124,137 +101,152 @@ def test_the_first_visit_shows_an_example_and_runs_nothing(open_page: OpenPage) 
     assert drawn(page) > 20
 
 
-def test_lines_arrive_while_the_program_runs(open_page: OpenPage) -> None:
-    """Without any `await` in it; stderr is marked as such."""
-    page = playground(open_page)
+def test_lines_arrive_until_stop_ends_the_program(bench: Page) -> None:
+    """Without any `await` in it, stderr marked as such; the next run works."""
     started(
-        page,
+        bench,
         "import sys\n"
         "print('first')\n"
         "print('to stderr', file=sys.stderr)\n"
         "while True: pass\n",
     )
-    expect(page.locator("#output")).to_contain_text("first")
-    expect(page.locator('#output [data-kind="err"]')).to_have_text("to stderr\n")
-    expect(page.locator("#stop")).to_be_enabled()
-    page.click("#stop")
-    ended(page)
-
-
-def test_stop_ends_anything_and_the_next_run_is_fresh(open_page: OpenPage) -> None:
-    """It says so; the next run works."""
-    page = playground(open_page)
-    started(page, "print('going')\nwhile True: pass\n")
-    expect(page.locator("#output")).to_contain_text("going")
-    page.click("#stop")
-    expect(page.locator("#output")).to_contain_text("The next run starts afresh")
-    expect(page.locator("#output")).to_contain_text("going")
-    page.wait_for_selector("#run:not([disabled])", timeout=START_MS)
-    expect(page.locator("#stop")).to_be_disabled()
-    assert run(page, "import rlxweb as rlx\nrlx.is_available('webgpu')").strip() == (
+    output = bench.locator("#output")
+    expect(output).to_contain_text("first")
+    expect(bench.locator('#output [data-kind="err"]')).to_have_text("to stderr\n")
+    expect(bench.locator("#stop")).to_be_enabled()
+    bench.click("#stop")
+    expect(output).to_contain_text("The next run starts afresh")
+    expect(output).to_contain_text("first")
+    bench.wait_for_selector("#run:not([disabled])", timeout=START_MS)
+    expect(bench.locator("#stop")).to_be_disabled()
+    assert run(bench, "import rlxweb as rlx\nrlx.is_available('webgpu')").strip() == (
         "True"
     )
-    expect(page.locator(".problem")).to_have_count(0)
+    expect(bench.locator(".problem")).to_have_count(0)
 
 
-def test_a_python_that_ended_is_told_and_the_next_run_works(
-    open_page: OpenPage,
-) -> None:
+def test_a_python_that_ended_is_told_and_the_next_run_works(bench: Page) -> None:
     """The end of the interpreter leaves no run waiting for ever."""
-    page = playground(open_page)
-    run(page, "import os\nos._exit(3)")
-    expect(page.locator(".problem")).to_contain_text("Python stopped answering")
-    assert run(page, "6 * 7").strip() == "42"
+    run(bench, "import os\nos._exit(3)")
+    expect(bench.locator(".problem")).to_contain_text("Python stopped answering")
+    assert run(bench, "6 * 7").strip() == "42"
 
 
-def test_what_a_program_says_is_shown_as_it_should_be(open_page: OpenPage) -> None:
-    """Values, awaits, warnings, floods, exits, and two runs that know nothing of each
-    other.
-    """
-    page = playground(open_page)
-    custom = (
-        "import rlxweb as rlx\n"
-        "rlx.register_custom('halve', arity=1, reference=lambda xp, a, x: x / 2)\n"
-    )
-    assert run(page, f"{custom}x = 6\nx * 7\n").strip() == "42"
-    said = run(page, f"{custom}print(x)")  # not: the name is taken
-    assert "NameError: name 'x' is not defined" in said
-    assert run(page, "None").strip() == "It ran and said nothing."
+CUSTOM = """\
+import rlxweb as rlx
+rlx.register_custom('halve', arity=1, reference=lambda xp, a, x: x / 2)
+"""
+
+
+def test_values_and_warnings_are_shown_and_names_forgotten(bench: Page) -> None:
+    """Also after an `await`; two runs know nothing of each other."""
     said = run(
-        page,
-        "import asyncio, warnings\n"
+        bench,
+        f"{CUSTOM}import asyncio, warnings\n"
         "warnings.warn('beware')\n"
         "await asyncio.sleep(0.01)\n"
-        "list(range(3))",
+        "x = list(range(3))\n"
+        "x",
     )
-    assert "[0, 1, 2]" in said
     assert "UserWarning: beware" in said
-    flood = run(page, "for i in range(100_000): print('line', i)")
-    assert "line 19" in flood
-    assert re.search(r"… and [\d,]+ more lines, which are not shown", flood)
-    assert len(flood) < 250_000
-    said = run(page, "from playground import plot\nwhile True: plot([1, 2])")
+    assert said.strip().endswith("[0, 1, 2]")
+    said = run(bench, f"{CUSTOM}print(x)")  # not: the name is taken
+    assert "NameError: name 'x' is not defined" in said
+
+
+def test_floods_and_exits_are_told(bench: Page) -> None:
+    """Of figures and of lines, each of which has an end of its own."""
+    said = run(
+        bench,
+        "from playground import plot\n"
+        "try:\n"
+        "    while True: plot([1, 2])\n"
+        "except Exception as error:\n"
+        "    print(error)\n"
+        "for i in range(30_000): print('line', i)\n"
+        "raise SystemExit(3)",
+    )
     assert "40 figures are the most of one run" in said
-    expect(page.locator("#output canvas")).to_have_count(40)
-    assert "SystemExit: exit(3)" in run(page, "raise SystemExit(3)")
-    said = run(page, "input('name? ')")
+    expect(bench.locator("#output canvas")).to_have_count(40)
+    assert "line 19" in said
+    assert re.search(r"… and [\d,]+ more lines, which are not shown", said)
+    assert len(said) < 250_000
+    assert "SystemExit: exit(3)" in said
+
+
+def test_what_is_not_here_is_told_with_a_way_out(bench: Page) -> None:
+    """A keyboard for input(), and packages."""
+    said = run(
+        bench,
+        "try:\n"
+        "    input('name? ')\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n"
+        "import matplotlib",
+    )
     assert "input() has nobody to ask here" in said
-    said = run(page, "import matplotlib")
     assert "plot(x, y) and heat(array) draw" in said
 
 
-def test_an_error_shows_the_programs_own_lines(open_page: OpenPage) -> None:
+def test_an_error_shows_the_programs_own_lines(bench: Page) -> None:
     """None of the library's; the line is marked, and a click goes there."""
-    page = playground(open_page)
     code = (
         "import rlxweb as rlx\n\n"
         "def layer(g):\n"
         "    return g.input('a', (3, 4)) @ g.input('b', (5, 6))\n\n"
         "layer(rlx.Graph('bad'))\n"
     )
-    run(page, code)
-    error = page.locator("#output .error")
+    run(bench, code)
+    error = bench.locator("#output .error")
     expect(error.locator("li")).to_have_count(2)
     expect(error).to_contain_text("ShapeError: matmul of [3, 4] f32, [5, 6] f32")
     assert "rlxweb/" not in error.inner_text()
-    expect(page.locator(".gutter .bad")).to_have_text("4")
+    expect(bench.locator(".gutter .bad")).to_have_text("4")
     error.get_by_role("button", name="line 6").click()
     selected = "[code.selectionStart, code.selectionEnd, document.activeElement.id]"
     start = code.index("layer(rlx")
-    assert page.evaluate(selected) == [start, len(code) - 1, "code"]
+    assert bench.evaluate(selected) == [start, len(code) - 1, "code"]
 
-    said = run(page, "x = 1\nif x\n    pass\n")
+    said = run(bench, "x = 1\nif x\n    pass\n")
     assert "SyntaxError: expected ':'" in said
-    expect(page.locator(".gutter .bad")).to_have_text("2")
-    page.press("#code", "End")
-    page.type("#code", " ")
-    expect(page.locator(".gutter .bad")).to_have_count(0)
+    expect(bench.locator(".gutter .bad")).to_have_text("2")
+    bench.press("#code", "End")
+    bench.type("#code", " ")
+    expect(bench.locator(".gutter .bad")).to_have_count(0)
 
 
-def test_plots_follow_the_theme_and_the_width(open_page: OpenPage) -> None:
-    """Not a blank canvas after either."""
-    page = playground(open_page, viewport={"width": 1280, "height": 800})
+def test_plots_follow_the_theme_and_the_width_down_to_a_phone(bench: Page) -> None:
+    """Not a blank canvas after either; long lines make a phone's page no wider."""
     run(
-        page,
-        "from playground import plot, heat\nplot([1, 3, 2])\nheat([[1, 2], [3, 4]])",
+        bench,
+        "from playground import plot, heat\nplot([1, 3, 2])\nheat([[1, 2], [3, 4]])\n"
+        "print('w' * 500)\n'x' * 500",
     )
     image = "[...document.querySelectorAll('canvas')].map((c) => c.toDataURL())"
-    before = page.evaluate(image)
+    before = bench.evaluate(image)
     assert len(before) == 2
-    page.get_by_role("button", name="Use dark colours").click()
-    after = page.evaluate(image)
+    bench.get_by_role("button", name="Use dark colours").click()
+    after = bench.evaluate(image)
     assert after[0] != before[0]
-    width = page.evaluate("document.querySelector('canvas').width")
-    page.set_viewport_size({"width": 700, "height": 800})
-    page.wait_for_function(
+    bench.get_by_role("button", name="Use light colours").click()
+    width = bench.evaluate("document.querySelector('canvas').width")
+    bench.set_viewport_size({"width": 390, "height": 844})
+    bench.wait_for_function(
         "(w) => document.querySelector('canvas').width !== w", arg=width
     )
-    assert drawn(page) > 3
+    assert drawn(bench) > 3
+    for scheme in ("light", "dark"):
+        bench.emulate_media(color_scheme=scheme)
+        fits_a_phone(bench)
+    bench.emulate_media(color_scheme="light")
+    bench.set_viewport_size({"width": 1280, "height": 800})
 
 
-def test_a_link_carries_the_code_and_does_not_run_it(open_page: OpenPage) -> None:
+def test_a_link_carries_the_code_and_does_not_run_it(
+    bench: Page, open_page: OpenPage
+) -> None:
     """Whatever is in it; the visitor reads first."""
-    page = editor(open_page, permissions=["clipboard-read", "clipboard-write"])
+    page = bench
     code = "print('carried — ünïcode')\n" + "x = 1\n" * 200
     page.fill("#code", code)
     page.click("#share")
@@ -276,13 +268,13 @@ def test_a_damaged_link_is_told(open_page: OpenPage) -> None:
     page = editor(open_page, "#code=1AAAA")
     problem = page.locator(".problem")
     expect(problem).to_contain_text("The link holds no code that can be read")
-    assert page.input_value("#example") == "graph"
+    assert page.input_value("#example") == FIRST
     for fragment in ("#code=9zz", "#code=1%%%"):
         problem.get_by_role("button", name="Dismiss").click()
         expect(problem).to_have_count(0)
         page.evaluate("(to) => { location.hash = to; }", fragment)
         expect(problem).to_contain_text("The link holds no code that can be read")
-        assert page.input_value("#example") == "graph"
+        assert page.input_value("#example") == FIRST
 
 
 def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None:
@@ -304,7 +296,8 @@ def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None
 
 def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) -> None:
     """Over a reload it is there and not run; over an example it can be brought back."""
-    page = editor(open_page)
+    page = open_page(PATH)
+    expect(page.locator("#code")).not_to_have_value("")
     page.fill("#code", "print('mine')")
     page.reload()
     ready(page)
@@ -340,14 +333,6 @@ def test_the_editor_indents_and_lets_the_keyboard_go(open_page: OpenPage) -> Non
     assert page.evaluate("document.activeElement.id") != "code"
 
 
-def test_it_fits_a_phone(open_page: OpenPage) -> None:
-    page = playground(open_page, viewport={"width": 390, "height": 844})
-    run(page, "print('w' * 500)\n'x' * 500")
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        fits_a_phone(page)
-
-
 def fits_a_phone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     for name in ("#run", "#stop", "#reset", "#share", "#example", "#code"):
@@ -357,32 +342,50 @@ def fits_a_phone(page: Page) -> None:
         assert box["x"] + box["width"] <= 390, name
 
 
+def without(open_page: OpenPage, what: str) -> Page:
+    """The page in a browser whose Worker begins with this JavaScript."""
+    page = changed(open_page, "playground/", "worker.js", lambda text: text + what)
+    return ready(page)
+
+
 def test_without_webgpu_examples_run_on_numpy(open_page: OpenPage) -> None:
     """The page says so; nothing fails but what asks for WebGPU by name."""
-    page = changed(open_page, "playground/", "worker.js", lambda text: text + NO_GPU)
-    ready(page)
+    page = without(open_page, NO_GPU)
     expect(page.locator(".problem")).to_contain_text("This browser offers no WebGPU")
-    for name in ON_DEVICES[::2]:  # the others have their turn below
-        run_example(page, name)
+    run_example(page, WITHOUT_GPU[0])
     said = run(page, "import rlxweb as rlx\nrlx.Session('webgpu')")
     assert "AdapterMissing" in said
 
 
 def test_without_stack_switching_examples_run_too(open_page: OpenPage) -> None:
     """Those that name WebGPU await it; a blocking call says to."""
-    hide = "delete WebAssembly.Suspending;\ndelete WebAssembly.promising;\n"
-    page = changed(open_page, "playground/", "worker.js", lambda text: text + hide)
-    ready(page)
-    for name in ON_DEVICES[1::2]:
-        run_example(page, name)
-    graph = (
+    page = without(open_page, NO_JSPI)
+    run_example(page, WITHOUT_JSPI[0])
+    said = run(
+        page,
         "import numpy as np, rlxweb as rlx\n"
         "g = rlx.Graph('g')\n"
         "g.set_outputs([g.exp(g.input('x', (3,)))])\n"
         "x = np.zeros(3, np.float32)\n"
+        "try:\n"
+        "    print(rlx.Session('webgpu').compile(g).run({'x': x}))\n"
+        "except rlx.RlxError as error:\n"
+        "    print(type(error).__name__)\n"
+        "c = await rlx.Session('webgpu').compile_async(g)\n"
+        "await c.run_async({'x': x})",
     )
-    said = run(page, graph + "rlx.Session('webgpu').compile(g).run({'x': x})")
-    assert "MustAwait" in said
-    graph += "c = await rlx.Session('webgpu').compile_async(g)\n"
-    said = run(page, graph + "await c.run_async({'x': x})")
+    assert said.startswith("MustAwait\n"), said
     assert "array([1., 1., 1.]" in said
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [(NO_GPU, WITHOUT_GPU[1]), (NO_JSPI, WITHOUT_JSPI[1])],
+    ids=["WebGPU", "stack switching"],
+)
+def test_without_either_other_examples_run(
+    open_page: OpenPage, what: str, name: str
+) -> None:
+    """Those that leave the choice of a device to rlxweb."""
+    run_example(without(open_page, what), name)

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.demo_page import OpenPage
 from tests.browser.other_hosts import Reports, elsewhere, plain_host
-from tests.browser.test_playground import ended, playground, ready, started
+from tests.browser.playground_page import editor, ended, ready, started
 from tests.browser.watch import START_MS
 from tests.site_build import BuiltSite
 
@@ -27,13 +27,6 @@ def fragment(page: Page, code: str) -> str:
     """The part of a link that carries the code."""
     made: str = page.evaluate(FRAGMENT, code)
     return made
-
-
-def shown(open_page: OpenPage) -> Page:
-    """The page with the first example on it; Python may take its time."""
-    page = open_page("demo/playground/")
-    expect(page.locator("#code")).not_to_have_value("")
-    return page
 
 
 def framing(url: str) -> str:
@@ -135,7 +128,7 @@ def test_a_press_counts_for_what_was_on_the_screen(open_page: OpenPage) -> None:
 
 def test_a_links_program_leaves_the_saved_one_alone(open_page: OpenPage) -> None:
     """Until it is edited or run; what was there can be brought back."""
-    page = playground(open_page)
+    page = editor(open_page)
     page.fill("#code", "print('saved')")
     link = fragment(page, "print('linked')")
     page.evaluate("(link) => { location.hash = link; }", link)
@@ -158,7 +151,7 @@ def test_examples_looked_at_after_a_link_leave_the_saved_one_alone(
     open_page: OpenPage,
 ) -> None:
     """It was the link that replaced it on the screen, not its author."""
-    page = shown(open_page)
+    page = editor(open_page)
     page.fill("#code", "print('saved')")
     link = fragment(page, "print('linked')")
     page.evaluate("(link) => { location.hash = link; }", link)
@@ -174,7 +167,7 @@ def test_examples_looked_at_after_a_link_leave_the_saved_one_alone(
 
 def test_a_link_of_very_many_lines_is_refused(open_page: OpenPage) -> None:
     """200 characters unfold to 99,000 lines, with which the tab stood still."""
-    page = shown(open_page)
+    page = editor(open_page)
     before = page.input_value("#code")
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     lines = packer.compress(b"\n" * 99_000) + packer.flush()
@@ -187,7 +180,7 @@ def test_a_link_of_very_many_lines_is_refused(open_page: OpenPage) -> None:
 
 def test_many_lines_are_numbered(open_page: OpenPage) -> None:
     """As many as there are, and after fewer again no more."""
-    page = shown(open_page)
+    page = editor(open_page)
     link = fragment(page, "\n" * 4_999)
     page.evaluate("(link) => { location.hash = link; }", link)
     expect(page.locator(".gutter > div")).to_have_count(5_000)
@@ -204,7 +197,7 @@ def unpacked(code: bytes) -> str:
 
 def test_what_is_too_long_for_a_link_is_in_none(open_page: OpenPage) -> None:
     """However it is packed; and none is made that nobody could open."""
-    page = shown(open_page)
+    page = editor(open_page)
     before = page.input_value("#code")
     link = unpacked(b"x" * 100_001)
     page.evaluate("(link) => { location.hash = link; }", link)
@@ -217,20 +210,20 @@ def test_what_is_too_long_for_a_link_is_in_none(open_page: OpenPage) -> None:
     page.fill("#code", longest)
     page.click("#share")
     expect(page.locator("#link")).to_be_visible()
-    other = open_page(page.input_value("#address").split("/", 3)[3])
+    other = editor(open_page, page.input_value("#address").partition("playground/")[2])
     expect(other.locator("#code")).to_have_value(longest)
 
 
 def test_a_links_line_ends_are_line_ends(open_page: OpenPage) -> None:
     """Whatever system wrote them: not a character that is shown as an escape."""
     link = unpacked(b"a = 1\r\nb = 2\rc = 3")
-    page = open_page(f"demo/playground/{link}")
+    page = editor(open_page, link)
     expect(page.locator("#code")).to_have_value("a = 1\nb = 2\nc = 3")
 
 
-def test_a_name_of_letters_without_a_look_is_shown(open_page: OpenPage) -> None:
+def test_a_name_of_letters_without_a_look_is_shown(bench: Page) -> None:
     """Python takes them for names, and the screen shows nothing."""
-    page = playground(open_page)
+    page = bench
     link = fragment(page, "\u3164 = 1\n'\U000e0100\u034f'\n'\u2764\ufe0f'")
     page.evaluate("(link) => { location.hash = link; }", link)
     escaped = "\\u3164 = 1\n'\\U000e0100\\u034f'\n'\u2764\ufe0f'"
@@ -241,11 +234,9 @@ def test_a_name_of_letters_without_a_look_is_shown(open_page: OpenPage) -> None:
     expect(page.locator(".problem").last).to_contain_text("has the character U+3164")
 
 
-def test_a_program_that_hides_part_of_itself_is_shown_whole(
-    open_page: OpenPage,
-) -> None:
+def test_a_program_that_hides_part_of_itself_is_shown_whole(bench: Page) -> None:
     """Overrides of writing direction in a link are escapes; others stop the run."""
-    page = playground(open_page)
+    page = bench
     link = fragment(page, "print('\u202estolen')\nx = 1 \u2066# 2\u0000")
     page.evaluate("(link) => { location.hash = link; }", link)
     expect(page.locator("#code")).to_have_value(
@@ -265,7 +256,7 @@ def test_a_program_that_hides_part_of_itself_is_shown_whole(
 
 def test_whatever_lies_in_storage_the_page_opens(open_page: OpenPage) -> None:
     """The first example is there, and nothing runs."""
-    page = open_page("demo/icon.svg")
+    page = editor(open_page)
     odd = [
         "[]",
         "{}",
@@ -276,7 +267,7 @@ def test_whatever_lies_in_storage_the_page_opens(open_page: OpenPage) -> None:
     ]
     for kept in (*odd, json.dumps({"code": "x" * 2_000_000, "example": "peaks"})):
         page.evaluate("(kept) => localStorage.setItem('rlxweb-playground', kept)", kept)
-        page.goto(page.url.replace("demo/icon.svg", "demo/playground/"))
+        page.reload()
         expect(page.locator("#code")).to_have_value(
             re.compile("A graph is written once")
         )
@@ -286,7 +277,7 @@ def test_whatever_lies_in_storage_the_page_opens(open_page: OpenPage) -> None:
 
 def test_a_file_dropped_on_it_does_not_replace_the_page(open_page: OpenPage) -> None:
     """As the browser would, with a page of the file's own."""
-    page = playground(open_page)
+    page = editor(open_page)
     stayed = page.evaluate(
         """() => {
         const carried = new DataTransfer();
@@ -297,10 +288,9 @@ def test_a_file_dropped_on_it_does_not_replace_the_page(open_page: OpenPage) -> 
     assert stayed
 
 
-def test_a_double_press_runs_once(open_page: OpenPage) -> None:
-    page = playground(open_page)
-    page.fill("#code", "print('once')")
-    page.evaluate("document.getElementById('run').click();"
-                  "document.getElementById('run').click()")  # fmt: skip
-    page.press("#code", "Control+Enter")
-    assert ended(page).strip() == "once"
+def test_a_double_press_runs_once(bench: Page) -> None:
+    bench.fill("#code", "print('once')")
+    bench.evaluate("document.getElementById('run').click();"
+                   "document.getElementById('run').click()")  # fmt: skip
+    bench.press("#code", "Control+Enter")
+    assert ended(bench).strip() == "once"
