@@ -1,4 +1,4 @@
-"""`--times FILE`: where the seconds of a test run go, by file, fixture and phase.
+"""`--times=FILE`: where the seconds of a test run go, by file, fixture and phase.
 
 For each test and each fixture the wall time and the processor time are taken; the
 processor time is this process's and that of the child processes that ended meanwhile,
@@ -28,7 +28,7 @@ _fixtures: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--times FILE`."""
+    """`--times=FILE`."""
     parser.addoption("--times", metavar="FILE", help="where the seconds went, as JSON")
 
 
