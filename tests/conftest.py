@@ -197,9 +197,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        choices=(*PROBES, "extras"),
+        choices=tuple(PROBES),
         help=f"fail, do not skip, where this is missing: {', '.join(PROBES)} "
-        "(wgpu: all three adapters), extras (libraries that tests import)",
+        "(wgpu: all three adapters)",
     )
 
 

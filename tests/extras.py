@@ -1,8 +1,10 @@
-"""What happens to tests whose libraries are not installed.
+"""What happens to tests whose libraries or adapters are not there.
 
-A test file that imports a library that is not there is left out, and a line of the
-summary says which library and how many files; a test that imports one itself is
-skipped. With `CI=true` or `--require extras` the missing library is a failure instead.
+A test file that imports a library that is not installed is left out, and a line of the
+summary says which library and how many files. A test is skipped that imports one, that
+names it by `@pytest.mark.needs("matplotlib")`, or that asks for an adapter that the
+machine has not. Where anything is required, by `CI=true` or `--require`, as in
+`./dev test`, all of that is a failure instead.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
+
+from rlxweb.errors import AdapterMissing
 
 OURS = frozenset(("rlxweb", "tests", "assembly"))
 
@@ -21,9 +26,9 @@ _files: Counter[str] = Counter()
 
 
 def are_required(config: pytest.Config) -> bool:
-    """Return whether every library must be there."""
+    """Return whether every library and adapter must be there."""
     in_ci = os.environ.get("CI", "").lower() in ("1", "true")
-    return in_ci or "extras" in config.getoption("--require")
+    return in_ci or bool(config.getoption("--require"))
 
 
 def missing_library(error: BaseException | None) -> str:
@@ -33,6 +38,24 @@ def missing_library(error: BaseException | None) -> str:
     root = (error.name or "").partition(".")[0] if error is not None else ""
     is_library = root and root not in OURS and root not in sys.stdlib_module_names
     return root if is_library and find_spec(root) is None else ""
+
+
+def missing_thing(error: BaseException) -> str:
+    """Return what is not there and made a test fail, with a verb; or ""."""
+    name = missing_library(error)
+    if name:
+        return f"{name} is not installed"
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, AdapterMissing):
+        found = found.__cause__
+    return "" if found is None else str(found)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Look for the libraries that a test needs."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            import_module(name)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,13 +77,13 @@ def pytest_make_collect_report(
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Iterator[None]:
-    """Skip a test that itself imports such a library."""
+    """Skip a test that fails since something is not there."""
     report: pytest.TestReport = yield
     if report.failed and call.excinfo is not None and not are_required(item.config):
-        name = missing_library(call.excinfo.value)
-        if name:
+        words = missing_thing(call.excinfo.value)
+        if words:
             report.outcome = "skipped"
-            report.longrepr = (str(item.path), 0, f"Skipped: {name} is not installed")
+            report.longrepr = (str(item.path), 0, f"Skipped: {words}")
     return report
 
 

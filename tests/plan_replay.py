@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import wgpu
 
+from tests.conftest import adapter_facts
+
 DTYPES = {"f32": "f4", "f64": "f8", "i32": "i4", "u32": "u4", "f16": "f2"}
 USAGE = wgpu.BufferUsage
 USAGES = {
@@ -32,6 +34,7 @@ def _wgpu_name(limit: str) -> str:
 @cache
 def device(features: tuple[str, ...], limits: tuple[tuple[str, int], ...]) -> Any:
     """The software Vulkan device with what a plan asks for, opened once for each."""
+    adapter_facts("lavapipe")  # an error with a reason where it is not there
     every = wgpu.gpu.enumerate_adapters_sync()
     found = [
         a

@@ -206,7 +206,7 @@ print(threading.active_count(), [thread.name for thread in threading.enumerate()
 """
 
 
-@pytest.mark.requires_wgpu
+@pytest.mark.requires_lavapipe
 def test_twenty_losses_in_a_row_leave_no_thread_behind() -> None:
     """Threads of the port, in a process that has no others: on one adapter."""
     done = python("-c", LOSSES, timeout=120)

@@ -143,6 +143,7 @@ def test_what_only_looks_like_it_stays(build: Any, adapter: Want) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 
 
+@pytest.mark.requires_fast
 @pytest.mark.parametrize("build", SPELLED, ids=lambda one: one.__name__)
 def test_machine_code_takes_it_on_the_cpu(
     build: Any, monkeypatch: pytest.MonkeyPatch

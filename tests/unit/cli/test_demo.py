@@ -26,6 +26,7 @@ def test_the_demo_finds_its_own_rhythms(tmp_path: Path, call: Call) -> None:
     assert "put into EEG Fp1: 6 Hz" in said.err
 
 
+@pytest.mark.needs("matplotlib", "edfio")
 def test_the_demo_says_what_it_did(tmp_path: Path, call: Call) -> None:
     """Table, device, reason and the place of the picture."""
     said = call("demo", "--out", tmp_path, "--device", "cpu")
@@ -36,6 +37,7 @@ def test_the_demo_says_what_it_did(tmp_path: Path, call: Call) -> None:
     assert f"picture: {tmp_path / 'demo.png'}" in said.err
 
 
+@pytest.mark.needs("matplotlib", "edfio")
 def test_advice_that_needs_another_command_names_it(tmp_path: Path, call: Call) -> None:
     """The demo has few options; what it has is advised as everywhere."""
     out = "--out", tmp_path
@@ -50,6 +52,7 @@ def test_advice_that_needs_another_command_names_it(tmp_path: Path, call: Call) 
     check_refused(said, 2, "with `rlxweb welch`: repair", "or pass --nan propagate")
 
 
+@pytest.mark.needs("matplotlib", "edfio")
 @pytest.mark.parametrize("n_samples", [3, 100, 5000])
 def test_a_file_of_the_user_of_any_length(
     tmp_path: Path, call: Call, n_samples: int

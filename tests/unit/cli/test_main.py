@@ -161,6 +161,7 @@ def test_a_file_is_no_terminal_whatever_a_variable_says(
     assert "\x1b" not in spawn("devices", **{forced: "1"}).out
 
 
+@pytest.mark.needs("matplotlib")
 def test_warnings_that_python_is_told_to_raise_end_nothing(
     recording: Path, tmp_path: Path
 ) -> None:

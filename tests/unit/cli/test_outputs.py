@@ -52,6 +52,7 @@ def test_a_picture_that_fails_costs_the_other_files(
     assert {p.name: p.read_text() for p in out.iterdir()} == {"out.csv": "old"}
 
 
+@pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize("limit", [600, 60_000])
 def test_a_disk_that_is_full_leaves_all_or_nothing(
     tmp_path: Path, npy: Path, limit: int
@@ -73,6 +74,7 @@ def test_a_disk_that_is_full_leaves_all_or_nothing(
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.needs("matplotlib")
 def test_a_file_name_of_bytes_serves_everywhere(tmp_path: Path) -> None:
     """Names that are no text, with a picture too; titles and tables show them."""
     name = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9-\x1b[2J.npy")
@@ -91,6 +93,7 @@ def test_a_file_name_of_bytes_serves_everywhere(tmp_path: Path) -> None:
     assert record["files"][0]["path"].endswith("caf\\xe9-\x1b[2J.npy")
 
 
+@pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize("how", ["hard link", "symbolic link", "another spelling"])
 @pytest.mark.parametrize("option", OUTPUTS)
 def test_no_output_goes_over_the_recording(
@@ -156,6 +159,7 @@ def test_standard_output_by_any_of_its_names(npy: Path, name: str) -> None:
     assert len(rows) == 1 + 3 * 16
 
 
+@pytest.mark.needs("matplotlib")
 def test_what_is_no_text_goes_into_pipes_as_well(npy: Path) -> None:
     """Arrays and a picture on standard output; without a suffix it is PNG."""
     for option, magic in (("--npz", b"PK"), ("--plot", b"\x89PNG")):
@@ -183,6 +187,7 @@ def test_nothing_binary_goes_to_a_terminal(npy: Path) -> None:
     os.close(theirs)
 
 
+@pytest.mark.needs("matplotlib")
 def test_every_output_may_be_thrown_away(npy: Path, call: Call) -> None:
     """/dev/null takes them all, and stays what it is."""
     args = [word for option in OUTPUTS for word in (option, os.devnull)]
@@ -218,6 +223,7 @@ def test_process_substitution_and_named_pipes(npy: Path) -> None:
         assert "psd.npy" in arrays.namelist()
 
 
+@pytest.mark.needs("matplotlib")
 def test_several_pictures_do_not_fit_into_one_pipe(npy: Path, call: Call) -> None:
     other = npy.with_name("y.npy")
     other.write_bytes(npy.read_bytes())

@@ -77,7 +77,7 @@ def test_it_runs_and_gives_what_the_cpu_gives(
 
 
 @pytest.mark.parametrize("what", ["dead i64 and f64", "i64 indices", "f64 arithmetic"])
-@pytest.mark.requires_wgpu
+@pytest.mark.requires_lavapipe
 def test_every_door_judges_the_same(what: str) -> None:
     """Support, candidates and their prices, GraphDevices, a session."""
     graph = built(NEEDLESS[what])
@@ -182,7 +182,7 @@ def test_no_constant_is_made_much_larger_than_what_it_is_made_of(adapter: Want) 
     assert max(held) == 1
 
 
-@pytest.mark.requires_wgpu
+@pytest.mark.requires_lavapipe
 def test_a_blocker_names_the_node_as_the_caller_counts_it() -> None:
     """Also where nodes before it were folded or dropped."""
     graph = built(lambda g, x: g.sqrt(g.cast(unused(g, x), "f64")))

@@ -56,7 +56,7 @@ def test_types_are_those_that_cffi_parses() -> None:
         assert ffi._parsed_types[name][0] is at_once[0]
 
 
-@pytest.mark.requires_wgpu
+@pytest.mark.requires_lavapipe
 def test_run_parses_no_other_type() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", RUN], capture_output=True, text=True, timeout=100

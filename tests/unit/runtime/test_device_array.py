@@ -371,7 +371,7 @@ sys.left = arrays, near, again, compiled
 """
 
 
-@pytest.mark.requires_wgpu
+@pytest.mark.requires_lavapipe
 def test_it_may_outlive_its_device_and_the_interpreter(tmp_path: Path) -> None:
     """Dropped in a thread after its device was closed, and left to the end."""
     done = python("-W", "error", "-c", OUTLIVED, cwd=tmp_path)
