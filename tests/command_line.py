@@ -160,7 +160,7 @@ def forked(
         return python(*args, cwd=cwd, timeout=timeout, **more)
     done = Forked(there, [str(arg) for arg in args], variables, folder=cwd)
     out, err = done.communicate(timeout)
-    return Said(done.wait(), out, err)
+    return Said(done.wait(timeout), out, err)
 
 
 def spawn(*args: object, timeout: float = 120, **more: str) -> Said:

@@ -226,7 +226,7 @@ class Forked:
         finally:
             self.kill()
             for thread in threads:
-                thread.join()
+                thread.join(timeout)
         return said["stdout"], said["stderr"]
 
 

@@ -73,15 +73,14 @@ def one_pid(client: Client) -> int:
     return pids[0]
 
 
-@pytest.mark.parametrize("many", [8, pytest.param(16, marks=pytest.mark.full)])
 def test_workers_that_are_killed_cost_nothing(
-    started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path, many: int
+    started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path
 ) -> None:
     """Two processes, one of them killed after every fourth result."""
     for _ in range(2):
         started.worker(scheduler.address, nanny=True)
     mine.wait_for_workers(2, timeout=START_S)
-    files = night(tmp_path / "night", many)
+    files = night(tmp_path / "night", 16)
     told: list[str] = []
     there = []
     for outcome in spread(files, ON_CPU, mine, told.append):

@@ -62,4 +62,4 @@ def test_samples_and_chains(taped: list[int], is_full_tier: bool) -> None:
     every = [*cases[:: 1 if is_full_tier else 3], *chain_cases()]
     said = [wrong(case, backend) for case in every]
     assert [one for one in said if one] == []
-    assert taped[0] > len(every)
+    assert taped[0] > len(every) // 3

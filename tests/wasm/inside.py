@@ -19,7 +19,6 @@ import hypothesis
 import pytest
 from watchdog import expect  # run.mjs makes it
 
-from tests.tiers import limit_examples
 from tests.wasm.left_out import FILES, REASONS, SKIPS, TESTS, Reason
 
 TEST_S = 120
@@ -74,6 +73,8 @@ def pytest_collection_modifyitems(
     if config.getoption("--first-cases"):
         _keep_first_cases(config, items)
     reasons = [reason_of(item) for item in items]
+    from tests.tiers import limit_examples  # pytest loads it, as a plugin, after this
+
     for item in items:
         limit_examples(item, EXAMPLES)
     gone = [i for i, r in zip(items, reasons, strict=True) if r and not r.fails_with]
