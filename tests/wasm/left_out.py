@@ -190,6 +190,7 @@ SKIPS = {
     "(torch|jax|mlx|cupy)": "its engine's library is not there",
     "llvmlite cannot be loaded": "nothing is compiled for a processor there",
     r"g\+\+ runs|nvcc compiles": "it runs a compiler",
+    "each program is a fresh interpreter": "it starts processes, or forks",
     "import '(pyarrow|soundfile)'": "it writes by a library that WebAssembly has not",
 }
 """What a skip says → why that is so."""
