@@ -1,4 +1,4 @@
-"""What happens to tests whose libraries or adapters are not there.
+"""Leave out tests whose libraries or adapters are not installed.
 
 A test file that imports a library that is not installed is left out, and a line of the
 summary says which library and how many files. A test is skipped that imports one, that

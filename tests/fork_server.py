@@ -41,11 +41,11 @@ LOADED = (
     *("rlxweb.choose.report", "rlxweb.host.variants"),
     "wgpu.backends.wgpu_native",
 )
-"""What the helper loads, as far as it is installed."""
+"""Modules that the helper imports, as far as they are installed."""
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OPENBLAS_", "OMP_", "MKL_", "NPY_")
-"""How the variables begin that nobody reads again once these are loaded."""
+"""Prefixes of environment variables that are read only when Python starts."""
 USED_S: list[float] = []
-"""Seconds of a processor that each forked program took which has ended."""
+"""Processor seconds of each forked program that has ended."""
 _HEADER = 8
 
 

@@ -42,7 +42,7 @@ EXAMPLES = {"quick": 10, "default": 25}
 many as the test says.
 """
 _SETTINGS = "_hypothesis_internal_use_settings"
-"""Where hypothesis keeps those of a test."""
+"""The attribute in which hypothesis keeps the settings of a test."""
 LIBRARIES = frozenset(("torch-cpu", "jax-cpu", "mlx"))
 MARKS = ("slow", "requires_torch", "requires_jax", "requires_mlx", "requires_dawn")
 

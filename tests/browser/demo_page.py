@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page, Route, expect
 
 OpenPage = Callable[..., Page]
 DEMO = Path(__file__).resolve().parents[2] / "site" / "demo"
@@ -33,6 +33,15 @@ def all_changed(open_page: OpenPage, to: str, changes: Mapping[str, Change]) -> 
         page.context.route(re.compile(rf"/demo/{re.escape(file)}$"), answer)
     page.goto(page.url.replace("icon.svg", to))
     return page
+
+
+def check_fits_a_phone(open_page: OpenPage, path: str) -> None:
+    """Check that a page of 390 pixels scrolls up and down alone, light and dark."""
+    page = open_page(path, viewport={"width": 390, "height": 844})
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        expect(page.locator("[aria-current]")).to_be_in_viewport()
 
 
 def fulfilled(text: str, kind: str, route: Route) -> None:

@@ -17,6 +17,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.signal.learned.learn import learn_welch
 from tests.browser.conftest import Tab
+from tests.tiers import thinned
 
 pytestmark = pytest.mark.requires_browser
 
@@ -83,9 +84,7 @@ def test_special_values_are_numpys_on_the_gpu_of_the_tab(worker_tab: Tab) -> Non
     assert found["cases"] > 70
 
 
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, PARTS))]
-)
+@pytest.mark.parametrize("part", thinned(range(PARTS), PARTS))
 def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
     """A hundred of them in all, at the adapter's limits and at tiny ones."""
     each = GRAPHS // PARTS

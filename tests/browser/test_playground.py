@@ -82,7 +82,7 @@ def test_every_example_runs(bench: Page) -> None:
 
 
 def test_examples_are_all_listed_and_some_run(bench: Page) -> None:
-    """One that draws, and the one that means to fail; other tests run others."""
+    """Every example is listed; one that draws and one that raises an error run."""
     assert sorted(listed(bench)) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
     assert set(listed(bench)) == set(SAID)
     for name in ("spectrogram", "errors"):
@@ -155,7 +155,7 @@ def test_values_and_warnings_are_shown_and_names_forgotten(bench: Page) -> None:
 
 
 def test_floods_and_exits_are_told(bench: Page) -> None:
-    """Of figures and of lines, each of which has an end of its own."""
+    """Too many figures or lines are cut off with a message, and exits are named."""
     said = run(
         bench,
         "from playground import plot\n"
@@ -387,5 +387,5 @@ def test_without_stack_switching_examples_run_too(open_page: OpenPage) -> None:
 def test_without_either_other_examples_run(
     open_page: OpenPage, what: str, name: str
 ) -> None:
-    """Those that leave the choice of a device to rlxweb."""
+    """Examples that leave the choice of a device to rlxweb run there too."""
     run_example(without(open_page, what), name)

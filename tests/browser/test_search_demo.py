@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.demo_page import NO_GPU, OpenPage, changed
+from tests.browser.demo_page import NO_GPU, OpenPage, changed, check_fits_a_phone
 from tests.browser.watch import START_MS
 from tests.unit.examples import tiny
 from tests.unit.examples.programs import module
@@ -103,8 +103,4 @@ def test_without_a_model_the_visitor_brings_one(open_page: OpenPage) -> None:
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:
     """No sideways scrolling."""
-    page = open_page("demo/search/", viewport={"width": 390, "height": 844})
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        expect(page.locator("[aria-current]")).to_be_in_viewport()
+    check_fits_a_phone(open_page, "demo/search/")

@@ -9,7 +9,7 @@ import pytest
 from assembly.exported import JOB
 from playwright.sync_api import Page, expect
 
-from tests.browser.demo_page import DEMO, NO_GPU, OpenPage, changed
+from tests.browser.demo_page import DEMO, NO_GPU, OpenPage, changed, check_fits_a_phone
 from tests.browser.watch import START_MS
 
 pytestmark = pytest.mark.requires_browser
@@ -73,8 +73,4 @@ def test_both_sides_are_asked_for_the_same_job() -> None:
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:
     """No sideways scrolling, before it has run."""
-    page = open_page("demo/export/", viewport={"width": 390, "height": 844})
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        expect(page.locator("[aria-current]")).to_be_in_viewport()
+    check_fits_a_phone(open_page, "demo/export/")

@@ -54,7 +54,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def by_process() -> Iterator[dict[str, Any]]:
-    """What `compute` takes to work in another process, the same one for all tests.
+    """Options of Dask's `compute` for one worker process that all tests share.
 
     Dask's own pool starts as many as there are processors, anew for each call.
     """

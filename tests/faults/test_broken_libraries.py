@@ -178,12 +178,13 @@ def nvidia() -> Path:
     return folder
 
 
-def asked(
+def reply_about(
     label: str, folder: Path, why: str = "", *more: str, fresh: bool = False, **had: str
 ) -> dict[str, Any]:
-    """Ask for a device where the modules of that folder are found first.
+    """Return what a program that asks for a device prints, as JSON.
 
-    Without `fresh` in a fork of a process that has loaded wgpu and no other library.
+    The modules of `folder` are found first. Without `fresh` the program is a fork of a
+    process that has loaded wgpu and no other library.
     """
     words = [why.rpartition(" ")[2], *more]
     if "all" not in more:
@@ -205,7 +206,7 @@ def test_a_library_for_cuda_cannot_end_or_block_the_process(
     text, words = {**FATAL, **ABSENT}[why]
     more = with_fake("cupy", text, tmp_path, driver=driver)
     others = ("all",) if why == "abort" else ()
-    said = asked("cuda", tmp_path, why, *others, **more)
+    said = reply_about("cuda", tmp_path, why, *others, **more)
     assert "cpu" in said["found"]
     assert "cuda" not in said["found"]
     assert (words if driver else "no NVIDIA driver") in said["reason"]
@@ -228,7 +229,7 @@ def test_a_library_for_the_cpu_cannot_either(
 ) -> None:
     text, words = FATAL[why]
     more = with_fake(module, text, tmp_path, driver=False)
-    assert words in asked(label, tmp_path, why, **more)["reason"]
+    assert words in reply_about(label, tmp_path, why, **more)["reason"]
 
 
 @pytest.mark.parametrize("why", ["segmentation fault", "hang"])
@@ -239,7 +240,7 @@ def test_a_library_of_webgpu_cannot_either(
     text, words = FATAL[why]
     more = with_fake(module, text, tmp_path, driver=False)
     label, is_wgpu = ("gpu", True) if module == "wgpu" else ("dawn", False)
-    said = asked(label, tmp_path, why, fresh=is_wgpu, **more)
+    said = reply_about(label, tmp_path, why, fresh=is_wgpu, **more)
     assert words in said["reason"]
 
 
@@ -257,7 +258,7 @@ def test_an_old_version_is_an_error_with_both_versions(
 ) -> None:
     """The bounds are those of pyproject.toml."""
     more = with_fake(module, "__version__ = '0.1.0'", tmp_path, driver=False)
-    said = asked(label, tmp_path, fresh=module == "wgpu", **more)
+    said = reply_about(label, tmp_path, fresh=module == "wgpu", **more)
     assert needed in said["reason"]
 
 
@@ -275,7 +276,7 @@ def test_a_device_that_ends_the_process_when_it_is_counted(tmp_path: Path) -> No
     info = tmp_path / "torch-2.9.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9\n")
-    assert "SIGSEGV" in asked("cuda", tmp_path, **more)["reason"]
+    assert "SIGSEGV" in reply_about("cuda", tmp_path, **more)["reason"]
 
 
 def test_the_answer_is_remembered_until_the_library_changes(tmp_path: Path) -> None:
@@ -313,7 +314,7 @@ def test_an_engine_of_another_package_cannot_end_the_process(tmp_path: Path) -> 
     about = "Metadata-Version: 2.1\nName: shiny\nVersion: 1.0\n"
     (info / "METADATA").write_text(about)
     (info / "entry_points.txt").write_text("[rlxweb.backends]\nshiny = shiny:row\n")
-    reason = asked("shiny", tmp_path, **more)["reason"]
+    reason = reply_about("shiny", tmp_path, **more)["reason"]
     assert "shiny 1.0: it is installed and cannot be used" in reason
     assert words in reason
 

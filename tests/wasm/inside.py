@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(
 
 
 def _keep_first_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the parameters of each test function keep the first that it is tried with.
+    """Keep each test function with its first parameters alone.
 
     What differs in WebAssembly are pointers of 32 bits, threads and NumPy's version:
     that shows in each function, and seldom in one of its cases alone.
