@@ -206,6 +206,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Show the drivers to the loader; in CI take the hypothesis profile of CI."""
     show_drivers_to_loader()
+    if not config.getoption("--full"):
+        # Mesa's optimiser takes longer than all that it makes faster.
+        os.environ.setdefault("GALLIVM_PERF", "nopt")
     if os.environ.get("CI"):
         hypothesis.settings.load_profile("ci")
     elif not config.getoption("--hypothesis-profile", None):

@@ -16,13 +16,14 @@ a part of many alike. A test that is named by its node id always runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import hypothesis
 import pytest
 
+T = TypeVar("T")
 HERE = Path(__file__).parent
 QUICK = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
 """The folders of the quick tier."""
@@ -76,6 +77,37 @@ def thinned(values: Iterable[Any], every: int) -> list[Any]:
 def is_full_tier(request: pytest.FixtureRequest) -> bool:
     """Whether a test is to take all of its samples."""
     return is_full(request.config)
+
+
+class Sampler(Protocol):
+    """What `sampled` gives a test that goes through many samples by itself."""
+
+    def __call__(
+        self, values: Sequence[T], default: int | None = None, *, quick: int
+    ) -> Sequence[T]:
+        """Return so many of the values, or all where that is None."""
+
+
+@pytest.fixture(scope="session")
+def sampled(request: pytest.FixtureRequest) -> Sampler:
+    """How to take as many samples of many alike as the tier has time for."""
+    config = request.config
+
+    def sample(
+        values: Sequence[T], default: int | None = None, *, quick: int
+    ) -> Sequence[T]:
+        most = quick if config.getoption("--quick") else default
+        return values if is_full(config) or most is None else spread(values, most)
+
+    return sample
+
+
+def spread(values: Sequence[T], most: int) -> Sequence[T]:
+    """Return at most that many of the values, the first and the last among them."""
+    if len(values) <= most:
+        return values
+    step = (len(values) - 1) / max(1, most - 1)
+    return [values[round(at * step)] for at in range(most)]
 
 
 def pytest_collection_modifyitems(

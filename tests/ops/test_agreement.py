@@ -31,6 +31,7 @@ from rlxweb.smoke.special import odd_cases
 from tests.agreement import Engine, engine, guarded, judge, oracle, strided
 from tests.conftest import ADAPTERS
 from tests.ops.ways import Case, names, plain, through_views
+from tests.tiers import Sampler
 
 NAMES = names()
 ODD: dict[str, list[smoke.Case]] = {}
@@ -67,13 +68,14 @@ def told(one: Engine, case: Case, got: object) -> list[str]:
     return [f"{case.label} on {one.name}: {why}"] if why else []
 
 
-def odd_ones_wrong(one: Engine, name: str) -> list[str]:
+def odd_ones_wrong(one: Engine, name: str, sampled: Sampler) -> list[str]:
     """NaN and infinities in each input in turn: the lines of what is not NumPy's.
 
     Those of a sample are fed to one program.
     """
     said = []
-    for _, odds in groupby(ODD.get(name, ()), lambda odd: odd.name.split("/")[2]):
+    by_sample = groupby(ODD.get(name, ()), lambda odd: odd.name.split("/")[2])
+    for odds in sampled([list(odds) for _, odds in by_sample], quick=1):
         trials = {odd.name: odd.make() for odd in odds}
         with one.prepared(next(iter(trials.values())).graph) as run:
             whys = {k: trial.judge(run(trial.feeds)).why for k, trial in trials.items()}
@@ -86,10 +88,10 @@ def small(cases: Iterable[Case]) -> list[Case]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_numpy_agrees(name: str) -> None:
+def test_numpy_agrees(name: str, sampled: Sampler) -> None:
     """NumPy in float32 stays within the op's tolerance, plain and through views."""
     assert wrong(engine(None), plain(name)) == []
-    assert odd_ones_wrong(engine(None), name) == []
+    assert odd_ones_wrong(engine(None), name, sampled) == []
     assert wrong(engine(None), through_views(name)) == []
     assert wrong(engine(None, optimise=False), small(plain(name))) == []
     if name in {row.op for row in VARIANTS}:
@@ -111,7 +113,9 @@ def test_arrays_may_lie_anyhow(name: str) -> None:
 
 @pytest.mark.requires_wgpu
 @EACH_OP
-def test_adapter_agrees(name: str, adapter: Want, is_full_tier: bool) -> None:
+def test_adapter_agrees(
+    name: str, adapter: Want, is_full_tier: bool, sampled: Sampler
+) -> None:
     """The adapter stays within the op's tolerance, or refuses the type.
 
     Of sums, products, norms, softmax, rankings also with one odd value in each input.
@@ -122,36 +126,41 @@ def test_adapter_agrees(name: str, adapter: Want, is_full_tier: bool) -> None:
     if not is_full_tier and adapter is not ADAPTERS["lavapipe"]:
         assert wrong(one, [*plain(name)[:2], *through_views(name)[:1]]) == []
         return
-    assert wrong(one, plain(name)) == []
-    assert odd_ones_wrong(one, name) == []
-    assert wrong(one, through_views(name)) == []
+    assert wrong(one, sampled(plain(name), quick=4)) == []
+    assert odd_ones_wrong(one, name, sampled) == []
+    assert wrong(one, sampled(through_views(name), 4, quick=1)) == []
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", NAMES)
-def test_adapter_agrees_without_rewrites(name: str) -> None:
+def test_adapter_agrees_without_rewrites(name: str, sampled: Sampler) -> None:
     """The optimiser is not what makes the answer right; it is Python's, the same for
     all adapters.
     """
     one = engine(ADAPTERS["lavapipe"], optimise=False)
-    assert wrong(one, small(through_views(name))) == []
+    assert wrong(one, sampled(small(through_views(name)), 4, quick=1)) == []
 
 
 @pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", [*filter(variants_of, NAMES)], scope="module")
-def test_adapter_agrees_without_variants(name: str, adapter: Want) -> None:
+def test_adapter_agrees_without_variants(
+    name: str, adapter: Want, sampled: Sampler
+) -> None:
     """Nor is a faster variant: an op's own kernel is right as well."""
-    assert wrong(engine(adapter, variants=False), plain(name)) == []
+    cases = sampled(plain(name), 8, quick=2)
+    assert wrong(engine(adapter, variants=False), cases) == []
 
 
 @pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.requires_wgpu
 @EACH_OP
-def test_no_kernel_writes_past_its_buffers(name: str, adapter: Want) -> None:
+def test_no_kernel_writes_past_its_buffers(
+    name: str, adapter: Want, sampled: Sampler
+) -> None:
     """The smaller samples, plain and through views."""
     one = guarded(adapter)
-    cases = small([*plain(name)[:6], *through_views(name)[:2]])
+    cases = sampled(small([*plain(name)[:6], *through_views(name)[:2]]), quick=2)
     ran = [case for case in cases if case.dtypes <= one.backend.target.accepts]
     for case in ran:
         one.run(case.graph, case.feeds)
@@ -160,13 +169,13 @@ def test_no_kernel_writes_past_its_buffers(name: str, adapter: Want) -> None:
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", NAMES)
-def test_shrunk_adapter_agrees(name: str) -> None:
+def test_shrunk_adapter_agrees(name: str, sampled: Sampler) -> None:
     """Splitting, folding and merging under tiny limits change no answer. They are
     Python's, the same for all: they run on one adapter.
     """
     one = engine(ADAPTERS["lavapipe"], limits=shrunk())
-    for cases in (plain(name), through_views(name)):
-        assert wrong(one, small(cases)) == []
+    assert wrong(one, sampled(small(plain(name)), 6, quick=2)) == []
+    assert wrong(one, sampled(small(through_views(name)), 2, quick=0)) == []
 
 
 @pytest.mark.full
@@ -220,14 +229,15 @@ def lying(one: Resident) -> Lying:
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", NAMES)
 def test_arrays_that_lie_there_are_only_read(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch, sampled: Sampler
 ) -> None:
     """Bound where they lie they give the very bits that copies give, and keep theirs;
     what lies beside them in the same buffer is nothing to a kernel.
     """
     monkeypatch.setattr(webgpu_bindings, "WORTH_BINDING", 0)
     backend = engine(ADAPTERS["lavapipe"]).backend
-    cases = [c for c in small(plain(name)) if not c.dtypes - backend.target.accepts]
+    every = [c for c in small(plain(name)) if not c.dtypes - backend.target.accepts]
+    cases = sampled(every, 4, quick=1)
     assert [said for c in cases if (said := changed_by_lying_there(backend, c))] == []
 
 
