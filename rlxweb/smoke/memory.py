@@ -48,7 +48,12 @@ _RESIDENT = {"linux": _by_proc, "win32": _by_tasklist}
 
 def _output(*words: str) -> str:
     done = subprocess.run(
-        words, capture_output=True, text=True, check=False, timeout=10
+        words,
+        capture_output=True,
+        text=True,
+        errors="replace",  # Windows says it in another encoding than it tells
+        check=False,
+        timeout=10,
     )
     return done.stdout.strip()
 

@@ -74,6 +74,7 @@ FILES = {
     "tests/unit/signal/test_spectrogram.py": "scipy.signal.tests",
     "tests/unit/signal/test_tapers.py": "mne",
     "tests/unit/test_digital.py": "soundfile",
+    "tests/unit/test_platforms.py": "click",
 }
 """File or folder → a module that it needs and that WebAssembly has not."""
 
