@@ -209,6 +209,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--full"):
         # Mesa's optimiser takes longer than all that it makes faster.
         os.environ.setdefault("GALLIVM_PERF", "nopt")
+    # Workers share the processors: threads of BLAS would wait in loops for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if os.environ.get("CI"):
         hypothesis.settings.load_profile("ci")
     elif not config.getoption("--hypothesis-profile", None):

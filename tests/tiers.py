@@ -1,12 +1,14 @@
 """Three tiers of tests: `--quick`, the default and `--full`.
 
-default   all but what is marked `full`: every promise on every adapter, in the browser,
-          in WebAssembly, in processes and on the site, with samples where there are
-          thousands of cases.
+default   all but what is marked `full`: every promise, in the browser, in WebAssembly,
+          in processes and on the site, with samples where there are thousands of cases.
+          A test of many cases takes all of them on lavapipe, and on each of the other
+          adapters another third of them.
 --full    everything: every sample on every adapter, the engines of other libraries,
           trained models, benchmarks, long random tests.
 --quick   what catches most in minutes, on one adapter: of the default tier what QUICK
-          names, without the engines of other libraries and what is marked `slow`.
+          names, without the engines of other libraries and what is marked `slow`, and a
+          third of the cases of a test of many, but for WHOLE.
 
 A test belongs to `full` when others of the default tier test the same promise with
 fewer cases, or when what it runs is not ours. `@pytest.mark.full` is for the whole
@@ -16,6 +18,7 @@ a part of many alike. A test that is named by its node id always runs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -28,17 +31,24 @@ HERE = Path(__file__).parent
 QUICK = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
 """The folders of the quick tier."""
 ADAPTER = "lavapipe"
+OTHERS = {"opengl": 0, "swiftshader": 1}
+"""Adapters that run the same shaders → which third of a test's cases they take."""
 NOT_QUICK = (
     *("unit/site/", "unit/examples/", "unit/calibration/", "unit/cli/test_bench"),
     *("unit/cli/test_calibrate", "unit/cli/test_smoke", "unit/smoke/"),
     *("unit/cli/test_killed_runs", "unit/cli/test_memory", "unit/cli/test_signals"),
     *("unit/cli/test_plot", "unit/cli/test_picture_files", "unit/cli/test_learn"),
+    *("unit/io/test_hostile_", "limits/test_kernel_memory", "limits/test_leaks"),
     *("unit/live/test_sources", "unit/signal/test_compiled_engine"),
     *("unit/backends/test_entry_points", "unit/backends/test_howto_engine"),
     *("faults/test_broken_libraries", "faults/test_forks", "faults/test_jobs_faults"),
 )
 """How the paths of files begin that take longer than what they catch is worth."""
-EXAMPLES = {"quick": 10, "default": 25}
+WHOLE = ("test_numpy_agrees", "test_adapter_agrees")
+"""Tests of which the quick tier has all cases: one for each op."""
+MANY = 9
+"""More cases than these are many."""
+EXAMPLES = {"quick": 5, "default": 20}
 """Tier → the most examples that hypothesis draws for a test; the full tier draws as
 many as the test says.
 """
@@ -58,6 +68,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers")
     group.addoption("--quick", action="store_true", help="the quick tier")
     group.addoption("--full", action="store_true", help="every test there is")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick tier does not even import what is of another one."""
+    is_quick = config.getoption("--quick") and not _named(config)
+    if not is_quick or HERE not in collection_path.parents:
+        return None
+    path = collection_path.relative_to(HERE)
+    is_ours = path.parts[0] in QUICK or path.name == "conftest.py"
+    return None if is_ours and not path.as_posix().startswith(NOT_QUICK) else True
+
+
+def _named(config: pytest.Config) -> tuple[str, ...]:
+    """Return the node ids of the command line."""
+    return tuple(word for word in config.args if "::" in word)
 
 
 def is_full(config: pytest.Config) -> bool:
@@ -116,7 +141,7 @@ def pytest_collection_modifyitems(
     """Leave out what is of another tier; pytest's last line counts it."""
     if is_full(config):
         return
-    named = [word for word in config.args if "::" in word]
+    named = _named(config)
     quick = config.getoption("--quick")
     for item in items:
         limit_examples(item, EXAMPLES["quick" if quick else "default"])
@@ -124,8 +149,9 @@ def pytest_collection_modifyitems(
         item
         for item in items
         if (_is_default(item) and (not quick or _is_quick(item)))
-        or item.nodeid.startswith(tuple(named))
+        or item.nodeid.startswith(named)
     ]
+    taken = _without_repeats(taken, quick, named)
     gone = set(items).difference(taken)
     config.hook.pytest_deselected(items=[item for item in items if item in gone])
     items[:] = taken
@@ -154,6 +180,27 @@ def _is_default(item: pytest.Item) -> bool:
         names = (value for value in spec.params.values() if isinstance(value, str))
         words = {*names, *spec.id.split("-")}
     return not any(not mark.args or words.intersection(mark.args) for mark in marks)
+
+
+def _without_repeats(
+    items: list[pytest.Item], quick: bool, named: tuple[str, ...]
+) -> list[pytest.Item]:
+    """Leave out two thirds of the cases of a test where that tests the same again.
+
+    That is on all adapters but one, whose shaders are the same, and in the quick tier.
+    """
+    cases: defaultdict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        spec = getattr(item, "callspec", None)
+        adapter = "" if spec is None else str(spec.params.get("adapter", ""))
+        cases[item.nodeid.partition("[")[0], adapter].append(item)
+    gone = set()
+    for (test, adapter), its in cases.items():
+        is_long = quick and len(its) > MANY and not test.endswith(WHOLE)
+        if is_long or adapter in OTHERS:
+            kept = its[OTHERS.get(adapter, 0) % len(its) :: 3]
+            gone.update(set(its).difference(kept))
+    return [i for i in items if i not in gone or i.nodeid.startswith(named)]
 
 
 def _is_quick(item: pytest.Item) -> bool:

@@ -14,6 +14,8 @@ FLAGS = (
     "--enable-unsafe-webgpu",
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
+    # Python is started hundreds of times, and runs too shortly to be optimised.
+    "--js-flags=--liftoff-only",
 )
 # Far longer than on two busy cores, since a wait ends as soon as it is over.
 START_MS = 300_000

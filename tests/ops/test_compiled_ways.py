@@ -16,6 +16,7 @@ from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.drive import drive
 from rlxweb.smoke.case import Case, checked_ops, plain
 from rlxweb.smoke.chains import chain_cases
+from tests.tiers import Sampler
 
 pytestmark = [
     pytest.mark.requires_fast,
@@ -56,10 +57,10 @@ def wrong(case: Case, backend: CpuBackend) -> str:
     return ""
 
 
-def test_samples_and_chains(taped: list[int], is_full_tier: bool) -> None:
+def test_samples_and_chains(taped: list[int], sampled: Sampler) -> None:
     backend = CpuBackend()
     cases = [case for op in checked_ops() for case in plain(op)]
-    every = [*cases[:: 1 if is_full_tier else 3], *chain_cases()]
+    every = [*sampled(cases, len(cases) // 6, quick=100), *chain_cases()]
     said = [wrong(case, backend) for case in every]
     assert [one for one in said if one] == []
     assert taped[0] > len(every) // 3

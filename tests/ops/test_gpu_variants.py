@@ -17,6 +17,7 @@ from tests.agreement import Engine, on_adapter
 from tests.conftest import ADAPTERS
 from tests.ops.test_agreement import told
 from tests.ops.ways import Case, plain
+from tests.tiers import Sampler
 
 EVERYWHERE = {DType.F32, DType.I32, DType.U32, DType.BOOL}
 OPS = sorted({variant.op for variant in VARIANTS})
@@ -54,10 +55,10 @@ def taken(one: Engine, case: Case) -> str:
 
 @pytest.mark.requires_wgpu
 @EACH_OP
-def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
-    """Every sample of every op that has a variant, by the row that is taken."""
+def test_gpu_kernels_agree(name: str, adapter: Want, sampled: Sampler) -> None:
+    """Samples of every op that has a variant, by the row that is taken."""
     one, said = by_rows(adapter), []
-    for case in singles(name):
+    for case in sampled(singles(name), 8, quick=3):
         said += told(one, case, one.run(case.graph, case.feeds)[0])
     assert said == []
 
@@ -66,7 +67,7 @@ def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
 @pytest.mark.slow
 @pytest.mark.requires_wgpu
 @EACH_OP
-def test_each_row_agrees_alone(name: str, adapter: Want) -> None:
+def test_each_row_agrees_alone(name: str, adapter: Want, sampled: Sampler) -> None:
     """A row that others go before is right too, on devices with its feature. What it
     runs in the whole table as well, the test above has.
     """
@@ -76,7 +77,7 @@ def test_each_row_agrees_alone(name: str, adapter: Want) -> None:
         if row.op == name and row.is_open(one.backend.recipes.hardware):
             its = [case for case in singles(name) if taken(one, case) == row.name]
             assert bool(its) is (row.name not in LARGE)
-            for case in its:
+            for case in sampled(its, 3, quick=1):
                 if taken(every, case) != row.name:
                     found = told(one, case, one.run(case.graph, case.feeds)[0])
                     said += [f"{row.name}: {line}" for line in found]
@@ -86,7 +87,9 @@ def test_each_row_agrees_alone(name: str, adapter: Want) -> None:
 @pytest.mark.slow
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", OPS)
-def test_own_shaders_need_no_checks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_shaders_need_no_checks(
+    name: str, monkeypatch: pytest.MonkeyPatch, sampled: Sampler
+) -> None:
     """No index is outside and no loop endless: without the compiler's checks too. That
     is the text's, the same for all: it runs on one adapter.
     """
@@ -101,7 +104,7 @@ def test_own_shaders_need_no_checks(name: str, monkeypatch: pytest.MonkeyPatch) 
     # Of its own: another op may have had the same text compiled without checks.
     one.backend.pipelines = Pipelines(one.backend.port, trusts="all")
     said = []
-    for case in singles(name):
+    for case in sampled(singles(name), 4, quick=1):
         said += told(one, case, one.run(case.graph, case.feeds)[0])
     for handle in one.backend.pipelines.values():
         one.backend.port.destroy(handle)

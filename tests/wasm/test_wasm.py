@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from itertools import chain
 
 import pytest
 
@@ -44,7 +45,7 @@ def run(ready: Ready, *words: str) -> tuple[int, str]:
 def arguments(part: str) -> list[str]:
     """Pytest's, for one of the parts."""
     if part == FIRST:
-        return ["tests/unit", "--first-cases"]
+        return [*chain.from_iterable(PARTS.values()), "--first-cases"]
     if part in PARTS:
         return list(PARTS[part])
     elsewhere = [folder for folders in PARTS.values() for folder in folders]
@@ -54,7 +55,10 @@ def arguments(part: str) -> list[str]:
 @pytest.mark.full(*PARTS, REST)
 @pytest.mark.parametrize("part", [FIRST, *PARTS, REST])
 def test_the_unit_tests_run_in_webassembly(ready: Ready, part: str) -> None:
-    """On NumPy 2.0, with pointers of 32 bits and no threads."""
+    """On NumPy 2.0, with pointers of 32 bits and no threads.
+
+    The default tier takes what computes, reads and writes, each function once.
+    """
     code, said = run(ready, *arguments(part))
     assert code == 0, said
     counted = re.search(r"(\d+) passed", said)

@@ -1,0 +1,126 @@
+"""Every test ends the processes and threads that it began: checked after each.
+
+What a fixture of a wider scope begins may stay as long as that fixture. So may the
+threads that the package and the libraries keep for their process, by their names, and
+the helper processes of `tests/fork_server.py` and of `multiprocessing`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+LASTING_THREADS = (
+    "rlxweb-",  # the package's pools
+    "asyncio_",  # what asyncio waits with; Zarr's, fsspec's and Dask's loops have such
+    "zarr_",
+    "fsspecIO",
+)
+"""How the names of threads begin that a process has once, whoever needed them."""
+LASTING_PROCESSES = ("multiprocessing.resource_tracker", "fork_server.py", "forkserver")
+"""Words of the command lines of such processes."""
+END_S = 10.0
+"""How long what has been told to end may take, on a busy machine."""
+PAUSE_S = 0.02
+
+_wider: set[int | threading.Thread] = set()
+"""What belongs to fixtures that live on."""
+
+
+def children() -> set[int]:
+    """Return the ids of this process's children that have not ended."""
+    found = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        try:
+            found |= {int(word) for word in path.read_text().split()}
+        except OSError:  # the thread has ended
+            continue
+    return {pid for pid in found if _state(pid) not in "ZX"}
+
+
+def _state(pid: int) -> str:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "X"
+    return stat.rpartition(")")[2].split()[0]
+
+
+def command(pid: int) -> str:
+    """Return the command line of a process, "" when it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return b" ".join(words).decode(errors="replace").strip()
+
+
+def present() -> set[int | threading.Thread]:
+    """Return the child processes and the threads there are."""
+    return {*children(), *threading.enumerate()}
+
+
+def _lasts(one: int | threading.Thread) -> bool:
+    if isinstance(one, threading.Thread):
+        return one.name.startswith(LASTING_THREADS)
+    return any(word in command(one) for word in LASTING_PROCESSES)
+
+
+def _words(one: int | threading.Thread) -> str:
+    if isinstance(one, threading.Thread):
+        return f"the thread {one.name!r}"
+    return f"the process {one}, `{command(one)[:200]}`"
+
+
+def left_since(before: set[int | threading.Thread], wait_s: float = END_S) -> list[str]:
+    """Return what was begun and has not ended, a line each; wait for it first."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        new = present() - before - _wider
+        left = [one for one in new if not _lasts(one) and _is_there(one)]
+        if not left or time.monotonic() > deadline:
+            return sorted(map(_words, left))
+        threading.Event().wait(PAUSE_S)
+
+
+def _is_there(one: int | threading.Thread) -> bool:
+    if isinstance(one, threading.Thread):
+        return one.is_alive()
+    return _state(one) not in "ZX"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+    """What a fixture of a wider scope begins is not of the test that asked first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = present()
+    try:
+        return (yield)
+    finally:
+        _wider.update(present() - before)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Remember what there was before the test and its fixtures."""
+    item.stash[_BEFORE] = present()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Fail the test that left something behind, after its fixtures have ended."""
+    result = yield
+    left = left_since(item.stash[_BEFORE])
+    if left:
+        _wider.update(present())  # one test fails, not all after it
+        pytest.fail("the test left behind: " + "; ".join(left), pytrace=False)
+    return result
+
+
+_BEFORE = pytest.StashKey[set[int | threading.Thread]]()
