@@ -8,7 +8,7 @@ default   all but what is marked `full`: every promise, in the browser, in WebAs
           trained models, benchmarks, long random tests.
 --quick   what catches most in minutes, on one adapter: of the default tier what QUICK
           names, without the engines of other libraries and what is marked `slow`, and a
-          third of the cases of a test of many, but for WHOLE.
+          quarter of the cases of a test of many, but for WHOLE.
 
 A test belongs to `full` when others of the default tier test the same promise with
 fewer cases, or when what it runs is not ours. `@pytest.mark.full` is for the whole
@@ -46,7 +46,7 @@ NOT_QUICK = (
 """How the paths of files begin that take longer than what they catch is worth."""
 WHOLE = ("test_numpy_agrees", "test_adapter_agrees")
 """Tests of which the quick tier has all cases: one for each op."""
-MANY = 9
+MANY = 6
 """More cases than these are many."""
 EXAMPLES = {"quick": 5, "default": 20}
 """Tier → the most examples that hypothesis draws for a test; the full tier draws as
@@ -185,7 +185,7 @@ def _is_default(item: pytest.Item) -> bool:
 def _without_repeats(
     items: list[pytest.Item], quick: bool, named: tuple[str, ...]
 ) -> list[pytest.Item]:
-    """Leave out two thirds of the cases of a test where that tests the same again.
+    """Leave out most cases of a test where they test the same again.
 
     That is on all adapters but one, whose shaders are the same, and in the quick tier.
     """
@@ -198,7 +198,8 @@ def _without_repeats(
     for (test, adapter), its in cases.items():
         is_long = quick and len(its) > MANY and not test.endswith(WHOLE)
         if is_long or adapter in OTHERS:
-            kept = its[OTHERS.get(adapter, 0) % len(its) :: 3]
+            step = 4 if quick else 3
+            kept = its[OTHERS.get(adapter, 0) % len(its) :: step]
             gone.update(set(its).difference(kept))
     return [i for i in items if i not in gone or i.nodeid.startswith(named)]
 

@@ -126,7 +126,7 @@ def test_adapter_agrees(
     if not is_full_tier and adapter is not ADAPTERS["lavapipe"]:
         assert wrong(one, [*plain(name)[:2], *through_views(name)[:1]]) == []
         return
-    assert wrong(one, sampled(plain(name), 8, quick=4)) == []
+    assert wrong(one, sampled(plain(name), 8, quick=3)) == []
     assert odd_ones_wrong(one, name, sampled) == []
     assert wrong(one, sampled(through_views(name), 2, quick=1)) == []
 
