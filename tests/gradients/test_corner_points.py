@@ -58,7 +58,7 @@ def of_numpy(jax: Any, name: str) -> tuple[Wanted, ...]:
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("name", thinned(numpy_corners.CASES, 4))
+@pytest.mark.parametrize("name", thinned(numpy_corners.CASES, 6))
 def test_functions_of_numpy(name: str, jax: Any) -> None:
     judge(name, numpy_corners.CASES[name](jax), of_numpy(jax, name))
 
@@ -71,7 +71,7 @@ def test_functions_of_elements(name: str, jax: Any) -> None:
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("name", thinned(graph_corners.JOINED, 2))
+@pytest.mark.parametrize("name", thinned(graph_corners.JOINED, 4))
 def test_methods(name: str, jax: Any) -> None:
     case = graph_corners.of_joined(jax, name)
     judge(f"nn.{name}", case, theirs_of(jax, case))
@@ -93,7 +93,7 @@ JUDGED = [
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("op", thinned(JUDGED, 3), ids=lambda op: op.name)
+@pytest.mark.parametrize("op", thinned(JUDGED, 5), ids=lambda op: op.name)
 def test_records(op: Op, jax: Any) -> None:
     (sample,) = graph_corners.samples(op)
     case = graph_corners.of_record(jax, op, sample)

@@ -27,6 +27,7 @@ from tests.agreement import ARRAYS, Array, Engine, engine
 from tests.ops.special import INF, NAN, SPECIAL
 from tests.ops.test_agreement import ODD, wrong
 from tests.ops.ways import names
+from tests.tiers import thinned
 
 FEW_VIEWS = {"jax-cpu": 2}
 """Library → views of each op. What makes arrays of views is the same for all of them;
@@ -102,7 +103,7 @@ def turns(name: str) -> list[dict[str, Case]]:
 
 
 @pytest.mark.full("jax-cpu", "mlx")
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", thinned(names(), 3))
 def test_every_op_agrees(name: str, library: str) -> None:
     """Plain and through views, with the engine's variants and without.
 

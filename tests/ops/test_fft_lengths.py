@@ -81,7 +81,7 @@ def test_shader_passes_transform_every_length(adapter: Want) -> None:
 
 @pytest.mark.requires_wgpu
 def test_long_rows_are_transformed(adapter: Want, sampled: Sampler) -> None:
-    assert wrong(engine(adapter), sampled(POWERS, 5, quick=3), rows=1) == []
+    assert wrong(engine(adapter), sampled(POWERS, 3, quick=3), rows=1) == []
 
 
 @pytest.mark.requires_wgpu
@@ -89,7 +89,7 @@ def test_variants_transform_a_spread_of_lengths(
     adapter: Want, sampled: Sampler
 ) -> None:
     """Nine rows: more than one vector of lanes, and not a multiple of it."""
-    most = len(SPREAD) if adapter == ADAPTERS["lavapipe"] else 6
+    most = 12 if adapter == ADAPTERS["lavapipe"] else 6
     assert wrong(engine(adapter), sampled(SPREAD, most, quick=8), rows=9) == []
 
 

@@ -26,6 +26,7 @@ from rlxweb.recipes.variants import variants_of
 from tests.agreement import Engine, engine
 from tests.ops.test_gpu_shapes import LAVAPIPE
 from tests.ops.test_gpu_variants import by_rows
+from tests.tiers import thinned
 
 pytestmark = pytest.mark.requires_wgpu
 Build = Callable[[Graph, Any, Any, Any], Any]
@@ -125,7 +126,7 @@ def differs(one: Engine, graph: Graph, feeds: dict[str, Any], steps: int = 1) ->
     return "" if same else f"{one.name}: {np.abs(got - want).max()} off"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES, 2))
 def test_the_same_bits_in_one_step(name: str, adapter: Want) -> None:
     """By the kernels that the adapter likes best."""
     assert differs(engine(adapter), *made(CASES[name])) == ""

@@ -58,7 +58,7 @@ def taken(one: Engine, case: Case) -> str:
 def test_gpu_kernels_agree(name: str, adapter: Want, sampled: Sampler) -> None:
     """Samples of every op that has a variant, by the row that is taken."""
     one, said = by_rows(adapter), []
-    for case in sampled(singles(name), 8, quick=3):
+    for case in sampled(singles(name), 5, quick=3):
         said += told(one, case, one.run(case.graph, case.feeds)[0])
     assert said == []
 
@@ -77,7 +77,7 @@ def test_each_row_agrees_alone(name: str, adapter: Want, sampled: Sampler) -> No
         if row.op == name and row.is_open(one.backend.recipes.hardware):
             its = [case for case in singles(name) if taken(one, case) == row.name]
             assert bool(its) is (row.name not in LARGE)
-            for case in sampled(its, 3, quick=1):
+            for case in sampled(its, 1, quick=1):
                 if taken(every, case) != row.name:
                     found = told(one, case, one.run(case.graph, case.feeds)[0])
                     said += [f"{row.name}: {line}" for line in found]
@@ -104,7 +104,7 @@ def test_own_shaders_need_no_checks(
     # Of its own: another op may have had the same text compiled without checks.
     one.backend.pipelines = Pipelines(one.backend.port, trusts="all")
     said = []
-    for case in sampled(singles(name), 4, quick=1):
+    for case in sampled(singles(name), 2, quick=1):
         said += told(one, case, one.run(case.graph, case.feeds)[0])
     for handle in one.backend.pipelines.values():
         one.backend.port.destroy(handle)

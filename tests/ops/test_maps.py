@@ -19,6 +19,7 @@ from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.shape import MAX_RANK
 from tests.agreement import engine, judge
+from tests.tiers import thinned
 
 COUNT = 3
 MOST = 3000
@@ -71,7 +72,9 @@ def one(op: Op, sample: Sample, draws: list[Any], varies: tuple[bool, ...]) -> s
 
 
 @pytest.mark.parametrize(
-    "op", [op for op in registry if not op.has("leaf")], ids=lambda op: op.name
+    "op",
+    thinned([op for op in registry if not op.has("leaf")], 2),
+    ids=lambda op: op.name,
 )
 def test_a_map_is_a_loop(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     turned, in_turn = [], batching.in_turn

@@ -23,6 +23,7 @@ from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.host.welch_graph import welch_graph
 from tests.agreement import on_adapter
+from tests.tiers import thinned
 
 WAYS = ("team of lanes a row", "workgroup a row")
 
@@ -101,7 +102,7 @@ def outputs(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("job", JOBS, ids=str)
+@pytest.mark.parametrize("job", thinned(JOBS, 2), ids=str)
 def test_powers_and_peaks(job: Job, way: str, adapter: Want) -> None:
     engine = on_adapter(adapter)
     x, spec = job.rows_of_noise(), job.spec

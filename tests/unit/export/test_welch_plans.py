@@ -14,6 +14,7 @@ import rlxweb as rlx
 from rlxweb.errors import LimitExceeded, Unsupported, UsageError
 from rlxweb.signal.exported import export_welch
 from tests.plan_replay import WelchReplay
+from tests.tiers import thinned
 
 pytestmark = pytest.mark.requires_wgpu
 
@@ -42,7 +43,7 @@ CASES: dict[str, tuple[tuple[int, int], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thinned(CASES, 2))
 def test_the_numbers_of_the_desktop(case: str, tmp_path: Path) -> None:
     """On the plan for GPUs and on the one for browsers without."""
     (rows, samples), output, options = CASES[case]
