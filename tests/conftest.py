@@ -28,7 +28,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
 
 PLUGINS = (
-    *("command_line", "deadlines", "extras", "fork_server"),
+    *("command_line", "deadlines", "extras", "fork_server", "leftovers"),
     *("slate", "tiers", "times"),
 )
 IN_WASM = ("slate", "tiers")

@@ -1,8 +1,9 @@
 """Every test ends the processes and threads that it began: checked after each.
 
 What a fixture of a wider scope begins may stay as long as that fixture. So may the
-threads that the package and the libraries keep for their process, by their names, and
-the helper processes of `tests/fork_server.py` and of `multiprocessing`.
+threads that the package and the libraries keep for their process, by their names, those
+of wgpu for the devices that are open, and the helper processes of `multiprocessing` and
+of `tests/fork_server.py`.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ LASTING_THREADS = (
     "asyncio_",  # what asyncio waits with; Zarr's, fsspec's and Dask's loops have such
     "zarr_",
     "fsspecIO",
+    "Dask-Offload",
 )
 """How the names of threads begin that a process has once, whoever needed them."""
+ANSWERS = "(process_request_thread)"
+"""What the name of a thread has in it that answers a browser, as long as that likes."""
 LASTING_PROCESSES = ("multiprocessing.resource_tracker", "fork_server.py", "forkserver")
 """Words of the command lines of such processes."""
 END_S = 10.0
 """How long what has been told to end may take, on a busy machine."""
 PAUSE_S = 0.02
 
-_wider: set[int | threading.Thread] = set()
-"""What belongs to fixtures that live on."""
+_known: set[int | threading.Thread] = set()
+"""What may be there: it was before the test, or belongs to a fixture that lives on."""
 
 
 def children() -> set[int]:
@@ -66,7 +70,8 @@ def present() -> set[int | threading.Thread]:
 
 def _lasts(one: int | threading.Thread) -> bool:
     if isinstance(one, threading.Thread):
-        return one.name.startswith(LASTING_THREADS)
+        is_ours = one.name.startswith(LASTING_THREADS) or ANSWERS in one.name
+        return is_ours or type(one).__module__.startswith("wgpu.")
     return any(word in command(one) for word in LASTING_PROCESSES)
 
 
@@ -76,14 +81,19 @@ def _words(one: int | threading.Thread) -> str:
     return f"the process {one}, `{command(one)[:200]}`"
 
 
-def left_since(before: set[int | threading.Thread], wait_s: float = END_S) -> list[str]:
-    """Return what was begun and has not ended, a line each; wait for it first."""
+def left(wait_s: float = END_S) -> list[str]:
+    """Return what was begun and has not ended, a line each; wait for it first.
+
+    After that it is known: one test fails, not all after it.
+    """
     deadline = time.monotonic() + wait_s
     while True:
-        new = present() - before - _wider
-        left = [one for one in new if not _lasts(one) and _is_there(one)]
-        if not left or time.monotonic() > deadline:
-            return sorted(map(_words, left))
+        there = present()
+        new = [one for one in there - _known if not _lasts(one) and _is_there(one)]
+        if not new or time.monotonic() > deadline:
+            _known.clear()
+            _known.update(there)
+            return sorted(map(_words, new))
         threading.Event().wait(PAUSE_S)
 
 
@@ -91,6 +101,11 @@ def _is_there(one: int | threading.Thread) -> bool:
     if isinstance(one, threading.Thread):
         return one.is_alive()
     return _state(one) not in "ZX"
+
+
+def pytest_collection_finish() -> None:
+    """What importing the tests began may stay."""
+    _known.update(present())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -102,25 +117,14 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
     try:
         return (yield)
     finally:
-        _wider.update(present() - before)
+        _known.update(present() - before)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Remember what there was before the test and its fixtures."""
-    item.stash[_BEFORE] = present()
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_teardown() -> Iterator[None]:
     """Fail the test that left something behind, after its fixtures have ended."""
     result = yield
-    left = left_since(item.stash[_BEFORE])
-    if left:
-        _wider.update(present())  # one test fails, not all after it
-        pytest.fail("the test left behind: " + "; ".join(left), pytrace=False)
+    found = left()
+    if found:
+        pytest.fail("the test left behind: " + "; ".join(found), pytrace=False)
     return result
-
-
-_BEFORE = pytest.StashKey[set[int | threading.Thread]]()

@@ -113,16 +113,17 @@ def local(n_workers: int) -> Iterator[Client]:
 def _local(
     n_workers: int, security: Security, folder: str, doing: str
 ) -> Iterator[Client]:
-    cluster = _started(n_workers, security, folder, doing)
-    try:
-        client = Client(cluster, timeout=_START_S)
+    with _deaf_loop() as loop:
+        cluster = _started(n_workers, security, folder, loop, doing)
         try:
-            yield client
+            client = Client(cluster, timeout=_START_S)
+            try:
+                yield client
+            finally:
+                _close(client)
         finally:
-            _close(client)
-    finally:
-        with suppress(OSError, TimeoutError), _ended_by_ctrl_c():
-            cluster.close(timeout=_CLOSE_S)
+            with suppress(OSError, TimeoutError), _ended_by_ctrl_c():
+                cluster.close(timeout=_CLOSE_S)
 
 
 class _Client(Client):
@@ -154,7 +155,7 @@ def _new_certificate(doing: str) -> Security:
 
 
 def _started(
-    n_workers: int, security: Security, folder: str, doing: str
+    n_workers: int, security: Security, folder: str, loop: Any, doing: str
 ) -> LocalCluster:
     """Start the processes; where one ends while it starts, start all again."""
     _start_tracker()
@@ -176,7 +177,7 @@ def _started(
                     dashboard_address=_EMPTY_PORT,
                     scheduler_kwargs={"dashboard": False},
                     silence_logs=_SILENT,
-                    loop=_deaf_loop(),
+                    loop=loop,
                 )
         except (OSError, RuntimeError) as error:
             if not left:
@@ -225,10 +226,12 @@ def _start_tracker() -> None:
         sys.warnoptions[:] = before
 
 
-def _deaf_loop() -> Any:
-    """A running loop of Tornado's whose children do not hear Ctrl-C.
+@contextmanager
+def _deaf_loop() -> Iterator[Any]:
+    """Run a loop of Tornado's whose child processes do not hear Ctrl-C.
 
-    A terminal sends it to all; they end with this process, which hears it.
+    A terminal sends it to all; they end with this process, which hears it. The loop's
+    thread ends with the block.
     """
     runner = LoopRunner(asynchronous=False)
     mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
@@ -239,7 +242,10 @@ def _deaf_loop() -> Any:
     finally:
         if mask:
             mask(signal.SIG_SETMASK, before)
-    return runner.loop
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
 
 
 def _check_room(n_workers: int) -> None:

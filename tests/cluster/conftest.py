@@ -23,6 +23,7 @@ from random import SystemRandom
 from typing import Any
 
 import dask
+import dask.threaded
 import pytest
 from distributed import Client, LocalCluster
 
@@ -60,7 +61,17 @@ def by_process() -> Iterator[dict[str, Any]]:
     """
     pool = ProcessPoolExecutor(1, get_context("spawn"))
     with pool:
+        pool.submit(int).result(START_S)  # the process starts for the first who asks
         yield {"scheduler": "processes", "pool": pool}
+
+
+@pytest.fixture(autouse=True)
+def no_threads_of_dask() -> Iterator[None]:
+    """End the threads that Dask keeps for the next who computes in this process."""
+    yield
+    pool, dask.threaded.default_pool = dask.threaded.default_pool, None
+    if pool is not None:
+        pool.shutdown()
 
 
 class Started:

@@ -793,6 +793,9 @@ def test_a_cluster_starts_no_tracker_and_masks_no_signal_on_windows(
         def start(self) -> None:
             masks.append("start")
 
+        def stop(self) -> None:
+            masks.append("stop")
+
     def mask(how: int, which: object) -> str:
         masks.append((how, which))
         return "as before"
@@ -804,10 +807,11 @@ def test_a_cluster_starts_no_tracker_and_masks_no_signal_on_windows(
     on(connect, system, signal=hears, sys={"warnoptions": options})
     connect._start_tracker()
     assert (told, options) == (names, [])
-    assert connect._deaf_loop() == "the loop"
+    with connect._deaf_loop() as loop:
+        assert loop == "the loop"
     blocked = [(signal.SIG_BLOCK, {signal.SIGINT})] if hears else []
     restored = [(signal.SIG_SETMASK, "as before")] if hears else []
-    assert masks == [*blocked, "start", *restored]
+    assert masks == [*blocked, "start", *restored, "stop"]
 
 
 # --- devices and drivers --------------------------------------------------------------
