@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
-
-import pytest
+from pathlib import Path
 
 from tests import leftovers
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="children are listed in /proc")
 def test_a_process_and_a_thread_are_told_once() -> None:
     end = threading.Event()
     assert leftovers.left() == []
@@ -20,16 +17,15 @@ def test_a_process_and_a_thread_are_told_once() -> None:
     process = subprocess.Popen(["sleep", "60"])
     try:
         told = leftovers.left(wait_s=0)
-        assert told == [
-            f"the process {process.pid}, `sleep 60`",
-            "the thread 'forgotten'",
-        ]
+        assert told[-1] == "the thread 'forgotten'"
+        if Path("/proc/self/task").exists():  # only Linux tells
+            assert told[0].startswith(f"the process {process.pid}, ")
         assert leftovers.left(wait_s=0) == []
     finally:
         process.kill()
-        process.wait()
+        process.wait(10)
         end.set()
-        thread.join()
+        thread.join(10)
 
 
 def test_what_is_about_to_end_is_waited_for() -> None:
