@@ -252,6 +252,7 @@ def test_what_is_added_to_a_graph_later_is_not_in_what_was_compiled() -> None:
     np.testing.assert_array_equal(now, 3 * x)
 
 
+@pytest.mark.requires_opengl
 def test_the_report_tells_blockers_in_order() -> None:
     """Not there, not lowered, denied, not allowed, and who is recommended."""
     graph = exponential()
