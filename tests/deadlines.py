@@ -34,6 +34,8 @@ FOLDERS_S = {
 # Playwright's loop does not outlive an exception: a test in it ends its process.
 IN_A_LOOP = ("browser",)
 GRACE_S = 30
+DEADLINE = "deadline of a test"
+"""The name of the thread that waits for it."""
 
 _stderr: list[int] = []
 _timers: list[threading.Timer] = []
@@ -113,6 +115,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
         return None  # pytest-timeout sets its own
     why = f"{item.nodeid} took over {settings.timeout:g} s"
     _timers.append(threading.Timer(settings.timeout, _end, (why,)))
+    _timers[-1].name = DEADLINE
     _timers[-1].start()
     return True
 

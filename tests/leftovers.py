@@ -1,6 +1,6 @@
-"""Every test ends the processes and threads that it began: checked after each.
+"""Check after each test that it ended the processes and threads that it started.
 
-What a fixture of a wider scope begins may stay as long as that fixture. So may the
+What a fixture of a wider scope starts may stay as long as that fixture. So may the
 threads that the package and the libraries keep for their process, by their names, those
 of wgpu for the devices that are open, and the helper processes of `multiprocessing` and
 of `tests/fork_server.py`.
@@ -15,24 +15,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import DEADLINE
+
 LASTING_THREADS = (
     "rlxweb-",  # the package's pools
     "asyncio_",  # what asyncio waits with; Zarr's, fsspec's and Dask's loops have such
     "zarr_",
     "fsspecIO",
     "Dask-Offload",
+    DEADLINE,
 )
-"""How the names of threads begin that a process has once, whoever needed them."""
-ANSWERS = "(process_request_thread)"
-"""What the name of a thread has in it that answers a browser, as long as that likes."""
+"""Prefixes of the names of threads that are started once per process and kept."""
+REQUEST_THREAD = "(process_request_thread)"
+"""Part of the name of an HTTP server's thread, which lasts as its connection does."""
 LASTING_PROCESSES = ("multiprocessing.resource_tracker", "fork_server.py", "forkserver")
-"""Words of the command lines of such processes."""
+"""Parts of the command lines of processes that are started once and kept."""
 END_S = 10.0
-"""How long what has been told to end may take, on a busy machine."""
+"""Seconds that threads and processes have to end, on a busy machine."""
 PAUSE_S = 0.02
 
 _known: set[int | threading.Thread] = set()
-"""What may be there: it was before the test, or belongs to a fixture that lives on."""
+"""Threads and child processes from before the test, or of fixtures of a wider scope."""
 
 
 def children() -> set[int]:
@@ -70,14 +73,12 @@ def present() -> set[int | threading.Thread]:
 
 def _lasts(one: int | threading.Thread) -> bool:
     if isinstance(one, threading.Thread):
-        if isinstance(one, threading.Timer):  # the deadline of this very test
-            return True
-        is_ours = one.name.startswith(LASTING_THREADS) or ANSWERS in one.name
-        return is_ours or type(one).__module__.startswith("wgpu.")
+        is_kept = one.name.startswith(LASTING_THREADS) or REQUEST_THREAD in one.name
+        return is_kept or type(one).__module__.startswith("wgpu.")
     return any(word in command(one) for word in LASTING_PROCESSES)
 
 
-def _words(one: int | threading.Thread) -> str:
+def _describe(one: int | threading.Thread) -> str:
     if isinstance(one, threading.Thread):
         kind = type(one)
         of = "" if kind.__module__ == "threading" else f" of {kind.__module__}"
@@ -85,36 +86,30 @@ def _words(one: int | threading.Thread) -> str:
     return f"the process {one}, `{command(one)[:200]}`"
 
 
-def left(wait_s: float = END_S) -> list[str]:
-    """Return what was begun and has not ended, a line each; wait for it first.
+def unfinished(wait_s: float = END_S) -> list[str]:
+    """Return a line for each new thread or child process that has not ended in time.
 
-    After that it is known: one test fails, not all after it.
+    Each is returned once, so that one test fails and not all after it.
     """
     deadline = time.monotonic() + wait_s
     while True:
         there = present()
-        new = [one for one in there - _known if not _lasts(one) and _is_there(one)]
+        new = [one for one in there - _known if not _lasts(one)]
         if not new or time.monotonic() > deadline:
             _known.clear()
             _known.update(there)
-            return sorted(map(_words, new))
+            return sorted(map(_describe, new))
         threading.Event().wait(PAUSE_S)
 
 
-def _is_there(one: int | threading.Thread) -> bool:
-    if isinstance(one, threading.Thread):
-        return one.is_alive()
-    return _state(one) not in "ZX"
-
-
 def pytest_collection_finish() -> None:
-    """What importing the tests began may stay."""
+    """Take what importing the tests has started as known."""
     _known.update(present())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
-    """What a fixture of a wider scope begins is not of the test that asked first."""
+    """Take what a fixture of a wider scope than one test starts as known."""
     if fixturedef.scope == "function":
         return (yield)
     before = present()
@@ -128,7 +123,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
 def pytest_runtest_teardown() -> Iterator[None]:
     """Fail the test that left something behind, after its fixtures have ended."""
     result = yield
-    found = left()
+    found = unfinished()
     if found:
         pytest.fail("the test left behind: " + "; ".join(found), pytrace=False)
     return result

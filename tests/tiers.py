@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The quick tier does not even import what is of another one."""
+    """Leave files that are not of the quick tier unread in a run of that tier."""
     is_quick = config.getoption("--quick") and not _named(config)
     if not is_quick or HERE not in collection_path.parents:
         return None
@@ -105,17 +105,17 @@ def is_full_tier(request: pytest.FixtureRequest) -> bool:
 
 
 class Sampler(Protocol):
-    """What `sampled` gives a test that goes through many samples by itself."""
+    """A function that picks as many of a test's samples as its tier has time for."""
 
     def __call__(
         self, values: Sequence[T], default: int | None = None, *, quick: int
     ) -> Sequence[T]:
-        """Return so many of the values, or all where that is None."""
+        """Return `default` or `quick` of the values, evenly spread; all for None."""
 
 
 @pytest.fixture(scope="session")
 def sampled(request: pytest.FixtureRequest) -> Sampler:
-    """How to take as many samples of many alike as the tier has time for."""
+    """Pick samples in a test that goes through many of them by itself."""
     config = request.config
 
     def sample(

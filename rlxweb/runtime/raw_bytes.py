@@ -94,6 +94,7 @@ def as_feeds(doing: str, inputs: Mapping[str, Node], given: Any) -> Any:
         match pair:
             case _ if name not in inputs:
                 made[name] = pair
+            # from 2.5 on NumPy's arrays match a sequence too
             case [value, dtype] if isinstance(pair, tuple | list):
                 made[name] = as_typed(doing, inputs[name], value, dtype)
             case _:

@@ -51,7 +51,7 @@ def _output(*words: str) -> str:
         words,
         capture_output=True,
         text=True,
-        errors="replace",  # Windows says it in another encoding than it tells
+        errors="replace",  # tasklist writes in the code page of the console
         check=False,
         timeout=10,
     )

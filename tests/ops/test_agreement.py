@@ -1,7 +1,7 @@
-"""Every op, every sample, every engine: the answer is NumPy's in float64.
+"""Every op on every engine gives NumPy's answer in float64, of samples by tier.
 
-One test per op and engine runs all samples and names each that is wrong. Types that an
-engine has not are refused with a reason, never computed in another type.
+One test per op and engine names each sample that is wrong; `--full` takes all of them.
+Types that an engine has not are refused with a reason, never computed in another type.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def needs_of(extra: str) -> list[str]:
-    """What an extra asks for, with that of our own extras that it names."""
+    """Return the requirements of an extra, and of our other extras that it names."""
     needs: list[str] = []
     for line in PROJECT["optional-dependencies"][extra]:
         need = Requirement(line)

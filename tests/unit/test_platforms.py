@@ -1,4 +1,4 @@
-"""What is done on Windows and macOS, with the platform faked: no test runs there.
+"""Code paths of Windows and macOS, tested with the platform faked.
 
 A module that asks for its platform gets stand-ins for `sys`, `os` and `signal` that
 answer as that platform's would, and lack what those lack. What the system would do is
@@ -17,8 +17,7 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -64,7 +63,7 @@ On = Callable[..., None]
 
 
 class Ended(BaseException):
-    """Where the process would have ended, and how."""
+    """Raised in place of ending the process; its argument says how."""
 
 
 def stand_in(module: ModuleType, gone: tuple[str, ...] = (), **more: Any) -> ModuleType:
@@ -407,16 +406,6 @@ class Started:
         return stand_in(subprocess, gone, **instead)
 
 
-@pytest.fixture
-def no_thread_left() -> Iterator[None]:
-    """Threads that a test begins end with it."""
-    before = {*threading.enumerate()}
-    yield
-    for thread in {*threading.enumerate()} - before:
-        thread.join(10)
-    assert {*threading.enumerate()} <= before
-
-
 def child_of(
     started: Started, on: On, system: str, patch: pytest.MonkeyPatch, **more: Any
 ) -> process.Child:
@@ -437,7 +426,6 @@ TASKKILL = f"taskkill /T /F /PID {PID}"
         ("linux", True, 0, [KILLPG]),
     ],
 )
-@pytest.mark.usefixtures("no_thread_left")
 def test_an_engines_process_has_a_group_and_ends_with_all_that_it_started(
     system: str,
     session: bool,
@@ -463,11 +451,10 @@ def test_an_engines_process_has_a_group_and_ends_with_all_that_it_started(
     "error",
     [FileNotFoundError("taskkill"), subprocess.TimeoutExpired("taskkill", 10)],
 )
-@pytest.mark.usefixtures("no_thread_left")
 def test_where_taskkill_fails_the_process_is_ended_all_the_same(
     error: Exception, on: On, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is not there, and one that hangs."""
+    """`taskkill` is missing, or hangs."""
 
     def fails(words: list[str], **options: Any) -> None:
         started.done.append(words[0])
