@@ -224,6 +224,7 @@ def _damage_inside(file: Any, chance: random.Random) -> None:
         data.id.write_direct_chunk((0, 0), bomb + pack.flush())
     elif what == 5:
         layout = h5py.VirtualLayout((3,), "f8")
+        layout.dcpl.set_obj_track_times(False)  # else the file holds today's time
         target = chance.choice(NAMES).replace("\0", "") or "x"
         layout[:] = h5py.VirtualSource(target, "x", (3,))
         group.create_virtual_dataset(own, layout)
