@@ -256,6 +256,24 @@ def in_brief() -> Stopwatch:
     return Stopwatch(sample_ns=1, samples=1, least=1)
 
 
+@pytest.fixture
+def smallest_sizes(monkeypatch: pytest.MonkeyPatch, is_full_tier: bool) -> None:
+    """Measure each kernel at the smallest of its sizes; at all in the full tier."""
+
+    def smallest(place: Place) -> Iterator[tuple[str, partial[Job]]]:
+        sizes: dict[str, tuple[int, str, partial[Job]]] = {}
+        for name, build in kernel_jobs(place):
+            assert isinstance(build, partial)
+            _, what, probe = build.args
+            size = math.prod(probe.size.values())
+            if what not in sizes or size < sizes[what][0]:
+                sizes[what] = (size, name, build)
+        return ((name, build) for _, name, build in sizes.values())
+
+    if not is_full_tier:
+        monkeypatch.setattr(f"{MODULE}.kernel_jobs", smallest)
+
+
 def sane(record: Calibration, device: str) -> None:
     """Times of real runs, whole through JSON, under the engine's identity."""
     assert record.device == device
@@ -297,6 +315,7 @@ def test_the_real_cpu() -> None:
         pytest.param("mlx", False, marks=pytest.mark.requires_mlx),
     ],
 )
+@pytest.mark.usefixtures("smallest_sizes")
 def test_the_real_libraries(device: str, skips: bool) -> None:
     """All that a graph's price needs. What skips work is asked for the whole of it."""
     place = parse_place(device)
@@ -348,6 +367,7 @@ def test_trips_of_a_device_that_a_library_drives(
 
 
 @pytest.mark.requires_wgpu
+@pytest.mark.usefixtures("smallest_sizes")
 def test_a_real_adapter() -> None:
     """Trips, transfers of several sizes, a shader's compilation and our own kernels."""
 
