@@ -431,24 +431,42 @@ def check_tree(source: ByteSource, file: Any) -> None:
 
 
 class _Tree:
-    """Count of the bytes that reading all of a MATLAB file would hold."""
+    """Count of the bytes that reading all of a MATLAB file would hold.
+
+    An array or group is looked at once, and counted as often as a name or a reference
+    leads to it, because it is read as often.
+    """
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
         self._nbytes = 0
+        self._known: dict[int, tuple[int, int]] = {}
+        """Address of an object → bytes of all in it, and how deep that lies."""
 
-    def see(self, node: Any, depth: int) -> None:
-        """Count an array, or all of a group."""
+    def see(self, node: Any, depth: int) -> int:
+        """Count an array, or all of a group; return how many levels lie in it."""
+        import h5py
+
         self._source.at_most("arrays in one another", depth, _DEEPEST)
-        # A group counts as often as a name leads to it, and is read as often.
+        address = h5py.h5o.get_info(node.id).addr
+        if address in self._known:
+            nbytes, levels = self._known[address]
+            self._source.at_most("arrays in one another", depth + levels, _DEEPEST)
+            self._add(nbytes)
+            return levels
+        before = self._nbytes
         self._add(_NODE_NBYTES)
         for name in ("MATLAB_class", "MATLAB_empty", "MATLAB_sparse"):
             attribute(self._source, node, name)
-        if is_array(node):
-            self._see_array(node, depth)
-            return
-        for name in node:
-            link = _link(node, name)
+        inside = self._see_array if is_array(node) else self._see_group
+        levels = inside(node, depth)
+        self._known[address] = self._nbytes - before, levels
+        return levels
+
+    def _see_group(self, group: Any, depth: int) -> int:
+        levels = 0
+        for name in group:
+            link = _link(group, name)
             if link is None or link.type != _HARD:
                 raise self._source.error(
                     f"its {shown(name)} is a link",
@@ -456,9 +474,11 @@ class _Tree:
                     _ONE_FILE,
                 )
             if depth == 0 and name.startswith(_HIDDEN):
-                self._check_hidden(node, name)
+                self._check_hidden(group, name)
             else:
-                self.see(child(self._source, node, name), depth + 1)
+                node = child(self._source, group, name)
+                levels = max(levels, 1 + self.see(node, depth + 1))
+        return levels
 
     def _check_hidden(self, file: Any, name: str) -> None:
         """Refuse virtual arrays among what references lead to, before one is opened."""
@@ -473,7 +493,7 @@ class _Tree:
         allowed = bounds.unpacked_at_once(self._source.nbytes)
         self._source.at_most("bytes in all its arrays", self._nbytes, allowed)
 
-    def _see_array(self, data: Any, depth: int) -> None:
+    def _see_array(self, data: Any, depth: int) -> int:
         source = self._source
         check_array(source, data)
         is_reference = bool(data.dtype.metadata and "ref" in data.dtype.metadata)
@@ -482,8 +502,9 @@ class _Tree:
                 f"its array {shown(data.name)} holds {data.dtype.kind!r} objects",
                 "MATLAB writes numbers and references",
             )
+        levels = 0
         if data.shape is None:
-            return
+            return levels
         # MNE makes numbers of at least 4 bytes of all, and Python's texts of letters.
         is_text = attribute(source, data, "MATLAB_class") in (b"char", "char")
         width = 16 if is_text else max(4, data.dtype.itemsize)
@@ -492,4 +513,5 @@ class _Tree:
         if is_reference:
             for one in np.ravel(data[()]):
                 if one:
-                    self.see(data.file[one], depth + 1)
+                    levels = max(levels, 1 + self.see(data.file[one], depth + 1))
+        return levels

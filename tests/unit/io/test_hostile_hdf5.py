@@ -462,6 +462,17 @@ def test_a_set_whose_groups_are_named_over_and_over_is_refused(tmp_path: Path) -
     check_unreadable(path, "bytes in all its arrays")
 
 
+def test_a_group_that_is_seen_before_lies_deep_all_the_same(tmp_path: Path) -> None:
+    """Groups 40 deep that also have a name 30 groups down: MNE would go 70 deep."""
+
+    def shared(file: Any) -> None:
+        file.create_group("a" + "/x" * 40)
+        file.create_group("b" + "/x" * 30)["a"] = file["a"]
+
+    path = matlab_set(tmp_path / "a.set", shared)
+    check_unreadable(path, "72 arrays in one another")
+
+
 def test_what_is_packed_well_is_read(tmp_path: Path) -> None:
     """A constant takes little room on a disk and is a signal all the same."""
     still = np.zeros((3, 200_000), np.float32)
