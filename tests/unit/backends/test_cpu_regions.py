@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ctypes import c_int64, c_void_p
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -73,12 +74,18 @@ def operands(sample: Sample) -> list[list[np.ndarray]]:
     return [[np.ascontiguousarray(one) for one in arrays] for arrays in sets]
 
 
+@lru_cache(2)
+def compiled(text: str) -> Any:
+    """The function of a text: the same for every length of arrays."""
+    return Code(object_code(text)).function("region", None, c_void_p, c_int64, c_int64)
+
+
 def computed(graph: Graph, arrays: list[np.ndarray], nbytes: int) -> np.ndarray:
     """The graph's one op by code for vectors of so many bytes."""
     node = graph.node(graph.outputs[0])
     dense = [False] * len(arrays)
     text = region_text(graph, [node.id], node.inputs, dense, nbytes)
-    run = Code(object_code(text)).function("region", None, c_void_p, c_int64, c_int64)
+    run = compiled(text)
     out = np.empty(arrays[0].shape, node.type.dtype.numpy)
     job = np.array([*map(address, [out, *arrays]), *[0] * (len(arrays) + 1)], np.int64)
     run(address(job), 1, out.size)

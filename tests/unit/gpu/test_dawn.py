@@ -30,7 +30,7 @@ LOOP = """
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var n = x[0];
-    for (var k = 0u; k < 30000000u; k++) { n = n * 1664525u + x[k % 64u]; }
+    for (var k = 0u; k < 4000000u; k++) { n = n * 1664525u + x[k % 64u]; }
     x[id.x % 64u] = n;
 }
 """

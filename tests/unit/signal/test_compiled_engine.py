@@ -167,7 +167,7 @@ def test_an_interpreter_may_end_while_a_kernel_compiles() -> None:
         "import sys, time\n"
         "from rlxweb.machine import workshop\n"
         "workshop.WORTH_S = 0\n"
-        "for n in range(40, 60): rlx.welch_peaks(x, 256, nperseg=n, device='cpu')\n"
+        "for n in range(40, 50): rlx.welch_peaks(x, 256, nperseg=n, device='cpu')\n"
         "time.sleep(float(sys.argv[1]))\n"
     )
     for pause in ("0", "0.05", "0.2"):
@@ -193,10 +193,10 @@ def test_a_fork_computes_whatever_was_compiled_or_not() -> None:
         "            welch_kernels.finish(20)\n"
         "        os._exit(0 if (got.bins == want.bins).all() else 9)\n"
         "    return os.waitpid(pid, 0)[1]\n"
-        "codes = [child(n, x) for n in range(80, 92)]\n"
+        "codes = [child(n, x) for n in range(80, 85)]\n"
         "welch_kernels.finish()\n"
-        "codes += [child(n, big) for n in range(80, 84)]\n"
+        "codes += [child(n, big) for n in range(80, 82)]\n"
         "print(codes)\n"
     )
     said = python("-c", code, RLX_FAST="background")
-    assert (said.code, said.out.strip()) == (0, str([0] * 16)), said.err
+    assert (said.code, said.out.strip()) == (0, str([0] * 7)), said.err

@@ -21,6 +21,7 @@ from rlxweb.gpu.port import Want
 from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.windows import get_window
+from tests.tiers import Sampler
 from tests.unit.signal.near import by_name
 
 FS = 256.0
@@ -311,9 +312,9 @@ def test_short_signals(case: Case, dtype: Any) -> None:
     "case", [case for case in CASES if case.on_device], ids=lambda case: case.name
 )
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
-def test_short_signals_on_devices(case: Case, adapter: Want) -> None:
+def test_short_signals_on_devices(case: Case, adapter: Want, sampled: Sampler) -> None:
     few = [(n,) for n in range(5)] + [(0, 3), (1, 1), (2, 2), (2, 3)]
-    check(case, np.float32, few, **by_name(adapter))
+    check(case, np.float32, sampled(few, 5, quick=3), **by_name(adapter))
 
 
 @pytest.mark.parametrize(
