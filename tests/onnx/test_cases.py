@@ -32,13 +32,13 @@ def chunk(at: int) -> Iterator[Case]:
 def test_every_case_is_right_or_refused_for_the_listed_reason(
     engine: str, at: int, request: pytest.FixtureRequest, is_full_tier: bool
 ) -> None:
-    """On an adapter the default tier takes each fifth case: the reader of models and
+    """On an adapter the default tier takes each tenth case: the reader of models and
     the ops of NumPy are tested by all of them.
     """
     if engine != "cpu":
         demand(engine, request.config)
     reasons = expected(engine)
-    step = 1 if is_full_tier or engine == "cpu" else 5
+    step = 1 if is_full_tier or engine == "cpu" else 10
     taken = islice(chunk(at), at % step, None, step)
     said = [complaint(case, engine, reasons) for case in taken]
     assert [one for one in said if one] == []

@@ -1,5 +1,7 @@
 """Trained networks of others against ONNX Runtime, read from their packages.
 
+The default tier takes the smallest of each kind.
+
 The three of RapidOCR (PaddleOCR's): a detector with transposed convolutions, a
 classifier of few channels, and a recogniser with attention. Of sound and EEG: Basic
 Pitch, Silero VAD, whose state goes from run to run, and ICLabelNet.
@@ -45,6 +47,7 @@ def image(shape: tuple[int, ...]) -> np.ndarray:
     return made + rng.normal(0, 0.05, shape).astype(np.float32)
 
 
+@pytest.mark.full("ch_PP-OCRv4_det_infer.onnx", "ch_PP-OCRv4_rec_infer.onnx")
 @pytest.mark.parametrize("name", SIZES)
 def test_it_answers_as_onnx_runtime(name: str) -> None:
     path, x = network(name), image(SIZES[name])
@@ -56,6 +59,7 @@ def test_it_answers_as_onnx_runtime(name: str) -> None:
     np.testing.assert_allclose(found, want, 1e-3, 2e-5)
 
 
+@pytest.mark.full
 @pytest.mark.requires_wgpu
 def test_it_answers_so_on_a_gpu() -> None:
     name = "ch_ppocr_mobile_v2.0_cls_infer.onnx"
@@ -111,6 +115,7 @@ def test_optimised_it_answers_as_onnx_runtime(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, want, 1e-3, 2e-5)
 
 
+@pytest.mark.full("dynamic", "QOperator")
 @pytest.mark.parametrize("how", FAR)
 def test_quantised_it_answers_as_onnx_runtime(how: str, tmp_path: Path) -> None:
     """Without its optimisations, which put other ops in place of QDQ pairs."""
@@ -157,6 +162,7 @@ def by_onnx_runtime(path: Path, inputs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
+@pytest.mark.full
 def test_basic_pitch_hears_what_onnx_runtime_hears() -> None:
     """Rounding counts where it is nearly silent: ONNX Runtime with and without its
     optimisations differs by 4e-4.
@@ -172,6 +178,7 @@ def test_basic_pitch_hears_what_onnx_runtime_hears() -> None:
         np.testing.assert_allclose(one, want[name], atol=1e-3)
 
 
+@pytest.mark.full
 def test_iclabel_labels_as_onnx_runtime_does() -> None:
     assets = folder_of("mne_icalabel") / "iclabel" / "network" / "assets"
     rng = np.random.default_rng(1)
