@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from rlxweb.machine.search import registers_for
 from rlxweb.machine.sums import RowByRow, SideBySide
 from rlxweb.machine.text import SIZE
 from tests.oracles import strongest_first
+from tests.tiers import thinned
 from tests.unit.host.resolved import resolve
 from tests.unit.host.test_spectrum import noise, relative
 
@@ -105,25 +107,27 @@ def test_any_estimate_is_numpys(
         np.testing.assert_array_equal(got, wanted_)
 
 
-@pytest.mark.parametrize("nbytes", [16, 32, 64])
-@pytest.mark.parametrize(
-    ("n", "way"),
-    [
-        (256, RowByRow),
-        (300, RowByRow),
-        (1000, RowByRow),
-        (1009, RowByRow),
-        (2 * 47, RowByRow),
-        (2 * 37, SideBySide),
-        (105, SideBySide),
-        (1001, SideBySide),
-        (31, SideBySide),
-        (2, SideBySide),
-        (1, SideBySide),
-    ],
+SIZES: tuple[tuple[int, type], ...] = (
+    (256, RowByRow),
+    (300, RowByRow),
+    (1000, RowByRow),
+    (1009, RowByRow),
+    (2 * 47, RowByRow),
+    (2 * 37, SideBySide),
+    (105, SideBySide),
+    (1001, SideBySide),
+    (31, SideBySide),
+    (2, SideBySide),
+    (1, SideBySide),
 )
-def test_every_width_and_way(nbytes: int, n: int, way: type) -> None:
+
+
+@pytest.mark.parametrize(
+    "case", thinned(product([16, 32, 64], SIZES), 2), ids="{0[0]}-{0[1][0]}".format
+)
+def test_every_width_and_way(case: tuple[int, tuple[int, type]]) -> None:
     """Vectors of SSE, AVX2 and AVX-512: all have the same numbers, odd lanes too."""
+    nbytes, (n, way) = case
     if nbytes > processor().nbytes:
         pytest.skip(f"this processor has no vectors of {nbytes} bytes")
     kernel = of_width(nbytes, n, "constant")
