@@ -123,9 +123,11 @@ def _missing(device: Device, reason: str) -> DeviceRow:
 def _reason(error: DeviceError) -> str:
     """Return why nothing opened; the row names the device.
 
-    Where adapters or libraries were tried in turn, it is the reason of each.
+    Where adapters or libraries were tried in turn, it is the reason of each. A hint to
+    look at this very list is left out.
     """
-    if isinstance(error, AdapterMissing) and error.candidates:
+    sent_here = "`rlxweb devices`" in error.hint
+    if isinstance(error, AdapterMissing) and (error.candidates or sent_here):
         return "; ".join(filter(None, (error.problem, error.rule)))
     return str(error)
 

@@ -15,7 +15,10 @@ from rlxweb.backends.registry import ROWS
 from rlxweb.backends.row import Way, by_libraries
 from rlxweb.cli.main import LazyGroup
 from rlxweb.device import Device
+from rlxweb.devices import availability
 from rlxweb.errors import AdapterMissing
+from rlxweb.gpu.adapters import missing
+from rlxweb.gpu.port import Want
 from tests.command_line import Call, check_refused, spawn
 from tests.made_engine import Shop
 from tests.terminal import finished
@@ -159,6 +162,17 @@ def test_the_list_of_devices_sends_nobody_to_itself(call: Call) -> None:
     said = call("devices", "-v").out
     assert "`rlxweb devices`" not in said
     assert "metal" in said
+
+
+def test_nor_does_the_row_of_a_device_without_adapters(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine without a driver, whatever this one has."""
+    none = Mock(side_effect=missing(Want(("vulkan",)), ()))
+    monkeypatch.setattr(availability.pool, "backend", none)
+    said = call("devices", "vulkan", "-v").out
+    assert "no adapter was found" in said
+    assert "`rlxweb devices`" not in said
 
 
 def test_eighty_columns_hold_every_fact() -> None:
