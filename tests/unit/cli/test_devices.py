@@ -15,7 +15,6 @@ from rlxweb.backends.registry import ROWS
 from rlxweb.backends.row import Way, by_libraries
 from rlxweb.cli.main import LazyGroup
 from rlxweb.device import Device
-from rlxweb.devices import availability
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.adapters import missing
 from rlxweb.gpu.port import Want
@@ -169,7 +168,7 @@ def test_nor_does_the_row_of_a_device_without_adapters(
 ) -> None:
     """As on a machine without a driver, whatever this one has."""
     none = Mock(side_effect=missing(Want(("vulkan",)), ()))
-    monkeypatch.setattr(availability.pool, "backend", none)
+    monkeypatch.setattr(pool, "backend", none)
     said = call("devices", "vulkan", "-v").out
     assert "no adapter was found" in said
     assert "`rlxweb devices`" not in said
