@@ -86,7 +86,7 @@ def check_eeglab(source: ByteSource) -> list[str]:
     names = []
     try:
         with faults(source):
-            check_tree(source, file)
+            check_tree(source, file, _address)
             inner = child(source, file, "EEG")
             for group in (file, inner):
                 data = child(source, group, "data") if hasattr(group, "keys") else None
@@ -98,6 +98,14 @@ def check_eeglab(source: ByteSource) -> list[str]:
     finally:
         file.close()
     return names
+
+
+def _address(node: Any) -> int:
+    """Return where in its file an array or group lies."""
+    import h5py
+
+    address: int = h5py.h5o.get_info(node.id).addr
+    return address
 
 
 def _opened(source: ByteSource) -> Any:

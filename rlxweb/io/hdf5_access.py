@@ -10,7 +10,7 @@ one and the same long text. So nothing of an array is read but through `whole` o
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -421,13 +421,13 @@ def _check_heap(source: ByteSource, heap: bytes) -> None:
             )
 
 
-def check_tree(source: ByteSource, file: Any) -> None:
+def check_tree(source: ByteSource, file: Any, address: Callable[[Any], int]) -> None:
     """Refuse a file of MATLAB that claims too much, or leads to other files.
 
     For a library that opens the file itself and reads all of it, an array once for
-    each reference to it.
+    each reference to it. `address` tells where in the file an array or group lies.
     """
-    _Tree(source).see(file, 0)
+    _Tree(source, address).see(file, 0)
 
 
 class _Tree:
@@ -437,18 +437,17 @@ class _Tree:
     leads to it, because it is read as often.
     """
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: ByteSource, address: Callable[[Any], int]) -> None:
         self._source = source
+        self._address = address
         self._nbytes = 0
         self._known: dict[int, tuple[int, int]] = {}
         """Address of an object → bytes of all in it, and how deep that lies."""
 
     def see(self, node: Any, depth: int) -> int:
         """Count an array, or all of a group; return how many levels lie in it."""
-        import h5py
-
         self._source.at_most("arrays in one another", depth, _DEEPEST)
-        address = h5py.h5o.get_info(node.id).addr
+        address = self._address(node)
         if address in self._known:
             nbytes, levels = self._known[address]
             self._source.at_most("arrays in one another", depth + levels, _DEEPEST)
