@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,32 @@ def test_irfft_ignores_imaginary_ends(n: int) -> None:
     if n % 2 == 0:
         bent[:, -1] -= 3.0
     np.testing.assert_allclose(run("irfft", bent, n=n), run("irfft", half, n=n))
+
+
+@pytest.mark.parametrize("n", [1, 8, 9])
+def test_other_libraries_are_given_no_imaginary_ends(n: int) -> None:
+    """One of them, cuFFT, does not ignore them."""
+    seen = []
+
+    def irfft(z: Array, **how: Any) -> Array:
+        seen.append(z)
+        return np.fft.irfft(z, **how)
+
+    class Library:
+        fft = SimpleNamespace(irfft=irfft)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(np, name)
+
+    half = drawn(2, 2 * (n // 2 + 1))
+    half[0, n // 2 + 1] += 5.0
+    attrs = {"n": n, "norm": "backward"}
+    got = registry.get("irfft").reference(Library(), attrs, half)
+    np.testing.assert_array_equal(got, run("irfft", half, n=n))
+    (z,) = seen
+    assert (z[:, 0].imag == 0).all()
+    assert n % 2 or (z[:, -1].imag == 0).all()
+    assert n < 4 or (z[:, 1].imag != 0).all()
 
 
 def test_float32_rows_stay_float32() -> None:
