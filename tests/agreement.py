@@ -74,9 +74,8 @@ class PoisonedPort:
     def __init__(self, port: Any) -> None:
         self.port = port
         self.fresh: dict[int, int] = {}
-        # SwiftShader takes long to compile a shader, and little to keep it.
-        bounds = (2048, 1 << 30) if "SwiftShader" in port.facts.name else ()
-        self.pipelines = Pipelines(port, *bounds, trusts="proven")
+        # Software adapters take long to compile a shader, and little to keep it.
+        self.pipelines = Pipelines(port, 1024, 1 << 30, trusts="proven")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.port, name)

@@ -146,7 +146,7 @@ def test_updates_are_those_of_pytorch() -> None:
         np.testing.assert_allclose(p, t.detach().numpy(), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", thinned(TASKS, 2))
 @pytest.mark.parametrize(
     "fast",
     [

@@ -5,7 +5,6 @@ By a workgroup for a line, and by one invocation, as without workgroup memory.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,8 +23,8 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from rlxweb.limits import shrunk
 from tests.agreement import Engine, engine, on_adapter
+from tests.tiers import EXAMPLES
 
-MANY = 120 if os.environ.get("CI") else 40
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 FOLDS = ("sum", "max", "min", "prod")
 
@@ -132,7 +131,7 @@ def passes(one: Engine, graph: Graph) -> int:
 
 
 @pytest.mark.requires_wgpu
-def test_drawn_passes_agree(adapter: Want) -> None:
+def test_drawn_passes_agree(adapter: Want, is_full_tier: bool) -> None:
     first = adapter.name == "llvmpipe" and "vulkan" in adapter.backends
     ways = [
         engine(adapter),
@@ -140,7 +139,8 @@ def test_drawn_passes_agree(adapter: Want) -> None:
         engine(adapter, limits=shrunk()),
     ]
 
-    examples = MANY if first else MANY // 4
+    most = 120 if is_full_tier else EXAMPLES["default"]
+    examples = most if first else most // 4
     along = 0
 
     @seed(1)

@@ -28,7 +28,7 @@ from rlxweb.limits import shrunk
 from rlxweb.recipes.variants import variants_of
 from rlxweb.smoke import case as smoke
 from rlxweb.smoke.special import odd_cases
-from tests.agreement import Engine, engine, guarded, judge, oracle, strided
+from tests.agreement import Engine, engine, guarded, judge, strided
 from tests.conftest import ADAPTERS
 from tests.ops.ways import Case, names, plain, through_views
 from tests.tiers import Sampler
@@ -63,8 +63,7 @@ def wrong(one: Engine, cases: Iterable[Case]) -> list[str]:
 def told(one: Engine, case: Case, got: object) -> list[str]:
     """The line of one case, or none."""
     op = registry.get(case.graph.node(case.graph.outputs[0]).op)
-    want = oracle(case.graph, case.feeds)[0]
-    why = judge(got, want, case.out, op.tolerance)
+    why = judge(got, case.right, case.out, op.tolerance)
     return [f"{case.label} on {one.name}: {why}"] if why else []
 
 
@@ -75,7 +74,7 @@ def odd_ones_wrong(one: Engine, name: str, sampled: Sampler) -> list[str]:
     """
     said = []
     by_sample = groupby(ODD.get(name, ()), lambda odd: odd.name.split("/")[2])
-    for odds in sampled([list(odds) for _, odds in by_sample], 2, quick=1):
+    for odds in sampled([list(odds) for _, odds in by_sample], 1, quick=1):
         trials = {odd.name: odd.make() for odd in odds}
         with one.prepared(next(iter(trials.values())).graph) as run:
             whys = {k: trial.judge(run(trial.feeds)).why for k, trial in trials.items()}
@@ -93,11 +92,12 @@ def test_numpy_agrees(name: str, sampled: Sampler) -> None:
     assert wrong(engine(None), plain(name)) == []
     assert odd_ones_wrong(engine(None), name, sampled) == []
     assert wrong(engine(None), through_views(name)) == []
-    assert wrong(engine(None, optimise=False), small(plain(name))) == []
+    unoptimised = engine(None, optimise=False)
+    assert wrong(unoptimised, sampled(small(plain(name)), 4, quick=2)) == []
     if name in {row.op for row in VARIANTS}:
         bare = engine(None, variants=False)
         assert wrong(bare, plain(name)) == []
-        assert wrong(bare, through_views(name)) == []
+        assert wrong(bare, sampled(through_views(name), 2, quick=1)) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,9 +124,9 @@ def test_adapter_agrees(
     """
     one = engine(adapter)
     if not is_full_tier and adapter is not ADAPTERS["lavapipe"]:
-        assert wrong(one, [*plain(name)[:2], *through_views(name)[:1]]) == []
+        assert wrong(one, [*plain(name)[:1], *through_views(name)[:1]]) == []
         return
-    assert wrong(one, sampled(plain(name), 5, quick=3)) == []
+    assert wrong(one, sampled(plain(name), 3, quick=2)) == []
     assert odd_ones_wrong(one, name, sampled) == []
     assert wrong(one, sampled(through_views(name), 1, quick=1)) == []
 
@@ -148,7 +148,7 @@ def test_adapter_agrees_without_variants(
     name: str, adapter: Want, sampled: Sampler
 ) -> None:
     """Nor is a faster variant: an op's own kernel is right as well."""
-    cases = sampled(plain(name), 3, quick=2)
+    cases = sampled(plain(name), 2, quick=1)
     assert wrong(engine(adapter, variants=False), cases) == []
 
 
@@ -158,9 +158,12 @@ def test_adapter_agrees_without_variants(
 def test_no_kernel_writes_past_its_buffers(
     name: str, adapter: Want, sampled: Sampler
 ) -> None:
-    """The smaller samples, plain and through views."""
+    """The smaller samples, plain and through views; those that `test_adapter_agrees`
+    takes too, so that their shaders are there.
+    """
     one = guarded(adapter)
-    cases = sampled(small([*plain(name)[:6], *through_views(name)[:2]]), 3, quick=2)
+    views = sampled(through_views(name), 1, quick=1)
+    cases = small([*sampled(plain(name), 3, quick=2), *views])
     ran = [case for case in cases if case.dtypes <= one.backend.target.accepts]
     for case in ran:
         one.run(case.graph, case.feeds)
@@ -174,7 +177,7 @@ def test_shrunk_adapter_agrees(name: str, sampled: Sampler) -> None:
     Python's, the same for all: they run on one adapter.
     """
     one = engine(ADAPTERS["lavapipe"], limits=shrunk())
-    assert wrong(one, sampled(small(plain(name)), 2, quick=2)) == []
+    assert wrong(one, sampled(small(plain(name)), 1, quick=1)) == []
     assert wrong(one, sampled(small(through_views(name)), 1, quick=0)) == []
 
 

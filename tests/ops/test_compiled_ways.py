@@ -60,7 +60,7 @@ def wrong(case: Case, backend: CpuBackend) -> str:
 def test_samples_and_chains(taped: list[int], sampled: Sampler) -> None:
     backend = CpuBackend()
     cases = [case for op in checked_ops() for case in plain(op)]
-    every = [*sampled(cases, len(cases) // 6, quick=100), *chain_cases()]
+    every = [*sampled(cases, len(cases) // 12, quick=100), *chain_cases()]
     said = [wrong(case, backend) for case in every]
     assert [one for one in said if one] == []
     assert taped[0] > len(every) // 3

@@ -81,7 +81,8 @@ def test_shader_passes_transform_every_length(adapter: Want) -> None:
 
 @pytest.mark.requires_wgpu
 def test_long_rows_are_transformed(adapter: Want, sampled: Sampler) -> None:
-    assert wrong(engine(adapter), sampled(POWERS, 3, quick=3), rows=1) == []
+    most = 3 if adapter == ADAPTERS["lavapipe"] else 2
+    assert wrong(engine(adapter), sampled(POWERS, most, quick=3), rows=1) == []
 
 
 @pytest.mark.requires_wgpu
@@ -89,13 +90,19 @@ def test_variants_transform_a_spread_of_lengths(
     adapter: Want, sampled: Sampler
 ) -> None:
     """Nine rows: more than one vector of lanes, and not a multiple of it."""
-    most = 12 if adapter == ADAPTERS["lavapipe"] else 6
+    most = 8 if adapter == ADAPTERS["lavapipe"] else 4
     assert wrong(engine(adapter), sampled(SPREAD, most, quick=8), rows=9) == []
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize(
-    ("op", "n"), [("fft", 3 * 37), ("fft", 2 * 59), ("rfft", 4 * 61), ("irfft", 106)]
+    ("op", "n"),
+    [
+        ("fft", 3 * 37),
+        ("rfft", 4 * 61),
+        ("irfft", 2 * 53),
+        pytest.param("fft", 2 * 59, marks=pytest.mark.full),
+    ],
 )
 def test_primes_to_61_are_one_butterfly(op: str, n: int, adapter: Want) -> None:
     """Above any radix that is chosen freely."""

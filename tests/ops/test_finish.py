@@ -19,6 +19,7 @@ from rlxweb import Graph
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.shape import Shape
 from rlxweb.limits import shrunk
@@ -26,7 +27,7 @@ from rlxweb.recipes.variants import variants_of
 from tests.agreement import Engine, engine
 from tests.ops.test_gpu_shapes import LAVAPIPE
 from tests.ops.test_gpu_variants import by_rows
-from tests.tiers import thinned
+from tests.tiers import Sampler, thinned
 
 pytestmark = pytest.mark.requires_wgpu
 Build = Callable[[Graph, Any, Any, Any], Any]
@@ -126,7 +127,7 @@ def differs(one: Engine, graph: Graph, feeds: dict[str, Any], steps: int = 1) ->
     return "" if same else f"{one.name}: {np.abs(got - want).max()} off"
 
 
-@pytest.mark.parametrize("name", thinned(CASES, 2))
+@pytest.mark.parametrize("name", thinned(CASES, 3))
 def test_the_same_bits_in_one_step(name: str, adapter: Want) -> None:
     """By the kernels that the adapter likes best."""
     assert differs(engine(adapter), *made(CASES[name])) == ""
@@ -165,18 +166,36 @@ def test_a_device_that_cuts_everything(name: str, adapter: Want) -> None:
     [row for op in ("matmul", "sum", "conv") for row in variants_of(op)],
     ids=lambda row: row.name,
 )
-def test_each_kernel_finishes(row: Any, adapter: Want) -> None:
+def test_each_kernel_finishes(row: Any, adapter: Want, sampled: Sampler) -> None:
     """Each kernel alone, and the op's own where that one does not suit the sizes."""
     one = by_rows(adapter, [row])
     graphs = {name: made(case) for name, case in CASES.items()}
     its = {k: it for k, it in graphs.items() if row.op in ops_of(it[0])}
+    suited = [name for name in its if row.name in taken_by(one, its[name][0])]
+    others = [name for name in its if name not in suited]
     assert its
-    for name, (graph, feeds) in its.items():
-        assert differs(one, graph, feeds) == "", name
+    # The op's own kernel is the same whatever row is left in the table.
+    for name in [*sampled(suited, 4, quick=2), *sampled(others, 1, quick=1)]:
+        assert differs(one, *its[name]) == "", name
 
 
 def ops_of(graph: Graph) -> set[str]:
     return {node.op for node in graph.nodes()}
+
+
+def taken_by(one: Engine, graph: Graph) -> set[str]:
+    """The rows that run a graph's nodes."""
+    chosen = (
+        one.backend.recipes.choose(
+            registry.get(node.op),
+            tuple(graph.node(i).type for i in node.inputs),
+            node.type,
+            node.attrs,
+        )
+        for node in graph.nodes()
+        if not registry.get(node.op).has("leaf")
+    )
+    return {each.variant for each in chosen if each is not None}
 
 
 @hypothesis.settings(max_examples=15)

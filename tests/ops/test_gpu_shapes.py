@@ -28,6 +28,7 @@ from rlxweb.smoke.suite import variants
 from rlxweb.smoke.verdict import check_case
 from tests.agreement import Array, Engine, engine, feeds_of, judge, one_op, oracle
 from tests.ops.test_gpu_variants import by_rows
+from tests.tiers import Sampler
 
 pytestmark = pytest.mark.requires_wgpu
 LAVAPIPE = Want(backends=("vulkan",), name="llvmpipe")
@@ -67,15 +68,15 @@ def drawn(shape: Shape, seed: int = 0, high: float = 2.0, whole: bool = False) -
 
 
 # rows, length, k: a full and a short chunk, one list of lists, more lists than fit one.
-RANKED = [(3, 32, 1), (2, 33, 33), (5, 129, 128), (70_000, 33, 2), (2, 4097, 16)]
-RANKED += [(1, 70_001, 100), (1, 1_100_000, 16)]
+RANKED = [(3, 32, 1), (2, 33, 33), (5, 129, 128), (2, 4097, 16), (1, 70_001, 100)]
+RANKED += [(70_000, 33, 2), (1, 1_100_000, 16)]
 
 
 @pytest.mark.parametrize("ties", [False, True], ids=["", "ties"])
-def test_topk_by_workgroups(ties: bool, adapter: Want) -> None:
+def test_topk_by_workgroups(ties: bool, adapter: Want, sampled: Sampler) -> None:
     """Short rows, chunks with a tail, lists of lists; equal values by their place."""
     one = by_rows(adapter)
-    for rows, n, k in RANKED:
+    for rows, n, k in sampled(RANKED, 5 if ties else 4, quick=3):
         x = drawn((rows, n), n, 3 if ties else 1e6, whole=ties)
         assert missed(one, "topk", [x], "workgroup a row", k=k) == "", (rows, n, k)
 
@@ -109,10 +110,11 @@ LINES += [(600, 20_000), (1, 3_000_000)]
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_reductions_by_lines(name: str, adapter: Want) -> None:
+def test_reductions_by_lines(name: str, adapter: Want, sampled: Sampler) -> None:
     """Row sums and sums of all, with and without loads by fours."""
     one = by_rows(adapter)
-    for shape in LINES[: 7 if name != "sum" else 9]:
+    shapes = LINES if name == "sum" else sampled(LINES[:7], 4, quick=3)
+    for shape in shapes:
         x = drawn(shape, 1) + 0.5 if name != "prod" else drawn(shape, 1, 0.05) + 1
         assert missed(one, name, [x], "many lanes", axes=(1,), keep_dim=False) == ""
         whole = drawn((*shape[:1], 2, 36), 2) + 0.5 if shape[0] < 9 else x
@@ -151,21 +153,21 @@ def test_a_nan_anywhere_reaches_the_result(name: str, adapter: Want) -> None:
 
 # lines and length: one lane group and a tail of it, a lane's groups not all there, a
 # workgroup a line, as long as a workgroup holds, more lines than a grid's side.
-HELD = [(1, 64), (3, 68), (33, 132), (5, 1024), (2, 1020), (2, 8192), (1, 8188)]
-HELD += [(66_000, 64)]
+HELD = [(1, 64), (3, 68), (33, 132), (5, 1024), (2, 1020), (2, 8192), (66_000, 64)]
+HELD += [(1, 8188)]
 WAYS = ["in registers, by subgroups", "in registers"]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
-def test_lines_in_registers(op: str, way: str, adapter: Want) -> None:
+def test_lines_in_registers(op: str, way: str, adapter: Want, sampled: Sampler) -> None:
     """Whole lines and tails, in float32 and, where it is there, in float16."""
     one = of_row(adapter, f"{op}, {way}")
     hardware = one.backend.recipes.hardware
     if way == WAYS[0] and "subgroup" not in hardware.features:
         assert adapter.backends == ("opengl",)
         return
-    for shape in HELD if op == "softmax" else HELD[:6]:
+    for shape in sampled(HELD if op == "softmax" else HELD[:6], 4, quick=2):
         high = 80 if op == "softmax" else 2
         arrays = _line_arrays(op, shape, high)
         assert missed(one, op, arrays, way, axis=-1) == "", shape
