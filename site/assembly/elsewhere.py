@@ -7,47 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 from assembly.errors import SiteError
+from assembly.seen import seen_in
 
-LOADS = {
-    "audio": "src",
-    "embed": "src",
-    "iframe": "src",
-    "img": "src",
-    "object": "data",
-    "script": "src",
-    "source": "src",
-    "video": "src",
-}
-LINKS_THAT_LOAD = {
-    "dns-prefetch",
-    "icon",
-    "manifest",
-    "modulepreload",
-    "preconnect",
-    "prefetch",
-    "preload",
-    "stylesheet",
-}
 CSS_LOAD = re.compile(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")\s]+)")
-
-
-class Loads(HTMLParser):
-    """Collects the URLs a page loads without being asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.urls: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        has = {name: value or "" for name, value in attrs}
-        if tag in LOADS and LOADS[tag] in has:
-            self.urls.append(has[LOADS[tag]])
-        if tag == "link" and LINKS_THAT_LOAD & set(has.get("rel", "").lower().split()):
-            self.urls.append(has.get("href", ""))
 
 
 def refuse_elsewhere(site: Path) -> None:
@@ -69,9 +34,7 @@ def elsewhere(site: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(site.rglob("*")):
         page = path.relative_to(site).as_posix()
         if path.suffix == ".html":
-            loads = Loads()
-            loads.feed(path.read_text("utf-8"))
-            for url in loads.urls:
+            for url in seen_in(path.read_text("utf-8")).urls:
                 if leaves(url, rooted=page == "404.html"):
                     yield page, url
         elif path.suffix == ".css":

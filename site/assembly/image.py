@@ -27,6 +27,8 @@ MODULE = "rlxweb.mjs"
 TEMPLATE = Path(__file__).with_name(MODULE)
 UNREAD = {".a", ".c", ".cpp", ".h", ".pxd", ".pyi", ".pyx"}
 """What compilers and editors read: Python in a tab has neither."""
+LEVEL = 7
+"""Of gzip: one percent off the smallest that it makes, in a third of the time."""
 
 
 def add_image(lock: Lock, runtime: Path) -> None:
@@ -59,7 +61,7 @@ def image(archives: Iterable[Path]) -> bytes:
                 )
     sizes = {name: len(data) for name, data in contents.items()}
     index = json.dumps(sizes, separators=(",", ":")).encode()
-    return gzip.compress(b"".join((index, b"\n", *contents.values())), 9, mtime=0)
+    return gzip.compress(b"".join((index, b"\n", *contents.values())), LEVEL, mtime=0)
 
 
 def files_of(archive: Path) -> Iterator[tuple[str, bytes]]:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from html import escape
-from html.parser import HTMLParser
 from pathlib import Path
 
 from assembly.errors import SiteError
 from assembly.policy import POLICY, kind_of, meta_policy
+from assembly.seen import seen_in
 
 _START = re.compile(r".*?<head(?:\s[^>]*)?>|\s*<!doctype[^>]*>", re.DOTALL | re.I)
-_DATA = {"application/json", "application/ld+json"}
-"""Types of script elements that run nothing."""
 
 
 def add_policy(site: Path) -> None:
@@ -32,34 +30,14 @@ def add_policy(site: Path) -> None:
         path.write_text(text[:at] + meta + text[at:], "utf-8")
 
 
-class Inline(HTMLParser):
-    """Collects what a strict policy refuses: code and style that is in the page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        has = {name: value or "" for name, value in attrs}
-        if tag == "script" and "src" not in has and has.get("type") not in _DATA:
-            self.found.append("a <script> without src")
-        if tag == "style":
-            self.found.append("a <style>")
-        for name, value in has.items():
-            code = value.strip().lower().startswith("javascript:")
-            if name == "style" or name.startswith("on") or code:
-                self.found.append(f'{name}="{value}" of <{tag}>')
-
-
 def refuse_inline(site: Path) -> None:
     """Refuse a site in whose pages stands what their policy would keep from working."""
     for path in sorted(site.rglob("*.html")):
-        page = Inline()
-        page.feed(path.read_text("utf-8"))
-        if page.found:
+        found = seen_in(path.read_text("utf-8")).inline
+        if found:
             raise SiteError(
                 "checking that the pages hold no code of their own",
-                f"{path.relative_to(site).as_posix()} has {page.found[0]}",
+                f"{path.relative_to(site).as_posix()} has {found[0]}",
                 "scripts and styles are files, or the content policy refuses them",
                 "move it into a .js or .css file",
             )

@@ -222,8 +222,10 @@ def blank(browser: Browser) -> Iterator[tuple[Page, Watch]]:
 @pytest.fixture
 def watch(exports: Exports, blank: tuple[Page, Watch]) -> Iterator[Watch]:
     """Everything the pages of this test complained about fails it at the end."""
-    _, made = blank
+    page, made = blank
     made.site = exports.url
+    page.context.unroute_all()  # the server of the test before
+    made.keep_off_others(page.context)
     yield made
     made.check()
 

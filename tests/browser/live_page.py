@@ -59,6 +59,7 @@ def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
 def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
     """The page, showing the synthetic EEG on whatever engine it chooses."""
     page, watch = opened
+    page.select_option("#pace", "100")  # a picture of each frame is work for nothing
     choose(page, "device", "auto")
     choose(page, "source", "recording")  # from anywhere: the defaults come with it
     choose(page, "source", "synthetic")

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.demo_page import DEMO, OpenPage, changed
+from tests.browser.demo_page import DEMO, OpenPage, without_python
 from tests.browser.watch import START_MS, Watch
 
 PATH = "demo/playground/"
@@ -28,6 +28,10 @@ globalThis.Worker = class extends Worker {
     this.addEventListener("message", ({ data }) => heard.push(data));
   }
 };
+"""
+# A machine of little memory: one Python is kept ready, not two.
+LITTLE_MEMORY = """\
+Object.defineProperty(navigator, "deviceMemory", { value: 4 });
 """
 
 
@@ -78,19 +82,14 @@ def ready(page: Page) -> Page:
     return page
 
 
-def playground(open_page: OpenPage, **context: object) -> Page:
-    """A page of its own, once Python is ready."""
-    return ready(open_page(PATH, **context))
+def playground(open_page: OpenPage, fragment: str = "") -> Page:
+    """A page of its own, in which Python is still starting."""
+    return open_page(PATH + fragment, first=LITTLE_MEMORY)
 
 
 def editor(open_page: OpenPage, fragment: str = "", **context: object) -> Page:
     """The page with a program on it, in a browser where no Python ever starts."""
-    page = changed(
-        partial(open_page, **context),
-        f"playground/{fragment}",
-        "worker.js",
-        lambda _: "",
-    )
+    page = without_python(partial(open_page, **context), f"playground/{fragment}")
     expect(page.locator("#code")).not_to_have_value("")
     return page
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
-from tests.browser.demo_page import NO_GPU, OpenPage, changed
+from tests.browser.demo_page import NO_GPU, OpenPage, changed, without_python
 from tests.browser.live_page import (
     PATH,
     choose,
@@ -23,7 +23,6 @@ from tests.browser.live_page import (
     until_peaks,
     until_ran_on,
 )
-from tests.browser.watch import FLAGS, Watch
 
 pytestmark = pytest.mark.requires_browser
 
@@ -277,20 +276,24 @@ def test_the_microphone_is_heard_and_let_go(live: Page) -> None:
     until(live, "() => spy.tracks.every(track => track.readyState === 'ended')")
 
 
-def test_a_refused_microphone_leads_back_to_the_synthetic_signal(
-    launch: Callable[..., Browser], site_url: str
-) -> None:
+# As a browser in which the visitor says no; this one never asks.
+REFUSE_ONCE = """() => {
+    const { mediaDevices } = navigator;
+    const ask = mediaDevices.getUserMedia;
+    mediaDevices.getUserMedia = async () => {
+        mediaDevices.getUserMedia = ask;
+        throw new DOMException("Permission denied", "NotAllowedError");
+    };
+}"""
+
+
+def test_a_refused_microphone_leads_back_to_the_synthetic_signal(live: Page) -> None:
     """With the words of what to do about it."""
-    flags = tuple(flag for flag in FLAGS if "fake-ui" not in flag)
-    browser = launch(only=flags)
-    watch = Watch(site_url)
-    page = started(watch.page(browser, PATH))
-    choose(page, "source", "microphone")
-    assert "Allow it beside the address" in problem(page, "No microphone")
-    shown(page, "Synthetic EEG")
-    assert page.locator('input[value="synthetic"]').is_checked()
-    browser.close()
-    watch.check()
+    live.evaluate(REFUSE_ONCE)
+    choose(live, "source", "microphone")
+    assert "Allow it beside the address" in problem(live, "No microphone")
+    shown(live, "Synthetic EEG")
+    assert live.locator('input[value="synthetic"]').is_checked()
 
 
 @pytest.fixture
@@ -300,7 +303,7 @@ def lacking(open_page: OpenPage) -> OpenPage:
     def open_(code: str) -> Page:
         to = PATH.removeprefix("demo/")
         page = changed(open_page, to, "worker.js", lambda text: f"{code}\n{text}")
-        started(page)
+        started(page).select_option("#pace", "100")
         return page
 
     return open_
@@ -344,5 +347,6 @@ def test_without_stack_switching_the_gpu_is_awaited(lacking: OpenPage) -> None:
 def test_where_motion_is_to_be_reduced_the_picture_changes_twice_a_second(
     open_page: OpenPage,
 ) -> None:
-    page = open_page(PATH, reduced_motion="reduce")
+    calm = partial(open_page, reduced_motion="reduce")
+    page = without_python(calm, "live/")
     until(page, "() => document.getElementById('pace').value === '500'")

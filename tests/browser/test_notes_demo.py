@@ -97,4 +97,4 @@ def test_without_a_model_the_visitor_brings_one(
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:
     """No sideways scrolling."""
-    check_fits_a_phone(open_page, "demo/notes/")
+    check_fits_a_phone(open_page, "notes/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,6 +12,7 @@ from tests.browser.demo_page import NO_GPU, OpenPage, changed
 from tests.browser.playground_page import (
     EXAMPLES,
     FIRST,
+    LITTLE_MEMORY,
     PATH,
     drawn,
     editor,
@@ -91,7 +93,7 @@ def test_examples_are_all_listed_and_some_run(bench: Page) -> None:
 
 def test_the_first_visit_shows_an_example_and_runs_nothing(open_page: OpenPage) -> None:
     """Until Run is pressed; the plot then says in words what it shows."""
-    page = playground(open_page)
+    page = ready(playground(open_page))
     assert page.input_value("#example") == FIRST
     assert "Press Run" in page.inner_text("#output")
     page.click("#run")
@@ -132,17 +134,11 @@ def test_a_python_that_ended_is_told_and_the_next_run_works(bench: Page) -> None
     assert run(bench, "6 * 7").strip() == "42"
 
 
-CUSTOM = """\
-import rlxweb as rlx
-rlx.register_custom('halve', arity=1, reference=lambda xp, a, x: x / 2)
-"""
-
-
-def test_values_and_warnings_are_shown_and_names_forgotten(bench: Page) -> None:
-    """Also after an `await`; two runs know nothing of each other."""
+def test_values_and_warnings_are_shown(bench: Page) -> None:
+    """Also after an `await`."""
     said = run(
         bench,
-        f"{CUSTOM}import asyncio, warnings\n"
+        "import asyncio, warnings\n"
         "warnings.warn('beware')\n"
         "await asyncio.sleep(0.01)\n"
         "x = list(range(3))\n"
@@ -150,8 +146,6 @@ def test_values_and_warnings_are_shown_and_names_forgotten(bench: Page) -> None:
     )
     assert "UserWarning: beware" in said
     assert said.strip().endswith("[0, 1, 2]")
-    said = run(bench, f"{CUSTOM}print(x)")  # not: the name is taken
-    assert "NameError: name 'x' is not defined" in said
 
 
 def test_floods_and_exits_are_told(bench: Page) -> None:
@@ -255,7 +249,7 @@ def test_a_link_carries_the_code_and_does_not_run_it(
     assert page.evaluate("navigator.clipboard.readText()") == link
     assert len(link) < 300  # 1,200 characters and more, deflated
 
-    other = ready(open_page(link.split("/", 3)[3]))
+    other = ready(playground(open_page, link.partition(PATH)[2]))
     expect(other.locator("#code")).to_have_value(code)
     expect(other.locator(".problem")).to_contain_text("This code came with the link")
     assert "carried" not in other.inner_text("#output")
@@ -296,7 +290,7 @@ def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None
 
 def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) -> None:
     """Over a reload it is there and not run; over an example it can be brought back."""
-    page = open_page(PATH)
+    page = playground(open_page)
     expect(page.locator("#code")).not_to_have_value("")
     page.fill("#code", "print('mine')")
     page.reload()
@@ -344,8 +338,8 @@ def fits_a_phone(page: Page) -> None:
 
 def without(open_page: OpenPage, what: str) -> Page:
     """The page in a browser whose Worker begins with this JavaScript."""
-    page = changed(open_page, "playground/", "worker.js", lambda text: text + what)
-    return ready(page)
+    small = partial(open_page, first=LITTLE_MEMORY)
+    return ready(changed(small, "playground/", "worker.js", lambda text: text + what))
 
 
 def test_without_webgpu_examples_run_on_numpy(open_page: OpenPage) -> None:
@@ -357,6 +351,7 @@ def test_without_webgpu_examples_run_on_numpy(open_page: OpenPage) -> None:
     assert "AdapterMissing" in said
 
 
+@pytest.mark.full
 def test_without_stack_switching_examples_run_too(open_page: OpenPage) -> None:
     """Those that name WebGPU await it; a blocking call says to."""
     page = without(open_page, NO_JSPI)

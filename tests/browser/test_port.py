@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.conftest import FLAGS, Tab, Watch, python_tab
+from tests.browser.conftest import Tab, Watch, python_tab
 
 pytestmark = pytest.mark.requires_browser
 
@@ -214,11 +214,11 @@ json.dumps([
 
 
 @pytest.fixture
-def without_gpu(launch: Callable[..., Browser], watch: Watch) -> Iterator[Tab]:
+def without_gpu(browser: Browser, watch: Watch) -> Iterator[Tab]:
     """Python on a page of a browser that has no WebGPU."""
-    started = launch(only=tuple(f for f in FLAGS if "webgpu" not in f))
-    yield python_tab(started, watch, "page", "delete Navigator.prototype.gpu")
-    started.close()
+    tab = python_tab(browser, watch, "page", "delete Navigator.prototype.gpu")
+    yield tab
+    tab.page.context.close()
 
 
 def test_without_webgpu_numpy_works_and_the_report_says_why(without_gpu: Tab) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.demo_page import OpenPage, changed
+from tests.browser.demo_page import Change, OpenPage, all_changed
 from tests.browser.other_hosts import Reports, elsewhere, plain_host
-from tests.browser.playground_page import ready, run
+from tests.browser.playground_page import LITTLE_MEMORY, ready, run
 from tests.site_build import BuiltSite
 
 pytestmark = pytest.mark.requires_browser
@@ -53,6 +53,7 @@ def reach(host: str, least: int) -> str:
 def refuses(browser: Browser, url: str, host: str) -> None:
     """The playground there promises that a program reaches no `host`, and none does."""
     page = browser.new_page()
+    page.add_init_script(LITTLE_MEMORY)
     page.goto(f"{url}demo/playground/")
     ready(page)
     expect(page.locator("#promise")).to_contain_text("Nothing leaves this machine")
@@ -100,47 +101,47 @@ def test_half_a_policy_of_the_host_is_none(
         assert asked == []
 
 
-def unsealed(browser: Browser, url: str) -> Page:
+@pytest.fixture(scope="module")
+def unsealed(browser: Browser, site_url: str) -> Iterator[Page]:
     """The playground with every door of its Workers left open."""
     page = browser.new_page()
+    page.add_init_script(LITTLE_MEMORY)
     body = "export const seal = () => {}; export const limited = (post) => post;"
     page.route(
         "**/demo/sealed.js",
         lambda route: route.fulfill(body=body, content_type="text/javascript"),
     )
-    page.goto(f"{url}demo/playground/")
-    return ready(page)
+    page.goto(f"{site_url}demo/playground/")
+    yield ready(page)
+    page.context.close()
 
 
 def test_the_list_of_doors_is_not_all_that_holds(
-    browser: Browser, site_url: str, violations: Reports
+    unsealed: Page, violations: Reports
 ) -> None:
     """With every door left open, the policy alone keeps a program in."""
     with elsewhere() as (host, asked):
         violations.meant += [host, host.replace("http", "ws")]
-        page = unsealed(browser, site_url)
-        said = run(page, reach(host, 3))
+        said = run(unsealed, reach(host, 3))
         assert "'fetch', 'XMLHttpRequest'" in said
         assert "['refused', 'refused', 'refused']" in said
         for refused in ("fetch", "import.js"):
             assert f"'{host}{refused}'" in said
         assert host.replace("http", "ws") in said
         assert asked == []
-        page.context.close()
 
 
 def test_where_nobody_holds_programs_in_nothing_is_promised(
     open_page: OpenPage,
 ) -> None:
     """A host without headers and a page without a policy: as in the checkout."""
-    page = changed(
-        open_page,
-        "playground/",
-        "policy.js",
-        lambda text: text.replace(
+    changes: dict[str, Change] = {
+        "policy.js": lambda text: text.replace(
             "function closes(policies) {", "function closes(policies) { return false;"
         ),
-    )
+        "worker.js": lambda _: "",  # no program is run here
+    }
+    page = all_changed(open_page, "playground/", changes)
     expect(page.locator("#promise")).to_contain_text("run only what you trust")
     assert "Nothing leaves" not in page.inner_text(".intro")
 
@@ -153,6 +154,7 @@ def test_the_promise_names_the_one_host_that_can_hear(
     """
     browser = launch("--host-resolver-rules=MAP site.example 127.0.0.1")
     page = browser.new_page()
+    page.route("**/runtime/**", lambda route: route.abort())  # Python is not needed
     page.goto(f"{site_url.replace('127.0.0.1', 'site.example')}demo/playground/")
     promise = page.locator("#promise")
     expect(promise).to_contain_text("another host than this site's own, site.example")
@@ -186,12 +188,19 @@ def test_a_program_speaks_by_posts_alone(bench: Page) -> None:
     assert not [one for one in heard if "flood" in one]
 
 
+CUSTOM = """\
+import rlxweb
+rlxweb.register_custom('halve', arity=1, reference=lambda xp, a, x: x / 2)
+"""
+
+
 def test_each_run_knows_nothing_of_the_others(bench: Page) -> None:
-    """Patches of Python, of JavaScript and of what comes next are gone; the run that
-    made them had nothing to say, and is told to have ended.
+    """Names, ops, patches of Python, of JavaScript and of what comes next are gone; the
+    run that made them had nothing to say, and is told to have ended.
     """
     patch = (
-        "import builtins, json, sys, numpy as np, rlxweb, js\n"
+        f"{CUSTOM}import builtins, json, sys, numpy as np, js\n"
+        "x = 1\n"
         "from pyodide.code import run_js\n"
         "builtins.print = lambda *a: None\n"
         'json.dumps = lambda *a, **k: \'{"out": "stolen"}\'\n'
@@ -203,11 +212,11 @@ def test_each_run_knows_nothing_of_the_others(bench: Page) -> None:
     )
     assert run(bench, patch).strip() == "It ran and said nothing."
     look = (
-        "import os, js, numpy as np, rlxweb\n"
+        f"{CUSTOM}import os, js, numpy as np\n"  # not: the name is taken
         "print(np.pi > 3.1, callable(rlxweb.welch_peaks), hasattr(js, 'mark'),"
-        " os.path.exists('/tmp/left'))"
+        " os.path.exists('/tmp/left'), 'x' in globals())"
     )
-    assert run(bench, look).strip() == "True True False False"
+    assert run(bench, look).strip() == "True True False False False"
 
 
 FORGED = """\
@@ -230,11 +239,9 @@ for what in (
 """
 
 
-def test_messages_that_a_program_made_up_are_no_messages(
-    browser: Browser, site_url: str
-) -> None:
+def test_messages_that_a_program_made_up_are_no_messages(unsealed: Page) -> None:
     """Had it a way to send them: nothing breaks, and a made-up end is the end."""
-    page = unsealed(browser, site_url)
+    page = unsealed
     for end in (
         "{'id': k, 'result': {'error': {'frames': 5, 'message': [1]}}}",
         "{'id': k, 'error': {'message': {'a': 1}}}",
@@ -248,7 +255,6 @@ def test_messages_that_a_program_made_up_are_no_messages(
     assert "more lines, which are not shown" in said
     assert page.locator("#output img, #output b").count() == 0
     expect(page.locator(".problem")).to_have_count(0)
-    page.context.close()
 
 
 def test_a_flood_of_messages_is_cut_off(bench: Page) -> None:

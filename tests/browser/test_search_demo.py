@@ -103,4 +103,4 @@ def test_without_a_model_the_visitor_brings_one(open_page: OpenPage) -> None:
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:
     """No sideways scrolling."""
-    check_fits_a_phone(open_page, "demo/search/")
+    check_fits_a_phone(open_page, "search/")

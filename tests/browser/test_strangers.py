@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.demo_page import OpenPage
 from tests.browser.other_hosts import Reports, elsewhere, plain_host
-from tests.browser.playground_page import editor, ended, ready, started
+from tests.browser.playground_page import editor, ended, playground, ready, started
 from tests.browser.watch import START_MS
 from tests.site_build import BuiltSite
 
@@ -80,7 +80,7 @@ def test_a_link_that_changes_while_the_page_opens_runs_nothing(
     open_page: OpenPage,
 ) -> None:
     """It is shown, says where it came from, and waits for a press of its own."""
-    page = open_page("demo/playground/")
+    page = playground(open_page)
     expect(page.locator("#code")).not_to_have_value("")
     link = fragment(page, "print('stolen')")
     page.evaluate("(link) => { location.hash = link; }", link)
@@ -96,7 +96,7 @@ def test_a_press_counts_for_what_was_on_the_screen(open_page: OpenPage) -> None:
     """Run before Python is ready, then a link: the text of the press runs, the link's
     is shown when that is over; and a press just after a swap does not count.
     """
-    page = open_page("demo/playground/")
+    page = playground(open_page)
     expect(page.locator("#code")).not_to_have_value("")
     started(page, "print('mine')")
     link = fragment(page, "print('theirs')")

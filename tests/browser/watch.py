@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 FLAGS = (
     "--no-sandbox",
@@ -40,14 +41,19 @@ class Watch:
         context.set_default_timeout(WAIT_MS)
         context.on("console", self._console)
         context.on("weberror", lambda e: self.wrong.append(f"page error: {e.error}"))
-        context.route(lambda url: not self._is_ours(url), self._refuse)
+        self.keep_off_others(context)
         context.add_init_script(first)
         page = context.new_page()
         page.goto(self.site + path.lstrip("/"))
         return page
 
-    def _is_ours(self, url: str) -> bool:
-        return url.startswith((self.site, "data:", "blob:", "about:"))
+    def keep_off_others(self, context: BrowserContext) -> None:
+        """Refuse what goes to another host than `site`.
+
+        By a pattern, so that only such a request comes here to be looked at.
+        """
+        ours = "|".join((re.escape(self.site), "data:", "blob:", "about:"))
+        context.route(re.compile(f"^(?!{ours})"), self._refuse)
 
     def _console(self, message: Any) -> None:
         if message.type in ("error", "warning", "assert"):

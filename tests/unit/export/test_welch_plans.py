@@ -43,7 +43,7 @@ CASES: dict[str, tuple[tuple[int, int], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", thinned(CASES, 2))
+@pytest.mark.parametrize("case", thinned(CASES, 3))
 def test_the_numbers_of_the_desktop(case: str, tmp_path: Path) -> None:
     """On the plan for GPUs and on the one for browsers without."""
     (rows, samples), output, options = CASES[case]

@@ -87,10 +87,10 @@ def test_a_case_that_never_ends_is_ended() -> None:
 
 
 def test_a_process_that_takes_all_memory_is_ended() -> None:
-    outcome = tried(f"memory:{BAD}", nbytes=1 << 30)
+    outcome = tried(f"memory:{BAD}", nbytes=1 << 29)
     word, why = word_of(outcome)
     assert word == "out of memory"
-    assert "1.0 GiB are allowed" in why
+    assert "0.5 GiB are allowed" in why
     assert outcome.rows[BAD]["raised"] == "out of memory"
 
 
