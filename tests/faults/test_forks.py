@@ -101,7 +101,7 @@ def test_a_child_of_a_process_that_used_a_gpu(adapter: Want) -> None:
     ), said.err
 
 
-@pytest.mark.full("torch-cpu", "mlx")
+@pytest.mark.full("torch-cpu")
 @pytest.mark.parametrize("device", ["torch-cpu", "jax-cpu", "mlx"])
 def test_a_child_of_a_process_that_used_an_array_library(device: str) -> None:
     """Its threads are not there: refused by every door, and the child ends.
