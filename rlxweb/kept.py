@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
+from itertools import islice
 from typing import Generic, ParamSpec, TypeVar
 
 from rlxweb.forked import ForkLock
@@ -81,22 +82,23 @@ class Kept(Generic[K, V]):
 
     def trim(self, spare: Callable[[V], bool] = lambda value: False) -> list[V]:
         """What has to go, out of the table; what is to be spared stays in it."""
-        gone: list[V] = []
+        gone: list[K] = []
         with self._lock:
-            if self._fits():  # mostly, and then nothing is walked through
-                return gone
-            for key in list(self._held)[:-1]:
-                if self._fits():
+            if self._fits(0):  # mostly, and then nothing is walked through
+                return []
+            # No further than needed: each key that is passed is hashed.
+            for key, (value, nbytes) in islice(self._held.items(), len(self) - 1):
+                if self._fits(len(gone)):
                     break
-                value, nbytes = self._held[key]
                 if not spare(value):
-                    del self._held[key]
                     self.nbytes -= nbytes
-                    gone.append(value)
-        return gone
+                    gone.append(key)
+            return [self._held.pop(key)[0] for key in gone]
 
-    def _fits(self) -> bool:
-        return len(self._held) <= self.count and self.nbytes <= self.most_bytes
+    def _fits(self, gone: int) -> bool:
+        """Whether the rest is within the bounds, once so many are gone."""
+        is_few = len(self._held) - gone <= self.count
+        return is_few and self.nbytes <= self.most_bytes
 
     def made(self, key: K, make: Callable[[], V], weigh: Callable[[V], int]) -> V:
         """What is kept there; made now if nothing is. Two threads may both make it."""

@@ -39,6 +39,8 @@ LOADED = (
     *("rlxweb.cli.devices_command", "rlxweb.cli.smoke_command"),
     *("rlxweb.cli.welch_command", "rlxweb.backends.cpu", "rlxweb.calibration.known"),
     *("rlxweb.choose.report", "rlxweb.host.variants"),
+    *("dask.cli", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"),
+    *("rlxweb.dask.connect", "rlxweb.dask.recordings"),
     "wgpu.backends.wgpu_native",
 )
 """Modules that the helper imports, as far as they are installed."""
@@ -143,6 +145,7 @@ class Forked:
 
     words         as after `python`: `-m MODULE ARGS`, `-c CODE ARGS`, `FILE ARGS`
     own_session   whether it leads a session of its own
+    log           a file for all that it writes, for which there are no pipes then
     """
 
     def __init__(
@@ -154,11 +157,18 @@ class Forked:
         folder: str | Path | None = None,
         own_session: bool = False,
         errors: str = "strict",
+        log: IO[bytes] | None = None,
     ) -> None:
         self.args = words
         self.returncode: int | None = None
         self._said = b""
-        theirs, ours = zip(os.pipe(), *(os.pipe()[::-1] for _ in range(2)), strict=True)
+        ours: Sequence[int] = ()
+        if log is None:
+            pipes = os.pipe(), *(os.pipe()[::-1] for _ in range(2))
+            theirs, ours = zip(*pipes, strict=True)
+        else:
+            said = (os.dup(log.fileno()) for _ in range(2))
+            theirs = (os.open(os.devnull, os.O_RDONLY), *said)
         asked = {
             "words": [*words],
             "environment": dict(environment),
@@ -170,10 +180,11 @@ class Forked:
         finally:
             for number in theirs:
                 os.close(number)
-        form: dict[str, Any] = {"encoding": "utf-8", "errors": errors}
-        self.stdin: IO[str] = open(ours[0], "w", **form)
-        self.stdout: IO[str] = open(ours[1], **form)
-        self.stderr: IO[str] = open(ours[2], **form)
+        if ours:
+            form: dict[str, Any] = {"encoding": "utf-8", "errors": errors}
+            self.stdin: IO[str] = open(ours[0], "w", **form)
+            self.stdout: IO[str] = open(ours[1], **form)
+            self.stderr: IO[str] = open(ours[2], **form)
         self.pid = int(self._answer())
 
     def _answer(self) -> str:
@@ -316,6 +327,8 @@ def _become(asked: Mapping[str, Any]) -> None:
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
+    if "dask" in sys.modules:  # it reads its variables when it is imported
+        sys.modules["dask"].config.refresh()
 
 
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))

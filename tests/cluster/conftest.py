@@ -1,5 +1,8 @@
 """Clusters of real processes on the loopback address, with a deadline on everything.
 
+They are forked from one that has loaded Dask and the package, but for those whose
+environment is read when Python starts, and the workers that a nanny starts.
+
 `client` is one cluster of two workers for all tests that do it no harm. A test that
 kills, or needs other workers, starts its own: `a_scheduler` and `a_worker` are the
 commands that an administrator would give.
@@ -16,19 +19,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-import dask
 import dask.threaded
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from tests.command_line import environment
+from tests.fork_server import Forked, server
 
+Process = subprocess.Popen[bytes] | Forked
 START_S = 60
 STOP_S = 10
 
@@ -36,21 +40,14 @@ STOP_S = 10
 @pytest.fixture(scope="session")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A client of two workers, processes of one thread each."""
-    scratch = tmp_path_factory.mktemp("dask")
-    with (
-        dask.config.set({"temporary-directory": str(scratch)}),
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",  # None is port 8787, for its metrics
-            memory_limit="2GiB",
-        ) as cluster,
-        Client(cluster, timeout=START_S) as one,
-    ):
-        one.wait_for_workers(2, timeout=START_S)
-        yield one
+    processes = Started(tmp_path_factory.mktemp("dask"))
+    with closing(processes):
+        scheduler = processes.scheduler()
+        for _ in range(2):
+            processes.worker(scheduler.address, "--memory-limit", "2GiB")
+        with Client(scheduler.address, timeout=START_S) as one:
+            one.wait_for_workers(2, timeout=START_S)
+            yield one
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +93,7 @@ class Started:
 
     def worker(
         self, scheduler: str, *args: object, nanny: bool = False, **more: str
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
         """`dask worker` of one thread; `more` is environment.
 
         nanny  another takes the place of one that ends
@@ -114,22 +111,28 @@ class Started:
     def close(self) -> None:
         self._open.close()
 
-    def _process(
-        self, kind: str, args: list[object], more: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def _process(self, kind: str, args: list[object], more: dict[str, str]) -> Process:
         self._count += 1
         log = self._open.enter_context(
             (self.scratch / f"{self._count}-{kind}.log").open("wb")
         )
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", kind, *map(str, args)],
-            env=environment(**more),
-            cwd=self.scratch,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        words = ["-m", "dask", kind, *map(str, args)]
+        variables = environment(**more)
+        process: Process
+        if there := server(variables):
+            process = Forked(
+                there, words, variables, folder=self.scratch, own_session=True, log=log
+            )
+        else:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                env=variables,
+                cwd=self.scratch,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         self._open.callback(_end, process)
         return process
 
@@ -137,9 +140,7 @@ class Started:
 class Scheduler:
     """A scheduler in a process of its own."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], address: str, port: int
-    ) -> None:
+    def __init__(self, process: Process, address: str, port: int) -> None:
         self.process, self.address, self.port = process, address, port
 
 
@@ -183,7 +184,7 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Process) -> None:
     """The process, and what it started: a nanny's worker is of its session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

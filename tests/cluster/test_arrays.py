@@ -193,14 +193,15 @@ def test_the_table_counts_rows_and_tasks_of_each_device(share: float) -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
-def test_every_scheduler_gives_the_same_and_says_where(scheduler: str) -> None:
+def test_every_scheduler_gives_the_same_and_says_where(
+    scheduler: str, by_process: dict[str, Any]
+) -> None:
     """Arrays and decisions of one `compute` are of the same tasks."""
+    by = by_process if scheduler == "processes" else {"scheduler": scheduler}
     how: dict[str, Any] = {"nperseg": 64, "k": 2, "device": "cpu"}
     peaks = rd.welch_peaks(LAZY, 256, **how)
     _, power = rd.welch(LAZY, 256.0, nperseg=64, device="cpu")
-    whole, spectra, where = dask.compute(
-        peaks, power, rd.decisions(peaks, power), scheduler=scheduler
-    )
+    whole, spectra, where = dask.compute(peaks, power, rd.decisions(peaks, power), **by)
     want = rlxweb.welch_peaks(X, 256, **how)
     np.testing.assert_array_equal(whole.power, want.power)
     np.testing.assert_array_equal(

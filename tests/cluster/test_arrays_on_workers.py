@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from pathlib import Path
@@ -137,7 +136,7 @@ def test_a_worker_that_is_killed_changes_no_bit(started: Started) -> None:
         future = client.compute(peaks)
         begun = started.scratch.glob
         until(lambda: len(list(begun("*.begun"))) >= 3, "chunks were begun")
-        workers[0].send_signal(signal.SIGKILL)
+        workers[0].kill()
         found = future.result(timeout=START_S)
     want = rlx.welch_peaks(X, 256, **HOW)
     for name in ("bins", "hz", "power", "count"):

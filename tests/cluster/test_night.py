@@ -12,14 +12,12 @@ from tests.cluster.night import night
 TIMEOUT_S = 100
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(2 * TIMEOUT_S)
 @pytest.mark.parametrize(
     ("many", "killed_at"),
-    [
-        (50, (10,)),
-        pytest.param(200, (10, 50, 90, 130, 170), marks=pytest.mark.full),
-    ],
+    [(50, (10,)), (200, (10, 50, 90, 130, 170))],
 )
 def test_a_night_while_workers_are_killed(
     tmp_path: Path, many: int, killed_at: tuple[int, ...]

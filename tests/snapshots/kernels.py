@@ -109,24 +109,25 @@ def shader_of(made: FakePipeline) -> str:
 def wgsl() -> dict[str, Kernels]:
     """Record what each of DEVICES is given, and what every variant by itself writes."""
     found = {}
+    graphs = {case.name: case.make().graph for case in samples()}
     for name, (features, limits) in DEVICES.items():
         port = opened(features, limits)
         backend = WebGpuBackend(port)
         kernels = found[f"wgsl, {name}"] = Kernels()
-        for case in samples():
+        for case, graph in graphs.items():
             # A pipeline that is there already would not be made again.
             backend.pipelines.forget()
             for handle in [*port.pipelines]:
                 port.destroy(handle)
             try:
-                plan = compile_graph(case.make().graph, backend.target)
+                plan = compile_graph(graph, backend.target)
                 drive(backend.release(drive(backend.prepare(plan))))
             except DTypeError:
-                kernels.cases[case.name] = ["a type that the device lacks"]
+                kernels.cases[case] = ["a type that the device lacks"]
                 continue
-            kernels.cases.setdefault(case.name, [])
+            kernels.cases.setdefault(case, [])
             for made in port.pipelines.values():
-                kernels.add(case.name, shader_of(made))
+                kernels.add(case, shader_of(made))
     found["wgsl, variants"] = _variants()
     return found
 
@@ -182,9 +183,13 @@ def llvm() -> dict[str, Kernels]:
 
 @contextmanager
 def _every_gate_open() -> Iterator[list[str]]:
-    """Have all be compiled at once, for vectors of one size; yield what is made."""
+    """Have all be compiled at once, for vectors of one size; yield what is made.
+
+    LLVM leaves the code as it is, for time: its text is written before.
+    """
     texts: list[str] = []
     processor, file_name = library.processor, store.file_name
+    object_code = library.object_code
     here = replace(processor(), nbytes=VECTOR_NBYTES)
     gates = (cpu_tape, "LEAST_STEPS", 0), (cpu_products, "LEAST", 1)
     gates += ((cpu_regions, "LEAST_WORK", 1),)
@@ -194,17 +199,29 @@ def _every_gate_open() -> Iterator[list[str]]:
         texts.append(text)
         return file_name(text, *more)
 
+    def slow_code(text: str) -> bytes:
+        llvm = library._llvm()
+        target = llvm.Target.from_default_triple()
+        machine = target.create_target_machine(
+            cpu=here.name, features=here.features, opt=0
+        )
+        with llvm.create_context() as context:
+            with llvm.parse_assembly(text, context) as module:
+                return bytes(machine.emit_object(module))
+
     asked = {name: os.environ.get(name) for name in ("RLX_FAST", "RLX_CACHE_DIR")}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         os.environ.update(RLX_FAST="wait", RLX_CACHE_DIR=folder)
         library.processor, store.file_name = lambda: here, noted
+        library.object_code = slow_code
         for room, name, value in gates:
             setattr(room, name, value)
         try:
             yield texts
         finally:
             library.processor, store.file_name = processor, file_name
+            library.object_code = object_code
             for room, name, value in before:
                 setattr(room, name, value)
             for name, value in asked.items():

@@ -23,6 +23,7 @@ from tests.wasm.left_out import FILES, REASONS, SKIPS, TESTS, Reason
 
 TEST_S = 120
 EXAMPLES = 10
+ONE_OF = 3
 ROOT = Path("/checkout")
 
 _count: Counter[str] = Counter()
@@ -43,9 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The deadline, and a choice of cases."""
     parser.addoption("--wasm-deadline", type=float, default=TEST_S, help="seconds")
     parser.addoption(
-        "--first-cases",
+        "--sample",
         action="store_true",
-        help="each test function with its first parameters alone",
+        help=f"one of {ONE_OF} test functions, with its first parameters alone",
     )
 
 
@@ -70,8 +71,8 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """What is not even tried."""
-    if config.getoption("--first-cases"):
-        _keep_first_cases(config, items)
+    if config.getoption("--sample"):
+        _keep_sample(config, items)
     reasons = [reason_of(item) for item in items]
     from tests.tiers import limit_examples  # pytest loads it, as a plugin, after this
 
@@ -83,14 +84,16 @@ def pytest_collection_modifyitems(
     items[:] = [item for item in items if item not in gone]
 
 
-def _keep_first_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep each test function with its first parameters alone.
+def _keep_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one of so many test functions, with its first parameters alone.
 
     What differs in WebAssembly are pointers of 32 bits, threads and NumPy's version:
-    that shows in each function, and seldom in one of its cases alone.
+    that shows in several functions of a file, and seldom in one case alone.
     """
-    first = {item.nodeid.split("[")[0]: item for item in reversed(items)}
-    kept = set(first.values())
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        first.setdefault(item.nodeid.split("[")[0], item)
+    kept = set([*first.values()][::ONE_OF])
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 

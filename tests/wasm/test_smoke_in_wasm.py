@@ -25,11 +25,13 @@ def smoke(*words: object, **environment: str) -> tuple[int, dict[str, Any]]:
     return said.code, one
 
 
+WORDS = "--require", "wasm", "-k", "samples/softmax or edges/"
+
+
+@pytest.mark.full
 def test_it_is_a_row_of_the_report(ready: Ready) -> None:
     """By the NumPy that Pyodide has; the manual shows its edges of arithmetic."""
-    words = ("--wasm", "--require", "wasm", "--site", ready.core)
-    words += ("-k", "samples/softmax or edges/")
-    code, engine = smoke(*words)
+    code, engine = smoke("--wasm", *WORDS, "--site", ready.core)
     assert (code, engine["word"]) == (0, "right")
     assert engine["adapter"].startswith("NumPy 2.0")
     assert engine["counts"]["right"] == len(engine["rows"]) > 80
@@ -37,12 +39,16 @@ def test_it_is_a_row_of_the_report(ready: Ready) -> None:
 
 
 def test_a_wrong_number_is_found_there_too(ready: Ready) -> None:
-    words = ("--require", "wasm", "--site", ready.core, "-k", "samples/softmax/0")
-    code, engine = smoke(*words, "--sabotage", "kernel:samples/softmax/0")
+    """And all else is right, as where nothing is wrong, by the NumPy of Pyodide."""
+    broken = ("--sabotage", "kernel:samples/softmax/0")
+    code, engine = smoke(*WORDS, "--site", ready.core, *broken)
     assert (code, engine["word"]) == (1, "wrong")
-    (row,) = engine["rows"]
-    assert row["word"] == "wrong"
+    assert engine["adapter"].startswith("NumPy 2.0")
+    (row,) = [row for row in engine["rows"] if row["word"] != "right"]
+    assert (row["word"], row["case"]) == ("wrong", "samples/softmax/0")
     assert row["first"]["at"] is not None
+    assert engine["counts"]["right"] == len(engine["rows"]) - 1 > 80
+    check_shown_of(engine)
 
 
 @pytest.mark.full("no node")

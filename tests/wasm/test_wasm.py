@@ -18,7 +18,7 @@ ROOMS = ("io", "signal", "host", "ir", "ops", "kernels")
 PARTS = {"signals and ops": tuple(f"tests/unit/{room}" for room in ROOMS)}
 """What runs in a process of its own; "the rest" is everything else."""
 REST = "the rest"
-FIRST = "each function"
+SAMPLE = "a sample"
 ALL_S = 1500
 STANDS_FOR = {
     "click": r"rlxweb\.cli|command_line import",
@@ -44,8 +44,10 @@ def run(ready: Ready, *words: str) -> tuple[int, str]:
 
 def arguments(part: str) -> list[str]:
     """Pytest's, for one of the parts."""
-    if part == FIRST:
-        return [*chain.from_iterable(PARTS.values()), "--first-cases"]
+    if part == SAMPLE:
+        # To rewrite assertions costs seconds; the other parts explain a failure.
+        how = "--sample", "--assert=plain"
+        return [*chain.from_iterable(PARTS.values()), *how]
     if part in PARTS:
         return list(PARTS[part])
     elsewhere = [folder for folders in PARTS.values() for folder in folders]
@@ -53,18 +55,18 @@ def arguments(part: str) -> list[str]:
 
 
 @pytest.mark.full(*PARTS, REST)
-@pytest.mark.parametrize("part", [FIRST, *PARTS, REST])
+@pytest.mark.parametrize("part", [SAMPLE, *PARTS, REST])
 def test_the_unit_tests_run_in_webassembly(ready: Ready, part: str) -> None:
     """On NumPy 2.0, with pointers of 32 bits and no threads.
 
-    The default tier takes what computes, reads and writes, each function once.
+    The default tier takes what computes, reads and writes, a third of the functions.
     """
     code, said = run(ready, *arguments(part))
     assert code == 0, said
     counted = re.search(r"(\d+) passed", said)
     assert counted is not None, said
     print(said[said.rindex("left out =") :])
-    assert int(counted[1]) > 500
+    assert int(counted[1]) > (250 if part == SAMPLE else 500)
 
 
 @pytest.mark.full

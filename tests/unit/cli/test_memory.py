@@ -11,7 +11,7 @@ import pytest
 
 from tests.command_line import python
 
-NBYTES = 400 << 20
+NBYTES = 200 << 20
 MOST_MB = 150
 # The high-water mark of this process alone; ru_maxrss would begin with the parent's.
 MARK = """
@@ -53,7 +53,7 @@ def sparse_wav(path: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
 @pytest.mark.parametrize(("kind", "fs"), [("npy", 100), ("wav", 0)])
-def test_a_file_of_400_mb_is_walked_in_blocks(
+def test_a_file_of_200_mb_is_walked_in_blocks(
     tmp_path: Path, kind: str, fs: int
 ) -> None:
     """At most 150 MB more than the imports took, and every sample was seen."""
@@ -79,7 +79,7 @@ print(mark() - before, own.n_samples * len(own.channels))
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
 @pytest.mark.parametrize("kind", ["edf", "npz"])
-def test_a_file_of_400_mb_is_written_in_blocks(tmp_path: Path, kind: str) -> None:
+def test_a_file_of_200_mb_is_written_in_blocks(tmp_path: Path, kind: str) -> None:
     """Whatever it is read from, no more than the blocks is held."""
     path = tmp_path / "long.npy"
     samples = sparse_npy(path)
