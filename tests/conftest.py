@@ -207,8 +207,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Show the drivers to the loader; in CI take the hypothesis profile of CI."""
     show_drivers_to_loader()
     if not config.getoption("--full"):
-        # Mesa's optimiser takes longer than all that it makes faster.
+        # Mesa's optimiser takes longer than all that it makes faster, and a shader for
+        # vectors of 128 bits is compiled sooner than for those of 256.
         os.environ.setdefault("GALLIVM_PERF", "nopt")
+        os.environ.setdefault("LP_NATIVE_VECTOR_WIDTH", "128")
     # Workers share the processors: threads of BLAS would wait in loops for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if os.environ.get("CI"):

@@ -3,7 +3,7 @@
 default   all but what is marked `full`: every promise, in the browser, in WebAssembly,
           in processes and on the site, with samples where there are thousands of cases.
           A test of many cases takes all of them on lavapipe, and on each of the other
-          adapters another third of them.
+          adapters another sixth of them.
 --full    everything: every sample on every adapter, the engines of other libraries,
           trained models, benchmarks, long random tests.
 --quick   what catches most in minutes, on one adapter: of the default tier what QUICK
@@ -31,8 +31,8 @@ HERE = Path(__file__).parent
 QUICK = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
 """The folders of the quick tier."""
 ADAPTER = "lavapipe"
-OTHERS = {"opengl": 0, "swiftshader": 1}
-"""Adapters that run the same shaders → which third of a test's cases they take."""
+OTHERS = {"opengl": 0, "swiftshader": 3}
+"""Adapters that run the same shaders → which sixth of a test's cases they take."""
 NOT_QUICK = (
     *("unit/site/", "unit/examples/", "unit/calibration/", "unit/cli/test_bench"),
     *("unit/cli/test_calibrate", "unit/cli/test_smoke", "unit/smoke/"),
@@ -198,7 +198,7 @@ def _without_repeats(
     for (test, adapter), its in cases.items():
         is_long = quick and len(its) > MANY and not test.endswith(WHOLE)
         if is_long or adapter in OTHERS:
-            step = 4 if quick else 3
+            step = 4 if quick else 6
             kept = its[OTHERS.get(adapter, 0) % len(its) :: step]
             gone.update(set(its).difference(kept))
     return [i for i in items if i not in gone or i.nodeid.startswith(named)]

@@ -228,6 +228,7 @@ def check_spoiled(page: Page) -> None:
     assert [case for case in bad if not (case.get("spoiled") and case["first"])] == []
 
 
+@pytest.mark.full
 def test_without_webgpu_it_says_so_and_checks_numpy(open_page: OpenPage) -> None:
     """In the sentence, in a message, and in what can be chosen; on a phone, which it
     fits: no sideways scrolling, and a sheet of details that leaves the square visible.

@@ -93,6 +93,7 @@ def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
     assert found["nodes"] > 5 * each
 
 
+@pytest.mark.full
 def test_gradients_of_random_graphs_are_right(worker_tab: Tab) -> None:
     found = worker_tab.run("await suite.random_gradients(0, 24)")
     assert found["wrong"] == []

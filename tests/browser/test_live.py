@@ -50,6 +50,7 @@ def test_the_engine_and_the_versions_are_in_the_status_line(live: Page) -> None:
     assert "Python 3." in line
 
 
+@pytest.mark.full
 def test_a_rhythm_that_is_turned_up_is_found(live: Page) -> None:
     """In every channel, at the rhythm's frequency."""
     live.select_option("#nperseg", "512")
@@ -256,6 +257,7 @@ def test_devices_are_chosen_by_keyboard(live: Page) -> None:
     until_ran_on(live, "swiftshader")
 
 
+@pytest.mark.full
 def test_measured_engines_decide_by_figures(live: Page) -> None:
     """Comes last: from here on "auto" may choose either engine."""
     live.locator(".decision summary").click()

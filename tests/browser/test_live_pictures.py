@@ -64,6 +64,7 @@ def marked(page: Page, name: str) -> None:
     until(page, "() => document.getElementById('band-values').rows.length > 0")
 
 
+@pytest.mark.full
 def test_bands_say_what_a_channel_is_made_of(live: Page, files: Path) -> None:
     """A sine of 50 µV has a power of 1,250 µV², all of it in its band."""
     open_file(live, files / "whole.edf")

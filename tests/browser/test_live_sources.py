@@ -78,6 +78,7 @@ def open_file(page: Page, path: Path) -> None:
     page.set_input_files("#file", path)
 
 
+@pytest.mark.full("one.bdf", "tones.wav")
 @pytest.mark.parametrize(
     ("name", "facts", "peaks"),
     [
@@ -246,6 +247,7 @@ def test_names_of_strangers_are_text_and_hide_nothing(live: Page, files: Path) -
     assert "\u202e" not in live.content()
 
 
+@pytest.mark.full
 def test_forty_thousand_channels_leave_the_page_alive(live: Page, files: Path) -> None:
     """The lists have an end, and any channel can be found."""
     x = np.zeros((40_000, 320), np.int16)
@@ -309,6 +311,7 @@ def lacking(open_page: OpenPage) -> OpenPage:
     return open_
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("code", "why"),
     [

@@ -69,6 +69,7 @@ def test_a_tune_becomes_notes(open_page: OpenPage) -> None:
     assert Path(saving.value.path()).read_bytes()[:4] == b"MThd"
 
 
+@pytest.mark.full
 def test_without_a_model_the_visitor_brings_one(
     open_page: OpenPage, tmp_path: Path
 ) -> None:

@@ -209,6 +209,7 @@ def test_an_error_shows_the_programs_own_lines(bench: Page) -> None:
     expect(bench.locator(".gutter .bad")).to_have_count(0)
 
 
+@pytest.mark.full
 def test_plots_follow_the_theme_and_the_width_down_to_a_phone(bench: Page) -> None:
     """Not a blank canvas after either; long lines make a phone's page no wider."""
     run(
@@ -288,6 +289,7 @@ def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None
     expect(page.locator("#code")).to_have_value(before)
 
 
+@pytest.mark.full
 def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) -> None:
     """Over a reload it is there and not run; over an example it can be brought back."""
     page = playground(open_page)
@@ -342,6 +344,7 @@ def without(open_page: OpenPage, what: str) -> Page:
     return ready(changed(small, "playground/", "worker.js", lambda text: text + what))
 
 
+@pytest.mark.full
 def test_without_webgpu_examples_run_on_numpy(open_page: OpenPage) -> None:
     """The page says so; nothing fails but what asks for WebGPU by name."""
     page = without(open_page, NO_GPU)

@@ -28,6 +28,7 @@ CASES = "samples/exp/* or samples/fft/1"
 FEW = ("--device", "cpu", "-k", CASES)
 
 
+@pytest.mark.full
 def test_a_tab_is_one_more_engine(built_site: BuiltSite) -> None:
     """The same cases as here, on the adapter that the browser offers; at the edges of
     arithmetic it answers what the manual shows.

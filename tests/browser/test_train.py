@@ -157,6 +157,7 @@ def as_chosen(name: str, raw: bytes) -> list[dict[str, Any]]:
     return [{"name": name, "mimeType": "", "buffer": raw}]
 
 
+@pytest.mark.full("cpu")
 @pytest.mark.parametrize("where", ["webgpu", "cpu"])
 def test_it_learns_to_tell_vowels(train: Page, here: Any, where: str) -> None:
     """With the same curve on both, paused on the way or not, as on a desktop; the saved
@@ -259,6 +260,7 @@ def test_a_loss_that_is_no_number_ends_it(train: Page) -> None:
     assert np.isfinite(losses(train)).all()
 
 
+@pytest.mark.full
 def test_a_lost_gpu_costs_some_steps(train: Page) -> None:
     """Back where it was judged last; NumPy goes on, or the GPU opened again."""
     device(train, "webgpu")
@@ -333,6 +335,7 @@ def voice(vowel: str) -> str:
     return base64.b64encode(sound.astype("<f4").tobytes()).decode()
 
 
+@pytest.mark.full
 def test_the_microphone_is_heard_and_trained_on(train: Page) -> None:
     """What is said is shown meanwhile; two vowels recorded here are told apart."""
     device(train, "cpu")
@@ -361,6 +364,7 @@ def test_the_microphone_is_heard_and_trained_on(train: Page) -> None:
     expect(train.locator('input[name="data"][value="made"]')).to_be_checked()
 
 
+@pytest.mark.full
 def test_on_a_phone_without_a_gpu(open_page: OpenPage) -> None:
     """NumPy trains, the page says why, and nothing scrolls sideways."""
     page = changed(open_page, "train/", "worker.js", lambda text: text + NO_GPU)
