@@ -65,6 +65,7 @@ def test_a_browser_that_ends_at_once_is_a_row(
     assert "the browser ended with exit code 7" in tab["why"]
 
 
+@pytest.mark.full
 def test_a_kernel_that_is_broken_in_a_browser_sent_by_hand_is_found(
     built_site: BuiltSite, browser: Browser
 ) -> None:

@@ -67,7 +67,7 @@ def theirs(q: Any, k: Any, v: Any, mask: Any, places: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("heads", thinned(HEADS, 2))
 @pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("places", thinned(PLACES, 2))
+@pytest.mark.parametrize("places", thinned(PLACES, 3))
 def test_closed_rows_leave_gradients_finite(
     places: str, kind: str, heads: str, way: Way
 ) -> None:
