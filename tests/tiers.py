@@ -8,7 +8,7 @@ default   all but what is marked `full`: every promise, in the browser, in WebAs
           trained models, benchmarks, long random tests.
 --quick   what catches most in minutes, on one adapter: of the default tier what QUICK
           names, without the engines of other libraries and what is marked `slow`, and a
-          quarter of the cases of a test of many, but for WHOLE.
+          sixth of the cases of a test of many, but for WHOLE.
 
 A test belongs to `full` when others of the default tier test the same promise with
 fewer cases, or when what it runs is not ours. `@pytest.mark.full` is for the whole
@@ -32,22 +32,32 @@ QUICK = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
 """The folders of the quick tier."""
 ADAPTER = "lavapipe"
 OTHERS = {"opengl": 0, "swiftshader": 3}
-"""Adapters that run the same shaders → which sixth of a test's cases they take."""
+"""Adapters that run the same shaders → the first of the cases that they take."""
 NOT_QUICK = (
-    *("unit/site/", "unit/examples/", "unit/calibration/", "unit/cli/test_bench"),
-    *("unit/cli/test_calibrate", "unit/cli/test_smoke", "unit/smoke/"),
+    *("unit/site/", "unit/examples/", "unit/calibration/", "unit/smoke/", "unit/plot/"),
+    *("unit/cli/test_bench", "unit/cli/test_calibrate", "unit/cli/test_smoke"),
     *("unit/cli/test_killed_runs", "unit/cli/test_memory", "unit/cli/test_signals"),
     *("unit/cli/test_plot", "unit/cli/test_picture_files", "unit/cli/test_learn"),
-    *("unit/io/test_hostile_", "limits/test_kernel_memory", "limits/test_leaks"),
-    *("unit/live/test_sources", "unit/signal/test_compiled_engine"),
+    *("unit/cli/test_live", "unit/cli/test_jobs", "unit/cli/test_recordings"),
+    *("unit/io/test_hostile_", "unit/live/test_sources", "unit/export/test_welch_"),
+    *("unit/signal/test_compiled_engine", "unit/signal/test_strategies"),
+    *("unit/signal/test_spectrogram", "unit/signal/test_stream_there"),
+    "unit/signal/test_short",
     *("unit/backends/test_entry_points", "unit/backends/test_howto_engine"),
+    *("unit/machine/test_crew", "unit/gpu/test_c_types", "unit/test_cache_bounds"),
+    *("ops/test_gpu_shapes", "ops/test_fft_lengths", "ops/test_finish"),
+    *("ops/test_compiled_ways", "graphs/test_random_gradients", "graphs/test_lines"),
+    *("limits/test_kernel_memory", "limits/test_leaks"),
     *("faults/test_broken_libraries", "faults/test_forks", "faults/test_jobs_faults"),
+    "faults/test_port_faults",
 )
 """How the paths of files begin that take longer than what they catch is worth."""
 WHOLE = ("test_numpy_agrees", "test_adapter_agrees")
 """Tests of which the quick tier has all cases: one for each op."""
 MANY = 6
 """More cases than these are many."""
+EACH = 6
+"""Of cases that test the same again, each sixth is taken."""
 EXAMPLES = {"quick": 5, "default": 20}
 """Tier → the most examples that hypothesis draws for a test; the full tier draws as
 many as the test says.
@@ -198,8 +208,7 @@ def _without_repeats(
     for (test, adapter), its in cases.items():
         is_long = quick and len(its) > MANY and not test.endswith(WHOLE)
         if is_long or adapter in OTHERS:
-            step = 4 if quick else 6
-            kept = its[OTHERS.get(adapter, 0) % len(its) :: step]
+            kept = its[OTHERS.get(adapter, 0) % len(its) :: EACH]
             gone.update(set(its).difference(kept))
     return [i for i in items if i not in gone or i.nodeid.startswith(named)]
 

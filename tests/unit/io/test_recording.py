@@ -257,6 +257,7 @@ def check_walk(
     assert held[0] < most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["channels-first", "samples-first"])
 def test_a_large_npy_file_is_walked_in_little_memory(
     tmp_path: Path, layout: str
@@ -268,6 +269,7 @@ def test_a_large_npy_file_is_walked_in_little_memory(
     check_walk(path, 100_000, 10_000_000, fs=1000, layout=layout)
 
 
+@pytest.mark.slow
 def test_a_large_wav_file_is_walked_in_little_memory(tmp_path: Path) -> None:
     """200 MB of 24-bit stereo."""
     import soundfile  # not there in WebAssembly, where the rest of the file runs
@@ -298,6 +300,7 @@ def big_edf(folder: Path, kind: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["edf", "bdf"])
 def test_a_large_edf_file_is_walked_in_little_memory(tmp_path: Path, kind: str) -> None:
     """Where edfio alone would load a BDF file whole."""
@@ -314,6 +317,7 @@ def test_one_channel_of_a_large_edf_file_is_read_in_little_memory(
     assert held[0] < x.nbytes + 10 * MEBI
 
 
+@pytest.mark.slow
 def test_a_large_compressed_npz_file_is_walked_in_little_memory(tmp_path: Path) -> None:
     """The unpacked array lies in a temporary file, not in memory."""
     path = tmp_path / "big.npz"
@@ -321,6 +325,7 @@ def test_a_large_compressed_npz_file_is_walked_in_little_memory(tmp_path: Path) 
     check_walk(path, 100_000, 10_000_000, fs=1000)
 
 
+@pytest.mark.slow
 def test_a_long_csv_file_is_walked_in_little_memory(tmp_path: Path) -> None:
     """A tenth of the table's own size is enough."""
     path = tmp_path / "big.csv"
