@@ -42,7 +42,7 @@ NOT_QUICK = (
     *("unit/io/test_hostile_", "unit/live/test_sources", "unit/export/test_welch_"),
     *("unit/signal/test_compiled_engine", "unit/signal/test_strategies"),
     *("unit/signal/test_spectrogram", "unit/signal/test_stream_there"),
-    "unit/signal/test_short",
+    "unit/signal/test_short.py",
     *("unit/backends/test_entry_points", "unit/backends/test_howto_engine"),
     *("unit/machine/test_crew", "unit/gpu/test_c_types", "unit/test_cache_bounds"),
     *("ops/test_gpu_shapes", "ops/test_fft_lengths", "ops/test_finish"),
