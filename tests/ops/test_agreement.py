@@ -126,7 +126,7 @@ def test_adapter_agrees(
     if not is_full_tier and adapter is not ADAPTERS["lavapipe"]:
         assert wrong(one, [*plain(name)[:1], *through_views(name)[:1]]) == []
         return
-    assert wrong(one, sampled(plain(name), 3, quick=2)) == []
+    assert wrong(one, sampled(plain(name), 3, quick=3)) == []
     assert odd_ones_wrong(one, name, sampled) == []
     assert wrong(one, sampled(through_views(name), 1, quick=1)) == []
 
@@ -163,7 +163,7 @@ def test_no_kernel_writes_past_its_buffers(
     """
     one = guarded(adapter)
     views = sampled(through_views(name), 1, quick=1)
-    cases = small([*sampled(plain(name), 3, quick=2), *views])
+    cases = small([*sampled(plain(name), 3, quick=3), *views])
     ran = [case for case in cases if case.dtypes <= one.backend.target.accepts]
     for case in ran:
         one.run(case.graph, case.feeds)
