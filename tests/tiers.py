@@ -64,7 +64,7 @@ many as the test says.
 """
 _SETTINGS = "_hypothesis_internal_use_settings"
 """The attribute in which hypothesis keeps the settings of a test."""
-LIBRARIES = frozenset(("torch-cpu", "jax-cpu", "mlx"))
+LIBRARIES = frozenset(("torch", "torch-cpu", "jax", "jax-cpu", "mlx"))
 MARKS = ("slow", "requires_torch", "requires_jax", "requires_mlx", "requires_dawn")
 
 

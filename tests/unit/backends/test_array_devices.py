@@ -143,6 +143,7 @@ def test_what_no_memory_holds_is_an_error(device: str) -> None:
     assert rlx.put(X, device).numpy().tolist() == X.tolist()
 
 
+@pytest.mark.requires_jax
 def test_jax_keeps_the_settings_of_its_other_users() -> None:
     """64 bits within a run, and 32 outside of it as before."""
     graph = rlx.Graph("wide")
@@ -154,6 +155,7 @@ def test_jax_keeps_the_settings_of_its_other_users() -> None:
     assert jnp.zeros(1).dtype == np.float32
 
 
+@pytest.mark.requires_mlx
 def test_mlx_compiles_plans_whole_where_it_is_told_to() -> None:
     """As on a GPU; here each kernel goes through the machine's C++ compiler."""
     one = Engine("MLX", drive(open_mlx("cpu", traced=True)))

@@ -144,6 +144,7 @@ def test_shaders_round_it_alike(adapter: Want) -> None:
         np.testing.assert_array_equal(got, want, strict=True)
 
 
+@pytest.mark.requires_torch
 def test_bfloat16_of_other_libraries_is_taken() -> None:
     """By inputs, params, constants and `put`; elsewhere it is told what to do."""
     import torch

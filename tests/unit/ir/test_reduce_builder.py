@@ -49,6 +49,7 @@ def test_reductions_are_numpys(axes: int | tuple[int, ...] | None, keep: bool) -
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+@pytest.mark.requires_torch
 def test_edges_are_pytorchs() -> None:
     """Infinities, NaN, what would overflow, and nothing at all."""
     import torch

@@ -213,6 +213,8 @@ GIVEN = {
 }
 
 
+@pytest.mark.requires_jax
+@pytest.mark.requires_torch
 @pytest.mark.parametrize("how", GIVEN)
 def test_arrays_may_lie_anyhow(how: str, device: str) -> None:
     """In any order and form, of ours and of other libraries, and the copy is dense."""
@@ -260,6 +262,7 @@ def test_what_cannot_be_put_says_why(device: str) -> None:
             rlx.put(np.array([0.1]), device)
 
 
+@pytest.mark.requires_torch
 def test_what_lies_in_host_memory_is_shared_by_dlpack() -> None:
     """A copy for others to write; the memory itself to read, when asked for."""
     import torch
