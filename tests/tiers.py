@@ -50,6 +50,11 @@ NOT_QUICK = (
     *("limits/test_kernel_memory", "limits/test_leaks"),
     *("faults/test_broken_libraries", "faults/test_forks", "faults/test_jobs_faults"),
     "faults/test_port_faults",
+    # These are judged by PyTorch, which this tier does without.
+    *("ops/test_linear_systems", "ops/test_norms_by_torch", "ops/test_resize_by_torch"),
+    *("ops/test_sequence_parts", "ops/test_transformer_parts"),
+    *("ops/test_windows_by_torch", "graphs/test_attention", "graphs/test_recurrent"),
+    "graphs/test_language_models",
 )
 """How the paths of files begin that take longer than what they catch is worth."""
 WHOLE = ("test_numpy_agrees", "test_adapter_agrees")
