@@ -62,7 +62,7 @@ WHOLE = ("test_numpy_agrees", "test_adapter_agrees")
 MANY = 6
 """More cases than these are many."""
 EACH = 6
-"""Of cases that test the same again, each sixth is taken."""
+"""Step between the cases that are taken where cases repeat what others test."""
 EXAMPLES = {"quick": 5, "default": 20}
 """Tier → the most examples that hypothesis draws for a test; the full tier draws as
 many as the test says.

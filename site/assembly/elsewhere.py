@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from assembly.errors import SiteError
-from assembly.seen import seen_in
+from assembly.page_parser import parse_page
 
 CSS_LOAD = re.compile(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")\s]+)")
 
@@ -34,7 +34,7 @@ def elsewhere(site: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(site.rglob("*")):
         page = path.relative_to(site).as_posix()
         if path.suffix == ".html":
-            for url in seen_in(path.read_text("utf-8")).urls:
+            for url in parse_page(path.read_text("utf-8")).urls:
                 if leaves(url, rooted=page == "404.html"):
                     yield page, url
         elif path.suffix == ".css":

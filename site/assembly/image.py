@@ -28,7 +28,7 @@ TEMPLATE = Path(__file__).with_name(MODULE)
 UNREAD = {".a", ".c", ".cpp", ".h", ".pxd", ".pyi", ".pyx"}
 """What compilers and editors read: Python in a tab has neither."""
 LEVEL = 7
-"""Of gzip: one percent off the smallest that it makes, in a third of the time."""
+"""Compression level of gzip: 0.7 % larger than level 9, in a third of the time."""
 
 
 def add_image(lock: Lock, runtime: Path) -> None:

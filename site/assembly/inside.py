@@ -11,8 +11,8 @@ from html import escape
 from pathlib import Path
 
 from assembly.errors import SiteError
+from assembly.page_parser import parse_page
 from assembly.policy import POLICY, kind_of, meta_policy
-from assembly.seen import seen_in
 
 _START = re.compile(r".*?<head(?:\s[^>]*)?>|\s*<!doctype[^>]*>", re.DOTALL | re.I)
 
@@ -33,7 +33,7 @@ def add_policy(site: Path) -> None:
 def refuse_inline(site: Path) -> None:
     """Refuse a site in whose pages stands what their policy would keep from working."""
     for path in sorted(site.rglob("*.html")):
-        found = seen_in(path.read_text("utf-8")).inline
+        found = parse_page(path.read_text("utf-8")).inline
         if found:
             raise SiteError(
                 "checking that the pages hold no code of their own",

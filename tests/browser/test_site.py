@@ -29,7 +29,7 @@ EMPTY = {
     },
     "docs": [],
 }
-"""What the search of the site reads where nothing can be found."""
+"""An empty search index in the format of mkdocs."""
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 

@@ -43,7 +43,7 @@ def run(code: str) -> None:
 
 
 def test_as_many_kernels_live_as_are_documented() -> None:
-    """Of more, each of which computes its own; one that is held stays."""
+    """No more compiled kernels are kept than the limit; one that is in use stays."""
     run("""
 held = shop.ready(0)
 for number in range(workshop.MOST_KERNELS + 20):

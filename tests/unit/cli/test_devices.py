@@ -166,7 +166,7 @@ def test_the_list_of_devices_sends_nobody_to_itself(call: Call) -> None:
 def test_nor_does_the_row_of_a_device_without_adapters(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a machine without a driver, whatever this one has."""
+    """A machine without a driver is simulated, whatever this one has."""
     none = Mock(side_effect=missing(Want(("vulkan",)), ()))
     monkeypatch.setattr(pool, "backend", none)
     said = call("devices", "vulkan", "-v").out

@@ -1,4 +1,7 @@
-"""What is in a page: the URLs it loads by itself, and the code and style it holds."""
+"""Parser of HTML pages for the URLs they load and the inline code and style in them.
+
+`elsewhere` refuses URLs of other hosts, `inside` refuses inline code and style.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,15 @@ _DATA = {"application/json", "application/ld+json"}
 """Types of script elements that run nothing."""
 
 
-class Seen(HTMLParser):
-    """Collects both while it reads."""
+class PageParser(HTMLParser):
+    """HTML parser that collects loaded URLs and inline code and style of one page."""
 
     def __init__(self) -> None:
         super().__init__()
         self.urls: list[str] = []
-        """What the page loads without being asked."""
+        """URLs that a browser fetches when it shows the page."""
         self.inline: list[str] = []
-        """What a strict policy refuses: code and style that is in the page."""
+        """Inline scripts, styles and event handlers, which a strict policy refuses."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         has = {name: value or "" for name, value in attrs}
@@ -59,8 +62,8 @@ class Seen(HTMLParser):
 
 
 @cache
-def seen_in(text: str) -> Seen:
-    """What is in a page of this HTML; it is read once, whoever asks."""
-    found = Seen()
+def parse_page(text: str) -> PageParser:
+    """Return the parsed page; the two checks of a site build share one parse."""
+    found = PageParser()
     found.feed(text)
     return found
