@@ -8,6 +8,8 @@ of `tests/fork_server.py`.
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -36,10 +38,42 @@ PAUSE_S = 0.02
 
 _known: set[int | threading.Thread] = set()
 """Threads and child processes from before the test, or of fixtures of a wider scope."""
+_started = 0
+_seen_started = 0
+"""As many were started when the children were last looked for."""
+_children: set[int] = set()
+"""Those that were found then."""
 
 
-def children() -> set[int]:
-    """Return the ids of this process's children that have not ended."""
+def pytest_configure() -> None:
+    """Count the processes that are started from now on."""
+    sys.addaudithook(_count_processes)
+
+
+def _count_processes(event: str, _arguments: tuple[object, ...]) -> None:
+    global _started
+    _started += event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
+
+
+def started() -> int:
+    """Return how many processes this one has started, but by `multiprocessing`."""
+    return _started
+
+
+def children(is_anew: bool = False) -> set[int]:
+    """Return the ids of this process's children that had not ended at the last look.
+
+    It looks anew when one may have been started since: each of the hundred threads of a
+    process that has used all the libraries has a list of its own.
+    """
+    global _children, _seen_started
+    if is_anew or _seen_started != _started or multiprocessing.active_children():
+        _seen_started = _started
+        _children = _look_for_children()
+    return _children
+
+
+def _look_for_children() -> set[int]:
     found = set()
     for path in Path("/proc/self/task").glob("*/children"):
         try:
@@ -66,9 +100,9 @@ def command(pid: int) -> str:
     return b" ".join(words).decode(errors="replace").strip()
 
 
-def present() -> set[int | threading.Thread]:
+def present(is_anew: bool = False) -> set[int | threading.Thread]:
     """Return the child processes and the threads there are."""
-    return {*children(), *threading.enumerate()}
+    return {*children(is_anew), *threading.enumerate()}
 
 
 def _lasts(one: int | threading.Thread) -> bool:
@@ -92,14 +126,15 @@ def unfinished(wait_s: float = END_S) -> list[str]:
     Each is returned once, so that one test fails and not all after it.
     """
     deadline = time.monotonic() + wait_s
+    there = present()
     while True:
-        there = present()
         new = [one for one in there - _known if not _lasts(one)]
         if not new or time.monotonic() > deadline:
             _known.clear()
             _known.update(there)
             return sorted(map(_describe, new))
         threading.Event().wait(PAUSE_S)
+        there = present(is_anew=True)
 
 
 def pytest_collection_finish() -> None:

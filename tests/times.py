@@ -20,9 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.leftovers import started
+
 SHOWN = 40
 
-_started = 0
 _tests: dict[str, list[float]] = {}
 _fixtures: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
 
@@ -33,14 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count the processes that are started."""
+    """Take the times only when they are asked for."""
     if config.getoption("--times"):
-        sys.addaudithook(_count_processes)
-
-
-def _count_processes(event: str, _arguments: tuple[object, ...]) -> None:
-    global _started
-    _started += event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
+        config.pluginmanager.register(_Clock())
 
 
 def _now() -> tuple[float, float]:
@@ -50,32 +46,36 @@ def _now() -> tuple[float, float]:
     return time.perf_counter(), sum(used[:4]) + more
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """One test with the fixtures that were made for it."""
-    wall, cpu = _now()
-    started = _started
-    try:
-        return (yield)
-    finally:
-        wall_after, cpu_after = _now()
-        spent = [wall_after - wall, cpu_after - cpu, _started - started]
-        _tests[item.nodeid] = spent
+class _Clock:
+    """The hooks that take the times."""
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """One test with the fixtures that were made for it."""
+        wall, cpu = _now()
+        before = started()
+        try:
+            return (yield)
+        finally:
+            wall_after, cpu_after = _now()
+            spent = [wall_after - wall, cpu_after - cpu, started() - before]
+            _tests[item.nodeid] = spent
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
-    """One fixture without those that it asks for, which are made before."""
-    wall, cpu = _now()
-    try:
-        return (yield)
-    finally:
-        wall_after, cpu_after = _now()
-        name = f"{fixturedef.baseid or 'conftest'}::{fixturedef.argname}"
-        spent = _fixtures[name]
-        spent[0] += wall_after - wall
-        spent[1] += cpu_after - cpu
-        spent[2] += 1
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object]
+    ) -> Iterator[None]:
+        """One fixture without those that it asks for, which are made before."""
+        wall, cpu = _now()
+        try:
+            return (yield)
+        finally:
+            wall_after, cpu_after = _now()
+            name = f"{fixturedef.baseid or 'conftest'}::{fixturedef.argname}"
+            spent = _fixtures[name]
+            spent[0] += wall_after - wall
+            spent[1] += cpu_after - cpu
+            spent[2] += 1
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
