@@ -175,6 +175,7 @@ def test_auto_says_what_it_chose_and_why() -> None:
     assert "region exp" in text
 
 
+@pytest.mark.requires_wgpu
 def test_wide_types_go_to_the_cpu() -> None:
     """Whatever the size of the work."""
     graph = Graph()
