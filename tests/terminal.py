@@ -37,18 +37,24 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
         words = ["-m", "rlxweb", *map(str, args)]
         variables = environment(**{"TERM": "xterm-256color", **more})
-        said = {"stdout": theirs, "stderr": theirs}
         self.process: Forked | subprocess.Popen[bytes]
         if there := server(variables):
-            self.process = Forked(there, words, variables, folder=ROOT, **said)
-            self._input: IO[bytes] = self.process.stdin.buffer  # type: ignore[attr-defined]
-        else:
-            command, pipe = [sys.executable, *words], subprocess.PIPE
-            self.process = subprocess.Popen(
-                command, stdin=pipe, env=variables, cwd=ROOT, **said
+            forked = Forked(
+                there, words, variables, folder=ROOT, stdout=theirs, stderr=theirs
             )
-            assert self.process.stdin is not None
-            self._input = self.process.stdin
+            self.process = forked
+            self._input: IO[bytes] = forked.stdin.buffer  # type: ignore[attr-defined]
+        else:
+            fresh = subprocess.Popen(
+                [sys.executable, *words],
+                stdin=subprocess.PIPE,
+                stdout=theirs,
+                stderr=theirs,
+                env=variables,
+                cwd=ROOT,
+            )
+            assert fresh.stdin is not None
+            self.process, self._input = fresh, fresh.stdin
         os.close(theirs)
         self._said, self._is_over = bytearray(), False
         self._turn = threading.Condition()  # its lock can be taken again by its holder

@@ -47,8 +47,8 @@ def recording(tmp_path: Path) -> Path:
 def in_terminal(*args: object, **more: str) -> tuple[int, str]:
     """Exit code and all output of `rlxweb ARGS` on a terminal of its own."""
     ours, theirs = pty.openpty()
-    streams = {"stdout": theirs, "stderr": theirs}
-    with running("-m", "rlxweb", *args, **streams, **more) as process:
+    words = "-m", "rlxweb", *args
+    with running(*words, stdout=theirs, stderr=theirs, **more) as process:
         os.close(theirs)
         parts = []
         while True:
