@@ -121,22 +121,20 @@ def python(
     *args: object,
     cwd: Path | None = None,
     timeout: float = 120,
-    stdin: str | None = None,
+    stdin: str | bytes | None = None,
     **more: str,
 ) -> Said:
     """Run `python ARGS` in a process of its own; `more` is environment."""
     done = subprocess.run(
         [sys.executable, *map(str, args)],
         cwd=cwd,
-        input=stdin,
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
         env=environment(**more),
         capture_output=True,
-        text=True,
-        encoding="utf-8",
         timeout=timeout,
         check=False,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def forked(
@@ -144,6 +142,7 @@ def forked(
     cwd: Path | None = None,
     timeout: float = 120,
     is_common: bool = False,
+    stdin: bytes = b"",
     **more: str,
 ) -> Said:
     """Run `python ARGS` in a process that is forked from one with all loaded.
@@ -157,15 +156,43 @@ def forked(
     variables = environment(**more)
     there = server(variables, is_common)
     if there is None:
-        return python(*args, cwd=cwd, timeout=timeout, **more)
+        return python(*args, cwd=cwd, timeout=timeout, stdin=stdin, **more)
     done = Forked(there, [str(arg) for arg in args], variables, folder=cwd)
-    out, err = done.communicate(timeout)
+    out, err = done.communicate(timeout, stdin)
     return Said(done.wait(timeout), out, err)
 
 
-def spawn(*args: object, timeout: float = 120, **more: str) -> Said:
+def spawn(*args: object, timeout: float = 120, stdin: bytes = b"", **more: str) -> Said:
     """Run `python -m rlxweb ARGS` likewise."""
-    return forked("-m", "rlxweb", *args, timeout=timeout, **more)
+    return forked("-m", "rlxweb", *args, timeout=timeout, stdin=stdin, **more)
+
+
+@contextmanager
+def running(
+    *args: object, stdout: int | None = None, stderr: int | None = None, **more: str
+) -> Iterator[Any]:
+    """`python ARGS`, forked likewise, with pipes where no other streams are given.
+
+    It ends with the block at the latest. Variables that are given empty are not there.
+    """
+    from tests.fork_server import Forked, server
+
+    words = [str(arg) for arg in args]
+    known = environment(**more).items()
+    variables = {name: text for name, text in known if text or name not in more}
+    there = server(variables)
+    if there is None:
+        streams = {"stdout": stdout, "stderr": stderr}
+        own = {name: one for name, one in streams.items() if one is not None}
+        pipe = {"stdin": subprocess.PIPE, "env": variables}
+        with started([sys.executable, *words], **pipe, **own) as process:
+            yield process
+        return
+    forked = Forked(there, words, variables, stdout=stdout, stderr=stderr)
+    try:
+        yield forked
+    finally:
+        forked.close()
 
 
 @contextmanager

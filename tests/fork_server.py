@@ -49,6 +49,8 @@ READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OPENBLAS_", "OMP_", "MKL_", "N
 USED_S: list[float] = []
 """Processor seconds of each forked program that has ended."""
 _HEADER = 8
+_NOT_FLUSHED = 120
+"""Python's exit status where what was printed cannot be written at the end."""
 
 
 def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -146,6 +148,7 @@ class Forked:
     words         as after `python`: `-m MODULE ARGS`, `-c CODE ARGS`, `FILE ARGS`
     own_session   whether it leads a session of its own
     log           a file for all that it writes, for which there are no pipes then
+    stdout        what it writes to in place of a pipe, and likewise `stderr`
     """
 
     def __init__(
@@ -158,17 +161,22 @@ class Forked:
         own_session: bool = False,
         errors: str = "strict",
         log: IO[bytes] | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
     ) -> None:
         self.args = words
         self.returncode: int | None = None
         self._said = b""
-        ours: Sequence[int] = ()
+        ours: Sequence[int | None] = ()
         if log is None:
-            pipes = os.pipe(), *(os.pipe()[::-1] for _ in range(2))
-            theirs, ours = zip(*pipes, strict=True)
+            said = (
+                os.pipe()[::-1] if one is None else (os.dup(one), None)
+                for one in (stdout, stderr)
+            )
+            theirs, ours = zip(os.pipe(), *said, strict=True)
         else:
-            said = (os.dup(log.fileno()) for _ in range(2))
-            theirs = (os.open(os.devnull, os.O_RDONLY), *said)
+            both = (os.dup(log.fileno()) for _ in range(2))
+            theirs = (os.open(os.devnull, os.O_RDONLY), *both)
         asked = {
             "words": [*words],
             "environment": dict(environment),
@@ -182,9 +190,11 @@ class Forked:
                 os.close(number)
         if ours:
             form: dict[str, Any] = {"encoding": "utf-8", "errors": errors}
-            self.stdin: IO[str] = open(ours[0], "w", **form)
-            self.stdout: IO[str] = open(ours[1], **form)
-            self.stderr: IO[str] = open(ours[2], **form)
+            self.stdin: IO[str] = open(_there(ours[0]), "w", **form)
+            if stdout is None:
+                self.stdout: IO[str] = open(_there(ours[1]), **form)
+            if stderr is None:
+                self.stderr: IO[str] = open(_there(ours[2]), **form)
         self.pid = int(self._answer())
 
     def _answer(self) -> str:
@@ -220,9 +230,28 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
-    def communicate(self, timeout: float) -> tuple[str, str]:
-        """Return what it wrote; it is ended where that takes too long."""
-        self.stdin.close()
+    def send_signal(self, number: int) -> None:
+        """Send it a signal if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """End it if it runs, and close the pipes."""
+        self.kill()
+        self.wait(60)
+        for name, _ in _STREAMS:
+            stream = getattr(self, name, None)
+            if stream is not None:
+                with suppress(OSError):  # what it was given and has not read
+                    stream.close()
+
+    def communicate(self, timeout: float, given: bytes = b"") -> tuple[str, str]:
+        """Return what it wrote; it is ended where that takes too long.
+
+        given   what it can read, no more than a pipe holds
+        """
+        with suppress(BrokenPipeError), self.stdin:
+            self.stdin.buffer.write(given)  # type: ignore[attr-defined]
         said = {}
 
         def hear(name: str) -> None:
@@ -242,6 +271,11 @@ class Forked:
 
 
 _HEARD = ("stdout", "stderr")
+
+
+def _there(number: int | None) -> int:
+    assert number is not None
+    return number
 
 
 @pytest.fixture
@@ -375,14 +409,20 @@ def _exit_status(words: Sequence[str], folder: str) -> int:
         code = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    _flush()
-    return code or 0
+    return (code or 0) if _flush() else _NOT_FLUSHED
 
 
-def _flush() -> None:
+def _flush() -> bool:
+    """Return whether all that was printed is where it belongs; say what is not."""
+    is_well = True
     for name in _HEARD:
-        with suppress(OSError, ValueError):
+        try:
             getattr(sys, name).flush()
+        except (OSError, ValueError) as error:
+            is_well = False
+            with suppress(OSError, ValueError):
+                print(f"Exception ignored in {name}: {error!r}", file=sys.stderr)
+    return is_well
 
 
 def main() -> None:

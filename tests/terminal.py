@@ -12,15 +12,18 @@ import sys
 import termios
 import threading
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from tests.command_line import ROOT, environment
+from tests.fork_server import Forked, server
 
 WAIT_S = 100.0
 
 
 class Terminal:
     """`rlxweb ARGS` with a pseudo-terminal for its output, and a pipe for its input.
+
+    It is forked from a process that has the package loaded, where there is one.
 
     more   environment
     What it says is read as it comes, so it never waits for a reader.
@@ -32,14 +35,26 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         size = struct.pack("HHHH", rows, columns, 0, 0)
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
-        self.process: subprocess.Popen[bytes] = subprocess.Popen(
-            [sys.executable, "-m", "rlxweb", *map(str, args)],
-            stdin=subprocess.PIPE,
-            stdout=theirs,
-            stderr=theirs,
-            env=environment(**{"TERM": "xterm-256color", **more}),
-            cwd=ROOT,
-        )
+        words = ["-m", "rlxweb", *map(str, args)]
+        variables = environment(**{"TERM": "xterm-256color", **more})
+        self.process: Forked | subprocess.Popen[bytes]
+        if there := server(variables):
+            forked = Forked(
+                there, words, variables, folder=ROOT, stdout=theirs, stderr=theirs
+            )
+            self.process = forked
+            self._input: IO[bytes] = forked.stdin.buffer  # type: ignore[attr-defined]
+        else:
+            fresh = subprocess.Popen(
+                [sys.executable, *words],
+                stdin=subprocess.PIPE,
+                stdout=theirs,
+                stderr=theirs,
+                env=variables,
+                cwd=ROOT,
+            )
+            assert fresh.stdin is not None
+            self.process, self._input = fresh, fresh.stdin
         os.close(theirs)
         self._said, self._is_over = bytearray(), False
         self._turn = threading.Condition()  # its lock can be taken again by its holder
@@ -59,8 +74,7 @@ class Terminal:
         self.process.wait(WAIT_S)
         self._reader.join(WAIT_S)
         os.close(self._ours)
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self._input.close()
 
     def _read(self) -> None:
         while True:
@@ -92,13 +106,11 @@ class Terminal:
 
     def give(self, data: bytes) -> None:
         """To its standard input."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
+        self._input.write(data)
+        self._input.flush()
 
     def end_input(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self._input.close()
 
     def code(self) -> int:
         """How it ended."""

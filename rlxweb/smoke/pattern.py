@@ -8,18 +8,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rlxweb.errors import UsageError
 
-Pattern = Callable[[str], bool]
-"""The name of a case → is it meant."""
 _TOKENS = re.compile(r"\s*(\(|\)|[^\s()]+)")
+_HEAD = re.compile(r"[^*?[]*")
+"""What of a word with * or ? every name that it means begins with."""
 
 
-def everything(name: str) -> bool:
-    """The pattern of whoever wants all cases."""
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The name of a case → is it meant.
+
+    may   the beginning of names → may any of them be meant
+    """
+
+    means: Callable[[str], bool]
+    may: Callable[[str], bool]
+
+    def __call__(self, name: str) -> bool:
+        return self.means(name)
+
+
+def _always(name: str) -> bool:
     return True
+
+
+everything = Pattern(_always, _always)
+"""The pattern of whoever wants all cases."""
 
 
 def pattern_of(text: str) -> Pattern:
@@ -83,18 +101,30 @@ class _Reader:
 
 
 def _any(one: Pattern, other: Pattern) -> Pattern:
-    return lambda name: one(name) or other(name)
+    return Pattern(
+        lambda name: one(name) or other(name),
+        lambda begin: one.may(begin) or other.may(begin),
+    )
 
 
 def _all(one: Pattern, other: Pattern) -> Pattern:
-    return lambda name: one(name) and other(name)
+    return Pattern(
+        lambda name: one(name) and other(name),
+        lambda begin: one.may(begin) and other.may(begin),
+    )
 
 
 def _not(one: Pattern) -> Pattern:
-    return lambda name: not one(name)
+    return Pattern(lambda name: not one(name), _always)
 
 
 def _word(word: str) -> Pattern:
-    if {"*", "?"} & set(word):
-        return lambda name: fnmatchcase(name.casefold(), word)
-    return lambda name: word in name.casefold()
+    if not {"*", "?"} & set(word):
+        return Pattern(lambda name: word in name.casefold(), _always)
+    head = _HEAD.match(word)[0]  # type: ignore[index]
+
+    def may(begin: str) -> bool:
+        begin = begin.casefold()
+        return begin.startswith(head) or head.startswith(begin)
+
+    return Pattern(lambda name: fnmatchcase(name.casefold(), word), may)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +14,8 @@ import pytest
 from rlxweb.errors import UsageError
 from rlxweb.io import Recording, open_recording, prepared
 from rlxweb.jobs.conversion import Conversion
-from tests.command_line import Call, check_refused, environment, spawn
+from tests import recordings
+from tests.command_line import Call, check_refused, running, spawn
 from tests.recordings import saved, written
 
 
@@ -24,6 +23,7 @@ from tests.recordings import saved, written
 def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two channels of 8 s at 128 Hz with two annotations, in the folder one is in."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recordings, "RNG", np.random.default_rng(3))
     notes = [edfio.EdfAnnotation(1, 2, "Lights off"), edfio.EdfAnnotation(5, None, "x")]
     channels = ("EEG Fz", 128), ("EEG Cz", 128)
     return written(tmp_path / "night.edf", *channels, seconds=8, annotations=notes)
@@ -254,10 +254,8 @@ def test_standard_output_takes_the_file() -> None:
     """Then nothing else is on it."""
     whole = spawn("convert", "night.edf", "-o", "x.wav", "-q")
     assert whole.code == 0
-    command = [sys.executable, "-m", "rlxweb", "convert", "night.edf", "--to", "wav"]
-    done = subprocess.run(
-        [*command, "-o", "-"], capture_output=True, env=environment(), timeout=60
-    )
-    assert done.returncode == 0
-    assert done.stdout == Path("x.wav").read_bytes()
-    assert b"2 channels at 128 Hz" in done.stderr
+    args = "convert", "night.edf", "--to", "wav", "-o", "-"
+    with running("-m", "rlxweb", *args) as process:
+        assert process.stdout.buffer.read() == Path("x.wav").read_bytes()
+        assert process.wait(60) == 0
+        assert "2 channels at 128 Hz" in process.stderr.read()

@@ -8,14 +8,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rlxweb.jobs.journal import Journal
-from tests.command_line import Call, Said, check_refused, environment, forked, started
+from tests.command_line import Call, Said, check_refused, forked, running
 from tests.unit.cli.night import ARGS, FILES, NOTES, OUT, night, whole
 
 __all__ = ["night", "whole"]
@@ -113,8 +111,7 @@ def noted() -> int:
 def test_a_kill_at_any_moment_from_outside(whole: bytes) -> None:
     """As soon as something is noted, while something else is under way."""
     for _ in range(40):
-        command = sys.executable, "-m", "rlxweb", *ARGS, *OUT, "--resume"
-        with started(command, env=environment()) as process:
+        with running("-m", "rlxweb", *ARGS, *OUT, "--resume") as process:
             before = noted()
             while process.poll() is None:
                 if noted() > before + 900:  # more than the settings of this run
@@ -139,17 +136,15 @@ def test_two_runs_of_one_output_do_not_mix(whole: bytes, call: Call) -> None:
         "    return really(*args)\n"
         "analysis.analyse = analyse\nmain(sys.argv[1:])"
     )
-    command = sys.executable, "-c", waits, *ARGS, *OUT
-    pipe = {"stdin": subprocess.PIPE, "env": environment()}
-    with started(command, **pipe) as process:
-        assert process.stdout is not None
+    with running("-c", waits, *ARGS, *OUT) as process:
         assert process.stdout.readline() == "at work\n"
         for flag in ((), ("--resume",), ("--no-resume",)):
             said = call(*ARGS, *OUT, *flag)
             words = "another run is at work on it", f"process {process.pid} on "
             check_refused(said, 2, *words)
-        _, err = process.communicate("\n" * len(FILES), timeout=60)
-        assert process.returncode == 0, err
+        process.stdin.write("\n" * len(FILES))
+        process.stdin.close()
+        assert process.wait(60) == 0, process.stderr.read()
     assert Path("o.parquet").read_bytes() == whole
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
+from rlxweb.signal.learned import prunings
 from tests.command_line import Call, check_refused
 from tests.recordings import saved
 from tests.unit.signal.learned.steep import FS, steep
@@ -21,10 +22,11 @@ QUICK = (*ASKED, "--preset", "scipy", "--device", "cpu")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two recordings, in the folder one is in."""
+    """Two recordings, in the folder one is in; few prunings are tried."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prunings, "_CUTS", 12)
     names = ["Fz", "Cz", "Pz"]
-    x = 100.0 * steep(3, 12_000)
+    x = 100.0 * steep(3, 9000)
     saved("a.npz", x, fs=FS, channels=names, units="uV")
     saved("b.npz", x[:, :6000], fs=FS, channels=names, units="uV")
     saved("slow.npz", x[:, :6000], fs=FS / 2, channels=names, units="uV")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.command_line import ROOT, Call, check_refused, environment
+from tests.command_line import Call, Said, check_refused, spawn
 from tests.recordings import written
 from tests.terminal import Terminal
 
@@ -21,26 +19,19 @@ X = np.random.default_rng(4).standard_normal((2, T.size)) + 3 * np.sin(20 * np.p
 RAW = ("--raw", "f32", "--channels", "2", "--fs", str(FS))
 
 
-def piped(*more: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "rlxweb", "live", "-", *RAW, *more],
-        input=X.T.astype("<f4").tobytes() if data is None else data,
-        env=environment(),
-        cwd=ROOT,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+def piped(*more: str, data: bytes | None = None) -> Said:
+    given = X.T.astype("<f4").tobytes() if data is None else data
+    return spawn("live", "-", *RAW, *more, stdin=given)
 
 
 def test_a_pipe_is_told_line_by_line() -> None:
     done = piped("--json-lines", "--average", "all", "--spectra")
-    assert (done.returncode, done.stderr) == (0, b"")
-    told = [json.loads(one) for one in done.stdout.splitlines()]
+    assert (done.code, done.err) == (0, "")
+    told = [json.loads(one) for one in done.out.splitlines()]
     assert told[-1]["seconds"] == 20.0
     for channel in told[-1]["channels"]:
         assert channel["peaks"][0]["hz"] == pytest.approx(10.0, abs=0.05)
-    lines = piped("--duration-s", "10").stdout.decode().splitlines()
+    lines = piped("--duration-s", "10").out.splitlines()
     assert lines[-1].startswith("10.0 s, peaks in Hz: ch1 10.0")
 
 
@@ -81,9 +72,9 @@ def test_a_dumb_terminal_gets_lines(more: tuple[str, ...]) -> None:
 def test_a_page_goes_beside_json_lines() -> None:
     """Its address is told elsewhere; lines keep their own pace."""
     done = piped("--json-lines", "--web", "--no-open", "--every-s", "30")
-    assert done.returncode == 0
-    assert re.fullmatch(rb"http://127\.0\.0\.1:\d+/[\w-]{24}/\s*", done.stderr)
-    assert json.loads(done.stdout.splitlines()[-1])["seconds"] == 20.0
+    assert done.code == 0
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{24}/\s*", done.err)
+    assert json.loads(done.out.splitlines()[-1])["seconds"] == 20.0
 
 
 def test_a_file_is_replayed(tmp_path: Path, call: Call) -> None:
@@ -123,6 +114,6 @@ def test_a_channel_to_show_must_be_there(tmp_path: Path, call: Call) -> None:
 
 def test_a_pipe_cut_inside_a_frame_is_told() -> None:
     done = piped("--json-lines", data=b"abcde")
-    assert done.returncode == 2
-    assert b"5 bytes of a frame" in done.stderr
-    assert done.stdout == b""
+    assert done.code == 2
+    assert "5 bytes of a frame" in done.err
+    assert done.out == ""

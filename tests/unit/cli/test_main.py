@@ -19,6 +19,7 @@ from tests.command_line import (
     environment,
     forked,
     python,
+    running,
     spawn,
     started,
 )
@@ -46,9 +47,8 @@ def recording(tmp_path: Path) -> Path:
 def in_terminal(*args: object, **more: str) -> tuple[int, str]:
     """Exit code and all output of `rlxweb ARGS` on a terminal of its own."""
     ours, theirs = pty.openpty()
-    command = sys.executable, "-m", "rlxweb", *args
-    env = {k: v for k, v in environment(**more).items() if v}
-    with started(command, env=env, stdout=theirs, stderr=theirs) as process:
+    words = "-m", "rlxweb", *args
+    with running(*words, stdout=theirs, stderr=theirs, **more) as process:
         os.close(theirs)
         parts = []
         while True:
@@ -129,9 +129,7 @@ def test_a_reader_that_leaves_a_table_is_no_failure(
 ) -> None:
     """`rlxweb … | head -0` ends well: a table is told in no other way than JSON."""
     named = (recording, "--fs", "9") if args == ("welch",) else ()
-    command = sys.executable, "-m", "rlxweb", *args, *named
-    with started(command, env=environment()) as process:
-        assert process.stdout is not None
+    with running("-m", "rlxweb", *args, *named) as process:
         process.stdout.close()
         assert process.wait(60) == 0
 
@@ -142,9 +140,7 @@ def test_a_reader_that_leaves_hides_no_failure(
 ) -> None:
     """The exit code is that of what was done, whoever read how much of it."""
     args = "welch", recording, "no.npy", "--fs", "9", "--keep-going", *quiet
-    command = sys.executable, "-m", "rlxweb", *args
-    with started(command, env=environment()) as process:
-        assert process.stdout is not None
+    with running("-m", "rlxweb", *args) as process:
         process.stdout.close()
         assert process.wait(60) == 1
 
@@ -191,8 +187,7 @@ def test_nobody_at_standard_error_costs_no_file(
     out, bad = tmp_path / "out.csv", tmp_path / "bad.npy"
     bad.write_bytes(b"")
     args = "welch", bad, recording, "--fs", "9", "-q", "--keep-going", "--csv", out
-    with started([sys.executable, "-m", "rlxweb", *args], env=environment()) as process:
-        assert process.stderr is not None
+    with running("-m", "rlxweb", *args) as process:
         process.stderr.close()
         assert process.wait(60) == 1
     assert len(out.read_text().splitlines()) == 1 + 40 * 16
@@ -201,19 +196,12 @@ def test_nobody_at_standard_error_costs_no_file(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full device")
 def test_a_full_standard_output_is_an_error(recording: Path) -> None:
     """What could not be printed is not passed over in silence."""
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "rlxweb", "welch", recording, "--fs", "9"],
-            env=environment(),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert done.returncode == 1
-    assert "No space left" in done.stderr
-    assert "Traceback" not in done.stderr
+    args = "-m", "rlxweb", "welch", recording, "--fs", "9"
+    with open("/dev/full", "w") as full, running(*args, stdout=full.fileno()) as done:
+        said = done.stderr.read()
+        assert done.wait(60) == 1
+    assert "No space left" in said
+    assert "Traceback" not in said
 
 
 def test_piped_output_holds_no_escape_codes(recording: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.command_line import python
 
-NBYTES = 200 << 20
-MOST_MB = 150
+NBYTES = 128 << 20
+MOST_MB = 110
 # The high-water mark of this process alone; ru_maxrss would begin with the parent's.
 MARK = """
 import re
@@ -53,10 +53,10 @@ def sparse_wav(path: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
 @pytest.mark.parametrize(("kind", "fs"), [("npy", 100), ("wav", 0)])
-def test_a_file_of_200_mb_is_walked_in_blocks(
+def test_a_file_of_128_mb_is_walked_in_blocks(
     tmp_path: Path, kind: str, fs: int
 ) -> None:
-    """At most 150 MB more than the imports took, and every sample was seen."""
+    """At most 110 MB more than the imports took, and every sample was seen."""
     path = tmp_path / f"long.{kind}"
     samples = {"npy": sparse_npy, "wav": sparse_wav}[kind](path)
     said = python("-c", MARK + RUN, path, fs, timeout=600)
@@ -79,7 +79,7 @@ print(mark() - before, own.n_samples * len(own.channels))
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
 @pytest.mark.parametrize("kind", ["edf", "npz"])
-def test_a_file_of_200_mb_is_written_in_blocks(tmp_path: Path, kind: str) -> None:
+def test_a_file_of_128_mb_is_written_in_blocks(tmp_path: Path, kind: str) -> None:
     """Whatever it is read from, no more than the blocks is held."""
     path = tmp_path / "long.npy"
     samples = sparse_npy(path)

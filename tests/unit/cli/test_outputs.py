@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli import targets
-from tests.command_line import Call, check_refused, environment, forked, spawn, started
+from tests.command_line import Call, check_refused, environment, forked, running, spawn
 from tests.threads import begin
 
 OUTPUTS = ("--csv", "--npz", "--json", "--plot")
@@ -133,19 +133,10 @@ def test_no_two_outputs_share_a_file(
 def test_the_file_behind_standard_output_is_no_output(npy: Path) -> None:
     """`--csv x > x` would lose the table; the same file for both is refused."""
     out = npy.with_name("out.csv")
-    command = sys.executable, "-m", "rlxweb", "welch", npy, "--fs", "9", "--csv", out
-    with out.open("w") as stdout:
-        done = subprocess.run(
-            command,
-            env=environment(),
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert done.returncode == 2
-    assert "where standard output goes" in done.stderr
+    args = "-m", "rlxweb", "welch", npy, "--fs", "9", "--csv", out
+    with out.open("w") as stdout, running(*args, stdout=stdout.fileno()) as process:
+        assert process.wait(60) == 2
+        assert "where standard output goes" in process.stderr.read()
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
@@ -163,25 +154,18 @@ def test_standard_output_by_any_of_its_names(npy: Path, name: str) -> None:
 def test_what_is_no_text_goes_into_pipes_as_well(npy: Path) -> None:
     """Arrays and a picture on standard output; without a suffix it is PNG."""
     for option, magic in (("--npz", b"PK"), ("--plot", b"\x89PNG")):
-        done = subprocess.run(
-            [sys.executable, "-m", "rlxweb", "welch", npy, "--fs", "9", option, "-"],
-            env=environment(),
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(magic)
+        with running("-m", "rlxweb", "welch", npy, "--fs", "9", option, "-") as one:
+            assert one.stdout.buffer.read().startswith(magic)
+            assert one.wait(60) == 0, one.stderr.read()
 
 
 def test_nothing_binary_goes_to_a_terminal(npy: Path) -> None:
     import pty
 
     ours, theirs = pty.openpty()
-    command = sys.executable, "-m", "rlxweb", "welch", npy, "--fs", "9", "--npz", "-"
-    with started(command, env=environment(), stdout=theirs) as process:
+    args = "-m", "rlxweb", "welch", npy, "--fs", "9", "--npz", "-"
+    with running(*args, stdout=theirs) as process:
         assert process.wait(60) == 2
-        assert process.stderr is not None
         assert "that is a terminal" in process.stderr.read()
     os.close(ours)
     os.close(theirs)

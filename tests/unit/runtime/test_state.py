@@ -73,22 +73,25 @@ def held(place: str) -> int:
     return alive + len(port.live if port else ())
 
 
-def test_an_average_runs_a_thousand_times_and_is_read_once(
+def test_an_average_runs_many_times_and_is_read_once(
     place: str, read: list[int]
 ) -> None:
-    """The page's own lines; nothing comes back in between, and nothing piles up."""
+    """The page's own lines; nothing comes back in between, and nothing piles up.
+
+    It takes a fifth of the page's thousand runs: what piles up shows in them.
+    """
     code = examples()[0].replace('"gpu"', f'"{place}"')
     made, loop, rest = re.split(r"(?=^for |^print)", code, maxsplit=2, flags=re.M)
     assert "range(1000)" in loop
     names: dict[str, Any] = {}
     exec(made + loop.replace("1000", "3"), names)
     before = held(place)
-    exec(loop.replace("1000", "997"), names)
+    exec(loop.replace("1000", "197"), names)
     assert sum(read) == 0, read
     assert held(place) <= before + 4
     exec(rest, names)
     assert sum(read) == 64 * 256 * 4
-    np.testing.assert_allclose(names["mean"].numpy(), 1 - 0.99**1000, rtol=1e-4)
+    np.testing.assert_allclose(names["mean"].numpy(), 1 - 0.99**200, rtol=1e-4)
     names["average"].close()
 
 

@@ -48,6 +48,7 @@ def test_every_device_is_there_or_says_why() -> None:
 
 
 @pytest.mark.requires_wgpu
+@forked
 def test_the_drivers_of_the_environment_are_the_ones() -> None:
     """One that is named alone is found alone."""
     found = discover(BOUNDS, environment(VK_ICD_FILENAMES=LAVAPIPE))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from rlxweb.errors import UsageError
 from rlxweb.smoke.pattern import pattern_of
+from rlxweb.smoke.suite import FAMILIES
 
 NAMES = ("samples/softmax/3", "views/softmax/3/narrowed", "variants/fft/1/lane-a-row")
 
@@ -31,6 +34,31 @@ def test_what_is_meant(text: str, meant: tuple[int, ...]) -> None:
     """`and` binds before `or`; a pattern is of the whole name, a word of any part."""
     pattern = pattern_of(text)
     assert tuple(at for at, name in enumerate(NAMES) if pattern(name)) == meant
+    for name in (NAMES[at] for at in meant):
+        assert all(pattern.may(name[:end]) for end in range(len(name) + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "families"),
+    [
+        ("samples/exp/*", ["samples"]),
+        ("Samples/exp/?", ["samples"]),
+        ("s*/exp", ["samples", "special", "shapes"]),
+        ("[v]iews/*", FAMILIES),
+        ("*/softmax/?", FAMILIES),
+        ("views/* or samples/exp/*", ["samples", "views"]),
+        ("views/* and exp", ["views"]),
+        ("views/* and samples/*", []),
+        ("exp", FAMILIES),
+        ("not views/*", FAMILIES),
+    ],
+)
+def test_families_that_cannot_be_meant_are_known(
+    text: str, families: Sequence[str]
+) -> None:
+    """Nobody need make their cases, which takes longer than to run a few."""
+    pattern = pattern_of(text)
+    assert {f for f in FAMILIES if pattern.may(f"{f}/")} == {*families}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rlxweb.errors import UsageError
-from rlxweb.smoke.tab import here
+from rlxweb.smoke.tab import here, server
 from rlxweb.smoke.tab.browsers import browser_path
 from rlxweb.smoke.tab.package_zip import package_zip
 from rlxweb.smoke.tab.runtime import runtime_folder
@@ -35,10 +35,19 @@ def pyodide(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def packed() -> bytes:
+    """The package in a ZIP file, made once."""
+    return package_zip()
+
+
 @pytest.fixture
-def served(pyodide: Path) -> Iterator[TabServer]:
-    with TabServer({"level": "quick"}, pyodide, 0, "secret") as server:
-        yield server
+def served(
+    pyodide: Path, packed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TabServer]:
+    monkeypatch.setattr(server, "package_zip", lambda: packed)
+    with TabServer({"level": "quick"}, pyodide, 0, "secret") as one:
+        yield one
 
 
 def ask(
