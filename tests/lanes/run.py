@@ -89,7 +89,8 @@ class Workgroup:
             "lid": self.lanes.astype(np.uint32),
         }
         names = [name for name, _ in main.parameters]
-        self._call(main, [self._builtin(name, given) for name in names])
+        with np.errstate(all="ignore"):
+            self._call(main, [self._builtin(name, given) for name in names])
         return self.counts
 
     def _builtin(self, name: str, given: Mapping[str, Any]) -> Any:
@@ -242,8 +243,7 @@ class Workgroup:
             ys = y if isinstance(y, tuple) else (y,) * size
             return tuple(self._binary(op, a, b) for a, b in zip(xs, ys, strict=True))
         self.counts.operations += 1
-        with np.errstate(all="ignore"):
-            return OPERATORS[op](x, y)
+        return OPERATORS[op](x, y)
 
     def _value_of(self, x: Node, member: str) -> Any:
         if x == ("id", "u"):
@@ -286,8 +286,7 @@ class Workgroup:
         if name == "bitcast":
             return self.types.bits(self.types.plain(kinds[0]), given[0])
         self.counts.operations += 1
-        with np.errstate(all="ignore"):
-            return mapped(FUNCTIONS[name], given)
+        return mapped(FUNCTIONS[name], given)
 
     # --- lanes together -----------------------------------------------------------
 
