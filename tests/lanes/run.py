@@ -53,6 +53,11 @@ class Workgroup:
         subgroups: Subgroups | None = None,
         constants: Mapping[str, int] | None = None,
     ) -> None:
+        self._values = {
+            name.removeprefix("_value_"): getattr(self, name)
+            for name in dir(Workgroup)
+            if name.startswith("_value_")
+        }
         self.module: Module = parse(text)
         self.globals: dict[str, Any] = {}
         self.types = Types(self.module, self.globals)
@@ -211,7 +216,7 @@ class Workgroup:
     # --- expressions --------------------------------------------------------------
 
     def value(self, node: Node) -> Any:
-        return getattr(self, f"_value_{node[0]}")(*node[1:])
+        return self._values[node[0]](*node[1:])
 
     def _value_num(self, text: str | int) -> Any:
         return number(text)

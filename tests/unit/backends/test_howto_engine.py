@@ -147,7 +147,7 @@ def test_it_is_on_the_command_line(engine: Any, call: Call) -> None:
     said = call("explain", "--batch", "4", "--device", "mlx")
     assert said.code == 0, said.err
     assert engine.name in said.out
-    said = call("calibrate", "--device", "mlx", "--json", "--budget-s", "0.5")
+    said = call("calibrate", "--device", "mlx", "--json", "--budget-s", "0.1")
     assert said.code == 0, said.err
     assert json.loads(said.out)["records"][0]["engine"] == engine.name
 
