@@ -10,6 +10,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import count
@@ -26,7 +27,9 @@ from rlxweb.choose.recent_picks import recent
 from rlxweb.ir.op import Op, registry
 from tests.fake_port import FakePort
 
+MANY_MODULES = 200
 _folders: Iterator[Path]
+_loaded = -MANY_MODULES
 _fast = "off"
 _vocabulary: tuple[dict[str, Op], dict[str, str]]
 
@@ -70,9 +73,17 @@ def pytest_collection_finish() -> None:
     A test that collects garbage would else take half a second, in WebAssembly seconds.
     Garbage is looked for a tenth as often as Python would.
     """
-    gc.collect()
-    gc.freeze()
+    freeze_if_more_is_loaded()
     gc.set_threshold(7000, 10, 10)
+
+
+def freeze_if_more_is_loaded() -> None:
+    """What a library of many modules brought is no garbage either."""
+    global _loaded
+    if len(sys.modules) > _loaded + MANY_MODULES:
+        gc.collect()
+        gc.freeze()
+        _loaded = len(sys.modules)
 
 
 def _reset_environment() -> Path:
@@ -94,3 +105,4 @@ def cache() -> Iterator[Path]:
     fakes = [key for key, one in pool._open.items() if is_fake(one)]
     assert not fakes, f"the test left fakes open, for others to find: {fakes}"
     shutil.rmtree(folder, ignore_errors=True)
+    freeze_if_more_is_loaded()

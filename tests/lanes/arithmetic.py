@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def mapped(function: Callable[..., Any], given: Sequence[Any]) -> Any:
     return tuple(function(*one) for one in zip(*parts, strict=True))
 
 
+@cache
 def number(text: str | int) -> Any:
     """The value of a literal: of a type by its suffix, else any that is wanted."""
     if isinstance(text, int):

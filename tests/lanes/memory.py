@@ -13,6 +13,8 @@ import numpy as np
 
 WARP, BANKS, SECTOR = 32, 32, 8
 MANY = -2
+SPAN = 1 << 40
+"""More cells than any array has."""
 
 
 @dataclass(slots=True)
@@ -85,23 +87,25 @@ class Race(AssertionError):
 
 def conflicts(counts: Counts, cells: Any, mask: Any, wide: int) -> None:
     """Notes one request of every warp. A vec2 is served to half of it at once."""
-    served = WARP // wide
-    for start in range(0, len(cells), served):
-        on = mask[start : start + served]
-        words = np.unique(cells[start : start + served][on])
-        if words.size:
-            words = (words[:, None] * wide + np.arange(wide)).ravel()
-            hit = int(np.bincount(words % BANKS).max())
-            counts.requests += 1
-            counts.wavefronts += hit
-            counts.worst = max(counts.worst, hit)
+    part, words = _distinct(cells, mask, WARP // wide)
+    if words.size:
+        banks = (words[:, None] * wide + np.arange(wide)) % BANKS
+        hits = np.bincount((part[:, None] * BANKS + banks).ravel())
+        hits = np.maximum.reduceat(hits, np.arange(0, len(hits), BANKS))
+        counts.requests += int(np.count_nonzero(hits))
+        counts.wavefronts += int(hits.sum())
+        counts.worst = max(counts.worst, int(hits.max()))
 
 
 def moved(counts: Counts, cells: Any, mask: Any, wide: int) -> None:
     """Notes the sectors of storage that every warp touches."""
-    for start in range(0, len(cells), WARP):
-        on = mask[start : start + WARP]
-        words = np.unique(cells[start : start + WARP][on]) * wide
-        if words.size:
-            counts.sectors += len(np.unique(words // SECTOR))
-            counts.ideal += words.size * wide / SECTOR
+    part, words = _distinct(cells, mask, WARP)
+    if words.size:
+        counts.sectors += len(np.unique(part * SPAN + words * wide // SECTOR))
+        counts.ideal += words.size * wide / SECTOR
+
+
+def _distinct(cells: Any, mask: Any, size: int) -> tuple[Any, Any]:
+    """The distinct cells of each part of so many lanes, as (part, cell)."""
+    pairs = np.unique((np.arange(len(cells)) // size * SPAN + cells)[mask])
+    return pairs // SPAN, pairs % SPAN

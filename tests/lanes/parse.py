@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 Node = tuple[Any, ...]
@@ -35,6 +36,8 @@ LEVELS = (
     ("+", "-"),
     ("*", "/", "%"),
 )
+BINDS = {op: level for level, ops in enumerate(LEVELS) for op in ops}
+"""How tight an operator binds what stands beside it."""
 SETS = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
 
 
@@ -68,18 +71,20 @@ class Parser:
     def __init__(self, text: str) -> None:
         self.tokens: list[str] = []
         at = 0
-        while at < len(text):
-            found = TOKEN.match(text, at)
-            if found is None:
-                raise SyntaxError(f"cannot read {text[at : at + 40]!r}")
+        for found in TOKEN.finditer(text):
+            if found.start() != at:
+                break
             if found.lastgroup:
                 self.tokens.append(found.group())
             at = found.end()
+        if at < len(text):
+            raise SyntaxError(f"cannot read {text[at : at + 40]!r}")
+        self.tokens.append("")  # the end
         self.at = 0
 
     @property
     def next(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+        return self.tokens[self.at]
 
     def take(self, wanted: str = "") -> str:
         token = self.next
@@ -89,6 +94,8 @@ class Parser:
                 return ">"
             near = " ".join(self.tokens[max(0, self.at - 8) : self.at + 4])
             raise SyntaxError(f"{wanted!r} wanted, {token!r} found near: {near}")
+        if not token:
+            raise SyntaxError("the text ends in the midst of a declaration")
         self.at += 1
         return token
 
@@ -266,12 +273,11 @@ class Parser:
     # --- expressions --------------------------------------------------------------
 
     def expression(self, level: int = 0) -> Node:
-        if level == len(LEVELS):
-            return self._unary()
-        left = self.expression(level + 1)
-        while self.next in LEVELS[level]:
-            op = self.take()
-            left = "bin", op, left, self.expression(level + 1)
+        """Of operators that bind at least as tight as those of the level."""
+        left = self._unary()
+        while BINDS.get(op := self.next, -1) >= level:
+            self.at += 1
+            left = "bin", op, left, self.expression(BINDS[op] + 1)
         return left
 
     def _unary(self) -> Node:
@@ -310,6 +316,10 @@ class Parser:
         return "call", name, types, arguments
 
 
+@lru_cache(maxsize=64)
 def parse(text: str) -> Module:
-    """The module of a WGSL text. Errors  SyntaxError at what is not known."""
+    """The module of a WGSL text, which nobody changes: it is read once.
+
+    Errors  SyntaxError at what is not known.
+    """
     return Parser(text).module()

@@ -53,6 +53,11 @@ class Workgroup:
         subgroups: Subgroups | None = None,
         constants: Mapping[str, int] | None = None,
     ) -> None:
+        self._values = {
+            name.removeprefix("_value_"): getattr(self, name)
+            for name in dir(Workgroup)
+            if name.startswith("_value_")
+        }
         self.module: Module = parse(text)
         self.globals: dict[str, Any] = {}
         self.types = Types(self.module, self.globals)
@@ -89,7 +94,8 @@ class Workgroup:
             "lid": self.lanes.astype(np.uint32),
         }
         names = [name for name, _ in main.parameters]
-        self._call(main, [self._builtin(name, given) for name in names])
+        with np.errstate(all="ignore"):
+            self._call(main, [self._builtin(name, given) for name in names])
         return self.counts
 
     def _builtin(self, name: str, given: Mapping[str, Any]) -> Any:
@@ -210,7 +216,7 @@ class Workgroup:
     # --- expressions --------------------------------------------------------------
 
     def value(self, node: Node) -> Any:
-        return getattr(self, f"_value_{node[0]}")(*node[1:])
+        return self._values[node[0]](*node[1:])
 
     def _value_num(self, text: str | int) -> Any:
         return number(text)
@@ -242,8 +248,7 @@ class Workgroup:
             ys = y if isinstance(y, tuple) else (y,) * size
             return tuple(self._binary(op, a, b) for a, b in zip(xs, ys, strict=True))
         self.counts.operations += 1
-        with np.errstate(all="ignore"):
-            return OPERATORS[op](x, y)
+        return OPERATORS[op](x, y)
 
     def _value_of(self, x: Node, member: str) -> Any:
         if x == ("id", "u"):
@@ -286,8 +291,7 @@ class Workgroup:
         if name == "bitcast":
             return self.types.bits(self.types.plain(kinds[0]), given[0])
         self.counts.operations += 1
-        with np.errstate(all="ignore"):
-            return mapped(FUNCTIONS[name], given)
+        return mapped(FUNCTIONS[name], given)
 
     # --- lanes together -----------------------------------------------------------
 

@@ -296,7 +296,7 @@ def real(adapter: Want) -> Iterator[WebGpuBackend]:
 
 
 @pytest.mark.requires_wgpu
-def test_state_stays_for_a_thousand_runs(real: WebGpuBackend) -> None:
+def test_state_stays_for_hundreds_of_runs(real: WebGpuBackend) -> None:
     """A running average is right to the last bit, and nothing piles up."""
     program = prepared(real, average())
     want = np.zeros((5, 7), np.float32)
@@ -304,7 +304,7 @@ def test_state_stays_for_a_thousand_runs(real: WebGpuBackend) -> None:
     xs = np.random.default_rng(1).random((8, 5, 7)).astype(np.float32)
     fed = [drive(real.put(x)) for x in xs]
     live = 0
-    for at in range(1000):
+    for at in range(200):
         mean, above = drive(real.run_resident(program, {"x": fed[at % 8]}, [True] * 2))
         drive(real.set_param_resident(program, "mean", mean))
         want = want * np.float32(0.75) + xs[at % 8] * np.float32(0.25)

@@ -59,11 +59,12 @@ def test_sizes_share_their_shaders(family: str, software: bool) -> None:
     shapes = FAMILIES[family][1]
     shape = shapes[1] if len(shapes) > 1 else shapes[0]
     first = texts(family, shape, software)
+    other = list(shape)
     if family not in OF_ONE_ROW | (set() if software else FILLING):
-        more_rows = (shape[0] + 8, *shape[1:])
-        assert texts(family, more_rows, software) <= first
+        other[0] += 8
     own = TRANSFORMS | OF_ONE_ROW | (set() if software else IN_REGISTERS | RANKED)
     if family not in own:
         # Whole fours in each of eight heads too: what is none has its own text.
-        longer = (*shape[:-1], shape[-1] + 32)
-        assert texts(family, longer, software) <= first
+        other[-1] += 32
+    if other != list(shape):
+        assert texts(family, tuple(other), software) <= first

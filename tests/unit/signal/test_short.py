@@ -7,7 +7,7 @@ traceback of NumPy's, and on every engine.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -32,8 +32,11 @@ SHAPES = [
     (2, 3, 1),
     (),
 ]
-SEGMENTS = (None, 1, 2, 3, 4)
+SEGMENTS = (1, 2, 3, 4)
+FEW = 10
+"""Of fewer options all are taken for each shape and type."""
 Answer = Callable[..., Any]
+Shape = tuple[int, ...]
 
 
 def answer_or_refusal(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -283,9 +286,11 @@ def other_answer(case: Case, x: Any, options: dict[str, Any]) -> Any:
         return None
 
 
-def check(case: Case, dtype: Any, shapes: Iterable[tuple[int, ...]], **on: Any) -> None:
+def check(
+    case: Case, dtype: Any, pairs: Iterable[tuple[Shape, dict[str, Any]]], **on: Any
+) -> None:
     rng = np.random.default_rng(11)
-    for shape, options in product(shapes, case.options):
+    for shape, options in pairs:
         x = np.asarray(1.0 + rng.normal(size=shape)).astype(dtype)
         where = f"{case.name}{x.shape} {x.dtype} {options} {on}"
         want = other_answer(case, x, options)
@@ -300,11 +305,28 @@ def check(case: Case, dtype: Any, shapes: Iterable[tuple[int, ...]], **on: Any) 
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol, err_msg=where)
 
 
+def crossed(
+    shapes: Sequence[Shape],
+    options: Sequence[dict[str, Any]],
+    first: int,
+    is_full_tier: bool,
+) -> list[tuple[Shape, dict[str, Any]]]:
+    """All shapes and all options; of many options every other pair, from the first."""
+    return [
+        (shape, one)
+        for row, shape in enumerate(shapes)
+        for column, one in enumerate(options)
+        if is_full_tier or len(options) < FEW or (row + column) % 2 == first
+    ]
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
-def test_short_signals(case: Case, dtype: Any) -> None:
-    check(case, dtype, SHAPES, **({} if case.name == "results" else {"device": "cpu"}))
+def test_short_signals(case: Case, dtype: Any, is_full_tier: bool) -> None:
+    """Of shapes and options, every other pair in float32 and the rest in float64."""
+    pairs = crossed(SHAPES, case.options, dtype is np.float32, is_full_tier)
+    check(case, dtype, pairs, **({} if case.name == "results" else {"device": "cpu"}))
 
 
 @pytest.mark.full("opengl", "swiftshader")
@@ -312,9 +334,12 @@ def test_short_signals(case: Case, dtype: Any) -> None:
     "case", [case for case in CASES if case.on_device], ids=lambda case: case.name
 )
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
-def test_short_signals_on_devices(case: Case, adapter: Want, sampled: Sampler) -> None:
+def test_short_signals_on_devices(
+    case: Case, adapter: Want, sampled: Sampler, is_full_tier: bool
+) -> None:
     few = [(n,) for n in range(5)] + [(0, 3), (1, 1), (2, 2), (2, 3)]
-    check(case, np.float32, sampled(few, 5, quick=3), **by_name(adapter))
+    pairs = crossed(sampled(few, 5, quick=3), case.options, 0, is_full_tier)
+    check(case, np.float32, pairs, **by_name(adapter))
 
 
 @pytest.mark.parametrize(

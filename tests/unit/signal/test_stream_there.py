@@ -93,6 +93,7 @@ def test_gaps_there(adapter: Want, average: str, nan: Any) -> None:
     assert any(np.isnan(one.power).any() for one in want) == (nan == "propagate")
 
 
+@pytest.mark.full("opengl", "swiftshader")
 def test_hours_lose_nothing(adapter: Want) -> None:
     """A plain sum comes home now and then; it is as long a one as float64's."""
     long = np.tile(X, 4) * (1 + np.arange(4 * 4000, dtype=np.float32) % 7)
@@ -192,6 +193,7 @@ def test_only_a_named_device_holds_it(adapter: Want) -> None:
         rlx.WelchStream(FS, 64, n_channels=3, **by_name(adapter)).push(X.astype(float))
 
 
+@pytest.mark.full("opengl", "swiftshader")
 def test_frames_beside_a_loop_and_on_other_threads(adapter: Want) -> None:
     named = {"nperseg": 64, "n_channels": 3, **by_name(adapter)}
     want = pushed(rlx.WelchStream(FS, 64, n_channels=3), X, (100,))
