@@ -124,16 +124,6 @@ REASONS = {
         r"\S",
         by_name=True,
     ),
-    "NumPy": Reason(
-        "NumPy 2.0 hands no array that may not be written to DLPack",
-        "signalling readonly is unsupported by DLPack",
-        by_rlxweb=True,
-    ),
-    "quantiles": Reason(
-        "NumPy 2.0 computes quantiles in other types, and NaN beside infinities",
-        r"Not equal to tolerance|AssertionError",
-        by_name=True,
-    ),
     "long": Reason("it measures for minutes", "", by_name=True),
     "sources": Reason("it reads our sources, the same anywhere", "", by_name=True),
 }
@@ -178,10 +168,6 @@ _BY_NAME = {
     "test_manners.py": "sources",
     "test_rlx_names.py::test_the_manifest_names_what_can_be_tried": "desktop",
 }
-_BY_NAME |= {
-    f"tracing/test_statistics.py::test_quantiles_of_every_method[{rows}]": "quantiles"
-    for rows in ("float32", "integers", "infinities", "many infinities", "NaN")
-}
 TESTS = {f"tests/unit/{name}": reason for name, reason in _BY_NAME.items()}
 """File, test or one with its parameter → its reason."""
 
@@ -190,6 +176,7 @@ SKIPS = {
     "no named pipes": "it needs named pipes",
     "(torch|jax|mlx|cupy)": "its engine's library is not there",
     "llvmlite cannot be loaded": "nothing is compiled for a processor there",
+    "NumPy before": "it compares with a newer NumPy",
     r"g\+\+ runs|nvcc compiles": "it runs a compiler",
     "each program is a fresh interpreter": "it starts processes, or forks",
     "import '(pyarrow|soundfile)'": "it writes by a library that WebAssembly has not",

@@ -48,6 +48,10 @@ def same(got: Any, want: Any, said: str) -> None:
     np.testing.assert_allclose(got, want, rtol=2 * eps, atol=0, err_msg=said)
 
 
+@pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.4.2",
+    reason="NumPy before 2.4.2 gave quantiles other types, and NaN beside infinities",
+)
 @pytest.mark.parametrize("name", ROWS)
 def test_quantiles_of_every_method(name: str) -> None:
     x = ROWS[name]
