@@ -153,10 +153,13 @@ def derivatives_of_jax(jax: Any, name: str) -> tuple[Any, Any, Any]:
     """Return the gradients, the directional derivative and that of the gradients."""
     f, args = SMOOTH[name]
     theirs, v, by = summed(f, jax.numpy), directions(args), tuple(range(len(args)))
-    wanted = jax.grad(theirs, argnums=by)(*args)
-    tangent = jax.jvp(theirs, args, v)[1]
-    second = jax.jvp(jax.grad(theirs, argnums=by), args, v)[1]
-    return wanted, tangent, second
+    grad = jax.grad(theirs, argnums=by)
+
+    def every(args: Any, v: Any) -> tuple[Any, Any, Any]:
+        wanted, second = jax.jvp(grad, args, v)
+        return wanted, jax.jvp(theirs, args, v)[1], second
+
+    return jax.jit(every)(args, v)
 
 
 @pytest.mark.requires_jax
@@ -422,8 +425,8 @@ def test_copies_of_every_rank(rank: int, jax: Any) -> None:
     for f in each:
         ours = rlx.grad(lambda x, f=f: f(np, x))
         theirs = jax.grad(lambda x, f=f: f(jax.numpy, x))
-        np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-11, atol=1e-11)
-        second = jax.jvp(theirs, (x,), (x,))[1]
+        first, second = jax.jit(lambda x, f=theirs: jax.jvp(f, (x,), (x,)))(x)
+        np.testing.assert_allclose(ours(x), first, rtol=1e-11, atol=1e-11)
         np.testing.assert_allclose(
             rlx.jvp(ours, (x,), (x,))[1], second, rtol=1e-10, atol=1e-10
         )
