@@ -100,7 +100,8 @@ def test_closed_rows_leave_gradients_finite(
     )
     for got, want in zip(grads, wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=way.near, atol=way.near)
-    if way.dtype is np.float64:
+    # In compiled code once for each place: by the mask that adds and closes.
+    if way.dtype is np.float64 and (kind == "float" or not way.is_compiled):
         check_second(loss, grad, cast)
 
 

@@ -32,8 +32,9 @@ Y = np.array([0.0, 0.0, 2.0, -1.0])
 class Way:
     """An engine, in the precision that it computes in."""
 
-    def __init__(self, device: str, adapter: str) -> None:
+    def __init__(self, device: str, adapter: str, fast: str) -> None:
         self.device, self.adapter = device, adapter
+        self.is_compiled = fast == "wait"
         self.dtype = np.float64 if device == "cpu" else np.float32
         self.near = 1e-9 if device == "cpu" else 2e-5
 
@@ -50,7 +51,7 @@ class Way:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
     device, adapter, fast = request.param
     monkeypatch.setenv("RLX_FAST", fast)
-    return Way(device, adapter)
+    return Way(device, adapter, fast)
 
 
 @pytest.fixture(scope="module")
