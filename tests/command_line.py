@@ -22,7 +22,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 XLA_IN_TESTS = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false"
 )
 """JAX's compiler optimises little in the tests' own processes: thousands of graphs take
 half the time. What it makes of our ops for its users, `rlxweb smoke` asks of a process

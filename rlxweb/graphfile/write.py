@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from typing import IO, Any
@@ -212,7 +213,9 @@ def _header(
     return raw + b" " * (-(8 + len(raw)) % _ALIGN)
 
 
+@cache
 def _version() -> str:
+    """Read once: importlib parses the metadata of the whole package for it."""
     try:
         return version("rlxweb")
     except PackageNotFoundError:  # run from its source, with nothing installed

@@ -88,9 +88,10 @@ def test_closed_rows_leave_gradients_finite(
         return np.sum(made * made)
 
     cast = [a if a.dtype == bool else a.astype(way.dtype) for a in args]
-    grads = rlx.function(
+    grad = rlx.function(
         rlx.grad(loss, argnums=by), device=way.device, adapter=way.adapter
-    )(*cast)
+    )
+    grads = grad(*cast)
     tensors = [torch.tensor(a, requires_grad=a.dtype != bool) for a in args]
     made = theirs(*tensors, *([None] if mask is None else []), PLACES[places])
     wrt = [tensors[n] for n in by]
@@ -99,22 +100,23 @@ def test_closed_rows_leave_gradients_finite(
     )
     for got, want in zip(grads, wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=way.near, atol=way.near)
-    if way.dtype is np.float64:
-        check_second(loss, by[:3], cast)
+    # In compiled code once for each place: by the mask that adds and closes.
+    if way.dtype is np.float64 and (kind == "float" or not way.is_compiled):
+        check_second(loss, grad, cast)
 
 
-def check_second(loss: Any, by: tuple[int, ...], args: list[Any]) -> None:
+def check_second(loss: Any, grad: Any, args: list[Any]) -> None:
     """The tangents of the gradients against differences of them."""
     rng = np.random.default_rng(5)
     v = tuple(rng.normal(size=a.shape) for a in args[:3])
-    grad = rlx.grad(loss, argnums=by)
+    slopes = rlx.grad(loss, argnums=(0, 1, 2))
 
     def moved(*x: Any) -> Any:
-        return rlx.jvp(lambda *y: grad(*y, *args[3:]), x, v)[1]
+        return rlx.jvp(lambda *y: slopes(*y, *args[3:]), x, v)[1]
 
     def at(step: float) -> Any:
         near = [a + step * d for a, d in zip(args[:3], v, strict=True)]
-        return grad(*near, *args[3:])
+        return grad(*near, *args[3:])[:3]
 
     step = 1e-5
     for got, above, below in zip(moved(*args[:3]), at(step), at(-step), strict=True):

@@ -1,4 +1,7 @@
-"""Jacobians, Hessian-vector products and higher orders, against JAX's."""
+"""Jacobians, Hessian-vector products and higher orders, against JAX's.
+
+JAX compiles each function whole: one by one its steps take longer to compile.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def same(ours: Any, theirs: Any, jax: Any) -> None:
 def test_jacobians(name: str, jax: Any) -> None:
     """By both modes: there is one Jacobian."""
     f, args, by = CASES[name]
-    theirs = jax.jacrev(lambda *a: f(jax.numpy, *a), by)(*args)
+    theirs = jax.jit(jax.jacrev(lambda *a: f(jax.numpy, *a), by))(*args)
     for mode in (rlx.jacfwd, rlx.jacrev):
         same(mode(lambda *a: f(np, *a), by)(*args), theirs, jax)
 
@@ -70,7 +73,8 @@ def energy(np: Any, x: Any) -> Any:
 
 def test_second_derivatives(jax: Any) -> None:
     """However two modes are put together, within other functions too."""
-    want = jax.hessian(lambda x: energy(jax.numpy, x))(X)
+    bend = jax.hessian(lambda x: energy(jax.numpy, x))
+    want = jax.jit(bend)(X)
     f = lambda x: energy(np, x)  # noqa: E731
     for made in (
         rlx.jacfwd(rlx.jacrev(f)),
@@ -80,7 +84,7 @@ def test_second_derivatives(jax: Any) -> None:
     ):
         same(made(X), want, jax)
     rows = np.stack([X, V])
-    each = jax.vmap(jax.hessian(lambda x: energy(jax.numpy, x)))(rows)
+    each = jax.jit(jax.vmap(bend))(rows)
     same(rlx.vmap(rlx.jacfwd(rlx.grad(f)))(rows), each, jax)
 
 
@@ -102,11 +106,12 @@ def test_products_with_the_second_derivatives(jax: Any) -> None:
         return np.sum(np.sin(x @ w) ** 2)
 
     f = lambda x: energy(np, x)  # noqa: E731
-    hessian = jax.hessian(lambda x: energy(jax.numpy, x))(X)
+    hessian = jax.jit(jax.hessian(lambda x: energy(jax.numpy, x)))(X)
     np.testing.assert_allclose(rlx.hvp(f, (X,), (V,)), hessian @ V, rtol=1e-9)
     ours = rlx.hvp(lambda *a: two(np, *a), (X, W), (V, U))
     slopes = jax.grad(lambda *a: two(jax.numpy, *a), (0, 1))
-    same(ours, jax.jvp(slopes, (X, W), (V, U))[1], jax)
+    theirs = jax.jit(lambda *both: jax.jvp(slopes, *both)[1])((X, W), (V, U))
+    same(ours, theirs, jax)
 
 
 def cubes(rank: int) -> rlx.Graph:
@@ -127,7 +132,7 @@ def test_higher_orders_of_graphs(order: int, rank: int, jax: Any) -> None:
     one = lambda v: v**4 - 2 * v**3  # noqa: E731
     for _ in range(order):
         one = jax.grad(one)
-    want = one(x) if not rank else jnp.vectorize(one)(x)
+    want = jax.jit(one if not rank else jnp.vectorize(one))(x)
     session = rlx.Session("cpu")
     compiled = session.compile(rlx.nth_order_grad(cubes(rank), "x", order))
     (got,) = compiled.run({"x": x})
@@ -144,7 +149,7 @@ def test_higher_orders_of_graphs(order: int, rank: int, jax: Any) -> None:
     compiled = session.compile(rlx.directional_nth_grad(cubes(rank), "x", order))
     (got,) = compiled.run({"x": x, **{f"dir_{at}": w for at, w in enumerate(ways)}})
     assert got.shape == ()
-    np.testing.assert_allclose(got, moved(x), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(got, jax.jit(moved)(x), rtol=1e-9, atol=1e-12)
 
 
 def test_a_product_with_the_second_derivatives_of_a_graph() -> None:

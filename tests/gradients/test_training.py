@@ -158,7 +158,7 @@ def test_updates_are_those_of_pytorch() -> None:
 def test_going_on_from_a_file_is_never_having_stopped(
     name: str, fast: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit, losses and all, in two pieces and in three; whenever code is made."""
+    """To the bit, losses and all, after each of three pieces; whenever code is made."""
     monkeypatch.setenv("RLX_FAST", fast)
     task, adam = TASKS[name](), rlx.Adam(1e-2)
     state = (task.params, adam.init(task.params))
@@ -175,13 +175,11 @@ def test_going_on_from_a_file_is_never_having_stopped(
         )
 
     whole = run(30, None)
-    for stops in ((11, 30), (4, 20, 30)):
-        file = tmp_path / f"{len(stops)}.npz"
-        for steps in stops:
-            parts = run(steps, file)
-        np.testing.assert_array_equal(parts.losses, whole.losses)
-        for name, array in whole.state[0].items():
-            np.testing.assert_array_equal(parts.state[0][name], array)
+    for steps in (4, 20, 30):
+        parts = run(steps, tmp_path / "state.npz")
+        np.testing.assert_array_equal(parts.losses, whole.losses[:steps])
+    for name, array in whole.state[0].items():
+        np.testing.assert_array_equal(parts.state[0][name], array)
 
 
 def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:

@@ -41,6 +41,29 @@ class Differentiated:
         return Noisy(self).outputs()
 
     @cached_property
+    def single(self) -> dict[int, Any]:
+        """The value of each node in float32, without noise."""
+        values: dict[int, Any] = {}
+        with np.errstate(all="ignore"):
+            for node in self.graph.nodes():
+                values[node.id] = self.value(node, values, wide=False)
+        return values
+
+    def value(self, node: Node, values: Mapping[int, Any], wide: bool) -> Any:
+        """What a node makes of the values of others, in float64 or float32."""
+        if node.op in ("input", "param"):
+            value = np.asarray(self.feeds[node.name])
+        else:
+            attrs = dict(node.attrs)
+            if wide and attrs.get("to") is DType.F32:
+                attrs["to"] = DType.F64
+            reference = registry.get(node.op).reference
+            value = reference(np, attrs, *(values[i] for i in node.inputs))
+        if node.type.dtype.is_float:
+            return np.asarray(value, np.float64 if wide else np.float32)
+        return np.asarray(value)
+
+    @cached_property
     def allowed(self) -> list[Any]:
         """What each element may be off by; infinite where a kink is near."""
         off = [8 * one for one in rounding(self.graph, self.feeds)]
@@ -85,45 +108,31 @@ class Noisy:
     def __init__(
         self, case: Differentiated, rng: np.random.Generator | None = None
     ) -> None:
-        self.graph, self.feeds, self.rng = case.graph, case.feeds, rng
+        self.case, self.rng = case, rng
 
     def outputs(self) -> list[Any]:
-        exact: dict[int, Any] = {}
-        single: dict[int, Any] = {}
+        values: dict[int, Any] = {}
         with np.errstate(all="ignore"):
-            for node in self.graph.nodes():
-                exact[node.id] = self._value(node, exact, wide=True)
+            for node in self.case.graph.nodes():
+                value = self.case.value(node, values, wide=True)
                 if self.rng is not None and node.type.dtype.is_float:
-                    single[node.id] = self._value(node, single, wide=False)
-                    exact[node.id] = self._moved(node, exact[node.id], single[node.id])
-                else:
-                    single[node.id] = exact[node.id]
-        return [np.asarray(exact[at]) for at in self.graph.outputs]
-
-    def _value(self, node: Node, values: Mapping[int, Any], wide: bool) -> Any:
-        is_float = node.type.dtype.is_float
-        if node.op in ("input", "param"):
-            value = np.asarray(self.feeds[node.name])
-        else:
-            attrs = dict(node.attrs)
-            if wide and attrs.get("to") is DType.F32:
-                attrs["to"] = DType.F64
-            reference = registry.get(node.op).reference
-            value = reference(np, attrs, *(values[i] for i in node.inputs))
-        if is_float:
-            return np.asarray(value, np.float64 if wide else np.float32)
-        return np.asarray(value)
+                    value = self._moved(node, value, self.case.single[node.id])
+                values[node.id] = value
+        return [np.asarray(values[at]) for at in self.case.graph.outputs]
 
     def _moved(self, node: Node, value: Any, single: Any) -> Any:
         """Exact ones stay: ties that every engine has are no kinks that are near."""
         assert self.rng is not None
+        stays = (value == single) | ~np.isfinite(value)
+        if stays.all():
+            return value
         own = registry.get(node.op).tolerance
         peak = 1.0
         if own.relative_to_peak:
             peak = float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
         size = np.maximum(own.rtol, ROUNDING) * np.abs(value) + own.atol * peak
         moved = value + size * self.rng.uniform(-1, 1, value.shape)
-        return np.where((value == single) | ~np.isfinite(value), value, moved)
+        return np.where(stays, value, moved)
 
 
 def differentiated(case: GrownGraph) -> Differentiated | None:

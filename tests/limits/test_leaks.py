@@ -1,4 +1,4 @@
-"""Nothing grows: a second run makes nothing, a thousand runs leave nothing.
+"""Nothing grows: a second run makes nothing, hundreds of runs leave nothing.
 
 Counted by the port itself: driver objects made so far (`created`) and handles not yet
 destroyed (`live`), on every adapter and through the public Session.
@@ -29,7 +29,7 @@ from tests.ports import native, prepared
 
 pytestmark = pytest.mark.requires_wgpu
 
-RUNS = 1000
+RUNS = 300
 # frames kept of an allocation: from where the port calls wgpu down to cffi
 DEEP = 12
 
@@ -93,7 +93,7 @@ def test_a_second_run_compiles_and_allocates_nothing(
 def test_handles_return_to_the_baseline(
     backend: WebGpuBackend, port: NativePort
 ) -> None:
-    """A thousand runs over ten programs: only pipelines stay, and no new ones."""
+    """Hundreds of runs over ten programs: only pipelines stay, and no new ones."""
     drive(backend.release(network_on(backend)))
     baseline, pipelines = set(port.live), port.created["pipelines"]
     for _ in range(10):
@@ -117,7 +117,7 @@ def rows_of(rows: int) -> Graph:
 def test_other_batches_reuse_the_shaders(
     backend: WebGpuBackend, port: NativePort
 ) -> None:
-    """Sizes are uniforms: sixty batch sizes need the pipelines of the first few."""
+    """Sizes are uniforms: thirty batch sizes need the pipelines of the first few."""
 
     def prepare(rows: int) -> None:
         drive(backend.release(prepared(backend, rows_of(rows))))
@@ -125,11 +125,12 @@ def test_other_batches_reuse_the_shaders(
     for rows in range(1, 9):
         prepare(rows)
     pipelines = port.created["pipelines"]
-    for rows in range(9, 69):
+    for rows in range(9, 39):
         prepare(rows)
     assert port.created["pipelines"] <= pipelines + 3
 
 
+@pytest.mark.full("opengl", "swiftshader")
 def test_distinct_shaders_stay_within_their_bound(
     backend: WebGpuBackend, port: NativePort
 ) -> None:
@@ -149,6 +150,7 @@ def test_distinct_shaders_stay_within_their_bound(
     assert port.live == set(backend.pipelines.values())
 
 
+@pytest.mark.full("opengl", "swiftshader")
 def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
     adapter: Want,
 ) -> None:
@@ -207,9 +209,9 @@ def test_dropped_programs_leave_nothing(
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_graphs_that_are_run_and_dropped_are_gone(device: str) -> None:
-    """Fifty of many sizes: no cache holds a graph, a param or a result."""
+    """Twenty of many sizes: no cache holds a graph, a param or a result."""
     session, made = rlxweb.Session(device), []
-    for k in range(50):
+    for k in range(20):
         graph = Graph("one")
         x, w = graph.input("x", (4, 8 + k)), graph.param("w", (8 + k, 8))
         graph.set_outputs([graph.gelu(x @ w + 1.0), graph.sum(x, (1,))])
@@ -256,7 +258,7 @@ def grown(work: Callable[[], object]) -> list[tracemalloc.StatisticDiff]:
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
-    """After warming up, hundreds of runs keep less than 64 KiB more.
+    """After warming up, a hundred runs keep less than 16 KiB more.
 
     What leaks does so every time; what is kept once may be kept once.
     """
@@ -269,10 +271,10 @@ def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
 
     run(50)
     left = min(
-        (grown(lambda: run(300)) for _ in range(2)),
+        (grown(lambda: run(100)) for _ in range(2)),
         key=lambda lines: sum(line.size_diff for line in lines),
     )
-    assert sum(line.size_diff for line in left) < 64 << 10, "\n".join(
+    assert sum(line.size_diff for line in left) < 16 << 10, "\n".join(
         "\n".join([str(line), *line.traceback.format()]) for line in left[:5]
     )
     drive(backend.release(program))

@@ -18,7 +18,8 @@ INF, NAN = np.inf, np.nan
 METHODS = """linear lower higher midpoint nearest inverted_cdf averaged_inverted_cdf
 closest_observation interpolated_inverted_cdf hazen weibull median_unbiased
 normal_unbiased""".split()
-Q: list[Any] = [0, 1, 0.0, 0.1, 0.25, 0.5, 0.8, 1.0, [0.2, 0.5], np.float32(0.3)]
+ENDS: list[list[Any]] = [[0, 1], [0.0, 1.0]]
+Q: list[Any] = [0.1, 0.25, 0.5, 0.8, [0.2, 0.5], np.float32(0.3)]
 RNG = np.random.default_rng(5)
 ROWS = {
     "one": RNG.normal(size=(3, 1)),
@@ -54,12 +55,15 @@ def same(got: Any, want: Any, said: str) -> None:
 )
 @pytest.mark.parametrize("name", ROWS)
 def test_quantiles_of_every_method(name: str) -> None:
+    """The ends by ints and by floats in turn; where nothing is NaN nanquantile takes
+    fewer points, since it has the places of quantile.
+    """
     x = ROWS[name]
     calls = [
         (function, q, method)
-        for function in (np.quantile, np.nanquantile)
-        for method in METHODS
-        for q in Q
+        for turn, function in enumerate((np.quantile, np.nanquantile))
+        for n, method in enumerate(METHODS)
+        for q in (*ENDS[(n + turn) % 2], *(Q if name == "NaN" or not turn else Q[-3:]))
     ]
 
     def every(x: Any) -> Any:
