@@ -43,7 +43,10 @@ LOADED = (
     *("rlxweb.dask.connect", "rlxweb.dask.recordings"),
     "wgpu.backends.wgpu_native",
 )
-"""Modules that the helper imports, as far as they are installed."""
+"""Modules that the helper imports, as far as they are installed.
+
+It also parses the C types of wgpu, for whoever opens an adapter.
+"""
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OPENBLAS_", "OMP_", "MKL_", "NPY_")
 """Prefixes of environment variables that are read only when Python starts."""
 USED_S: list[float] = []
@@ -393,6 +396,11 @@ def main() -> None:
     for name in LOADED:
         with suppress(ImportError):
             import_module(name)
+    with suppress(ImportError):
+        from rlxweb.gpu.c_types import parse_at_once
+        from wgpu.backends.wgpu_native import ffi
+
+        parse_at_once(ffi)
     gc.collect()
     gc.freeze()
     asked = _serve(control)
