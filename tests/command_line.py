@@ -169,7 +169,9 @@ def spawn(*args: object, timeout: float = 120, **more: str) -> Said:
 
 
 @contextmanager
-def started_fork(*args: object, own_session: bool = False, **more: str) -> Iterator[Any]:
+def started_fork(
+    *args: object, own_session: bool = False, **more: str
+) -> Iterator[Any]:
     """`started` for `python ARGS`, forked as by `forked`; `more` is environment."""
     from tests.fork_server import Forked, server
 

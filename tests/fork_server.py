@@ -397,8 +397,9 @@ def main() -> None:
         with suppress(ImportError):
             import_module(name)
     with suppress(ImportError):
-        from rlxweb.gpu.c_types import parse_at_once
         from wgpu.backends.wgpu_native import ffi
+
+        from rlxweb.gpu.c_types import parse_at_once
 
         parse_at_once(ffi)
     gc.collect()
