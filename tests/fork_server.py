@@ -35,6 +35,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LOADED = (
     *("click", "rich.console", "rlxweb.cli.main", "rlxweb.smoke.child"),
+    *("rlxweb.smoke.answering", "rlxweb.smoke.tab.here", "rlxweb.smoke.tab.node"),
     "rlxweb.ops.vocabulary",
     *("rlxweb.cli.devices_command", "rlxweb.cli.smoke_command"),
     *("rlxweb.cli.welch_command", "rlxweb.backends.cpu", "rlxweb.calibration.known"),
