@@ -197,6 +197,31 @@ def running(
 
 
 @contextmanager
+def started_fork(
+    *args: object, own_session: bool = False, **more: str
+) -> Iterator[Any]:
+    """`started` for `python ARGS`, forked as by `forked`; `more` is environment."""
+    from tests.fork_server import Forked, server
+
+    variables = environment(**more)
+    words = [str(arg) for arg in args]
+    there = server(variables)
+    if there is None:
+        command = [sys.executable, *words]
+        how: dict[str, Any] = {"env": variables, "start_new_session": own_session}
+        with started(command, **how) as process:
+            yield process
+        return
+    forked_one = Forked(there, words, variables, own_session=own_session)
+    try:
+        yield forked_one
+    finally:
+        forked_one.kill()
+        for stream in (forked_one.stdin, forked_one.stdout, forked_one.stderr):
+            stream.close()
+
+
+@contextmanager
 def started(command: Sequence[object], **more: Any) -> Iterator[subprocess.Popen[str]]:
     """A process with pipes for what it says; it ends with the block at the latest."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

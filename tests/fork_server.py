@@ -35,6 +35,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LOADED = (
     *("click", "rich.console", "rlxweb.cli.main", "rlxweb.smoke.child"),
+    *("rlxweb.smoke.answering", "rlxweb.smoke.tab.here", "rlxweb.smoke.tab.node"),
     "rlxweb.ops.vocabulary",
     *("rlxweb.cli.devices_command", "rlxweb.cli.smoke_command"),
     *("rlxweb.cli.welch_command", "rlxweb.backends.cpu", "rlxweb.calibration.known"),
@@ -43,7 +44,10 @@ LOADED = (
     *("rlxweb.dask.connect", "rlxweb.dask.recordings"),
     "wgpu.backends.wgpu_native",
 )
-"""Modules that the helper imports, as far as they are installed."""
+"""Modules that the helper imports, as far as they are installed.
+
+It also parses the C types of wgpu, for whoever opens an adapter.
+"""
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OPENBLAS_", "OMP_", "MKL_", "NPY_")
 """Prefixes of environment variables that are read only when Python starts."""
 USED_S: list[float] = []
@@ -433,6 +437,12 @@ def main() -> None:
     for name in LOADED:
         with suppress(ImportError):
             import_module(name)
+    with suppress(ImportError):
+        from wgpu.backends.wgpu_native import ffi
+
+        from rlxweb.gpu.c_types import parse_at_once
+
+        parse_at_once(ffi)
     gc.collect()
     gc.freeze()
     asked = _serve(control)

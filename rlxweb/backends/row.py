@@ -105,7 +105,11 @@ _TRIAL = "rlxweb.backends.row:try_arrays"
 
 
 def try_arrays(opened: Callable[[], object], module: str, kind: str) -> None:
-    """Open the engine over a library's arrays and compute: the work of a child."""
+    """Open the engine over a library's arrays and compute: the work of a child.
+
+    The library first: one that ends or blocks a process mostly does so as it is loaded.
+    """
+    import_module(_MODULES.get(module, module))
     from rlxweb.backends.proof import prove_engine
     from rlxweb.gpu.drive import drive
 

@@ -75,6 +75,8 @@ def parse_at_once(ffi: Any) -> None:
         return
     known = {*ffi.list_types()[0], "char", "const", "intptr_t", "uint32_t", "void"}
     names = [n for n in NAMES if n not in met and known.issuperset(_words(n))]
+    if not names:
+        return
     with suppress(Exception):  # a cffi of another kind: it parses by itself
         # A struct each, for an array of no stated length may only be a last field.
         ffi.cdef(

@@ -12,17 +12,17 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlxweb.errors import RlxError
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.libraries import Library, adapters, shader_compiler
 from rlxweb.library_probe import trust_libraries
-from rlxweb.smoke.answering import Say, answer
-from rlxweb.smoke.answers import LOST
 from rlxweb.smoke.icds import fault_of
-from rlxweb.smoke.tab.here import in_a_tab
-from rlxweb.smoke.tab.node import WASM, under_node
+
+# What tries an engine is loaded where one is tried: to list adapters takes none of it.
+if TYPE_CHECKING:
+    from rlxweb.smoke.answering import Say
 
 Write = Callable[[str], object]
 
@@ -50,6 +50,8 @@ def serve(work: Callable[[dict[str, Any], Say, Write], None]) -> None:
     try:
         work(asked, say, answers.write)
     except RlxError as error:
+        from rlxweb.smoke.answers import LOST
+
         say(failed=str(error), is_lost=isinstance(error, LOST))
     except ConnectionError as error:  # a tab that is gone: told as any process's end
         sys.exit(str(error))
@@ -90,6 +92,10 @@ def _list(say: Say, library: Library, icds: Sequence[str]) -> None:
 
 
 def _try(asked: dict[str, Any], say: Say, write: Write) -> None:
+    from rlxweb.smoke.answering import answer
+    from rlxweb.smoke.tab.here import in_a_tab
+    from rlxweb.smoke.tab.node import WASM, under_node
+
     if asked["engine"]["kind"] == "browser":
         in_a_tab(asked, say)
     elif asked["engine"]["kind"] == WASM:

@@ -35,6 +35,15 @@ from tests.fork_server import Forked, server
 Process = subprocess.Popen[bytes] | Forked
 START_S = 60
 STOP_S = 10
+SPARING = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver",
+}
+"""A cluster that idles until the last test would take a tenth of a processor, and a
+nanny would start a fresh interpreter for each worker.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +126,7 @@ class Started:
             (self.scratch / f"{self._count}-{kind}.log").open("wb")
         )
         words = ["-m", "dask", kind, *map(str, args)]
-        variables = environment(**more)
+        variables = environment(**{**SPARING, **more})
         process: Process
         if there := server(variables):
             process = Forked(

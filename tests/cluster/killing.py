@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from tests.command_line import environment, spawn
+from tests.command_line import spawn, started_fork
 
 LOOK_S = 0.02
 
@@ -32,9 +31,7 @@ def worked_s(one: psutil.Process) -> float:
     return float(used.user + used.system)
 
 
-def kill_workers(
-    run: subprocess.Popen[bytes], output: Path, done: Sequence[int]
-) -> int:
+def kill_workers(run: Any, output: Path, done: Sequence[int]) -> int:
     """Whoever worked the most, whenever so many recordings are noted as done.
 
     Returns how many were killed by the end of the run.
@@ -66,12 +63,10 @@ def same_while_killed(
     peace, war = folder / "peace.parquet", folder / "war.parquet"
     alone = spawn(*args, str(peace), timeout=timeout)
     assert alone.code == 0, alone.err
-    words = [sys.executable, "-m", "rlxweb", *args, str(war), "--workers", "2"]
-    with subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE) as run:
+    with started_fork("-m", "rlxweb", *args, war, "--workers", "2") as run:
         killed = kill_workers(run, war, done)
-        assert run.stderr is not None
-        err = run.stderr.read().decode()
-    assert run.returncode == 0, err
+        err = run.stderr.read()
+        assert run.wait(timeout) == 0, err
     assert killed == len(done)
     assert war.read_bytes() == peace.read_bytes()
     return err

@@ -33,6 +33,7 @@ from tests.command_line import Call, check_refused
 from tests.conftest import demand
 
 PRELOAD = Path(__file__).parent / "preload.py"
+LIMIT = "--preload", PRELOAD, "--memory-limit", "400MB"
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_workers_that_are_killed_cost_nothing(
     for _ in range(2):
         started.worker(scheduler.address, nanny=True)
     mine.wait_for_workers(2, timeout=START_S)
-    files = night(tmp_path / "night", 16)
+    files = night(tmp_path / "night", 12)
     told: list[str] = []
     there = []
     for outcome in spread(files, ON_CPU, mine, told.append):
@@ -93,12 +94,15 @@ def test_workers_that_are_killed_cost_nothing(
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client of two workers on which recordings do what their names say."""
+    """A client of two workers on which recordings do what their names say.
+
+    They have little memory, which only one that is hungry takes.
+    """
     processes = Started(tmp_path_factory.mktemp("odd"))
     with closing(processes):
         scheduler = processes.scheduler()
         for _ in range(2):
-            processes.worker(scheduler.address, "--preload", PRELOAD, nanny=True)
+            processes.worker(scheduler.address, *LIMIT, nanny=True)
         with Client(scheduler.address, timeout=START_S) as one:
             one.wait_for_workers(2, timeout=START_S)
             yield one
@@ -177,17 +181,11 @@ def test_where_every_worker_is_out_of_memory_the_error_comes_home(
 
 
 @pytest.mark.slow
-def test_a_worker_over_its_memory_limit(
-    started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path
-) -> None:
+def test_a_worker_over_its_memory_limit(odd: Client, tmp_path: Path) -> None:
     """Its nanny ends it, each time; the recording is given up."""
-    limit = "--memory-limit", "400MB", "--preload", PRELOAD
-    for _ in range(2):
-        started.worker(scheduler.address, *limit, nanny=True)
-    mine.wait_for_workers(2, timeout=START_S)
     files = night(tmp_path / "night", 4)
     Path(files[0]).rename(hungry := str(tmp_path / "night/hungry.edf"))
-    there = dict(spread([hungry, *files[1:]], ON_CPU, mine, print))
+    there = dict(spread([hungry, *files[1:]], ON_CPU, odd, print))
     error = there.pop(hungry)
     check_same(list(there.items()), files[1:])
     assert isinstance(error, WorkerFailed)
@@ -317,7 +315,7 @@ def test_a_worker_without_the_adapter_that_is_asked_for(
     """It is left out and told; where no worker has it that is an error."""
     demand("swiftshader", request.config)
     asked = Settings(device="gpu", adapter="SwiftShader", nperseg=128)
-    files = night(tmp_path / "night", 3)
+    files = night(tmp_path / "night", 3, longest_s=10)
     started.worker(scheduler.address, VK_ICD_FILENAMES=os.devnull)
     mine.wait_for_workers(1, timeout=START_S)
     without = next(iter(mine.nthreads()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cluster.night import night
-from tests.command_line import check_refused, python
+from tests.command_line import check_refused, forked, python
 
 STRANGER = """
 import asyncio, os, sys
@@ -103,7 +103,7 @@ def test_without_cryptography_no_worker_is_started(tmp_path: Path) -> None:
         "from rlxweb.cli.main import main\n"
         f"main(['welch', {file!r}, '--workers', '2'])\n"
     )
-    said = python("-c", code)
+    said = forked("-c", code)
     missing = "cryptography is not installed"
     check_refused(said, 2, missing, 'pip install "rlxweb[dask]"')
 
@@ -114,5 +114,5 @@ def test_tls_settings_that_are_wrong_are_told(tmp_path: Path) -> None:
         "from rlxweb.cli.main import main\n"
         f"main(['welch', {file!r}, '--workers', '2'])\n"
     )
-    said = python("-c", code, DASK_DISTRIBUTED__COMM__TLS__MIN_VERSION="0.9")
+    said = forked("-c", code, DASK_DISTRIBUTED__COMM__TLS__MIN_VERSION="0.9")
     check_refused(said, 3, "start 1 workers", "Dask's TLS settings", "0.9")

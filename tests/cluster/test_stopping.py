@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from tests.cluster.conftest import START_S, Started, until
 from tests.cluster.killing import workers_of
 from tests.cluster.night import night
 from tests.cluster.test_recordings import tasks_of
-from tests.command_line import check_refused, environment, python
-from tests.command_line import started as begun
+from tests.command_line import check_refused, python, started_fork
 
 PRELOAD = Path(__file__).parent / "preload.py"
 
@@ -32,10 +30,9 @@ def test_ctrl_c_leaves_the_scheduler_clean(started: Started, tmp_path: Path) -> 
     with ExitStack() as stack:
         mine = stack.enter_context(Client(scheduler.address, timeout=START_S))
         mine.wait_for_workers(1, timeout=START_S)
-        words = [sys.executable, "-m", "rlxweb", *args]
-        process = stack.enter_context(begun(words, env=environment()))
+        process = stack.enter_context(started_fork("-m", "rlxweb", *args))
         until(lambda: any(mine.processing().values()), "a worker works")
-        process.send_signal(signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=START_S)
         assert (process.returncode, out, err.strip()) == (130, "", "rlxweb: stopped")
         until(lambda: tasks_of(mine) == [], "the scheduler has no task left")
@@ -50,11 +47,8 @@ def test_ctrl_c_ends_the_workers_of_this_machine(tmp_path: Path) -> None:
     Path(file).rename(endless := tmp_path / "endless.edf")
     args = "welch", endless, "--device", "cpu", "--workers", "2"
     loaded = {"DASK_DISTRIBUTED__WORKER__PRELOAD": str(PRELOAD)}
-    with begun(
-        [sys.executable, "-m", "rlxweb", *args],
-        env=environment(**loaded),
-        start_new_session=True,
-    ) as process:
+    program = ("-m", "rlxweb", *args)
+    with started_fork(*program, own_session=True, **loaded) as process:
         until(lambda: at_work(process.pid), "a worker is at work")
         children = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
@@ -68,11 +62,8 @@ def test_ctrl_c_ends_the_workers_of_this_machine(tmp_path: Path) -> None:
 def test_ctrl_c_while_workers_start(tmp_path: Path, n_started: int) -> None:
     """Half of them there, or all and not connected yet: no word of theirs."""
     files = night(tmp_path / "night", 2)
-    with begun(
-        [sys.executable, "-m", "rlxweb", "welch", *files, "--workers", "2"],
-        env=environment(),
-        start_new_session=True,
-    ) as process:
+    program = ("-m", "rlxweb", "welch", *files, "--workers", "2")
+    with started_fork(*program, own_session=True) as process:
         until(lambda: len(workers_of(process.pid)) >= n_started, "workers are started")
         children = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)

@@ -52,6 +52,8 @@ from rlxweb.cli.main import main
 main(sys.argv[1:])
 """
 EVERYTHING = """
+import sys
+sys.path.insert(0, sys.argv[1])
 import numpy as np, rlxweb as rlx
 assert rlx.welch_peaks(np.ones(512, np.float32), fs=1, k=1).device == "cpu"
 assert "cpu" in rlx.available_devices()
@@ -91,8 +93,7 @@ def test_nobody_else_notices(tmp_path: Path) -> None:
         (tmp_path / module).mkdir()
         (tmp_path / module / "__init__.py").write_text("raise SystemExit(9)")
     (tmp_path / "torch.py").write_text("1 / 0")
-    path = f"{tmp_path}:{Path(__file__).parents[2]}"
-    said = python("-c", EVERYTHING, PYTHONPATH=path)
+    said = forked("-c", EVERYTHING, tmp_path)
     assert said.code == 0, said.err
 
 
@@ -124,12 +125,16 @@ ABSENT = {
     "no devices": ("__version__ = '13.4.0'", "ImportError: cannot import name"),
 }
 # Asks a device by every door; of the other libraries of the machine only where the
-# word "all" stands behind its label. Only a hang is waited for with a short deadline,
-# which nothing else may miss on a slow machine.
+# word "all" stands behind its label. Where the word "wgpu" stands there, the one that
+# this process was forked with is as if it had not been loaded. Only a hang is waited
+# for with a short deadline, which nothing else may miss on a slow machine.
 ASKED = """
 import contextlib, io, json, sys
 folder, label, *more = sys.argv[1:]
 sys.path.insert(0, folder)
+if "wgpu" in more:
+    for name in [n for n in sys.modules if n.partition(".")[0] == "wgpu"]:
+        del sys.modules[name]
 import numpy as np, rlxweb as rlx
 from rlxweb.cli.main import main
 if "hang" in more:
@@ -179,18 +184,18 @@ def nvidia() -> Path:
 
 
 def reply_about(
-    label: str, folder: Path, why: str = "", *more: str, fresh: bool = False, **had: str
+    label: str, folder: Path, why: str = "", *more: str, **had: str
 ) -> dict[str, Any]:
     """Return what a program that asks for a device prints, as JSON.
 
-    The modules of `folder` are found first. Without `fresh` the program is a fork of a
-    process that has loaded wgpu and no other library.
+    The modules of `folder` are found first. The program is a fork of a process that has
+    loaded wgpu and no other library.
     """
     words = [why.rpartition(" ")[2], *more]
     if "all" not in more:
         had |= {"RLX_DEVICES": f"{label},cpu", "RLX_FAST": "off"}
     program = ("-c", ASKED, folder, label, *words)
-    said = python(*program, **had) if fresh else forked(*program, is_common=True, **had)
+    said = forked(*program, is_common=True, **had)
     assert said.code == 0, said.err
     return said.record
 
@@ -239,8 +244,8 @@ def test_a_library_of_webgpu_cannot_either(
 ) -> None:
     text, words = FATAL[why]
     more = with_fake(module, text, tmp_path, driver=False)
-    label, is_wgpu = ("gpu", True) if module == "wgpu" else ("dawn", False)
-    said = reply_about(label, tmp_path, why, fresh=is_wgpu, **more)
+    label = "gpu" if module == "wgpu" else "dawn"
+    said = reply_about(label, tmp_path, why, module, **more)
     assert words in said["reason"]
 
 
@@ -258,7 +263,7 @@ def test_an_old_version_is_an_error_with_both_versions(
 ) -> None:
     """The bounds are those of pyproject.toml."""
     more = with_fake(module, "__version__ = '0.1.0'", tmp_path, driver=False)
-    said = reply_about(label, tmp_path, fresh=module == "wgpu", **more)
+    said = reply_about(label, tmp_path, "", module, **more)
     assert needed in said["reason"]
 
 
@@ -338,7 +343,8 @@ def test_smoke_reports_a_library_that_ends_the_process(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     asked = ("smoke", "--device", "torch-cpu", "-k", "samples/exp*", "--json", report)
     path = f"{tmp_path}:{Path(__file__).parents[2]}"  # its children find it too
-    said = python("-m", "rlxweb", *asked, PYTHONPATH=path, **more)
+    code = f"import os\nos.environ['PYTHONPATH'] = {path!r}\n{WITH_FOLDER}"
+    said = forked("-c", code, tmp_path, *asked, **more)
     assert said.code == 1, said
     assert "SIGSEGV" in said.out + said.err
 

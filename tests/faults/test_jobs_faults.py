@@ -15,7 +15,7 @@ from rlxweb.cli import children
 from rlxweb.cli.children import Children
 from rlxweb.errors import ClusterError, RecordingError, RlxError, WorkerFailed
 from rlxweb.host.row_blocks import usable_cpus
-from tests.command_line import environment, started
+from tests.command_line import started_fork
 from tests.faults.made_jobs import Came, by_name
 from tests.recordings import saved
 
@@ -122,8 +122,7 @@ def test_nothing_is_left_of_a_run_that_is_stopped(
         os.mkfifo(f"{name}.npz.pipe")
     (tmp_path / "out").mkdir()
     args = "convert", "a.npz", "b.npz", "--to", "wav", "-o", "out/", "--jobs", "2"
-    command = [sys.executable, "-c", RUN, job, *args]
-    with started(command, env=environment(), start_new_session=True) as process:
+    with started_fork("-c", RUN, job, *args, own_session=True) as process:
         pipes = [open(f"{name}.npz.pipe") for name in ("a", "b")]
         assert [pipe.readline() for pipe in pipes] == ["at work\n"] * 2
         assert len(os.listdir("out")) == 2
@@ -131,7 +130,6 @@ def test_nothing_is_left_of_a_run_that_is_stopped(
         # It is at an end when nobody holds the other end of the pipe any more.
         assert [pipe.read() for pipe in pipes] == ["", ""]
         code = process.wait(60)
-        assert process.stderr is not None
         told = process.stderr.read()
         for pipe in pipes:
             pipe.close()

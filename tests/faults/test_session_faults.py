@@ -288,7 +288,7 @@ def test_threads_on_a_graph_whose_device_is_lost(
 def test_losses_in_a_row(workplace: Callable[..., Workplace]) -> None:
     """A device that is lost again and again is opened again and again."""
     place = workplace()
-    rounds = 300
+    rounds = 80
     for _ in range(rounds):
         compiled = with_ones(Session("vulkan").compile(layer(3)))
         answer(3, 2, compiled)

@@ -90,7 +90,8 @@ def installed(
     here = Installed(folder)
     site = Path(here.python("import site; print(site.getsitepackages()[0])").strip())
     share_numpy(folder / "shared", site)
-    offline = ["install", "-q", "--no-index", "--no-deps"]
+    # Bytecode is made of what a test imports, not of the whole package.
+    offline = ["install", "-q", "--no-index", "--no-deps", "--no-compile"]
     pip = [sys.executable, "-m", "pip", "--python", str(folder), *offline]
     run([*pip, str(getattr(built, request.param))], cwd=folder)
     return here

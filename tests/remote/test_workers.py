@@ -28,7 +28,7 @@ def test_a_bucket_is_done_whole_while_workers_die(
     """
     random = np.random.default_rng(5)
     for n in range(many):
-        data = random.integers(-999, 999, (4, 400_000)).astype(np.int16)
+        data = random.integers(-999, 999, (4, 150_000)).astype(np.int16)
         bucket.put(f"night/{n:03}.npy", npy(data))
     args = [f"s3://{bucket.name}/night/*.npy", "--fs", "250", *bucket.storage]
     args += ["--storage", "s3.secret=hush-hush-secret", "--storage", "s3.key=testing"]

@@ -13,6 +13,8 @@ import pytest
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
 
+FLAG = re.compile(r"(?<![`\w-])--[a-z]{2}")
+
 
 @pytest.mark.parametrize(
     ("advice", "python", "flags"),
@@ -67,8 +69,9 @@ def test_no_room_below_the_command_line_knows_a_flag() -> None:
         f"{path.relative_to(package)}:{node.lineno}: {node.value!r}"
         for path in sorted(package.rglob("*.py"))
         if "cli" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if FLAG.search(text := path.read_text("utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if re.search(r"(?<![`\w-])--[a-z]{2}", node.value) and "\n" not in node.value
+        if FLAG.search(node.value) and "\n" not in node.value
     ]
     assert wrong == []

@@ -149,7 +149,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "a bomb of bz2": (
         "npz",
         lambda: archive(
-            x=npy("(12582912,)", data=bytes(96 << 20)), method=zipfile.ZIP_BZIP2
+            x=npy("(8388608,)", data=bytes(64 << 20)), method=zipfile.ZIP_BZIP2
         ),
         "'x' is packed by zip method 12",
     ),
@@ -158,7 +158,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: with_member(
             archive(x=npy("(9,)", data=bytes(72))),
             LZMA,
-            y=npy("(12582912,)", data=bytes(96 << 20)),
+            y=npy("(8388608,)", data=bytes(64 << 20)),
         ),
         "2 arrays could be the recording",
     ),

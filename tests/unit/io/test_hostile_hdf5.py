@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import RecordingError, RecordingWarning
-from rlxweb.io import hdf5_access, hdf5_headers, open_recording
+from rlxweb.io import bounds, hdf5_access, hdf5_headers, open_recording
 from rlxweb.io.source import open_source
+from tests.memory import takes_less_than
 from tests.recordings import check_unreadable
 from tests.unit.io.test_hdf5 import FS, X, plain
 
@@ -216,7 +217,10 @@ def test_a_set_of_matlab_7_3_names_its_samples_plainly(
 
 # --- much memory ----------------------------------------------------------------------
 
-MOST_NBYTES = 300 << 20
+MOST_NBYTES = 100 << 20
+BOMB_NBYTES = 128 << 20
+BOMB_SHAPE = (3, 1 << 14)
+"""Its chunk takes more bytes than the bomb when that is packed."""
 
 
 def never_written(name: str, count: int, dtype: Any) -> Callable[[Any], None]:
@@ -278,12 +282,15 @@ def large_chunk(file: Any) -> None:
 
 
 def bomb(file: Any) -> None:
-    """A chunk of 4,096 bytes that inflates to 480 MB."""
+    """A chunk of 196,608 bytes that inflates to 128 MB."""
     del file["eeg"]
-    data = file.create_dataset("eeg", (3, 1024), "f4", chunks=(3, 1024), compression=9)
-    data.id.write_direct_chunk((0, 0), inflating(480 << 20))
+    data = file.create_dataset(
+        "eeg", BOMB_SHAPE, "f4", chunks=BOMB_SHAPE, compression=9
+    )
+    data.id.write_direct_chunk((0, 0), inflating(BOMB_NBYTES))
 
 
+@cache
 def inflating(nbytes: int) -> bytes:
     pack, zeros = zlib.compressobj(9), bytes(1 << 20)
     packed = [pack.compress(zeros) for _ in range(nbytes >> 20)]
@@ -294,21 +301,21 @@ def masked_bomb(file: Any) -> None:
     """The same, of which another filter is said to be left out."""
     del file["eeg"]
     data = file.create_dataset(
-        "eeg", (3, 1024), "f4", chunks=(3, 1024), compression=9, shuffle=True
+        "eeg", BOMB_SHAPE, "f4", chunks=BOMB_SHAPE, compression=9, shuffle=True
     )
-    data.id.write_direct_chunk((0, 0), inflating(480 << 20), filter_mask=1)
+    data.id.write_direct_chunk((0, 0), inflating(BOMB_NBYTES), filter_mask=1)
 
 
 def changed_bomb(file: Any) -> None:
     """The same behind a shuffle, so that it cannot be looked at as it is."""
     del file["eeg"]
     how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    how.set_chunk((3, 1024))
+    how.set_chunk(BOMB_SHAPE)
     how.set_deflate(9)
     how.set_shuffle()
-    space = h5py.h5s.create_simple((3, 1024))
+    space = h5py.h5s.create_simple(BOMB_SHAPE)
     made = h5py.h5d.create(file.id, b"eeg", h5py.h5t.IEEE_F32LE, space, how)
-    packed = inflating(480 << 20)
+    packed = inflating(BOMB_NBYTES)
     packed += bytes(-len(packed) % 4)
     shuffled = np.frombuffer(packed, "u1").reshape(-1, 4).T.tobytes()
     made.write_direct_chunk((0, 0), shuffled)
@@ -328,20 +335,21 @@ CLAIMS: dict[str, Callable[[Any], None]] = {
 
 
 @pytest.fixture
-def memory() -> Any:
+def memory() -> Iterator[None]:
     """How much the highest use of memory grew; it may not grow by gigabytes."""
-
-    def highest() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-    before = highest()
-    yield
-    assert highest() - before < MOST_NBYTES
+    with takes_less_than(MOST_NBYTES):
+        yield
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_small_file_costs_little(tmp_path: Path, claim: str, memory: None) -> None:
-    """Refused by a sentence with both numbers, and nothing is allocated for it."""
+def test_a_small_file_costs_little(
+    tmp_path: Path, claim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused by a sentence with both numbers, and nothing is allocated for it.
+
+    The bound is a sixteenth of the real one: less has to be packed.
+    """
+    monkeypatch.setattr(bounds, "UNPACKED_AT_ONCE_NBYTES", 4 << 20)
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["eeg"] = X
@@ -350,9 +358,12 @@ def test_a_small_file_costs_little(tmp_path: Path, claim: str, memory: None) -> 
             file.attrs["fs"] = FS
         CLAIMS[claim](file)
     assert path.stat().st_size < 4 << 20
-    with pytest.raises(OSError, match=r"at most|damaged|objects|comes last"):
-        with open_recording(path) as recording:
-            recording.groups[0].read(0, 100)
+    with (
+        takes_less_than(MOST_NBYTES),
+        pytest.raises(OSError, match=r"at most|damaged|objects|comes last"),
+        open_recording(path) as recording,
+    ):
+        recording.groups[0].read(0, 100)
 
 
 def test_an_attribute_of_one_long_text_costs_little(
