@@ -170,7 +170,11 @@ def spawn(*args: object, timeout: float = 120, stdin: bytes = b"", **more: str) 
 
 @contextmanager
 def running(
-    *args: object, stdout: int | None = None, stderr: int | None = None, **more: str
+    *args: object,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    own_session: bool = False,
+    **more: str,
 ) -> Iterator[Any]:
     """`python ARGS`, forked likewise, with pipes where no other streams are given.
 
@@ -181,44 +185,19 @@ def running(
     words = [str(arg) for arg in args]
     known = environment(**more).items()
     variables = {name: text for name, text in known if text or name not in more}
+    streams = {"stdout": stdout, "stderr": stderr}
     there = server(variables)
     if there is None:
-        streams = {"stdout": stdout, "stderr": stderr}
-        own = {name: one for name, one in streams.items() if one is not None}
-        pipe = {"stdin": subprocess.PIPE, "env": variables}
-        with started([sys.executable, *words], **pipe, **own) as process:
-            yield process
-        return
-    forked = Forked(there, words, variables, stdout=stdout, stderr=stderr)
-    try:
-        yield forked
-    finally:
-        forked.close()
-
-
-@contextmanager
-def started_fork(
-    *args: object, own_session: bool = False, **more: str
-) -> Iterator[Any]:
-    """`started` for `python ARGS`, forked as by `forked`; `more` is environment."""
-    from tests.fork_server import Forked, server
-
-    variables = environment(**more)
-    words = [str(arg) for arg in args]
-    there = server(variables)
-    if there is None:
-        command = [sys.executable, *words]
         how: dict[str, Any] = {"env": variables, "start_new_session": own_session}
-        with started(command, **how) as process:
+        how |= {name: one for name, one in streams.items() if one is not None}
+        with started([sys.executable, *words], stdin=subprocess.PIPE, **how) as process:
             yield process
         return
-    forked_one = Forked(there, words, variables, own_session=own_session)
+    fork = Forked(there, words, variables, own_session=own_session, **streams)
     try:
-        yield forked_one
+        yield fork
     finally:
-        forked_one.kill()
-        for stream in (forked_one.stdin, forked_one.stdout, forked_one.stderr):
-            stream.close()
+        fork.close()
 
 
 @contextmanager

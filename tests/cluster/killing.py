@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from tests.command_line import spawn, started_fork
+from tests.command_line import running, spawn
 
 LOOK_S = 0.02
 
@@ -63,7 +63,7 @@ def same_while_killed(
     peace, war = folder / "peace.parquet", folder / "war.parquet"
     alone = spawn(*args, str(peace), timeout=timeout)
     assert alone.code == 0, alone.err
-    with started_fork("-m", "rlxweb", *args, war, "--workers", "2") as run:
+    with running("-m", "rlxweb", *args, war, "--workers", "2") as run:
         killed = kill_workers(run, war, done)
         err = run.stderr.read()
         assert run.wait(timeout) == 0, err

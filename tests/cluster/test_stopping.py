@@ -15,7 +15,7 @@ from tests.cluster.conftest import START_S, Started, until
 from tests.cluster.killing import workers_of
 from tests.cluster.night import night
 from tests.cluster.test_recordings import tasks_of
-from tests.command_line import check_refused, python, started_fork
+from tests.command_line import check_refused, python, running
 
 PRELOAD = Path(__file__).parent / "preload.py"
 
@@ -30,7 +30,7 @@ def test_ctrl_c_leaves_the_scheduler_clean(started: Started, tmp_path: Path) -> 
     with ExitStack() as stack:
         mine = stack.enter_context(Client(scheduler.address, timeout=START_S))
         mine.wait_for_workers(1, timeout=START_S)
-        process = stack.enter_context(started_fork("-m", "rlxweb", *args))
+        process = stack.enter_context(running("-m", "rlxweb", *args))
         until(lambda: any(mine.processing().values()), "a worker works")
         os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=START_S)
@@ -48,7 +48,7 @@ def test_ctrl_c_ends_the_workers_of_this_machine(tmp_path: Path) -> None:
     args = "welch", endless, "--device", "cpu", "--workers", "2"
     loaded = {"DASK_DISTRIBUTED__WORKER__PRELOAD": str(PRELOAD)}
     program = ("-m", "rlxweb", *args)
-    with started_fork(*program, own_session=True, **loaded) as process:
+    with running(*program, own_session=True, **loaded) as process:
         until(lambda: at_work(process.pid), "a worker is at work")
         children = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
@@ -63,7 +63,7 @@ def test_ctrl_c_while_workers_start(tmp_path: Path, n_started: int) -> None:
     """Half of them there, or all and not connected yet: no word of theirs."""
     files = night(tmp_path / "night", 2)
     program = ("-m", "rlxweb", "welch", *files, "--workers", "2")
-    with started_fork(*program, own_session=True) as process:
+    with running(*program, own_session=True) as process:
         until(lambda: len(workers_of(process.pid)) >= n_started, "workers are started")
         children = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)

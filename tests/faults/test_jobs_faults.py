@@ -15,7 +15,7 @@ from rlxweb.cli import children
 from rlxweb.cli.children import Children
 from rlxweb.errors import ClusterError, RecordingError, RlxError, WorkerFailed
 from rlxweb.host.row_blocks import usable_cpus
-from tests.command_line import started_fork
+from tests.command_line import running
 from tests.faults.made_jobs import Came, by_name
 from tests.recordings import saved
 
@@ -122,7 +122,7 @@ def test_nothing_is_left_of_a_run_that_is_stopped(
         os.mkfifo(f"{name}.npz.pipe")
     (tmp_path / "out").mkdir()
     args = "convert", "a.npz", "b.npz", "--to", "wav", "-o", "out/", "--jobs", "2"
-    with started_fork("-c", RUN, job, *args, own_session=True) as process:
+    with running("-c", RUN, job, *args, own_session=True) as process:
         pipes = [open(f"{name}.npz.pipe") for name in ("a", "b")]
         assert [pipe.readline() for pipe in pipes] == ["at work\n"] * 2
         assert len(os.listdir("out")) == 2

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +45,21 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def in_terminal(*args: object, **more: str) -> tuple[int, str]:
+COMMAND = ("-m", "rlxweb")
+IMPATIENT = """
+from rlxweb.cli import main, meter
+meter.PATIENCE_S = 0
+main.main()
+"""
+"""The command, to which all work is long."""
+
+
+def in_terminal(
+    *args: object, command: Sequence[str] = COMMAND, **more: str
+) -> tuple[int, str]:
     """Exit code and all output of `rlxweb ARGS` on a terminal of its own."""
     ours, theirs = pty.openpty()
-    words = "-m", "rlxweb", *args
-    with running(*words, stdout=theirs, stderr=theirs, **more) as process:
+    with running(*command, *args, stdout=theirs, stderr=theirs, **more) as process:
         os.close(theirs)
         parts = []
         while True:
@@ -223,13 +234,14 @@ def test_no_color_is_obeyed_on_a_terminal() -> None:
 
 def test_long_work_shows_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
     """A per cent sign for people, none for pipes."""
-    path = tmp_path / "long.npy"
-    np.lib.format.open_memmap(path, "w+", "i1", (2, 12_000_000))
+    path = tmp_path / "x.npy"
+    np.save(path, np.eye(2, 4_000))
+    impatient = "-c", IMPATIENT
     args = "welch", path, "--fs", "100", "-q"
-    code, shown = in_terminal(*args, TERM="xterm")
+    code, shown = in_terminal(*args, command=impatient, TERM="xterm")
     assert code == 0
     assert "100 %" in shown
-    said = spawn(*args)
+    said = forked(*impatient, *args)
     assert (said.code, said.out, said.err) == (0, "", "")
 
 
