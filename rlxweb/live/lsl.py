@@ -127,9 +127,11 @@ def _found(lsl: Any, name: str, wait_s: float) -> Any:
         seen = lsl.resolve_byprop(prop, name, timeout=wait_s / 2)
         if seen:  # it returns with the first; is there another?
             seen = lsl.resolve_byprop(prop, name, minimum=2, timeout=_ANOTHER_S)
-        if len(seen) == 1:
+        fit = len(seen)
+        if fit == 1:
             return seen[0]
-        fit = fit or len(seen)
+        if fit:
+            break
     seen = lsl.resolve_streams(wait_time=1.0 if name else wait_s)
     numeric = [one for one in seen if one.channel_format() != lsl.cf_string]
     if not name and len(numeric) == 1:

@@ -31,12 +31,14 @@ from rlxweb.smoke.special import odd_cases
 from tests.agreement import Engine, engine, guarded, judge, strided
 from tests.conftest import ADAPTERS
 from tests.ops.ways import Case, names, plain, through_views
-from tests.tiers import Sampler
+from tests.tiers import Sampler, thinned
 
 NAMES = names()
 ODD: dict[str, list[smoke.Case]] = {}
 for _case in odd_cases():
     ODD.setdefault(_case.op, []).append(_case)
+A_THIRD = pytest.mark.parametrize("name", thinned(NAMES, 3))
+"""For what is the same for all ops."""
 # By op and not by test, so that what one test compiled is still there for the next.
 EACH_OP = pytest.mark.parametrize("name", NAMES, scope="module")
 
@@ -100,7 +102,7 @@ def test_numpy_agrees(name: str, sampled: Sampler) -> None:
         assert wrong(bare, sampled(through_views(name), 2, quick=1)) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@A_THIRD
 def test_arrays_may_lie_anyhow(name: str) -> None:
     """Transposed, reversed and gappy arrays give what dense ones give."""
     one = engine(None)
@@ -132,7 +134,7 @@ def test_adapter_agrees(
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", NAMES)
+@A_THIRD
 def test_adapter_agrees_without_rewrites(name: str, sampled: Sampler) -> None:
     """The optimiser is not what makes the answer right; it is Python's, the same for
     all adapters.
@@ -230,7 +232,7 @@ def lying(one: Resident) -> Lying:
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", NAMES)
+@A_THIRD
 def test_arrays_that_lie_there_are_only_read(
     name: str, monkeypatch: pytest.MonkeyPatch, sampled: Sampler
 ) -> None:

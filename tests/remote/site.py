@@ -88,6 +88,8 @@ class Site:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body are two writes: the second would wait for the first to be heard of.
+    disable_nagle_algorithm = True
     site: Site
 
     def do_GET(self) -> None:

@@ -81,8 +81,8 @@ def test_a_process_that_ends_is_a_row_and_the_rest_goes_on(
 
 @forked
 def test_a_case_that_never_ends_is_ended() -> None:
-    outcome = tried(f"hang:{BAD}", case_s=3.0)
-    assert word_of(outcome) == ("hung", f"no answer within 3 s, at {BAD}")
+    outcome = tried(f"hang:{BAD}", case_s=2.0)
+    assert word_of(outcome) == ("hung", f"no answer within 2 s, at {BAD}")
     assert words(outcome) == {"right": len(outcome.rows) - 1, "wrong": 1}
 
 
@@ -114,9 +114,9 @@ def test_an_engine_that_breaks_always_is_given_up() -> None:
 
 @forked
 def test_the_time_for_all_cases_ends_too() -> None:
-    outcome = tried(f"hang:{BAD}", total_s=5.0)
+    outcome = tried(f"hang:{BAD}", total_s=3.0)
     assert word_of(outcome)[0] == "hung"
-    assert "the 5 s for all cases of an engine are over" in word_of(outcome)[1]
+    assert "the 3 s for all cases of an engine are over" in word_of(outcome)[1]
 
 
 @forked
