@@ -25,6 +25,7 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.cells import QUICK, Cell, Entry, Goal, Work, run
 from tests.benchmarks.report import SCHEMA, document
+from tests.command_line import forked
 from tests.tiers import thinned
 
 
@@ -104,6 +105,13 @@ def test_a_quick_run_writes_its_record(
     assert cell["steady"]["created"] == {"buffers": 0, "pipelines": 0, "bind_groups": 0}
     assert cell["steady"]["live_grew_by"] == 0
     assert record["machine"]["adapters"]
+
+
+def test_dev_bench_starts() -> None:
+    """As a module, with its options told."""
+    said = forked("-m", "tests.benchmarks", "--help")
+    assert said.code == 0, said
+    assert "--quick" in said.out
 
 
 def test_spectra_over_time_have_right_answers(monkeypatch: pytest.MonkeyPatch) -> None:
