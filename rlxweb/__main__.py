@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from rlxweb.cli.signals import signals
 
 signals.take()  # before anything that takes time is imported
@@ -9,6 +11,8 @@ signals.take()  # before anything that takes time is imported
 
 def run() -> None:
     """The command line, with the arguments of this process."""
+    # Whatever PYTHONWARNINGS says: what a library calls by an old name ends nothing.
+    warnings.simplefilter("ignore", DeprecationWarning)
     code = None
     try:
         from rlxweb.cli.main import main
