@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,6 +104,10 @@ def quiet(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
         return function(*args, **named)
 
 
+@pytest.mark.skipif(
+    np.lib.NumpyVersion(scipy.__version__) < "1.16.0",
+    reason="SciPy before 1.16 gives a caller's detrend another axis than the last",
+)
 @settings(max_examples=250, deadline=None)
 @given(call=calls())
 def test_every_argument_means_what_it_means_in_scipy(
