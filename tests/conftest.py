@@ -211,6 +211,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # vectors of 128 bits is compiled sooner than for those of 256.
         os.environ.setdefault("GALLIVM_PERF", "nopt")
         os.environ.setdefault("LP_NATIVE_VECTOR_WIDTH", "128")
+        # Workers have the processors already; SwiftShader's threads race in its stead.
+        os.environ.setdefault("LP_NUM_THREADS", "1")
     # Workers share the processors: threads of BLAS would wait in loops for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if os.environ.get("CI"):
