@@ -145,7 +145,7 @@ def test_params_without_a_value_are_none_in_the_file() -> None:
         model.run({"x": X}, device="cpu")
 
 
-def test_recurrentare_looked_at_where_they_lie(tmp_path: Path) -> None:
+def test_weights_are_looked_at_where_they_lie(tmp_path: Path) -> None:
     """No copy: the array is the file's memory, and nobody writes into it."""
     path = tmp_path / "m.rlxg"
     path.write_bytes(SMALL["mlp"])
