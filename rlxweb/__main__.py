@@ -8,11 +8,20 @@ from rlxweb.cli.signals import signals
 
 signals.take()  # before anything that takes time is imported
 
+_FOR_DEVELOPERS = (
+    *(DeprecationWarning, PendingDeprecationWarning),
+    *(ImportWarning, ResourceWarning),
+)
+"""The kinds that Python itself hides from users."""
+
 
 def run() -> None:
     """The command line, with the arguments of this process."""
-    # Whatever PYTHONWARNINGS says: what a library calls by an old name ends nothing.
-    warnings.simplefilter("ignore", DeprecationWarning)
+    # Whatever PYTHONWARNINGS says, a warning of a library does not end a command. In
+    # `main` this would hide those warnings from the tests.
+    warnings.resetwarnings()
+    for kind in _FOR_DEVELOPERS:
+        warnings.simplefilter("ignore", kind)
     code = None
     try:
         from rlxweb.cli.main import main

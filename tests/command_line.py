@@ -176,7 +176,7 @@ def running(
     own_session: bool = False,
     **more: str,
 ) -> Iterator[Any]:
-    """`python ARGS`, forked likewise, with pipes where no other streams are given.
+    """Run `python ARGS` in a forked process, with pipes where no streams are given.
 
     It ends with the block at the latest. Variables that are given empty are not there.
     """

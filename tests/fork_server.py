@@ -171,7 +171,7 @@ class Forked:
         self.args = words
         self.returncode: int | None = None
         self._said = b""
-        ours: Sequence[int | None] = ()
+        ours: Sequence[Any] = ()
         if log is None:
             said = (
                 os.pipe()[::-1] if one is None else (os.dup(one), None)
@@ -194,11 +194,11 @@ class Forked:
                 os.close(number)
         if ours:
             form: dict[str, Any] = {"encoding": "utf-8", "errors": errors}
-            self.stdin: IO[str] = open(_there(ours[0]), "w", **form)
+            self.stdin: IO[str] = open(ours[0], "w", **form)
             if stdout is None:
-                self.stdout: IO[str] = open(_there(ours[1]), **form)
+                self.stdout: IO[str] = open(ours[1], **form)
             if stderr is None:
-                self.stderr: IO[str] = open(_there(ours[2]), **form)
+                self.stderr: IO[str] = open(ours[2], **form)
         self.pid = int(self._answer())
 
     def _answer(self) -> str:
@@ -275,11 +275,6 @@ class Forked:
 
 
 _HEARD = ("stdout", "stderr")
-
-
-def _there(number: int | None) -> int:
-    assert number is not None
-    return number
 
 
 @pytest.fixture

@@ -40,9 +40,9 @@ _known: set[int | threading.Thread] = set()
 """Threads and child processes from before the test, or of fixtures of a wider scope."""
 _started = 0
 _seen_started = 0
-"""As many were started when the children were last looked for."""
+"""Value of `_started` at the last scan for child processes."""
 _children: set[int] = set()
-"""Those that were found then."""
+"""Child processes that the last scan found."""
 
 
 def pytest_configure() -> None:
@@ -60,20 +60,20 @@ def started() -> int:
     return _started
 
 
-def children(is_anew: bool = False) -> set[int]:
-    """Return the ids of this process's children that had not ended at the last look.
+def children(rescan: bool = False) -> set[int]:
+    """Return the ids of the child processes that ran at the last scan.
 
-    It looks anew when one may have been started since: each of the hundred threads of a
-    process that has used all the libraries has a list of its own.
+    A scan reads a list for each thread, of which there may be a hundred, so another one
+    is made only when a process may have been started since.
     """
     global _children, _seen_started
-    if is_anew or _seen_started != _started or multiprocessing.active_children():
+    if rescan or _seen_started != _started or multiprocessing.active_children():
         _seen_started = _started
-        _children = _look_for_children()
+        _children = _scan_children()
     return _children
 
 
-def _look_for_children() -> set[int]:
+def _scan_children() -> set[int]:
     found = set()
     for path in Path("/proc/self/task").glob("*/children"):
         try:
@@ -100,9 +100,9 @@ def command(pid: int) -> str:
     return b" ".join(words).decode(errors="replace").strip()
 
 
-def present(is_anew: bool = False) -> set[int | threading.Thread]:
+def present(rescan: bool = False) -> set[int | threading.Thread]:
     """Return the child processes and the threads there are."""
-    return {*children(is_anew), *threading.enumerate()}
+    return {*children(rescan), *threading.enumerate()}
 
 
 def _lasts(one: int | threading.Thread) -> bool:
@@ -134,7 +134,7 @@ def unfinished(wait_s: float = END_S) -> list[str]:
             _known.update(there)
             return sorted(map(_describe, new))
         threading.Event().wait(PAUSE_S)
-        there = present(is_anew=True)
+        there = present(rescan=True)
 
 
 def pytest_collection_finish() -> None:

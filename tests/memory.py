@@ -1,4 +1,4 @@
-"""How much memory something took, also what Python's own allocator does not see."""
+"""Bounds on the resident memory of this process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def _highest_nbytes() -> int:
 
 
 def _forget_highest() -> None:
-    """Begin anew, where the system can: else what was freed before hides what comes."""
+    """Reset the peak: memory that was freed before would hide what is taken now."""
     with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
 
 @contextmanager
 def takes_less_than(nbytes: int) -> Iterator[None]:
-    """Fail if the process has grown by that much at any time in the block."""
+    """Fail if the process grows by this many bytes at any time in the block."""
     _forget_highest()
     before = _highest_nbytes()
     yield

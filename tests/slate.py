@@ -73,12 +73,12 @@ def pytest_collection_finish() -> None:
     A test that collects garbage would else take half a second, in WebAssembly seconds.
     Garbage is looked for a tenth as often as Python would.
     """
-    freeze_if_more_is_loaded()
+    freeze_after_imports()
     gc.set_threshold(7000, 10, 10)
 
 
-def freeze_if_more_is_loaded() -> None:
-    """What a library of many modules brought is no garbage either."""
+def freeze_after_imports() -> None:
+    """Exempt from garbage collection what a library of many modules has loaded."""
     global _loaded
     if len(sys.modules) > _loaded + MANY_MODULES:
         gc.collect()
@@ -105,4 +105,4 @@ def cache() -> Iterator[Path]:
     fakes = [key for key, one in pool._open.items() if is_fake(one)]
     assert not fakes, f"the test left fakes open, for others to find: {fakes}"
     shutil.rmtree(folder, ignore_errors=True)
-    freeze_if_more_is_loaded()
+    freeze_after_imports()

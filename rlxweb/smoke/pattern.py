@@ -15,21 +15,22 @@ from rlxweb.errors import UsageError
 
 _TOKENS = re.compile(r"\s*(\(|\)|[^\s()]+)")
 _HEAD = re.compile(r"[^*?[]*")
-"""What of a word with * or ? every name that it means begins with."""
+"""Literal prefix of a word with wildcards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The name of a case → is it meant.
+    """A test of the names of cases.
 
-    may   the beginning of names → may any of them be meant
+    matches     whether a name is meant
+    may_match   whether a name that begins with a prefix can be meant
     """
 
-    means: Callable[[str], bool]
-    may: Callable[[str], bool]
+    matches: Callable[[str], bool]
+    may_match: Callable[[str], bool]
 
     def __call__(self, name: str) -> bool:
-        return self.means(name)
+        return self.matches(name)
 
 
 def _always(name: str) -> bool:
@@ -103,14 +104,14 @@ class _Reader:
 def _any(one: Pattern, other: Pattern) -> Pattern:
     return Pattern(
         lambda name: one(name) or other(name),
-        lambda begin: one.may(begin) or other.may(begin),
+        lambda prefix: one.may_match(prefix) or other.may_match(prefix),
     )
 
 
 def _all(one: Pattern, other: Pattern) -> Pattern:
     return Pattern(
         lambda name: one(name) and other(name),
-        lambda begin: one.may(begin) and other.may(begin),
+        lambda prefix: one.may_match(prefix) and other.may_match(prefix),
     )
 
 
@@ -123,8 +124,8 @@ def _word(word: str) -> Pattern:
         return Pattern(lambda name: word in name.casefold(), _always)
     head = _HEAD.match(word)[0]  # type: ignore[index]
 
-    def may(begin: str) -> bool:
-        begin = begin.casefold()
-        return begin.startswith(head) or head.startswith(begin)
+    def may_match(prefix: str) -> bool:
+        prefix = prefix.casefold()
+        return prefix.startswith(head) or head.startswith(prefix)
 
-    return Pattern(lambda name: fnmatchcase(name.casefold(), word), may)
+    return Pattern(lambda name: fnmatchcase(name.casefold(), word), may_match)

@@ -108,7 +108,7 @@ def test_a_quick_run_writes_its_record(
 
 
 def test_dev_bench_starts() -> None:
-    """As a module, with its options told."""
+    """`python -m tests.benchmarks --help` lists the options."""
     said = forked("-m", "tests.benchmarks", "--help")
     assert said.code == 0, said
     assert "--quick" in said.out

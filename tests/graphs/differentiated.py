@@ -50,7 +50,7 @@ class Differentiated:
         return values
 
     def value(self, node: Node, values: Mapping[int, Any], wide: bool) -> Any:
-        """What a node makes of the values of others, in float64 or float32."""
+        """Compute a node from the values of its inputs, in float64 or float32."""
         if node.op in ("input", "param"):
             value = np.asarray(self.feeds[node.name])
         else:

@@ -36,8 +36,8 @@ LEVELS = (
     ("+", "-"),
     ("*", "/", "%"),
 )
-BINDS = {op: level for level, ops in enumerate(LEVELS) for op in ops}
-"""How tight an operator binds what stands beside it."""
+PRECEDENCE = {op: level for level, ops in enumerate(LEVELS) for op in ops}
+"""Precedence of each binary operator."""
 SETS = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
 
 
@@ -273,11 +273,11 @@ class Parser:
     # --- expressions --------------------------------------------------------------
 
     def expression(self, level: int = 0) -> Node:
-        """Of operators that bind at least as tight as those of the level."""
+        """Parse operators of this precedence and higher."""
         left = self._unary()
-        while BINDS.get(op := self.next, -1) >= level:
+        while PRECEDENCE.get(op := self.next, -1) >= level:
             self.at += 1
-            left = "bin", op, left, self.expression(BINDS[op] + 1)
+            left = "bin", op, left, self.expression(PRECEDENCE[op] + 1)
         return left
 
     def _unary(self) -> Node:

@@ -105,7 +105,7 @@ def cases() -> tuple[Case, ...]:
     from onnx.backend.test.loader import load_model_tests
 
     found = []
-    with warnings.catch_warnings(), _made_quickly():
+    with warnings.catch_warnings(), _without_documentation():
         warnings.simplefilter("ignore")  # the cases provoke infinities on purpose
         for kind in KINDS:
             for one in load_model_tests(kind=kind):
@@ -114,64 +114,17 @@ def cases() -> tuple[Case, ...]:
 
 
 @contextmanager
-def _made_quickly() -> Iterator[None]:
-    """Half the time to make the cases went into a loop over the windows of pools, and
-    into the texts of ONNX's documentation.
-    """
+def _without_documentation() -> Iterator[None]:
+    """Make the cases without the texts that ONNX writes of them for its manual."""
     from onnx.backend.test.case import base
-    from onnx.reference.ops import op_pool_common as common
 
-    loop, text = common.pool, base.process_snippet
     module: Any = base
-    common.pool, module.process_snippet = _pool, lambda *_: ("", "")
+    text = module.process_snippet
+    module.process_snippet = lambda *_: ("", "")
     try:
         yield
     finally:
-        common.pool, module.process_snippet = loop, text
-
-
-def _pool(
-    padded: Any,
-    x_shape: Any,
-    kernel: Any,
-    strides: Any,
-    out_shape: Any,
-    pooling_type: str,
-    pads_required: Any = None,
-    pads: Any = None,
-    dilations: Any = None,
-    count_include_pad: int = 0,
-    p: int = 1,
-) -> Any:
-    """The pool of ONNX's reference, of all windows at once; padding it takes as NaN."""
-    rank = len(x_shape) - 2
-    zeros = [0] * (2 * rank)
-    steps, dilated = strides or [1] * rank, dilations or [1] * rank
-    needed, given = (zeros if n is None else list(n) for n in (pads_required, pads))
-    needed, given = (n * rank * 2 if len(n) == 1 else n for n in (needed, given))
-    x = padded.astype(float)
-    for i, size in enumerate(x_shape[2:]):
-        wide = 1 + (kernel[i] - 1) * dilated[i]
-        count = int((size + needed[i] + needed[i + rank] - wide) / steps[i] + 1)
-        inside = size + given[i] + given[i + rank]
-        x = x[(slice(None),) * (2 + i) + (slice(inside),)]
-        end = (count - 1) * steps[i] + wide
-        more = [
-            (0, max(0, end - x.shape[2 + i]) if n == 2 + i else 0)
-            for n in range(x.ndim)
-        ]
-        x = np.pad(x, more, constant_values=np.nan)
-        x = np.lib.stride_tricks.sliding_window_view(x, wide, 2 + i)
-        x = x[(slice(None),) * (2 + i) + (slice(0, end - wide + 1, steps[i]),)]
-        x = x[..., :: dilated[i]]
-    axes = tuple(range(2 + rank, 2 + 2 * rank))
-    if pooling_type == "AVG":
-        y = np.nanmean(x, axes)
-    elif pooling_type == "MAX":
-        y = np.nanmax(x, axes)
-    else:
-        y = np.nansum(np.abs(x) ** p, axes) ** (1.0 / p)
-    return y.astype(padded.dtype)
+        module.process_snippet = text
 
 
 def _case(kind: str, one: Any) -> Case:

@@ -38,7 +38,7 @@ ODD: dict[str, list[smoke.Case]] = {}
 for _case in odd_cases():
     ODD.setdefault(_case.op, []).append(_case)
 A_THIRD = pytest.mark.parametrize("name", thinned(NAMES, 3))
-"""For what is the same for all ops."""
+"""A third of the ops, for promises that do not depend on the op."""
 # By op and not by test, so that what one test compiled is still there for the next.
 EACH_OP = pytest.mark.parametrize("name", NAMES, scope="module")
 

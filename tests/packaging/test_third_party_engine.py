@@ -72,20 +72,14 @@ def blocks(kind: str) -> list[str]:
 
 
 def installed(folder: Path) -> Path:
-    """Where pip put the page's package."""
+    """Install the page's package with pip and return its folder."""
     source, target = folder / "source", folder / "target"
     source.mkdir()
     (source / "pyproject.toml").write_text(blocks("toml")[0], "utf-8")
     (source / "rlxweb_node_by_node.py").write_text(module(), "utf-8")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
-    pip += [
-        "--no-compile",
-        "--no-build-isolation",
-        "--target",
-        str(target),
-        str(source),
-    ]
-    run([*map(str, pip)], cwd=folder)
+    pip += ["--no-compile", "--no-build-isolation", "--target", str(target)]
+    run([*pip, str(source)], cwd=folder)
     return target
 
 

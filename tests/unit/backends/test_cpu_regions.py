@@ -54,8 +54,8 @@ def cases() -> list[Any]:
     return list(found.values())
 
 
-def cases_and_whether_short() -> list[Any]:
-    """Those cases, and whether each is computed in short vectors too.
+def cases_with_vectors() -> list[Any]:
+    """Return the cases, each with whether it is also computed in short vectors.
 
     An op is computed alike in all kinds of floats, and kinds are read and written alike
     for all ops: short vectors are for the first of each.
@@ -112,7 +112,7 @@ def computed(graph: Graph, arrays: list[np.ndarray], nbytes: int) -> np.ndarray:
 
 
 @pytest.mark.requires_fast
-@pytest.mark.parametrize(("op", "sample", "is_short"), cases_and_whether_short())
+@pytest.mark.parametrize(("op", "sample", "is_short"), cases_with_vectors())
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_op_is_what_it_declares(
     op: Op, sample: Sample, is_short: bool, is_full_tier: bool

@@ -74,7 +74,7 @@ STRANGE = {
 
 @pytest.fixture(autouse=True)
 def theme(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As the command draws, in fewer dots."""
+    """Draw with the settings of the command, at a low resolution."""
     monkeypatch.setattr(plot, "DPI", 40)
     with matplotlib.rc_context(settings()):
         yield
