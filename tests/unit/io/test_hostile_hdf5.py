@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import RecordingError, RecordingWarning
-from rlxweb.io import bounds, hdf5_access, hdf5_headers, open_recording
+from rlxweb.io import hdf5_access, hdf5_headers, open_recording
 from rlxweb.io.source import open_source
 from tests.memory import takes_less_than
 from tests.recordings import check_unreadable
@@ -341,15 +341,10 @@ def memory() -> Iterator[None]:
         yield
 
 
+@pytest.mark.usefixtures("small_bound")
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_small_file_costs_little(
-    tmp_path: Path, claim: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Refused by a sentence with both numbers, and nothing is allocated for it.
-
-    The bound is a sixteenth of the real one: less has to be packed.
-    """
-    monkeypatch.setattr(bounds, "UNPACKED_AT_ONCE_NBYTES", 4 << 20)
+def test_a_small_file_costs_little(tmp_path: Path, claim: str) -> None:
+    """Refused by a sentence with both numbers, and nothing is allocated for it."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["eeg"] = X

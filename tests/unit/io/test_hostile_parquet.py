@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlxweb.io import bounds, open_recording
+from rlxweb.io import open_recording
 from tests.memory import takes_less_than
 
 ROWS = 4 << 20
@@ -17,13 +17,13 @@ ROWS = 4 << 20
 MOST_NBYTES = 16 << 20
 
 
+@pytest.mark.usefixtures("small_bound")
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_a_page_that_claims_much_is_refused(
-    tmp_path: Path, codec: str, version: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, codec: str, version: str
 ) -> None:
-    """The bound is a sixteenth of the real one: less has to be packed."""
-    monkeypatch.setattr(bounds, "UNPACKED_AT_ONCE_NBYTES", 4 << 20)
+    """It is refused before it is unpacked."""
     path = tmp_path / "a.parquet"
     table = pa.table({"x": np.zeros(ROWS)})
     pq.write_table(

@@ -38,12 +38,6 @@ def stored(path: Path, form: int = 3, **how: Any) -> Path:
     return path / ("c/0/0" if form == 3 else "0.0")
 
 
-@pytest.fixture
-def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks may unpack to a sixteenth of what they may: less has to be packed."""
-    monkeypatch.setattr(bounds, "UNPACKED_AT_ONCE_NBYTES", 4 << 20)
-
-
 def deflated(nbytes: int, wbits: int) -> bytes:
     pack, zeros = zlib.compressobj(1, wbits=wbits), bytes(1 << 20)
     return b"".join(
