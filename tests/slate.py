@@ -67,12 +67,18 @@ def pytest_configure() -> None:
     _reset_environment()
 
 
+def pytest_collectstart() -> None:
+    """What is collected is kept: to look for garbage in it takes a quarter longer."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """The thousands of tests that were found are no garbage: none looks there again.
 
     A test that collects garbage would else take half a second, in WebAssembly seconds.
     Garbage is looked for a tenth as often as Python would.
     """
+    gc.enable()
     freeze_after_imports()
     gc.set_threshold(7000, 10, 10)
 
