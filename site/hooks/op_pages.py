@@ -13,7 +13,7 @@ from importlib import import_module
 import op_facts
 from docstrings import prose
 from op_example import example, output
-from op_facts import first_sentence
+from op_facts import Way, first_sentence
 
 from rlxweb.ir.lowering import Kernel
 from rlxweb.ir.op import REQUIRED, Attr, Op, registry
@@ -260,37 +260,40 @@ def _as_join(op: Op) -> list[str]:
 
 def _as_kernel(op: Op) -> list[str]:
     said = ["Hand-written shaders. Which one runs depends on the device and shape:"]
-    said += [_ways_table(op)]
+    ways = op_facts.ways(op)
+    said += [_ways_table(op, ways)]
     if isinstance(op.lower, Kernel) and op.lower.otherwise is not None:
         said.append(
             "Where none fits the device's limits it is built from "
             f"{_links(op_facts.parts(op))}."
         )
-    return said + _sources(op)
+    return said + _sources(ways)
 
 
 def _as_composition(op: Op) -> list[str]:
     said = []
-    if op_facts.ways(op):
-        said += ["Shaders of its own, where they fit:", _ways_table(op), "Otherwise it"]
+    ways = op_facts.ways(op)
+    if ways:
+        said += ["Shaders of its own, where they fit:", _ways_table(op, ways)]
+        said.append("Otherwise it")
     else:
         said.append("It")
     said[-1] += f" is built from {_links(op_facts.parts(op))}."
-    return [*said, *_sources(op)]
+    return [*said, *_sources(ways)]
 
 
-def _ways_table(op: Op) -> str:
+def _ways_table(op: Op, ways: Sequence[Way]) -> str:
     lines = ["| way | shaders |", "|---|---|"]
-    for way in op_facts.ways(op):
+    for way in ways:
         names = [f"`{name}.wgsl`" if name else "generated" for name in way.shaders]
         how = way.name.removeprefix(op.name).lstrip(", ") or "any shape"
         lines.append(f"| {how} | {', '.join(names)} |")
     return "\n".join(lines)
 
 
-def _sources(op: Op) -> list[str]:
+def _sources(ways: Sequence[Way]) -> list[str]:
     names: dict[str, None] = {}
-    for way in op_facts.ways(op):
+    for way in ways:
         names |= dict.fromkeys(name for name in way.shaders if name)
     return [_source(name) for name in names]
 
