@@ -6,10 +6,12 @@ name stops the build. The parts themselves are made in the files beside this one
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 import benchmark_page
 import command_page
@@ -69,6 +71,12 @@ PARTS: dict[str, Callable[[str], str]] = {
 
 
 # --- events of mkdocs ---------------------------------------------------------------
+
+
+def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
+    """Build without looking for garbage, an eighth of the time for 100 MB of memory."""
+    if command == "build":  # which ends with its process
+        gc.disable()
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
