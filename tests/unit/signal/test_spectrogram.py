@@ -170,7 +170,7 @@ def test_pairs_on_devices(adapter: Want, monkeypatch: pytest.MonkeyPatch) -> Non
     x, y = (RNG.standard_normal((7, 1500)).astype(np.float32) for _ in range(2))
     y += x
     wide = x.astype(float), y.astype(float)
-    named = {"nperseg": 200, "noverlap": 70}
+    named = {"nperseg": 64, "noverlap": 20}
     _, want = scipy.signal.csd(*wide, 9.0, **named)
     close(rlx.csd(x, y, 9.0, **by_name(adapter), **named)[1], want, 5e-6)
     _, want = scipy.signal.coherence(*wide, 9.0, **named)

@@ -52,8 +52,9 @@ def pushed(
     return made
 
 
-@pytest.mark.parametrize("average", AVERAGES)
+# Each sixth has the first shape: what other adapters take is of few shaders.
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda one: str(one["nperseg"]))
+@pytest.mark.parametrize("average", AVERAGES)
 def test_every_frame_is_what_numpy_makes_of_it(
     adapter: Want, average: str, shape: dict[str, Any]
 ) -> None:
