@@ -127,7 +127,9 @@ def differs(one: Engine, graph: Graph, feeds: dict[str, Any], steps: int = 1) ->
     return "" if same else f"{one.name}: {np.abs(got - want).max()} off"
 
 
-@pytest.mark.parametrize("name", thinned(CASES, 3))
+# The fourth from the tenth on have the fewest kernels to compile, and tests below have
+# all cases.
+@pytest.mark.parametrize("name", thinned([*CASES][9:] + [*CASES][:9], 4))
 def test_the_same_bits_in_one_step(name: str, adapter: Want) -> None:
     """By the kernels that the adapter likes best."""
     assert differs(engine(adapter), *made(CASES[name])) == ""
@@ -142,8 +144,8 @@ def test_other_types(dtype: str, adapter: Want) -> None:
         assert differs(one, *made(case, dtype)) == ""
 
 
-# Half as many rows are pieces enough.
-CUT = {**CASES, "a sum in parts": (layer, (17, 700), (700, 68), (68,))}
+# A few rows and columns are pieces enough.
+CUT = {**CASES, "a sum in parts": (layer, (5, 700), (700, 36), (36,))}
 
 
 @pytest.mark.full("opengl", "swiftshader")
@@ -175,7 +177,7 @@ def test_each_kernel_finishes(row: Any, adapter: Want, sampled: Sampler) -> None
     others = [name for name in its if name not in suited]
     assert its
     # The op's own kernel is the same whatever row is left in the table.
-    for name in [*sampled(suited, 4, quick=2), *sampled(others, 1, quick=1)]:
+    for name in [*sampled(suited, 3, quick=2), *sampled(others, 1, quick=1)]:
         assert differs(one, *its[name]) == "", name
 
 

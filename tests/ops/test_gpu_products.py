@@ -36,8 +36,17 @@ SMALL += [((3, 65, 72), (3, 72, 68)), ((2, 1, 70, 40), (5, 40, 60))]
 LARGE = [((1025, 37), (37, 1031)), ((1028, 72), (72, 1032)), ((40, 129, 20), (20, 130))]
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32", "f16"])
-@pytest.mark.parametrize(("side", "shapes"), [(64, SMALL), (128, LARGE)])
+@pytest.mark.parametrize(
+    ("side", "shapes", "dtype"),
+    [
+        *((64, SMALL, dtype) for dtype in ("f32", "i32", "f16")),
+        (128, LARGE, "f32"),
+        *(
+            pytest.param(128, LARGE, dtype, marks=pytest.mark.full)
+            for dtype in ("i32", "f16")
+        ),
+    ],
+)
 def test_products_by_blocks(
     side: int,
     shapes: list[tuple[Shape, Shape]],
@@ -51,7 +60,10 @@ def test_products_by_blocks(
     if dtype not in {d.value for d in one.backend.target.dtypes}:
         return
     top = 1e9 if dtype == "i32" else 2
-    for pair in sampled(shapes if dtype == "f32" else shapes[2:4], 4, quick=3):
+    most = 4 if dtype == "f32" else 1
+    for pair in sampled(
+        shapes if dtype == "f32" else shapes[3:1:-1], most, quick=min(3, most)
+    ):
         arrays = [Drawn(s, dtype, -top, top).draw(rng) for s in pair]
         assert missed(one, "matmul", arrays, row) == "", pair
 
@@ -127,7 +139,7 @@ def test_attention_of_other_layouts_and_lengths(adapter: Want) -> None:
     assert attended(one, (2, 67, 96), (2, 70, 48), v=flat, **named) == ""
 
 
-@pytest.mark.parametrize("size", [68, 192])
+@pytest.mark.parametrize("size", [68, 132])
 def test_attention_of_wide_heads(size: int, adapter: Want) -> None:
     """Two and four lanes a query, the last not full."""
     one = of_row(adapter, "attention, one kernel")
@@ -185,14 +197,19 @@ def test_sums_of_a_convolution_that_carry_on(adapter: Want) -> None:
 
 
 @pytest.mark.requires_dawn
-def test_the_compiler_of_a_browser_takes_them(sampled: Sampler) -> None:
-    """Tint is stricter than naga on barriers, names and types."""
+def test_the_compiler_of_a_browser_takes_them(is_full_tier: bool) -> None:
+    """Tint is stricter than naga on barriers, names and types.
+
+    SwiftShader compiles what Tint made for seconds: other tiers than the full one take
+    a row of each op, and of attention the one of wide heads.
+    """
     port = NativePort(library="wgpudawn")
     drive(port.open(Want()))
     backend = WebGpuBackend(port)
     one = Engine("Dawn", backend)
     try:
-        for op, shapes, row, attrs in sampled(CUT, 6, quick=2):
+        firsts = {case[0]: case for case in reversed(CUT) if case[0] != "attention"}
+        for op, shapes, row, attrs in CUT if is_full_tier else firsts.values():
             arrays = [drawn(shape, at) + 0.5 for at, shape in enumerate(shapes)]
             way = row.replace(", by subgroups", "")
             assert missed(one, op, arrays, way, **attrs) == "", op

@@ -8,6 +8,7 @@ ties, and NaN where an order is asked for.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import hypothesis
@@ -106,7 +107,7 @@ def test_topk_of_any_length(rows: int, n: int, k: int) -> None:
 # lines and length: one load and four, odd lengths, a line in parts with a short last
 # one, parts of parts, more lines than a grid's side.
 LINES = [(1, 32), (3, 37), (7, 128), (65_537, 33), (5, 1009), (2, 16_388), (1, 40_001)]
-LINES += [(600, 20_000), (1, 3_000_000)]
+LINES += [(512, 16_388), (1, 3_000_000)]
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -125,18 +126,18 @@ def test_reductions_by_lines(name: str, adapter: Want, sampled: Sampler) -> None
 
 
 @pytest.mark.parametrize("dtype", ["i32", "u32", "f16"])
-def test_reductions_of_other_types(dtype: str, adapter: Want) -> None:
+def test_reductions_of_other_types(dtype: str, adapter: Want, sampled: Sampler) -> None:
     """Integers wrap, halves are added up in float32."""
     one = by_rows(adapter)
     if dtype not in {d.value for d in one.backend.target.dtypes}:
         return
-    for n in (36, 77, 17_000):
+    pairs = list(product((36, 77, 17_000), ("sum", "max", "min")))
+    for n, name in sampled(pairs, 5, quick=5):
         top = 4 if dtype == "f16" else 1e9
         drawing = Drawn((3, n), dtype, -top, top, whole=True)
         x = drawing.draw(np.random.default_rng(n))
-        for name in ("sum", "max", "min"):
-            got = missed(one, name, [x], "many lanes", axes=(1,), keep_dim=False)
-            assert got == "", (name, n)
+        got = missed(one, name, [x], "many lanes", axes=(1,), keep_dim=False)
+        assert got == "", (name, n)
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -167,7 +168,7 @@ def test_lines_in_registers(op: str, way: str, adapter: Want, sampled: Sampler) 
     if way == WAYS[0] and "subgroup" not in hardware.features:
         assert adapter.backends == ("opengl",)
         return
-    for shape in sampled(HELD if op == "softmax" else HELD[:6], 4, quick=2):
+    for shape in sampled(HELD if op == "softmax" else HELD[:6], 3, quick=2):
         high = 80 if op == "softmax" else 2
         arrays = _line_arrays(op, shape, high)
         assert missed(one, op, arrays, way, axis=-1) == "", shape
@@ -243,6 +244,7 @@ def test_transposed_copies(dtype: str, adapter: Want) -> None:
     np.testing.assert_array_equal(one.run(graph, {"x": x})[0], x[:, 3:53].T)
 
 
+@pytest.mark.full("opengl", "swiftshader")
 def test_a_copy_is_forced_as_an_op_is(adapter: Want) -> None:
     """The suite lists it where it fits; four by four goes before tiles."""
     backend = engine(adapter).backend
