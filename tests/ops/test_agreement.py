@@ -93,12 +93,12 @@ def test_numpy_agrees(name: str, sampled: Sampler) -> None:
     """NumPy in float32 stays within the op's tolerance, plain and through views."""
     assert wrong(engine(None), plain(name)) == []
     assert odd_ones_wrong(engine(None), name, sampled) == []
-    assert wrong(engine(None), through_views(name)) == []
+    assert wrong(engine(None), sampled(through_views(name), 4, quick=4)) == []
     unoptimised = engine(None, optimise=False)
     assert wrong(unoptimised, sampled(small(plain(name)), 4, quick=2)) == []
     if name in {row.op for row in VARIANTS}:
         bare = engine(None, variants=False)
-        assert wrong(bare, plain(name)) == []
+        assert wrong(bare, sampled(plain(name), 4, quick=4)) == []
         assert wrong(bare, sampled(through_views(name), 2, quick=1)) == []
 
 
@@ -128,7 +128,7 @@ def test_adapter_agrees(
     if not is_full_tier and adapter is not ADAPTERS["lavapipe"]:
         assert wrong(one, [*plain(name)[:1], *through_views(name)[:1]]) == []
         return
-    assert wrong(one, sampled(plain(name), 3, quick=3)) == []
+    assert wrong(one, sampled(plain(name), 2, quick=2)) == []
     assert odd_ones_wrong(one, name, sampled) == []
     assert wrong(one, sampled(through_views(name), 1, quick=1)) == []
 
@@ -161,12 +161,17 @@ def test_no_kernel_writes_past_its_buffers(
     name: str, adapter: Want, sampled: Sampler
 ) -> None:
     """The smaller samples, plain and through views; those that `test_adapter_agrees`
-    takes too, so that their shaders are there.
+    takes too, so that their shaders are there, or one that is small.
     """
     one = guarded(adapter)
+
+    def runnable(cases: Iterable[Case]) -> list[Case]:
+        accepts = one.backend.target.accepts
+        return [case for case in small(cases) if case.dtypes <= accepts]
+
     views = sampled(through_views(name), 1, quick=1)
-    cases = small([*sampled(plain(name), 3, quick=3), *views])
-    ran = [case for case in cases if case.dtypes <= one.backend.target.accepts]
+    ran = runnable([*sampled(plain(name), 2, quick=2), *views])
+    ran = ran or runnable(plain(name))[:1]
     for case in ran:
         one.run(case.graph, case.feeds)
     assert one.backend.port.checked >= len(ran) > 0
@@ -176,11 +181,13 @@ def test_no_kernel_writes_past_its_buffers(
 @pytest.mark.parametrize("name", NAMES)
 def test_shrunk_adapter_agrees(name: str, sampled: Sampler) -> None:
     """Splitting, folding and merging under tiny limits change no answer. They are
-    Python's, the same for all: they run on one adapter.
+    Python's, the same for all: they run on one adapter, and on views of a third of
+    the ops.
     """
     one = engine(ADAPTERS["lavapipe"], limits=shrunk())
     assert wrong(one, sampled(small(plain(name)), 1, quick=1)) == []
-    assert wrong(one, sampled(small(through_views(name)), 1, quick=0)) == []
+    of_views = int(NAMES.index(name) % 3 == 1)
+    assert wrong(one, sampled(small(through_views(name)), of_views, quick=0)) == []
 
 
 @pytest.mark.full

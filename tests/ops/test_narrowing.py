@@ -6,6 +6,7 @@ from typing import Any
 
 import hypothesis
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from rlxweb.backends.evaluate import evaluate
@@ -130,6 +131,7 @@ def _wide_samples() -> list[tuple[Op, Sample]]:
     return list(found.values())
 
 
+@pytest.mark.full("opengl", "swiftshader")
 def test_ops_of_wide_types_are_right_or_refused(adapter: Want) -> None:
     """Most run."""
     right, names = 0, []
