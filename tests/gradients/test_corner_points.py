@@ -64,7 +64,7 @@ def test_functions_of_numpy(name: str, jax: Any) -> None:
 
 
 @pytest.mark.requires_jax
-@pytest.mark.parametrize("name", graph_corners.ELEMENTS)
+@pytest.mark.parametrize("name", thinned(graph_corners.ELEMENTS, 2))
 def test_functions_of_elements(name: str, jax: Any) -> None:
     case = graph_corners.of_elements(jax, name)
     judge(f"nn.{name}", case, theirs_of(jax, case))
@@ -125,7 +125,7 @@ LINEAR = {
 }
 
 
-@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("name", thinned(LINEAR, 2))
 def test_linear_functions(name: str) -> None:
     """The tangent is the function of the direction, the gradient its transpose."""
     points = numpy_corners.special(3, 4)

@@ -62,5 +62,5 @@ def test_adapter_agrees_with_float64(adapter: Want, is_full_tier: bool) -> None:
     if first:
         ways.append(engine(adapter, limits=shrunk()))
     examples = 80 if first else 40
-    fewer = 4 if first else 8
+    fewer = 6 if first else 8
     hunt(ways, examples if is_full_tier else examples // fewer, 22)
