@@ -39,12 +39,12 @@ LARGE = [((1025, 37), (37, 1031)), ((1028, 72), (72, 1032)), ((40, 129, 20), (20
 @pytest.mark.parametrize(
     ("side", "shapes", "dtype"),
     [
-        *((64, SMALL, dtype) for dtype in ("f32", "i32", "f16")),
+        (64, SMALL, "f32"),
+        (64, SMALL, "i32"),
+        (64, SMALL, "f16"),
         (128, LARGE, "f32"),
-        *(
-            pytest.param(128, LARGE, dtype, marks=pytest.mark.full)
-            for dtype in ("i32", "f16")
-        ),
+        pytest.param(128, LARGE, "i32", marks=pytest.mark.full),
+        pytest.param(128, LARGE, "f16", marks=pytest.mark.full),
     ],
 )
 def test_products_by_blocks(
@@ -61,9 +61,7 @@ def test_products_by_blocks(
         return
     top = 1e9 if dtype == "i32" else 2
     most = 4 if dtype == "f32" else 1
-    for pair in sampled(
-        shapes if dtype == "f32" else shapes[3:1:-1], most, quick=min(3, most)
-    ):
+    for pair in sampled(shapes if most > 1 else shapes[2:4], most, quick=most):
         arrays = [Drawn(s, dtype, -top, top).draw(rng) for s in pair]
         assert missed(one, "matmul", arrays, row) == "", pair
 

@@ -138,14 +138,13 @@ class Case:
         return float((out * self.weights).sum())
 
 
-def told(case: Case) -> str:
-    """What is wrong with the derivatives of a case."""
+def wrong_derivatives(case: Case) -> str:
+    """What is wrong with the derivatives of a case, by differences of its value."""
     with case.value() as value:
-        return told_by(value, case)
+        return _wrong_by(value, case)
 
 
-def told_by(value: Callable[..., float], case: Case) -> str:
-    """What is wrong with them by differences of its value."""
+def _wrong_by(value: Callable[..., float], case: Case) -> str:
     if not np.isfinite(value()):  # of a singular matrix, or a value that is none
         return ""
     grads = case.gradients()
@@ -183,7 +182,7 @@ def test_gradients_are_what_the_function_does(op: Op, sampled: Sampler) -> None:
     for sample in sampled(cases(op), 3, quick=2):
         case = Case(op, sample)
         if case.is_float:
-            wrong = told(case)
+            wrong = wrong_derivatives(case)
             if wrong:
                 said[f"{[d.shape for d in sample.inputs]} {dict(sample.attrs)}"] = wrong
     assert said == {}
