@@ -12,7 +12,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.demo_page import OpenPage
 from tests.browser.other_hosts import Reports, elsewhere, plain_host
-from tests.browser.playground_page import editor, ended, playground, ready, started
+from tests.browser.playground_page import (
+    FIRST,
+    editor,
+    ended,
+    playground,
+    ready,
+    started,
+)
 from tests.browser.watch import START_MS
 from tests.site_build import BuiltSite
 
@@ -76,18 +83,22 @@ def test_in_a_frame_it_refuses_to_run_without_any_header(
         page.context.close()
 
 
-def test_a_link_that_changes_while_the_page_opens_runs_nothing(
+def test_a_first_visit_and_a_link_that_comes_meanwhile_run_nothing(
     open_page: OpenPage,
 ) -> None:
-    """It is shown, says where it came from, and waits for a press of its own."""
+    """An example is there. The link's program is shown, says where it came from, and
+    waits for a press of its own.
+    """
     page = playground(open_page)
     expect(page.locator("#code")).not_to_have_value("")
+    assert page.input_value("#example") == FIRST
+    assert "Press Run" in page.inner_text("#output")
     link = fragment(page, "print('stolen')")
     page.evaluate("(link) => { location.hash = link; }", link)
     ready(page)
     expect(page.locator("#code")).to_have_value("print('stolen')")
     expect(page.locator("#origin")).to_contain_text("This program came with the link")
-    assert "stolen" not in page.inner_text("#output")
+    assert "Press Run" in page.inner_text("#output")
     page.click("#run")
     assert "stolen" in ended(page)
 
@@ -265,7 +276,7 @@ def test_whatever_lies_in_storage_the_page_opens(open_page: OpenPage) -> None:
         '{"code": [1], "example": {}}',
         "null",
     ]
-    for kept in (*odd, json.dumps({"code": "x" * 2_000_000, "example": "peaks"})):
+    for kept in (*odd, json.dumps({"code": "x" * 200_001, "example": "peaks"})):
         page.evaluate("(kept) => localStorage.setItem('rlxweb-playground', kept)", kept)
         page.reload()
         expect(page.locator("#code")).to_have_value(
