@@ -46,9 +46,9 @@ def started(page: Page) -> Page:
     return page
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
-    """One live page for the tests of this file."""
+    """One live page for all tests of this process."""
     watch = Watch(site_url)
     page = watch.page(browser, PATH, SPY, viewport={"width": 1280, "height": 900})
     yield started(page), watch
@@ -59,6 +59,7 @@ def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
 def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
     """The page, showing the synthetic EEG on whatever engine it chooses."""
     page, watch = opened
+    paused(page, False)
     page.select_option("#pace", "100")  # a picture of each frame is work for nothing
     choose(page, "device", "auto")
     choose(page, "source", "recording")  # from anywhere: the defaults come with it
@@ -66,7 +67,19 @@ def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
     page.select_option("#channels", "8")
     shown(page, "Synthetic EEG")
     yield page
+    paused(page, True)  # else it draws for as long as other tests take
     watch.check()
+
+
+def paused(page: Page, wanted: bool) -> None:
+    """Press Pause unless it is as wanted."""
+    page.evaluate(
+        """wanted => {
+            const button = document.getElementById("pause");
+            if ((button.ariaPressed === "true") !== wanted) button.click();
+        }""",
+        wanted,
+    )
 
 
 def choose(page: Page, name: str, value: str) -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page
 
+from tests.browser.demo_page import OpenPage
 from tests.browser.live_page import (
     PATH,
     choose,
@@ -14,6 +15,7 @@ from tests.browser.live_page import (
     frames,
     problem,
     slide,
+    started,
     until,
     until_called,
     until_peaks,
@@ -258,8 +260,9 @@ def test_devices_are_chosen_by_keyboard(live: Page) -> None:
 
 
 @pytest.mark.full
-def test_measured_engines_decide_by_figures(live: Page) -> None:
-    """Comes last: from here on "auto" may choose either engine."""
+def test_measured_engines_decide_by_figures(open_page: OpenPage) -> None:
+    """On a page of its own, on which "auto" may then choose either engine."""
+    live = started(open_page(PATH))
     live.locator(".decision summary").click()
     live.get_by_role("button", name="Measure the engines").click()
     until(
