@@ -26,7 +26,7 @@ from tests.training_demo import training_demo
 
 pytestmark = pytest.mark.requires_browser
 
-STEPS = 150
+STEPS = 100
 RATE, BATCH, FILTERS = 0.003, 32, 16
 ANSWER_MS = 2000
 """After which a pause must be there, on a machine that does other things beside."""
@@ -220,7 +220,7 @@ def test_what_is_shown_is_told_too(train: Page) -> None:
     state(train, "done")
     label = train.get_attribute("#curve", "aria-label") or ""
     assert re.match(
-        r"Loss from \d\.\d+ at step 1 to 0\.\d+ at step 150\. Of held", label
+        r"Loss from \d\.\d+ at step 1 to 0\.\d+ at step 100\. Of held", label
     )
     train.click("#numbers summary")
     rows = train.locator("#rows tr")
