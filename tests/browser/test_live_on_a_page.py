@@ -100,19 +100,22 @@ def test_a_signal_is_shown_stalls_is_looked_at_and_ends(
     watch.check()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_and_ctrl_c_ends_all(
-    shown: tuple[Terminal, str], browser: Browser, scheme: str
+    shown: tuple[Terminal, str], browser: Browser
 ) -> None:
     """Two look; light or dark as all is; nothing scrolls sideways."""
     terminal, url = shown
-    phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": scheme}
-    page, watch = opened(browser, url, has_touch=True, **phone)
+    size = {"width": 390, "height": 844}
+    page, watch = opened(browser, url, has_touch=True, viewport=size)
     other, _ = opened(browser, url)
     terminal.until("2 viewers")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == {"light": "rgb(247, 248, 248)", "dark": "rgb(18, 23, 27)"}[scheme]
+    for scheme, ground in (
+        ("light", "rgb(247, 248, 248)"),
+        ("dark", "rgb(18, 23, 27)"),
+    ):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        expect(page.locator("body")).to_have_css("background-color", ground)
     page.locator("#pause").tap()
     expect(page.locator("#state")).to_have_text("paused")
     page.locator("#pause").tap()

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import START_MS, snippet
 from tests.browser.demo_page import OpenPage
+from tests.tiers import Sampler
 
 pytestmark = pytest.mark.requires_browser
 
@@ -33,14 +34,16 @@ EMPTY = {
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
-def test_pages_fit_and_complain_of_nothing(open_page: OpenPage) -> None:
+def test_pages_fit_and_complain_of_nothing(
+    open_page: OpenPage, sampled: Sampler
+) -> None:
     """No page is wider than a desktop's screen or a phone's, and none is empty."""
     page = open_page("demo/icon.svg")
     # else each page takes a second to read what can be searched
     page.context.route("**/search_index.json", lambda route: route.fulfill(json=EMPTY))
     base = page.url.removesuffix("demo/icon.svg")
     needs = "document.documentElement.scrollWidth"
-    for path in PAGES:
+    for path in sampled(PAGES, 5, quick=3):
         page.set_viewport_size(DESKTOP)
         page.goto(base + path)
         assert page.locator("h1").count() == 1, path
