@@ -59,7 +59,7 @@ def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
 def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
     """The page, showing the synthetic EEG on whatever engine it chooses."""
     page, watch = opened
-    paused(page, False)
+    set_paused(page, False)
     page.select_option("#pace", "100")  # a picture of each frame is work for nothing
     choose(page, "device", "auto")
     choose(page, "source", "recording")  # from anywhere: the defaults come with it
@@ -67,11 +67,11 @@ def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
     page.select_option("#channels", "8")
     shown(page, "Synthetic EEG")
     yield page
-    paused(page, True)  # else it draws for as long as other tests take
+    set_paused(page, True)  # else it draws for as long as other tests take
     watch.check()
 
 
-def paused(page: Page, wanted: bool) -> None:
+def set_paused(page: Page, wanted: bool) -> None:
     """Press Pause unless it is as wanted."""
     page.evaluate(
         """wanted => {

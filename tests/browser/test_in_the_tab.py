@@ -86,7 +86,7 @@ def test_special_values_are_numpys_on_the_gpu_of_the_tab(worker_tab: Tab) -> Non
 
 @pytest.mark.parametrize("part", thinned(range(PARTS), PARTS))
 def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
-    """Near a hundred of them in all, at the adapter's limits and at tiny ones."""
+    """96 of them in all, at the adapter's limits and at tiny ones."""
     each = GRAPHS // PARTS
     found = worker_tab.run(f"await suite.random_graphs({part * each}, {each})")
     assert found["wrong"] == []
