@@ -26,10 +26,17 @@ import pytest
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
+from tests import workers
 
 PLUGINS = (
-    *("command_line", "deadlines", "extras", "fork_server", "leftovers"),
-    *("slate", "tiers", "times"),
+    "command_line",
+    "deadlines",
+    "extras",
+    "fork_server",
+    "leftovers",
+    "slate",
+    "tiers",
+    "times",
 )
 IN_WASM = ("slate", "tiers")
 pytest_plugins = [
@@ -41,7 +48,8 @@ ADAPTERS = {
     "opengl": Want(backends=("opengl",), name="llvmpipe"),
     "swiftshader": Want(backends=("vulkan",), name="SwiftShader"),
 }
-LIBRARIES = {"cuda": "cupy", "torch": "torch", "jax": "jax.numpy", "mlx": "mlx.core"}
+LIBRARIES = {"torch": "torch", "jax": "jax.numpy", "mlx": "mlx.core"}
+"""Libraries that are engines → the module of theirs that has `arange`."""
 SOFTWARE_DRIVERS = (
     *sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json")),
     Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
@@ -57,6 +65,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
 USED: set[str] = set()
 """Lines for the summary: the adapters that tests ran on."""
+workers.hand_over("adapters", lambda: sorted(USED))
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile(
@@ -206,6 +215,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Show the drivers to the loader; in CI take the hypothesis profile of CI."""
     show_drivers_to_loader()
+    config.pluginmanager.register(workers)
     if not config.getoption("--full"):
         # Mesa's optimiser takes longer than all that it makes faster, and a shader for
         # vectors of 128 bits is compiled sooner than for those of 256.
@@ -221,8 +231,17 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("default")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test as one that requires the library that one of its parameters names."""
+    spec = getattr(item, "callspec", None)
+    for value in spec.params.values() if spec is not None else ():
+        name = value.removesuffix("-cpu") if isinstance(value, str) else ""
+        if name in LIBRARIES:
+            item.add_marker(f"requires_{name}")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Honour the requires_* markers."""
+    """Skip or fail a test whose `requires_*` marks name an engine that is not here."""
     for mark in item.iter_markers():
         if mark.name.startswith("requires_"):
             demand(mark.name.removeprefix("requires_"), item.config)
@@ -243,22 +262,10 @@ def eeg_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_eeg_recordings(tmp_path_factory.mktemp("eeg"))
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of a parallel run hands the adapters it used to the controller."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["adapters"] = sorted(USED)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:
-    """Take over what a worker found."""
-    USED.update(getattr(node, "workeroutput", {}).get("adapters", ()))
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the adapters, so that a log says what its green means."""
     terminalreporter.section("adapters")
-    for line in sorted(USED) or ["no test ran on a WGSL adapter"]:
+    used = {line for part in workers.parts("adapters") for line in part}
+    for line in sorted(used) or ["no test ran on a WGSL adapter"]:
         terminalreporter.line(line)
     terminalreporter.line(f"Python {sys.version.split()[0]}, NumPy {np.__version__}")

@@ -19,10 +19,13 @@ from importlib.util import find_spec
 import pytest
 
 from rlxweb.errors import AdapterMissing
+from tests import workers
 
 OURS = frozenset(("rlxweb", "tests", "assembly"))
 
 _files: Counter[str] = Counter()
+"""Library that is missing → test files left out for it."""
+workers.hand_over("missing libraries", lambda: dict(_files))
 
 
 def are_required(config: pytest.Config) -> bool:
@@ -87,24 +90,10 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of a parallel run hands on what it left out."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["missing"] = dict(_files)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:
-    """Take over what a worker left out: the same as every other worker."""
-    found = getattr(node, "workeroutput", {}).get("missing", {})
-    for name, count in found.items():
-        _files[name] = max(_files[name], count)
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name each missing library, and how many files were left out for it."""
-    for name, count in sorted(_files.items()):
+    # Every worker collects all files: what one left out, all did.
+    for name, count in sorted(workers.parts("missing libraries")[0].items()):
         terminalreporter.line(
             f"left out {count} test files: {name} is not installed "
             "(`pip install -e .[test]` has what the tests need)"

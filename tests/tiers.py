@@ -13,7 +13,8 @@ default   all but what is marked `full`: every promise, in the browser, in WebAs
 A test belongs to `full` when others of the default tier test the same promise with
 fewer cases, or when what it runs is not ours. `@pytest.mark.full` is for the whole
 test, `@pytest.mark.full("opengl")` for its cases with that parameter, and `thinned` for
-a part of many alike. A test that is named by its node id always runs.
+a part of many alike. A test that is named by its node id always runs, and the summary
+says how many tests were left out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import Any, Protocol, TypeVar
 import hypothesis
 import pytest
 
+from tests import workers
+
 T = TypeVar("T")
 HERE = Path(__file__).parent
 QUICK = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
@@ -34,27 +37,58 @@ ADAPTER = "lavapipe"
 OTHERS = {"opengl": 0, "swiftshader": 3}
 """Adapters that run the same shaders → the first of the cases that they take."""
 NOT_QUICK = (
-    *("unit/site/", "unit/examples/", "unit/calibration/", "unit/smoke/", "unit/plot/"),
-    *("unit/cli/test_bench", "unit/cli/test_calibrate", "unit/cli/test_smoke"),
-    *("unit/cli/test_killed_runs", "unit/cli/test_memory", "unit/cli/test_signals"),
-    *("unit/cli/test_plot", "unit/cli/test_picture_files", "unit/cli/test_learn"),
-    *("unit/cli/test_live", "unit/cli/test_jobs", "unit/cli/test_recordings"),
-    *("unit/io/test_hostile_", "unit/live/test_sources", "unit/export/test_welch_"),
-    *("unit/signal/test_compiled_engine", "unit/signal/test_strategies"),
-    *("unit/signal/test_spectrogram", "unit/signal/test_stream_there"),
-    "unit/signal/test_short.py",
-    *("unit/backends/test_entry_points", "unit/backends/test_howto_engine"),
-    *("unit/machine/test_crew", "unit/gpu/test_c_types", "unit/test_cache_bounds"),
-    *("ops/test_gpu_shapes", "ops/test_fft_lengths", "ops/test_finish"),
-    *("ops/test_compiled_ways", "graphs/test_random_gradients", "graphs/test_lines"),
-    *("limits/test_kernel_memory", "limits/test_leaks"),
-    *("faults/test_broken_libraries", "faults/test_forks", "faults/test_jobs_faults"),
+    "faults/test_broken_libraries",
+    "faults/test_forks",
+    "faults/test_jobs_faults",
     "faults/test_port_faults",
+    "graphs/test_lines",
+    "graphs/test_random_gradients",
+    "limits/test_kernel_memory",
+    "limits/test_leaks",
+    "ops/test_compiled_ways",
+    "ops/test_fft_lengths",
+    "ops/test_finish",
+    "ops/test_gpu_shapes",
+    "unit/backends/test_entry_points",
+    "unit/backends/test_howto_engine",
+    "unit/calibration/",
+    "unit/cli/test_bench",
+    "unit/cli/test_calibrate",
+    "unit/cli/test_jobs",
+    "unit/cli/test_killed_runs",
+    "unit/cli/test_learn",
+    "unit/cli/test_live",
+    "unit/cli/test_memory",
+    "unit/cli/test_picture_files",
+    "unit/cli/test_plot",
+    "unit/cli/test_recordings",
+    "unit/cli/test_signals",
+    "unit/cli/test_smoke",
+    "unit/examples/",
+    "unit/export/test_welch_",
+    "unit/gpu/test_c_types",
+    "unit/io/test_hostile_",
+    "unit/live/test_sources",
+    "unit/machine/test_crew",
+    "unit/plot/",
+    "unit/signal/test_compiled_engine",
+    "unit/signal/test_short.py",
+    "unit/signal/test_spectrogram",
+    "unit/signal/test_strategies",
+    "unit/signal/test_stream_there",
+    "unit/site/",
+    "unit/smoke/",
+    "unit/test_cache_bounds",
     # These are judged by PyTorch, which this tier does without.
-    *("ops/test_linear_systems", "ops/test_norms_by_torch", "ops/test_resize_by_torch"),
-    *("ops/test_sequence_parts", "ops/test_transformer_parts"),
-    *("ops/test_windows_by_torch", "graphs/test_attention", "graphs/test_recurrent"),
+    "graphs/test_attention",
     "graphs/test_language_models",
+    "graphs/test_recurrent",
+    "ops/test_linear_systems",
+    "ops/test_norms_by_torch",
+    "ops/test_resize_by_torch",
+    "ops/test_sequence_parts",
+    "ops/test_transformer_parts",
+    "ops/test_windows_by_torch",
 )
 """How the paths of files begin that take longer than what they catch is worth."""
 WHOLE = ("test_numpy_agrees", "test_adapter_agrees")
@@ -69,8 +103,12 @@ many as the test says.
 """
 _SETTINGS = "_hypothesis_internal_use_settings"
 """The attribute in which hypothesis keeps the settings of a test."""
-LIBRARIES = frozenset(("torch", "torch-cpu", "jax", "jax-cpu", "mlx"))
 MARKS = ("slow", "requires_torch", "requires_jax", "requires_mlx", "requires_dawn")
+"""Marks of tests that are not of the quick tier."""
+
+_left_out: list[str] = []
+"""The node ids of tests of other tiers."""
+workers.hand_over("left out", lambda: len(_left_out))
 
 
 def pytest_configure() -> None:
@@ -87,7 +125,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave files that are not of the quick tier unread in a run of that tier."""
-    is_quick = config.getoption("--quick") and not _named(config)
+    is_quick = config.getoption("--quick") and not named_tests(config)
     if not is_quick or HERE not in collection_path.parents:
         return None
     path = collection_path.relative_to(HERE)
@@ -95,9 +133,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if is_ours and not path.as_posix().startswith(NOT_QUICK) else True
 
 
-def _named(config: pytest.Config) -> tuple[str, ...]:
-    """Return the node ids of the command line."""
-    return tuple(word for word in config.args if "::" in word)
+def named_tests(config: pytest.Config) -> list[tuple[Path, str]]:
+    """Return the files and the names in them of the command line's node ids."""
+    words = [word.partition("::") for word in config.args if "::" in word]
+    folder = config.invocation_params.dir
+    return [((folder / path).resolve(), name) for path, _, name in words]
+
+
+def is_named(item: pytest.Item, named: list[tuple[Path, str]]) -> bool:
+    """Return whether a test, its class or its function is named."""
+    own = item.nodeid.partition("::")[2]
+    return any(
+        item.path == path and (own == name or own.startswith((f"{name}[", f"{name}::")))
+        for path, name in named
+    )
 
 
 def is_full(config: pytest.Config) -> bool:
@@ -156,7 +205,9 @@ def pytest_collection_modifyitems(
     """Leave out what is of another tier; pytest's last line counts it."""
     if is_full(config):
         return
-    named = _named(config)
+    named = named_tests(config)
+    if not named:
+        check_marks(items)
     quick = config.getoption("--quick")
     for item in items:
         limit_examples(item, EXAMPLES["quick" if quick else "default"])
@@ -164,12 +215,26 @@ def pytest_collection_modifyitems(
         item
         for item in items
         if (_is_default(item) and (not quick or _is_quick(item)))
-        or item.nodeid.startswith(named)
+        or is_named(item, named)
     ]
     taken = _without_repeats(taken, quick, named)
     gone = set(items).difference(taken)
     config.hook.pytest_deselected(items=[item for item in items if item in gone])
+    _left_out[:] = [item.nodeid for item in gone]
     items[:] = taken
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests of other tiers were left out, and how to run them."""
+    # Every worker collects all tests.
+    count = workers.parts("left out")[0]
+    if count:
+        quick = terminalreporter.config.getoption("--quick")
+        files = ", and the files that only other tiers have" if quick else ""
+        terminalreporter.line(
+            f"left out {count} tests of other tiers{files}: `--full` runs all, "
+            "and what is named by its node id always runs"
+        )
 
 
 @hypothesis.settings(max_examples=1)
@@ -187,18 +252,38 @@ def limit_examples(item: pytest.Item, most: int) -> None:
             setattr(test, _SETTINGS, hypothesis.settings(own, max_examples=most))
 
 
+def check_marks(items: Iterable[pytest.Item]) -> None:
+    """Refuse a parameter of a mark `full` that no case of its test has."""
+    cases: defaultdict[str, set[str]] = defaultdict(set)
+    asked: defaultdict[str, set[str]] = defaultdict(set)
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        cases[test] |= _parameters(item)
+        asked[test].update(*(mark.args for mark in item.iter_markers("full")))
+    for test, words in asked.items():
+        for word in sorted(words - cases[test]):
+            raise pytest.UsageError(
+                f"{test} is marked `full({word!r})`, and no case of it has {word!r}"
+            )
+
+
 def _is_default(item: pytest.Item) -> bool:
+    words = _parameters(item)
     marks = item.iter_markers("full")
-    spec = getattr(item, "callspec", None)
-    words: set[str] = set()
-    if spec is not None:
-        names = (value for value in spec.params.values() if isinstance(value, str))
-        words = {*names, *spec.id.split("-")}
     return not any(not mark.args or words.intersection(mark.args) for mark in marks)
 
 
+def _parameters(item: pytest.Item) -> set[str]:
+    """Return the words among the values of a case's parameters, and those of its id."""
+    spec = getattr(item, "callspec", None)
+    if spec is None:
+        return set()
+    values = (value for value in spec.params.values() if isinstance(value, str))
+    return {*values, *spec.id.split("-")}
+
+
 def _without_repeats(
-    items: list[pytest.Item], quick: bool, named: tuple[str, ...]
+    items: list[pytest.Item], quick: bool, named: list[tuple[Path, str]]
 ) -> list[pytest.Item]:
     """Leave out most cases of a test where they test the same again.
 
@@ -215,7 +300,7 @@ def _without_repeats(
         if is_long or adapter in OTHERS:
             kept = its[OTHERS.get(adapter, 0) % len(its) :: EACH]
             gone.update(set(its).difference(kept))
-    return [i for i in items if i not in gone or i.nodeid.startswith(named)]
+    return [item for item in items if item not in gone or is_named(item, named)]
 
 
 def _is_quick(item: pytest.Item) -> bool:
@@ -226,6 +311,5 @@ def _is_quick(item: pytest.Item) -> bool:
         path.parts[0] in QUICK
         and not path.as_posix().startswith(NOT_QUICK)
         and params.get("adapter", ADAPTER) == ADAPTER
-        and LIBRARIES.isdisjoint(p for p in params.values() if isinstance(p, str))
         and not any(item.get_closest_marker(mark) for mark in MARKS)
     )

@@ -1,4 +1,4 @@
-"""`--times=FILE`: where the seconds of a test run go, by file, fixture and phase.
+"""`--times=FILE`: where the seconds of a test run go, by file, fixture and process.
 
 For each test and each fixture the wall time and the processor time are taken; the
 processor time is this process's and that of the child processes that ended meanwhile,
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import workers
 from tests.leftovers import started
 
 SHOWN = 40
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take the times only when they are asked for."""
     if config.getoption("--times"):
         config.pluginmanager.register(_Clock())
+        workers.hand_over("times", lambda: [_tests, dict(_fixtures)])
 
 
 def _now() -> tuple[float, float]:
@@ -78,40 +80,32 @@ class _Clock:
             spent[2] += 1
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of a parallel run hands its seconds to the controller."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None and session.config.getoption("--times"):
-        output["times"] = json.dumps({"tests": _tests, "fixtures": _fixtures})
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:
-    """Add up what the workers took."""
-    output = getattr(node, "workeroutput", {})
-    times = json.loads(output.get("times", "{}"))
-    _tests.update(times.get("tests", {}))
-    for name, spent in times.get("fixtures", {}).items():
-        for at, seconds in enumerate(spent):
-            _fixtures[name][at] += seconds
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Write the record, and show which files and fixtures took most."""
     path = terminalreporter.config.getoption("--times")
     if not path:
         return
+    tests: dict[str, list[float]] = {}
+    fixtures: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for its_tests, its_fixtures in workers.parts("times"):
+        tests |= its_tests
+        for name, spent in its_fixtures.items():
+            _add(fixtures[name], spent)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    record = {"tests": _tests, "fixtures": _fixtures}
+    record = {"tests": tests, "fixtures": fixtures}
     Path(path).write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     files: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for name, spent in _tests.items():
+    for name, spent in tests.items():
         for total in (files[name.split("::")[0]], files["all"]):
-            total[:] = [a + b for a, b in zip(total, spent, strict=True)]
+            _add(total, spent)
     terminalreporter.section("times: wall s, CPU s, processes")
     _show(terminalreporter, files, SHOWN)
     terminalreporter.section("fixtures: wall s, CPU s, times made")
-    _show(terminalreporter, _fixtures, SHOWN // 2)
+    _show(terminalreporter, fixtures, SHOWN // 2)
+
+
+def _add(total: list[float], spent: list[float]) -> None:
+    total[:] = [a + b for a, b in zip(total, spent, strict=True)]
 
 
 def _show(

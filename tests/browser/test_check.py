@@ -275,7 +275,6 @@ case on.
 """
 
 
-@pytest.mark.fault
 def test_a_gpu_that_is_lost_is_told_and_one_that_keeps_going_away_ends_the_run(
     open_page: OpenPage,
 ) -> None:

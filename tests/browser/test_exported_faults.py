@@ -21,7 +21,7 @@ from tests.browser.exported_pages import (
 from tests.browser.watch import Watch
 
 __all__ = ["blank", "exports", "page", "watch", "written"]
-pytestmark = [pytest.mark.requires_browser, pytest.mark.fault]
+pytestmark = pytest.mark.requires_browser
 
 LOAD = 'told(() => load("/layer/plan.json"))'
 CHECKS = "async () => (await (await load('/layer/plan.json')).check()).ok"

@@ -20,7 +20,7 @@ from tests.browser.exported_pages import (
 )
 
 __all__ = ["blank", "exports", "page", "watch", "written"]
-pytestmark = [pytest.mark.requires_browser, pytest.mark.fault]
+pytestmark = pytest.mark.requires_browser
 
 PEAKS = f"new Float32Array({5 * SAMPLES}).fill(1)"
 WRONG: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {

@@ -25,8 +25,6 @@ from rlxweb.errors import (
 from tests.unit.runtime.fake_machine import FakeMachine, adding
 from tests.unit.runtime.fake_machine import three_devices as three_devices
 
-pytestmark = pytest.mark.fault
-
 X = {"x": np.array([1, 2], np.float32)}
 TWO = (Device.VULKAN, Device.CPU)
 IN_RUN = [

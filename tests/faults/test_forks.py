@@ -21,7 +21,6 @@ from tests.command_line import forked, python
 from tests.threads import WAIT_S, begin
 
 pytestmark = [
-    pytest.mark.fault,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
 ]
 

@@ -28,8 +28,6 @@ from tests.fake_port import KINDS, STRIKES, Failure, FakePort, Kind
 from tests.ports import TELLS, native
 from tests.threads import at_once
 
-pytestmark = pytest.mark.fault
-
 DOUBLE = """
 @group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;

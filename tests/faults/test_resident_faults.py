@@ -17,7 +17,6 @@ from tests.faults.test_session_faults import Workplace, layer, with_ones
 from tests.faults.test_session_faults import workplace as workplace
 from tests.ports import TELLS
 
-pytestmark = pytest.mark.fault
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 

@@ -24,8 +24,6 @@ from tests.fake_port import KINDS, STRIKES, Failure, FakePort, Kind
 from tests.ports import TELLS, compute, source_of
 from tests.threads import at_once
 
-pytestmark = pytest.mark.fault
-
 
 def layer(size: int) -> Graph:
     graph = Graph("layer")

@@ -18,7 +18,6 @@ from tests.faults.test_session_faults import Workplace
 from tests.faults.test_session_faults import workplace as workplace
 from tests.unit.signal.near import by_name, close
 
-pytestmark = pytest.mark.fault
 FS = 100.0
 RNG = np.random.default_rng(31)
 X = (RNG.standard_normal((3, 1000)) + 2.0).astype(np.float32)

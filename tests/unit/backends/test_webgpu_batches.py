@@ -70,7 +70,6 @@ def test_where_memory_ends_runs_take_turns() -> None:
     assert port.live == before
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("where", ["feeds", "take", "read", "lost"])
 def test_what_breaks_off_leaves_nothing(where: str) -> None:
     """The next run is right, but on a device that is lost."""
@@ -141,7 +140,6 @@ def test_jobs_of_many_batches_give_the_same_bits(
         backend.kept.clear()
 
 
-@pytest.mark.fault
 @pytest.mark.requires_wgpu
 def test_ctrl_c_in_a_job_leaves_nothing(
     adapter: Want, backend: Any, monkeypatch: pytest.MonkeyPatch

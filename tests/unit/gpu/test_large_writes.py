@@ -105,7 +105,6 @@ def test_staging_buffers_are_used_again_and_freed(port: NativePort) -> None:
     assert not any(stages)
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("breaks", ["copy", "wait", "submit"])
 def test_ctrl_c_leaves_nothing_half_done(
     port: NativePort, breaks: str, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +136,6 @@ def test_ctrl_c_leaves_nothing_half_done(
     port.destroy(handle)
 
 
-@pytest.mark.fault
 def test_threads_that_copy_are_waited_for_before_the_next_verb(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +170,6 @@ def test_threads_that_copy_are_waited_for_before_the_next_verb(
         np.testing.assert_array_equal(there(port, handle, MANY), sent)
 
 
-@pytest.mark.fault
 def test_a_device_that_does_not_answer_is_lost_in_a_write(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:

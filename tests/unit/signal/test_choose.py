@@ -358,7 +358,6 @@ def test_what_is_no_number_is_null_in_json() -> None:
     assert [row["power"] for row in document["rows"]] == [[None], [None, None]]
 
 
-@pytest.mark.fault
 def test_a_device_lost_in_a_run_is_not_hidden(two: PretendGpu) -> None:
     """Nothing is computed again unsaid; strictly, a call that was left open fails."""
     two.forget()

@@ -319,7 +319,6 @@ def test_without_a_device_fused_is_refused(gpu: PretendGpu) -> None:
         rlx.welch_peaks(noise(1, 300), device=LABEL)
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("kind", ["lost", "lost-unseen", "timeout"])
 def test_a_lost_device_is_opened_anew(gpu: PretendGpu, kind: Any) -> None:
     """The run is done again there and says so; strictly, the call fails."""
@@ -340,7 +339,6 @@ def test_a_lost_device_is_opened_anew(gpu: PretendGpu, kind: Any) -> None:
     assert len(gpu.ports) == 3
 
 
-@pytest.mark.fault
 def test_a_lost_run_goes_on_elsewhere_if_its_device_was_rlxwebs_choice(
     gpu: PretendGpu,
 ) -> None:

@@ -126,7 +126,6 @@ def test_wrong_streams_are_refused() -> None:
         one.result()
 
 
-@pytest.mark.fault
 def test_a_recording_in_blocks_survives_its_device(gpu: PretendGpu) -> None:
     """The block that was lost is done again elsewhere, and the rest follows it."""
     x = np.random.default_rng(0).standard_normal((3, 4000)).astype(np.float32)
@@ -155,7 +154,6 @@ def test_a_recording_in_blocks_survives_its_device(gpu: PretendGpu) -> None:
         np.testing.assert_allclose(stream.result(), whole, rtol=1e-5)
 
 
-@pytest.mark.fault
 def test_a_block_lost_with_the_engine_s_device_is_done_again(gpu: PretendGpu) -> None:
     """There, once, and `attempts` says so; nothing of a block that raised is taken."""
     x = np.ones((3, 1000), np.float32)
