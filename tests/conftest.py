@@ -39,6 +39,8 @@ PLUGINS = (
     "times",
 )
 IN_WASM = ("slate", "tiers")
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+REQUIRED_IN_CI = ("wgpu", "browser", "dawn", "fast", "torch", "jax", "mlx")
 pytest_plugins = [
     f"tests.{name}" for name in (IN_WASM if sys.platform == "emscripten" else PLUGINS)
 ]
@@ -185,8 +187,6 @@ def missing(engine: str) -> str:
 def required(config: pytest.Config) -> set[str]:
     """The engines whose absence is a failure; `wgpu` stands for all three adapters."""
     names = set(config.getoption("--require"))
-    if os.environ.get("CI", "").lower() in ("1", "true"):
-        names |= {"wgpu", "browser", "dawn", "fast", "torch", "jax", "mlx"}
     return names | set(ADAPTERS) if "wgpu" in names else names
 
 
@@ -225,7 +225,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("LP_NUM_THREADS", "1")
     # Workers share the processors: threads of BLAS would wait in loops for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if os.environ.get("CI"):
+    if IN_CI:
+        config.option.require = [*config.option.require, *REQUIRED_IN_CI]
         hypothesis.settings.load_profile("ci")
     elif not config.getoption("--hypothesis-profile", None):
         hypothesis.settings.load_profile("default")

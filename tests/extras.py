@@ -9,7 +9,6 @@ machine has not. Where anything is required, by `CI=true` or `--require`, as in
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -30,8 +29,7 @@ workers.hand_over("missing libraries", lambda: dict(_files))
 
 def are_required(config: pytest.Config) -> bool:
     """Return whether every library and adapter must be there."""
-    in_ci = os.environ.get("CI", "").lower() in ("1", "true")
-    return in_ci or bool(config.getoption("--require"))
+    return bool(config.getoption("--require"))
 
 
 def missing_library(error: BaseException | None) -> str:
