@@ -156,7 +156,7 @@ class BandSweep:
         return BandResult(cell, gates, first.active, first.gates.size, tuple(timed))
 
     def _learned(self, cell: BandCell) -> Learned:
-        """On recordings of their own."""
+        """A transform learned from recordings that no way is timed on."""
         samples = _SEGMENTS * cell.n
         band, bin_hz = cell.band, FS / cell.n
         return learn_welch(

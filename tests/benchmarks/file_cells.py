@@ -79,7 +79,7 @@ def _by_mne(path: str) -> np.ndarray:
 
 
 def _by_scipy(path: str) -> np.ndarray:
-    """With the header that `_written` gives every channel."""
+    """SciPy's spectra of a file whose channels all have the header of `_written`."""
     head = 256 * (1 + CHANNELS)
     raw = np.memmap(path, np.int16, mode="r", offset=head).reshape(-1, CHANNELS, FS)
     gain = np.float32(1000 / 65535)

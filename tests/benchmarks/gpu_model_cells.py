@@ -94,7 +94,10 @@ def _peers(
 
 
 def _by_onnx_runtime_on_cuda(ort: Any, file: bytes, inputs: Arrays) -> Run | str:
-    """Its run there, or why it has none: without CUDA's libraries it takes the CPU."""
+    """A run of ONNX Runtime by CUDA, or why there is none.
+
+    Without CUDA's libraries it takes the CPU.
+    """
     provider = "CUDAExecutionProvider"
     ort.preload_dlls()
     try:
@@ -147,7 +150,7 @@ def _by_torch(inputs: Mapping[str, np.ndarray], graphed: bool) -> Run | str:
 
 
 def _minilm(torch: Any, w: Mapping[str, Any], ids: Any, mask: Any) -> Any:
-    """As the file of ONNX computes it, in PyTorch's words."""
+    """MiniLM in PyTorch's words, computed as the file of ONNX does."""
     f = torch.nn.functional
     batch, length = ids.shape
     heads, width, eps = MINILM.heads, MINILM.width, MINILM.eps

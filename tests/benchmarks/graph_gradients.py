@@ -38,7 +38,7 @@ def _recomputed(g: Graph, s: Shape) -> Tensor:
 
 
 def _through_time(g: Graph, s: Shape) -> Tensor:
-    """By the state's weights, of a recurrent network over (steps, rows, width)."""
+    """The gradient of an LSTM over (steps, rows, width) by the state's weights."""
     width = s[2]
     w, r = (g.input(n, (1, 4 * width, width)) * (1.0 / width) for n in "wr")
     steps = g.lstm(g.input("x", s), w, r)[0]
@@ -46,7 +46,7 @@ def _through_time(g: Graph, s: Shape) -> Tensor:
 
 
 def _through_scan(g: Graph, s: Shape) -> Tensor:
-    """By the rates of a selective scan over places of a width."""
+    """The gradient of a selective scan over places of a width by its rates."""
     places, width = s
     x, delta = (g.input(n, (1, places, width)) for n in ("x", "delta"))
     a = -g.input("a", (width, 4))

@@ -53,7 +53,7 @@ def _quantized(g: Graph, s: Shape) -> Tensor:
 
 
 def _scan(g: Graph, s: Shape) -> Tensor:
-    """Of 16 numbers a channel, as Mamba has them."""
+    """A selective scan of 16 numbers a channel, as Mamba has them."""
     places, width = s
     x, delta = g.input("x", (1, *s)), g.input("delta", (1, *s)) * 0.1
     a = -g.input("a", (width, 16))

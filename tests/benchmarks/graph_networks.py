@@ -170,7 +170,7 @@ def _bytes(g: Graph, s: Shape) -> Tensor:
 
 
 def _quantized(g: Graph, s: Shape) -> Tensor:
-    """To 8 bits and back."""
+    """Numbers put into 8 bits and back."""
     return g.dequantize_linear(_bytes(g, s), 0.02, 128)
 
 

@@ -136,7 +136,7 @@ def _python_marks(page: Page, url: str) -> Any:
 
 
 def _demo_mark(name: str, page: Page, url: str) -> dict[str, float]:
-    """When the visitor of a demo sees something, as the demo itself says."""
+    """The time until the visitor of a demo sees something, as the demo itself says."""
     page.goto(f"{url}demo/{name}/")
     page.wait_for_selector(".start[data-over]", state="attached", timeout=START_MS)
     return {name: _first_result(page)}
@@ -154,7 +154,7 @@ def _first_result(page: Page) -> float:
 
 
 def show(console: Console, made: dict[str, Any]) -> None:
-    """Both tables; ratio: the peer's time over ours for the same work."""
+    """Print both tables; ratio: the peer's time over ours for the same work."""
     console.print(f"{made['browser']}, {made['adapter']}", highlight=False)
     names = ("python", "imported", "adapter", "first")
     known = (*names, *DEMOS, "exported")

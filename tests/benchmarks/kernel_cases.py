@@ -65,7 +65,7 @@ class Case:
         }
 
     def ends(self, feeds: Arrays, graph: Graph, last: bool) -> Arrays:
-        """Of each input what the graph of few rows takes."""
+        """The part of each input that the graph of few rows takes."""
         return {
             name: feeds[name][
                 tuple(slice(-n, None) if last else slice(n) for n in node.type.shape)
@@ -178,7 +178,7 @@ def softmax(rows: int, width: int) -> Case:
 
 
 def layer_norm(rows: int, width: int) -> Case:
-    """With weight and bias."""
+    """Layer normalisation with weight and bias."""
 
     def make(g: Graph, n: int) -> Any:
         w, b = g.input("w", (width,)), g.input("b", (width,))
@@ -263,7 +263,7 @@ def transpose(n: int) -> Case:
 
 
 def gather(rows: int, n: int) -> Case:
-    """As many rows of a table as it has, at random."""
+    """A gather of as many rows of a table as it has, at random."""
     index = np.random.default_rng(1).integers(0, rows, rows).astype(np.int32)
 
     there = _once(index.astype(np.int64))
@@ -338,7 +338,7 @@ def welch_peaks(rows: int, n: int, segments: int, k: int = 16) -> Case:
 
 
 def _rows(n: int, per_row: float, most: int, nbytes: float) -> int:
-    """As many rows as fit, a power of two."""
+    """The most rows that fit, a power of two."""
     return 1 << max(0, int(math.log2(min(most, nbytes / (per_row * n)))))
 
 

@@ -76,11 +76,11 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Of the contender, for people and for patterns."""
+        """The contender's name, for people and for patterns."""
         return ", ".join(filter(None, self.key))
 
     def failed(self, error: Exception) -> None:
-        """It has no time, and that is why."""
+        """Note why the contender has no time."""
         self.why = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         self.is_short = (
             isinstance(error, MemoryError | OutOfMemory)
@@ -94,7 +94,7 @@ class Row:
 
 @dataclass(slots=True)
 class Contender:
-    """Who could be timed: `make` gets it ready, what it opens goes onto the stack."""
+    """A way that could be timed: `make` opens it, and the stack closes it."""
 
     row: Row
     make: Callable[[ExitStack], Go]

@@ -76,7 +76,7 @@ def _copied(rows: Sequence[Row]) -> float:
 def _shares(
     row: Row, rows: Sequence[Row], roof: tuple[float, float | None]
 ) -> dict[str, Any]:
-    """Of bandwidth, of arithmetic, of the best time and of those of work by hand."""
+    """Shares of bandwidth, of arithmetic, of the best time and of those by hand."""
     ns = row["ns"] or math.nan
     same = [r for r in rows if _case(r) == _case(row) and r["ns"]]
     gb_s, tflop_s = row["bytes"] / ns, row["flops"] / ns / 1e3

@@ -59,7 +59,7 @@ def _noise(*shape: int) -> np.ndarray:
 
 
 def known() -> dict[str, Known]:
-    """Those that are installed, by name, for a cell each."""
+    """The models that are installed, by name, for a cell each."""
     lacking = missing()
     return {n: one for n, one in _all().items() if one.package not in lacking}
 

@@ -134,7 +134,7 @@ def _adds() -> Op:
 
 
 def _losses() -> Op:
-    """Of 512 examples of 1,000 classes, written out: no op of either library's."""
+    """Losses of 512 examples of 1,000 classes, written out: no library's own op."""
 
     def ours(g: Any, z: Any, y: Any) -> Any:
         low = z - g.max(z, -1, keep_dim=True)

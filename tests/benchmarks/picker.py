@@ -192,7 +192,7 @@ command.add_command(band)
 
 
 def _measured_places(devices: Sequence[str]) -> list[Place]:
-    """Every engine is measured before the sweep, now if it never was."""
+    """The places of a sweep, whose engines are measured now if they never were."""
     places = options.places_of(devices) or list(available_places())
     for place in places:
         engine_key(place)

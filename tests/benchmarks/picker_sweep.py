@@ -47,11 +47,11 @@ class AnyCell(Protocol):
 
     @property
     def effort(self) -> float:
-        """Its share of a progress bar."""
+        """The cell's share of a progress bar."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the table says of it, left of the figures."""
+        """The words of the table about the cell, left of the figures."""
 
     def ways(self, sweep: Sweep) -> Iterable[Way]:
         """Every way that is not blocked, each with its price."""
@@ -294,7 +294,7 @@ def summary_of(found: Sequence[Measured]) -> Summary:
 
 
 def not_nan(values: Iterable[float]) -> list[float]:
-    """Without NaN, in rising order."""
+    """The values without NaN, in rising order."""
     return sorted(value for value in values if not math.isnan(value))
 
 

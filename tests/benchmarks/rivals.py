@@ -61,7 +61,7 @@ def rivals_of(
     errors: tuple[float, ...],
     learned: Mapping[float, LearnedTransform],
 ) -> Iterator[Rival]:
-    """Those of an estimate of float32 rows.
+    """The ways to compute an estimate of float32 rows.
 
     places   devices beside the CPU, by what they are called
     learned  by the error that each keeps within

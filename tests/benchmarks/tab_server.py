@@ -54,7 +54,7 @@ def served(
             super().__init__(*args, directory=str(site))
 
         def log_message(self, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
         def end_headers(self) -> None:
             if self.path.startswith("/_bench/"):

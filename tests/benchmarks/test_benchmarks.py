@@ -115,7 +115,7 @@ def test_dev_bench_starts() -> None:
 
 
 def test_spectra_over_time_have_right_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of SciPy and MNE, which are here."""
+    """SciPy and MNE, which are here, have right spectra over time."""
     monkeypatch.setattr(spectral_cells, "SECONDS", 20)
     for _, make in spectral_cells.works():
         made = make()
@@ -138,7 +138,7 @@ def test_whole_processes_have_right_answers() -> None:
 def test_every_cell_of_the_cpu_has_right_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of every library that is here; a missing one is named with its reason."""
+    """Every library that is here is right; a missing one is named with its reason."""
     monkeypatch.setattr(cpu_cells, "SIZES", ((256, 2, 3), (105, 3, 17)))
     names = []
     for name, make in (*cpu_cells.works(), *cpu_op_cells.works()):

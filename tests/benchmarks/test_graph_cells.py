@@ -45,7 +45,7 @@ def test_cells_are_every_family_from_small_to_large() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_smallest_of_each_family_runs_at_its_price(family: str) -> None:
-    """On NumPy; what is predicted is a time, and so is what is measured."""
+    """NumPy runs the smallest graph of a family; its price and its time are times."""
     sweep = Sweep([CPU], rounds=1, least=1, budget_s=0.0)
     found = sweep.measure(smallest(family))
     (row,) = found.rows

@@ -34,7 +34,7 @@ def bench(folder: Path, device: str, only: str, code: int = 0) -> Any:
 
 @pytest.mark.parametrize("case", list(cases(1 << 14, 8)), ids=lambda case: case.label)
 def test_every_case_is_a_graph_that_runs(case: Case) -> None:
-    """In NumPy: its inputs are all fed, and something comes out."""
+    """NumPy runs every case: its inputs are all fed, and something comes out."""
     graph = case.build()
     (out,) = evaluate(graph, case.feeds(graph))
     assert out.size
@@ -43,7 +43,10 @@ def test_every_case_is_a_graph_that_runs(case: Case) -> None:
 
 @pytest.mark.parametrize("case", list(cases(1 << 14, 8)), ids=lambda case: case.label)
 def test_few_rows_are_the_ends_of_the_whole_answer(case: Case) -> None:
-    """By which the answers of a GiB are judged; the first rows are not the last."""
+    """A few rows, by which answers of a GiB are judged, are those of the whole.
+
+    They are the first or the last ones.
+    """
     graph = case.build()
     feeds = case.feeds(graph)
     (out,) = (np.asarray(one) for one in evaluate(graph, feeds))
@@ -62,7 +65,7 @@ def test_few_rows_are_the_ends_of_the_whole_answer(case: Case) -> None:
     "name", ["cupy", pytest.param("torch", marks=pytest.mark.requires_torch)]
 )
 def test_work_by_hand_is_the_same_work(name: str) -> None:
-    """On the CPU: PyTorch itself, and NumPy, whose functions CuPy has."""
+    """PyTorch, and NumPy, whose functions CuPy has, do the same work by hand."""
     lib = import_module("torch" if name == "torch" else "numpy")
     judged = 0
     for case in cases(1 << 14, 8):
@@ -126,7 +129,7 @@ def test_every_variant_is_timed_alone(tmp_path: Path) -> None:
 
 
 def test_numpy_may_be_asked_for(tmp_path: Path) -> None:
-    """Any engine serves; one that moves nothing has no trips."""
+    """NumPy is an engine that can be timed; one that moves nothing has no trips."""
     told = bench(tmp_path, "cpu", "softmax 8")
     assert "round_trip_ns" not in told["trips"]["cpu"]
     assert {row["case"] for row in told["rows"]} == {"softmax"}
@@ -137,7 +140,7 @@ def test_numpy_may_be_asked_for(tmp_path: Path) -> None:
 def test_a_wrong_variant_has_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a row that says where it is wrong, and the exit code tells."""
+    """A wrong variant has a row that says where, no time, and an exit code of 1."""
     judge = Given.judge
 
     def off_by_one(got: Any, *more: Any) -> Any:
@@ -234,7 +237,10 @@ def test_times_are_per_run_and_errors_are_rows(monkeypatch: pytest.MonkeyPatch) 
 def test_who_finds_no_memory_beside_the_others_is_timed_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each holds 3 of 8 GiB: the third has its turn when the first two are gone."""
+    """A contender that finds no memory beside the others is timed when they are gone.
+
+    Each holds 3 of 8 GiB, so the third finds none.
+    """
     held = []
 
     def contenders(given: Any, places: Any, with_peers: bool) -> Any:
@@ -258,7 +264,7 @@ def test_who_finds_no_memory_beside_the_others_is_timed_alone(
 def test_it_ends_within_its_budget_and_says_what_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each case has its share; the last ones are named when the time is gone."""
+    """The time is shared among the cases; the last are named when it is gone."""
     clock = Clock()
     work = made_up(clock, {"slow": 0.9e9}, monkeypatch)
     every = list(cases(1 << 14, 8))
@@ -270,7 +276,7 @@ def test_it_ends_within_its_budget_and_says_what_is_left_out(
 
 
 def test_memory_types_need_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a Vulkan loader there are none to tell of."""
+    """There are no memory types where no Vulkan loader is."""
     monkeypatch.setattr("ctypes.CDLL", lambda name: (_ for _ in ()).throw(OSError()))
     assert memory_types() == {}
 

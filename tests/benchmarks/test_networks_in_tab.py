@@ -64,7 +64,7 @@ def test_arrays_come_back_from_a_page() -> None:
 def test_other_code_than_npm_published_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it comes over the network or lies in the cache."""
+    """Code other than npm's is refused, be it in the cache or from the network."""
     monkeypatch.setattr(npm_packages, "CACHE", tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     kept = tmp_path / "kept" / f"onnxruntime-web-{ONNX_RUNTIME.version}.tgz"

@@ -113,7 +113,7 @@ def test_the_record_holds_every_way_of_every_cell(call: Call, bench: Bench) -> N
 
 
 def test_without_devices_there_is_no_regret_of_theirs(call: Call, bench: Bench) -> None:
-    """It is null in JSON and goes unmentioned in the text."""
+    """The devices' regret is null in JSON and not in the text where there are none."""
     bench(None, B)
     said = call(*SMALL, "--json", "-")
     assert said.code == 0
@@ -138,7 +138,7 @@ def test_cells_where_nothing_ran_are_shown_as_such(
 
 
 def test_what_does_not_fit_is_left_out_by_name(call: Call, bench: Bench) -> None:
-    """In the text and in the record; the rest is measured."""
+    """A cell that does not fit is named in text and record; the rest is measured."""
     machine = bench()
     args = [*SMALL, "--max-gib", 1e-6, "--json", "-"]
     said = call(*args)
@@ -186,7 +186,7 @@ def test_options_reach_the_sweep(call: Call, monkeypatch: pytest.MonkeyPatch) ->
 def test_engines_are_measured_before_the_sweep(
     call: Call, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine without a record would be measured in the middle of it otherwise."""
+    """Every engine is measured before the sweep, not in the middle of it."""
     machine, calls = bench(), []
 
     def record_for(*place: object) -> None:
@@ -277,7 +277,7 @@ REFUSED = {
 def test_nonsense_is_refused_before_anything_is_run(
     call: Call, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """One line, exit code 2, and no file."""
+    """Nonsense is refused in one line with exit code 2, and no file is written."""
     machine = bench()
     monkeypatch.chdir(tmp_path)
     args, text = REFUSED[case]
@@ -332,7 +332,7 @@ def test_a_real_sweep_in_a_process_of_its_own(tmp_path: Path) -> None:
 def test_a_device_that_was_never_measured_is_left_out_of_the_race(
     call: Call, adapter: Want
 ) -> None:
-    """With measuring forbidden there is nothing to predict it by."""
+    """An unmeasured device has no prediction where measuring is forbidden."""
     args = *SMALL, "--device", place_of(adapter), "--rounds", 3, "--json", "-"
     said = call(*args)
     assert said.code == 0

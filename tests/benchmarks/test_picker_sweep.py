@@ -70,7 +70,7 @@ def test_regret_is_the_picks_time_over_the_best() -> None:
 
 
 def test_ways_that_failed_take_no_part() -> None:
-    """Neither as the pick nor as the best, though they were predicted first."""
+    """A way that failed is neither the pick nor the best, though predicted first."""
     found = measured(
         row(way("b", 2), 30), row(way("c", 3), 20), failed=[way("a", 1), way("d", 4)]
     )
@@ -87,7 +87,7 @@ def test_ways_that_failed_take_no_part() -> None:
     )
 )
 def test_regret_is_never_below_one(rows: list[tuple[int, int, bool]]) -> None:
-    """And is one just where no way was faster than the pick."""
+    """Regret is at least one, and is one just where no way was faster than the pick."""
     kinds = {True: Device.VULKAN, False: Device.CPU}
     found = measured(
         *(row(way(str(n), p, kinds[d]), m) for n, (p, m, d) in enumerate(rows))
@@ -156,7 +156,7 @@ def visits(machine: Machine, names: str, rounds: int) -> list[tuple[str, ...]]:
 
 
 def test_rounds_are_shuffled_and_fair(ways: Ways) -> None:
-    """Every way once a round, the same number of times, in orders that change."""
+    """Every way runs once a round, in orders that change and can be repeated."""
     names = "abcd"
     ways(*(way(name, 1 + at) for at, name in enumerate(names)))
     machine = Machine(dict.fromkeys(names, 3 * MS))
@@ -182,7 +182,7 @@ def test_quick_ways_are_repeated_until_the_clock_can_tell(ways: Ways) -> None:
 
 
 def test_the_first_call_is_not_counted(ways: Ways) -> None:
-    """It compiles; it is told apart as first_ns."""
+    """The first call, which compiles, is told apart as first_ns."""
     ways(way("a", 1))
     machine = Machine({"a": lambda _, nth: 900 * MS if nth == 0 else 3 * MS})
     (one,) = sweep_on(machine).measure(CELL).rows
@@ -217,7 +217,7 @@ def test_median_and_spread_are_of_the_samples(ways: Ways) -> None:
 
 @pytest.mark.parametrize(("warm", "samples"), [(S, 7), (S + 1, 3)])
 def test_slow_ways_get_fewer_rounds(ways: Ways, warm: int, samples: int) -> None:
-    """Over a second a call, 3; the count stands beside the figure."""
+    """A way of over a second a call gets 3 rounds; the count is in its row."""
     ways(way("slow", 1), way("quick", 2))
     machine = Machine({"slow": warm, "quick": 3 * MS})
     slow, quick = sweep_on(machine, budget_s=1e3).measure(CELL).rows
@@ -236,7 +236,7 @@ def test_the_budget_stops_a_cell(ways: Ways, budget_s: float, samples: int) -> N
 
 
 def test_the_budget_is_of_one_cell(ways: Ways) -> None:
-    """A long one takes nothing from the next."""
+    """A long cell takes nothing from the budget of the next."""
     ways(way("a", 1))
     machine = Machine({"a": S // 10})
     cells = [CELL, Cell(64, 4, 4, 2)]
@@ -246,7 +246,7 @@ def test_the_budget_is_of_one_cell(ways: Ways) -> None:
 
 
 def test_what_earlier_runs_taught_is_left_out(ways: Ways) -> None:
-    """Neither the order nor a prediction is anything but the model's."""
+    """Order and predictions are the model's alone, whatever earlier runs taught."""
     ways(way("b", 2, correction=0.1), way("a", 1, correction=9.0))
     found = sweep_on(Machine({"a": MS, "b": MS})).measure(CELL)
     assert [r.candidate.strategy for r in found.rows] == ["a", "b"]
@@ -288,7 +288,7 @@ def test_all_ways_of_a_cell_get_the_same_rows(ways: Ways) -> None:
 def test_a_way_that_fails_keeps_its_error(
     ways: Ways, error: BaseException, text: str, at: int
 ) -> None:
-    """At the first call or later; the others are measured in all their rounds."""
+    """A way that fails, at once or later, keeps its error; the others go on."""
 
     def cost(_: Machine, nth: int) -> Any:
         return error if nth >= at else 3 * MS
@@ -308,7 +308,7 @@ def test_other_errors_are_bugs_and_are_not_hidden(ways: Ways) -> None:
 
 
 def test_cells_that_do_not_fit_are_left_out_by_name(ways: Ways) -> None:
-    """With both numbers; one that just fits is run."""
+    """A cell too large is left out with both numbers; one that just fits is run."""
     ways(way("a", 1))
     cells = [Cell(4096, 8192, 4, 8), Cell(64, 2, 4, 2), Cell(4096, 10**9, 4, 2)]
     machine = Machine({"a": MS})

@@ -228,7 +228,7 @@ class OfTinygrad:
         self.Tensor = tiny.Tensor
 
     def __getattr__(self, name: str) -> Any:
-        """Those that are methods of the same name."""
+        """A function that calls the tensor's method of the same name."""
         return lambda x, *rest, **how: getattr(x, name)(*rest, **how)
 
     def max(self, x: Any, axis: int, keepdims: bool) -> Any:

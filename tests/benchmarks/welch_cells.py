@@ -81,7 +81,7 @@ def _work(name: str, n: int, hop: int, batch: int) -> Work:
 
 
 def _nothing() -> None:
-    """Nothing to free."""
+    """Close a cell that has nothing to free."""
 
 
 def _host_entries(x: np.ndarray, n: int, hop: int) -> Iterator[Entry]:

@@ -116,7 +116,7 @@ class Cluster:
         return [outcome for _, outcome in done]
 
     def processor_s(self) -> tuple[float, float]:
-        """Of the scheduler and of all workers, so far."""
+        """Processor time of the scheduler and of all workers, so far."""
         workers = [
             one
             for nanny in self.nannies
@@ -160,7 +160,7 @@ def _pool(n: int, cores: set[int], running: ExitStack) -> Executor:
 
 
 def _keep_to(cores: set[int]) -> None:
-    """Of what runs this, and of the threads and processes that it has yet to start."""
+    """Keep this process and all threads and processes it will start to the cores."""
     os.sched_setaffinity(0, cores)
 
 
@@ -227,7 +227,7 @@ def array_cell(
 
 
 def peaks_of(file: Path) -> Any:
-    """Of one chunk."""
+    """The peaks of one chunk."""
     return rlxweb.welch_peaks(np.load(file), device=DEVICE)
 
 
@@ -236,7 +236,10 @@ def _loaded(file: str, block_info: Any = None) -> Any:
 
 
 def medians(times: Mapping[str, Sequence[float]], count: int) -> dict[str, float]:
-    """Of each way, for one of so many; and how much more one worker took in a round."""
+    """The median of each way for one of so many, and what one worker took more.
+
+    The last is the median over the rounds.
+    """
     pairs = zip(times["one"], times["here"], strict=True)
     found = {f"{name}_ms": median(ms) / count for name, ms in times.items()}
     return {**found, "one_more": median(one / here - 1 for one, here in pairs)}
@@ -286,7 +289,7 @@ def worked_s(files: Sequence[str]) -> float:
 
 
 def analysed(file: str) -> Any:
-    """One recording."""
+    """The analysis of one recording."""
     return analyse_file(file, SETTINGS)
 
 
@@ -334,7 +337,7 @@ def _certificate_files(security: Security) -> Iterator[list[str]]:
 
 
 def _address(scheduler: subprocess.Popen[str]) -> str:
-    """Where it listens, which it tells when it does."""
+    """The address where the scheduler listens, which it tells when it does."""
     assert scheduler.stderr is not None
     for line in scheduler.stderr:
         if "Scheduler at:" in line:

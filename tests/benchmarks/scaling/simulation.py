@@ -64,7 +64,7 @@ class Storage:
     home: float = inf
 
     def says(self) -> str:
-        """Its limits in words."""
+        """The storage's limits in words."""
         told = (
             (self.one, "{:,.0f} MB/s a worker"),
             (self.together, "{:,.0f} MB/s for all"),
@@ -101,7 +101,7 @@ class _Line:
     worked: float = 0.0
 
     def served(self, now: float, seconds: float) -> float:
-        """When it is done with what arrives now."""
+        """The time when the line is done with what arrives now."""
         self.free = max(now, self.free) + seconds
         self.worked += seconds
         return self.free
@@ -159,7 +159,7 @@ class _Simulation:
         self.at(assigned, lambda then: self.queue(then, n))
 
     def queue(self, now: float, n: int) -> None:
-        """To the worker with the least to do."""
+        """Give the task to the worker with the least to do."""
         while True:
             load, at = heapq.heappop(self.by_load)
             worker = self.workers[at]

@@ -42,7 +42,7 @@ def test_workers_alone_share_the_work_evenly(
 
 
 def test_what_shares_a_task_shares_its_cost() -> None:
-    """And as much is done: a scheduler serves ten times as many, but for the end."""
+    """A scheduler serves about ten times as many recordings where a task has ten."""
     costs, alone = Costs(0.0, 1e-2, 0.0), Work(1e-2, 0, 0)
     one = simulate(50, alone, costs, FREE, n_recordings=20_000)
     ten = simulate(50, replace(alone, together=10), costs, FREE, n_recordings=20_000)
@@ -63,7 +63,7 @@ def test_what_shares_a_task_shares_its_cost() -> None:
 def test_the_narrowest_line_is_the_limit(
     costs: Costs, storage: Storage, limit: str
 ) -> None:
-    """Of a thousand workers; a few are their own limit."""
+    """A thousand workers are held up by the narrowest line, a few by themselves."""
     work = Work(0.05, 1e6, 1e3)
     many = simulate(1000, work, costs, storage, n_recordings=5000)
     assert many.limit == limit
@@ -83,7 +83,10 @@ def test_the_narrowest_line_is_the_limit(
     costs=st.builds(Costs, *[st.floats(0, 1e-2)] * 3),
 )
 def test_no_run_is_faster_than_its_lines(n: int, work: Work, costs: Costs) -> None:
-    """And one with enough to do ahead is nearly as fast as the narrowest."""
+    """A run is no faster than its narrowest line, and at least half as fast.
+
+    That holds where each worker has enough to do ahead.
+    """
     storage = Storage("disk", one=1e8, together=1e9, home=1e8)
     run = simulate(n, work, costs, storage, n_recordings=40 * n, ahead=2)
     most = bounds(n, work, costs, storage)

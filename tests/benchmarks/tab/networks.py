@@ -39,7 +39,7 @@ class Ours:
 
 
 def versions() -> str:
-    """Of what computes here, as JSON."""
+    """Versions of what computes here, as JSON."""
     return json.dumps({"python": platform.python_version(), "numpy": np.__version__})
 
 
