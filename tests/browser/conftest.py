@@ -77,7 +77,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     """What a policy refused, as the browser reported it."""
 
     def log_message(self, *args: Any) -> None:
-        """Nothing: pytest's output is for failures."""
+        """Log nothing: pytest's output is for failures."""
 
     def translate_path(self, path: str) -> str:
         where = path.split("?")[0].split("#")[0]
@@ -127,7 +127,7 @@ def snippet(page: str = "your-page.md", kind: str = "html") -> bytes:
 
 @pytest.fixture(scope="session")
 def site_url(built_site: BuiltSite) -> Iterator[str]:
-    """Where the built site is served, with a slash at the end."""
+    """The address where the built site is served, with a slash at the end."""
 
     class Served(Handler):
         made: ClassVar[dict[str, tuple[str, bytes]]] = {

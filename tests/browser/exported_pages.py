@@ -50,7 +50,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     }
 
     def log_message(self, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def translate_path(self, path: str) -> str:
         """The tests' own pages lie beside the exports' folders."""
@@ -89,7 +89,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @dataclass
 class Exports:
-    """Where the folders are served; what is wrong with some of their files."""
+    """The folders on a server, and what is wrong with some of their files."""
 
     url: str
     folder: Path
@@ -205,7 +205,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def exports(written: Path) -> Iterator[Exports]:
-    """Them on a server."""
+    """The folders of `written` on a server."""
     with served(written) as found:
         yield found
 

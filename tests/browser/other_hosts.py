@@ -22,7 +22,7 @@ def elsewhere(page: str = "") -> Iterator[tuple[str, list[str]]]:
 
     class Answers(http.server.BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
         def do_GET(self) -> None:
             asked.append(self.path)
@@ -62,7 +62,7 @@ def plain_host(site: BuiltSite, for_worker: str = "") -> Iterator[str]:
             super().__init__(*args, directory=str(site.folder))
 
         def log_message(self, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
         def end_headers(self) -> None:
             if for_worker and self.path.endswith("/worker.js"):
@@ -97,7 +97,7 @@ class Reports(list[str]):
             self.told.notify_all()
 
     def wait(self, word: str) -> None:
-        """Until one with this word came, which is then no fault of the site."""
+        """Wait for a report with this word, which is then no fault of the site."""
         with self.told:
             came = self.told.wait_for(
                 lambda: any(word in one for one in self), REPORTED_S

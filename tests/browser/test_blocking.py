@@ -24,7 +24,7 @@ json.dumps(suite.off(y))
 
 
 def test_run_says_to_await_where_it_cannot_block(tab: Tab) -> None:
-    """Nothing was read meanwhile, and awaiting the same graph works right after."""
+    """A run that cannot block says to await, reads nothing and spoils no later run."""
     tab.run("await rlx.open_async('webgpu')\nNone")
     said = tab.blocking(
         """
@@ -53,7 +53,7 @@ json.dumps(suite.off(y))
 
 
 def test_a_device_left_open_is_numpy_where_nothing_can_wait(tab: Tab) -> None:
-    """And the decision says why the GPU was not taken."""
+    """NumPy computes where nothing can wait for the GPU; the decision says why."""
     tab.run("await rlx.open_async('webgpu')\nNone")
     found = tab.blocking(
         """
@@ -71,7 +71,7 @@ json.dumps([p.device.label, others])
 
 
 def test_welch_peaks_async_needs_no_switching(tab: Tab) -> None:
-    """It runs on the GPU as a task of the page's own event loop."""
+    """The GPU finds peaks in a task of the page's own event loop."""
     found = tab.run(
         """
 x = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
@@ -98,7 +98,7 @@ json.dumps([bool((f == g).all()), float(abs(p / q - 1).max())])
 
 
 def test_runs_at_once_take_turns(tab: Tab) -> None:
-    """Each task gets its own answer; so do tasks that ask for peaks."""
+    """Tasks at once each get their own answer, be it of a run or of peaks."""
     found = tab.run(
         """
 compiled, feeds = await suite.compiled_layer()

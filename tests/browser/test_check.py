@@ -142,7 +142,7 @@ def report_of(page: Page) -> dict[str, Any]:
 def test_every_op_is_right_on_the_adapter_and_the_report_says_so(
     open_page: OpenPage, step: int
 ) -> None:
-    """No case but those of types the adapter has not is anything else than right.
+    """Every op is right on the adapter, or refused for types that it has not.
 
     One case in `step` of each op: tests/ops runs all of them on the same adapter.
     """
@@ -231,8 +231,10 @@ def check_spoiled(page: Page) -> None:
 
 @pytest.mark.full
 def test_without_webgpu_it_says_so_and_checks_numpy(open_page: OpenPage) -> None:
-    """In the sentence, in a message, and in what can be chosen; on a phone, which it
-    fits: no sideways scrolling, and a sheet of details that leaves the square visible.
+    """The page says that there is no WebGPU, checks NumPy, and fits a phone.
+
+    The sentence, a message and the choice of devices say so. Nothing scrolls sideways,
+    and the sheet of details leaves the square visible.
     """
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
     changes: dict[str, Change] = {

@@ -123,7 +123,7 @@ def test_peaks_are_those_of_python_and_of_scipy(page: Page) -> None:
 
 
 def test_a_worker_gives_the_same(page: Page) -> None:
-    """There is no document, and its policy is that of its own file."""
+    """A Worker, which has no document and its own file's policy, gives the same."""
     x = rows()
     said = page.evaluate(
         f"""() => new Promise((done, failed) => {{
@@ -139,7 +139,7 @@ def test_a_worker_gives_the_same(page: Page) -> None:
 
 
 def test_spectra_come_with_peaks(page: Page) -> None:
-    """Of "both": the whole power and its frequencies, beside the peaks."""
+    """A plan of "both" gives the whole power and its frequencies beside the peaks."""
     x = rows()
     said = page.evaluate(
         f"""async () => {{
@@ -245,7 +245,7 @@ def test_the_module_is_small_and_evaluates_nothing() -> None:
 
 
 def test_types_know_every_code_and_fact(page: Page) -> None:
-    """Of the module: what a run has, the codes of its errors."""
+    """The module's types name all that a run has and every code of an error."""
     types = source("runtime.d.ts")
     codes = set(re.findall(r'new RlxError\("([\w-]+)"', module_text()))
     codes |= set(re.findall(r'refused\("([\w-]+)"', module_text()))
@@ -263,7 +263,10 @@ def test_types_know_every_code_and_fact(page: Page) -> None:
 def test_its_page_checks_itself_under_the_policy(
     exports: Exports, browser: Browser, watch: Watch
 ) -> None:
-    """Nothing in the console, and the policy is a real one: `eval` is refused by it."""
+    """The exported page finds itself right under a real policy, without complaints.
+
+    The policy refuses `eval`.
+    """
     blank = exports.page(browser, watch)
     assert blank.evaluate("evaluated") == "EvalError"
     blank.context.close()
@@ -311,7 +314,7 @@ def test_its_page_shows_what_is_wrong(
 def test_its_page_opened_as_a_file_says_why_nothing_begins(
     exports: Exports, browser: Browser
 ) -> None:
-    """Without JavaScript, since a browser loads no module from a file."""
+    """An exported page says why no browser runs it as a file."""
     page = browser.new_page()
     page.goto((exports.folder / "peaks" / "index.html").as_uri())
     page.wait_for_selector("#stuck")
@@ -320,7 +323,7 @@ def test_its_page_opened_as_a_file_says_why_nothing_begins(
 
 
 def test_its_page_fits_a_phone(browser: Browser, watch: Watch) -> None:
-    """No sideways scrolling."""
+    """An exported page does not scroll sideways on a phone."""
     page = watch.page(browser, "peaks/", viewport={"width": 360, "height": 800})
     page.wait_for_selector("html[data-state=right]")
     for scheme in ("light", "dark"):

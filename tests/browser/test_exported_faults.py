@@ -44,7 +44,7 @@ SHADER = "/layer/shaders/00-matmul_tanh.wgsl"
 def test_a_broken_file_is_named_with_what_came(
     exports: Exports, page: Page, watch: Watch, fault: Any
 ) -> None:
-    """Its address; of one that was cut off, both numbers of bytes."""
+    """A broken file is named by its address; a cut one also with both byte counts."""
     for path in ("plan.json", "shaders/00-matmul_tanh.wgsl", "weights.bin"):
         exports.faults[f"/layer/{path}"] = fault
         url = f"{exports.url}layer/{path} could not be loaded"
@@ -84,7 +84,7 @@ def test_files_of_another_size_or_export_are_refused(
 def test_a_plan_with_a_part_missing_is_told_when_it_is_used(
     exports: Exports, page: Page
 ) -> None:
-    """By `run` and by `check`: JavaScript's own errors are never all there is."""
+    """A plan with a part missing is refused by a message of the module's own."""
     text = (exports.folder / "layer" / "plan.json").read_text("utf-8")
     whole = json.loads(text) | {"software": None}
     case = whole["vectors"]["cases"][0]
@@ -108,7 +108,7 @@ def test_a_server_that_is_gone_is_told(page: Page, watch: Watch) -> None:
 
 @pytest.mark.parametrize("path", ["plan.json", "weights.bin"])
 def test_loading_is_aborted(exports: Exports, page: Page, path: str) -> None:
-    """With the caller's reason, at once, though half a file has come; also before."""
+    """Loading ends at once with the caller's reason, in half a file and before it."""
     exports.faults[f"/layer/{path}"] = "hang"
     said = page.evaluate(
         """async () => {
@@ -202,7 +202,7 @@ def test_a_browser_that_cannot_says_so(
     code: str,
     words: tuple[str, ...],
 ) -> None:
-    """With what is needed and what is there; no buffer was made."""
+    """A browser that cannot run a plan says what is needed; no buffer is made."""
     page = in_browser(exports, browser, watch, first)
     refused(page, LOAD, *words, code=code)
     assert page.evaluate("buffers.made") == 0
@@ -210,7 +210,7 @@ def test_a_browser_that_cannot_says_so(
 
 
 def test_a_feature_that_the_gpu_has_not_is_named(exports: Exports, page: Page) -> None:
-    """As limits are."""
+    """A feature that the GPU has not is named as limits are."""
     for name in ("plan", "software"):
         text = (exports.folder / "layer" / f"{name}.json").read_text("utf-8")
         asked = text.replace('"features": []', '"features": ["no-such-thing"]')
@@ -222,7 +222,10 @@ def test_a_feature_that_the_gpu_has_not_is_named(exports: Exports, page: Page) -
 
 
 def test_a_lost_device_is_told_and_the_plan_loads_again(page: Page) -> None:
-    """While runs wait and before them; `lost` resolves, `close` is no loss."""
+    """A lost device is told to runs under way and later; the plan loads again.
+
+    `lost` resolves, and `close` is no loss.
+    """
     said = page.evaluate(
         f"""async () => {{
         const run = await load("/layer/plan.json");
@@ -258,7 +261,7 @@ def test_a_lost_device_is_told_and_the_plan_loads_again(page: Page) -> None:
 
 
 def test_a_device_that_is_lost_while_a_plan_loads_ends_that(page: Page) -> None:
-    """At the compiling of shaders, which takes longest."""
+    """A device that is lost while shaders are compiled ends the loading of a plan."""
     refused(
         page,
         """told(async () => {
@@ -284,7 +287,7 @@ def test_what_is_no_device_is_refused(page: Page) -> None:
 
 
 def test_a_device_of_the_caller_stays_theirs(page: Page) -> None:
-    """It is used, checked for its limits, and open after `close`."""
+    """A device of the caller's is used, checked for its limits, and left open."""
     said = page.evaluate(
         """async () => {
         const adapter = await navigator.gpu.requestAdapter();
@@ -314,7 +317,10 @@ def test_a_device_of_the_caller_stays_theirs(page: Page) -> None:
 
 
 def test_no_memory_and_errors_of_the_driver_are_told(page: Page) -> None:
-    """As the browser says them: by a scope, or as an error that no scope caught."""
+    """Errors of the driver are told as the browser says them.
+
+    They come by a scope, or as an error that no scope caught.
+    """
     message = refused(
         page,
         """told(async () => {
@@ -355,7 +361,7 @@ def test_no_memory_and_errors_of_the_driver_are_told(page: Page) -> None:
     ["Array buffer allocation failed", "Out of memory", "allocation size overflow"],
 )
 def test_no_memory_for_an_array_is_told(page: Page, words: str) -> None:
-    """As Chrome, Safari and Firefox say it; the next run finds room again."""
+    """An array without memory is told in each browser's words; the next run works."""
     refused(
         page,
         f"""told(async () => {{
@@ -392,8 +398,10 @@ def test_a_hundred_runs_leave_nothing_behind(page: Page) -> None:
 
 
 def test_calls_at_the_same_time_never_mix(page: Page) -> None:
-    """Each has its own answer, also where its array was changed after the call, or
-    another call is refused.
+    """Calls at the same time each have their own answer.
+
+    That holds where an array is changed after the call, and where another call is
+    refused.
     """
     said = page.evaluate(
         """async () => {

@@ -90,7 +90,7 @@ WRONG: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
 
 @pytest.mark.parametrize("plan", WRONG)
 def test_a_wrong_input_is_refused_with_what_is_right(page: Page, plan: str) -> None:
-    """And the next run is right."""
+    """A wrong input is refused with what is right, and the next check is right."""
     page.evaluate(
         f"""async () => {{
         globalThis.run = await load("/{plan}/plan.json");
@@ -105,7 +105,7 @@ def test_a_wrong_input_is_refused_with_what_is_right(page: Page, plan: str) -> N
 
 
 def test_an_array_of_a_frame_is_taken(page: Page) -> None:
-    """It is no instance of this page's Float32Array."""
+    """An array of a frame is taken, no instance of this page's Float32Array."""
     assert page.evaluate(
         """async () => {
         const frame = document.body.appendChild(document.createElement("iframe"));
@@ -117,7 +117,7 @@ def test_an_array_of_a_frame_is_taken(page: Page) -> None:
 
 
 def test_numbers_of_64_bits_are_taken_and_given(page: Page) -> None:
-    """As BigInts; those of the narrower arrays are taken too."""
+    """Numbers of 64 bits are BigInts; narrower arrays are taken for them too."""
     assert (
         page.evaluate(
             """async () => {
@@ -160,7 +160,10 @@ def test_nothing_to_check_is_told(exports: Exports, page: Page) -> None:
 
 
 def test_a_check_notices_one_changed_bit(exports: Exports, page: Page) -> None:
-    """In each table of Welch's method, in its floor; a sign in a shader."""
+    """A check notices one bit in each of Welch's tables and its floor, and a sign.
+
+    The sign is one in a shader.
+    """
     script = "async () => (await (await load('/peaks/plan.json')).check()).ok"
     plan = json.loads((exports.folder / "peaks" / "software.json").read_text("utf-8"))
     weights = (exports.folder / "peaks" / "weights.bin").read_bytes()
@@ -194,8 +197,10 @@ def test_a_check_notices_one_changed_bit(exports: Exports, page: Page) -> None:
 
 
 def test_halves_are_compared_as_numbers(exports: Exports, page: Page) -> None:
-    """Not as bits: 0 is -0, a NaN is not asked, and a tolerance is one of numbers. No
-    GPU here has f16, so words of an integer are read as two.
+    """A check compares halves as numbers, not as bits.
+
+    0 is -0, a NaN is not asked, and a tolerance is one of numbers. No GPU here has f16,
+    so words of an integer are read as two.
     """
     kinds = exports.folder / "kinds"
     plan = json.loads((kinds / "plan.json").read_text("utf-8"))

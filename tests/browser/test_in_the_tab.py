@@ -26,7 +26,7 @@ PARTS = 8
 
 
 def test_nothing_but_numpy_is_loaded(tab: Tab) -> None:
-    """Neither at import nor by a run on the GPU."""
+    """A tab loads nothing but NumPy, neither at import nor by a run."""
     found = tab.run(
         """
         import json, sys
@@ -60,7 +60,7 @@ def test_what_is_imported_was_compiled_before(tab: Tab) -> None:
 
 
 def test_the_report_names_the_adapter(tab: Tab) -> None:
-    """And says of the others why they are not there."""
+    """The report names the adapter, and why the other devices are not there."""
     rows = tab.run(
         """
         import json
@@ -101,7 +101,7 @@ def test_gradients_of_random_graphs_are_right(worker_tab: Tab) -> None:
 
 
 def test_welch_peaks_find_the_rhythms(tab: Tab) -> None:
-    """On the GPU and on NumPy alike, and the engine's name tells which."""
+    """The GPU and NumPy find the same rhythms; the engine's name tells which ran."""
     found = tab.run(
         """
         import json
@@ -125,8 +125,10 @@ def test_welch_peaks_find_the_rhythms(tab: Tab) -> None:
 
 
 def test_products_and_regions_are_webassembly_of_our_own(tab: Tab) -> None:
-    """Also on the page's own thread, where browsers compile small modules only; with
-    the additions that do not round, which node has not.
+    """Products and regions are our own WebAssembly on the page's thread as well.
+
+    Browsers compile small modules only there. The module with additions that do not
+    round, which node has not, is among them.
     """
     found = tab.run(
         """
@@ -223,7 +225,7 @@ json.dumps([sum(before), off, grown, jobs, same])
 
 
 def test_a_run_is_profiled(tab: Tab) -> None:
-    """By the clock of the browser's GPU, many steps at once; nothing is left there."""
+    """The clock of the browser's GPU profiles many steps, and leaves nothing there."""
     found = tab.run(
         """
         import json
@@ -261,7 +263,7 @@ def test_a_run_is_profiled(tab: Tab) -> None:
 
 
 def test_a_function_is_traced_and_runs_on_the_gpu(tab: Tab) -> None:
-    """With NumPy's numbers; what needs values is told with its line."""
+    """A traced function gives NumPy's numbers on the GPU, or the line that cannot."""
     found = tab.run(
         """
         @rlx.function(device="webgpu")
@@ -305,7 +307,7 @@ drift = (drift - drift.mean(axis=1, keepdims=True)) / drift.std()
 
 
 def test_a_learned_transform_computes_what_it_does_on_the_desktop(tab: Tab) -> None:
-    """From one file, on the tab's NumPy and on its GPU."""
+    """One file of a learned transform computes the same on a tab's NumPy and GPU."""
     here: dict[str, Any] = {"np": np}
     exec(DRIFT, here)
     learned = learn_welch(

@@ -30,7 +30,7 @@ CHANNELS = """many =>
 
 
 def test_the_page_says_how_it_started(live: Page) -> None:
-    """Each step with its time, and when the first result was there."""
+    """The live page tells the time of each step, and of the first result."""
     start = live.locator(".start")
     assert re.search(r"First result \d+\.\d s", start.inner_text())
     start.locator("summary").click()
@@ -54,7 +54,7 @@ def test_the_engine_and_the_versions_are_in_the_status_line(live: Page) -> None:
 
 @pytest.mark.full
 def test_a_rhythm_that_is_turned_up_is_found(live: Page) -> None:
-    """In every channel, at the rhythm's frequency."""
+    """A rhythm that is turned up is found in every channel, at its frequency."""
     live.select_option("#nperseg", "512")
     live.select_option("#segments", "4")  # a short while, which soon holds nothing else
     before = {
@@ -98,7 +98,7 @@ def test_the_controls_reach_the_call(live: Page) -> None:
 
 
 def test_channels_are_chosen_by_their_boxes(live: Page) -> None:
-    """Only those are computed; without any the page asks for one."""
+    """Only the channels whose boxes are checked are computed."""
     live.get_by_role("button", name="None", exact=True).click()
     until_says(live, "picked-said", "0 of 8")
     for name in ("C3", "O1"):
@@ -123,7 +123,7 @@ def picture(page: Page) -> str:
 
 
 def test_pause_stands_still_and_goes_on(live: Page) -> None:
-    """By keyboard."""
+    """The keyboard pauses the live page, and a click lets it go on."""
     button = live.locator("#pause")
     button.focus()
     live.keyboard.press("Space")
@@ -173,7 +173,7 @@ def test_never_two_calls_at_once_and_dropped_frames_are_counted(live: Page) -> N
 
 
 def test_the_gpu_gives_the_peaks_of_numpy(live: Page) -> None:
-    """Of the very same samples: the picture of a paused recording does not move."""
+    """The GPU and NumPy find the same peak of the synthetic signal."""
     for name in ("delta", "theta", "beta", "gamma"):
         slide(live, f"rhythm-{name}", 0)
     slide(live, "rhythm-alpha", 30)
@@ -208,7 +208,7 @@ def test_a_lost_gpu_is_replaced_by_numpy_and_can_be_opened_again(live: Page) -> 
 
 
 def test_every_way_that_was_weighed_is_listed(live: Page) -> None:
-    """With its predicted time or the reason it was not taken."""
+    """Every way that was weighed has its predicted time, or why it was not taken."""
     until_ran_on(live, "NumPy")
     rows = live.locator("#ways tr").all_inner_texts()
     assert any(row.startswith("fast") and "ms" in row for row in rows)
@@ -261,7 +261,7 @@ def test_devices_are_chosen_by_keyboard(live: Page) -> None:
 
 @pytest.mark.full
 def test_measured_engines_decide_by_figures(open_page: OpenPage) -> None:
-    """On a page of its own, on which "auto" may then choose either engine."""
+    """Ways are weighed by calibrated figures once the engines were measured."""
     live = started(open_page(PATH))
     live.locator(".decision summary").click()
     live.get_by_role("button", name="Measure the engines").click()

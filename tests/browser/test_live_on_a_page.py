@@ -103,7 +103,7 @@ def test_a_signal_is_shown_stalls_is_looked_at_and_ends(
 def test_it_fits_a_phone_and_ctrl_c_ends_all(
     shown: tuple[Terminal, str], browser: Browser
 ) -> None:
-    """Two look; light or dark as all is; nothing scrolls sideways."""
+    """Ctrl-C ends the pages of two viewers; one fits a phone, light or dark."""
     terminal, url = shown
     size = {"width": 390, "height": 844}
     page, watch = opened(browser, url, has_touch=True, viewport=size)

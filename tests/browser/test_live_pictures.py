@@ -115,7 +115,7 @@ def test_bands_that_cannot_be_told_apart_are_refused(live: Page, files: Path) ->
 
 
 def test_a_sound_has_octaves(live: Page) -> None:
-    """And what it has below 20 Hz is no peak of it."""
+    """A sound is shown in octaves, without what it has below 20 Hz."""
     choose(live, "source", "microphone")
     shown_bands = ["125 Hz", "250 Hz", "500 Hz", "1 kHz", "2 kHz", "4 kHz", "8 kHz"]
     until(
@@ -256,7 +256,7 @@ def until_read(page: Page, x: float, words: str) -> None:
 
 
 def test_a_narrow_phone_shows_a_recording_whole(live: Page, files: Path) -> None:
-    """At 360 pixels nothing scrolls sideways, and what comes later moves nothing."""
+    """A recording is shown whole at 360 pixels, without scrolling sideways."""
     open_file(live, files / "whole.edf")
     live.set_viewport_size({"width": 360, "height": 740})
     assert live.evaluate("document.documentElement.scrollWidth") <= 360

@@ -91,7 +91,7 @@ def open_file(page: Page, path: Path) -> None:
 def test_a_recording_is_played(
     live: Page, files: Path, name: str, facts: str, peaks: dict[str, float]
 ) -> None:
-    """Its peaks are those put into it, and its position moves on."""
+    """A recording is played: its peaks are found, and its position moves on."""
     open_file(live, files / name)
     shown(live, name)
     until_peaks(live, peaks, within=2.0 if name == "tones.wav" else 0.3)
@@ -140,7 +140,7 @@ def test_a_file_without_a_rate_asks_for_it(live: Page, files: Path) -> None:
 def test_a_file_that_was_cut_is_shown_with_what_is_missing(
     live: Page, files: Path
 ) -> None:
-    """As everywhere: what is whole is read, and the page says so."""
+    """A file that was cut is read as far as it is whole, and the page says so."""
     open_file(live, files / "cut.edf")
     shown(live, "cut.edf")
     assert "its header says 30 data records" in live.inner_text("#file-warnings")
@@ -178,7 +178,7 @@ def test_a_file_is_dropped_on_the_page(live: Page, files: Path) -> None:
 def test_a_file_that_cannot_be_shown_is_told_why(
     live: Page, files: Path, name: str, words: str
 ) -> None:
-    """And the page goes on with the next one."""
+    """A file that cannot be shown is told why, and the next one is played."""
     open_file(live, files / name)
     assert words in problem(live, f"{name} cannot be shown")
     assert "/files/" not in problems(live), "a folder the visitor never saw"
@@ -190,7 +190,7 @@ def test_a_file_that_cannot_be_shown_is_told_why(
 def test_of_two_files_chosen_in_a_hurry_the_last_is_shown(
     live: Page, files: Path
 ) -> None:
-    """While a third one plays."""
+    """The last of two files chosen in a hurry is shown, while a third one plays."""
     open_file(live, files / "two.edf")
     shown(live, "two.edf")
     live.set_input_files("#file", files / "table.csv")
@@ -269,7 +269,7 @@ def test_forty_thousand_channels_leave_the_page_alive(live: Page, files: Path) -
 
 
 def test_the_microphone_is_heard_and_let_go(live: Page) -> None:
-    """Its track ends as soon as another signal is chosen."""
+    """The microphone's track ends as soon as another signal is chosen."""
     choose(live, "source", "microphone")
     shown(live, "Microphone")
     assert live.evaluate("spy.tracks.at(-1).readyState") == "live"
@@ -290,7 +290,7 @@ REFUSE_ONCE = """() => {
 
 
 def test_a_refused_microphone_leads_back_to_the_synthetic_signal(live: Page) -> None:
-    """With the words of what to do about it."""
+    """A refused microphone leads back to the synthetic signal with advice."""
     live.evaluate(REFUSE_ONCE)
     choose(live, "source", "microphone")
     assert "Allow it beside the address" in problem(live, "No microphone")

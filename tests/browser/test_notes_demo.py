@@ -31,7 +31,7 @@ def saved() -> bytes:
 
 
 def served(page: Page) -> None:
-    """As a site that was built with the model."""
+    """Serve the model's file, as a site does that was built with it."""
 
     def answer(route: Route) -> None:
         listed = json.dumps({"basic-pitch": {NAME: len(saved())}}).encode()
@@ -97,5 +97,5 @@ def test_without_a_model_the_visitor_brings_one(
 
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:
-    """No sideways scrolling."""
+    """The demo of notes does not scroll sideways on a phone."""
     check_fits_a_phone(open_page, "notes/")

@@ -1,4 +1,4 @@
-"""From an .onnx file to a page that runs it: the steps of the manual."""
+"""An .onnx file brought onto a page that runs it, by the steps of the manual."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def open_html(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
 @pytest.fixture
 def peaks() -> Any:
-    """Of hostile names, with the whole spectrum."""
+    """Peaks of channels with hostile names, with the whole spectrum."""
     found = rlx.welch_peaks(
         signal(4), FS, nperseg=400, mode="peaks", preset="scipy", k=1, spectrum=True
     )
@@ -115,7 +115,7 @@ def test_what_lies_under_the_pointer_is_told(open_html: Open, peaks: Any) -> Non
 
 
 def test_the_axis_is_zoomed_moved_and_reset(open_html: Open, peaks: Any) -> None:
-    """By wheel about the pointer, drag, buttons and keys."""
+    """The axis is moved by wheel, drag, buttons and keys, and can be reset."""
     page = open_html(peaks)
     before = ink(page)
     whole = hz_at(page, 0.9)
@@ -171,7 +171,7 @@ def test_two_fingers_zoom(open_html: Open, peaks: Any) -> None:
 def test_the_axis_is_logarithmic_when_it_is_asked_for(
     open_html: Open, peaks: Any
 ) -> None:
-    """At the beginning, or by its switch; 0 Hz has no place there."""
+    """The axis is logarithmic when asked for, and linear by its switch."""
     page = open_html(peaks, log=True)
     assert page.locator('input[value="log"]').is_checked()
     middle = hz_at(page, 0.5)
@@ -253,7 +253,10 @@ def test_it_is_printed_on_white(open_html: Open, peaks: Any) -> None:
 
 
 def test_a_spectrogram_tells_time_frequency_and_level(open_html: Open) -> None:
-    """Of each channel, all moved together; numbers are those of the result."""
+    """A spectrogram tells time, frequency and level of the result under the pointer.
+
+    Its channels are zoomed together.
+    """
     found = rlx.spectrogram(signal(2), FS, nperseg=400, noverlap=200)
     page = open_html(found.named(labels(("a", "b"))))
     assert page.locator("canvas").count() == 2

@@ -67,7 +67,7 @@ def run_example(page: Page, name: str) -> str:
 
 
 def check_example(page: Page, name: str) -> None:
-    """It says what it must and draws where it should."""
+    """Run an example, which says what it must and draws where it should."""
     said = run_example(page, name)
     for pattern in SAID[name]:
         assert re.search(pattern, said), f"{name}: no {pattern!r} in\n{said}"
@@ -78,7 +78,7 @@ def check_example(page: Page, name: str) -> None:
 
 @pytest.mark.full
 def test_every_example_runs(bench: Page) -> None:
-    """Each says what it must and draws where it should; one fails, and means to."""
+    """Every example says what it must and draws where it should; one means to fail."""
     for name in SAID:
         check_example(bench, name)
 
@@ -186,7 +186,7 @@ def test_what_is_not_here_is_told_with_a_way_out(bench: Page) -> None:
 
 
 def test_an_error_shows_the_programs_own_lines(bench: Page) -> None:
-    """None of the library's; the line is marked, and a click goes there."""
+    """An error shows the program's own lines alone; a click on one goes there."""
     code = (
         "import rlxweb as rlx\n\n"
         "def layer(g):\n"
@@ -214,7 +214,7 @@ def test_an_error_shows_the_programs_own_lines(bench: Page) -> None:
 
 @pytest.mark.full
 def test_plots_follow_the_theme_and_the_width_down_to_a_phone(bench: Page) -> None:
-    """Not a blank canvas after either; long lines make a phone's page no wider."""
+    """Plots follow theme and width and are not blank; long lines widen no phone."""
     run(
         bench,
         "from playground import plot, heat\nplot([1, 3, 2])\nheat([[1, 2], [3, 4]])\n"
@@ -243,7 +243,7 @@ def test_plots_follow_the_theme_and_the_width_down_to_a_phone(bench: Page) -> No
 def test_a_link_carries_the_code_and_does_not_run_it(
     bench: Page, open_page: OpenPage
 ) -> None:
-    """Whatever is in it; the visitor reads first."""
+    """A link carries any code, which the visitor reads before it runs."""
     page = bench
     code = "print('carried — ünïcode')\n" + "x = 1\n" * 200
     page.fill("#code", code)
@@ -260,7 +260,7 @@ def test_a_link_carries_the_code_and_does_not_run_it(
 
 
 def test_a_damaged_link_is_told(open_page: OpenPage) -> None:
-    """And the page works all the same, opened by it or led there."""
+    """A damaged link is told, and the page works, opened by it or led there."""
     page = editor(open_page, "#code=1AAAA")
     problem = page.locator(".problem")
     expect(problem).to_contain_text("The link holds no code that can be read")
@@ -292,7 +292,7 @@ def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None
 
 @pytest.mark.full
 def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) -> None:
-    """Over a reload it is there and not run; over an example it can be brought back."""
+    """Code outlives a reload, not run; what an example replaced can be brought back."""
     page = playground(open_page)
     expect(page.locator("#code")).not_to_have_value("")
     page.fill("#code", "print('mine')")
@@ -357,7 +357,7 @@ def test_without_webgpu_examples_run_on_numpy(open_page: OpenPage) -> None:
 
 @pytest.mark.full
 def test_without_stack_switching_examples_run_too(open_page: OpenPage) -> None:
-    """Those that name WebGPU await it; a blocking call says to."""
+    """Examples run without stack switching; a blocking call says to await."""
     page = without(open_page, NO_JSPI)
     run_example(page, WITHOUT_JSPI[0])
     said = run(

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.requires_browser
 
 
 def test_a_thousand_runs_leave_nothing_behind(worker_tab: Tab) -> None:
-    """Not in the bridge's tables, nor buffers or command lists; closing frees all."""
+    """A thousand runs leave no object, buffer or command list; closing frees all."""
     found = worker_tab.run("await suite.leaks(1000)")
     assert found["right"]
     assert found["last"] == found["first"]
@@ -43,8 +43,7 @@ json.dumps([device.label, device2.label, said, float(abs(outs[0] - outs2[0]).max
 
 
 def test_a_loss_while_a_run_waits_is_raised(tab: Tab) -> None:
-    """Where nothing is to be done twice: never zeros, never an endless wait; and a new
-    device opens at once.
+    """A loss while a strict run waits is an error; a new device opens at once.
 
     Under load the read fails before the browser tells of the loss. Here it never does:
     a port that is closing does not listen.
@@ -91,7 +90,7 @@ json.dumps(said)
 
 
 def test_what_a_scope_catches_reaches_the_read_it_spoils(tab: Tab) -> None:
-    """And no other: the next program is not to blame."""
+    """An error in a scope reaches the read that it spoils, and no other."""
     found = tab.run(
         """
 from rlxweb.gpu.port import Copy, Range
@@ -121,7 +120,10 @@ json.dumps([good, said, again])
 
 
 def test_reads_of_any_offset_and_size_are_exact(tab: Tab) -> None:
-    """Through the staging pool and from mappable buffers, in one piece and in many."""
+    """Reads of any offset and size are exact, in one piece and in many.
+
+    They go through the staging pool and from mappable buffers.
+    """
     wrong = tab.run(
         """
 from rlxweb.gpu.port import Copy, Range
@@ -178,7 +180,7 @@ json.dumps([said, row.available, pool.backend("webgpu").port is port])
 
 
 def test_a_tab_opens_its_gpu_once(tab: Tab) -> None:
-    """By either name; left open, the more telling one is taken."""
+    """A tab opens its GPU once by either name; the more telling one is listed."""
     found = tab.run(
         """
 from rlxweb.devices.place import available_places

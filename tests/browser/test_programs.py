@@ -71,7 +71,7 @@ def test_a_program_reaches_no_other_host(
     violations: Reports,
     headers: bool,
 ) -> None:
-    """By no door, on a host with headers and on one without: as the page promises."""
+    """A program reaches no other host, whether or not the site's host sends headers."""
     with plain_host(built_site) as plain, elsewhere() as (host, asked):
         violations.meant.append(host)
         refuses(browser, site_url if headers else plain, host)
@@ -95,7 +95,7 @@ def test_a_program_reaches_no_other_host(
 def test_half_a_policy_of_the_host_is_none(
     browser: Browser, built_site: BuiltSite, sent: str
 ) -> None:
-    """One that leaves a door open for scripts or for data: that of the page holds."""
+    """The page's policy holds where the host's own leaves a door open."""
     with plain_host(built_site, sent) as plain, elsewhere() as (host, asked):
         refuses(browser, plain, host)
         assert asked == []
@@ -119,7 +119,7 @@ def unsealed(browser: Browser, site_url: str) -> Iterator[Page]:
 def test_the_list_of_doors_is_not_all_that_holds(
     unsealed: Page, violations: Reports
 ) -> None:
-    """With every door left open, the policy alone keeps a program in."""
+    """The policy alone keeps a program in, with every door left open."""
     with elsewhere() as (host, asked):
         violations.meant += [host, host.replace("http", "ws")]
         said = run(unsealed, reach(host, 3))
@@ -176,8 +176,10 @@ run_js('close()')
 
 
 def test_a_program_speaks_by_posts_alone(bench: Page) -> None:
-    """Those have an end. What it makes up in its Worker is no message of the page, what
-    it writes past Python's streams goes nowhere, and it cannot leave a run without end.
+    """A program speaks to the page by posts alone, which have an end.
+
+    What it makes up in its Worker is no message of the page, what it writes past
+    Python's streams goes nowhere, and it cannot leave a run without end.
     """
     said = run(bench, BESIDE_POSTS)
     assert said.startswith("after"), said

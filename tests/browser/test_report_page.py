@@ -93,7 +93,7 @@ def test_the_engines_and_the_matrix_of_all_are_shown(open_report: Open) -> None:
 
 
 def test_an_op_of_an_engine_opens_at_its_worst_case(open_report: Open) -> None:
-    """By mouse and by keys; Escape goes back to the square."""
+    """An op opens at its worst case by mouse and keys; Escape goes back."""
     page = open_report(MADE)
     page.click('.cell[aria-label^="fft on vulkan"]')
     expect(page.locator("#engine")).to_have_value("vulkan:llvmpipe")
@@ -116,7 +116,7 @@ def test_an_op_of_an_engine_opens_at_its_worst_case(open_report: Open) -> None:
 
 
 def test_cases_are_filtered_and_coloured(open_report: Open) -> None:
-    """For one engine and for all; a word that no case has is not offered."""
+    """Cases are filtered, for one engine or all, by words that some case has."""
     page = open_report(MADE)
     filters = page.locator("#filter label").all_inner_texts()
     assert filters == [
@@ -143,7 +143,7 @@ def test_cases_are_filtered_and_coloured(open_report: Open) -> None:
 
 
 def test_what_changed_is_listed(open_report: Open) -> None:
-    """By what it is, the worst first."""
+    """Changes are listed by what they are, the worst first."""
     before = report(engine("vulkan:llvmpipe", row("samples/fft/1"), driver="Mesa 22"))
     after = report(engine("vulkan:llvmpipe", WRONG))
     page = open_report(after | {"comparison": comparison(before, after)})
@@ -156,7 +156,7 @@ def test_what_changed_is_listed(open_report: Open) -> None:
 
 
 def test_it_fits_a_phone_and_is_dark_where_all_is(open_report: Open) -> None:
-    """Nothing scrolls sideways, in either matrix; details leave the square visible."""
+    """The report fits a phone in light and dark; details leave the square visible."""
     size = {"width": 390, "height": 844}
     page = open_report(MADE, viewport=size, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 390

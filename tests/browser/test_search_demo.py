@@ -29,7 +29,7 @@ def as_chosen(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
 
 
 def served(page: Page, files: Mapping[str, bytes]) -> None:
-    """As a site that was built with the model."""
+    """Serve the model's files, as a site does that was built with it."""
 
     def answer(route: Route) -> None:
         name = route.request.url.rsplit("/", 1)[1]
@@ -52,7 +52,10 @@ def asked(page: Page, question: str) -> list[tuple[float, str]]:
 
 @pytest.mark.slow
 def test_the_nearest_passages_are_shown(open_page: OpenPage, tmp_path: Path) -> None:
-    """On the GPU and on NumPy; of files too; the first answer comes unasked."""
+    """The nearest passages, of files too, are shown on the GPU and on NumPy.
+
+    The first answer comes unasked.
+    """
     page = open_page("demo/icon.svg")
     served(page, tiny.files())
     page.goto(page.url.replace("icon.svg", "search/"))
@@ -102,5 +105,5 @@ def test_without_a_model_the_visitor_brings_one(open_page: OpenPage) -> None:
 
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:
-    """No sideways scrolling."""
+    """The demo of searching does not scroll sideways on a phone."""
     check_fits_a_phone(open_page, "search/")

@@ -54,7 +54,7 @@ def test_pages_fit_and_complain_of_nothing(
 
 
 def test_search_finds_an_op(open_page: OpenPage) -> None:
-    """Without a server behind it."""
+    """The search finds an op without a server behind it."""
     page = open_page("")
     # with the keys that it listens to
     page.locator("input.md-search__input").press_sequentially("softmax")
@@ -65,7 +65,7 @@ def test_search_finds_an_op(open_page: OpenPage) -> None:
 
 
 def test_the_front_page_starts_the_live_demo_when_asked(open_page: OpenPage) -> None:
-    """And loads no Python before that."""
+    """The front page starts the live demo only when its button is pressed."""
     page = open_page("")
     assert page.locator("iframe").count() == 0
     page.get_by_role("button", name="Start the live demo").click()

@@ -53,7 +53,7 @@ def test_a_tab_is_one_more_engine(built_site: BuiltSite) -> None:
 def test_a_browser_that_ends_at_once_is_a_row(
     built_site: BuiltSite, tmp_path: Path
 ) -> None:
-    """It is told as a crash, with its exit code."""
+    """A browser that ends at once is a crash in the report, with its exit code."""
     fake = tmp_path / "chromium"
     fake.write_text("#!/bin/sh\nexit 7\n", "utf-8")
     fake.chmod(0o755)
@@ -69,8 +69,10 @@ def test_a_browser_that_ends_at_once_is_a_row(
 def test_a_kernel_that_is_broken_in_a_browser_sent_by_hand_is_found(
     built_site: BuiltSite, browser: Browser
 ) -> None:
-    """With the place of the first wrong element. The page says what it is at, and when
-    it can be closed; all else is right there.
+    """A kernel broken in a browser sent by hand is found, all else is right there.
+
+    The page says what it is at, and when it can be closed; the report has the place of
+    the first wrong element.
     """
     command = [sys.executable, "-m", "rlxweb", "smoke", *FEW, "--json", "-"]
     command += ["--sabotage", "kernel:samples/exp/3"]

@@ -138,7 +138,7 @@ def test_a_press_counts_for_what_was_on_the_screen(open_page: OpenPage) -> None:
 
 
 def test_a_links_program_leaves_the_saved_one_alone(open_page: OpenPage) -> None:
-    """Until it is edited or run; what was there can be brought back."""
+    """The saved program stays until a link's program is edited, and can be had back."""
     page = editor(open_page)
     page.fill("#code", "print('saved')")
     link = fragment(page, "print('linked')")
@@ -161,7 +161,7 @@ def test_a_links_program_leaves_the_saved_one_alone(open_page: OpenPage) -> None
 def test_examples_looked_at_after_a_link_leave_the_saved_one_alone(
     open_page: OpenPage,
 ) -> None:
-    """It was the link that replaced it on the screen, not its author."""
+    """The saved program survives a link and the examples looked at after it."""
     page = editor(open_page)
     page.fill("#code", "print('saved')")
     link = fragment(page, "print('linked')")
@@ -190,7 +190,7 @@ def test_a_link_of_very_many_lines_is_refused(open_page: OpenPage) -> None:
 
 
 def test_many_lines_are_numbered(open_page: OpenPage) -> None:
-    """As many as there are, and after fewer again no more."""
+    """Every line has its number, and no number is left of lines that are gone."""
     page = editor(open_page)
     link = fragment(page, "\n" * 4_999)
     page.evaluate("(link) => { location.hash = link; }", link)
@@ -226,7 +226,7 @@ def test_what_is_too_long_for_a_link_is_in_none(open_page: OpenPage) -> None:
 
 
 def test_a_links_line_ends_are_line_ends(open_page: OpenPage) -> None:
-    """Whatever system wrote them: not a character that is shown as an escape."""
+    """Any system's line ends in a link are line ends, not characters to escape."""
     link = unpacked(b"a = 1\r\nb = 2\rc = 3")
     page = editor(open_page, link)
     expect(page.locator("#code")).to_have_value("a = 1\nb = 2\nc = 3")
@@ -287,7 +287,7 @@ def test_whatever_lies_in_storage_the_page_opens(open_page: OpenPage) -> None:
 
 
 def test_a_file_dropped_on_it_does_not_replace_the_page(open_page: OpenPage) -> None:
-    """As the browser would, with a page of the file's own."""
+    """A file dropped on the page is not opened in its place."""
     page = editor(open_page)
     stayed = page.evaluate(
         """() => {

@@ -140,7 +140,7 @@ def saved(page: Page, button: str) -> tuple[str, bytes]:
 
 
 def losses(page: Page) -> npt.NDArray[np.float64]:
-    """Of all steps, as the saved state has them."""
+    """The losses of all steps, as the saved state has them."""
     name, raw = saved(page, "#save-state")
     assert name == "vowels-state.npz"
     with np.load(io.BytesIO(raw)) as found:
@@ -148,7 +148,7 @@ def losses(page: Page) -> npt.NDArray[np.float64]:
 
 
 def right(page: Page) -> float:
-    """Which share of the held-out examples is right, as shown."""
+    """The share of the held-out examples that is right, as shown."""
     return float(page.inner_text("#figure-right").removesuffix(" %")) / 100
 
 
@@ -160,8 +160,9 @@ def as_chosen(name: str, raw: bytes) -> list[dict[str, Any]]:
 @pytest.mark.full("cpu")
 @pytest.mark.parametrize("where", ["webgpu", "cpu"])
 def test_it_learns_to_tell_vowels(train: Page, here: Any, where: str) -> None:
-    """With the same curve on both, paused on the way or not, as on a desktop; the saved
-    network judges there as here.
+    """The page learns to tell vowels by a desktop's curve, paused or not.
+
+    The saved network judges there as here.
     """
     device(train, where)
     if where == "cpu":

@@ -73,5 +73,5 @@ def test_both_sides_are_asked_for_the_same_job() -> None:
 
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:
-    """No sideways scrolling, before it has run."""
+    """The page without Python does not scroll sideways before it has run."""
     check_fits_a_phone(open_page, "export/")

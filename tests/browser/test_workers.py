@@ -13,12 +13,12 @@ NEAR = 1e-4
 
 
 def test_the_pages_are_isolated(tab: Tab) -> None:
-    """By the headers that the site's hosts send."""
+    """The pages are isolated by the headers that the site's hosts send."""
     assert tab.run("import js\njson.dumps(js.crossOriginIsolated)")
 
 
 def test_workers_take_part_and_the_answers_are_right(tab: Tab) -> None:
-    """Two products each, whatever the columns; one thread alone makes the same bits."""
+    """Workers take part in both products of a run, with the bits of one thread."""
     for off, jobs, is_same in tab.run(f"{IMPORTED}await shared_products.products()"):
         assert off < NEAR
         assert jobs == 2
@@ -26,7 +26,7 @@ def test_workers_take_part_and_the_answers_are_right(tab: Tab) -> None:
 
 
 def test_the_memory_of_weights_is_given_back(tab: Tab) -> None:
-    """And weights set anew are the new ones."""
+    """The memory of weights is given back, and weights set anew are the new ones."""
     before, within, after, off = tab.run(f"{IMPORTED}await shared_products.memory()")
     assert within > before
     assert after < within

@@ -92,7 +92,7 @@ def begun() -> Workers | None:
 
 
 async def there() -> Workers:
-    """Them, once one has started."""
+    """The Workers, once one has started."""
     found = begun()
     assert found is not None
     end = perf_counter() + START_S
@@ -104,7 +104,7 @@ async def there() -> Workers:
 
 
 class Counted:
-    """In here jobs are counted, and maybe spoiled before they are run."""
+    """A context that counts jobs, and may spoil them before they are run."""
 
     def __init__(self, spoil: Callable[[Any], None] = lambda job: None) -> None:
         self.jobs, self._spoil, self._run = 0, spoil, Workers.run
@@ -125,8 +125,9 @@ class Counted:
 
 
 async def products() -> str:
-    """For each size: how far off, how many jobs a run was, and whether the product that
-    nothing follows is to the bit that of one thread.
+    """Errors, jobs a run, and whether a product has the bits of one thread, by size.
+
+    The product compared is one that nothing follows.
     """
     found = []
     begun()
@@ -191,7 +192,7 @@ async def faults() -> str:
 
 
 def alone() -> str:
-    """Where a page is not isolated there are none, and the answer is the same."""
+    """What a page that is not isolated computes: without Workers, the same answer."""
     from pyodide.code import run_js
 
     said = "Object.defineProperty(globalThis, 'crossOriginIsolated', "
