@@ -113,7 +113,7 @@ class Started:
         return self._process("worker", [*where, *args], more)
 
     def said(self) -> str:
-        """What all of them have said."""
+        """The logs of all processes, one after the other."""
         logs = sorted(self.scratch.glob("*.log"))
         return "\n".join(log.read_text(errors="replace") for log in logs)
 

@@ -26,7 +26,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
 
 
 def worked_s(one: psutil.Process) -> float:
-    """Its processor time: one that just starts has next to none."""
+    """The processor time of a process, next to none where it just starts."""
     used = one.cpu_times()
     return float(used.user + used.system)
 

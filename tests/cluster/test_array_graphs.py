@@ -183,7 +183,10 @@ def test_an_op_without_a_rule_is_refused() -> None:
 def test_every_row_gives_what_it_gives_alone(
     name: str, sizes: list[int], by_function: bool
 ) -> None:
-    """Whatever is in its chunk, and whether groups are filled up or graphs made."""
+    """Every row gives what it gives alone, whatever is in its chunk.
+
+    Groups may be filled up or graphs made for them.
+    """
     n = sum(sizes)
     x = np.random.default_rng(n).standard_normal((n, 6)).astype(np.float32)
     lazy = da.from_array(x, chunks=(tuple(sizes), -1))

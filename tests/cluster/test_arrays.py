@@ -115,7 +115,7 @@ def test_spectra_are_those_of_the_whole_array_and_as_declared(
 
 
 def test_spectra_agree_with_scipy_chunk_by_chunk() -> None:
-    """By `map_blocks`, as one would without rlxweb; SciPy warns of short rows too."""
+    """Spectra agree with SciPy by `map_blocks`, a warning of short rows too."""
     x = LAZY.astype(np.float64)[:, :200]
     with pytest.warns(UserWarning, match="nperseg=256 is greater"):
         hz, power = rd.welch(x, 50.0)
@@ -147,7 +147,7 @@ def test_what_has_no_number_to_compare_goes_through(
 
 
 def test_on_a_gpu_each_chunk_gives_the_bits_that_it_gives_alone(adapter: Want) -> None:
-    """By threads of one process, which share the device that was opened once."""
+    """A GPU's chunks give the bits of each alone, by threads that share the device."""
     (device,) = adapter.backends
     how: dict[str, Any] = {"nperseg": 64, "k": 3, "device": device}
     found = rd.welch_peaks(LAZY, 256, adapter=adapter.name, **how)
@@ -230,7 +230,7 @@ def test_nothing_is_computed_or_opened_before_it_is_asked_for() -> None:
 def test_each_chunk_is_computed_once_whatever_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All fields, derived arrays and decisions together: a task per chunk."""
+    """Fields, derived arrays and decisions together take one task a chunk."""
     seen: list[int] = []
 
     def seen_here(by: Any, doing: str) -> None:
@@ -278,7 +278,7 @@ def test_arguments_are_one_node_of_the_graph() -> None:
 
 
 def test_what_reads_a_chunk_is_in_the_task_that_computes_it() -> None:
-    """No block of samples goes from task to task, and so to another worker."""
+    """No block of samples goes from the task that reads it to another."""
     rows = da.map_blocks(np.ones, (2, 512), chunks=((2, 2, 2), 512), dtype=float)
     cube = da.map_blocks(np.ones, (2, 64, 3), chunks=((2, 2), 64, 3), dtype=float)
     for lazy, tasks in (
@@ -358,7 +358,7 @@ def test_the_rechunk_that_is_advised_mends_it() -> None:
 
 @pytest.mark.parametrize("shape", [(0, 512), (3, 0)])
 def test_spectra_of_nothing_are_empty(shape: tuple[int, ...]) -> None:
-    """As SciPy has it."""
+    """Spectra of no rows are empty, with SciPy's shapes."""
     hz, power = rd.welch(da.zeros(shape))
     assert (hz.shape, power.shape, power.compute().shape) == (shape, shape, shape)
 
@@ -405,7 +405,7 @@ def test_every_published_name_is_in_the_reference() -> None:
 
 
 def test_the_door_loads_dask_when_it_is_used() -> None:
-    """And says how to get it where it is missing."""
+    """Dask is loaded when `rlxweb.dask` is used, or named where it is missing."""
     said = python(
         "-c",
         "import sys, rlxweb, rlxweb.dask\n"

@@ -27,7 +27,7 @@ HOW: dict[str, Any] = {"nperseg": 64, "k": 2, "device": "cpu"}
 
 
 def test_answers_decisions_and_names_of_tasks(client: Client) -> None:
-    """As on this machine, bit for bit on one device; dashboards show tasks by name."""
+    """Workers give this machine's bits, by tasks whose names dashboards can show."""
     peaks = rd.welch_peaks(LAZY, 256, **HOW).persist()
     wait(peaks)
     found, where = dask.compute(peaks, peaks.decisions)
@@ -103,7 +103,7 @@ def test_annotations_and_resources_keep_to_their_workers(started: Started) -> No
 
 
 def test_chunks_that_no_worker_can_hold_are_refused_at_once(client: Client) -> None:
-    """Not those that may fit; with both numbers and the chunks that do."""
+    """A chunk no worker can hold is refused with both numbers and chunks that fit."""
     long = da.zeros((1200, 2, 500_000), chunks=(600, 2, -1), dtype="f4")
     with pytest.raises(OutOfMemory) as caught:
         rd.welch_peaks(long, 256, 64, 2)
@@ -126,7 +126,7 @@ def slowly(block: NDArray[Any], folder: str) -> NDArray[Any]:
 
 
 def test_a_worker_that_is_killed_changes_no_bit(started: Started) -> None:
-    """What it had done is computed again by the other."""
+    """What a killed worker had done is computed again by another, to the same bits."""
     scheduler = started.scheduler()
     workers = [started.worker(scheduler.address, "--no-nanny") for _ in range(2)]
     with Client(scheduler.address, timeout=START_S) as client:

@@ -1,4 +1,4 @@
-"""What ran on which device, in what share; and the names that the room publishes."""
+"""Which device ran what share, and the names that the room publishes."""
 
 from __future__ import annotations
 

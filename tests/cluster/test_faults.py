@@ -1,4 +1,4 @@
-"""Whatever happens to workers and schedulers, every recording is done once.
+"""Every recording is done once, whatever happens to workers and schedulers.
 
 Real processes, really killed. A worker's preload, Dask's own door for code of a site,
 makes what no recording can be made to do: end the process that reads it.
@@ -50,7 +50,7 @@ def mine(scheduler: Scheduler) -> Iterator[Client]:
 
 
 def check_same(there: list[tuple[str, Outcome]], files: list[str]) -> None:
-    """Each file once, with the bits of a run without a cluster."""
+    """Check that each file came once, with the bits of a run without a cluster."""
     assert sorted(name for name, _ in there) == sorted(files)
     here = dict(one_by_one(files, ON_CPU))
     for name, outcome in there:
@@ -63,7 +63,7 @@ def end(pid: int) -> None:
 
 
 def one_pid(client: Client) -> int:
-    """Of a worker that is alive; the first may have to be started again."""
+    """The pid of a worker that is alive; the first may have to be started again."""
     pids: list[int] = []
 
     def answered() -> bool:
@@ -77,7 +77,7 @@ def one_pid(client: Client) -> int:
 def test_workers_that_are_killed_cost_nothing(
     started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path
 ) -> None:
-    """Two processes, one of them killed after every fourth result."""
+    """Every recording is done once where a worker is killed at each fourth result."""
     for _ in range(2):
         started.worker(scheduler.address, nanny=True)
     mine.wait_for_workers(2, timeout=START_S)
@@ -111,7 +111,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def test_a_recording_that_ends_every_worker_is_given_up(
     odd: Client, tmp_path: Path
 ) -> None:
-    """After so many it is reported, and the others, that waited with it, are done."""
+    """A recording over which so many workers end is reported; the others are done."""
     files = night(tmp_path / "night", 10)
     deadly = str(tmp_path / "night/deadly.edf")
     Path(files[3]).rename(deadly)
@@ -127,7 +127,7 @@ def test_a_recording_that_ends_every_worker_is_given_up(
 def test_what_is_wrong_with_a_worker_is_tried_elsewhere(
     started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path
 ) -> None:
-    """One that is out of memory, or of disk, is left out before long."""
+    """A worker whose disk is full is left out before long; others do its recordings."""
     started.worker(scheduler.address, "--preload", PRELOAD, RLX_TEST_FULL="1")
     mine.wait_for_workers(1, timeout=START_S)
     full = next(iter(mine.nthreads()))
@@ -168,7 +168,7 @@ def test_names_that_exist_nowhere_cost_no_worker(
 def test_where_every_worker_is_out_of_memory_the_error_comes_home(
     odd: Client, tmp_path: Path
 ) -> None:
-    """And those that are in one task with the recording are done."""
+    """Out of memory on every worker is the recording's error; the others are done."""
     files = night(tmp_path / "night", 12)
     huge = str(tmp_path / "night/huge.edf")
     Path(files[1]).rename(huge)
@@ -182,7 +182,7 @@ def test_where_every_worker_is_out_of_memory_the_error_comes_home(
 
 @pytest.mark.slow
 def test_a_worker_over_its_memory_limit(odd: Client, tmp_path: Path) -> None:
-    """Its nanny ends it, each time; the recording is given up."""
+    """A recording that is over every worker's memory limit is given up."""
     files = night(tmp_path / "night", 4)
     Path(files[0]).rename(hungry := str(tmp_path / "night/hungry.edf"))
     there = dict(spread([hungry, *files[1:]], ON_CPU, odd, print))
@@ -257,7 +257,7 @@ def test_no_scheduler_there(
 
 
 def test_what_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another service at the address, or a scheduler that hangs, holds nobody up."""
+    """A service that listens and says nothing holds nobody up."""
     monkeypatch.setattr(connect, "FIND_S", 0.5)
     monkeypatch.setattr(connect, "_HEAR_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -279,7 +279,10 @@ def test_no_address(address: str) -> None:
 def test_workers_of_other_versions_do_nothing(
     started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path
 ) -> None:
-    """Not those there, nor those that join; where all differ it is an error."""
+    """Workers of other versions do nothing; it is an error where all differ.
+
+    That holds for those there and for those that join.
+    """
     old = another_rlxweb(tmp_path / "old", "0.0.9")
     files = night(tmp_path / "night", 30)
     why = f"rlxweb is 0.0.9 there and {here()['rlxweb']} here"
@@ -312,7 +315,10 @@ def test_a_worker_without_the_adapter_that_is_asked_for(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """It is left out and told; where no worker has it that is an error."""
+    """A worker without the adapter is left out and named.
+
+    Where no worker has the adapter, that is an error.
+    """
     demand("swiftshader", request.config)
     asked = Settings(device="gpu", adapter="SwiftShader", nperseg=128)
     files = night(tmp_path / "night", 3, longest_s=10)

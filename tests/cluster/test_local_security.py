@@ -87,7 +87,7 @@ with local(1) as client:
 
 
 def test_nobody_without_the_certificate_gets_in(tmp_path: Path) -> None:
-    """By TCP, by TLS, with a certificate of his own; no key is shown to anybody."""
+    """Strangers are refused by TCP and TLS, even with a certificate of their own."""
     said = python("-c", CLUSTER, STRANGER, TMPDIR=str(tmp_path))
     assert said.out.split() == ["refused"] * 6, said
     assert said.code == 0, said.err
@@ -95,7 +95,7 @@ def test_nobody_without_the_certificate_gets_in(tmp_path: Path) -> None:
 
 
 def test_without_cryptography_no_worker_is_started(tmp_path: Path) -> None:
-    """It is not done without a certificate; the error names the extra."""
+    """No cluster is started without certificates; the error names the extra."""
     (file,) = night(tmp_path, 1)
     code = (
         "import sys\n"

@@ -22,7 +22,7 @@ TIMEOUT_S = 100
 def test_a_night_while_workers_are_killed(
     tmp_path: Path, many: int, killed_at: tuple[int, ...]
 ) -> None:
-    """Nothing twice, nothing missing, bit for bit what one process writes.
+    """A night while workers are killed is, bit for bit, what one process writes.
 
     A worker is killed when so many recordings are noted as done.
     """

@@ -53,7 +53,7 @@ def test_the_largest_comes_first(tmp_path: Path) -> None:
     n_threads=st.integers(1, 9),
 )
 def test_everything_is_handed_out_once(sizes: list[int | None], n_threads: int) -> None:
-    """In tasks that hold as much as they may, the last of them one recording."""
+    """Every recording is in one task; no task is too large, and the last holds one."""
     nbytes = {str(at): size for at, size in enumerate(sizes)}
     left = waiting(*(sized(name, size) for name, size in nbytes.items()))
     tasks = []
@@ -106,7 +106,10 @@ def deaths_until_blamed(deaths: Deaths, suspect: Piece, others: Sequence[Piece])
 
 
 def test_a_recording_is_to_blame_where_workers_end_over_nothing_else() -> None:
-    """Its task may have held others, once; from then on it is alone."""
+    """A recording is to blame if workers end over nothing else.
+
+    Its task may have held others, once; from then on it is alone.
+    """
     deaths, suspect, beside = Deaths(), sized("suspect", 1), sized("beside", 1)
     assert deaths.note([suspect, beside], "w0") == []
     assert beside.goes_alone
@@ -115,7 +118,10 @@ def test_a_recording_is_to_blame_where_workers_end_over_nothing_else() -> None:
 
 
 def test_where_workers_end_over_everything_a_recording_has_time() -> None:
-    """But not for ever; what ended before its own first is no excuse."""
+    """A recording is blamed later where workers end over others too, but not never.
+
+    What ended before its own first is no excuse.
+    """
     other = [sized(name, 1) for name in "ab"]
     assert deaths_until_blamed(Deaths(), sized("s", 1), other) == MOST_AMONG_OTHERS
     before = Deaths()

@@ -105,7 +105,7 @@ def test_names_stay_as_they_were_given(
 
 
 def test_a_file_that_only_this_machine_sees(client: Client, tmp_path: Path) -> None:
-    """It is tried elsewhere too; the error says which worker does not see it."""
+    """A file that no worker sees is tried elsewhere; the error names the worker."""
     gone = str(tmp_path / "gone.edf")
     ((name, error),) = spread([gone], ON_CPU, client, print)
     assert name == gone
@@ -125,7 +125,10 @@ def test_whoever_stops_listening_leaves_nothing_behind(
 
 
 def test_workers_of_this_machine_do_the_same(tmp_path: Path) -> None:
-    """All but a bad one and one that is not there, told as without: the same record."""
+    """Workers of this machine make the record that a run without a cluster makes.
+
+    One of the recordings is bad, and one is not there.
+    """
     night(tmp_path / "night", 6)
     (tmp_path / "night/bad.edf").write_bytes(b"0       no header")
     folder, gone = str(tmp_path / "night"), str(tmp_path / "gone.edf")

@@ -21,7 +21,7 @@ PRELOAD = Path(__file__).parent / "preload.py"
 
 
 def test_ctrl_c_leaves_the_scheduler_clean(started: Started, tmp_path: Path) -> None:
-    """Also of the task that a worker is in the middle of."""
+    """Ctrl-C takes back all tasks, that of a busy worker too."""
     scheduler = started.scheduler()
     started.worker(scheduler.address, "--preload", PRELOAD)
     (file,) = night(tmp_path / "night", 1)

@@ -56,7 +56,10 @@ def certificate(folder: Path, ends_in: timedelta = DAY) -> dict[str, str]:
 
 
 def test_an_encrypted_cluster(started: Started, tmp_path: Path) -> None:
-    """With its certificate it works; without, and with a foreign one, one line."""
+    """An encrypted cluster takes its own certificate; else there is one line.
+
+    That is so without a certificate, with a foreign one and with wrong settings.
+    """
     ours = certificate(tmp_path / "ours")
     more = {**ours, f"{WHERE}REQUIRE_ENCRYPTION": "True"}
     scheduler = started.scheduler("--protocol", "tls", **more)

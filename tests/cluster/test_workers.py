@@ -38,7 +38,7 @@ def test_facts_of_every_worker(client: Client) -> None:
 def test_a_worker_is_asked_and_nobody_waits_for_one_that_is_silent(
     client: Client,
 ) -> None:
-    """Its answer is a message like any other."""
+    """A worker's version is a message; nobody waits for a worker that is silent."""
     post = Post(client)
     with closing(post):
         silent = post.ask(f"tcp://127.0.0.1:{free_port()}", version, ALIKE)
