@@ -36,7 +36,7 @@ def by_name(path: str, progress: FileProgress | None = None) -> Came:
 
 
 def _killed(path: str) -> None:
-    """As the system does where memory runs out: half of a file is written."""
+    """Write half of a file and be killed, as the system does without memory."""
     with WholeFiles() as files:
         files.open(f"{path}.out").write(b"half")
         os.kill(os.getpid(), signal.SIGKILL)

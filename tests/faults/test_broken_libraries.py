@@ -76,7 +76,10 @@ def in_place_of(module: str, text: str, folder: Path, *args: object) -> Said:
 
 @pytest.mark.parametrize("why", BROKEN)
 def test_a_broken_library_is_a_line_of_the_report(why: str, tmp_path: Path) -> None:
-    """With what it raised; what it prints is not in the JSON."""
+    """A broken library is a line of the report, with what it raised.
+
+    What it prints is not in the JSON.
+    """
     module, label, text, words = BROKEN[why]
     report = ("devices", label, "cpu", "--json")
     said = in_place_of(module, text, tmp_path, *report)
@@ -88,7 +91,7 @@ def test_a_broken_library_is_a_line_of_the_report(why: str, tmp_path: Path) -> N
 
 
 def test_nobody_else_notices(tmp_path: Path) -> None:
-    """Who does not name it runs, and a chain goes on past it."""
+    """A broken library harms nobody who does not name it; a chain goes on past it."""
     for module in ("jax", "cupy"):
         (tmp_path / module).mkdir()
         (tmp_path / module / "__init__.py").write_text("raise SystemExit(9)")
@@ -207,7 +210,7 @@ def reply_about(
 def test_a_library_for_cuda_cannot_end_or_block_the_process(
     why: str, driver: bool, tmp_path: Path
 ) -> None:
-    """Every other device is there; naming this one gives the reason."""
+    """A library for CUDA ends and blocks nothing; naming the device gives why."""
     text, words = {**FATAL, **ABSENT}[why]
     more = with_fake("cupy", text, tmp_path, driver=driver)
     others = ("all",) if why == "abort" else ()
@@ -311,7 +314,7 @@ def test_a_damaged_file_of_answers_is_as_good_as_none(tmp_path: Path) -> None:
 
 
 def test_an_engine_of_another_package_cannot_end_the_process(tmp_path: Path) -> None:
-    """Its module is loaded to read its row."""
+    """Another package's engine cannot end the process when its row is read."""
     text, words = FATAL["segmentation fault"]
     more = with_fake("shiny", text, tmp_path, driver=False)
     info = tmp_path / "shiny-1.0.dist-info"

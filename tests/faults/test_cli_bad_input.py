@@ -193,7 +193,7 @@ def refused(tmp_path: Path, call: Call) -> Callable[..., None]:
 def test_bad_input_is_refused_in_one_line(
     tmp_path: Path, refused: Callable[..., None], case: str
 ) -> None:
-    """One line that names the trouble, and nothing written.
+    """Bad input is refused in one line that names the trouble, and nothing is written.
 
     The code is 2, and 3 for a device whose name means something and is not here.
     """
@@ -202,7 +202,7 @@ def test_bad_input_is_refused_in_one_line(
 
 
 def test_a_machine_without_a_vulkan_driver_says_so(tmp_path: Path) -> None:
-    """Where the loader finds no driver, `vulkan` is exit code 3 and `auto` is NumPy."""
+    """`vulkan` is exit code 3 without a driver, and `auto` is NumPy."""
     path, nowhere = npy(tmp_path), str(tmp_path / "none.json")
     drivers = {"VK_ICD_FILENAMES": nowhere, "VK_DRIVER_FILES": nowhere}
     said = spawn("welch", path, *FS, "--device", "vulkan", **drivers)
@@ -213,7 +213,7 @@ def test_a_machine_without_a_vulkan_driver_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.requires_wgpu
 def test_float64_on_a_device_is_refused(tmp_path: Path, call: Call) -> None:
-    """Nothing is narrowed that was asked for wide."""
+    """Samples that were asked for in float64 are not narrowed for a device."""
     said = call("welch", npy(tmp_path), *FS, "--device", "gpu", "--precision", "f64")
     check_refused(said, 2, "float64", "narrowed")
 
@@ -287,14 +287,14 @@ def test_outputs_that_make_no_sense(
     args: list[str],
     words: tuple[str, ...],
 ) -> None:
-    """Two outputs in one file, or an output over the recording itself."""
+    """Two outputs in one file, or one over the recording, are refused."""
     edf(tmp_path)
     monkeypatch.chdir(tmp_path)
     refused(["x.edf", *args], 2, *words)
 
 
 def test_pictures_of_files_with_one_name(tmp_path: Path, call: Call) -> None:
-    """Two recordings of one name would draw one picture."""
+    """Recordings of one name are refused: they would draw one picture."""
     (tmp_path / "b").mkdir()
     args = edf(tmp_path), edf(tmp_path / "b"), "--plot", tmp_path / "p.png"
     check_refused(call("welch", *args), 2, "share a name")

@@ -108,7 +108,7 @@ def test_when_all_fail_every_attempt_is_told(machine: FakeMachine) -> None:
 
 
 def test_a_lost_device_is_opened_anew_next_time(machine: FakeMachine) -> None:
-    """Its program is closed and forgotten; others keep theirs."""
+    """A lost device is opened anew for the next run; others keep their programs."""
     machine.broken[Device.VULKAN] = DeviceLost("run", "it went away")
     made = runner()
     made.run_try(["vulkan", "cpu"], X)
@@ -130,7 +130,7 @@ def test_ctrl_c_is_not_a_failure(machine: FakeMachine) -> None:
 def test_run_chain_goes_on_by_itself(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a list, the devices after the resolved one are tried as well."""
+    """A chain without a list goes on with the devices after the resolved one."""
     monkeypatch.setenv("RLX_DEVICE", "vulkan")
     machine.broken[Device.VULKAN] = GpuTimeout("run", "no answer")
     made = runner()
@@ -152,7 +152,7 @@ def test_run_chain_goes_on_by_itself(
 def test_a_device_asked_for_is_opened_anew(
     machine: FakeMachine, run: Callable[..., list[Any]]
 ) -> None:
-    """Its run is done again there, with its params, and not when it is strict."""
+    """A device asked for is opened anew with its params, unless the run is strict."""
     machine.once[Device.VULKAN] = DeviceLost("run", "it went away")
     made = runner()
     made.set_param("w", np.ones(2, np.float32))

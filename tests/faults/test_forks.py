@@ -86,7 +86,10 @@ def begin_on(adapter: Want) -> str:
 
 @pytest.mark.requires_wgpu
 def test_a_child_of_a_process_that_used_a_gpu(adapter: Want) -> None:
-    """By every door: no hang, no crash at exit, the right answer or one clear error."""
+    """A child of a process that used a GPU is right or refused, by every door.
+
+    Nothing hangs, and nothing crashes at exit.
+    """
     code = begin_on(adapter)
     for work in WORKS.values():
         code += f"def work():\n    {work.strip()}\nchild(work)\n".replace(
@@ -103,7 +106,9 @@ def test_a_child_of_a_process_that_used_a_gpu(adapter: Want) -> None:
 @pytest.mark.full("torch-cpu")
 @pytest.mark.parametrize("device", ["torch-cpu", "jax-cpu", "mlx"])
 def test_a_child_of_a_process_that_used_an_array_library(device: str) -> None:
-    """Its threads are not there: refused by every door, and the child ends.
+    """A child of a process that used an array library is refused by every door.
+
+    The library's threads are not there, and the child ends.
 
     No GPU is looked for, which under load takes longer than a deadline. JAX's clean-up
     crashes in any fork; multiprocessing's children leave without it.
@@ -262,7 +267,7 @@ for thread in threads:
 @pytest.mark.requires_fast
 @pytest.mark.parametrize("forks", [10, pytest.param(100, marks=pytest.mark.full)])
 def test_forks_while_llvm_is_at_work(forks: int) -> None:
-    """Each child compiles: its fork waited for the call that was under way."""
+    """A fork waits for LLVM's call that is under way, so that each child compiles."""
     code = WHILE_LLVM_WORKS.replace("{forks}", str(forks))
     said = forked("-c", CHILD.format(deadline=DEADLINE_S) + LLVM + code)
     assert said.code == 0, said.err
@@ -378,7 +383,10 @@ child(compile_one)
 def test_a_child_of_a_fork_that_could_not_wait_leaves_llvm_alone(
     tmp_path: Path,
 ) -> None:
-    """It says so and computes by NumPy; nothing that is freed or forked hangs."""
+    """A child of a fork that could not wait for LLVM says so and computes by NumPy.
+
+    Nothing that is freed or forked hangs.
+    """
     code = CHILD.format(deadline=DEADLINE_S) + LLVM + TORN
     said = forked("-c", code, RLX_FAST="wait", RLX_CACHE_DIR=str(tmp_path))
     assert said.code == 0, said.err
@@ -410,7 +418,10 @@ def in_a_child(work: Callable[[], object]) -> int | None:
 
 
 def test_a_value_that_another_thread_computes_is_computed_in_a_child() -> None:
-    """Before Python 3.12 there was one lock for all objects of a class."""
+    """A child computes a value while a thread of its parent computes another's.
+
+    Before Python 3.12 there was one lock for all objects of a class.
+    """
     begun, done, free = threading.Event(), threading.Event(), threading.Event()
     slow, quick = Slow(begun, done), Slow(free, free)
     (thread,) = begin([lambda: slow.value])

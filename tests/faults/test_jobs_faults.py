@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills as Unix d
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing is so little that it is begun here."""
+    """Begin no file in this process, however little it is."""
     monkeypatch.setattr(children, "LITTLE_NBYTES", 0)
     monkeypatch.chdir(tmp_path)
 
@@ -36,7 +36,7 @@ def outcomes(*files: str, jobs: int = 2) -> dict[str, Came | RlxError]:
 
 
 def test_files_are_shared_out_and_so_are_the_processors() -> None:
-    """None is done in this process, none twice; each takes its share of the cores."""
+    """Each file is done once, in a process with its share of the processors."""
     told: list[tuple[str, int, int]] = []
     files = [f"good{n}" for n in range(6)]
     found = dict(Children(by_name, 2).each(files, lambda *one: told.append(one)))
@@ -82,7 +82,7 @@ def test_a_run_that_ends_early_ends_its_processes() -> None:
 
 
 def test_processes_that_do_not_start_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, and not for every file."""
+    """Processes that do not start are one error, not one for every file."""
     monkeypatch.setattr(children, "serve", os._exit)
     with pytest.raises(
         ClusterError, match=r"one ended at once: exit code.*without --jo"
@@ -116,7 +116,10 @@ if __name__ == "__main__":
 def test_nothing_is_left_of_a_run_that_is_stopped(
     tmp_path: Path, job: str, number: int, to_all: bool
 ) -> None:
-    """No process and no file; Ctrl-C in a terminal reaches all of them."""
+    """No process and no file is left of a run that is stopped.
+
+    Ctrl-C in a terminal reaches all of its processes.
+    """
     for name in ("a", "b"):
         saved(f"{name}.npz", np.ones((1, 50)), fs=10)
         os.mkfifo(f"{name}.npz.pipe")

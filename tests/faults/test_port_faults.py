@@ -166,7 +166,7 @@ def test_a_destroyed_device_is_a_lost_device(adapter: Want, verb: str) -> None:
 def test_a_map_that_is_too_short_is_no_answer(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By wgpu-py's own way, which tells how many bytes it has mapped."""
+    """A map shorter than what was read, as wgpu-py itself tells it, is a loss."""
     monkeypatch.setattr(native_port, "quick", lambda device, waits: None)
     with native(adapter) as port:
         handle = port.buffer(16, "readback")
@@ -216,7 +216,7 @@ def test_twenty_losses_in_a_row_leave_no_thread_behind() -> None:
 def test_a_wait_past_the_deadline_loses_the_device(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a clock that is always late, on a real port."""
+    """A wait past the deadline loses a real device; the clock is always late here."""
     port = NativePort(deadline_s=12.0)
     drive(port.open(adapter))
     handle = port.buffer(16, "storage")
@@ -263,7 +263,10 @@ print("closed" if time.monotonic() - start < 1.3 + 5 else "late")
 
 
 def test_a_hung_device_times_out_and_the_process_can_exit(adapter: Want) -> None:
-    """In a process of its own, since the driver goes on computing until it ends."""
+    """A process whose device hangs gets a timeout and can exit.
+
+    It is a process of its own, since the driver goes on computing until it ends.
+    """
     groups = 150 * SPINS[adapter.name]
     args = adapter.backends[0], adapter.name, groups, SPIN
     done = python("-c", HANGS, *args, timeout=60)
@@ -293,7 +296,10 @@ def ctrl_c_in_a_wait(seconds: float) -> Iterator[None]:
 
 
 def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> None:
-    """While the device works; the wait that was broken off is ended first."""
+    """Ctrl-C while the device works reaches the caller; the next run is right.
+
+    The wait that was broken off is ended first.
+    """
     with native(adapter, deadline_s=60.0) as port:
         counter = port.buffer(4, "storage")
         kernel = drive(port.pipeline(SPIN, ("write",), {}))

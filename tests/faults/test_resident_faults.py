@@ -99,7 +99,7 @@ def test_an_input_that_is_gone_is_named(
 def test_a_run_from_the_host_is_done_again_and_stays_there(
     workplace: Callable[..., Workplace],
 ) -> None:
-    """Nothing it needs was lost; its results lie on the device opened anew."""
+    """A lost run from the host is done again; its results lie on the new device."""
     compiled, _ = lost_in(workplace)
     y, _ = compiled.run({"x": X}, keep=True)
     np.testing.assert_array_equal(y.numpy(), X * 2 + 1)
@@ -118,7 +118,10 @@ def test_a_run_that_must_not_be_done_again_is_not(
 
 
 def test_a_param_that_is_gone_is_named(workplace: Callable[..., Workplace]) -> None:
-    """By the run that finds it gone; later ones ask for it; it can be set again."""
+    """A param that is gone is named by the run that finds it gone.
+
+    Later runs ask for it, and it can be set again.
+    """
     compiled, x = lost_in(workplace)
     place = compiled._placed.ready.backend.port
     place._pending.clear()
@@ -155,7 +158,7 @@ def test_a_run_that_follows_another_into_a_loss_asks_for_params_too(
 
 
 def test_no_memory_for_put_is_said(workplace: Callable[..., Workplace]) -> None:
-    """And the next one is put."""
+    """A `put` without memory is refused, and the next one works."""
     place = workplace()
     one = rlx.put(X, "vulkan")
     place.ports[0]._pending.append(Failure("buffer", "out-of-memory"))

@@ -173,7 +173,7 @@ def test_every_failure_at_every_call(
 
 
 def test_memory_that_comes_back_is_used(workplace: Callable[..., Workplace]) -> None:
-    """After an allocation failed, the same session compiles the same graph."""
+    """A session compiles the graph again after an allocation failed."""
     place = workplace(Failure("buffer", "out-of-memory"))
     session = Session("vulkan")
     with pytest.raises(OutOfMemory):
@@ -184,7 +184,7 @@ def test_memory_that_comes_back_is_used(workplace: Callable[..., Workplace]) -> 
 
 
 def test_a_refused_shader_shows_its_source(workplace: Callable[..., Workplace]) -> None:
-    """With the step it belongs to."""
+    """A refused shader shows its source and the step it belongs to."""
     workplace(Failure("pipeline", "shader-refused"))
     with pytest.raises(ShaderRejected, match=r"step .*mul.*add") as caught:
         Session("vulkan").compile(layer(3))
@@ -195,7 +195,10 @@ def test_a_refused_shader_shows_its_source(workplace: Callable[..., Workplace]) 
 def test_a_lost_run_is_done_again_on_the_device_opened_anew(
     workplace: Callable[..., Workplace], view: bool
 ) -> None:
-    """With the params it had, also if their arrays changed since; and it says so."""
+    """A lost run is done again on the device opened anew, and says so.
+
+    It has the params of before, also if their arrays changed since.
+    """
     place = workplace(Failure("read", "lost"))
     compiled, w = Session("vulkan").compile(layer(3)), np.ones((3, 4), np.float32)
     compiled.set_param("w", np.broadcast_to(w, w.shape) if view else w)
@@ -217,7 +220,10 @@ def test_a_lost_run_is_done_again_on_the_device_opened_anew(
 def test_a_loss_first_noticed_before_the_run_stops_nobody(
     workplace: Callable[..., Workplace], verb: str
 ) -> None:
-    """By compiling, or by a param, whose value is kept; a strict session raises."""
+    """A loss noticed by compiling or by a param stops no run but a strict one.
+
+    The param's value is kept.
+    """
     place = workplace(Failure(verb, "lost"))
     compiled = with_ones(Session("vulkan").compile(layer(3)))
     answer(3, 1, compiled)
@@ -252,7 +258,7 @@ def test_strict_does_nothing_twice(
 def test_a_device_lost_twice_is_an_error(
     workplace: Callable[..., Workplace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was asked for by name: nothing else is tried, and both tries are told."""
+    """A device lost twice is an error that tells both tries; no other is tried."""
     place = workplace()
     compiled = with_ones(Session("vulkan").compile(layer(3)))
     place.ports[0].lost = "it was asked to go"

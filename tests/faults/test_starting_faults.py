@@ -16,7 +16,10 @@ def sleeper() -> SpawnProcess:
 
 
 def test_what_was_started_ends_and_no_other_begins() -> None:
-    """Those that were told nothing yet as well; Python is left as it was."""
+    """Processes that were started end, told nothing yet or not, and no other begins.
+
+    Python is left as it was.
+    """
     usual, starting = vars(SpawnProcess)["_Popen"], Starting()
     first, second, late = sleeper(), sleeper(), sleeper()
     starting.start(first)

@@ -38,7 +38,10 @@ def at_work(
 def test_a_lost_device_is_an_error_and_what_was_saved_goes_on(
     at_work: tuple[Workplace, rlx.WelchStream], tmp_path: Path
 ) -> None:
-    """Every call says so, with how much is gone; nothing is told of the rest."""
+    """A lost device is an error of every call, which says how much is gone.
+
+    A saved state goes on.
+    """
     place, stream = at_work
     stream.save(tmp_path / "s.npz")
     stream.push(X[:, 200:400])
