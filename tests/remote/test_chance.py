@@ -1,4 +1,4 @@
-"""Whatever happens: the right samples, or an error of ours. Never others."""
+"""The right samples or an error of ours, and never others, whatever a server does."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_bad_object_costs_itself_alone(call: Call, bucket: Bucket) -> None:
 def test_a_run_takes_up_what_has_not_changed_on_the_server(
     call: Call, bucket: Bucket, site: Site, tmp_path: Path
 ) -> None:
-    """By the ETag, of S3 and of the web; a changed one is done again."""
+    """A run takes up what has the same ETag, of S3 and of the web, and no other."""
     urls = [bucket.put("a.npy", npy(COUNTS)), site.put("/a.npy", npy(COUNTS))]
     bad = site.put("/bad.npy", b"nothing of the kind")
     out = tmp_path / "found.parquet"
@@ -117,7 +117,7 @@ def test_results_are_not_written_to_urls(
 def test_secrets_are_in_no_output(
     call: Call, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not in the record, the table, the CSV, the pictures' names, nor in errors."""
+    """Secrets are in no output: record, table, CSV or error."""
     url = site.put("/a.npy", npy(COUNTS)).replace("://", "://ann:pass-word@")
     signed = f"{url}?X-Amz-Signature=abcdef0123"
     hidden = ("pass-word", "abcdef0123", "hush-hush")

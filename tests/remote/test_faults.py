@@ -43,7 +43,10 @@ def test_a_server_that_closes_half_way_is_asked_for_the_rest(
 def test_a_file_that_is_cut_on_the_server_is_an_error_with_both_numbers(
     site: Site, url: str
 ) -> None:
-    """Its headers promise what never comes."""
+    """A file cut on the server is an error with the bytes wanted and those that came.
+
+    Its headers promise what never comes.
+    """
 
     def cut(asked: Asked, reply: Reply) -> None:
         reply.cut = max(0, min(len(reply.body), 20_000 - (asked.start or 0)))
@@ -208,7 +211,7 @@ def test_no_server_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_is_gone_for_good_holds_nobody_up(
     site: Site, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each file is tried once; after an answer more patiently again."""
+    """Files of a server that is gone are tried once each, after an answer more."""
     tries = 0
 
     async def refused(*_: object) -> None:
@@ -295,7 +298,7 @@ SIGNED = "X-Amz-Signature=abcdef0123&X-Amz-Credential=AKIAxyzzy&versionId=7"
 
 
 def test_no_secret_of_a_url_is_ever_told(site: Site, url: str) -> None:
-    """Neither a password nor a signature, in no error, name or `repr`."""
+    """A password or signature in a URL is in no error, name or `repr`."""
     secret = f"{url.replace('://', '://ann:pass-word@')}?{SIGNED}"
     with open_recording(secret, fs=1.0) as recording:
         told = [recording.path, repr(recording), repr(recording.groups)]

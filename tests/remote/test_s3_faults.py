@@ -27,7 +27,10 @@ def test_s3_objects_and_buckets_that_are_not_there(bucket: Bucket) -> None:
 def test_s3_without_credentials(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """On a cluster it is a worker who has none, whatever its user has."""
+    """S3 without credentials is an error that says which process has none.
+
+    On a cluster it is a worker, whatever its user has.
+    """
     url = bucket.put("a.npy", DATA)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -22,7 +22,7 @@ TIMEOUT_S = 100
 def test_a_bucket_is_done_whole_while_workers_die(
     bucket: Bucket, tmp_path: Path, many: int, killed_at: tuple[int, ...]
 ) -> None:
-    """Nothing twice, nothing missing; no secret goes to a log on the way.
+    """A bucket is done once while workers die, and no secret is in a log.
 
     A worker is killed when so many recordings are noted as done.
     """

@@ -105,7 +105,10 @@ def test_channels_are_taken_by_name_in_any_order(tmp_path: Path) -> None:
 def test_a_walk_decodes_every_chunk_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where blocks end in the middle of one, but not where none can be held."""
+    """A walk decodes every chunk once, also where blocks end within one.
+
+    More than once is needed where no chunk can be held.
+    """
     path = written(tmp_path / "a.zarr")
     seen: Counter[str] = Counter()
     real = LocalStore.get
@@ -130,7 +133,10 @@ def test_a_walk_decodes_every_chunk_once(
 
 
 def test_scaled_integers_stay_digital(tmp_path: Path) -> None:
-    """As NetCDF and xarray write them: value = count · scale_factor + add_offset."""
+    """Integers with scale_factor and add_offset, as xarray writes, stay digital.
+
+    Their values are count · scale_factor + add_offset.
+    """
     notes = {"scale_factor": 0.5, "add_offset": -3.0, **FS}
     path = written(tmp_path / "a.zarr", attributes=notes)
     with open_recording(path) as recording:
@@ -214,7 +220,7 @@ def test_stores_in_a_bucket_and_on_the_web(
 def test_a_store_in_one_file_far_away(
     tmp_path: Path, bucket: Bucket, site: Site
 ) -> None:
-    """By ranges; a web server without them is refused with what to do."""
+    """A store in one file is read by ranges; a server without them is refused."""
     path = written(tmp_path / "a.zarr", chunks=(4, 700))
     data = Path(make_archive(str(path), "zip", path)).read_bytes()
     check(bucket.put("a.zarr.zip", data), storage_options=bucket.options)
@@ -229,7 +235,7 @@ def test_a_store_in_one_file_far_away(
 def test_a_chunk_far_away_is_one_request(
     tmp_path: Path, bucket: Bucket, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a bucket and on a web server; and a user's own way of asking S3 is kept."""
+    """A chunk is one request to a bucket or web server; own ways to ask are kept."""
     path = written(tmp_path / "a.zarr", chunks=(4, 700))
     asked: list[str] = []
     inner = S3FileSystem._call_s3
@@ -256,7 +262,7 @@ def test_a_chunk_far_away_is_one_request(
 
 
 def test_chunks_that_are_not_there_are_told(tmp_path: Path, site: Site) -> None:
-    """They are the fill value; a recording says so once it comes upon them."""
+    """Chunks that are not there are the fill value, and a warning once read."""
     path = written(tmp_path / "a.zarr", fill_value=7)
     (path / "c" / "1" / "3").unlink()
     wanted = COUNTS.copy()
