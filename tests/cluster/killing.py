@@ -32,7 +32,7 @@ def worked_s(one: psutil.Process) -> float:
 
 
 def kill_workers(run: Any, output: Path, done: Sequence[int]) -> int:
-    """Whoever worked the most, whenever so many recordings are noted as done.
+    """Kill whoever worked most, whenever so many recordings are noted as done.
 
     Returns how many were killed by the end of the run.
     """
