@@ -63,7 +63,7 @@ def mlp() -> Task:
 
 
 def conv_net() -> Task:
-    """Two convolutions and a mean, bars that lie or stand."""
+    """A network of two convolutions and a mean that tells lying bars from standing."""
     rng = np.random.default_rng(1)
     params = {
         "c0": _drawn(rng, 8, 1, 3, 3),
@@ -91,7 +91,7 @@ def conv_net() -> Task:
 
 
 def transformer() -> Task:
-    """One layer of two heads: which of two tokens comes first."""
+    """A transformer of one layer of two heads: which of two tokens comes first."""
     rng = np.random.default_rng(2)
     width, tokens, length = 16, 8, 10
     params = {

@@ -38,7 +38,7 @@ def close(ours: Any, theirs: Any, at: float = 1e-9) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_gradients(name: str, jax: Any) -> None:
-    """By every argument at once."""
+    """Value and gradients by every argument at once are JAX's."""
     f, shapes = CASES[name]
     args, by = drawn(shapes), tuple(range(len(shapes)))
     value, grads = rlx.value_and_grad(lambda *x: f(np, *x), argnums=by)(*args)

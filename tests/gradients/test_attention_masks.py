@@ -71,7 +71,10 @@ def theirs(q: Any, k: Any, v: Any, mask: Any, places: dict[str, Any]) -> Any:
 def test_closed_rows_leave_gradients_finite(
     places: str, kind: str, heads: str, way: Way
 ) -> None:
-    """By queries, keys, values and what a float mask adds."""
+    """Gradients of closed rows are PyTorch's, and finite.
+
+    They are by queries, keys, values and what a float mask adds.
+    """
     if kind == "by batch" and heads == "none":
         kind = "bool"
     rng = np.random.default_rng(11)

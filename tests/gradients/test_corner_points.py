@@ -1,4 +1,4 @@
-"""Every differentiable op and every traced function of NumPy at its corner points.
+"""Corner points of every differentiable op and every traced function of NumPy.
 
 Zeros of both signs, ties, equal operands, constant rows, masked rows, the smallest and
 the largest values: gradients, tangents and tangents of gradients in float64, against
@@ -110,7 +110,7 @@ def derivatives(case: Case) -> list[list[Any]]:
 
 @pytest.mark.parametrize("name", sorted(graph_corners.LINEAR))
 def test_linear_records(name: str) -> None:
-    """Their derivatives are the same at every point, and the second is zero."""
+    """The derivatives of a linear op are the same at every point."""
     op = registry.get(name)
     (sample,) = graph_corners.samples(op)
     every = derivatives(graph_corners.of_record(None, op, sample))
@@ -142,7 +142,7 @@ def test_linear_functions(name: str) -> None:
 
 @pytest.mark.parametrize("name", numpy_corners.WITHOUT)
 def test_functions_without_floats(name: str) -> None:
-    """They give no floats, so there is nothing to differentiate."""
+    """Functions that give no floats leave nothing to differentiate."""
     x = numpy_corners.EVERY
     made = rlx.function(numpy_corners.WITHOUT[name])(x)
     assert list(leaves(made)) == []
@@ -150,7 +150,7 @@ def test_functions_without_floats(name: str) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 4), (2, 0), (0,)], ids=str)
 def test_empty_arrays(shape: tuple[int, ...]) -> None:
-    """If NumPy computes it without a warning it has a gradient, which is empty."""
+    """A function that takes empty arrays without a warning has an empty gradient."""
     x, wrong, count = np.zeros(shape), {}, 0
     for name, f in {**EMPTY, **numpy_corners.LINEAR}.items():
         try:

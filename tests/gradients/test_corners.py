@@ -331,7 +331,10 @@ def test_logistic_regression_moves_from_zero_weights() -> None:
 
 
 def test_values_of_reformulated_functions_are_numpys() -> None:
-    """At signed zeros, infinities and the ends of the range, signs of zeros too."""
+    """Values of reformulated functions are NumPy's at the ends, zeros' signs too.
+
+    The ends are signed zeros, infinities, NaN and the ends of the range.
+    """
     ends = [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 1e308, -1e308, 5e-324]
     x = np.array(ends)
     pairs = [np.repeat(x, len(x)), np.tile(x, len(x))]
@@ -436,7 +439,7 @@ def test_copies_of_every_rank(rank: int, jax: Any) -> None:
 
 
 def test_kron_of_sizes_that_vary() -> None:
-    """One program for every number of rows."""
+    """One function of `kron` serves every number of rows."""
     rng = np.random.default_rng(3)
     f = rlx.function(lambda a, b: np.kron(a, b), dims={"a": ("n", 2)})
     for n in (1, 3):

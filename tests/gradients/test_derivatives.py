@@ -77,7 +77,7 @@ def test_a_constant_result_does_not_move() -> None:
 
 
 def test_stop_gradient_is_a_constant() -> None:
-    """Of values and of what integers are made of."""
+    """`stop_gradient` makes a constant of values, and of comparisons with them."""
     grad = rlx.grad(lambda x: np.sum(x * rlx.nn.stop_gradient(x)))(X)
     np.testing.assert_array_equal(grad, X)
     through = rlx.grad(lambda x: np.sum(rlx.nn.stop_gradient(x) > 0) * 1.0)(X)
@@ -117,7 +117,7 @@ def test_what_is_refused(call: Any, error: type, words: str) -> None:
 
 
 def test_the_place_is_told() -> None:
-    """The line of the user's that asked for it."""
+    """A refused gradient tells the user's line that asked for it."""
     with pytest.raises(TraceError, match=r"test_derivatives\.py:\d+ in "):
         rlx.grad(lambda x: x)(X)
 
@@ -144,7 +144,10 @@ def test_checkpoint_takes_less_memory_for_the_same_bits() -> None:
 
 
 def test_checkpoints_within_checkpoints_and_of_several_results() -> None:
-    """With values from around the function, one result used and one not."""
+    """Nested checkpoints of several results leave the gradient as it is.
+
+    They take values from around the function; one result is used and one not.
+    """
     w = RNG.normal(size=(3, 3))
 
     def two(x: Any) -> Any:
@@ -232,7 +235,10 @@ def test_gradients_of_other_types_are_refused() -> None:
 
 
 def test_an_op_of_ones_own() -> None:
-    """With a rule it is differentiated and mapped; without one it is refused."""
+    """An op of one's own is differentiated by its rule, and refused without one.
+
+    Without one it is mapped all the same.
+    """
     from rlxweb.ir.derivative import slopes
     from rlxweb.ir.op import registry
 

@@ -60,7 +60,7 @@ def same(ours: Any, theirs: Any, jax: Any) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_jacobians(name: str, jax: Any) -> None:
-    """By both modes: there is one Jacobian."""
+    """Jacobians in forward and in reverse mode are JAX's."""
     f, args, by = CASES[name]
     theirs = jax.jit(jax.jacrev(lambda *a: f(jax.numpy, *a), by))(*args)
     for mode in (rlx.jacfwd, rlx.jacrev):
@@ -126,7 +126,7 @@ def cubes(rank: int) -> rlx.Graph:
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("order", thinned([1, 2, 3, 4, 5], 2))
 def test_higher_orders_of_graphs(order: int, rank: int, jax: Any) -> None:
-    """One number: JAX's grad of grad; an array of them: element by element."""
+    """Higher orders are JAX's grad of grad, element by element for an array."""
     jnp = jax.numpy
     x = np.random.default_rng(rank).normal(size=(3,) * rank)
     one = lambda v: v**4 - 2 * v**3  # noqa: E731

@@ -83,7 +83,7 @@ def test_norms_of_zeros(name: str) -> None:
     ],
 )
 def test_rows_of_zeros_are_divided_by_one(step: Any, opsets: int) -> None:
-    """Their gradient is the weights: nothing is scaled."""
+    """The gradient of a row of zeros is the weights: it is divided by one."""
     made = model(
         [step],
         [value("a", X.shape)],
@@ -113,7 +113,10 @@ def test_mean_variance_normalization_of_constants() -> None:
 @pytest.mark.parametrize("stages", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, bool])
 def test_attention_with_a_closed_row(dtype: Any, stages: bool) -> None:
-    """With and without the output of a stage, by an op and by its parts."""
+    """Attention with a closed row has PyTorch's gradients.
+
+    They are had with and without the output of a stage, by an op and by its parts.
+    """
     rng = np.random.default_rng(2)
     q, k, v = (rng.normal(size=(1, 2, n, 3)) for n in (3, 4, 4))
     keep = rng.random((3, 4)) > 0.3

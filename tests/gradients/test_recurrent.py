@@ -48,7 +48,7 @@ def theirs(kind: str, module: Any, name: str) -> Array:
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("kind", MODULES)
 def test_pytorch_agrees(kind: str, first: bool, both: bool) -> None:
-    """By inputs, weights, biases and first state."""
+    """Gradients by inputs, weights, biases and first state are PyTorch's."""
     torch.manual_seed(3)
     module = MODULES[kind](6, 9, batch_first=first, bidirectional=both)
     T, B, D = 7, 3, 1 + both
@@ -103,7 +103,7 @@ def test_the_graph_does_not_grow_with_the_steps(kind: str) -> None:
     ],
 )
 def test_long_sequences(kind: str, attrs: dict[str, Any]) -> None:
-    """More steps than one loop may take."""
+    """Gradients of more steps than one loop may take are right."""
     T, B, H = 600, 2, 60
     g = gates(T, B, H, kind, **attrs)
     rng = np.random.default_rng(1)
@@ -125,7 +125,7 @@ def test_long_sequences(kind: str, attrs: dict[str, Any]) -> None:
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
 @pytest.mark.parametrize("kind", MODULES)
 def test_nothing_comes_from_behind_a_rows_end(kind: str, direction: str) -> None:
-    """What is there may be anything."""
+    """What stands behind a row's end reaches no gradient, whatever it is."""
     g = gates(5, 3, 4, kind, direction=direction, lengths=True)
     rng = np.random.default_rng(2)
     feeds = {
@@ -186,7 +186,7 @@ def test_a_long_selective_scan() -> None:
 
 @pytest.mark.parametrize("kind", MODULES)
 def test_gradients_for_every_example(kind: str) -> None:
-    """By weights that are the same for all, without a copy of the network for each."""
+    """Gradients for every example need no copy of the network for each."""
     g, count = gates(6, 2, 3, kind), 4
     named = g.named("input")
     x, w = (g.tensor(named[n].id) for n in ("x", "w"))
@@ -216,7 +216,7 @@ def test_a_gradient_of_too_many_corners_is_refused() -> None:
 
 
 def test_every_op_of_floats_has_a_derivative() -> None:
-    """Those without one give integers or bools, or nothing of what they are given."""
+    """Every op that makes floats of floats has a derivative, but for `bitcast`."""
     without = set()
     for op in registry:
         if op.vjp is not None or parts_of(op.lower) is not None or op.has("leaf"):

@@ -158,7 +158,10 @@ def test_updates_are_those_of_pytorch() -> None:
 def test_going_on_from_a_file_is_never_having_stopped(
     name: str, fast: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit, losses and all, after each of three pieces; whenever code is made."""
+    """Training from a file goes on to the bit, whenever code is made.
+
+    It stops after each of three pieces; the losses are compared, too.
+    """
     monkeypatch.setenv("RLX_FAST", fast)
     task, adam = TASKS[name](), rlx.Adam(1e-2)
     state = (task.params, adam.init(task.params))
@@ -219,7 +222,7 @@ def test_a_loss_that_is_no_number_is_told_with_the_op(tmp_path: Path) -> None:
 
 
 def test_early_stops() -> None:
-    """When no mean of the last steps was better."""
+    """Training stops early when no mean of the last steps was better."""
 
     def step(w: Any, x: Any) -> Any:
         loss, grad = rlx.value_and_grad(lambda w: np.sum((w - 1.0) ** 2))(w)
