@@ -102,7 +102,7 @@ def on_gpus() -> list[Any]:
 def test_causal_windows_and_masks_hold_together(
     mask: str | None, offset: int, window: int
 ) -> None:
-    """As one mask of bools says it, wherever the first query stands."""
+    """Causal windows, offsets and masks together are one mask of PyTorch's."""
     L, S = 9, 14
     arrays = [drawn(1, 2, L, 4), drawn(1, 2, S, 4), drawn(1, 2, S, 4)]
     behind = np.array([[i + offset - j for j in range(S)] for i in range(L)])
@@ -137,7 +137,7 @@ def refused(*shapes: Any, **how: Any) -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    """With what was wanted in its place."""
+    """Operands of attention that do not fit are refused with what was wanted."""
     with pytest.raises(ShapeError, match=r"all are .*heads, length, size"):
         refused((2, 3, 4, 5), (3, 4, 5), (3, 4, 5))
     for own in ({"window": 3}, {"offset": 3}, {"window": -1, "is_causal": True}):

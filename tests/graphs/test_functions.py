@@ -48,7 +48,7 @@ def welch(x: Any, fs: float, nperseg: int) -> Any:
 
 
 def k_means_step(points: Any, centres: Any) -> Any:
-    """Where each point belongs, and the centres of those that do."""
+    """The centre that each point belongs to, and the centres of those that do."""
     apart = ((points[:, None, :] - centres[None]) ** 2).sum(-1)
     label = np.argmin(apart, axis=1)
     mine = (label[:, None] == np.arange(len(centres))).astype(points.dtype)
@@ -151,7 +151,7 @@ def moments(x: Any) -> Any:
 
 @pytest.mark.parametrize("name", VARY)
 def test_functions_are_traced_once_for_sizes_that_vary(name: str) -> None:
-    """Two sizes, one signature, NumPy's numbers and dtypes."""
+    """One trace of a function serves two sizes, with NumPy's numbers and dtypes."""
     dims, every = VARY[name]
     function = moments if name == "moments" else CASES[name][0]
     varying = rlx.function(function, device="cpu", dims=dims)

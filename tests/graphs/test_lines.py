@@ -236,7 +236,7 @@ def test_the_compiler_of_a_browser_takes_them(name: str) -> None:
 def test_packed_elements_are_read_one_by_one(
     adapter: Want, kind: str, length: int
 ) -> None:
-    """Where others lie in whole fours too."""
+    """Packed elements are read one by one, where others lie in whole fours too."""
     g = Graph(kind)
     x, y = g.input("x", (6, length), kind), g.input("y", (6, length))
     wide = g.cast(x, "f32")
@@ -271,7 +271,7 @@ def test_what_is_not_finite_stays_so(adapter: Want) -> None:
 
 @pytest.mark.requires_wgpu
 def test_sums_of_long_lines_keep_their_digits(adapter: Want) -> None:
-    """Of positive numbers, in blocks: not one addition after the other."""
+    """A sum of a long line is made in blocks, which keeps its digits."""
     x = np.random.default_rng(5).random((3, 4096)).astype("f4")
     g = Graph("long")
     given = g.input("x", x.shape)

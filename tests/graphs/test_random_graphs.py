@@ -37,7 +37,7 @@ def hunt(ways: list[Engine], examples: int, part: int) -> None:
 
 
 def test_numpy_agrees_with_float64(sampled: Sampler) -> None:
-    """Optimised and not."""
+    """NumPy agrees with float64, optimised and not."""
     examples = len(sampled(range(2 * MANY), MANY, quick=MANY // 5))
     hunt([engine(None), engine(None, optimise=False)], examples, 0)
 
@@ -47,10 +47,10 @@ def test_numpy_agrees_with_float64(sampled: Sampler) -> None:
 def test_adapter_agrees_with_float64(
     adapter: Want, part: int, sampled: Sampler
 ) -> None:
-    """Optimised, not optimised, without variants and under tiny limits.
+    """An adapter agrees with float64, without variants and under tiny limits too.
 
-    The first adapter gets all parts, the others a fifth of it: they share everything
-    but the driver.
+    All parts are run with --full, else the first alone. In each the other adapters get
+    a fifth of the graphs of the first: they share everything but the driver.
     """
     first = adapter.name == "llvmpipe" and "vulkan" in adapter.backends
     ways = [

@@ -100,7 +100,7 @@ def test_pytorch_agrees(kind: str, first: bool, both: bool) -> None:
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
 def test_long_sequences_go_in_parts(direction: str) -> None:
-    """More steps than one loop may take, in either direction."""
+    """More steps than one loop may take go in parts, in either direction."""
     g = rlx.Graph("long")
     T, H = 1500, 60
     x, w, r = g.input("x", (T, 1, 3)), g.input("w", (1, 4 * H, 3)), None
@@ -140,7 +140,10 @@ def test_lengths_may_be_any(kind: str, dtype: str, lengths: tuple[int, ...]) -> 
 
 @pytest.mark.requires_wgpu
 def test_steps_that_would_be_written_out_without_end_are_refused() -> None:
-    """Where a device keeps no row's state; both directions count."""
+    """Too many steps to write out, of both directions together, are refused.
+
+    A device that keeps no row's state writes them out.
+    """
     g = rlx.Graph("long")
     x, r = g.input("x", (2049, 1, 2 * 99)), g.input("r", (2, 33, 99))
     g.set_outputs([g.apply("gru", x, r, direction="bidirectional")])
@@ -177,7 +180,7 @@ def refused(kind: str, *shapes: Any, **attrs: Any) -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    """With what was wanted in its place."""
+    """Operands of recurrent ops that do not fit are refused with what was wanted."""
     with pytest.raises(ShapeError, match=r"w is \[1, 20, 3\] and r \[1, 20, 5\]"):
         refused("lstm", (4, 2, 3), (1, 20, 4), (1, 20, 5))
     with pytest.raises(ShapeError, match=r"b \[1, 20\]; it is \[1, 40\] here"):
