@@ -30,7 +30,7 @@ LONGEST = 11
 
 
 def pairs() -> Iterator[tuple[int, ...]]:
-    """Nothing, one shift, two."""
+    """All choices of no shift, of one and of two."""
     for count in range(3):
         yield from itertools.combinations(range(1, LONGEST), count)
 

@@ -84,7 +84,10 @@ def test_products(
 
 
 def test_a_store_to_one_component_is_one_to_all() -> None:
-    """So WGSL says, and Direct3D and Metal do it: lanes that share a vec4 race."""
+    """Lanes that store components of one vec4 race, as WGSL says.
+
+    Direct3D and Metal do it.
+    """
     row = "matmul, blocks of 64"
     arrays = [drawn(64, 16), drawn(16, 64)]
     _, made = recipe_of(row, arrays)
@@ -159,7 +162,7 @@ LAID_OUT += [Subgroups(32, 16), Subgroups(32, 8, seed=2), Subgroups(64, 32, seed
 
 @pytest.mark.parametrize("laid", LAID_OUT, ids=str)
 def test_lines_by_subgroups_of_any_layout(laid: Subgroups) -> None:
-    """Of any size, in any order of lanes, and with some that never started."""
+    """Subgroups of any size and order of lanes, some never started, are right."""
     for n in (64, 132, 1024):
         row = ", in registers, by subgroups"
         agrees(f"softmax{row}", drawn(5, n), subgroups=laid, axis=-1)
@@ -169,7 +172,7 @@ def test_lines_by_subgroups_of_any_layout(laid: Subgroups) -> None:
 
 
 def test_lines_by_a_tree() -> None:
-    """Where there are no subgroups."""
+    """Lines are right by a tree where there are no subgroups."""
     agrees("softmax, in registers", drawn(35, 132), axis=-1)
     agrees("layer_norm, in registers", drawn(3, 68), drawn(68), drawn(68), axis=-1)
     agrees("softmax, workgroup a row", drawn(3, 200), axis=-1)

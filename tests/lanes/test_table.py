@@ -16,7 +16,10 @@ KERNELS = {(k[0], k[1]): k[2:] for k in table.kernels()}
 
 
 def test_the_record_has_every_kernel() -> None:
-    """In the order of the table; `python -m tests.lanes.table` makes it anew."""
+    """The record has every kernel in the table's order, and none spills.
+
+    `python -m tests.lanes.table` makes it anew.
+    """
     assert [(one["kernel"], one["way"]) for one in RECORD] == list(KERNELS)
     assert all(one["spilled"] == 0 for one in RECORD)
 
