@@ -22,7 +22,7 @@ pytestmark = pytest.mark.requires_wgpu
 
 
 def test_the_guard_itself_is_sharp(adapter: Want) -> None:
-    """A write over the end is seen; otherwise the test above would prove nothing."""
+    """A write over the end is seen; else the guard of tests/ops would prove nothing."""
     port = NativePort()
     drive(port.open(adapter))
     guarded = GuardedPort(port)
@@ -59,7 +59,7 @@ def test_threads_with_graphs_of_their_own_get_right_answers(adapter: Want) -> No
 
 
 def test_threads_on_one_graph_take_turns(adapter: Want) -> None:
-    """Each gets its own answer, every time."""
+    """Threads that share one graph each get their own answer, every time."""
     made = session_on(adapter).compile(square())
 
     def work(k: int) -> None:

@@ -1,4 +1,4 @@
-"""Nothing grows: a second run makes nothing, hundreds of runs leave nothing.
+"""Leaks: a second run makes nothing, and hundreds of runs leave nothing.
 
 Counted by the port itself: driver objects made so far (`created`) and handles not yet
 destroyed (`live`), on every adapter and through the public Session.
@@ -76,7 +76,7 @@ def network_on(backend: WebGpuBackend, rows: int = 16) -> Any:
 def test_a_second_run_compiles_and_allocates_nothing(
     backend: WebGpuBackend, port: NativePort
 ) -> None:
-    """No buffer, no pipeline, no bind group: those of the first run serve."""
+    """A second run makes no buffer, pipeline or bind group."""
     program = network_on(backend)
     first = drive(backend.run(program, feeds()))
     made, live = dict(port.created), set(port.live)
@@ -161,7 +161,7 @@ def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
     x = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
 
     def live(first: int) -> tuple[int, int]:
-        """After 40 lengths nobody asked for before."""
+        """Handles and bytes that live after 40 lengths nobody asked for before."""
         for n in range(first, first + 40):
             rlxweb.welch_peaks(x[:, :n], k=3, device=label, adapter=adapter.name)
         return len(engine.port.live), engine.kept.nbytes
@@ -258,7 +258,7 @@ def grown(work: Callable[[], object]) -> list[tracemalloc.StatisticDiff]:
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
-    """After warming up, a hundred runs keep less than 16 KiB more.
+    """A hundred runs after warming up keep less than 16 KiB of Python's memory.
 
     What leaks does so every time; what is kept once may be kept once.
     """
@@ -281,7 +281,7 @@ def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
 
 
 def test_close_leaves_no_handle(backend: WebGpuBackend, port: NativePort) -> None:
-    """With programs still prepared, one of them run."""
+    """`close` leaves no handle of programs that are still prepared."""
     program = network_on(backend)
     drive(backend.run(program, feeds()))
     network_on(backend, 17)

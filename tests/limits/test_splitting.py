@@ -87,7 +87,7 @@ def test_a_binding_over_the_limit_is_cut(adapter: Want) -> None:
 
 
 def test_a_long_sum_is_carried_from_piece_to_piece(adapter: Want) -> None:
-    """One output, many pieces in order: nothing lost, nothing counted twice."""
+    """A sum of one output is carried through many pieces, each counted once."""
     one, port = recorded(adapter, shrunk())
     graph = Graph()
     graph.set_outputs([graph.sum(graph.input("x", (5000,), "i32"))])
