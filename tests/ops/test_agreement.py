@@ -149,7 +149,7 @@ def test_adapter_agrees_without_rewrites(name: str, sampled: Sampler) -> None:
 def test_adapter_agrees_without_variants(
     name: str, adapter: Want, sampled: Sampler
 ) -> None:
-    """Nor is a faster variant: an op's own kernel is right as well."""
+    """An op's own kernel is right without its faster variants."""
     cases = sampled(plain(name), 2, quick=1)
     assert wrong(engine(adapter, variants=False), cases) == []
 
@@ -190,7 +190,7 @@ def test_shrunk_adapter_agrees(name: str, sampled: Sampler) -> None:
 @pytest.mark.requires_wgpu
 @A_THIRD
 def test_shrunk_adapter_agrees_on_views(name: str, sampled: Sampler) -> None:
-    """Nor do they where the operands are views."""
+    """Operands that are views are right under tiny limits as well."""
     one = engine(ADAPTERS["lavapipe"], limits=shrunk())
     assert wrong(one, sampled(small(through_views(name)), 1, quick=0)) == []
 

@@ -37,7 +37,7 @@ JAX takes long to compile it, so the others have all views.
 
 @pytest.fixture(scope="module", params=ARRAYS)
 def library(request: pytest.FixtureRequest) -> str:
-    """Each library in turn."""
+    """The library's label, each in turn."""
     return str(request.param)
 
 
@@ -151,7 +151,7 @@ def test_casts_saturate(source: str, to: str, library: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["i32", "i64", "u32"])
 def test_integers_at_their_ends(dtype: str, library: str) -> None:
-    """They wrap; a division by 0 is 0, and that of the least by -1 wraps as well."""
+    """Integers wrap at their ends as NumPy's do, and a division by 0 is 0."""
     one = engine(library)
     if DType(dtype) not in one.backend.target.accepts:
         return
@@ -172,7 +172,7 @@ def test_integers_at_their_ends(dtype: str, library: str) -> None:
 
 @pytest.mark.parametrize("shape", [(5,), (3, 40), (2, 5003)])
 def test_nan_is_ranked_last(shape: tuple[int, ...], library: str) -> None:
-    """And equal values in order, zeros of either sign among them."""
+    """NaN is ranked last, and equal values in order, zeros of either sign too."""
     x = np.random.default_rng(1).integers(-9, 9, shape).astype(np.float32)
     x[..., 1], x[..., 3] = NAN, -INF
     x[x == 0] *= np.where(np.arange((x == 0).sum()) % 2, -1, 1)

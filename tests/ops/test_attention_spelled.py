@@ -32,7 +32,7 @@ def heads(g: Graph, x: Tensor, keys: bool = False) -> Tensor:
 
 
 def exported(g: Graph, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """As PyTorch's exporter writes it."""
+    """Attention as PyTorch's exporter writes it."""
     scores = heads(g, q) @ heads(g, k, keys=True) / math.sqrt(D) + mask
     mixed = g.softmax(scores, -1) @ heads(g, v)
     return g.reshape(g.transpose(mixed, (0, 2, 1, 3)), (B, S, -1))
@@ -56,7 +56,7 @@ def folded(g: Graph, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def bare(g: Graph, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """No scale and no mask."""
+    """Attention without a scale and without a mask."""
     del mask
     return g.softmax(heads(g, q) @ heads(g, k, keys=True), -1) @ heads(g, v)
 
@@ -184,7 +184,7 @@ def test_masks_of_machine_code_broadcast(
 
 @pytest.mark.requires_wgpu
 def test_without_a_kernel_for_it_nothing_is_joined(adapter: Want) -> None:
-    """Neither without the rows nor without optimisation."""
+    """Attention is not joined without its kernel, nor without optimisation."""
     one = by_rows(adapter)
     graph = graph_of(exported)
     plan = compile_graph(graph, one.backend.target, optimise=False)

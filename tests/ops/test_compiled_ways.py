@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture
 def taped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """No gate is shut by size; how often a tape was run."""
+    """Every gate of size is opened; gives how often a tape was run."""
     monkeypatch.setenv("RLX_FAST", "wait")
     monkeypatch.setattr(cpu_tape, "LEAST_STEPS", 0)
     monkeypatch.setattr(cpu_products, "LEAST", 1)

@@ -20,7 +20,7 @@ CASES = tuple(edge_cases(EDGES))
 
 
 def answers(backend: Backend) -> dict[str, str]:
-    """By case; what is promised holds."""
+    """Answers by case; what is promised must hold."""
     found = {case.name: drive(check_case(case, backend)) for case in CASES}
     assert [f"{n}: {v.why}" for n, v in found.items() if v.word == "wrong"] == []
     return {n: v.agreement.answer if v.agreement else v.word for n, v in found.items()}
@@ -33,7 +33,7 @@ def check_shown(backend: Backend, given: dict[str, str]) -> None:
 
 
 def test_numpy_keeps_the_promise_and_the_manual_shows_it() -> None:
-    """Whatever its version; and it has every type."""
+    """Any version of NumPy has every type, and answers as the manual shows."""
     given = answers(engine(None).backend)
     assert "refused" not in given.values()
     (numpy,) = (
@@ -65,7 +65,7 @@ def test_an_array_library_keeps_the_promise(library: str) -> None:
 
 
 def test_what_is_promised_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another NaN, infinity or integer is wrong; another zero or denormal is not."""
+    """Another answer is wrong at an edge where one is promised, and right elsewhere."""
     cpu = engine(None).backend
 
     def spoil(array: Any) -> Any:

@@ -74,7 +74,10 @@ def test_numpy_transforms_every_length() -> None:
 @pytest.mark.requires_wgpu
 @pytest.mark.full
 def test_shader_passes_transform_every_length(adapter: Want) -> None:
-    """Which passes a length takes is the same for all: every one on one adapter."""
+    """Shader passes transform every length, all on one adapter, some on others.
+
+    Which passes a length takes is the same for all.
+    """
     short = SHORT if adapter == ADAPTERS["lavapipe"] else SPREAD
     assert wrong(engine(adapter, variants=False), (*short, *PRIMES)) == []
 

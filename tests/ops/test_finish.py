@@ -39,7 +39,7 @@ def layer(g: Graph, x: Any, w: Any, b: Any) -> Any:
 
 
 def gated(g: Graph, x: Any, w: Any, b: Any) -> Any:
-    """Another operand twice, constants, a choice."""
+    """A product followed by constants, a choice, and an operand that is used twice."""
     made = x @ w
     return g.where(made > 0.25, made * b, g.relu(made) * 0.5 - b)
 
@@ -129,7 +129,7 @@ def differs(one: Engine, graph: Graph, feeds: dict[str, Any], steps: int = 1) ->
 
 @pytest.mark.parametrize("name", thinned(CASES, 4))
 def test_the_same_bits_in_one_step(name: str, adapter: Want) -> None:
-    """By the kernels that the adapter likes best."""
+    """The kernels an adapter likes best finish to the same bits in one step."""
     assert differs(engine(adapter), *made(CASES[name])) == ""
 
 
@@ -167,7 +167,7 @@ def test_a_device_that_cuts_everything(name: str, adapter: Want) -> None:
     ids=lambda row: row.name,
 )
 def test_each_kernel_finishes(row: Any, adapter: Want, sampled: Sampler) -> None:
-    """Each kernel alone, and the op's own where that one does not suit the sizes."""
+    """Each kernel finishes alone, and the op's own where it does not suit the sizes."""
     one = by_rows(adapter, [row])
     graphs = {name: made(case) for name, case in CASES.items()}
     its = {k: it for k, it in graphs.items() if row.op in ops_of(it[0])}
@@ -206,7 +206,7 @@ def taken_by(one: Engine, graph: Graph) -> set[str]:
     st.sampled_from(["row", "column", "one", "same"]),
 )
 def test_products_of_any_size(m: int, k: int, n: int, kind: str) -> None:
-    """On lavapipe: tiles end anywhere."""
+    """Products whose tiles end anywhere are finished right."""
     side = {"row": (n,), "column": (m, 1), "one": (), "same": (m, n)}[kind]
     assert differs(engine(LAVAPIPE), *made((gated, (m, k), (k, n), side))) == ""
 

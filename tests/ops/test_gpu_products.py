@@ -69,7 +69,7 @@ def test_products_by_blocks(
 @hypothesis.settings(max_examples=12)
 @hypothesis.given(st.integers(33, 200), st.integers(16, 700), st.integers(33, 200))
 def test_products_of_any_size(m: int, k: int, n: int) -> None:
-    """On lavapipe: whole blocks are rare among these."""
+    """Products of any size, few of them of whole blocks, are right."""
     one = of_row(LAVAPIPE, "matmul, blocks of 64")
     assert missed(one, "matmul", [drawn((m, k)), drawn((k, n), 1)], "blocks") == ""
 
@@ -120,7 +120,7 @@ def _floats(rng: np.random.Generator, shape: Shape) -> Array:
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_attention_with_every_mask(mask: str, adapter: Want) -> None:
-    """Two query heads a key head, tails of queries and of keys."""
+    """Attention is right with every mask, grouped heads and tails of both lengths."""
     one = of_row(adapter, "attention, one kernel")
     attrs, make = MASKS[mask]
     given = [make(np.random.default_rng(3))] if make else []
@@ -139,7 +139,7 @@ def test_attention_of_other_layouts_and_lengths(adapter: Want) -> None:
 
 @pytest.mark.parametrize("size", [68, 132])
 def test_attention_of_wide_heads(size: int, adapter: Want) -> None:
-    """Two and four lanes a query, the last not full."""
+    """Heads are attended right by two and four lanes a query, the last not full."""
     one = of_row(adapter, "attention, one kernel")
     assert attended(one, (1, 2, 66, size), (1, 2, 41, size)) == ""
 

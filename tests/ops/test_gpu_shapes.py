@@ -98,7 +98,10 @@ def test_topk_ranks_what_is_no_number(adapter: Want) -> None:
 @hypothesis.settings(max_examples=10)
 @hypothesis.given(st.integers(1, 4), st.integers(32, 9000), st.integers(1, 128))
 def test_topk_of_any_length(rows: int, n: int, k: int) -> None:
-    """On lavapipe alone: what is drawn differs in arithmetic, not in what it asks."""
+    """Rows of any length are ranked right.
+
+    On lavapipe alone: what is drawn differs in arithmetic, not in what it asks.
+    """
     one = by_rows(LAVAPIPE)
     x = drawn((rows, n), n, 50, whole=True)
     assert missed(one, "topk", [x], "workgroup a row", k=min(k, n)) == ""

@@ -105,7 +105,7 @@ def test_own_shaders_need_no_checks(
 
 @pytest.mark.requires_wgpu
 def test_rows_with_a_workgroup_are_taken(adapter: Want) -> None:
-    """At least one case of each op took the row with a workgroup for it."""
+    """The kernel with a workgroup a row is taken for a case of each op that has it."""
     one = by_rows(adapter)
     wide = {
         name

@@ -40,7 +40,7 @@ def is_smooth(op: Op) -> bool:
 
 
 def in_double(sample: Sample) -> Sample:
-    """Its floats as float64, of any value: whole ones would tie."""
+    """The sample with floats as float64, of any value: whole ones would tie."""
     wide = (
         replace(one, dtype=DType.F64, whole=False) if one.dtype.is_float else one
         for one in sample.inputs
@@ -119,7 +119,7 @@ class Case:
             yield value
 
     def gradients(self) -> dict[str, Array]:
-        """By each float operand, in reverse mode."""
+        """Gradients by each float operand, in reverse mode."""
         graph, made = self.graph()
         by = [graph.tensor(graph.named("input")[n].id) for n in self.floats]
         u = graph.input("u", self.weights.shape, "f64")
@@ -207,7 +207,7 @@ def small_case(op: Op) -> Differentiated | None:
 @pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.requires_wgpu
 def test_gradients_are_the_same_on_an_adapter(adapter: Want, sampled: Sampler) -> None:
-    """As far as float32 lets them, of the squares of the result."""
+    """An adapter's gradients are those of the CPU, as far as float32 lets them."""
     cases = {op.name: case for op in EVERY if (case := small_case(op)) is not None}
     assert len(cases) > 100
     wrong = {}

@@ -42,7 +42,10 @@ def test_a_wrong_answer_is_told(got: Any, words: str) -> None:
 
 
 def test_a_right_answer_is_let_pass() -> None:
-    """Also at the edge of the tolerance, when empty, and by a further allowance."""
+    """A right answer is let pass, at the edge of the tolerance and empty too.
+
+    A further allowance is added to the tolerance.
+    """
     assert not judge(WANT.astype(np.float32), WANT, DType.F32, EXACT)
     assert not judge(changed((1, 1), 1000.0009), WANT, DType.F32, LOOSE)
     assert not judge(changed((1, 0), 0.5), WANT, DType.F32, EXACT, np.full((2, 2), 0.6))
@@ -60,7 +63,7 @@ def test_infinities_and_nans_must_be_where_they_are_wanted() -> None:
 
 
 def test_integers_and_bools_have_no_tolerance() -> None:
-    """Off by one is wrong, however loose the op."""
+    """An integer or bool that is off by one is wrong, however loose the op."""
     want = np.array([1, 2**31 - 1], np.int32)
     assert judge(want - 1, want, DType.I32, Tolerance(atol=9.0))
     truth = np.array([True, False])
@@ -76,7 +79,7 @@ def test_a_tolerance_may_be_relative_to_the_peak() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_memory_nobody_wrote_reads_as_nan(dtype: type) -> None:
-    """Before every submission anew, unless the host wrote the buffer."""
+    """Memory that the host did not write reads as NaN before each submission."""
     port = fake()
     poisoned = PoisonedPort(port)
     fresh, fed = poisoned.buffer(10, "storage"), poisoned.buffer(8, "storage")

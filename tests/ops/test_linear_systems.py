@@ -45,7 +45,7 @@ def test_inverses_and_determinants() -> None:
 
 @pytest.mark.parametrize("on", [None, *ADAPTERS])
 def test_many_rows_and_one_that_is_singular(on: str | None) -> None:
-    """More rows than lanes, exchanges of rows, and a matrix of rank 129 among them."""
+    """Systems of more rows than lanes are solved, a singular one among them."""
     a, b = drawn((3, 130, 130)) / 8, drawn((3, 130, 3), 1)
     a[1, 7] = 0.0
     g = rlx.Graph("systems")
@@ -65,7 +65,10 @@ def test_many_rows_and_one_that_is_singular(on: str | None) -> None:
 
 @pytest.mark.parametrize("on", [None, *ADAPTERS])
 def test_factors_triangles_and_logarithms(on: str | None) -> None:
-    """Of more rows than lanes, in place; a matrix among them has no answer."""
+    """Factors and triangles of more rows than lanes are right in place.
+
+    A matrix among them has no answer.
+    """
     a, b = drawn((3, 130, 130)) / 8, drawn((130, 3), 1)
     wide = a.astype(float)
     definite = wide @ wide.swapaxes(1, 2) + np.eye(130)
@@ -104,7 +107,10 @@ def test_factors_triangles_and_logarithms(on: str | None) -> None:
 
 
 def test_the_other_half_is_not_read() -> None:
-    """By SciPy's and NumPy's arguments; the other half here is NaN."""
+    """The half of a matrix that is not named is not read: here it is NaN.
+
+    The arguments are SciPy's and NumPy's.
+    """
     a = np.tril(drawn((4, 4)) + 3 * np.eye(4, dtype=np.float32))
     b = drawn((4,), 1)
     odd = a + np.triu(np.full((4, 4), np.nan, np.float32), 1)

@@ -83,7 +83,7 @@ def _grown(draw: st.DrawFn, g: Graph, x: Tensor, y: Tensor) -> Tensor:
 def test_every_value_lies_in_its_interval(
     drawn: tuple[Graph, dict[str, Array]],
 ) -> None:
-    """Also where it wraps: the interval is then all of the type."""
+    """Every value lies in its interval, which is all of the type where it wraps."""
     graph, feeds = drawn
     given = {name: (int(x.min()), int(x.max())) for name, x in feeds.items()}
     known = Intervals(graph, given, {d: whole(d) for d in WIDE})
@@ -109,7 +109,7 @@ def tried(adapter: Want, graph: Graph, feeds: dict[str, Array]) -> Array | None:
 def test_whole_numbers_are_numpys_or_refused(
     adapter: Want, drawn: tuple[Graph, dict[str, Array]]
 ) -> None:
-    """And come back in the type that was declared."""
+    """Whole numbers are NumPy's, in the type that was declared, or refused."""
     graph, feeds = drawn
     graph.set_outputs([graph.tensor(graph.outputs[-1])])
     want = evaluate(graph, feeds)[0]
@@ -121,7 +121,7 @@ def test_whole_numbers_are_numpys_or_refused(
 
 
 def _wide_samples() -> list[tuple[Op, Sample]]:
-    """Of every op the first sample of each set of types that hold 64 bits."""
+    """The first sample of each op with each set of types that hold 64 bits."""
     found: dict[Any, tuple[Op, Sample]] = {}
     for op in registry:
         for sample in op.samples:
@@ -133,7 +133,7 @@ def _wide_samples() -> list[tuple[Op, Sample]]:
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_ops_of_wide_types_are_right_or_refused(adapter: Want) -> None:
-    """Most run."""
+    """Ops of wide types are right or refused, and most run."""
     right, names = 0, []
     for op, sample in _wide_samples():
         arrays = sample.draw(3)

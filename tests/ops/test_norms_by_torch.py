@@ -24,7 +24,7 @@ def of_torch(*arrays: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("axes", [(3,), (2, 3), (1, 2, 3)], ids=str)
 def test_lines_of_several_axes(op: str, axes: tuple[int, ...]) -> None:
-    """With and without what they are multiplied by and gets added."""
+    """Norms over several axes are PyTorch's, with weights and biases and without."""
     x = drawn((2, 3, 4, 5))
     sizes = tuple(x.shape[a] for a in axes)
     w, b = drawn(sizes, 1), drawn(sizes, 2)

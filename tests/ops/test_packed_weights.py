@@ -50,7 +50,7 @@ def test_errors_are_within_a_scale(
 @pytest.mark.requires_mlx
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_mlx_reads_and_writes_the_same(bits: int) -> None:
-    """Its floats of our words, our floats of its words, and products of both."""
+    """MLX and rlxweb read each other's words, and give the same products."""
     import mlx.core as mx
 
     rng = np.random.default_rng(bits)

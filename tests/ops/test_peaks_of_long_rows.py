@@ -13,7 +13,10 @@ from tests.agreement import engine
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize(("bins", "k"), [(20_000, 16), (3_000, 900)])
 def test_rising_powers_lose_no_peak(adapter: Want, bins: int, k: int) -> None:
-    """Each bin moves the whole list; a driver that ends loops early would show."""
+    """No peak of rising powers is lost, where each bin moves the whole list.
+
+    A driver that ends loops early would show.
+    """
     power = np.arange(2 * bins, dtype=np.float32).reshape(2, bins)
     g = Graph()
     g.set_outputs([g.apply("power_peaks", g.input("p", power.shape), k=k)])

@@ -25,7 +25,10 @@ def sizes(op: Op) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("name", names())
 def test_samples_cover_the_hard_sizes(name: str) -> None:
-    """Nothing, one element, an odd length, and more rows than a grid has columns."""
+    """Every op has samples of the hard sizes.
+
+    They are nothing, one element, an odd length, and more rows than a grid has columns.
+    """
     op = registry.get(name)
     every = sizes(op)
     missing = []
@@ -46,14 +49,14 @@ def test_samples_cover_the_hard_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_samples_stay_small(name: str) -> None:
-    """They are run on every engine in every way, in a browser too."""
+    """Samples are small: every engine runs them in every way, in a browser too."""
     for sample in registry.get(name).samples:
         assert sum(math.prod(one.shape) for one in sample.inputs) <= 600_000, sample
 
 
 @pytest.mark.parametrize("name", names())
 def test_samples_take_every_value_of_a_closed_attribute(name: str) -> None:
-    """Each allowed value, both truths of a flag, negative and positive axes."""
+    """Samples take each allowed value, both truths of a flag and axes of both signs."""
     op = registry.get(name)
     for attr in op.attrs:
         given = [s.attrs.get(attr.name, attr.default) for s in op.samples]
@@ -84,7 +87,7 @@ def test_labels_are_distinct() -> None:
 
 
 def test_sample_records_are_hashable_enough_to_compare() -> None:
-    """Two equal samples are one too many: each tests something of its own."""
+    """No op has two equal samples: each tests something of its own."""
     for name in names():
         seen: list[Sample] = []
         for sample in registry.get(name).samples:

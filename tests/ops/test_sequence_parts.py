@@ -52,7 +52,7 @@ def softplus(x: Any) -> Any:
 
 @pytest.mark.parametrize("parts", [(12,), (1,) * 12, (5, 7)], ids=str)
 def test_mamba_s_recurrence(parts: tuple[int, ...]) -> None:
-    """All that stands around the scan; the state goes on from piece to piece."""
+    """Mamba's recurrence is right, in pieces between which the state goes on."""
     B, L, D, N = 2, 12, 6, 4
     x, delta, z = (drawn((B, L, D), n) for n in range(3))
     b, c = drawn((B, L, N), 3), drawn((B, L, N), 4)
@@ -88,7 +88,7 @@ def both(build: Callable[..., Any], *arrays: Array) -> list[Array]:
 
 @pytest.mark.parametrize("size", [1, 4])
 def test_causal_convolutions(size: int) -> None:
-    """Against a padded convolution of groups; in two parts, with the state between."""
+    """Causal convolutions are PyTorch's padded ones, in two parts as well."""
     x, w, b = drawn((2, 9, 5)), drawn((5, size), 1), drawn((5,), 2)
     turned = torch.from_numpy(x).transpose(1, 2)
     weight = torch.from_numpy(w)[:, None]

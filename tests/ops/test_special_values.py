@@ -68,7 +68,7 @@ def test_halves_are_rounded_inside_of_a_fused_pass(way: str, adapter: Want) -> N
 
 @pytest.mark.parametrize("to", ["i32", "u32", "bool", "f32"])
 def test_casts(to: str, adapter: Want) -> None:
-    """They saturate; NaN becomes 0, and true."""
+    """Casts saturate; NaN becomes 0, and true."""
     graph = Graph("cast")
     graph.set_outputs([graph.cast(graph.input("x", SPECIAL.size), to)])
     cpu, gpu = (engine(e).run(graph, {"x": SPECIAL})[0] for e in (None, adapter))
@@ -77,7 +77,7 @@ def test_casts(to: str, adapter: Want) -> None:
 
 @pytest.mark.parametrize("y", [0.5, 2.0, -1.0, 0.0, INF, NAN])
 def test_a_power_is_that_of_its_element(y: float, adapter: Want) -> None:
-    """One exponent for all gives what an exponent for each gives."""
+    """A power gives the same by one exponent and by an exponent for each element."""
     graph = Graph("pow")
     x = graph.input("x", SPECIAL.size)
     every = graph.constant(np.full(SPECIAL.size, y, np.float32))
@@ -89,7 +89,10 @@ def test_a_power_is_that_of_its_element(y: float, adapter: Want) -> None:
 
 @pytest.mark.parametrize("kind", ["f4", "i4", "u4"])
 def test_a_constant_of_the_other_byte_order(kind: str, adapter: Want) -> None:
-    """As a result, as an operand, and as indices: its values count, not its bytes."""
+    """The values of a constant of the other byte order count, not its bytes.
+
+    It is a result, an operand, and indices.
+    """
     values = np.array([1, 0, 2], np.dtype(kind).newbyteorder(">"))
     graph = Graph("swapped")
     x, given = graph.input("x", 3), graph.constant(values)
@@ -153,7 +156,7 @@ def test_peaks_of_a_row_without_numbers(k: int, adapter: Want) -> None:
 @pytest.mark.parametrize("name", ["gelu", "gelu_approx", "silu"])
 @pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
 def test_gates_close_and_open_at_infinity(name: str, dtype: str) -> None:
-    """Of -infinity 0, of infinity infinity; -infinity times 0 is not met."""
+    """A gate of -infinity is 0 and of infinity is infinity, never NaN."""
     graph = Graph(name)
     graph.set_outputs([graph.apply(name, graph.input("x", 4, dtype))])
     most = float(np.finfo(DType(dtype).numpy).max)
@@ -176,7 +179,7 @@ def test_an_exclusive_running_sum_keeps_its_digits(dtype: Any, adapter: Want) ->
 
 @pytest.mark.parametrize("shape", [(5,), (3, 40), (2, 5003)])
 def test_nan_is_ranked_last(shape: tuple[int, ...], adapter: Want) -> None:
-    """By topk as by power_peaks, on every engine and by every way of the CPU."""
+    """NaN is ranked last by topk, on every engine and by each way of the CPU."""
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     x[..., 1] = NAN
     x[..., 3] = -INF
@@ -193,7 +196,10 @@ def test_nan_is_ranked_last(shape: tuple[int, ...], adapter: Want) -> None:
 
 
 def test_angles_of_any_size(adapter: Want) -> None:
-    """Also beside multiples of pi / 2, where few digits of the angle are left."""
+    """Angles of any size are right, beside multiples of pi / 2 as well.
+
+    Few digits of the angle are left there.
+    """
     rng = np.random.default_rng(3)
     any_size = rng.uniform(-1, 1, 4000) * 10.0 ** rng.uniform(3, 38, 4000)
     turns = np.arange(6_000, 9_000) * (np.pi / 2)

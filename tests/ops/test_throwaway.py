@@ -104,7 +104,7 @@ def op(request: pytest.FixtureRequest) -> Iterator[Op]:
 
 
 def test_shapes_dtypes_and_attributes_are_checked(op: Op) -> None:
-    """By the record, with the words every op uses."""
+    """A new op's shapes, dtypes and attributes are refused in every op's words."""
     graph = Graph()
     x = graph.input("x", (3, 4))
     assert graph.apply("squash", x).shape == (3, 4)
@@ -119,7 +119,7 @@ def test_shapes_dtypes_and_attributes_are_checked(op: Op) -> None:
 
 
 def test_numpy_runs_it(op: Op) -> None:
-    """Every sample, plain and through views."""
+    """NumPy runs every sample of a new op, plain and through views."""
     assert wrong(engine(None), ways.plain("squash")) == []
     assert wrong(engine(None), ways.through_views("squash")) == []
 

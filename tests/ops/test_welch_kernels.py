@@ -60,7 +60,7 @@ class Job:
         )
 
     def rows_of_noise(self) -> NDArray[np.float32]:
-        """And rows that have ties, no number, one value, and an infinity."""
+        """Noise, and rows that have ties, no number, one value, and an infinity."""
         rng = np.random.default_rng(self.n + self.k)
         x = rng.standard_normal((self.rows, self.samples)).astype(np.float32)
         x[1] = 0.0

@@ -109,7 +109,7 @@ def test_averages_may_leave_the_padding_out() -> None:
 
 
 def test_windows_of_many_elements() -> None:
-    """As many as the array has, and more than are laid side by side."""
+    """Windows as large as the array, or than can be laid side by side, are right."""
     x = drawn((1, 2, 130, 140))
     of_torch = torch.from_numpy(x)
     same(ours(lambda g, t: g.max_pool2d(t, 90, 3), x), F.max_pool2d(of_torch, 90, 3))

@@ -60,11 +60,11 @@ def _made(case: cases.Case) -> Case:
 
 @cache
 def plain(name: str) -> tuple[Case, ...]:
-    """Each sample as a graph of its inputs and the op."""
+    """A graph of each sample's inputs and the op."""
     return tuple(map(_made, cases.plain(registry.get(name))))
 
 
 @cache
 def through_views(name: str) -> tuple[Case, ...]:
-    """Each small sample once, the way going round: its inputs are views."""
+    """A graph of each small sample, whose inputs are views of each kind in turn."""
     return tuple(map(_made, views.through_views(registry.get(name))))
