@@ -162,7 +162,7 @@ def counts(findings: Sequence[Finding]) -> dict[str, Counter[str]]:
 
 
 def _last_line(finding: Finding) -> str:
-    """Of a traceback the exception itself."""
+    """The exception at the end of a traceback."""
     return finding.broken.strip().splitlines()[-1][:300]
 
 

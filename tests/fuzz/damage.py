@@ -86,7 +86,7 @@ def damage_edf(raw: bytearray, chance: random.Random) -> None:
 
 
 def damage_wav(raw: bytearray, chance: random.Random) -> None:
-    """Another size of a chunk or field of a format; chunks doubled, lost, turned."""
+    """Change the size of a chunk or a field of a format; move, add or turn chunks."""
     order = ">" if raw[:4] == b"RIFX" else "<"
     chunks = _chunks(raw, order)
     if not chunks:
@@ -148,7 +148,7 @@ def _chunks(raw: bytearray, order: str) -> list[tuple[bytes, int, int]]:
 
 
 def damage_npy(raw: bytearray, chance: random.Random) -> None:
-    """Another shape, type, order or length in the header; the data is left."""
+    """Change shape, type, order or length in the header; leave the data."""
     if raw[:6] != b"\x93NUMPY" or len(raw) < 12:
         set_number(raw, chance)
         return

@@ -37,7 +37,7 @@ def damage_rlxg(raw: bytearray, chance: random.Random) -> None:
 
 
 def change_value(part: Any, chance: random.Random) -> None:
-    """Down into it by chance, and there another value, one less or one twice."""
+    """Go down into a part by chance, and change, remove or double a value there."""
     while True:
         keys = list(part) if isinstance(part, dict) else list(range(len(part)))
         if not keys:

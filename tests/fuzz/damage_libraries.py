@@ -31,7 +31,7 @@ NAMES = (
 
 
 def damage_fif(raw: bytearray, chance: random.Random) -> None:
-    """Another kind, type, length or successor of a tag, or other data in it."""
+    """Change kind, type, length, successor or data of some tags."""
     tags = _tags_of(raw)
     if not tags:
         set_number(raw, chance)
@@ -80,7 +80,7 @@ _TEXTS = (
 
 
 def damage_vhdr(raw: bytearray, chance: random.Random) -> None:
-    """Another value of a line, or lines lost, doubled or moved."""
+    """Change the value of a line; lose, double or insert lines."""
     lines = bytes(raw).decode("utf-8", "replace").split("\n")
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(lines))
@@ -101,7 +101,7 @@ def damage_vhdr(raw: bytearray, chance: random.Random) -> None:
 
 
 def damage_gdf(raw: bytearray, chance: random.Random) -> None:
-    """Another number in the header, in that of a channel, or in the table of events."""
+    """Change a number in the header, in a channel's, or in the table of events."""
     many = max(1, min(9, int.from_bytes(raw[252:254], "little")))
     reach = 256 * (1 + many)
     for _ in range(chance.randint(1, 3)):
@@ -293,7 +293,7 @@ def damage_parquet(raw: bytearray, chance: random.Random) -> None:
 
 
 def damage_chunks(raw: bytearray, chance: random.Random) -> None:
-    """Another size or number in a chunk of AIFF, or in the first bytes of any audio."""
+    """Change a number in a chunk of AIFF, or in the first bytes of any audio."""
     at = 12
     places = [4, 8]
     while at + 8 <= len(raw) and len(places) < 30:
@@ -332,7 +332,7 @@ def _sum_of(page: bytes) -> int:
 
 
 def damage_onnx(raw: bytearray, chance: random.Random) -> None:
-    """Another value in one to three fields of the model's message."""
+    """Change a value in one to three fields of the model's message."""
     import onnx
 
     message = onnx.ModelProto()
@@ -382,7 +382,7 @@ def _other(field: Any, chance: random.Random) -> Any:
 
 
 def damage_rlxl(raw: bytearray, chance: random.Random) -> None:
-    """Another value in the header or in what it says of the transform."""
+    """Change a value in the header or in what it says of the transform."""
     nbytes = int.from_bytes(raw[:8], "little")
     try:
         header = json.loads(bytes(raw[8 : 8 + nbytes]))

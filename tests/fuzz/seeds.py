@@ -265,7 +265,7 @@ def _types(path: Path) -> None:
 
 
 def _every_op(path: Path) -> None:
-    """Each op of the vocabulary once, as its first sample has it."""
+    """Write a graph of each op of the vocabulary once, as its first sample has it."""
     g = rlx.Graph("ops")
     outs = []
     for op in registry:

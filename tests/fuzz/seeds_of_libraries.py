@@ -83,7 +83,7 @@ def _tag(kind: int, type_: int, data: bytes) -> bytes:
 
 
 def _split(raw: bytes) -> bytes:
-    """With a reference to the next file, in the block of the measurement."""
+    """A file with a reference to the next one, in the block of the measurement."""
     number = (1).to_bytes(4, "big")
     block = (118).to_bytes(4, "big")
     reference = _tag(104, 3, block) + _tag(115, 3, (2).to_bytes(4, "big"))
@@ -94,7 +94,7 @@ def _split(raw: bytes) -> bytes:
 
 
 def _listed(raw: bytes) -> bytes:
-    """With a directory of its tags at the end."""
+    """A file with a directory of its tags at the end."""
     entries, at = [], 0
     while 0 <= at < len(raw) - 15:
         nbytes = int.from_bytes(raw[at + 8 : at + 12], "big")
@@ -211,7 +211,10 @@ def mat_seeds() -> Iterator[tuple[str, Maker]]:
 
 
 def _write_mat(path: Path, *, is_set: bool) -> None:
-    """Of version 7.3; a set of EEGLAB is refused for its suffix, or read as such."""
+    """Write a file of MATLAB's version 7.3, or a set of EEGLAB in one.
+
+    The set is refused for its suffix, or read as such.
+    """
     with h5py.File(path, "w", userblock_size=512) as file:
         x = file.create_dataset("data" if is_set else "x", data=_noise().T)
         x.attrs["MATLAB_class"] = np.bytes_("double")
@@ -264,7 +267,7 @@ def _write_parquet(path: Path, codec: str) -> None:
 
 
 def audio_seeds(*kinds: tuple[str, str]) -> Iterator[tuple[str, Maker]]:
-    """Of a container, with these codings."""
+    """Seeds of containers of audio with these codings."""
     for container, coding in kinds:
         yield coding, lambda path, c=container, s=coding: _write_audio(path, c, s)
 

@@ -56,7 +56,10 @@ def test_every_seed_is_read_or_refused_for_what_it_is(
 def test_a_case_follows_from_the_seed_and_its_number(
     seeds: dict[str, list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that it can be made again another day; neighbours and other runs differ."""
+    """The seed and a number make the same case another day.
+
+    Neighbours and other runs differ.
+    """
 
     def bytes_of(seed: int) -> list[bytes]:
         cases = [make_case(seed, at, seeds) for at in range(60)]
@@ -189,7 +192,7 @@ def answering(outcome: str, grown: int) -> str:
 def test_a_hang_a_crash_and_growth_are_seen(
     tmp_path: Path, script: str, words: str
 ) -> None:
-    """With the file that was being read, which the process left behind."""
+    """A hang, a crash and growth are seen, with the file that was being read."""
     prefix = "import sys, pathlib\n"
     prefix += "pathlib.Path(sys.argv[2], 'case.wav').write_bytes(b'left')\n"
     worker = Worker(tmp_path, sys.executable, "-u", "-c", prefix + script)
@@ -206,7 +209,7 @@ def test_a_hang_a_crash_and_growth_are_seen(
 def test_a_hang_is_one_that_hangs_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: int
 ) -> None:
-    """On a machine that stood still for a while the same file is read the next time."""
+    """A file hangs only where it hangs again: the machine may have stood still."""
     made: list[object] = []
 
     class Slow:
