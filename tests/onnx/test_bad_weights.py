@@ -52,7 +52,7 @@ def raw(dims: Any, content: bytes, kind: int = FLOAT) -> Any:
     ],
 )
 def test_a_weight_that_is_not_what_it_says_is_refused(tensor: Any, says: str) -> None:
-    """Nothing is reserved for what a shape merely claims."""
+    """A weight that is not what it says is refused, and no memory reserved for it."""
     tracemalloc.start()
     try:
         with pytest.raises((ModelError, ShapeError), match=says):
@@ -150,7 +150,10 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_link_to_external_data_is_followed(tmp_path: Path) -> None:
-    """As git-annex and caches of models keep a file: a link to where its bytes lie."""
+    """A link to where external data lies is followed.
+
+    Caches of models and git-annex keep files so.
+    """
     put_right_data(tmp_path)
     folder = tmp_path / "model"
     folder.mkdir()

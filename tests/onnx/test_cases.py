@@ -32,8 +32,10 @@ def chunk(at: int) -> Iterator[Case]:
 def test_every_case_is_right_or_refused_for_the_listed_reason(
     engine: str, at: int, request: pytest.FixtureRequest, is_full_tier: bool
 ) -> None:
-    """On an adapter the default tier takes each tenth case: the reader of models and
-    the ops of NumPy are tested by all of them.
+    """Every case gives what ONNX wants, or is refused for its listed reason.
+
+    On an adapter the default tier takes each tenth case: the reader of models and the
+    ops of NumPy are tested by all of them.
     """
     if engine != "cpu":
         demand(engine, request.config)

@@ -277,7 +277,10 @@ def test_as_onnx_runtime(case: str, device: str) -> None:
 
 
 def test_scores_of_two_classes_each() -> None:
-    """Of two classes with scores each the larger one's label, as ONNX's evaluator."""
+    """The larger score's label wins where two classes have scores each.
+
+    ONNX's own evaluator does so.
+    """
     op, x, outputs, attrs = classifier(2, [0, 1])
     label, scores = rlx.onnx.load(made(op, x, outputs, **attrs)).run(fed(x)).values()
     np.testing.assert_array_equal(label, np.array([-2, 1])[scores.argmax(1)])

@@ -273,7 +273,10 @@ def test_one_op_models_of_these_tests_are_models() -> None:
 
 
 def test_nodes_may_stand_in_any_order() -> None:
-    """As converters to float16 leave them; a body sees what comes after its node."""
+    """Nodes may stand in any order, and a body sees what comes after its node.
+
+    Converters to float16 leave them so.
+    """
     then = helper.make_graph(
         [node("Add", ["h", "one"], ["t"])], "then", [], [value("t", None)]
     )

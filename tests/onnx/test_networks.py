@@ -118,7 +118,10 @@ def test_optimised_it_answers_as_onnx_runtime(tmp_path: Path) -> None:
 @pytest.mark.full("dynamic", "QOperator")
 @pytest.mark.parametrize("how", FAR)
 def test_quantised_it_answers_as_onnx_runtime(how: str, tmp_path: Path) -> None:
-    """Without its optimisations, which put other ops in place of QDQ pairs."""
+    """A quantised network answers as ONNX Runtime does without optimisations.
+
+    Those put other ops in place of QDQ pairs.
+    """
     x, path = image((2, 3, 48, 96)), tmp_path / "quantised.onnx"
     quantized(how, path, x)
     options = onnxruntime.SessionOptions()

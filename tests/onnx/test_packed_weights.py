@@ -65,7 +65,7 @@ def drawn(
 def test_products_are_onnx_runtimes(
     a: tuple[int, ...], n: int, bits: int, size: int, zeros: bool
 ) -> None:
-    """On NumPy and on a GPU's driver; its words are the bytes of the file."""
+    """Products on NumPy and a GPU are ONNX Runtime's, of words as the file has them."""
     arrays = drawn(a, n, bits, size, zeros)
     arrays["bias"] = RNG.standard_normal(n).astype(np.float32) if zeros else None
     message = of(arrays, a[-1], n, bits=bits, block_size=size)
@@ -80,7 +80,7 @@ def test_products_are_onnx_runtimes(
 
 
 def test_halves_keep_their_zero_points() -> None:
-    """In float64 of the f16 numbers, for 8 bits and zero points that are large."""
+    """Packed halves of 8 bits keep large zero points, as float64 has it."""
     arrays = drawn((2, 64), 5, 8, 32, True, "f2")
     message = of(arrays, 64, 5, HALF, bits=8, block_size=32)
     got = rlx.onnx.load(message.SerializeToString()).run({"a": arrays["a"]})["y"]

@@ -158,7 +158,10 @@ def test_weights_are_packed_with_the_params() -> None:
 
 
 def test_onnx_own_cases() -> None:
-    """Those with weights, as single graphs or for the arrays of the case."""
+    """Params of ONNX's own cases with weights fit the graphs made of them.
+
+    A graph is single, or for the arrays of the case.
+    """
     seen = 0
     for case in cases():
         if not case.model.graph.initializer:

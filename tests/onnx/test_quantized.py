@@ -325,7 +325,7 @@ def test_four_bits_are_read_and_kept_to() -> None:
 
 
 def test_rows_of_a_quantised_table_are_floats_before_they_are_picked() -> None:
-    """So no run turns the whole table into wider integers."""
+    """A quantised table is floats before rows are picked, so no run widens it."""
     table, at = i8(50, 4), np.array([3, 49, 3])
     nodes = [
         node("Gather", ["w", "at"], ["q"]),

@@ -50,7 +50,7 @@ def test_fractional_lengths(place: str, mode: str) -> None:
 
 
 def test_aligned_corners_are_the_corners() -> None:
-    """As PyTorch's interpolate(scale_factor=1.7, align_corners=True)."""
+    """Aligned corners of a scale are PyTorch's with align_corners=True."""
     x = np.broadcast_to(np.arange(4, dtype=np.float32), (1, 2, 3, 4))
     data = resizing(4, 1.7, "align_corners", "linear")
     got = load(data).run({"x": x}, device="cpu")["y"]

@@ -54,7 +54,7 @@ def head() -> tuple[list[Any], list[Any]]:
 
 
 def detector() -> Any:
-    """As exporters of YOLO and SSD end: the boxes that are kept, gathered."""
+    """A model that ends as exporters of YOLO and SSD do: the kept boxes gathered."""
     nodes, held = head()
     nodes += [
         node(
@@ -77,7 +77,7 @@ def detector() -> Any:
 
 
 def proposals() -> Any:
-    """As a first half of two ends: what is large enough, the best of those, NMS."""
+    """A detector of two halves: large scores, the best of them, NMS, regions judged."""
     nodes, held = head()
     nodes += [
         node("ReduceMax", ["scores", "one"], ["best"], keepdims=0),

@@ -96,7 +96,7 @@ def encoder() -> Any:
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Without the optimiser's log."""
+    """Silence the optimiser's log."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)

@@ -69,7 +69,7 @@ def test_dims_may_be_told_of() -> None:
 
 
 def test_dims_of_two_names_may_be_one() -> None:
-    """As exporters write them who do not know."""
+    """Dims that an exporter named apart may be one, where no single graph is."""
     nodes = [made.node("Concat", ["a", "b"], ["y"], axis=1)]
     inputs = [made.value("a", ["n", 2]), made.value("b", [None, 3])]
     model = made.model(nodes, inputs, [made.value("y", ["n", 5])])
