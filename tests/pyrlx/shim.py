@@ -221,7 +221,7 @@ class CompiledGraph:
         self.own.set_param(name, _shaped(self._params.get(name), data))
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """Of an array only the length counts, as in pyrlx."""
+        """Run on arrays of which only the length counts, as in pyrlx."""
         shaped = {n: _shaped(self._inputs.get(n), x) for n, x in inputs.items()}
         return self.own.run(shaped)
 
@@ -325,7 +325,7 @@ def _graph(own: rlxweb.Graph) -> Graph:
 def batch_narrow_relu_graph(
     name: str, batch: int, channels: int, height: int, width: int, dtype: str = "f32"
 ) -> Graph:
-    """Each picture of a batch cut out, relu, and put back together."""
+    """A graph that cuts out each picture of a batch, and joins their relu again."""
     g = Graph(name)
     x = g.input("batch", [batch, channels, height, width], dtype)
     each = [g.relu(g.narrow(x, 0, at, 1)) for at in range(batch)]

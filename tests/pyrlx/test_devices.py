@@ -121,7 +121,7 @@ def test_policies_are_built_up() -> None:
 
 
 def test_compiling_for_whatever_device_is_best() -> None:
-    """By itself or with options."""
+    """A session compiles for the best device of a policy, with options for fusion."""
     batch = np.linspace(-1, 1, 2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
     assert rlx.FusionOptions.native_fk().native_fk_regions
     assert not rlx.FusionOptions().native_fk_regions

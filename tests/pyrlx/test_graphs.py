@@ -300,7 +300,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_op_gives_what_numpy_gives(name: str) -> None:
-    """Its value, and beforehand its shape and dtype."""
+    """An op gives NumPy's value, and tells its shape and dtype beforehand."""
     case = CASES[name]
     outs, said = case.run()
     wanted = case.want if isinstance(case.want, tuple) else (case.want,)
@@ -322,7 +322,7 @@ def test_an_op_gives_what_numpy_gives(name: str) -> None:
     ],
 )
 def test_norm_names_are_rlx_s(norm_name: str, there: float, back: float) -> None:
-    """What the forward transform is scaled by, and what there and back comes to."""
+    """A norm's name scales the transform as RLX does, and there and back."""
     z = RNG.standard_normal((2, 8)) + 1j * RNG.standard_normal((2, 8))
     x = block(z).astype(np.float32)
 
@@ -347,7 +347,7 @@ def test_fft_there_and_back() -> None:
 
 
 def test_every_method_of_pyrlx_is_tried_or_known_to_be_missing() -> None:
-    """What is added here later belongs in the table above."""
+    """Every method of pyrlx is in the table above or known to be missing."""
     assert not ELSEWHERE & {n for n in dir(rlxweb.rlx.Graph) if n[0] != "_"}
     tried = {name.split()[0] for name in CASES} | {"fft", "fft_norm"}
     leaves = {"input", "param", "constant", "set_outputs", "shape_of"}
