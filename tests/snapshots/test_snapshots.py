@@ -1,4 +1,4 @@
-"""What is generated, published and decided is what is recorded."""
+"""Records of what is generated, published and decided."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_character_of_a_kernel_shows(folder: Path) -> None:
-    """Once, however many kernels have it."""
+    """A character of kernels shows once, however many of them have it."""
     kernels = {"a": "first\nx = 1;\nlast", "b": "first\nx = 1;\nanother\nlast"}
 
     def packed(letter: str) -> dict[str, str]:
