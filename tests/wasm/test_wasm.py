@@ -57,9 +57,9 @@ def arguments(part: str) -> list[str]:
 @pytest.mark.full(*PARTS, REST)
 @pytest.mark.parametrize("part", [SAMPLE, *PARTS, REST])
 def test_the_unit_tests_run_in_webassembly(ready: Ready, part: str) -> None:
-    """On NumPy 2.0, with pointers of 32 bits and no threads.
+    """The unit tests pass on NumPy 2.0, with pointers of 32 bits and no threads.
 
-    The default tier takes what computes, reads and writes, a third of the functions.
+    The default tier takes a quarter of the functions that compute, read and write.
     """
     code, said = run(ready, *arguments(part))
     assert code == 0, said
@@ -96,7 +96,7 @@ def test_what_is_left_out_is_there() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_left_out_needs_what_is_missing(name: str) -> None:
-    """It imports it, or what imports it."""
+    """A file that is left out imports what is missing, or what imports it."""
     path = ROOT / name
     for file in [path] if path.is_file() else sorted(path.glob("test_*.py")):
         text = file.read_text("utf-8")
