@@ -2,9 +2,10 @@
 
 A test that needs an engine takes the `adapter` fixture or a `requires_*` marker. On a
 bare machine such a test is skipped; `--require NAME` turns the skip into a failure, and
-CI=true requires the three WGSL adapters, Dawn, PyTorch, JAX, MLX and llvmlite. An
-engine counts as present when it has run something and answered right, not when a module
-of its name can be imported.
+CI=true requires the three WGSL adapters, Dawn, a browser, PyTorch, JAX, MLX and
+llvmlite. A GPU or a library counts as present when it has computed something and
+answered right, the compiler when it knows the processor, and a browser when it tells
+its version: whether its WebGPU works is for its tests to find.
 """
 
 from __future__ import annotations
@@ -123,9 +124,14 @@ def probe_adapter(name: str) -> str:
     return ""
 
 
+def find_browser() -> str | None:
+    """The path of the system's Chromium, or None."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
 def probe_browser() -> str:
-    """Why there is no browser, or ""."""
-    path = shutil.which("chromium")
+    """Why there is no browser that starts, or ""."""
+    path = find_browser()
     if path is None:
         return "browser: no chromium on PATH"
     said = subprocess.run(

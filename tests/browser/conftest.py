@@ -12,7 +12,6 @@ import http.server
 import io
 import json
 import re
-import shutil
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from tests.browser.live_page import live, opened
 from tests.browser.other_hosts import Reports
 from tests.browser.playground_page import bench, opened_bench
 from tests.browser.watch import FLAGS, START_MS, Watch
+from tests.conftest import find_browser
 from tests.site_build import BuiltSite, Quiet, built_site
 
 __all__ = [
@@ -155,7 +155,7 @@ def violations(site_url: str) -> Reports:
 @pytest.fixture(scope="session")
 def launch() -> Iterator[Callable[..., Browser]]:
     """Start the system's Chromium, with more flags where a test needs them."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    path = find_browser()
     assert path, "no chromium on PATH"
     with sync_playwright() as playwright:
 

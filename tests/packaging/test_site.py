@@ -25,6 +25,7 @@ from assembly.bytecode import BYTECODE
 from assembly.image import UNREAD
 
 from tests.command_line import environment, started
+from tests.conftest import find_browser
 from tests.packaging.conftest import Built
 from tests.site_build import ASSEMBLE, ROOT, BuiltSite, assemble
 from tests.threads import at_once
@@ -158,7 +159,7 @@ def test_the_image_holds_what_the_wheels_do(built_site: BuiltSite) -> None:
 def test_the_standard_library_has_bytecode_and_is_else_as_it_was(
     built_site: BuiltSite,
 ) -> None:
-    """Nothing is taken from it, nothing in it is changed."""
+    """The standard library gains bytecode; nothing is taken from it or changed."""
     given = contents(CACHE / "python_stdlib.zip")
     ours = contents(built_site.folder / "runtime" / "python_stdlib.zip")
     assert {name: ours.get(name) for name in given} == given
@@ -180,7 +181,7 @@ def test_the_tab_gets_the_very_wheel_that_pip_gets(
 
 
 def test_the_manifest_is_true(built_site: BuiltSite) -> None:
-    """Every file of the site with its size, and those of the runtime by hash."""
+    """The manifest has every file with its size, and the runtime's by hash."""
     manifest, site = built_site.manifest, built_site.folder
     here = {p.relative_to(site).as_posix() for p in site.rglob("*") if p.is_file()}
     assert set(manifest["files"]) == here - {"site.json"}
@@ -257,7 +258,7 @@ def test_a_first_build_without_a_network_says_what_to_do(
 def test_a_wrong_numpy_beside_the_right_core_is_refused(
     built_site: BuiltSite, tmp_path: Path
 ) -> None:
-    """Both hashes, and the old site is still there."""
+    """A wrong NumPy is refused with both hashes, and no site is written."""
     folder, out = tmp_path / "given", tmp_path / "site"
     numpy = built_site.lock["packages"]["numpy"]
     shutil.copytree(CACHE, folder)
@@ -320,7 +321,7 @@ def test_python_starts_in_a_tab_from_a_sub_path_without_any_other_host(
         with plain_server(tmp_path) as port, sync_playwright() as playwright:
             facts["home"] = home = f"http://127.0.0.1:{port}/some/where/"
             browser = playwright.chromium.launch(
-                executable_path=shutil.which("chromium"),
+                executable_path=find_browser(),
                 args=["--no-sandbox", "--disable-background-networking"],
             )
             try:
