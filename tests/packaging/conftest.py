@@ -84,7 +84,7 @@ def installed(
     built: Built,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Installed:
-    """Each of the three, installed with pip as a user would."""
+    """The wheel, the wheel from the sdist and the editable one, installed by pip."""
     folder = tmp_path_factory.mktemp(request.param)
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)], cwd=folder)
     here = Installed(folder)

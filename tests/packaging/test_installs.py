@@ -43,7 +43,7 @@ def test_the_wheel_is_pure_and_complete(built: Built) -> None:
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
-    """No tests, no caches, no second package; pages only where they are made."""
+    """The wheel holds no tests, caches or second package, and pages in their places."""
     name = f"rlxweb-{PROJECT['version']}.dist-info"
     kinds = (".py", ".js", ".wgsl", "py.typed")
     of_pages = (".css", ".html", ".mjs", ".d.ts", ".svg", "known-failures.toml")
@@ -73,7 +73,7 @@ def test_a_tab_needs_numpy_alone(built: Built) -> None:
 
 
 def test_the_sdist_builds_the_same_wheel(built: Built) -> None:
-    """Same files, same bytes, shaders at their own path in between."""
+    """The sdist has the shaders at their own path and builds the same wheel."""
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert set(SHADERS) <= names
@@ -97,7 +97,7 @@ def test_every_install_knows_its_version(installed: Installed) -> None:
 
 
 def test_an_editable_install_runs_the_checkout(installed: Installed) -> None:
-    """Only the editable one does, and no shader in it hides one of the checkout."""
+    """An editable install alone runs the checkout, and hides none of its shaders."""
     said = installed.python(
         "from importlib import resources\n"
         "here = resources.files('rlxweb')\n"

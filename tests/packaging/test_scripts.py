@@ -24,7 +24,7 @@ def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("script", [DEV, ROOT / ".ci" / "run"], ids=lambda p: p.name)
 def test_the_scripts_can_be_run(script: Path) -> None:
-    """Both carry their executable bit."""
+    """The scripts carry their executable bit."""
     assert os.access(script, os.X_OK)
 
 

@@ -126,7 +126,7 @@ SMOKE = ("-m", "rlxweb", "smoke", "--quick", "-k", "samples and relu", "--json",
 
 
 def test_it_passes_the_smoke_test(spawn: Spawn) -> None:
-    """Where it is demanded, and found without a word too."""
+    """Another package's engine passes the smoke test where it is demanded."""
     said = spawn(*SMOKE, "--device", LABEL, "--require", LABEL)
     assert said.code == 0, said.err
     (engine,) = said.record["engines"]
@@ -135,7 +135,7 @@ def test_it_passes_the_smoke_test(spawn: Spawn) -> None:
 
 
 def test_a_wrong_one_is_found(spawn: Spawn, package: Path, tmp_path: Path) -> None:
-    """By the index of the first value that is wrong."""
+    """A wrong engine is found by the index of the first value that is wrong."""
     other = shutil.copytree(package, tmp_path / "other")
     (other / "rlxweb_node_by_node.py").write_text(module() + WRONG, "utf-8")
     said = spawn(*SMOKE, "--device", LABEL, package=other)
@@ -161,7 +161,7 @@ def test_it_is_listed_with_its_package(spawn: Spawn) -> None:
 
 
 def test_it_runs_everything_that_is_public(spawn: Spawn) -> None:
-    """And its module is loaded when it is named, not before."""
+    """Another package's engine runs all that is public, and is loaded when named."""
     said = spawn("-c", IN_PYTHON)
     assert said.code == 0, said.err
     engine, device, why = (part.strip() for part in said.out.split("|"))
