@@ -156,7 +156,7 @@ class Engine:
 
     @contextmanager
     def prepared(self, graph: Graph) -> Iterator[Callable[[Any], list[Array]]]:
-        """How the graph is run on feeds, as often as wanted; freed at the end."""
+        """A function that runs the graph, as often as wanted; freed at the end."""
         plan = compile_graph(graph, self.backend.target, optimise=self.optimise)
         program = drive(self.backend.prepare(plan))
 

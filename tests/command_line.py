@@ -32,7 +32,7 @@ that does without.
 
 
 def pytest_configure() -> None:
-    """Before anybody loads JAX."""
+    """Set the flags of JAX's compiler before JAX is imported."""
     os.environ.setdefault("XLA_FLAGS", XLA_IN_TESTS)
 
 

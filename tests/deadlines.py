@@ -42,7 +42,7 @@ _timers: list[threading.Timer] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Once, while pytest does not capture stderr yet."""
+    """Keep stderr while pytest does not capture it yet, and watch the session."""
     _stderr.append(os.dup(2))
     _hear_ctrl_c()
     most = config.getoption("session_timeout", None)
@@ -122,7 +122,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
-    """Off with both."""
+    """Stop both watches."""
     faulthandler.cancel_dump_traceback_later()
     while _timers:
         _timers.pop().cancel()

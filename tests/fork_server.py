@@ -343,7 +343,7 @@ def _end(pids: Any) -> NoReturn:
 
 
 def _become(asked: Mapping[str, Any]) -> None:
-    """Take over what a fresh interpreter would have been started with."""
+    """Give this process what a fresh interpreter would have been started with."""
     if asked["own_session"]:
         os.setsid()
     for number, stream in enumerate(asked["streams"]):

@@ -138,13 +138,13 @@ def unfinished(wait_s: float = END_S) -> list[str]:
 
 
 def pytest_collection_finish() -> None:
-    """Take what importing the tests has started as known."""
+    """Know what importing the tests has started."""
     _known.update(present())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
-    """Take what a fixture of a wider scope than one test starts as known."""
+    """Know what a fixture of a wider scope than one test starts."""
     if fixturedef.scope == "function":
         return (yield)
     before = present()

@@ -62,7 +62,7 @@ def native(adapter: Want, **options: Any) -> Iterator[NativePort]:
 
 
 def check_not_open(port: Any) -> None:
-    """Before it is opened, a port says so; it can be closed all the same."""
+    """Check that a port that was never opened says so, and can be closed."""
     with pytest.raises(DeviceError, match="not open"):
         port.buffer(4, "storage")
     with pytest.raises(DeviceError, match="not open"):

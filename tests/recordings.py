@@ -133,7 +133,7 @@ def read_with_warning(path: Path, match: str, **how: Any) -> list[np.ndarray]:
 
 
 def check_unreadable(path: Path, match: str, **how: Any) -> None:
-    """No recording: the message says why, and names the file."""
+    """Check that a file is no recording: the message says why, and names it."""
     with pytest.raises(RecordingError, match=match) as caught:
         open_recording(path, **how)
     assert path.name in str(caught.value)

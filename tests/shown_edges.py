@@ -1,4 +1,4 @@
-"""What the manual shows of engines at the edges of arithmetic: site/answers/edges.json.
+"""The manual's answers of engines at edges of arithmetic: site/answers/edges.json.
 
 Made from a run by site/hooks/edges_table.py; tests compare it with what engines answer.
 """

@@ -105,7 +105,7 @@ class Terminal:
         return found
 
     def give(self, data: bytes) -> None:
-        """To its standard input."""
+        """Write to the process's standard input."""
         self._input.write(data)
         self._input.flush()
 
@@ -113,7 +113,7 @@ class Terminal:
         self._input.close()
 
     def code(self) -> int:
-        """How it ended."""
+        """The code with which the process ended."""
         self._reader.join(WAIT_S)
         return self.process.wait(WAIT_S)
 

@@ -27,7 +27,7 @@ def begin(works: Sequence[Callable[[], object]]) -> list[threading.Thread]:
 
 
 def at_once(works: Sequence[Callable[[], object]]) -> None:
-    """Each in a thread of its own, begun together; raises the first error of any."""
+    """Run each in a thread of its own, begun together; raise the first error of any."""
     raised: list[BaseException] = []
     ready = threading.Barrier(len(works))
 

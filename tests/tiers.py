@@ -192,7 +192,10 @@ def sampled(request: pytest.FixtureRequest) -> Sampler:
 
 
 def spread(values: Sequence[T], most: int) -> Sequence[T]:
-    """Return at most that many of the values, the first and the last among them."""
+    """Return at most that many values, evenly spread from the first to the last.
+
+    One value is the first alone.
+    """
     if len(values) <= most:
         return values
     step = (len(values) - 1) / max(1, most - 1)

@@ -1,4 +1,4 @@
-"""`--times=FILE`: where the seconds of a test run go, by file, fixture and process.
+"""`--times=FILE`: where the seconds of a test run go, by test, file and fixture.
 
 For each test and each fixture the wall time and the processor time are taken; the
 processor time is this process's and that of the child processes that ended meanwhile,
@@ -53,7 +53,7 @@ class _Clock:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """One test with the fixtures that were made for it."""
+        """Take the time of one test, with the fixtures that were made for it."""
         wall, cpu = _now()
         before = started()
         try:
@@ -67,7 +67,7 @@ class _Clock:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[object]
     ) -> Iterator[None]:
-        """One fixture without those that it asks for, which are made before."""
+        """Take the time of one fixture without those that it asks for."""
         wall, cpu = _now()
         try:
             return (yield)

@@ -18,7 +18,7 @@ NAMES = ("vowels", "network", "data", "train")
 
 @contextmanager
 def training_demo() -> Iterator[Any]:
-    """Its modules as attributes, which meanwhile are imported by their short names."""
+    """Modules of the demo as attributes, imported by their short names meanwhile."""
     before = {name: sys.modules.pop(name) for name in NAMES if name in sys.modules}
     calibration = os.environ.get("RLX_CALIBRATION")
     sys.path.insert(0, str(FOLDER))
