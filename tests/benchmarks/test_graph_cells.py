@@ -78,7 +78,7 @@ def test_a_family_that_is_not_there_is_refused(call: Call) -> None:
 def test_the_picker_takes_graphs_too(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same sweep by another name; what only Welch jobs have is refused."""
+    """`picker --graphs` sweeps graphs, and refuses what only Welch jobs have."""
     some = graph_cells("softmax", quick=True)[:1]
     monkeypatch.setattr(module, "graph_cells", lambda pattern, quick: some)
     args = ["picker", "--graphs", "--device", "cpu", "--quick"]

@@ -109,7 +109,7 @@ def test_the_usual_cases_reach_what_was_promised() -> None:
 
 @pytest.mark.requires_wgpu
 def test_every_variant_is_timed_alone(tmp_path: Path) -> None:
-    """Beside the chosen one, a team of lanes; with engines, trips and rows."""
+    """Every variant is timed alone, a team of lanes too, with engines and trips."""
     told = bench(tmp_path, "vulkan:llvmpipe", "fft 8 × 256")
     assert told["schema"] == "rlxweb.bench.gpu/1"
     assert told["partial"] is False
@@ -221,7 +221,7 @@ def made_up(clock: Clock, costs: dict[str, float], monkeypatch: Any) -> Bench:
 
 
 def test_times_are_per_run_and_errors_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many runs make a sample; one that fails does not end the others."""
+    """Times are of one run; a contender that fails is a row and ends no other."""
     clock = Clock()
     costs = {"slow": 5e6, "fast": 40_000.0, "broken": np.inf}
     work = made_up(clock, costs, monkeypatch)
@@ -282,7 +282,7 @@ def test_memory_types_need_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_makers_figures_are_found_by_name() -> None:
-    """NaN where the GPU is not known."""
+    """A maker's figures are found by the GPU's name, NaN where it is not known."""
     assert roof_of("NVIDIA H100 80GB HBM3") == (3350, 66.9)
     assert roof_of("NVIDIA H100 PCIe")[0] == 2039
     assert roof_of("NVIDIA A100-SXM4-80GB")[1] == 19.5
