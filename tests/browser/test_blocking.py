@@ -84,7 +84,7 @@ json.dumps([p.device.label, bool((p.bins == q.bins).all())])
 
 
 def test_welch_async_gives_the_spectrum(tab: Tab) -> None:
-    """The same as NumPy's, computed on the GPU."""
+    """A spectrum that the GPU computed is NumPy's."""
     off = tab.run(
         """
 x = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
@@ -116,7 +116,7 @@ json.dumps([max(suite.off(y) for (y,) in outs), bool(all(same))])
 
 
 def test_a_run_that_was_cancelled_leaves_the_next_one_whole(tab: Tab) -> None:
-    """The buffer it was reading into is free again."""
+    """A cancelled run frees the buffer that it was reading into."""
     off = tab.run(
         """
 compiled, feeds = await suite.compiled_layer()

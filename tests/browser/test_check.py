@@ -280,8 +280,9 @@ case on.
 def test_a_gpu_that_is_lost_is_told_and_one_that_keeps_going_away_ends_the_run(
     open_page: OpenPage,
 ) -> None:
-    """Lost once, that case counts as wrong and those after it are run; for one that is
-    lost again and again NumPy is the way out.
+    """A case at which the GPU is lost is wrong, and those after it are run.
+
+    For a GPU that is lost again and again NumPy is the way out.
     """
     code = fewer(20) + LOSE
     page = changed(open_page, "check/", "check/check.py", lambda text: text + code)

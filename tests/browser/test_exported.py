@@ -180,7 +180,7 @@ def test_every_type_crosses(page: Page) -> None:
 
 
 def test_weights_are_those_of_the_export(page: Page) -> None:
-    """A product with them, as NumPy makes it."""
+    """A product with the weights of the export is NumPy's."""
     x = np.random.default_rng(3).standard_normal((4, 48)).astype(np.float32)
     said = page.evaluate(
         f"""async () => {{
@@ -225,7 +225,7 @@ def test_software_and_gpus_have_plans_of_their_own(
 
 
 def test_the_module_is_small_and_evaluates_nothing() -> None:
-    """Comments and all; nothing is imported, and no text made code."""
+    """The module is small, comments and all, imports nothing and makes no code."""
     text = module_text()
     assert len(text.encode()) <= MOST_BYTES
     for never in (

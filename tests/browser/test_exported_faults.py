@@ -128,7 +128,7 @@ def test_loading_is_aborted(exports: Exports, page: Page, path: str) -> None:
 def test_a_shader_that_does_not_compile_gives_file_line_and_reason(
     exports: Exports, page: Page, watch: Watch
 ) -> None:
-    """The browser's own words."""
+    """A shader that does not compile is told in the browser's own words."""
     exports.faults[SHADER] = b"@compute @workgroup_size(1)\nfn main() { nonsense; }"
     words = "shaders/00-matmul_tanh.wgsl", "line 2:21", "expected '='"
     refused(page, LOAD, *words, code="shader")
@@ -280,7 +280,7 @@ def test_a_device_that_is_lost_while_a_plan_loads_ends_that(page: Page) -> None:
 
 
 def test_what_is_no_device_is_refused(page: Page) -> None:
-    """An adapter, above all."""
+    """An adapter is refused where a device is asked for."""
     script = """told(async () => load("/layer/plan.json", {
         device: await navigator.gpu.requestAdapter() }))"""
     refused(page, script, "no GPUDevice", code="device")

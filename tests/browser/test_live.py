@@ -74,7 +74,7 @@ def test_a_rhythm_that_is_turned_up_is_found(live: Page) -> None:
 
 
 def test_the_controls_reach_the_call(live: Page) -> None:
-    """n_fft, segments, window, k and what counts as a peak."""
+    """The controls of n_fft, segments, window, k and peaks reach the call."""
     live.select_option("#nperseg", "1024")
     live.select_option("#segments", "4")
     live.select_option("#window", "blackmanharris")
@@ -243,7 +243,7 @@ def test_the_colours_chosen_are_remembered(live: Page, site_url: str) -> None:
 
 
 def test_every_control_has_a_name(live: Page) -> None:
-    """Inputs, selects and buttons, as a screen reader hears them."""
+    """Every input, select and button has a name for a screen reader."""
     unnamed = live.evaluate(
         """() => [...document.querySelectorAll("input, select, button")].filter(node =>
             !(node.labels?.length || node.ariaLabel || node.textContent.trim()))

@@ -49,7 +49,10 @@ def told(page: Page) -> int:
 
 @pytest.mark.slow
 def test_a_tune_becomes_notes(open_page: OpenPage) -> None:
-    """Unasked, on the GPU; by other settings there are fewer; all are a MIDI file."""
+    """A tune becomes notes unasked, on the GPU, and a MIDI file.
+
+    By other settings there are fewer notes.
+    """
     page = open_page("demo/icon.svg")
     served(page)
     page.goto(page.url.replace("icon.svg", "notes/"))
@@ -73,7 +76,7 @@ def test_a_tune_becomes_notes(open_page: OpenPage) -> None:
 def test_without_a_model_the_visitor_brings_one(
     open_page: OpenPage, tmp_path: Path
 ) -> None:
-    """Told what is wrong with another file; then a sound of theirs is heard."""
+    """A visitor is told what is wrong with a model, and brings one and a sound."""
     page = changed(open_page, "notes/", "worker.js", lambda text: text + NO_GPU)
     expect(page.locator("#model-files")).to_be_visible(timeout=START_MS)
     assert page.is_disabled("#record")

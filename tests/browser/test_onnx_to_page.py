@@ -37,7 +37,7 @@ def chord(path: Path) -> Path:
 def test_a_model_of_onnx_is_a_page_in_thirty_lines(
     browser: Browser, built_site: BuiltSite, tmp_path: Path
 ) -> None:
-    """Converted by the program of the manual, run by its page: the notes of a chord."""
+    """The manual's program and page find the notes of a chord by a model of ONNX."""
     html = snippet(PAGE)
     assert len(html.decode().strip().splitlines()) <= 30
     said = python("-c", snippet(PAGE, "python").decode(), cwd=tmp_path)

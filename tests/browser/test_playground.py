@@ -172,7 +172,7 @@ def test_floods_and_exits_are_told(bench: Page) -> None:
 
 
 def test_what_is_not_here_is_told_with_a_way_out(bench: Page) -> None:
-    """A keyboard for input(), and packages."""
+    """A keyboard for input() and packages are told to be missing, with a way out."""
     said = run(
         bench,
         "try:\n"

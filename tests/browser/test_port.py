@@ -194,7 +194,7 @@ json.dumps([same, [p.label for p in available_places()]])
 
 
 def test_handles_are_checked_before_javascript_sees_them(tab: Tab) -> None:
-    """The same words as on every other port."""
+    """A wrong handle is told in the words of every other port."""
     said = tab.run(
         """
 from rlxweb.gpu.port import Copy, Range

@@ -197,8 +197,9 @@ rlxweb.register_custom('halve', arity=1, reference=lambda xp, a, x: x / 2)
 
 
 def test_each_run_knows_nothing_of_the_others(bench: Page) -> None:
-    """Names, ops, patches of Python, of JavaScript and of what comes next are gone; the
-    run that made them had nothing to say, and is told to have ended.
+    """Each run knows no names, ops, patches or files of the others.
+
+    A run that patches what prints is told to have said nothing.
     """
     patch = (
         f"{CUSTOM}import builtins, json, sys, numpy as np, js\n"
@@ -242,7 +243,10 @@ for what in (
 
 
 def test_messages_that_a_program_made_up_are_no_messages(unsealed: Page) -> None:
-    """Had it a way to send them: nothing breaks, and a made-up end is the end."""
+    """Messages that a program made up break nothing, if it could send them.
+
+    A made-up end is the end.
+    """
     page = unsealed
     for end in (
         "{'id': k, 'result': {'error': {'frames': 5, 'message': [1]}}}",

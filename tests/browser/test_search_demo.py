@@ -83,7 +83,7 @@ def test_the_nearest_passages_are_shown(open_page: OpenPage, tmp_path: Path) -> 
 
 
 def test_without_a_model_the_visitor_brings_one(open_page: OpenPage) -> None:
-    """Told what is missing, then what is wrong with what was given."""
+    """A visitor is told what is missing or wrong in a model, and brings one."""
     page = changed(open_page, "search/", "worker.js", lambda text: text + NO_GPU)
     expect(page.locator("#model-files")).to_be_visible(timeout=START_MS)
     assert page.is_disabled("#go")

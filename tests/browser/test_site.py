@@ -74,7 +74,7 @@ def test_the_front_page_starts_the_live_demo_when_asked(open_page: OpenPage) -> 
 
 
 def test_the_snippet_of_the_manual_runs_as_it_stands(open_page: OpenPage) -> None:
-    """Saved beside runtime/: at most twenty lines, and the peaks are on the page."""
+    """The manual's snippet of at most twenty lines shows peaks beside runtime/."""
     lines = snippet().decode().strip().splitlines()
     assert len(lines) <= 20
     page = open_page("snippet.html")

@@ -104,8 +104,9 @@ def test_a_first_visit_and_a_link_that_comes_meanwhile_run_nothing(
 
 
 def test_a_press_counts_for_what_was_on_the_screen(open_page: OpenPage) -> None:
-    """Run before Python is ready, then a link: the text of the press runs, the link's
-    is shown when that is over; and a press just after a swap does not count.
+    """A press runs the text that was on the screen, though a link came since.
+
+    The link's is shown when that is over; a press just after a swap does not count.
     """
     page = playground(open_page)
     expect(page.locator("#code")).not_to_have_value("")
@@ -207,7 +208,7 @@ def unpacked(code: bytes) -> str:
 
 
 def test_what_is_too_long_for_a_link_is_in_none(open_page: OpenPage) -> None:
-    """However it is packed; and none is made that nobody could open."""
+    """Code that is too long is in no link, read or made."""
     page = editor(open_page)
     before = page.input_value("#code")
     link = unpacked(b"x" * 100_001)

@@ -239,7 +239,10 @@ def test_what_is_shown_is_told_too(train: Page) -> None:
 
 
 def test_a_loss_that_is_no_number_ends_it(train: Page) -> None:
-    """Told with the step and the op, on the GPU; after a reset all is well."""
+    """A loss that is no number ends training, and is told with step and op.
+
+    After a reset all is well.
+    """
     device(train, "webgpu")
     train.select_option("#kind", "sgd")
     assert train.input_value("#rate") == "0.03"
@@ -263,7 +266,10 @@ def test_a_loss_that_is_no_number_ends_it(train: Page) -> None:
 
 @pytest.mark.full
 def test_a_lost_gpu_costs_some_steps(train: Page) -> None:
-    """Back where it was judged last; NumPy goes on, or the GPU opened again."""
+    """A lost GPU puts training back to where it was judged last.
+
+    NumPy goes on from there, or the GPU opened again.
+    """
     device(train, "webgpu")
     train.fill("#steps", "100000")
     train.click("#start")

@@ -54,7 +54,7 @@ def test_both_sides_have_the_same_numbers_and_shaders(open_page: OpenPage) -> No
 
 @pytest.mark.full
 def test_without_webgpu_each_side_says_what_it_does(open_page: OpenPage) -> None:
-    """The module that there is none; Python computes with NumPy."""
+    """The module says that there is no WebGPU, and Python computes with NumPy."""
     page = changed(open_page, "export/", "worker.js", lambda text: text + NO_GPU)
     page.evaluate('Object.defineProperty(navigator, "gpu", { value: undefined })')
     ran(page)
