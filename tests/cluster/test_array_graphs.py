@@ -208,7 +208,7 @@ def test_every_row_gives_what_it_gives_alone(
 def test_outputs_are_those_of_the_graph_itself(
     graph: Any, scheduler: str, request: pytest.FixtureRequest
 ) -> None:
-    """Bit for bit where a chunk has the graph's own number of rows."""
+    """Outputs are the graph's own, to the bit for chunks of its number of rows."""
     by = {"scheduler": scheduler}
     if scheduler == "processes":
         by = request.getfixturevalue("by_process")
@@ -225,7 +225,10 @@ def test_outputs_are_those_of_the_graph_itself(
 
 
 def test_a_process_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many chunks and calls; params are sent as one node of the graph."""
+    """A process compiles a graph once, however many chunks and calls there are.
+
+    Params are sent as one node of the graph.
+    """
     compiled: list[str] = []
     session = programs.Session
 

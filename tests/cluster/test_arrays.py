@@ -82,7 +82,10 @@ def chunked(draw: st.DrawFn) -> tuple[NDArray[Any], Any, int]:
 def test_peaks_are_those_of_the_whole_array_and_as_declared(
     case: tuple[NDArray[Any], Any, int], mode: Any, preset: str
 ) -> None:
-    """Bit for bit on one device, whatever the chunks, empty ones among them."""
+    """Peaks are those of the whole array, to the bit, whatever the chunks.
+
+    Empty chunks are among them.
+    """
     x, lazy, axis = case
     how: dict[str, Any] = {"mode": mode, "preset": preset, "axis": axis}
     how |= {"device": "cpu", "nperseg": 16, "k": 3, "fs": 100}
@@ -162,7 +165,10 @@ def test_on_a_gpu_each_chunk_gives_the_bits_that_it_gives_alone(adapter: Want) -
 
 @pytest.mark.parametrize("share", [1 / 3, 0.9])
 def test_the_table_counts_rows_and_tasks_of_each_device(share: float) -> None:
-    """The larger first; the reason of most, with the first's numbers; any order."""
+    """The table has the device with most rows first, and the reason of most.
+
+    The order of the pieces makes no difference.
+    """
 
     def ran(rows: int, device: str, why: str, worker: str) -> Ran:
         return Ran(rows, device, "", device.upper(), Decision("device", why), worker)

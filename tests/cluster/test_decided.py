@@ -22,7 +22,7 @@ def told(devices: list[tuple[str, str]]) -> list[Decided]:
 
 
 def test_reasons_that_differ_in_numbers_only_are_one() -> None:
-    """The first of them is told, for the reason given most often."""
+    """Reasons that differ in numbers only are one, told as the first of them."""
     ran = [("cpu", "no other device is available")]
     ran += [("cuda", f"predicted {ms} ms, next 4.{ms} s") for ms in (1.5, 2, 3)]
     ran += [("cuda", "it was asked for")] * 2

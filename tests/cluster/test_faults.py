@@ -144,7 +144,7 @@ def test_what_is_wrong_with_a_worker_is_tried_elsewhere(
 def test_names_that_exist_nowhere_cost_no_worker(
     started: Started, scheduler: Scheduler, mine: Client, tmp_path: Path
 ) -> None:
-    """However many: whoever was left out for them is taken back, and works."""
+    """Names that exist nowhere leave no worker out for good, however many they are."""
     for _ in range(2):
         started.worker(scheduler.address)
     mine.wait_for_workers(2, timeout=START_S)
@@ -195,7 +195,7 @@ def test_a_worker_over_its_memory_limit(odd: Client, tmp_path: Path) -> None:
 def test_a_scheduler_that_comes_back(
     started: Started, scheduler: Scheduler, tmp_path: Path
 ) -> None:
-    """Killed and started at the same port: the rest is submitted again."""
+    """A scheduler that was killed and started again is given the rest again."""
     files = night(tmp_path / "night", 12)
     started.worker(scheduler.address)
     told: list[str] = []

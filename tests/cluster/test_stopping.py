@@ -42,7 +42,7 @@ def test_ctrl_c_leaves_the_scheduler_clean(started: Started, tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.name != "posix", reason="a terminal's Ctrl-C is its group's")
 def test_ctrl_c_ends_the_workers_of_this_machine(tmp_path: Path) -> None:
-    """A terminal sends it to them, too; they say nothing and do not outlive us."""
+    """Ctrl-C ends this machine's workers, who say nothing, though it reaches them."""
     (file,) = night(tmp_path / "night", 1)
     Path(file).rename(endless := tmp_path / "endless.edf")
     args = "welch", endless, "--device", "cpu", "--workers", "2"
@@ -60,7 +60,7 @@ def test_ctrl_c_ends_the_workers_of_this_machine(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="a terminal's Ctrl-C is its group's")
 @pytest.mark.parametrize("n_started", [1, 2])
 def test_ctrl_c_while_workers_start(tmp_path: Path, n_started: int) -> None:
-    """Half of them there, or all and not connected yet: no word of theirs."""
+    """Ctrl-C while some or all workers start ends them without a word of theirs."""
     files = night(tmp_path / "night", 2)
     program = ("-m", "rlxweb", "welch", *files, "--workers", "2")
     with running(*program, own_session=True) as process:
