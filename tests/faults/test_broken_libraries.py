@@ -271,7 +271,7 @@ def test_an_old_version_is_an_error_with_both_versions(
 
 
 def test_a_device_that_ends_the_process_when_it_is_counted(tmp_path: Path) -> None:
-    """The import went well."""
+    """A library that ends the process when its GPU is counted is told with why."""
     text = (
         "__version__ = '2.9'\nimport ctypes\nclass version: cuda = '12'; hip = None\n"
         "class cuda:\n    is_available = staticmethod(lambda: ctypes.string_at(0))\n"

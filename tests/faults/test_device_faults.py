@@ -166,7 +166,7 @@ def test_a_device_asked_for_is_opened_anew(
 
 
 def test_a_device_asked_for_is_never_swapped(machine: FakeMachine) -> None:
-    """Lost twice it is an error that tells both; only a chain goes on."""
+    """A device lost twice raises both errors and is not swapped; a chain goes on."""
     machine.broken[Device.VULKAN] = DeviceLost("run", "it went away")
     made = runner()
     with pytest.raises(DeviceLost, match="tried again on Vulkan: run: it went away"):

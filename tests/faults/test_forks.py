@@ -129,7 +129,7 @@ def test_a_child_of_a_process_that_used_an_array_library(device: str) -> None:
 
 @pytest.mark.requires_wgpu
 def test_a_pool_of_forked_workers(adapter: Want) -> None:
-    """Multiprocessing's own way to fork, after a GPU was used and while it is used."""
+    """Pools of forked workers are right, made while a GPU is used."""
     code = (
         begin_on(adapter)
         + """
@@ -162,7 +162,7 @@ assert (rlx.welch_peaks(x, **here).bins == right).all()
 
 
 def test_a_lock_held_elsewhere_is_open_in_a_child() -> None:
-    """Whoever held it in the parent is not there to let go."""
+    """A lock that a parent's thread holds is open in a child."""
     lock, held, done = ForkLock(), threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -49,7 +49,7 @@ def test_files_are_shared_out_and_so_are_the_processors() -> None:
 
 
 def test_a_process_that_dies_costs_the_file_it_was_at() -> None:
-    """The others are done, by the rest and by those that take its place."""
+    """A process that dies costs its file; others do the rest."""
     found = outcomes("kill1", "good1", "leave1", "good2", "bad1", "stumble1", "kill2")
     assert isinstance(found["good1"], Came)
     assert isinstance(found["good2"], Came)

@@ -93,7 +93,7 @@ def attempt(port: FakePort) -> list[list[int]] | RlxError:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_call_may_fail_in_every_way(kind: Kind) -> None:
-    """A right answer or the right error; never a wrong answer, nothing left alive."""
+    """A call that fails gives the right answer or error, and leaves nothing alive."""
     struck = 0
     for call in range(1, calls_of_the_workload() + 1):
         port = FakePort([Failure(call, kind)], kernels={DOUBLE: double})
@@ -126,7 +126,7 @@ def test_each_failure_struck_where_it_was_aimed(kind: Kind) -> None:
 
 
 def test_a_native_workload_is_right(adapter: Want) -> None:
-    """The same commands that the fake runs."""
+    """A native port runs the fake's commands right."""
     port = NativePort()
     assert drive(workload(port, adapter)) == RIGHT
     assert len(port.live) == 1
@@ -135,7 +135,10 @@ def test_a_native_workload_is_right(adapter: Want) -> None:
 
 @pytest.mark.parametrize("verb", ["buffer", "write", "pipeline", "submit", "read"])
 def test_a_destroyed_device_is_a_lost_device(adapter: Want, verb: str) -> None:
-    """Whichever verb meets it first; then every verb tells, and another port works."""
+    """A destroyed device is lost for every verb, whichever meets it first.
+
+    Another port works then.
+    """
     port = NativePort()
     drive(port.open(adapter))
     x, y = port.buffer(16, "storage"), port.buffer(16, "storage")
@@ -319,7 +322,10 @@ def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> N
 
 
 def test_two_ports_of_one_adapter_work_in_two_threads(adapter: Want) -> None:
-    """Opening, running and closing at once; OpenGL shares one context among them."""
+    """Two ports of one adapter open, run and close at once in two threads.
+
+    OpenGL shares one context among them.
+    """
     answers: list[object] = []
 
     def work() -> None:

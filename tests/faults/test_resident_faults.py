@@ -43,7 +43,10 @@ def workload() -> str:
 def test_every_failure_at_every_call(
     kind: Kind, workplace: Callable[..., Workplace]
 ) -> None:
-    """Right, or the kind's own exception; then right again; and nothing left."""
+    """Every call may fail: the run is right or tells, and the next one is right.
+
+    Nothing is left alive.
+    """
     place = workplace()
     workload()
     verbs = list(place.ports[0].calls)
@@ -109,7 +112,7 @@ def test_a_run_from_the_host_is_done_again_and_stays_there(
 def test_a_run_that_must_not_be_done_again_is_not(
     workplace: Callable[..., Workplace],
 ) -> None:
-    """`strict`, with results that would stay and with inputs that lie there."""
+    """A strict run is not done again, be its results or its inputs on the device."""
     compiled, _ = lost_in(workplace)
     with pytest.raises(DeviceLost, match="asked to go"):
         compiled.run({"x": X}, keep=True, strict=True)
@@ -141,7 +144,7 @@ def test_a_param_that_is_gone_is_named(workplace: Callable[..., Workplace]) -> N
 def test_a_run_that_follows_another_into_a_loss_asks_for_params_too(
     workplace: Callable[..., Workplace],
 ) -> None:
-    """Found gone by one thread, a param is no row of zeros for the next."""
+    """A param found gone by one thread is no row of zeros for the next."""
     compiled, x = lost_in(workplace)
     compiled._placed.ready.backend.port._pending.clear()
     compiled.set_param("w", x)

@@ -135,7 +135,7 @@ def calls_of_workload(
 
 
 def test_the_workload_works(workplace: Callable[..., Workplace]) -> None:
-    """Unharmed it is right, and only the shared pipeline stays until the end."""
+    """The workload is right without a fault, and leaves one shared pipeline."""
     place = workplace()
     verbs = calls_of_workload(place)
     assert len(verbs) > 40
@@ -149,7 +149,10 @@ def test_the_workload_works(workplace: Callable[..., Workplace]) -> None:
 def test_every_failure_at_every_call(
     kind: Kind, work: Callable[[], str], workplace: Callable[..., Workplace]
 ) -> None:
-    """Right, or the kind's own exception; then right again; and nothing left."""
+    """Every call may fail: the work is right or tells, and the next is right.
+
+    Nothing is left alive.
+    """
     verbs = calls_of_workload(workplace(), work)
     struck = 0
     for at, verb in enumerate(verbs, 1):

@@ -101,7 +101,7 @@ def test_what_was_saved_goes_on_after_a_loss(
 def test_samples_that_a_device_failed_at_are_still_there(
     adapter: Want, failing: list[RlxError], average: Any
 ) -> None:
-    """The next push makes their segments, each once."""
+    """Samples that a device failed at become segments once with the next push."""
     named: dict[str, Any] = {"nperseg": 64, "n_channels": 3, "average": average}
     named |= {"last": 4} if average == "last" else {}
     stream = rlx.WelchStream(FS, **named, **by_name(adapter))
