@@ -72,7 +72,7 @@ def energy(np: Any, x: Any) -> Any:
 
 
 def test_second_derivatives(jax: Any) -> None:
-    """However two modes are put together, within other functions too."""
+    """Second derivatives are JAX's, however two modes are put together."""
     bend = jax.hessian(lambda x: energy(jax.numpy, x))
     want = jax.jit(bend)(X)
     f = lambda x: energy(np, x)  # noqa: E731

@@ -186,7 +186,7 @@ def test_going_on_from_a_file_is_never_having_stopped(
 
 
 def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C while a batch is made: what was done is in the file."""
+    """A training ended by Ctrl-C has what was done in its file, and goes on."""
     task, adam = mlp(), rlx.Adam(1e-2)
     state, file = (task.params, adam.init(task.params)), tmp_path / "state.npz"
 
@@ -204,7 +204,10 @@ def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_no_number_is_told_with_the_op(tmp_path: Path) -> None:
-    """The step, the op, its operands; the file has the state before it."""
+    """A loss that is no number is told with the step, the op and its operands.
+
+    The file has the state before it.
+    """
     file = tmp_path / "state.npz"
 
     def step(w: Any, x: Any) -> Any:
@@ -237,7 +240,10 @@ def test_early_stops() -> None:
 
 @pytest.mark.parametrize("cut", [0, 10, 200])
 def test_broken_files(cut: int, tmp_path: Path) -> None:
-    """Cut anywhere, of another training, no file at all: told, and nothing is lost."""
+    """A file that was cut, is none of ours or of another training is refused.
+
+    That of another training stays as it is.
+    """
     task, adam = mlp(), rlx.Adam(1e-2)
     state, file = (task.params, adam.init(task.params)), tmp_path / "state.npz"
     how: Any = {"device": "cpu", "save_to": file}
