@@ -65,7 +65,7 @@ CASES["top-left, more queries"] = (
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", CASES)
 def test_pytorch_agrees(name: str) -> None:
-    """Rows without an open key are 0 there, and here."""
+    """Attention is PyTorch's; rows without an open key are 0."""
     shapes, mask, how = CASES[name]
     arrays = [drawn(*shape) for shape in shapes]
     g = rlx.Graph(name)

@@ -101,7 +101,7 @@ WHERE = {"cpu": ("cpu", ""), "lavapipe": ("vulkan", "llvmpipe")}
 def test_functions_compute_what_numpy_computes(
     name: str, device: str, pytestconfig: pytest.Config
 ) -> None:
-    """The same dtypes, and numbers within what float32 sums lose."""
+    """Functions compute NumPy's numbers in its dtypes, as far as float32 sums do."""
     if device in ADAPTERS:
         demand(device, pytestconfig)
     function, args = CASES[name]

@@ -120,7 +120,7 @@ def test_long_sequences_go_in_parts(direction: str) -> None:
 )
 @pytest.mark.parametrize("kind", MODULES)
 def test_lengths_may_be_any(kind: str, dtype: str, lengths: tuple[int, ...]) -> None:
-    """Below none and beyond all steps: the row has none, or all of them."""
+    """A length below none or beyond all steps stands for none or all of them."""
     T, B, H = 3, len(lengths), 2
     wide = H * len(ORDER[kind])
     g = rlx.Graph("lengths")
@@ -155,7 +155,7 @@ def test_steps_that_would_be_written_out_without_end_are_refused() -> None:
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_a_stream_keeps_its_state_on_the_device(device: str) -> None:
-    """Chunk by chunk, with the state as it lies there, it gives what one run gives."""
+    """A stream by chunks, with its state on the device, gives what one run gives."""
     torch.manual_seed(4)
     module = torch.nn.LSTM(5, 8)
     whole, fed = network("lstm", module, 12, 1)
