@@ -122,7 +122,7 @@ def test_attention(queries: int, keys: int, size: int, mask: dict[str, Any]) -> 
 
 
 def test_attention_takes_no_tile_that_nobody_sees() -> None:
-    """Half of them under a causal mask, one or two a block under a short window."""
+    """Attention takes fewer tiles under a causal mask, and fewer still in a window."""
     operands = [drawn(1, 1, 128, 4, seed=s) for s in range(3)]
     done = {}
     for mask in MASKS:

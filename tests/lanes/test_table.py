@@ -36,5 +36,4 @@ def test_the_counts_are_todays(one: dict[str, Any]) -> None:
 
 
 def test_the_manual_shows_the_record() -> None:
-    """Number by number."""
     assert table.markdown(RECORD) in PAGE.read_text(encoding="utf-8")
