@@ -177,7 +177,7 @@ def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
 
 
 def test_distinct_numbers_of_peaks_share_shaders(adapter: Want) -> None:
-    """Twenty of them need a shader for each power of two, or a single one.
+    """Twenty numbers of peaks need a shader for each power of two, or a single one.
 
     Nobody writes beyond the number asked for: each gives the first of the most.
     """
@@ -209,7 +209,7 @@ def test_dropped_programs_leave_nothing(
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_graphs_that_are_run_and_dropped_are_gone(device: str) -> None:
-    """Twenty of many sizes: no cache holds a graph, a param or a result."""
+    """No cache holds a graph, a param or a result of graphs that were dropped."""
     session, made = rlxweb.Session(device), []
     for k in range(20):
         graph = Graph("one")
