@@ -119,7 +119,7 @@ def test_functions_of_a_model_are_inlined() -> None:
 
 
 def test_a_switch_given_at_a_run_leaves_one_branch() -> None:
-    """The other one, for another rate, would not even fit these shapes."""
+    """A switch given at a run leaves one branch; the other would not fit."""
     fits = helper.make_graph(
         [node("Reshape", ["x", "two"], ["o"])],
         *("fits", [], [value("o", (2, 2))]),

@@ -223,7 +223,7 @@ def frame_by_frame(rows: Any, rate: int) -> Any:
 
 @pytest.mark.parametrize("rate", [16000, 8000])
 def test_silero_hears_what_onnx_runtime_hears(rate: int) -> None:
-    """Frame by frame with its state kept, and many frames at once."""
+    """Silero hears what ONNX Runtime hears, frame by frame and many at once."""
     rows = framed(rate)
     want = frame_by_frame(rows, rate)
     assert want.max() > 0.6

@@ -134,7 +134,7 @@ def test_a_compiled_graph_is_saved_with_its_params() -> None:
 
 
 def test_names_of_the_graph_stay_apart_from_ours() -> None:
-    """Inputs called like the names that are made up here."""
+    """Inputs may be called like names that are made up for the file."""
     g = rlx.Graph("names")
     g.set_outputs([g.rsqrt(g.input("v1", (2,))) + g.input("v2", (2,))])
     got = runtime(saved(g), {"v1": np.full(2, 4, "f4"), "v2": np.ones(2, "f4")})
