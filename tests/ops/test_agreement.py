@@ -199,7 +199,7 @@ def test_shrunk_adapter_agrees_on_views(name: str, sampled: Sampler) -> None:
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", NAMES)
 def test_shrunk_adapter_agrees_on_thousands_of_parts(name: str) -> None:
-    """The large samples."""
+    """Large samples, of thousands of parts under tiny limits, are right."""
     one = engine(ADAPTERS["lavapipe"], limits=shrunk())
     every = (*plain(name), *through_views(name))
     assert wrong(one, [case for case in every if not case.is_small]) == []
@@ -248,8 +248,9 @@ def lying(one: Resident) -> Lying:
 def test_arrays_that_lie_there_are_only_read(
     name: str, monkeypatch: pytest.MonkeyPatch, sampled: Sampler
 ) -> None:
-    """Bound where they lie they give the very bits that copies give, and keep theirs;
-    what lies beside them in the same buffer is nothing to a kernel.
+    """Arrays bound where they lie give the bits of copies, and are only read.
+
+    What lies beside them in the same buffer is nothing to a kernel.
     """
     monkeypatch.setattr(webgpu_bindings, "WORTH_BINDING", 0)
     backend = engine(ADAPTERS["lavapipe"]).backend

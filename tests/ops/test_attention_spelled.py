@@ -148,7 +148,7 @@ def test_what_only_looks_like_it_stays(build: Any, adapter: Want) -> None:
 def test_machine_code_takes_it_on_the_cpu(
     build: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mask too, whatever it is the same for; without the code nothing joins."""
+    """Machine code on the CPU takes attention with its mask; else none is joined."""
     for mode, joined in (("wait", 1), ("off", 0)):
         monkeypatch.setenv("RLX_FAST", mode)
         engine = Engine("CPU", CpuBackend())

@@ -45,7 +45,7 @@ def test_numpy_keeps_the_promise_and_the_manual_shows_it() -> None:
 
 
 def test_a_tab_and_webassembly_have_columns_of_their_own() -> None:
-    """Beside those of this machine, each with an answer to every question."""
+    """A tab and WebAssembly have columns in the manual, with every answer."""
     engines = shown_engines()
     assert {one["kind"] for one in engines} == {"here", "browser", "wasm"}
     for one in engines:

@@ -108,7 +108,7 @@ def test_variants_transform_a_spread_of_lengths(
     ],
 )
 def test_primes_to_61_are_one_butterfly(op: str, n: int, adapter: Want) -> None:
-    """Above any radix that is chosen freely."""
+    """Primes to 61, above any radix that is chosen freely, are one butterfly."""
     backend = on_adapter(adapter).forced(f"{op}, unrolled passes")
     graph = Graph("primes")
     width = {"fft": 2 * n, "rfft": n, "irfft": 2 * (n // 2 + 1)}[op]

@@ -75,7 +75,10 @@ LOGARITHMS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]] = 
 
 @pytest.mark.parametrize("name", LOGARITHMS)
 def test_logarithms_and_powers_of_denormal_numbers(name: str, adapter: Want) -> None:
-    """Exact though a device may take denormal operands for zero: they go by bits."""
+    """Logarithms and powers of denormal numbers are exact: they go by bits.
+
+    A device may take denormal operands for zero.
+    """
     ours, true = LOGARITHMS[name]
     graph = Graph(name)
     graph.set_outputs([ours(graph, graph.input("x", DENORMAL.size))])

@@ -121,7 +121,7 @@ def test_windows_of_many_elements() -> None:
 @pytest.mark.parametrize("dilation", [1, 4, 9])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 def test_windows_that_hold_nothing_are_refused(dilation: int, ceil_mode: bool) -> None:
-    """Whichever they are: told by looking at each."""
+    """Windows that hold nothing are refused; which do is told by looking at each."""
     for size, pad, step in product((1, 2, 5), (0, 1, 4, 8), (1, 3)):
         how = {"kernel": 3, "strides": step, "dilations": dilation, "pads": pad}
         full = MAX_POOL.check_attrs({**how, "ceil_mode": ceil_mode})
