@@ -236,7 +236,7 @@ def installs(
 
 
 def test_dev_installs_by_hash_and_nothing_besides(checkout: Path) -> None:
-    """The checkout itself without its requirements, and once."""
+    """`./dev` installs by hash, the checkout without its requirements, and once."""
     code, (tools, package) = installs(checkout)
     assert code == 0
     assert f"--require-hashes -r {checkout}/tests/locks/test.txt" in tools

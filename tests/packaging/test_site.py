@@ -96,7 +96,7 @@ def test_everything_lies_where_the_pages_look_for_it(built_site: BuiltSite) -> N
 
 
 def test_every_demo_of_the_checkout_is_there(built_site: BuiltSite) -> None:
-    """Byte for byte."""
+    """The site has every script of the demos, byte for byte."""
     source, copy = ROOT / "site" / "demo", built_site.folder / "demo"
     scripts = [path for path in source.rglob("*.js") if "/." not in str(path)]
     assert scripts
@@ -137,7 +137,10 @@ def test_the_bytecode_is_that_of_the_sources_in_the_wheels(
 
 
 def test_the_image_holds_what_the_wheels_do(built_site: BuiltSite) -> None:
-    """Byte for byte, but for what only compilers and editors read."""
+    """The image holds the wheels' files byte for byte.
+
+    What only compilers and editors read is left out.
+    """
     runtime = built_site.folder / "runtime"
     index, _, rest = gzip.decompress(packed_in(built_site).read_bytes()).partition(
         b"\n"
@@ -172,7 +175,7 @@ def test_the_standard_library_has_bytecode_and_is_else_as_it_was(
 def test_the_tab_gets_the_very_wheel_that_pip_gets(
     built_site: BuiltSite, built: Built
 ) -> None:
-    """The same bytes; only a build tag in the name makes its URL its own."""
+    """The tab gets the wheel's very bytes, under a name with a tag of its own."""
     ours = built_site.lock["packages"]["rlxweb"]
     assert ours["sha256"] == sha256(built.wheel)
     name, version, tag, *rest = ours["file_name"].split("-")
@@ -216,7 +219,7 @@ def test_the_front_page_tells_what_a_start_loads(built_site: BuiltSite) -> None:
 def test_a_second_build_needs_no_network_and_can_be_looked_at(
     built_site: BuiltSite, tmp_path: Path
 ) -> None:
-    """The same runtime from the cache, served until Ctrl-C."""
+    """A second build takes its runtime from the cache and serves it until Ctrl-C."""
     words = ["--out", tmp_path / "site", "--serve", 0]
     command = [sys.executable, "-c", WITHOUT_MANUAL, *words]
     with started(command, env=environment(**NO_NETWORK)) as running:
@@ -308,7 +311,7 @@ def plain_server(folder: Path) -> Iterator[int]:
 def test_python_starts_in_a_tab_from_a_sub_path_without_any_other_host(
     built_site: BuiltSite, tmp_path: Path
 ) -> None:
-    """The folder below some path of a plain server; NumPy and rlxweb answer."""
+    """NumPy and rlxweb answer in a tab from a folder below some path of a server."""
     from playwright.sync_api import sync_playwright
 
     (tmp_path / "some").mkdir()
