@@ -84,7 +84,7 @@ def test_a_block_gives_what_numpy_gives(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.float64])
 def test_numbers_take_the_dtype_beside_them(dtype: type) -> None:
-    """Whole ones, written either way."""
+    """Whole numbers, written either way, take the dtype beside them."""
     x = np.array([4, 10]).astype(dtype)
     for build in (lambda g, x, y: x + 1, lambda g, x, y: x + 1.0):
         got = outcome(build, x, x)

@@ -404,7 +404,10 @@ def test_mistakes_are_value_errors() -> None:
 
 
 def test_a_whole_graph_with_params() -> None:
-    """Compiled once, params by name, bytes or arrays; a graph is used up by it."""
+    """A whole graph is compiled once, with params by name, as bytes or arrays.
+
+    The graph is used up by it.
+    """
     g = rlx.Graph("layer")
     x = g.input("x", [2, 3], "f32")
     w, b = g.param("w", [3, 4], "f32"), g.param("b", [4], "f32")
