@@ -41,7 +41,7 @@ def test_numbers_from_s3_and_from_the_web_are_those_of_the_file(
 def test_patterns_and_folders_of_a_bucket(
     call: Call, bucket: Bucket, tmp_path: Path
 ) -> None:
-    """Sorted, each once; what is no recording is passed over and told."""
+    """Files of a pattern or folder are sorted, each once; others are passed over."""
     for name in ("b.npy", "a.npy", "c.NPY"):
         bucket.put(f"night/{name}", npy(COUNTS))
     bucket.put("night/notes.txt", b"slept well")
