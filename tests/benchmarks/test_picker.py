@@ -221,7 +221,10 @@ def test_ctrl_c_keeps_what_was_measured(
 def test_cells_left_out_before_ctrl_c_are_not_counted_as_stopped(
     call: Call, bench: Bench
 ) -> None:
-    """One is run, one too large, one interrupted, and one never begun."""
+    """A cell that is too large is not counted with those that Ctrl-C stopped.
+
+    One cell is run, one too large, one interrupted, and one never begun.
+    """
     bench(interrupted_at(2 * 96))
     cells = "--n-fft", "1,64", "--batch", "2,100", "--k", 1
     said = call(*SMALL, *cells, "--max-gib", 7.3e-7, "--json", "-")

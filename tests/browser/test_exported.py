@@ -78,7 +78,7 @@ def rows(loudest: float = 6e17) -> Array:
 
 
 def check_peaks(found: dict[str, Array], x: Array) -> None:
-    """Against Python's on the CPU, and SciPy's spectrum in float64."""
+    """Check peaks against Python's on the CPU, and SciPy's spectrum in float64."""
     want = rlx.welch_peaks(x, FS, NPERSEG, K, device="cpu")
     assert found["bins"].reshape(ROWS, K).tolist() == want.bins.tolist()
     assert found["count"].tolist() == want.count.tolist()

@@ -382,7 +382,7 @@ def test_no_memory_for_an_array_is_told(page: Page, words: str) -> None:
 
 
 def test_a_hundred_runs_leave_nothing_behind(page: Page) -> None:
-    """No buffer is made in a run, and none is left after `close`."""
+    """A hundred runs make no buffer, and none is left after `close`."""
     said = page.evaluate(
         f"""async () => {{
         const run = await load("/layer/plan.json");

@@ -344,7 +344,7 @@ def voice(vowel: str) -> str:
 
 @pytest.mark.full
 def test_the_microphone_is_heard_and_trained_on(train: Page) -> None:
-    """What is said is shown meanwhile; two vowels recorded here are told apart."""
+    """The page tells a vowel that it hears, and learns two that are recorded here."""
     device(train, "cpu")
     train.click("#start")
     state(train, "done")

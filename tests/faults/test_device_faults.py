@@ -190,7 +190,7 @@ def test_a_policy_without_devices_is_an_attempt() -> None:
 
 
 def test_the_bare_function_falls_back_too() -> None:
-    """Over real devices: CUDA is not here, the CPU is."""
+    """`run_with_fallback` goes on to the CPU where CUDA is not here."""
     graph = Graph("exp")
     graph.set_outputs([graph.exp(graph.input("x", (2,)))])
     seen = []

@@ -173,7 +173,10 @@ def test_no_memory_for_put_is_said(workplace: Callable[..., Workplace]) -> None:
 def test_devices_that_share_a_graph_name_what_is_gone(
     workplace: Callable[..., Workplace],
 ) -> None:
-    """No other device is tried: what the run needs lies on none."""
+    """An input that was lost with its device is named, and no other is tried.
+
+    What the run needs lies on none.
+    """
     place = workplace()
     runner = rlx.GraphDevices(layer(3), rlx.DevicePolicy.only(["cpu", "vulkan"]))
     runner.set_param("w", np.ones((3, 4), np.float32))
@@ -190,7 +193,7 @@ def test_devices_that_share_a_graph_name_what_is_gone(
 def test_samples_that_are_gone_are_named(
     call: Callable[..., Any], workplace: Callable[..., Workplace]
 ) -> None:
-    """No other way is tried: there is nothing left to estimate."""
+    """Samples that were lost with their device are named, and no other way is tried."""
     place = workplace()
     x = rlx.put(np.zeros((3, 256), np.float32), "vulkan")
     call(x)

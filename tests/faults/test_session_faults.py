@@ -277,7 +277,7 @@ def test_a_device_lost_twice_is_an_error(
 def test_threads_on_a_graph_whose_device_is_lost(
     workplace: Callable[..., Workplace],
 ) -> None:
-    """All of them get their answers, from one device opened anew."""
+    """Threads on a graph whose device is lost are answered by one opened anew."""
     place = workplace()
     compiled = with_ones(Session("vulkan").compile(layer(3)))
 

@@ -51,8 +51,9 @@ def network(rows: Any) -> tuple[rlx.Graph, dict[str, Any]]:
 def test_a_network_is_nearly_the_same(
     rows: Any, bits: int, symmetric: bool, near: float
 ) -> None:
-    """What it gives is what the matrices that it holds give, and near the first; also
-    out of a file.
+    """A network with packed weights is near the first, and gives what they hold.
+
+    It does so out of a file, too.
     """
     g, params = network(rows)
     how: dict[str, Any] = {"bits": bits, "group_size": 32, "symmetric": symmetric}

@@ -396,7 +396,10 @@ def test_rows_of_a_table_in_blocks(kind: str, has_zeros: bool, device: str) -> N
 
 
 def test_every_binding_has_the_same_weights() -> None:
-    """What is made of them is made once, so that they lie on a device once."""
+    """What is made of weights is made once for all bindings.
+
+    So it lies on a device once.
+    """
     int4 = onnx.TensorProto.INT4
     nodes = [
         node("DequantizeLinear", ["w", "s"], ["f"], axis=1),

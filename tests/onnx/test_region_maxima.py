@@ -25,7 +25,7 @@ def made(shape: Any, rois: Any, pooled: Any, scale: float | None = None) -> Any:
 
 
 def regions(count: int, images: int, width: float, height: float) -> Any:
-    """Some of them reach out of the image, or end before they start."""
+    """Regions of which some reach out of the image, or end before they start."""
     rois = RNG.uniform(-0.2, 1.2, (count, 5)) * (1, width, height, width, height)
     rois[:, 3:] = np.where(
         RNG.random((count, 1)) < 0.8, rois[:, 1:3] + abs(rois[:, 3:]), rois[:, 3:]

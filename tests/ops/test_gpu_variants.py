@@ -80,8 +80,9 @@ def test_each_row_agrees_alone(name: str, adapter: Want, sampled: Sampler) -> No
 def test_own_shaders_need_no_checks(
     name: str, monkeypatch: pytest.MonkeyPatch, sampled: Sampler
 ) -> None:
-    """No index is outside and no loop endless: without the compiler's checks too. That
-    is the text's, the same for all: it runs on one adapter.
+    """Our shaders are right without the compiler's checks of indices and loops.
+
+    That is the text's, the same for all: it runs on one adapter.
     """
     made, real = [], native.unchecked_module
 

@@ -14,7 +14,7 @@ from tests.agreement import engine
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_codes_are_had_back(bits: int) -> None:
-    """Every code at every place of a word, from its lowest bits on."""
+    """Codes of every value are packed from a word's lowest bits on, and had back."""
     each = 32 // bits
     codes = np.arange(3 * each * 5, dtype=np.uint8).reshape(3, -1)
     codes &= (1 << bits) - 1
