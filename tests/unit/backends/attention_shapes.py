@@ -15,8 +15,9 @@ def shapes_of(
     size: int,
     value: int,
 ) -> tuple[Shape, Shape, Shape] | None:
-    """Of so many heads, key heads, queries and keys, and sizes of a head; None where
-    they would be read as another layout.
+    """Shapes of so many heads, key heads, queries and keys, and sizes of a head.
+
+    None where they would be read as another layout.
     """
     if layout == "flat":
         q, k = (batch, queries, heads * size), (batch, keys, keys_of * size)

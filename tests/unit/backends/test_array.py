@@ -194,7 +194,7 @@ def foreign() -> tuple[Engine, Traffic]:
 
 @pytest.mark.parametrize("name", names())
 def test_a_foreign_library_agrees(name: str) -> None:
-    """Every op on its smaller samples, plain and through views."""
+    """Another library agrees on every op's smaller samples, plain and through views."""
     one, _ = foreign()
     assert wrong(one, small(plain(name))) == []
     assert wrong(one, small(through_views(name))) == []
@@ -226,7 +226,7 @@ def graph_of_all_leaves() -> Graph:
 
 
 def test_results_lie_in_memory_of_their_own() -> None:
-    """Writing into one changes no other, no param, no constant and no later run."""
+    """Writing into a result changes no other, no param, constant or later run."""
     one, _ = foreign()
     graph = graph_of_all_leaves()
     fed = np.ones((2, 3), np.float32)
@@ -245,7 +245,7 @@ def test_results_lie_in_memory_of_their_own() -> None:
 
 
 def test_params_and_constants_stay_on_the_device() -> None:
-    """A run sends its feeds and nothing else."""
+    """Params and constants stay on the device; a run sends its feeds alone."""
     one, traffic = foreign()
     plan = compile_graph(graph_of_all_leaves(), one.backend.target)
     program = drive(one.backend.prepare(plan))
@@ -260,7 +260,7 @@ def test_params_and_constants_stay_on_the_device() -> None:
 
 
 def test_a_reference_is_held_to_its_shape_rule_there_too() -> None:
-    """By the library's own dtypes and shapes."""
+    """A reference is held to its shape rule by the library's own dtypes and shapes."""
     with pytest.raises(GraphError, match=r"returned \[1\] glass.float64; .* \[3\]"):
         foreign()[0].run(careless(), {"x": np.ones(3, np.float32)})
 

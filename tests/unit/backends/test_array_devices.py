@@ -38,7 +38,7 @@ def dense() -> rlx.Graph:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_welch_is_that_of_numpy(device: str) -> None:
-    """Estimates and peaks, segment for segment."""
+    """Welch estimates and peaks are NumPy's, segment for segment."""
     _, got = rlx.welch(X, fs=256, device=device)
     _, want = rlx.welch(X, fs=256, device="cpu")
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-9)
@@ -51,7 +51,7 @@ def test_welch_is_that_of_numpy(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_arrays_stay_there_and_threads_share_them(device: str) -> None:
-    """A param, an input that was put, a result that is kept; from four threads."""
+    """Params, inputs that were put and kept results stay; four threads share them."""
     w = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)
     x = np.ones((4, 8), np.float32)
     made = rlx.Session(device).compile(dense())
@@ -78,7 +78,7 @@ def test_arrays_stay_there_and_threads_share_them(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_index_outside_its_table_is_refused(device: str) -> None:
-    """In the words of NumPy's engine, also where the plan is compiled whole."""
+    """A bad index is refused in the words of NumPy's engine, in a whole plan too."""
     graph = rlx.Graph("rows")
     table, at = graph.input("t", (4, 2)), graph.input("i", (2, 3), "i32")
     graph.set_outputs([graph.gather(table, at) + 1.0])
@@ -95,7 +95,7 @@ def test_an_index_outside_its_table_is_refused(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_reference_of_the_callers_own(device: str) -> None:
-    """Written with functions of xp it runs; what only NumPy has is refused."""
+    """A reference that uses functions of xp runs; what only NumPy has is refused."""
     portable = rlx.register_custom(
         "halved_for_test", arity=1, reference=lambda xp, attrs, x: xp.abs(x) / 2
     )
@@ -123,7 +123,7 @@ def test_a_reference_of_the_callers_own(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_adapter_of_another_name_is_not_swapped(device: str) -> None:
-    """Its own is taken, by the name that is shown."""
+    """An adapter that is not there is refused by name; the engine's own is taken."""
     here = rlx.put(X, device)
     name = pool.backend(device).adapter
     assert rlx.put(X, device, name).engine == here.engine
@@ -133,7 +133,7 @@ def test_an_adapter_of_another_name_is_not_swapped(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_no_memory_holds_is_an_error(device: str) -> None:
-    """Where the library computes later than it is asked, too; the next run is right."""
+    """OutOfMemory is raised where a library computes late; later runs are right."""
     graph = rlx.Graph("outer")
     x = graph.input("x", (1, 3_000_000))
     graph.set_outputs([graph.transpose(x, (1, 0)) @ x])
@@ -145,7 +145,7 @@ def test_what_no_memory_holds_is_an_error(device: str) -> None:
 
 @pytest.mark.requires_jax
 def test_jax_keeps_the_settings_of_its_other_users() -> None:
-    """64 bits within a run, and 32 outside of it as before."""
+    """JAX has 64 bits within a run, and 32 outside of it as before."""
     graph = rlx.Graph("wide")
     graph.set_outputs([graph.input("x", 2, "f64") * 3.0])
     (out,) = rlx.Session("jax-cpu").compile(graph).run({"x": np.array([1e-300, 1.0])})
@@ -157,7 +157,7 @@ def test_jax_keeps_the_settings_of_its_other_users() -> None:
 
 @pytest.mark.requires_mlx
 def test_mlx_compiles_plans_whole_where_it_is_told_to() -> None:
-    """As on a GPU; here each kernel goes through the machine's C++ compiler."""
+    """MLX compiles a whole plan, each kernel by the machine's C++ compiler."""
     one = Engine("MLX", drive(open_mlx("cpu", traced=True)))
     graph = rlx.Graph("both")
     x, at = graph.input("x", (4, 5)), graph.input("i", 3, "i32")
@@ -189,7 +189,7 @@ def test_mlx_compiles_plans_whole_where_it_is_told_to() -> None:
     ],
 )
 def test_what_a_library_raises_is_told_in_our_words(text: str, kind: type) -> None:
-    """With the library's own behind."""
+    """A library's error is told in our words, with its own behind."""
     error = fault_of("it", RuntimeError(text))
     assert type(error) is kind
     assert text in str(error)

@@ -29,7 +29,7 @@ def careless() -> Graph:
 
 
 def test_a_reference_is_held_to_its_shape_rule() -> None:
-    """The op is named, with what it returned and what it promised."""
+    """A reference that breaks its shape rule is named, with both shapes."""
     with pytest.raises(GraphError, match=r"returned \[1\] float64; .* \[3\] f32"):
         engine(None).run(careless(), {"x": np.ones(3, np.float32)})
 
@@ -52,7 +52,7 @@ def test_values_are_dropped_when_nobody_reads_them() -> None:
 
 
 def test_nan_and_infinity_make_no_noise() -> None:
-    """They flow through as IEEE says; a warning would fail this test."""
+    """NaN and infinity flow through as IEEE says; a warning would fail this test."""
     graph = Graph()
     x = graph.input("x", (4,))
     graph.set_outputs([graph.log(x), x / 0.0, graph.exp(x * 1e30)])
@@ -64,7 +64,7 @@ def test_nan_and_infinity_make_no_noise() -> None:
 
 
 def test_promoted_evaluation_stays_in_float64() -> None:
-    """Inputs, constants and casts to smaller floats included; integers as they are."""
+    """Promoted inputs, constants and casts stay in float64; integers as they are."""
     graph = Graph()
     x, i = graph.input("x", (3,)), graph.input("i", (3,), "i32")
     outputs = [x + 0.1, graph.cast(i, "f32"), graph.cast(x, "f16"), i + 1]
@@ -77,7 +77,7 @@ def test_promoted_evaluation_stays_in_float64() -> None:
 
 
 def test_a_value_that_was_not_given_is_named() -> None:
-    """Also in a bare evaluation."""
+    """An input that was not fed is named in a bare evaluation too."""
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (3,)))])
     with pytest.raises(InputError, match=r"'x'.*no value was given"):

@@ -61,7 +61,7 @@ def test_it_is_numpys(
     size: int,
     value_size: int,
 ) -> None:
-    """Heads that share keys, lengths that fill no vector, values of another size."""
+    """Attention is NumPy's for shared keys, odd lengths and values of another size."""
     heads = keys_of * group
     sizes = batch, heads, keys_of, queries, keys, size, value_size
     shapes = shapes_of(layout, *sizes)
@@ -123,7 +123,7 @@ def test_numpy_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_in_a_graph(q: Any, k: Any, more: dict[str, Any]) -> None:
-    """Of any layout, with a mask, a bias or a cap."""
+    """Attention in any layout is right with a mask, a bias or a cap."""
     rng = np.random.default_rng(5)
     feeds = {
         name: rng.standard_normal(shape, np.float32)

@@ -30,7 +30,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
 def test_blocks_give_the_same_bits(
     shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the references over whole arrays, for any layout of what is read."""
+    """Regions in blocks give the references' bits for any layout of their inputs."""
     monkeypatch.setenv("RLX_FAST", "off")
     graph = rlx.Graph("chain")
     given = [graph.input(f"x{at}", shape) for at, shape in enumerate(shapes)]

@@ -75,7 +75,7 @@ def test_any_window(
     dilations: tuple[int, int],
     pads: tuple[int, int, int, int],
 ) -> None:
-    """By BLAS; compiled too, wherever lines are long enough for it."""
+    """Convolutions of any window are right by BLAS and, for long lines, compiled."""
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     size = (
         max(size[0], reach[0] - pads[0] - pads[2]),
@@ -109,7 +109,7 @@ def test_threads_share_lines_and_channels(
 def test_every_tile_of_every_width(
     nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Channels and lines of which some are left over."""
+    """Tiles of every width are right, with channels and lines left over."""
     if nbytes > processor().nbytes:
         pytest.skip(f"this processor has no vectors of {nbytes} bytes")
     here = processor()
@@ -129,7 +129,7 @@ def of(shape: Shape, dtype: DType = DType.F32) -> TensorType:
 
 
 def test_what_is_compiled() -> None:
-    """Float32 of few channels, unless weights would not stay in cache."""
+    """Float32 of few channels is compiled, unless its weights would leave the cache."""
     full = CONV.check_attrs({})
     gate = ROWS["conv, compiled"].gate
     x, w, out = (1, 32, 40, 40), (8, 32, 3, 3), (1, 8, 38, 38)

@@ -64,7 +64,7 @@ def test_a_product() -> None:
 def test_conversions_are_numpys(
     threaded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all halves there are, and of floats between them, beyond and in no order."""
+    """Conversions of halves are NumPy's: of all there are and of floats around them."""
     monkeypatch.setenv("RLX_FAST", "wait")
     if threaded:
         monkeypatch.setattr(cpu_halves, "_THREADED", 0)

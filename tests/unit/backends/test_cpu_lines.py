@@ -59,7 +59,7 @@ def check(op: str, x: np.ndarray, found: np.ndarray, attrs: dict[str, Any]) -> N
 def test_lines_are_numpys(
     op: str, shape: tuple[int, ...], around: float, size: float, odd: float | None
 ) -> None:
-    """Short and long ones, far from zero, with what is not finite in one of them."""
+    """Lines are NumPy's: short, long, far from zero, with what is not finite in one."""
     x = np.random.default_rng(0).standard_normal(shape) * size + around
     x = x.astype(np.float32)
     if odd is not None:
@@ -85,7 +85,7 @@ def test_every_width(op: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> N
     ("shape", "axis"), [((64, 64), -1), ((64, 64), 0), ((3, 5), 1)]
 )
 def test_in_a_graph(op: str, shape: tuple[int, ...], axis: int) -> None:
-    """Other axes and small ones go by the reference, turned arrays by either."""
+    """Other axes and small lines go by the reference, turned arrays by either way."""
     x = np.asfortranarray(np.random.default_rng(2).standard_normal(shape), np.float32)
     graph = Graph("lines")
     feeds = dict(zip("xyz", given_to(op, x), strict=False))
@@ -98,7 +98,7 @@ def test_in_a_graph(op: str, shape: tuple[int, ...], axis: int) -> None:
 def test_the_reference_serves_where_nothing_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Off, the gate is shut; in the background it serves until the code is there."""
+    """The reference serves with RLX_FAST=off, and until background code is compiled."""
     x = np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32)
     own, types = registry.get("softmax"), None
     graph = Graph("one")

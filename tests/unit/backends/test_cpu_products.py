@@ -52,7 +52,7 @@ def near(found: Array, right: Array, terms: int) -> None:
 
 @pytest.mark.parametrize("nbytes", [16, 32, 64])
 def test_it_can_be_compiled_for_any_vectors(nbytes: int) -> None:
-    """And computes with as many as this processor has, or fewer."""
+    """The kernel compiles for each vector width and runs on those of this processor."""
     for tile in tiles(nbytes):
         code = Code(object_code(product_text(tile, nbytes)))
         if nbytes > processor().nbytes:
@@ -79,7 +79,7 @@ def test_it_can_be_compiled_for_any_vectors(nbytes: int) -> None:
 def test_products_of_any_sizes(
     rows: int, terms: int, columns: int, threads: int, spare: int
 ) -> None:
-    """However they are shared out; rows of the right matrix may lie apart."""
+    """Products of any sizes are right however they are shared out."""
     lanes = processor().nbytes // 4
     sizes = Sizes(1, rows, terms, columns, True)
     shares = shares_of(sizes, lanes, threads)
@@ -96,7 +96,7 @@ def test_products_of_any_sizes(
 
 @pytest.mark.parametrize("way", ["rows", "columns", "float64", "turned", "small"])
 def test_what_is_blas_s(way: str) -> None:
-    """It is computed all the same."""
+    """Products that are left to BLAS are right too."""
     rows, columns = (2 if way == "rows" else 200), (8 if way == "columns" else 300)
     terms = 3 if way == "small" else 900
     x, y = floats(rows, terms), floats(terms, columns)
@@ -145,7 +145,7 @@ TAILS = {
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("many", [False, True], ids=["one matrix", "a batch"])
 def test_what_is_done_with_a_product(tail: str, many: bool) -> None:
-    """With operands that lie along rows, columns, both, or are one number."""
+    """What follows a product may read rows, columns, both, or one number."""
     graph = Graph(tail)
     x = graph.input("x", (3, 40, 70))
     y = graph.input("y", (3, 70, 90) if many else (70, 90))
@@ -219,7 +219,7 @@ def test_numbers_that_are_none_stay_so() -> None:
 
 
 def test_weights_of_few_rows_are_kept_in_panels() -> None:
-    """From the second run on; those that are set anew are used, and let go of."""
+    """Weights are in panels from the second run on; new ones are used and let go of."""
     graph = Graph("weights")
     x, y = graph.input("x", (32, 200)), graph.param("y", (200, 250))
     graph.set_outputs([x @ y])
@@ -243,7 +243,7 @@ def test_weights_of_few_rows_are_kept_in_panels() -> None:
 
 @pytest.mark.parametrize("how", ["turned by the graph", "turned before"])
 def test_weights_that_lie_turned_are_laid_out(how: str) -> None:
-    """As PyTorch keeps them: [columns, terms]."""
+    """Turned weights, as PyTorch keeps them ([columns, terms]), are laid out once."""
     graph = Graph("turned")
     x = graph.input("x", (200, 150))
     value = floats(250, 150)

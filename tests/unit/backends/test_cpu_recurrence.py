@@ -37,7 +37,7 @@ def means(x: Any, w: Any, *rest: Any) -> Any:
 
 
 def test_weights_that_are_set_anew_count() -> None:
-    """They are laid out once and kept from the second run on."""
+    """Recurrent weights are laid out once and kept from the second run on."""
     g, x = rlx.Graph("net"), drawn(6, 1, 2 * 3 * 20)
     a, w = g.input("x", x.shape), g.param("w", (2, 20, 60))
     g.set_outputs([g.apply("gru", a, w, direction="bidirectional")])

@@ -81,7 +81,7 @@ def test_axes_become_three(shape: Any, reduced: Any, axes: Any) -> None:
 def test_they_are_numpys(
     op: str, case: Any, keep: bool, odd: float | None, seed: int
 ) -> None:
-    """Short and long, whole vectors or not, with what is not finite anywhere."""
+    """Reductions are NumPy's: any length, and with what is not finite anywhere."""
     shape, axes = case
     rng = np.random.default_rng(seed)
     x = rng.uniform(0.9, 1.1, shape).astype(np.float32)
@@ -129,7 +129,7 @@ def test_every_width(
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("shape", [(128, 128), (4, 5000), (5000, 4), (3, 5)])
 def test_in_a_graph(axis: int, shape: tuple[int, int]) -> None:
-    """What is small, short or turned goes by either way."""
+    """A reduction in a graph is right when small, short or turned."""
     x = np.asfortranarray(np.random.default_rng(3).standard_normal(shape), np.float32)
     graph = rlx.Graph("sums")
     given_ = graph.input("x", shape)

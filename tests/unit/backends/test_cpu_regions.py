@@ -117,7 +117,7 @@ def computed(graph: Graph, arrays: list[np.ndarray], nbytes: int) -> np.ndarray:
 def test_every_op_is_what_it_declares(
     op: Op, sample: Sample, is_short: bool, is_full_tier: bool
 ) -> None:
-    """Within its tolerance of NumPy in float64, on ordinary numbers and on edges."""
+    """Compiled ops are within their tolerance of NumPy in float64, on edges too."""
     nbytes = processor().nbytes
     for arrays in operands(sample):
         graph = one_op(op, arrays, sample)
@@ -176,7 +176,7 @@ def test_every_op_is_what_it_declares(
     ],
 )
 def test_axes_become_rows(out: Any, reads: Any, rows: Any) -> None:
-    """With reads that are spread in more ways, or short rows, NumPy computes."""
+    """Reads that are spread in more ways, and short rows, are left to NumPy."""
     found = rows_of(out, reads)
     if rows is not None and len(rows) == 4:
         rows = (*rows, ())
@@ -193,7 +193,7 @@ def test_axes_become_rows(out: Any, reads: Any, rows: Any) -> None:
 def test_what_is_spread_in_any_way_is_numpys(
     axes: list[int], inner: int, data: st.DataObject
 ) -> None:
-    """Biases of channels among them, whatever axes an operand has."""
+    """Operands that are spread along any axes are NumPy's, biases of channels too."""
     shape = (*axes, 5, inner)
     masks = st.lists(st.booleans(), min_size=len(shape), max_size=len(shape))
     graph, arrays = Graph("spread"), {}
@@ -232,7 +232,7 @@ OPS = ("add", "mul", "sub", "maximum", "tanh", "atan", "gelu", "relu", "sigmoid"
 def test_any_chain_is_numpys(
     first: tuple[int, ...], steps: list[tuple[str, int, bool]], view: str
 ) -> None:
-    """Of operands that are spread, lie as they like, and of literals."""
+    """Any chain is NumPy's: operands spread, in any layout, and literals."""
     rng = np.random.default_rng(len(steps))
     feeds = {}
     graph = Graph("chain")
@@ -266,7 +266,7 @@ def test_any_chain_is_numpys(
 
 @pytest.mark.requires_fast
 def test_numpy_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is small, or no expression of ours, it serves for good."""
+    """Small regions, and such as are no expression of ours, are NumPy's for good."""
     monkeypatch.setenv("RLX_FAST", "background")
     monkeypatch.setattr(workshop, "WORTH_S", 0.0)
     region_kernels._made.clear()
@@ -287,7 +287,7 @@ def test_numpy_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) -
 def test_a_region_that_cannot_be_said_goes_by_numpy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A power, float64, whole numbers divided: right, and refused once."""
+    """Powers, float64 and divided whole numbers are NumPy's, right and refused once."""
     monkeypatch.setenv("RLX_FAST", "wait")
     graph = Graph("by numpy")
     x = graph.input("x", (1 << 15,))
@@ -306,7 +306,7 @@ def test_a_region_that_cannot_be_said_goes_by_numpy(
 
 
 def test_regions_of_another_kind_are_others() -> None:
-    """Literals, attributes and what hangs on what are told apart; sizes are not."""
+    """Regions differ by literals, attributes and structure; sizes make no other."""
 
     def about(size: int, build: Any) -> str:
         graph = Graph("one")

@@ -69,7 +69,7 @@ class Taped:
 
     @property
     def is_whole(self) -> bool:
-        """Is all of it one tape?"""
+        """Whether all of the program is one tape."""
         parts = self.program.compute.args[-1]
         return len(parts) == 1 and parts[0].tape is not None
 
@@ -139,7 +139,7 @@ def test_convolutions_of_any_sizes(
     pads: int,
     weights: bool,
 ) -> None:
-    """Their sums go through an activation, in whatever order they lie."""
+    """Sums of convolutions on a tape pass an activation, in whatever order they lie."""
     graph = Graph("convolution")
     c, m = channels
     shape = (groups * m, c, *kernel)
@@ -212,7 +212,7 @@ def test_chains_of_moves(case: tuple[Graph, tuple[int, ...]]) -> None:
 
 
 def test_any_graph() -> None:
-    """As far as it can be taped; the rest is run as ever."""
+    """Segments are taped as far as they can be; the rest is run as ever."""
     taped = 0
 
     @seed(14)
@@ -246,7 +246,7 @@ def lstm_like() -> Graph:
 
 
 def test_params_that_are_set_anew_are_used() -> None:
-    """Between any two runs, and back again; and by an output that is a param."""
+    """A param that is set between two runs is used, and also where it is an output."""
     w, b = floats(56, 128), floats(128)
     one = Taped(lstm_like(), {"w": w, "b": b})
     feeds = {"x": floats(1, 24), "h": floats(1, 32)}
@@ -259,7 +259,7 @@ def test_params_that_are_set_anew_are_used() -> None:
 
 
 def test_results_are_the_callers_own() -> None:
-    """Written into, they change nothing; nor does what was given change them."""
+    """A result may be written into, and so may what was given: no run changes."""
     one = Taped(lstm_like(), {"w": floats(56, 128), "b": floats(128)})
     feeds = {"x": floats(1, 24), "h": floats(1, 32)}
     one.check(**feeds)
@@ -276,7 +276,7 @@ def test_results_are_the_callers_own() -> None:
 
 
 def test_arrays_may_lie_as_they_like() -> None:
-    """Turned, a part of another, read only, of the other order of bytes' own copy."""
+    """Arrays may be turned, parts of another, read-only, or of another byte order."""
     graph = Graph("any")
     graph.set_outputs([graph.exp(graph.input("x", (5, 7))) * 2.0])
     one, base = Taped(graph), floats(7, 10)
@@ -318,7 +318,7 @@ def test_numbers_that_are_none_stay_so() -> None:
 
 
 def test_whole_numbers() -> None:
-    """Of 32 bits, wrapping; few of them, where a vector would hold what is none."""
+    """Whole numbers of 32 bits wrap, also where they fill no vector."""
     graph = Graph("whole")
     x = graph.input("x", (40,), "i32")
     u = graph.input("u", (3,), "u32")

@@ -77,8 +77,9 @@ def test_convolutions_of_any_sizes(
     dilation: int,
     padding: int,
 ) -> None:
-    """Of positions that follow each other and those that do not, of images whose edges
-    lie within a vector.
+    """Convolutions of any sizes are right.
+
+    Positions follow each other or do not; edges of images lie within a vector.
     """
     c, m = channels
     graph = Graph("convolution")
@@ -92,7 +93,7 @@ def test_convolutions_of_any_sizes(
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("after", ["bias and relu", "a number", "residual"])
 def test_what_is_done_with_it(groups: int, after: str) -> None:
-    """A bias for each channel and an activation are; what lies as the result is not."""
+    """A bias per channel and an activation are fused; what lies as the result isn't."""
     graph = Graph(after)
     x = graph.input("x", (2, 24, 20, 21))
     w = graph.input("w", (groups * 20, 24 // groups, 3, 3))

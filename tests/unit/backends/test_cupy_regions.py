@@ -143,7 +143,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_expression_gives_what_its_reference_gives(cupy: Any) -> None:
-    """Samples and special values of every op that has a row."""
+    """Expressions give their references on samples and special values of every op."""
     one = Engine("CuPy", drive(open_cupy()))
     said = []
     cases = [case for name in TEXT for case in plain(registry.get(name))]
@@ -175,7 +175,7 @@ def test_a_region_is_one_kernel_and_what_has_no_row_none(cupy: Any) -> None:
 
 
 def test_all_work_is_in_a_stream_of_the_engines_own(cupy: Any) -> None:
-    """Whatever the caller's is; and waited for where others take or leave memory."""
+    """All work is in the engine's own stream, which is waited for at a hand-over."""
     backend: Any = drive(open_cupy())
     seen: set[object] = set()
     make = backend._kernel
@@ -211,7 +211,7 @@ def in_stream(seen: set[object], work: Callable[..., Any]) -> Callable[..., Any]
 
 
 def test_a_gpu_is_chosen_by_its_name(cupy: Any) -> None:
-    """And told with library, runtime and driver."""
+    """A GPU is chosen by its name and told with library, runtime and driver."""
     backend = drive(open_cupy("cuda", "b"))
     assert (backend.adapter, backend.api) == ("NVIDIA B", "cuda")
     assert backend.driver == "CuPy 14.0, runtime 13000, driver 13010"

@@ -50,7 +50,7 @@ def backend(*rows: Any) -> ArrayBackend:
 @needs_gcc
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_alone_gives_what_its_reference_gives(row: Any) -> None:
-    """Over the op's samples of up to 4,096 rows (more take the host minutes)."""
+    """A row gives its op's reference on up to 4,096 rows (more take minutes)."""
     one, before = Engine("CuPy", backend(row)), len(HostModule.launched)
     said = []
     for case in plain(registry.get(row.op)):
@@ -77,7 +77,7 @@ LINES[5, 10:14] = 0.0, -0.0, 50.0, 50.0
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm", "topk"])
 def test_special_values_and_ties_are_the_references(op: str, dtype: Any) -> None:
-    """NaN, infinities and equal values; lines for 64 lanes and 32."""
+    """NaN, infinities and ties are the references', on lines for 64 lanes and 32."""
     attrs = {"axis": -1, "eps": 1e-5, "k": 9}
     for n in (300, 41):
         x = LINES[:, :n].astype(dtype)
@@ -104,7 +104,7 @@ def test_peaks_put_ties_to_the_smaller_bin_and_nan_last() -> None:
 def test_welch_in_blocks_is_welch_at_once(
     monkeypatch: pytest.MonkeyPatch, room: int, detrend: str
 ) -> None:
-    """A frame at a time, parts of a row, some rows; at an offset, n odd, padded."""
+    """Welch in blocks is Welch at once: by frames, parts, rows; offset, odd, padded."""
     monkeypatch.setattr(cupy_variants, "FRAMES_BYTES", room)
     x = np.random.default_rng(1).standard_normal((5, 300)) + 40.0
     window = np.hanning(45) + 0.1
@@ -129,7 +129,7 @@ def test_memory_of_frames_is_bounded() -> None:
 
 
 def test_gates_leave_to_the_reference_what_a_row_does_not_suit() -> None:
-    """Half floats, other axes, short lines, many peaks."""
+    """Half floats, other axes, short lines and many peaks go by the reference."""
     for op, attrs, shape, dtype, takes in (
         ("softmax", {"axis": -1}, (4, 64), DType.F32, True),
         ("softmax", {"axis": 0}, (64, 64), DType.F32, False),
@@ -146,7 +146,7 @@ def test_gates_leave_to_the_reference_what_a_row_does_not_suit() -> None:
 @needs_nvcc
 @pytest.mark.parametrize("kind", ["float", "double"])
 def test_nvcc_takes_the_text_and_spills_nothing(kind: str, tmp_path: Path) -> None:
-    """With the flag of the engine; each kernel fits blocks of 256 lanes."""
+    """The text compiles with the engine's flag and spills nothing at 256 lanes."""
     (tmp_path / "k.cu").write_text(cuda_text(kind), encoding="utf-8")
     order = "nvcc -arch=sm_90 -fmad=false -cubin -Xptxas -v -o k.cubin k.cu".split()
     said = subprocess.run(

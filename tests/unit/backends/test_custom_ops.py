@@ -93,7 +93,7 @@ def of_shape(*shape: int, **attrs: Any) -> Graph:
 def test_wgsl_that_disagrees_is_refused_where_it_first_runs(
     how: str, adapter: Want
 ) -> None:
-    """With the worst error, the first wrong element, and both numbers."""
+    """A refusal has the worst error, the first wrong element, and both numbers."""
     more, shape, words = WRONG[how]
     twice(**more)
     device = adapter.backends[0]
@@ -106,7 +106,7 @@ def test_wgsl_that_disagrees_is_refused_where_it_first_runs(
 
 
 def test_integers_that_float32_does_not_hold_are_tried(adapter: Want) -> None:
-    """An op that is right for small ones only."""
+    """An op that is right for small integers only is found out."""
     twice(wgsl="select(x * X(2), x, x > X(16777216))")
     graph = Graph("net")
     graph.set_outputs([graph.custom_op(NAME, graph.input("x", (4,), "i32"))])
@@ -182,7 +182,7 @@ def test_what_is_outside_its_domain_is_not_held_against_an_op(adapter: Want) -> 
 
 
 def test_a_record_put_in_its_place_serves_every_device(adapter: Want) -> None:
-    """Also the devices that a runner had compiled for before."""
+    """A replaced op serves the devices, too, that a runner had compiled for before."""
     twice(wgsl="x * F(2)")
     device = adapter.backends[0]
     runner = GraphDevices(of_shape(4), adapters={device: adapter.name})
@@ -194,7 +194,7 @@ def test_a_record_put_in_its_place_serves_every_device(adapter: Want) -> None:
 
 
 def test_a_graph_compiled_by_device_computes_its_ops_as_they_are_now() -> None:
-    """And is compiled again for a change of its own ops only."""
+    """A graph is compiled again for a change of its own ops only."""
     twice(wgsl="x * F(2)")
     places, x = OnDevices(of_shape(4)), np.arange(4, dtype=np.float32)
     old = drive(places.on("cpu", "", (), "run"))
@@ -218,7 +218,7 @@ RIGHT: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("how", RIGHT)
 def test_an_op_that_rounds_as_float32_does_is_taken(how: str, adapter: Want) -> None:
-    """Far from zero, where it overflows, and where terms of a sum cancel."""
+    """An op that rounds as float32 is taken: far from 0, overflowing, cancelling."""
     reference, wgsl = RIGHT[how]
     twice(reference=reference, wgsl=wgsl)
     session = Session(adapter.backends[0], adapter=adapter.name)
@@ -235,7 +235,7 @@ NEVER: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("how", NEVER)
 def test_wgsl_that_cannot_be_compared_is_refused(how: str, adapter: Want) -> None:
-    """With the way out: samples in the op's own domain."""
+    """A refusal names the way out: samples in the op's own domain."""
     reference, words = NEVER[how]
     twice(reference=reference, wgsl="sqrt(x - F(5000))")
     session = Session(adapter.backends[0], adapter=adapter.name)
@@ -250,7 +250,7 @@ def test_wgsl_that_cannot_be_compared_is_refused(how: str, adapter: Want) -> Non
 
 
 def test_a_reference_that_writes_into_its_operands_changes_nothing() -> None:
-    """Neither the caller's array, nor a param, nor what other ops read."""
+    """A reference cannot write into its operands: they are read-only."""
     twice(reference=lambda xp, a, x: xp.multiply(x, 2, out=x))
     x = np.ones(4, np.float32)
     with pytest.raises(ValueError, match="read-only"):
@@ -300,7 +300,7 @@ def test_an_attribute_that_float32_does_not_hold_is_named(adapter: Want) -> None
 def test_a_reference_that_breaks_its_shape_rule_is_refused(
     reference: Any, words: str, adapter: Want
 ) -> None:
-    """When it is registered, if there are samples; else wherever it first runs."""
+    """A broken shape rule is refused with the samples, else wherever it first runs."""
     op: dict[str, Any] = {"arity": 1, "reference": reference, "wgsl": "x"}
     with pytest.raises(GraphError, match=words):
         register_custom(NAME, **op, samples=[Sample(LONG)])

@@ -100,7 +100,7 @@ def test_an_engine_of_a_package_is_a_device_like_ours(install: Install) -> None:
 def test_a_broken_package_is_a_row_that_says_so(
     install: Install, call: Call, text: str, words: str
 ) -> None:
-    """In the report, and in the error of whoever asks for it; others do not notice."""
+    """A broken package shows in the report and to whoever asks for it alone."""
     install("strange", "strange = strange_engine:row", strange_engine=text)
     said = call("devices", "strange", "--json")
     assert said.code == 0, said.err
@@ -184,7 +184,7 @@ def test_the_zip_of_python_itself_is_not_searched(
 def test_a_package_that_another_of_its_name_hides_adds_nothing(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python would import the first on the path, whatever the second declares."""
+    """A hidden package adds nothing: Python imports the first of a name on the path."""
     install("twice", "hidden = engine:row")
     above = tmp_path / "above" / "Twice-2.0.dist-info"
     above.mkdir(parents=True)

@@ -72,7 +72,7 @@ W = np.ones(4, np.float32)
 
 
 def test_it_takes_part_in_the_signal_calls(engine: Any) -> None:
-    """By name and left open; the numbers are the CPU's."""
+    """The engine runs signal calls by name and left open, with the CPU's numbers."""
     want = rlx.welch_peaks(ROWS_OF_X, fs=256, k=4, device="cpu")
     for device in ("mlx", None):
         found = rlx.welch_peaks(ROWS_OF_X, fs=256, k=4, device=device)
@@ -87,7 +87,7 @@ def test_it_takes_part_in_the_signal_calls(engine: Any) -> None:
 
 
 def test_it_takes_part_in_graphs(engine: Any) -> None:
-    """Sessions by name and on "auto", runners with every way to resolve."""
+    """The engine runs graphs by name, on "auto" and through runners of every kind."""
     compiled = rlx.Session("auto").compile(doubled())
     compiled.set_param("w", W)
     np.testing.assert_array_equal(compiled.run(FEEDS)[0], FEEDS["x"] * 2 + 1)
@@ -106,7 +106,7 @@ def test_it_takes_part_in_graphs(engine: Any) -> None:
 
 
 def test_arrays_stay_on_it(engine: Any) -> None:
-    """Although it says nothing of them: they lie in the host's memory."""
+    """Arrays stay on an engine that says nothing of them, in the host's memory."""
     x, compiled = rlx.put(FEEDS["x"], "mlx"), rlx.Session("mlx").compile(doubled())
     compiled.set_param("w", x)
     (first,) = compiled.run({"x": x}, keep=True)
@@ -123,7 +123,7 @@ def test_arrays_stay_on_it(engine: Any) -> None:
 def test_it_is_calibrated_and_then_priced(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Like any engine without trips: runs, calls, kernels and Welch jobs."""
+    """The engine is calibrated without trips: runs, calls, kernels and Welch jobs."""
     fewer = {one: rows[:2] for one, rows in welch_jobs.GRID.items()}
     monkeypatch.setattr(welch_jobs, "GRID", fewer)
     quick = Stopwatch(1, samples=1, least=1, budget_ns=1.0)
@@ -139,7 +139,7 @@ def test_it_is_calibrated_and_then_priced(
 
 
 def test_it_is_on_the_command_line(engine: Any, call: Call) -> None:
-    """devices, explain and calibrate name it."""
+    """The commands devices, explain and calibrate name the engine."""
     said = call("devices", "--json")
     assert said.code == 0, said.err
     rows = {row["device"]: row for row in json.loads(said.out)["devices"]}
@@ -153,7 +153,7 @@ def test_it_is_on_the_command_line(engine: Any, call: Call) -> None:
 
 
 def test_what_it_does_not_offer_is_refused(engine: Any) -> None:
-    """With the reason, not with an attribute that is missing."""
+    """A verb that an engine lacks is refused with the reason, no AttributeError."""
     assert PLACE in available_places()
     assert CPU in available_places()
     with pytest.raises(Unsupported, match="limits can be set for wgpu devices only"):
@@ -172,7 +172,7 @@ def patched(text: str, diff: str) -> str:
 
 
 def test_one_file_and_one_row_are_an_engine(tmp_path: Path) -> None:
-    """The page's diff, put into a copy of the package."""
+    """The page's diff, put into a copy of the package, makes an engine."""
     # With what was compiled: else Python would compile all of it anew.
     shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
     backends = tmp_path / "rlxweb" / "backends"

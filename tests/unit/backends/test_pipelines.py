@@ -37,7 +37,7 @@ def port() -> FakePort:
 
 
 def test_a_shader_is_compiled_once(port: FakePort) -> None:
-    """Asked again it is the same handle; other constants are another pipeline."""
+    """A shader asked for again is the same handle; other constants are another one."""
     table = Pipelines(port)
     first = drive(table.get(shader(1), set()))
     assert drive(table.get(shader(1), set())) == first
@@ -91,7 +91,7 @@ def test_a_region_with_an_op_of_a_caller_is_checked(
 
 
 def test_the_oldest_unused_go_first(port: FakePort) -> None:
-    """Down to the bound; asking renews; what is in use stays."""
+    """Pipelines go oldest first, down to the bound; asking renews, use keeps them."""
     table = Pipelines(port, capacity=2)
     handles = [drive(table.get(shader(k), set())) for k in range(4)]
     drive(table.get(shader(0), set()))
@@ -118,7 +118,7 @@ def test_a_refused_shader_is_not_remembered() -> None:
 
 
 def test_two_that_compile_the_same_shader_share_one(port: FakePort) -> None:
-    """Whoever comes second gives its copy back."""
+    """Whoever compiles the same shader second gives its copy back."""
     table = Pipelines(port)
     one, two = table.get(shader(1), set()), table.get(shader(1), set())
     # The first is interrupted after its look into the table: a browser's await.

@@ -33,7 +33,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_backend_is_opened_once(opened: list[str]) -> None:
-    """Per device and adapter name, whatever its case."""
+    """A backend is opened once per device and adapter name, whatever its case."""
     pool = Pool()
     first = pool.backend("vulkan", "llvmpipe")
     assert pool.backend("vulkan", "LLVMpipe") is first
@@ -42,7 +42,7 @@ def test_a_backend_is_opened_once(opened: list[str]) -> None:
 
 
 def test_a_failure_is_told_again_without_another_try(opened: list[str]) -> None:
-    """Until the pool is closed: then the next use opens afresh."""
+    """A failed opening is not tried again until the pool is closed."""
     pool = Pool()
     for _ in range(2):
         with pytest.raises(AdapterMissing, match="no adapter was found"):
@@ -66,7 +66,7 @@ def test_limits_share_the_port(opened: list[str]) -> None:
 
 
 def test_close_all_closes_every_port(opened: list[str]) -> None:
-    """Restricted ones too; closing an empty pool is fine."""
+    """Closing closes all ports, restricted ones too; closing an empty pool is fine."""
     pool = Pool()
     small = pool.limited("vulkan", "", shrunk())
     pool.close_all()
@@ -78,7 +78,7 @@ def test_close_all_closes_every_port(opened: list[str]) -> None:
 def test_devices_without_a_row_are_missing_with_a_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Never opened, never guessed."""
+    """A device without a row is missing with a reason, never opened or guessed."""
     monkeypatch.delitem(ROWS, "tpu")
     assert "no backend" in blocker("tpu")
     with pytest.raises(AdapterMissing, match="open device 'tpu'"):
@@ -99,7 +99,7 @@ def test_devices_without_a_row_are_missing_with_a_reason(
 def test_some_devices_exist_on_some_platforms(
     platform: str, label: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the reason names the platform."""
+    """The reason why a device is not on this platform names the platform."""
     monkeypatch.setattr("sys.platform", platform)
     said = blocker(label)
     assert words in said

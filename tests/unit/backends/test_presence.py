@@ -98,7 +98,7 @@ def test_what_is_missing_is_named(
 def test_metal_and_mlx_on_a_mac(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an Apple GPU; elsewhere MLX computes on the CPU and waits to be named."""
+    """On a Mac MLX is the Apple GPU; elsewhere it is the CPU and waits to be named."""
     machine("wgpu", system="darwin")
     assert blocker("metal") == ""
     assert "PyTorch's Metal engine needs Apple silicon" in blocker("mlx")
@@ -156,7 +156,7 @@ def test_a_module_is_found_without_being_imported(
 
 
 def test_every_row_that_can_be_missing_says_how_to_get_it() -> None:
-    """But those of the system's own."""
+    """Every row of the table has a hint but those that the system itself brings."""
     own = {"cpu", "gpu", "vulkan", "opengl", "directx", "metal", "webgpu", "ane"}
     silent = {label for label, row in ROWS.items() if not row.hint}
     assert silent == own
@@ -166,7 +166,7 @@ PAGE = ROOT / "site" / "pages" / "howto" / "choose-a-device.md"
 
 
 def test_the_manual_has_a_line_for_every_row() -> None:
-    """And says of each whether "auto" waits for its name."""
+    """The manual says of every device whether "auto" waits for its name."""
     lines = re.findall(r"^\| (`.*?) \|.*\| *(.*?) *\|$", PAGE.read_text(), re.M)
     table = {
         label: takes
@@ -182,7 +182,7 @@ def test_the_manual_has_a_line_for_every_row() -> None:
 
 
 def test_every_extra_that_is_named_exists() -> None:
-    """In the manual's table and in what is said to those who lack one."""
+    """Extras that the manual or a hint names exist."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     said = PAGE.read_text("utf-8") + "".join(row.hint for row in ROWS.values())
     named = set(re.findall(r"rlxweb\[(\w+)\]", said))

@@ -64,7 +64,7 @@ ENGINES = {"smallest": Smallest, "cpu": CpuBackend, "webgpu": on_a_fake}
 
 
 def test_everything_else_has_an_answer() -> None:
-    """Right for an engine that computes in the host's memory and keeps nothing."""
+    """Default answers fit an engine in the host's memory that keeps nothing."""
     one = Smallest()
     assert (one.adapter, one.api, one.driver, one.vendor) == (one.name, "", "", "")
     assert (one.software, one.lost) == (False, "")
@@ -78,7 +78,7 @@ def test_everything_else_has_an_answer() -> None:
 
 @pytest.mark.parametrize("name", ["smallest", "cpu"])
 def test_what_an_engine_does_not_offer_is_refused(name: str) -> None:
-    """With the reason and a way out."""
+    """A verb an engine does not offer is refused with the reason and a way out."""
     one = ENGINES[name]()
     with pytest.raises(Unsupported, match="for wgpu devices only; leave `limits` out"):
         one.limited(shrunk())
@@ -86,7 +86,7 @@ def test_what_an_engine_does_not_offer_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("missing", sorted(Backend.__abstractmethods__))
 def test_an_engine_without_a_verb_is_none(missing: str) -> None:
-    """It cannot be made; the message names what it lacks."""
+    """An engine that lacks a verb cannot be made; the message names the verb."""
     body = {k: v for k, v in vars(Smallest).items() if k != missing}
     with pytest.raises(TypeError, match=missing):
         type("Less", (Backend,), body)()
@@ -155,7 +155,7 @@ def test_the_pool_takes_engines_only(
 
 
 def test_the_pool_asks_the_engine_for_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And knows how long opening it took, whoever asks for it later."""
+    """The pool knows how long opening an engine took, whoever asks for it later."""
 
     async def open_it(adapter: str) -> Smallest:
         return Smallest()

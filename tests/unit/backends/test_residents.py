@@ -123,7 +123,7 @@ def kept(engine: Any, program: Any, x: Any, *keep: bool) -> list[Any]:
     )
 )
 def test_what_is_put_comes_back(kind: str, array: Any) -> None:
-    """Of any shape and type, and it is not the array that was given."""
+    """Arrays of any shape and type come back, and are not those that were given."""
     engine = ENGINES[kind]()
     want, one = array.copy(), drive(engine.put(array))
     array[...] = 7
@@ -164,7 +164,7 @@ def test_a_param_is_handed_over(engine: Any) -> None:
 
 
 def test_nothing_changes_what_stays(engine: Any) -> None:
-    """Neither the next run, nor the array that was fed, nor what was read."""
+    """A later run, the array fed and the array read change nothing that stays."""
     graph = Graph("itself")
     x = graph.input("x", (4, 16))
     graph.set_outputs([x, x])
@@ -190,7 +190,7 @@ def aligned() -> Any:
 
 
 def test_a_part_is_not_moved(engine: Any) -> None:
-    """Some rows, in another shape; they outlive the name of the whole."""
+    """A part is some rows, in any shape; it outlives the name of the whole."""
     whole = drive(engine.put(X))
     part = drive(engine.part(whole, 3, (2, 3)))
     flat = drive(engine.part(part, 3, (3,)))
@@ -201,7 +201,7 @@ def test_a_part_is_not_moved(engine: Any) -> None:
 
 
 def test_what_lies_elsewhere_is_refused(engine: Any) -> None:
-    """By the names of both engines; nothing is moved unasked."""
+    """An array elsewhere is refused by both engines' names and moved by nobody."""
     other = on_a_fake() if not isinstance(engine, WebGpuBackend) else CpuBackend()
     far = drive(other.put(X))
     program = with_ones(engine)
@@ -218,7 +218,7 @@ def test_what_lies_elsewhere_is_refused(engine: Any) -> None:
 
 
 def test_threads_share_what_stays(engine: Any) -> None:
-    """Each has its own results."""
+    """Threads share an array that stays, each with its own results."""
     program, one = with_ones(engine), drive(engine.put(X))
 
     def work() -> None:
@@ -253,7 +253,7 @@ def test_a_resident_in_host_memory_cannot_be_written(kind: str) -> None:
 
 
 def test_an_array_of_another_library_is_taken_where_it_lies() -> None:
-    """By the engine's own from_dlpack, as a copy; by none where it has none."""
+    """An array of another library is copied by from_dlpack, if the engine has one."""
     assert drive(CpuBackend().take(X)) is None
     asked: list[object] = []
 
@@ -267,7 +267,7 @@ def test_an_array_of_another_library_is_taken_where_it_lies() -> None:
             return np.from_dlpack(given)
 
     class Next:
-        """On another device, of the same kind."""
+        """An array on another device, of the same kind."""
 
         def __dlpack_device__(self) -> tuple[int, int]:
             return 1, 1

@@ -92,7 +92,7 @@ def test_what_a_library_prints_stays_out_of_the_results(
 
 
 def test_what_is_missing_is_told_of_all() -> None:
-    """Nothing where one way and what all need is there."""
+    """Nothing is missing where one way and what all ways need is there."""
     assert any_of(ABSENT, GOOD)() == ""
     assert any_of(ABSENT)() == "Absent is not installed"
     no_driver = any_of(ABSENT, GOOD, needs=lambda: "no driver")

@@ -88,7 +88,7 @@ def test_it_is_numpys(
     size: int,
     value: int,
 ) -> None:
-    """Heads that share keys, lengths that fill no vector, values of another size."""
+    """Attention is NumPy's for shared keys, odd lengths and values of another size."""
     heads = keys_of * group
     sizes = batch, heads, keys_of, queries, keys, size, value
     shapes = shapes_of(layout, *sizes)
@@ -109,7 +109,7 @@ def test_what_is_added_broadcasts(shape: Shape) -> None:
 
 @pytest.mark.parametrize("worst", [np.inf, -np.inf, np.nan, 3e38, -3e38])
 def test_numbers_that_are_none_do_what_they_do_elsewhere(worst: float) -> None:
-    """Keys that are hidden, and what is no number."""
+    """Hidden keys, NaN and infinity do what they do elsewhere."""
     mask = np.zeros((70, 37), np.float32)
     mask[3, 5], mask[4], mask[6, 30:] = worst, worst, -np.inf
     q, k = (1, 2, 70, 24), (1, 2, 37, 24)
@@ -117,7 +117,7 @@ def test_numbers_that_are_none_do_what_they_do_elsewhere(worst: float) -> None:
 
 
 def test_what_spells_it_out_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products around a softmax, as networks have them."""
+    """Products around a softmax, as networks have them, become attention."""
     called, call = [], Attention.__call__
 
     def counted(self: Attention, *given: Any) -> Any:

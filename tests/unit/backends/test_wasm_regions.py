@@ -45,7 +45,7 @@ def is_refused(op: Op, sample: Sample) -> bool:
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_op_is_what_it_declares(op: Op, sample: Sample) -> None:
-    """Within its tolerance of NumPy in float64, on ordinary numbers and on edges."""
+    """Ops in a tab are within their tolerance of NumPy in float64, on edges too."""
     for arrays in operands(sample):
         graph = one_op(op, arrays, sample)
         if is_refused(op, sample):
@@ -74,7 +74,7 @@ def net(g: Graph) -> Any:
 
 
 def test_rows_columns_and_truths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A region of several reads, through the engine; by its code in a tab."""
+    """A region of several reads is right through the engine, by its code in a tab."""
     monkeypatch.setenv("RLX_FAST", "background")
     graph = Graph("net")
     graph.set_outputs(net(graph))

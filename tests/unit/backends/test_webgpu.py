@@ -77,7 +77,7 @@ def test_a_run_is_one_write_one_submission_one_read(
 
 
 def test_a_second_run_makes_nothing(backend: WebGpuBackend, program: Any) -> None:
-    """No buffer, no pipeline, no bind group; the very same command list."""
+    """A second run makes no buffer, pipeline or bind group; commands are the same."""
     run(backend, program, x=X)
     made, live = dict(backend.port.created), set(backend.port.live)
     np.testing.assert_array_equal(run(backend, program, x=-X)[0], -X * 2 + 1)
@@ -99,14 +99,14 @@ def test_pipelines_are_shared_by_programs_of_one_structure(
 def test_release_frees_the_buffers_and_keeps_the_pipelines(
     backend: WebGpuBackend, program: Any
 ) -> None:
-    """Twice is once; what stays live are the pipelines."""
+    """Releasing, once or twice, frees the buffers; the pipelines stay live."""
     drive(backend.release(program))
     drive(backend.release(program))
     assert backend.port.live == set(backend.pipelines.values())
 
 
 def test_a_dropped_program_is_freed_at_the_next_call(backend: WebGpuBackend) -> None:
-    """Without `release`; the collector itself touches no device."""
+    """A dropped program is freed without `release`, at the next call."""
     prepared(backend, scaled())
     gc.collect()
     buffers = len(backend.port.live) - len(backend.pipelines)
@@ -119,7 +119,7 @@ def test_a_dropped_program_is_freed_at_the_next_call(backend: WebGpuBackend) -> 
 def test_close_frees_everything_and_ends_use(
     backend: WebGpuBackend, program: Any
 ) -> None:
-    """Afterwards every call says that the engine was closed; releasing is harmless."""
+    """A closed engine says so at every call; releasing is harmless."""
     drive(backend.close())
     drive(backend.close())
     assert not backend.port.live
@@ -135,7 +135,7 @@ def test_close_frees_everything_and_ends_use(
 
 @pytest.mark.parametrize("at", range(1, 8))
 def test_a_failed_prepare_leaves_nothing(at: int) -> None:
-    """Out of memory at each buffer in turn: freed, told, and the next one works."""
+    """Out of memory at any buffer is freed and told, and the next prepare works."""
     backend = backend_over(Failure(at + 1, "out-of-memory"))
     plan = compile_graph(scaled(), backend.target)
     try:
@@ -171,7 +171,7 @@ def test_runs_of_one_program_take_turns() -> None:
 
 
 def test_a_program_is_released_when_its_run_is_over() -> None:
-    """And whoever comes after that is told so, on every engine."""
+    """A release lets the program's run end; after that the program is refused."""
     running, go_on = threading.Event(), threading.Event()
 
     def slow(views: Any, constants: Any, grid: Any) -> None:
@@ -211,7 +211,7 @@ def test_a_failed_run_does_not_keep_its_turn() -> None:
 
 
 def test_a_closed_engine_says_that_its_device_was_lost() -> None:
-    """Not that somebody closed it: the pool does, to open it anew."""
+    """A lost engine that is closed gives the loss as the reason, not the closing."""
     backend = backend_over(Failure("read", "lost"))
     program = with_ones(backend)
     for _ in range(2):
@@ -242,7 +242,7 @@ def test_bad_data_seen_by_a_shader_is_an_error() -> None:
 
 @pytest.mark.parametrize("features", [(), ("shader-f16",)])
 def test_half_floats_follow_the_feature(features: tuple[str, ...]) -> None:
-    """With it they run, without it they are refused by name."""
+    """Half floats run with the feature; without it they are refused by name."""
     backend = backend_over(features=features)
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (3,), "f16"))])
@@ -254,7 +254,7 @@ def test_half_floats_follow_the_feature(features: tuple[str, ...]) -> None:
 
 
 def test_stricter_limits_may_be_asked_for() -> None:
-    """The plan is made for them although the port would allow more."""
+    """A plan keeps to stricter limits although the port would allow more."""
     port = fake()
     backend = WebGpuBackend(port, limits=shrunk())
     assert backend.target.max_operands == 3
@@ -265,7 +265,7 @@ def test_stricter_limits_may_be_asked_for() -> None:
 
 
 def test_a_buffer_over_the_limit_is_refused_with_both_numbers() -> None:
-    """Before anything is made."""
+    """A buffer over the limit is refused before anything is made."""
     backend = backend_over(limits=Limits(max_buffer_size=1 << 10))
     with pytest.raises(LimitExceeded, match=r"4,000 bytes; this device allows 1,024"):
         prepared(backend, scaled((1000,)))
@@ -290,7 +290,7 @@ def test_inputs_pass_through_in_every_type(dtype: str) -> None:
 
 
 def test_a_software_gpu_of_a_browser_gets_no_workgroup_memory() -> None:
-    """It is zeroed there cell by cell, by code that takes seconds to compile."""
+    """A browser's software GPU would zero workgroup memory by cell: it gets none."""
     spec = from_preset("rlx", 384, nperseg=256, dtype=np.float32)
     graph = welch_graph((64, 384), spec, 4)
     assert "var<workgroup>" in source_of(graph)

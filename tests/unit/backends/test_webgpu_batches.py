@@ -41,7 +41,7 @@ def opened(*fail: Failure, overlaps: bool = True) -> tuple[FakePort, Any, Any]:
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 @pytest.mark.parametrize("overlaps", [True, False])
 def test_outputs_come_in_order_and_buffers_go(count: int, overlaps: bool) -> None:
-    """Of two sets, which are made for more than one run."""
+    """A batch makes two sets of buffers for more than one run, and frees them."""
     port, backend, program = opened(overlaps=overlaps)
     before, found = set(port.live), list[np.ndarray]()
     drive(backend.run_each(program, feeds(count), lambda outs: found.append(outs[0])))
@@ -51,7 +51,7 @@ def test_outputs_come_in_order_and_buffers_go(count: int, overlaps: bool) -> Non
 
 
 def test_the_next_is_handed_over_before_the_last_is_read() -> None:
-    """And no more than that one."""
+    """One run is handed over ahead of the last read, and no more than one."""
     port, backend, program = opened()
     drive(backend.run_each(program, feeds(4), lambda outs: None))
     verbs = [verb for verb in port.calls if verb in ("submit", "read")]
@@ -72,7 +72,7 @@ def test_where_memory_ends_runs_take_turns() -> None:
 
 @pytest.mark.parametrize("where", ["feeds", "take", "read", "lost"])
 def test_what_breaks_off_leaves_nothing(where: str) -> None:
-    """The next run is right, but on a device that is lost."""
+    """A broken run leaves nothing: the next one is right, unless the device is lost."""
     port, backend, program = opened()
     before = set(port.live)
 
@@ -109,7 +109,7 @@ def backend(adapter: Want) -> Any:
 def test_jobs_of_many_batches_give_the_same_bits(
     adapter: Want, backend: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seven batches of three rows and a rest of one, overlapping, in place and not."""
+    """Batches of three rows and a rest give the same bits, overlapping and in place."""
     x: Any = np.random.default_rng(3).standard_normal((22, 300)).astype(np.float32)
     if kind == "digital":
         x = (x * 1000).astype(np.int16)
@@ -144,7 +144,7 @@ def test_jobs_of_many_batches_give_the_same_bits(
 def test_ctrl_c_in_a_job_leaves_nothing(
     adapter: Want, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job after it is right."""
+    """An interrupted job leaves nothing, and the job after it is right."""
     x = np.random.default_rng(3).standard_normal((22, 300)).astype(np.float32)
     at: Any = {"device": adapter.backends[0], "adapter": adapter.name}
     monkeypatch.setattr(engine, "BATCH_BYTES", 3 * 300 * 4)

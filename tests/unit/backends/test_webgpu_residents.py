@@ -38,7 +38,7 @@ def port_of(engine: Any) -> FakePort:
 
 
 def test_what_stays_is_not_read_back() -> None:
-    """No read at all: one submission, the result copied on the device."""
+    """A result that stays is not read: one submission, and a copy on the device."""
     engine = on_a_fake()
     program, port = with_ones(engine), port_of(engine)
     one = drive(engine.put(X))
@@ -63,7 +63,7 @@ def copies_in(engine: Any, program: Any) -> int:
 
 
 def test_an_array_is_bound_from_its_second_run_on() -> None:
-    """The first makes a copy, the second commands, and the third nothing."""
+    """An array's first run makes a copy, the second commands, and the third nothing."""
     engine = on_a_fake()
     program, port = with_ones(engine), port_of(engine)
     one, other = drive(engine.put(X)), drive(engine.put(-X))
@@ -85,7 +85,7 @@ def test_an_array_is_bound_from_its_second_run_on() -> None:
 
 
 def test_a_large_array_is_bound_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that no other run will see, and the commands of few sets are kept."""
+    """A large array is bound at its first run; commands of a few sets are kept."""
     monkeypatch.setattr(webgpu_bindings, "WORTH_BINDING", X.nbytes)
     engine = on_a_fake()
     program, x, want = with_ones(engine), drive(engine.put(X)), X
@@ -103,7 +103,7 @@ def test_a_large_array_is_bound_at_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_array_that_cannot_be_bound_is_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Off the device's alignment, or where a kernel would reach past its buffer."""
+    """An array is copied where its offset is unaligned or a kernel reaches too far."""
     monkeypatch.setattr(webgpu_bindings, "WORTH_BINDING", 0)
     engine = on_a_fake()
     program = with_ones(engine)
@@ -120,7 +120,7 @@ def test_an_array_that_cannot_be_bound_is_copied(
 
 
 def test_every_command_over_an_input_is_over_the_array() -> None:
-    """Reads by kernels and by copies at their offsets; nothing else of a command."""
+    """Reads of the input by kernels and copies, at any offset, are over the array."""
     work = (
         Clear(Range(9, 0, 4)),
         Copy(Range(1, 4, 8), 5, 12),
@@ -144,7 +144,7 @@ def test_every_command_over_an_input_is_over_the_array() -> None:
 
 
 def test_an_array_that_was_bound_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closed, it is refused; dropped, its buffer is freed; commands hold neither."""
+    """A bound array may be closed, and is refused, or dropped, and is freed."""
     monkeypatch.setattr(webgpu_bindings, "WORTH_BINDING", 0)
     engine = on_a_fake()
     program, port = with_ones(engine), port_of(engine)
@@ -164,7 +164,7 @@ def test_an_array_that_was_bound_can_go(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_input_may_be_two_inputs_and_an_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One array bound twice, and what is handed out is a copy of it."""
+    """An array may be bound as two inputs; what is handed out is a copy of it."""
     monkeypatch.setattr(webgpu_bindings, "WORTH_BINDING", 0)
     graph = Graph("same")
     x, y = graph.input("x", (4, 3)), graph.input("y", (4, 3))
@@ -181,7 +181,7 @@ def test_an_input_may_be_two_inputs_and_an_output(
 
 
 def test_only_what_was_asked_for_is_read_back() -> None:
-    """Of three outputs one comes back, and so many bytes are read."""
+    """Of three outputs one comes back, and only its bytes are read."""
     graph = Graph("three")
     x = graph.input("x", (4, 3))
     graph.set_outputs([x * 2.0, x, graph.reshape(x, (12,))[:4]])
@@ -201,7 +201,7 @@ def test_only_what_was_asked_for_is_read_back() -> None:
 
 
 def test_runs_that_nobody_waits_for_do_not_pile_up() -> None:
-    """Every so many of them one is waited for, without a byte."""
+    """Runs that nobody waits for are waited for now and then, without a byte."""
     engine = on_a_fake()
     program, port = with_ones(engine), port_of(engine)
     one = drive(engine.put(0 * X))
@@ -214,7 +214,7 @@ def test_runs_that_nobody_waits_for_do_not_pile_up() -> None:
 
 
 def test_its_buffer_goes_with_the_last_reference() -> None:
-    """Freed at the next call, or at once by `free`; a part keeps the whole."""
+    """A buffer is freed by `free` or at the next call; a part keeps the whole."""
     engine = on_a_fake()
     program, port = with_ones(engine), port_of(engine)
     before = len(port.live)
@@ -244,7 +244,7 @@ def test_its_buffer_goes_with_the_last_reference() -> None:
 
 
 def test_a_program_may_go_before_its_results() -> None:
-    """They have buffers of their own."""
+    """Results have buffers of their own, which outlive the program."""
     engine = on_a_fake()
     program = with_ones(engine)
     (out,) = kept(engine, program, X)
@@ -299,7 +299,7 @@ def test_a_lost_device_takes_its_arrays_with_it() -> None:
 
 
 def test_no_memory_is_said_by_put_and_by_run() -> None:
-    """And what was there before is there still."""
+    """OutOfMemory leaves what was on the device before as it was."""
     engine = on_a_fake()
     program, one = with_ones(engine), drive(engine.put(X))
     port, before = port_of(engine), len(engine.port.live)
@@ -315,7 +315,7 @@ def test_no_memory_is_said_by_put_and_by_run() -> None:
 
 
 def test_an_array_beyond_the_largest_buffer_is_refused() -> None:
-    """With both numbers, before the device is asked."""
+    """An array too large is refused with both numbers before the device is asked."""
     engine = WebGpuBackend(fake(limits=replace(Limits(), max_buffer_size=1 << 10)))
     with pytest.raises(LimitExceeded, match=r"it needs 4,000 bytes.*allows 1,024"):
         drive(engine.put(np.zeros(1000, np.float32)))

@@ -31,7 +31,7 @@ def test_a_wait_is_one_small_copy_and_its_read() -> None:
 
 @pytest.mark.parametrize("count", [1, 64])
 def test_dispatches_go_in_one_submission(count: int) -> None:
-    """Of a kernel that does next to nothing; one wait for all of them."""
+    """Dispatches of an all but empty kernel go in one submission, with one wait."""
     port, trips = trips_on()
     drive(trips.dispatches(count))
     assert port.calls == ["submit", "read"]
@@ -61,7 +61,7 @@ def test_transfers_move_their_bytes_each_time() -> None:
 
 
 def test_all_is_freed() -> None:
-    """Also what a transfer had when memory ran out; closing twice is fine."""
+    """Closing frees even what a transfer left when memory ran out; twice is fine."""
     port, trips = trips_on()
     trips.upload(64)
     port._pending.append(Failure(len(port.calls) + 2, "out-of-memory"))
@@ -83,7 +83,7 @@ def test_all_is_freed() -> None:
     ids=str,
 )
 def test_trips_that_cannot_be_made_leave_nothing(fail: Failure) -> None:
-    """Unless the device is lost, and everything on it with it."""
+    """Trips that cannot be made leave nothing; on a lost device everything is lost."""
     port = fake(fail)
     with pytest.raises(DeviceError):
         drive(WebGpuTrips.on(port))

@@ -15,7 +15,7 @@ from rlxweb.gpu.port import Dispatch
 
 @pytest.mark.requires_wgpu
 def test_each_shader_has_its_own_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that was compiled for another program is not dispatched again."""
+    """A shader that was compiled for another program is not dispatched again."""
 
     def compiled(n: int) -> Any:
         graph = rlx.Graph("warm")
