@@ -9,7 +9,7 @@ from tests.unit.calibration.lab import Lab
 
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """In place of an engine's own jobs: a run takes 10 ns, a call of NumPy's 20."""
+    """A lab for an engine's own jobs: a run takes 10 ns, a call of NumPy's 20."""
     made, module = Lab(), "rlxweb.calibration.measure"
     monkeypatch.setattr(f"{module}.empty_run", lambda place: made.job("run", 10))
     monkeypatch.setattr(f"{module}.call_job", lambda place: made.job("call", 20))

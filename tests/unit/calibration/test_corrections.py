@@ -81,7 +81,7 @@ def test_belief_grows_with_runs(tmp_path: Path, ratio: float) -> None:
 def test_no_run_takes_a_factor_beyond_its_bound(
     tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[float, float]]
 ) -> None:
-    """Whatever times come in, and after they went through the file."""
+    """The factor stays in its bound whatever times come in, and through the file."""
     folder = tmp_path_factory.mktemp("corrections")
     made = Corrections(folder)
     for predicted, measured in runs:
@@ -184,7 +184,7 @@ def test_two_processes_keep_both_their_buckets(tmp_path: Path) -> None:
 def test_the_oldest_buckets_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In memory and in the file; a bucket seen again is not old."""
+    """The oldest buckets go from memory and file; a bucket seen again is not old."""
     monkeypatch.setattr(module, "CAPACITY", 3)
     made = Corrections(tmp_path, lambda: 0.0)
     for name in ("a", "b", "c", "a", "d"):
@@ -245,7 +245,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_corrupt_or_foreign_file_is_ignored(tmp_path: Path, name: str) -> None:
-    """Without a word, all of it, and written over."""
+    """A corrupt or foreign file is ignored whole, without a word, and written over."""
     (tmp_path / FILE).write_bytes(BAD[name])
     made = Corrections(tmp_path)
     assert (made.factor(BUCKET), made.runs(BUCKET)) == (1.0, 0)
@@ -294,7 +294,7 @@ def test_a_write_that_failed_is_made_up_for(
 
 
 def test_no_folder_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a browser: the process learns, quietly."""
+    """A process without a cache folder, as in a browser, learns quietly."""
     monkeypatch.delenv("RLX_CACHE_DIR")
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     made = Corrections()
@@ -305,7 +305,7 @@ def test_no_folder_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_lose_no_run(tmp_path: Path) -> None:
-    """All note, ask and write at once; every run of every bucket counts."""
+    """Threads note, ask and write at once; every run of every bucket counts."""
     made = Corrections(tmp_path)
     wrong: list[float] = []
 

@@ -62,7 +62,7 @@ def test_measuring_is_said_once_in_one_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On stderr, with the engine and the folder; nor again in another process."""
+    """Measuring is said once on stderr, with engine and folder, for all processes."""
     first = record_for("cpu")
     said = capsys.readouterr()
     assert said.out == ""
@@ -178,7 +178,7 @@ def test_measuring_works_where_nothing_can_be_kept(
 def test_a_record_without_the_points_asked_for_is_made_anew(
     measured: Counting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And kept. One that has any of them is left alone."""
+    """A record that lacks all points asked for is measured anew and kept."""
     first = record_for("cpu")
     for enough in ((), ("call",), ("sort", "copy")):
         assert record_for("cpu", points=enough) is first
@@ -193,7 +193,7 @@ def test_a_record_without_the_points_asked_for_is_made_anew(
 def test_a_record_is_as_it_is_where_measuring_is_forbidden(
     measured: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is a record, so asking for more than it has is no error."""
+    """A record that lacks points is kept as it is where measuring is forbidden."""
     first = record_for("cpu")
     monkeypatch.setenv("RLX_CALIBRATION", "off")
     assert record_for("cpu", points=("sort",)) is first
@@ -201,7 +201,7 @@ def test_a_record_is_as_it_is_where_measuring_is_forbidden(
 
 
 def test_a_process_measures_and_the_next_one_reads(tmp_path: Path) -> None:
-    """The real thing, on the CPU, from two interpreters: some kernels, once each."""
+    """One process measures the CPU, some kernels once each, and the next reads that."""
     program = (
         "from itertools import islice\n"
         "from rlxweb.calibration import measure\n"

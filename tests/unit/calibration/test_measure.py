@@ -49,8 +49,9 @@ def times(record: Calibration) -> dict[str, float]:
 
 
 def test_every_job_becomes_a_point(lab: Lab) -> None:
-    """In order, under its size, with its samples: their median, at most twice the
-    fastest. All are closed, each step is told.
+    """Jobs become points in order: the median of samples up to twice the fastest.
+
+    All are closed, each step is told.
     """
     lab.kernels.append(lambda: lab.job("copy", 7, 7, 50, 40, 60, size={"bytes": 64}))
     steps: list[str] = []
@@ -75,7 +76,7 @@ def test_every_job_becomes_a_point(lab: Lab) -> None:
 
 
 def test_what_is_not_meant_is_taken_off(lab: Lab) -> None:
-    """The run around a kernel, the other things of a run; noise leaves a rest."""
+    """The run around a kernel and other things of a run are taken off."""
     got = lab.calibrate(
         lab.job("kernel", 110, less="run"),
         lab.job("many", 330, less="run", per=32),
@@ -118,7 +119,7 @@ def test_at_the_very_end_nothing_is_begun(lab: Lab) -> None:
 def test_what_graphs_are_priced_by_comes_before_the_jobs(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a slow engine's time would be over before anything of a graph is known."""
+    """Kernels that price graphs come first, before a slow engine's time is over."""
     monkeypatch.setattr(f"{MODULE}.TELLING", TELLING)
     names = [f"kernel {at}" for at in range(TELLING + 2)]
     lab.kernels += [partial(lab.job, name, 50) for name in names]
@@ -132,7 +133,7 @@ def test_what_graphs_are_priced_by_comes_before_the_jobs(
 def test_kernels_without_time_are_named_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Which matrix product, transform or copy is missing can be read."""
+    """A kernel without time is named: which product, transform or copy is missing."""
     lab = Lab()
     monkeypatch.setattr(f"{MODULE}.empty_run", lambda place: lab.job("run", MS))
     monkeypatch.setattr(f"{MODULE}.call_job", lambda place: lab.job("call", MS))
@@ -165,7 +166,7 @@ def test_nothing_measured_is_an_error_with_every_reason(lab: Lab) -> None:
 def test_a_job_that_fails_is_noted_and_the_others_go_on(
     lab: Lab, error: BaseException, said: str
 ) -> None:
-    """Whether it fails when it is made or when it runs."""
+    """A job may fail when it is made or when it runs: it is noted, others go on."""
     lab.kernels += [Mock(side_effect=error), lambda: lab.job("copy", 50)]
     got = lab.calibrate(lab.failing("mine", error))
     assert list(times(got)) == ["run", "call", "copy"]
@@ -184,7 +185,7 @@ def test_a_job_that_fails_is_noted_and_the_others_go_on(
     ids=lambda e: type(e).__name__,
 )
 def test_a_lost_device_ends_it(lab: Lab, error: BaseException) -> None:
-    """As does a mistake: neither is a figure that merely could not be had."""
+    """A lost device, a timeout or a mistake ends the calibration."""
     with pytest.raises(type(error)) as found:
         lab.calibrate(lab.failing("mine", error), lab.job("next", 1))
     assert found.value is error
@@ -207,7 +208,7 @@ def test_the_faster_of_two_looks_counts(lab: Lab, second: int, kept: float) -> N
 
 
 def test_a_second_look_needs_time_for_all_of_it(lab: Lab) -> None:
-    """And a fifth to spare; the engine's own jobs are looked at once."""
+    """A second look needs a fifth to spare; the engine's own jobs have one look."""
     for budget, looks in ((0.21, 1), (0.23, 2)):
         lab.begun.clear()
         got = lab.calibrate(lab.job("sort", 20 * MS), budget_s=budget)
@@ -224,7 +225,7 @@ def test_a_second_look_needs_time_for_all_of_it(lab: Lab) -> None:
 def test_a_second_look_that_fails_leaves_the_first(
     lab: Lab, error: Exception, ends: bool
 ) -> None:
-    """Unless the device is lost: that ends it."""
+    """A second look that fails leaves the first; a lost device ends the calibration."""
     looks = iter([[lab.job("sort", 30)], [lab.failing("sort", error)]])
     measure = partial(calibrate, CPU, jobs=lambda place: next(looks), watch=lab.watch)
     if ends:
@@ -318,7 +319,7 @@ def test_the_real_cpu() -> None:
 )
 @pytest.mark.usefixtures("smallest_sizes")
 def test_the_real_libraries(device: str, skips: bool) -> None:
-    """All that a graph's price needs. What skips work is asked for the whole of it."""
+    """Libraries have all a graph's price needs; one that skips work does the whole."""
     place = parse_place(device)
     got = calibrate(place, jobs=lambda place: (), budget_s=600, watch=in_brief())
     sane(got, device)
@@ -332,7 +333,7 @@ def test_the_real_libraries(device: str, skips: bool) -> None:
 def test_work_that_no_output_reads_is_measured(
     skips: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One number comes back; what could be skipped stays whole where it is made."""
+    """Unread work is measured whole though one number comes back."""
     backend = pool.backend("cpu")
     monkeypatch.setattr(CpuBackend, "skips", skips)
     seen: list[list[tuple[int, ...]]] = []
@@ -370,7 +371,7 @@ def test_trips_of_a_device_that_a_library_drives(
 @pytest.mark.requires_wgpu
 @pytest.mark.usefixtures("smallest_sizes")
 def test_a_real_adapter(monkeypatch: pytest.MonkeyPatch, is_full_tier: bool) -> None:
-    """Trips, transfers of several sizes, a shader's compilation and our own kernels.
+    """An adapter has trips, transfers of several sizes, a compilation and kernels.
 
     Of the ops that are told apart by name alone it takes a third, which all run on the
     CPU above, and on this adapter in tests/ops.

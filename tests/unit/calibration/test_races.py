@@ -104,7 +104,7 @@ def test_every_op_is_raced_once_before_any_is_again() -> None:
 def test_every_way_that_may_be_taken_is_raced(
     lavapipe: WebGpuBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The op's own kernel too, in turns; the fastest comes first."""
+    """Ways are raced in turns, the op's own kernel too; the fastest comes first."""
     fft = [heat for heat in HEATS if heat.width == 512][:1]
     monkeypatch.setattr(module, "HEATS", fft)
     steps: list[str] = []
@@ -125,7 +125,7 @@ def test_every_way_that_may_be_taken_is_raced(
 
 @pytest.mark.parametrize("heat", HEATS, ids=lambda heat: f"{heat.width}")
 def test_heats_are_graphs_of_one_op_by_rows(heat: Any) -> None:
-    """So that the ends of an answer are those of the whole."""
+    """Heats work row by row, so that the ends of an answer stand for the whole."""
     graph = heat.graph(heat.shape(1 << 22)[0])
     assert registry.get(graph.node(graph.outputs[0]).op).name
     assert heat.shape(1 << 22)[0] * heat.width <= 1 << 22
@@ -135,7 +135,7 @@ def test_heats_are_graphs_of_one_op_by_rows(heat: Any) -> None:
 def test_a_wrong_way_is_left_out_and_said(
     lavapipe: WebGpuBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However fast it is; the engine never takes it then."""
+    """A wrong way is left out and said, however fast it is; no engine takes it."""
     wrong = Variant("sum, the largest", "sum", line_reduction("max"))
     right = Variant("sum, many lanes", "sum", line_reduction("sum"))
     engine = own(lavapipe, wrong, right)
@@ -156,7 +156,7 @@ def test_a_wrong_way_is_left_out_and_said(
 def test_a_way_that_hangs_ends_the_races_and_not_the_calibration(
     lavapipe: WebGpuBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is named, and never taken; the others keep the order of the table."""
+    """A way that hangs is named and never taken; the others keep the table's order."""
     engine = own(lavapipe, *VARIANTS)
     forced = engine.forced
 
@@ -177,7 +177,7 @@ def test_a_way_that_hangs_ends_the_races_and_not_the_calibration(
 
 @pytest.mark.requires_wgpu
 def test_an_engine_takes_the_order_of_a_race(lavapipe: WebGpuBackend) -> None:
-    """Also the op's own kernel before a row; without it all is as it was."""
+    """A race orders the ways, also the op's own kernel; without it all is as before."""
     assert chosen(lavapipe) == "fft, team of lanes a row"
     lavapipe.prefer([FFT])
     assert chosen(lavapipe) == "fft, unrolled passes"
@@ -192,7 +192,7 @@ def test_an_engine_takes_the_order_of_a_race(lavapipe: WebGpuBackend) -> None:
 
 
 def test_the_nearest_race_decides() -> None:
-    """In octaves of rows and width; another op's says nothing."""
+    """The nearest race in octaves of rows and width decides, of the same op alone."""
 
     def race(rows: int, width: int) -> Race:
         return Race("fft", (rows, width), (("fft", 1.0),))
@@ -230,7 +230,7 @@ def test_a_record_keeps_its_races_and_old_ones_have_none() -> None:
 def test_a_session_takes_what_was_raced(
     lavapipe: WebGpuBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the record of its engine; without the record the answer is the same."""
+    """A session takes its engine's raced ways; the answer is the same without them."""
     monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
     x = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
 
@@ -254,7 +254,7 @@ def test_a_session_takes_what_was_raced(
 
 @pytest.mark.requires_wgpu
 def test_a_way_is_forced_by_name_and_none_by_no_name(lavapipe: WebGpuBackend) -> None:
-    """No row at all: the op as it is declared."""
+    """A way is forced by name; by no name the op runs as it is declared."""
     plain = lavapipe.forced("")
     assert isinstance(plain, WebGpuBackend)
     assert chosen(plain) == "fft"

@@ -28,7 +28,7 @@ def test_a_figure_is_the_median_and_its_spread() -> None:
     ("one_call", "calls"), [(10, 100), (999, 1), (1_000, 1), (5_000, 1), (333, 3)]
 )
 def test_short_work_is_repeated(one_call: int, calls: int) -> None:
-    """Until a sample lasts 1000 ns; the figure stays that of one call."""
+    """Short work is repeated until a sample lasts 1000 ns; a figure is of one call."""
     clock, runs = Clock(), [0]
     work = clock.work(one_call)
 
@@ -73,7 +73,7 @@ def test_a_coarse_clock_sees_short_work_by_repetition(tick: int) -> None:
 
 
 def test_a_warm_call_that_was_slow_by_chance_hides_no_time() -> None:
-    """On a coarse clock too: the samples are repeated until they are seen."""
+    """A slow warm call hides no time on a coarse clock: samples are repeated."""
     clock, tick = Clock(), 100_000
     work = clock.work(300, 7_000_000, 300)
     watch = Stopwatch(20.0 * tick, 5, clock=lambda: clock.now // tick * tick)
@@ -91,7 +91,7 @@ def test_the_median_lies_among_the_samples(times: list[int]) -> None:
 
 
 def test_work_in_turns_runs_in_every_round_in_changing_order() -> None:
-    """First call and warm one of each, then a settling call before each sample."""
+    """Each work has a first and a warm call, then a settling one before a sample."""
     clock, called = Clock(), []
 
     def run(name: str) -> None:

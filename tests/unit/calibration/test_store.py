@@ -124,7 +124,7 @@ def test_no_file_no_folder_and_too_large_a_file_read_as_nothing(tmp_path: Path) 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
 def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path) -> None:
-    """Nor is a terminal or a folder: only regular files are read, and written over."""
+    """Pipes, terminals and folders are neither read nor written over."""
     os.mkfifo(tmp_path / "calibration-x.json")
     (tmp_path / "calibration-y.json").mkdir()
     (tmp_path / "calibration-z.json").symlink_to(os.devnull)
@@ -144,7 +144,7 @@ def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path) -> None:
 def test_the_folder_is_the_environments_or_the_platforms(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """None where the platform has none: records live as long as the process."""
+    """Without a folder of the platform records live as long as the process."""
     monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path / "here"))
     assert cache_folder() == tmp_path / "here"
     store = CalibrationStore()
@@ -166,7 +166,7 @@ def test_the_folder_is_the_environments_or_the_platforms(
 
 @pytest.mark.parametrize("below", ["", "a/b"])
 def test_a_folder_that_cannot_be_written(tmp_path: Path, below: str) -> None:
-    """One warning with the reason and the way out; records stay in memory."""
+    """A folder that cannot be written is warned of once; records stay in memory."""
     (tmp_path / "file").write_text("in the way")
     folder = tmp_path / "file" / below
     store = CalibrationStore(folder)
@@ -192,7 +192,7 @@ def test_a_record_is_found_by_the_next_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_another_identity_is_not_ours(tmp_path: Path, part: str) -> None:
-    """Neither in memory, nor on disk, nor when a file lies under our name."""
+    """A record of another identity is not loaded, nor from a file under our name."""
     other = replace(OURS, **{part: "another"})
     store = CalibrationStore(tmp_path)
     store.save(other)
@@ -262,7 +262,7 @@ BAD = NO_JSON | {name: json.dumps(one).encode() for name, one in FOREIGN.items()
 def test_a_corrupt_or_foreign_file_is_as_good_as_none(
     tmp_path: Path, name: str
 ) -> None:
-    """Ignored without a word, and written over by the next measurement."""
+    """A corrupt or foreign file is ignored without a word, and written over."""
     (tmp_path / file_name(OURS.identity)).write_bytes(BAD[name])
     store = CalibrationStore(tmp_path)
     assert store.stored() == []
@@ -272,7 +272,7 @@ def test_a_corrupt_or_foreign_file_is_as_good_as_none(
 
 
 def test_everything_stored_is_listed(tmp_path: Path) -> None:
-    """Of any version, memory before files, other files left alone."""
+    """Records of any version are listed, memory before files; other files are left."""
     old = replace(OURS, rlxweb="0.0.1")
     CalibrationStore(tmp_path).save(old)
     CalibrationStore(tmp_path).save(OURS)
@@ -322,7 +322,7 @@ def test_threads_may_save_and_load_at_once(tmp_path: Path) -> None:
 @example([("llvmpipe " * 20, "vulkan", "", "", ""), ("", "", "", "", "")])
 @given(st.lists(st.tuples(*[NAMES] * 5), min_size=2, max_size=2))
 def test_file_names_are_plain_and_apart(pair: list[tuple[str, ...]]) -> None:
-    """Whatever a driver calls itself."""
+    """File names are plain and differ whatever a driver calls itself."""
     names = [file_name(identity) for identity in pair]
     for name in names:
         assert re.fullmatch(r"calibration-[a-z0-9-]{0,60}-[0-9a-f]{12}\.json", name)
@@ -331,7 +331,7 @@ def test_file_names_are_plain_and_apart(pair: list[tuple[str, ...]]) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="links want rights on Windows")
 def test_a_link_in_the_cache_is_replaced_and_not_followed(tmp_path: Path) -> None:
-    """Whoever may write there could have it lead to any file of ours."""
+    """A link is replaced: whoever may write there could lead it to any file of ours."""
     precious, path = tmp_path / "precious", tmp_path / "cache" / "record.json"
     precious.write_text("precious")
     path.parent.mkdir()

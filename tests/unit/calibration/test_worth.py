@@ -35,7 +35,7 @@ from tests.threads import at_once
 def test_limits_of_worth(
     cpu_ns: float, seen_ns: float, trivial: bool, opening: bool, measuring: bool
 ) -> None:
-    """One large job, or many small ones that add up; the rule says the numbers."""
+    """Opening and measuring pay for one large job, or many small ones that add up."""
     seen = Worth()
     seen.add(seen_ns)
     assert seen.is_trivial(cpu_ns) is trivial
@@ -91,7 +91,7 @@ def rival(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rival")
 def test_an_engine_is_measured_when_it_is_worth_it(measurer: Measurer) -> None:
-    """Not below the limit, not again, and again for points it lacks."""
+    """An engine is measured from 25 ms of work on, and again for points it lacks."""
 
     def ask(cpu_ns: float, *points: str) -> int:
         measure_if_worth_it([CPU], lambda place: points, cpu_ns, Worth())
@@ -115,7 +115,7 @@ def test_nothing_is_measured_where_it_is_forbidden(
 def test_an_engine_that_breaks_does_not_stop_the_others(
     measurer: Measurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is warned about by name and reason."""
+    """An engine that breaks is warned about by name and reason."""
     monkeypatch.setattr("rlxweb.calibration.known.known_record", lambda d, a="": None)
     monkeypatch.setattr("rlxweb.calibration.known._is_software", lambda place: False)
     other = Place(Device.VULKAN, "llvmpipe")
@@ -132,7 +132,7 @@ def test_an_engine_that_breaks_does_not_stop_the_others(
 def test_an_engine_that_cannot_be_measured_is_tried_once(
     measurer: Measurer,
 ) -> None:
-    """Per kinds of points: the seconds it costs are not spent again and again."""
+    """An engine that cannot be measured is tried once per kinds of points."""
     measurer.broken = (CPU,)
     seen = Worth()
     for kinds, tries in ((("call",), 1), (("call",), 1), (("sort",), 2)):
@@ -144,8 +144,10 @@ def test_an_engine_that_cannot_be_measured_is_tried_once(
 
 @pytest.mark.requires_wgpu
 def test_nobody_waits_for_a_software_driver_to_be_measured(measurer: Measurer) -> None:
-    """However large the work, nor for the CPU, which has no other rival; one that was
-    measured on request is a rival.
+    """Software drivers are not measured unasked, however large the work.
+
+    Nor is the CPU, which has no other rival; one that was measured on request is a
+    rival.
     """
     lavapipe = Place(Device.VULKAN, "llvmpipe")
 
