@@ -127,7 +127,7 @@ def test_a_place_that_is_named_is_taken(
     place: str,
     why: str,
 ) -> None:
-    """Though others were faster, and whatever the environment says."""
+    """A named place is taken though others are faster or the environment differs."""
     monkeypatch.setenv("RLX_DEVICE", "cpu")
     monkeypatch.setenv("RLX_DENY_DEVICES", "vulkan,gpu")
     job = Errand({"cpu": 1.0, "vulkan": 9.0, "gpu": 9.0})
@@ -163,7 +163,7 @@ def test_a_named_place_that_nobody_measured_is_open(three: list[Any]) -> None:
 def test_rlx_device_is_followed(
     three: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the adapter that is known for it."""
+    """RLX_DEVICE is followed, on the adapter that is known for it."""
     monkeypatch.setenv("RLX_DEVICE", "vulkan")
     job = Errand({"cpu": 1.0, "vulkan": 9.0})
     pick = choose(job, Asked(adapters={Device.VULKAN: "arc"}))
@@ -175,8 +175,9 @@ def test_rlx_device_is_followed(
 def test_a_forced_device_is_the_fastest_by_order(
     three: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the policy; after RLX_DEVICE, also where that is passed over; what it
-    cannot run is an error. A pick remembered from before is not used.
+    """RLX_FORCE_DEVICE comes after RLX_DEVICE and before any policy and kept pick.
+
+    It counts also where RLX_DEVICE is passed over; what it cannot run is an error.
     """
     lost = DeviceLost("open", "gone")
     job = Errand({"cpu": 1.0, "vulkan": 9.0}, key="again", refuses={"mlx": lost})
@@ -213,7 +214,7 @@ def test_rlx_device_that_cannot_is_warned_about(
     policy: DevicePolicy | None,
     said: str,
 ) -> None:
-    """With the reason; then the prediction decides."""
+    """RLX_DEVICE that cannot run a job is warned about; the prediction decides."""
     monkeypatch.setenv("RLX_DEVICE", "vulkan")
     job = Errand({"cpu": 1.0} | costs, refuses={"vulkan": refusal} if refusal else {})
     with pytest.warns(EnvironmentWarning) as seen:
@@ -242,7 +243,7 @@ def test_a_mistake_of_the_job_is_no_refusal(
 
 
 def test_a_job_that_comes_again_is_not_asked_again(three: list[Any]) -> None:
-    """Under the same policy and adapters, until something was measured.
+    """A job's pick is kept for its policy and adapters until something is measured.
 
     One without a key is asked each time.
     """
@@ -289,7 +290,7 @@ def test_small_jobs_open_nothing(ms: float, note: str) -> None:
 
 
 def test_reach_says_who_is_asked_at_all(three: list[Any]) -> None:
-    """The CPU alone, however large; devices, however small."""
+    """A job's reach asks the CPU alone, however large, or devices, however small."""
     here = Errand({"cpu": 1e6, "vulkan": 1.0}, reach="cpu")
     assert choose(here).device is Device.CPU
     assert three == []
@@ -315,7 +316,7 @@ def test_the_fastest_prediction_wins(three: list[Any]) -> None:
 
 
 def test_a_policy_says_where_to_look(three: list[Any]) -> None:
-    """Also for the smallest job: its caller named the places."""
+    """A policy that names places is followed for the smallest job too."""
     policy = DevicePolicy.only(["opengl", "cpu"]).with_prefer(["opengl"])
     job = Errand({"cpu": 0.01, "opengl": 0.0109, "vulkan": 0.0001})
     pick = choose(job, Asked(policy=policy, adapters={Device.OPENGL: "arc"}))
@@ -335,7 +336,7 @@ def test_a_policy_says_where_to_look(three: list[Any]) -> None:
 def test_a_preferred_device_wins_a_near_tie(
     prefer: tuple[Device, ...], taken: str
 ) -> None:
-    """Within ten percent it is taken, beyond it is not."""
+    """A preferred device is taken within ten percent of the fastest, not beyond."""
     job = Errand({"cpu": 1.0, "vulkan": 1.09, "opengl": 1.2})
     pick = decide(job, places=EVERYWHERE, prefer=prefer)
     assert pick.device.label == taken
@@ -352,7 +353,7 @@ def test_nobody_is_an_error_with_every_reason() -> None:
 
 
 def test_an_unmeasured_engine_is_better_than_none() -> None:
-    """And than no other: with any price there is, it stays blocked."""
+    """An unmeasured engine is taken where no other has a price."""
     job = Errand({"cpu": "too wet", "vulkan": UNMEASURED})
     pick = decide(job, places=EVERYWHERE)
     assert pick.device is Device.VULKAN
@@ -365,7 +366,7 @@ def test_an_unmeasured_engine_is_better_than_none() -> None:
 def test_engines_are_measured_for_what_the_job_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where there is anything to compare, with what the CPU would take."""
+    """Engines are measured where there is a choice, given what the CPU would take."""
     seen: list[Any] = []
 
     def measure(places: Any, points: Any, cpu_ns: float, worthwhile: Worth) -> None:
@@ -387,5 +388,5 @@ def test_it_can_be_awaited(three: list[Any]) -> None:
 
 
 def test_a_job_without_a_bucket_learns_nothing(three: list[Any]) -> None:
-    """Without a warning, which would be an error here."""
+    """A job without a bucket learns nothing, and does not warn."""
     choose(Errand({"cpu": 50.0})).observe(1e9)

@@ -69,7 +69,7 @@ def test_an_engine_is_listed_once() -> None:
 
 
 def test_a_denied_device_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever denies a device may do so because opening it hangs."""
+    """A denied device is not opened, since opening it may hang."""
     asked = []
     monkeypatch.setattr(resolve, "is_available", lambda d: not asked.append(d))
     policy = DevicePolicy.only("vulkan cpu").with_deny("vulkan")
@@ -188,7 +188,7 @@ def test_what_the_environment_names_and_cannot_is_told_with_the_reason(
 def test_the_plan_that_is_priced_is_the_one_that_runs(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch, n: int, engines: int
 ) -> None:
-    """One for every engine that was asked, and no second one to run."""
+    """Every engine that was asked has one plan, which is priced and run."""
     plans: list[Plan] = []
 
     def compiled(*arguments: Any, **options: Any) -> Plan:
@@ -218,7 +218,7 @@ def like_relu(of: Any = 0.0, name: str = "odd") -> Graph:
 
 
 def test_a_remembered_graph_is_told_from_those_like_it() -> None:
-    """By name, nodes, the sign of zero, options, and the ops as they are now."""
+    """Graphs differ by name, nodes, sign of zero, options and the ops of today."""
     first = GraphJob(like_relu()).key
     assert GraphJob(like_relu()).key == first
     others = [like_relu(of) for of in (-0.0, 0.5, 0, False, None)]
@@ -231,7 +231,7 @@ def test_a_remembered_graph_is_told_from_those_like_it() -> None:
 
 
 def test_a_graph_that_holds_much_is_not_remembered() -> None:
-    """Nor one with an attribute that cannot be looked up."""
+    """A graph that is large, or has an unhashable attribute, has no key."""
     assert GraphJob(like_relu([1])).key is None
     graph = Graph("large")
     cells = graphs.KEPT_BYTES // 4 + 1
@@ -254,7 +254,7 @@ def test_what_is_added_to_a_graph_later_is_not_in_what_was_compiled() -> None:
 
 @pytest.mark.requires_opengl
 def test_the_report_tells_blockers_in_order() -> None:
-    """Not there, not lowered, denied, not allowed, and who is recommended."""
+    """Rows tell what blocks a device, in order, and which one is recommended."""
     graph = exponential()
     policy = DevicePolicy.only(["cpu", "vulkan", "tpu"]).with_deny(["vulkan"])
     rows = {row.label: row for row in device_report(graph, policy)}
@@ -282,7 +282,7 @@ def test_an_op_that_cannot_be_lowered_is_named() -> None:
 
 
 def test_benchmark_devices_counts_no_first_run(machine: FakeMachine) -> None:
-    """And says why a device failed."""
+    """A device that failed has a row with the reason."""
     machine.only(Device.CPU, Device.GPU)
     machine.takes[Device.CPU] = iter([1000, 7, 5, 6, 1000])
     machine.refuses[Device.GPU] = RuntimeError("no")
