@@ -18,12 +18,12 @@ POINTS = (
 
 
 def place_of(adapter: Want) -> Place:
-    """Where the command line finds an adapter of the fixture."""
+    """The place where the command line finds an adapter of the fixture."""
     return parse_place(f"{adapter.backends[0]}:{adapter.name}")
 
 
 def know(place: Place, figures: Calibration) -> None:
-    """As if the place had been measured and these were its figures."""
+    """Keep `figures` as if the place had been measured."""
     known = Calibration(place.device.label, *identity_of(place), figures.points)
     store.save(known)
 
@@ -35,7 +35,7 @@ def cpu_record(**more: Any) -> Calibration:
 
 
 def keep(*records: Calibration) -> None:
-    """In their files, and nowhere else."""
+    """Keep records in their files, and nowhere else."""
     for record in records:
         store.save(record)
     store.forget()

@@ -34,7 +34,7 @@ def npy(tmp_path: Path) -> Path:
 def test_the_peaks_are_those_of_the_whole_that_lie_in_it(
     npy: Path, call: Call, mode: str, low: float | None, high: float | None
 ) -> None:
-    """Bin numbers, frequencies and powers too; also maxima at the ends of the band."""
+    """Peaks of a band are the whole's, with bins, hertz and powers, at its ends too."""
     args = "welch", npy, "--fs", FS, "--mode", mode, "--preset", "scipy", "--json", "-"
     whole = call(*args, "--k", 129).group
     asked = [("--fmin", low), ("--fmax", high)]
@@ -56,7 +56,7 @@ def test_the_peaks_are_those_of_the_whole_that_lie_in_it(
 def test_table_csv_arrays_and_picture_hold_the_band_alone(
     npy: Path, tmp_path: Path, call: Call
 ) -> None:
-    """And the estimate is SciPy's in it."""
+    """The table, CSV, arrays and picture hold the band alone, with SciPy's estimate."""
     files = [tmp_path / f"o.{suffix}" for suffix in ("csv", "npz", "png")]
     said = call(
         *("welch", npy, "--fs", FS, "--preset", "scipy", "--fmin", 10, "--fmax", 20),
@@ -81,7 +81,7 @@ def test_table_csv_arrays_and_picture_hold_the_band_alone(
 def test_a_picture_of_a_band_begins_and_ends_with_it(
     tmp_path: Path, rows: int, band: tuple[float, float]
 ) -> None:
-    """Lines from its first bin to its last, cells half a bin beyond either end."""
+    """A band's lines end at its bins, and its cells half a bin beyond either end."""
     np.save(tmp_path / "x.npy", RNG.standard_normal((rows, 3000)))
     low, high = band
     settings = Settings(device="cpu", fmin=low, fmax=high, k=2, nperseg=200)
@@ -93,7 +93,7 @@ def test_a_picture_of_a_band_begins_and_ends_with_it(
 
 
 def test_a_band_of_fewer_bins_is_shown_whole(npy: Path, call: Call) -> None:
-    """Fewer than the 16 peaks that are kept where nobody says how many."""
+    """A band of fewer bins than the usual 16 peaks is shown whole."""
     args = "welch", npy, "--fs", FS, "--fmin", 10, "--fmax", 11, "--json", "-"
     assert [len(c["peaks"]) for c in call(*args).group["channels"]] == [3] * 4
 

@@ -130,7 +130,7 @@ def spectrogram_of(npy: Path, call: Call, folder: Path, *more: Any) -> Any:
 def test_every_segment_is_scipys(
     npy: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read in blocks, of a segment and a hop at least."""
+    """Segments are SciPy's, read in blocks of a segment and a hop at least."""
     monkeypatch.setattr(job, "BLOCK_BYTES", 10_000)
     got = spectrogram_of(npy, call, tmp_path, "--overlap", "0.25", "--fmax", "30")
     f, t, want = scipy.signal.spectrogram(X, FS, "hann", 400, 100)
@@ -144,7 +144,7 @@ def test_every_segment_is_scipys(
 def test_many_segments_share_columns(
     npy: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is the mean of its segments, the last of fewer."""
+    """Columns are the means of their segments, the last of fewer."""
     monkeypatch.setattr(job, "BLOCK_BYTES", 30_000)
     got = spectrogram_of(npy, call, tmp_path, "--overlap", "0.5", "--columns", "7")
     _, t, want = scipy.signal.spectrogram(X, FS, "hann", 400, 200)
@@ -231,7 +231,7 @@ def rhythms(tmp_path: Path) -> Path:
 def test_the_aperiodic_part_is_pythons(
     rhythms: Path, tmp_path: Path, call: Call, mode: str
 ) -> None:
-    """In the table, CSV, Parquet and JSON; a dead channel costs itself."""
+    """The aperiodic part is Python's in all outputs; a dead channel costs itself."""
     import pyarrow.parquet as pq
 
     files = {n: tmp_path / f"o.{n}" for n in ("csv", "parquet", "json", "png")}

@@ -65,7 +65,7 @@ def taken(said: Said) -> list[str]:
 def test_folders_and_patterns_stand_for_files(
     night: Path, call: Call, named: list[str], files: list[str]
 ) -> None:
-    """In the order of names, every file once, and not those in folders below."""
+    """Folders and patterns give files by name, each once, and none from below."""
     assert taken(call("welch", *named, *FS, "--json", "-")) == files
 
 
@@ -167,7 +167,7 @@ def test_when_everything_is_bad_the_report_is_written(night: Path, call: Call) -
 def test_whoever_does_the_files_the_results_are_in_their_order(
     night: Path, order: tuple[int, ...]
 ) -> None:
-    """Failures too; what stands for no recording at all comes first."""
+    """Results and failures are in order of files; what stands for none comes first."""
     named = [f"night/{name}.npy" for name in ("a", "gone", "b", "lost")]
 
     def spread(
@@ -190,7 +190,7 @@ def test_whoever_does_the_files_the_results_are_in_their_order(
 def test_whoever_does_the_files_is_told_at_once_that_the_run_has_ended(
     night: Path,
 ) -> None:
-    """While the error is on its way, and not when somebody clears up after it."""
+    """The one who does the files learns of the end while the error is on its way."""
     told: list[str] = []
 
     def spread(
@@ -239,7 +239,7 @@ def test_a_bar_says_who_is_at_work_before_anything_is_done() -> None:
 def test_no_memory_for_one_file_is_no_reason_to_end(
     night: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But a device that is lost is lost for all."""
+    """No memory for one file costs that file; a lost device ends the run."""
     really = analysis.analyse
     for error, code in ((MemoryError(), 1), (DeviceLost("run", "it is gone"), 75)):
         tries = Mock(side_effect=[error, None])
@@ -256,7 +256,7 @@ def test_no_memory_for_one_file_is_no_reason_to_end(
 def test_what_is_left_out_is_told_once_with_the_names(
     tmp_path: Path, call: Call
 ) -> None:
-    """One line for all files that share it, and one for a file of its own."""
+    """Files that share what is left out share one line; others have their own."""
     names = [f"{n:02}.edf" for n in range(20)]
     for name in names:
         written(tmp_path / name, ("EEG Fp1", 100), seconds=10)

@@ -88,7 +88,7 @@ def wrong(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("wrong")
 def test_an_engine_that_is_wrong_is_a_row_with_its_reason(call: Call) -> None:
-    """It has no time; the other engine is measured, and the exit code is 1."""
+    """A wrong engine has no time; the others are measured, and the exit code is 1."""
     said = call("bench", "--device", "cpu", "--device", "made", "--json", "-")
     assert said.code == 1
     right, wrong_ = said.record["cases"][0]["rows"]

@@ -73,7 +73,7 @@ def test_a_real_run_is_one_document(real: tuple[Said, Path]) -> None:
 
 
 def test_what_was_told_is_what_was_kept(real: tuple[Said, Path]) -> None:
-    """One file, in the folder asked for, that this version reads as its own."""
+    """The record that is told is one file in the folder asked for, and can be read."""
     said, place = real
     (record,) = said.record["records"]
     path = Path(record.pop("file"))
@@ -136,7 +136,7 @@ def test_show_of_nothing_says_how_to_go_on(call: Call, cache: Path) -> None:
 def test_show_measures_nothing(
     call: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It tells what the files hold, also those of other versions and machines."""
+    """`calibrate --show` tells what the files hold, also those of other versions."""
     never = Mock(side_effect=AssertionError("nothing should be measured"))
     monkeypatch.setattr(calibrate_command, "measure_now", never)
     other = cpu_record(rlxweb="0.0.1", left_out=("fft: no time",))
@@ -198,7 +198,7 @@ SPOILED: dict[str, Callable[[dict[str, Any]], str]] = {
 def test_a_file_that_is_not_ours_is_measured_anew(
     call: Call, cache: Path, spoiled: str
 ) -> None:
-    """It is no reason to complain, is never believed, and is written over."""
+    """A file that is not ours is never believed; it is written over without a word."""
     good = cpu_record().as_json()
     path = cache / file_name(identity_of(CPU))
     cache.mkdir()
@@ -226,7 +226,7 @@ def test_measuring_again_replaces_what_was_known(call: Call, cache: Path) -> Non
 def test_without_a_folder_the_figures_last_as_long_as_the_process(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said with the folder's name, and the command still does its work."""
+    """A folder that cannot be used is named, and the command still does its work."""
     (tmp_path / "file").touch()
     place = tmp_path / "file" / "cache"
     monkeypatch.setenv("RLX_CACHE_DIR", str(place))
@@ -252,7 +252,7 @@ def test_without_a_folder_the_figures_last_as_long_as_the_process(
 def test_races_are_shown(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By calibrate, devices and explain, as text and as JSON; only where asked for."""
+    """Races are shown by calibrate, devices and explain, only where asked for."""
     monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(races, "HEATS", HEATS[:1])
     store.forget()

@@ -37,7 +37,7 @@ main(["calibrate", "--device", "cpu"])
 def test_every_engine_is_measured_once_and_in_order(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of the machine when none is named; a name given twice counts once."""
+    """All engines are measured when none is named; a name given twice counts once."""
     asked: list[Place] = []
 
     def measured(place: Place, *_: object, **__: object) -> tuple[Calibration, None]:

@@ -36,7 +36,7 @@ def samples(path: str | Path) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["bdf", "npz", "wav", "parquet"])
 def test_a_recording_comes_back(call: Call, kind: str) -> None:
-    """To what the format holds, which is said in one line."""
+    """A recording comes back to what the format holds; the loss is told in one line."""
     said = call("convert", "night.edf", "--to", kind)
     assert said.code == 0
     (line,) = said.out.splitlines()
@@ -78,7 +78,7 @@ def test_what_is_taken_and_made_ready_is_what_is_written(call: Call) -> None:
 
 
 def test_a_file_per_rate_where_a_format_holds_one(call: Call, tmp_path: Path) -> None:
-    """With the rate in its name; EDF holds all, and a pipe takes one."""
+    """A file per rate has it in its name; EDF holds all rates, and a pipe takes one."""
     written(tmp_path / "psg.edf", ("EEG", 128), ("SpO2", 2), seconds=4)
     assert call("convert", "psg.edf", "--to", "wav", "-q").code == 0
     assert call("convert", "psg.edf", "-o", "own.edf", "-q").code == 0
@@ -103,7 +103,7 @@ def test_a_file_per_rate_where_a_format_holds_one(call: Call, tmp_path: Path) ->
 def test_channels_that_are_brought_to_one_rate_are_in_one_file(
     call: Call, tmp_path: Path, kind: str
 ) -> None:
-    """In the order of the recording, whatever their rates were."""
+    """Channels at one rate are in one file, in the order of the recording."""
     written(tmp_path / "m.edf", ("A", 256), ("R", 100), ("B", 256), seconds=10)
     (tmp_path / "out").mkdir()
     args = "convert", "m.edf", "--to", kind, "-o", "out", "--resample", "128", "-q"
@@ -120,7 +120,7 @@ def test_channels_that_are_brought_to_one_rate_are_in_one_file(
 
 
 def test_parts_of_one_rate_that_are_not_as_long_have_numbers() -> None:
-    """And the message for a pipe, which takes one file, says what is different."""
+    """Parts of one rate get numbers; a pipe is refused with what sets them apart."""
     parts = [Recording.from_array(np.ones(n), 64).groups[0] for n in (500, 480)]
     parts.append(Recording.from_array(np.ones(15), 2).groups[0])
     whole = Recording.from_array(np.ones(9), 64)
@@ -140,7 +140,7 @@ def test_parts_of_one_rate_that_are_not_as_long_have_numbers() -> None:
 
 
 def test_no_two_recordings_go_into_one_file(call: Call, tmp_path: Path) -> None:
-    """Also where one has the name that a rate of another gets, or the record has."""
+    """A file wanted by two recordings, or by one and the record, is refused."""
     written(tmp_path / "a.edf", ("A", 128), ("R", 2))
     written(tmp_path / "A-2HZ.edf", ("A", 128))
     before = {*os.listdir()}
@@ -180,7 +180,7 @@ def test_many_go_into_a_folder(call: Call, tmp_path: Path) -> None:
 
 
 def test_no_recording_is_written_over(call: Call, tmp_path: Path) -> None:
-    """By whatever name; nor is a file that is there and was not named."""
+    """A recording is written over by no name, nor is a file that was not named."""
     before = (tmp_path / "night.edf").read_bytes()
     os.link("night.edf", "link.edf")
     for args in (["--to", "edf"], ["-o", "night.edf"], ["-o", "link.edf"]):
@@ -216,7 +216,7 @@ def test_what_is_asked_for_is_looked_at_before_the_work(call: Call) -> None:
 
 
 def test_integers_that_are_too_small_are_refused_with_the_way_out(call: Call) -> None:
-    """And nothing is left behind; with the full scale that is said it goes."""
+    """A refusal leaves nothing behind; a wider --full-scale holds the values."""
     said = call("convert", "night.edf", "-o", "x.wav", "--bits", "16")
     check_refused(said, 2, "full scale is 1 uV", "give a wider --full-scale VALUE")
     assert said.err.startswith("rlxweb: writing 'x.wav': channel 'EEG Fz' is ")
@@ -229,7 +229,7 @@ def test_integers_that_are_too_small_are_refused_with_the_way_out(call: Call) ->
 
 
 def test_a_loss_is_one_line_for_all_files_alike(call: Call) -> None:
-    """In processes as in this one; errors of the writer name what they write."""
+    """A loss is one line for all files, in processes too; errors name the output."""
     x = np.random.default_rng(0).normal(size=(1, 5000))
     for name in ("a", "b"):
         np.savez(f"{name}.npz", samples=x, fs=99.97, begun=0.0)
@@ -251,7 +251,7 @@ def test_a_loss_is_one_line_for_all_files_alike(call: Call) -> None:
 
 
 def test_standard_output_takes_the_file() -> None:
-    """Then nothing else is on it."""
+    """Standard output takes the file and nothing else."""
     whole = spawn("convert", "night.edf", "-o", "x.wav", "-q")
     assert whole.code == 0
     args = "convert", "night.edf", "--to", "wav", "-o", "-"

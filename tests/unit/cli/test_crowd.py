@@ -23,7 +23,7 @@ from rlxweb.jobs.spreading import one_by_one
 def test_what_is_under_way_is_taken_back_while_the_cluster_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """First the tasks, then the connection, whoever still holds the iterator."""
+    """Tasks are taken back before the connection, whoever still holds the iterator."""
     told: list[str] = []
 
     @contextmanager
@@ -51,9 +51,9 @@ def test_what_is_under_way_is_taken_back_while_the_cluster_is_there(
 def test_no_worker_is_started_that_has_nothing_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nor any for files that are not there; those are told in the words of a run here.
+    """No worker is started for missing files, nor where nobody can know the device.
 
-    Nor where nobody can know the device.
+    Missing files are told in the words of a run here.
     """
     started: list[int] = []
     monkeypatch.setattr(connect, "local", lambda n: started.append(n) or nullcontext())
@@ -73,7 +73,7 @@ def test_no_worker_is_started_that_has_nothing_to_do(
 
 
 def test_more_workers_than_there_is_memory_for_are_refused() -> None:
-    """Each would end, and be started again, for ever."""
+    """Workers with too little memory would end and be started again for ever."""
     most = MEMORY_LIMIT // connect.LEAST_MEMORY
     with (
         pytest.raises(UsageError, match=f"256 MiB, so {most} have"),
@@ -86,7 +86,7 @@ def test_more_workers_than_there_is_memory_for_are_refused() -> None:
 def test_dask_looks_at_workers_less_often_but_as_often_as_a_user_says(
     monkeypatch: pytest.MonkeyPatch, set_to: str, looks: str
 ) -> None:
-    """And they keep the memory of a block, beside what else is to be set for them."""
+    """Workers keep the memory of a block, beside what else is to be set for them."""
     seen: list[tuple[str, dict[str, object]]] = []
 
     def started(**_: object) -> None:

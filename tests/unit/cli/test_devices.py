@@ -138,7 +138,7 @@ def test_verbose_tells_how_to_get_what_is_missing(
 def test_what_was_passed_over_is_told(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which library serves, and why not the one that would come first."""
+    """The report tells which library serves, and why not the one before it."""
     shop = Shop()
     first = Way("First", lambda: "First is not installed", shop.open)
     row = by_libraries("made", first, Way("Second", lambda: "", shop.open))

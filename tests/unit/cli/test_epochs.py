@@ -101,7 +101,7 @@ def test_segments_stay_in_their_epochs(
     flags: Any,
     how: Any,
 ) -> None:
-    """In blocks that end within an epoch, too."""
+    """Segments stay in their epochs, in blocks that end within an epoch, too."""
     if small:
         monkeypatch.setattr(averaging, "BLOCK_BYTES", 8 * 3 * 200)
         monkeypatch.setattr(cutting, "_HELD_NBYTES", 8 * 3 * 90)
@@ -111,7 +111,7 @@ def test_segments_stay_in_their_epochs(
 
 
 def test_a_spectrum_for_each_text(path: Path, call: Call) -> None:
-    """CSV, JSON and the terminal tell how many epochs of each were averaged."""
+    """Texts have a spectrum each, and the count of its epochs, in every output."""
     flags = (*STIM, "--by", "text", "--preset", "scipy", "--k", "2", "--reject", "500")
     said = call("welch", path, *flags, "--csv", "-", "--json", "/dev/null")
     assert said.code == 0
@@ -241,7 +241,7 @@ def test_spectrograms_are_averaged_over_epochs(
 
 
 def test_powers_over_a_baseline(path: Path, tmp_path: Path, call: Call) -> None:
-    """The ratio to the mean before, as MNE's apply_baseline has it."""
+    """A baseline divides by the mean before, as MNE's apply_baseline has it."""
     flags = ("--epochs", "Stim right", "--tmin", "-0.5", "--tmax", "0.5")
     plain = arrays(call, tmp_path, "spectrogram", path, *flags)
     got = arrays(call, tmp_path, "spectrogram", path, *flags, "--baseline", "-0.5:0")

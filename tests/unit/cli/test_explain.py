@@ -54,7 +54,7 @@ def both(adapter: Want) -> tuple[str, ...]:
 
 @pytest.fixture
 def both_known(cpu_known: None, adapter: Want) -> None:
-    """So does the adapter, with those of a real GPU."""
+    """The CPU and the adapter are known, with the figures of a CPU and a real GPU."""
     know(place_of(adapter), assumed_gpu())
 
 
@@ -134,7 +134,7 @@ def test_the_prose_names_the_pick_its_terms_and_what_is_blocked(
 def test_the_document_holds_every_way_and_its_terms_add_up(
     call: Call, size: tuple[int, int, int, int]
 ) -> None:
-    """One schema for the command, one for each decision."""
+    """The document and each decision have a schema, and terms add up."""
     said = call(*numbers(*size), "--device", "cpu", "--json")
     assert set(said.record) == {"schema", "rlxweb", "jobs", "raced"}
     assert said.record["schema"] == "rlxweb.explain_command/1"
@@ -155,7 +155,7 @@ def test_the_document_holds_every_way_and_its_terms_add_up(
 
 
 def test_more_work_is_predicted_to_take_longer(call: Call, cpu_known: None) -> None:
-    """Each number that is given counts; what is left out is 32, 256, 16 and 8."""
+    """Numbers left out are 32, 256, 16 and 8; a larger one takes longer."""
 
     def predicted(*args: object) -> float:
         said = call("explain", "--device", "cpu", "--json", *args)
@@ -252,7 +252,7 @@ def test_the_crossover_is_where_the_picks_change(
 def test_a_software_device_nobody_measured_is_not_guessed_at(
     call: Call, monkeypatch: pytest.MonkeyPatch, both: tuple[str, ...], adapter: Want
 ) -> None:
-    """It is listed with the reason and what to do; asked for alone it is the pick."""
+    """An unmeasured software device is blocked with advice; alone it is the pick."""
     job = job_of(call("explain", *both, "--json"))
     name, only = adapter.backends[0], both[2:]
     blocked = ways(job)[f"{name} fused fused_op"]
@@ -272,7 +272,7 @@ def test_a_software_device_nobody_measured_is_not_guessed_at(
 
 @pytest.mark.requires_wgpu
 def test_the_default_is_every_engine(call: Call) -> None:
-    """The CPU and at least one adapter, no engine's way twice."""
+    """The CPU and at least one adapter are explained by default, no way twice."""
     found = job_of(call("explain", "--json"))["candidates"]
     listed = [(c["engine"], c["strategy"], c["how"]) for c in found]
     assert len(set(listed)) == len(listed)
@@ -290,7 +290,7 @@ def ticking(step: int) -> Stopwatch:
 def test_measured_times_stand_beside_the_predicted_ones(
     call: Call, cpu_known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every way that is open; how far off the prediction was is said."""
+    """Open ways are measured, and how far off the prediction was is said."""
     monkeypatch.setattr(explain_command, "MEASURE", ticking(5_000_000))
     args = *numbers(2, 64, 4, 2), "--device", "cpu", "--measure"
     job = job_of(call(*args, "--json"))
@@ -334,7 +334,7 @@ def test_measuring_more_than_fits_is_refused_before_it_is_tried(call: Call) -> N
 
 
 def test_seed_mode_shows_rlxs_four_estimates(call: Call) -> None:
-    """Digit for digit, without opening a device, and with their own oddity said."""
+    """Seed mode shows RLX's estimates digit for digit, without opening a device."""
     args = *numbers(32, 256, 16, 8), "--cost-mode", "seed", "--device", "cuda"
     job = job_of(call(*args, "--json"))
     check_candidates(job["candidates"])

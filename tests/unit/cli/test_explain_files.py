@@ -36,7 +36,7 @@ def edf(tmp_path: Path) -> Path:
 
 
 def test_every_rate_of_a_file_is_a_job(call: Call, edf: Path) -> None:
-    """With its own channels and its own candidates."""
+    """A file has a job per rate, with its own channels and its own candidates."""
     said = call("explain", edf, *CPU_ONLY, "--json")
     assert (said.code, said.err) == (0, "")
     jobs = said.record["jobs"]
@@ -73,7 +73,7 @@ def test_the_file_says_rows_and_length_and_options_the_rest(
 def test_what_is_read_of_a_file_is_asked_for_as_in_welch(
     call: Call, edf: Path, tmp_path: Path
 ) -> None:
-    """So the job of a `rlxweb welch` can be explained, whatever part it takes."""
+    """`explain` takes the options of `welch` that say what is read of a file."""
 
     def jobs(*args: object) -> list[str]:
         said = call("explain", *args, *CPU_ONLY, "--json")
@@ -92,7 +92,7 @@ def test_what_is_read_of_a_file_is_asked_for_as_in_welch(
 def test_a_device_is_not_handed_what_float32_does_not_hold(
     call: Call, npy: Path, edf: Path, options: tuple[str, ...], adapter: Want
 ) -> None:
-    """As `rlxweb welch` refuses it; narrowed on request, and integers as they are."""
+    """A device refuses float64 as in `rlxweb welch`; narrowing is asked for."""
     device = "--device", place_of(adapter), *options
     args = "explain", npy, "--fs", 100, *device
     reason = "the samples are float64 and devices compute float32"
@@ -200,7 +200,7 @@ def test_so_it_is_on_a_device(
 
 
 def test_welch_explains_each_group_beside_its_result(call: Call, edf: Path) -> None:
-    """Where it ran, why, and every way there was, once for each rate."""
+    """Each rate is explained once: where it ran, why, and every way there was."""
     said = call("welch", edf, "-q", "--explain", *CPU_ONLY)
     assert said.code == 0
     heads = [line for line in said.out.splitlines() if line.startswith(str(edf))]
@@ -213,7 +213,7 @@ def test_welch_explains_each_group_beside_its_result(call: Call, edf: Path) -> N
 
 
 def test_the_record_of_welch_holds_the_same_decision(call: Call, edf: Path) -> None:
-    """With --json - the prose moves to stderr and stdout stays one document."""
+    """The record holds the decision; with --json - the prose moves to stderr."""
     args = "welch", edf, "-q", "--explain", *CPU_ONLY, "--json", "-"
     said = call(*args)
     (file,) = said.record["files"]
@@ -228,7 +228,7 @@ def test_the_record_of_welch_holds_the_same_decision(call: Call, edf: Path) -> N
 def test_welch_on_a_device_says_what_is_not_known(
     call: Call, edf: Path, adapter: Want
 ) -> None:
-    """Its peaks are searched on the host, so that is the only way there is."""
+    """Welch with peaks on a device has one way only: peaks are searched on the host."""
     device, name = adapter.backends[0], adapter.name
     args = "welch", edf, "-q", "--explain", "--device", device, "--adapter", name
     said = call(*args, "--json", "-")
@@ -243,7 +243,7 @@ def test_welch_on_a_device_says_what_is_not_known(
 
 
 def test_explain_takes_the_flags_that_its_refusals_name(npy: Path, call: Call) -> None:
-    """They are those of `rlxweb welch`."""
+    """`explain` takes the flags of `rlxweb welch` that its refusals name."""
     asked = "explain", npy, "--fs", 100, *CPU_ONLY
     check_refused(call(*asked, "--segments", 99), 2, "--nsegments 99")
     check_refused(call(*asked, "--k", 999), 2, "--nperseg N")

@@ -62,7 +62,7 @@ WELCH = ("export", "welch", "out", "--rows", "4", "--samples", "512", "--fs", "1
 
 @pytest.mark.requires_wgpu
 def test_welch(call: Call, home: Path) -> None:
-    """The options of `rlxweb welch` mean what they mean there."""
+    """The options of `rlxweb welch` mean the same to `export welch`."""
     own = ("--preset", "scipy", "--nperseg", "64", "--k", "3", "--detrend", "linear")
     said = call(*WELCH, *own, "--name", "eeg", "--json")
     assert said.code == 0, said.err
@@ -96,7 +96,7 @@ def test_what_was_written_is_shown(call: Call, home: Path) -> None:
     "target", ["compiled", "kept.devices", "graph", "mine_to_export.py:compiled"]
 )
 def test_a_graph_of_the_callers(target: str, call: Call, home: Path) -> None:
-    """By module or file; params from the object or from an NPZ file."""
+    """A graph is named by module or file; params are the object's or of an NPZ file."""
     where = target if ":" in target else f"mine_to_export:{target}"
     more: tuple[str, ...] = ()
     if target == "graph":
@@ -139,7 +139,7 @@ def test_a_graph_of_the_callers(target: str, call: Call, home: Path) -> None:
 def test_what_is_refused(
     arguments: list[str], said: str, call: Call, home: Path
 ) -> None:
-    """In one line, with nothing written."""
+    """A refusal is one line, and nothing is written."""
     found = call("export", *arguments)
     check_refused(found, 4 if "--mode" in arguments or "64" in said else 2, said)
     assert not (home / "out").exists()

@@ -53,7 +53,7 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_results_are_those_of_one_process(
     call: Call, command: str, request: pytest.FixtureRequest
 ) -> None:
-    """In the order of the files, with the one that fails; so are the lines told."""
+    """Results and lines are in the order of the files, as in one process."""
     if command != "welch":
         request.getfixturevalue("forked_workers")
     said: list[Said] = []
@@ -88,7 +88,7 @@ def test_the_results_are_those_of_one_process(
 
 @pytest.mark.usefixtures("night")
 def test_the_first_bad_file_ends_the_run(call: Call) -> None:
-    """As it does in one process, with nothing written."""
+    """A bad file ends a run in processes as in one process: nothing is written."""
     said = call("welch", *FILES, *CPU, "--csv", "x.csv", "--jobs", "2")
     check_refused(said, 2, "r2.npz", "--keep-going does the other recordings")
     assert not [name for name in os.listdir() if name not in FILES]
@@ -121,7 +121,7 @@ def test_auto_is_a_process_per_core(
 
 
 def test_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor do two files when one is left; it takes longer than doing them."""
+    """Little work, or a single file, is done without starting a process."""
 
     def never(*_: object) -> None:
         raise AssertionError("a process was started")
@@ -138,7 +138,7 @@ def test_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_long_here_goes_on_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By how long the first ones took, and how many are left."""
+    """What takes long goes to processes, by the time of the first and those left."""
     clock = iter(range(100))
     monkeypatch.setattr(children, "monotonic", lambda: float(next(clock)))
     spread: list[list[str]] = []

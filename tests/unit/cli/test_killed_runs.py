@@ -52,7 +52,7 @@ def killed(word: str, at: int, share: float, *more: object) -> Said:
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
     whole: bytes,
 ) -> None:
-    """Each dies at the second recording it does, with more or less of it noted."""
+    """Runs killed at their second recording, noted or not, end with the same bytes."""
     codes = []
     for share in (0.5, 1.0, 0.97):
         codes.append(killed(FILE, 2, share, "--resume").code)
@@ -72,7 +72,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
 def test_a_run_killed_before_anything_is_done_begins_anew(
     whole: bytes, call: Call, word: str, share: float
 ) -> None:
-    """Half a head, or half of the settings: nobody need say what is to be done."""
+    """A run that was killed with half a head or half its settings begins anew."""
     assert killed(word, 1, share).code == -signal.SIGKILL
     assert call(*ARGS, *OUT).code == 0
     assert Path("o.parquet").read_bytes() == whole
@@ -109,7 +109,7 @@ def noted() -> int:
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_from_outside(whole: bytes) -> None:
-    """As soon as something is noted, while something else is under way."""
+    """A run that is killed whenever something was noted resumes to the same bytes."""
     for _ in range(40):
         with running("-m", "rlxweb", *ARGS, *OUT, "--resume") as process:
             before = noted()
@@ -151,7 +151,7 @@ def test_two_runs_of_one_output_do_not_mix(whole: bytes, call: Call) -> None:
 def test_where_there_are_no_locks_it_is_told(
     whole: bytes, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on some file systems of clusters; the run goes on."""
+    """A run goes on where the file system has no locks, as on some clusters."""
 
     def flock(*args: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -166,7 +166,7 @@ def test_where_there_are_no_locks_it_is_told(
 def test_notes_that_another_run_removed_are_not_written_into(
     whole: bytes, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had finished between the opening of them here and the lock."""
+    """Notes that another run removed between opening and lock are begun anew."""
     really, removed = fcntl.flock, []
 
     def flock(*args: object) -> None:
@@ -185,7 +185,7 @@ def test_notes_that_another_run_removed_are_not_written_into(
 def test_a_full_disk_ends_the_run_with_what_was_done(
     whole: bytes, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in the middle of a line, which the next run does not stumble over."""
+    """A note that the full disk cut in the middle does not disturb the next run."""
     limited = (
         "import resource, signal, sys\n"
         "from rlxweb.cli.main import main\n"

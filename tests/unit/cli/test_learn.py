@@ -88,7 +88,7 @@ def test_what_it_says_to_type_has_what_was_asked_for(
 def test_pictures_are_of_every_kind(
     call: Call, name: str, more: tuple[str, ...], begin: bytes
 ) -> None:
-    """Dark, without a step of training, and with nothing that could be left out."""
+    """Pictures may be dark, of no step of training, or with nothing left out."""
     said = call(
         "learn", "a.npz", *QUICK, *more, "-q", "--out", "m.rlxl", "--plot", name
     )
@@ -124,7 +124,7 @@ def test_channels_and_stretches_are_taken_as_elsewhere(call: Call) -> None:
 def test_a_training_that_is_stopped_goes_on(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To what it would have been; another one does not take its file."""
+    """A stopped training goes on to the same result; another one refuses its file."""
     monkeypatch.setenv("RLX_FAST", "background")
     learn = sys.modules.get("rlxweb.cli.learn_command")
     if learn is None:

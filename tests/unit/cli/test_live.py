@@ -70,7 +70,7 @@ def test_a_dumb_terminal_gets_lines(more: tuple[str, ...]) -> None:
 
 
 def test_a_page_goes_beside_json_lines() -> None:
-    """Its address is told elsewhere; lines keep their own pace."""
+    """The page's address goes to stderr; JSON lines keep their own pace."""
     done = piped("--json-lines", "--web", "--no-open", "--every-s", "30")
     assert done.code == 0
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{24}/\s*", done.err)

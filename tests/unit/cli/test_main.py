@@ -184,7 +184,7 @@ def test_warnings_that_python_is_told_to_raise_end_nothing(
 
 
 def test_a_width_of_nothing_hides_nothing(recording: Path) -> None:
-    """Some containers set COLUMNS=0; it is a width that nobody knows."""
+    """A width of 0, as in some containers, hides nothing: nobody knows the width."""
     args = "welch", recording, "--fs", 9
     said = spawn(*args, COLUMNS="0")
     assert said.code == 0
@@ -261,7 +261,7 @@ def test_a_terminal_without_unicode_still_gets_its_table(tmp_path: Path) -> None
 
 
 def test_json_on_standard_output_is_utf8(tmp_path: Path) -> None:
-    """Whatever the encoding of the terminal is: JSON says so."""
+    """JSON on standard output is UTF-8 whatever the terminal's encoding."""
     path = tmp_path / "脑.npz"
     np.savez(path, x=np.eye(2, 500), fs=100.0)
     said = spawn("explain", path, "--json", PYTHONIOENCODING="ascii")
@@ -287,7 +287,7 @@ def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) 
 @pytest.mark.skipif(not Path("/bin/sh").exists(), reason="a shell closes the streams")
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_written_nowhere(recording: Path, closed: str) -> None:
-    """Not into a result that happened to get its number; nothing is raised."""
+    """What goes to a closed stream lands in no file that got its number."""
     out = recording.with_name("out.csv")
     line = f'"$1" -m rlxweb welch "$2" --fs 9 --csv "$3" {closed}'
     done = subprocess.run(
@@ -334,7 +334,7 @@ def test_an_unknown_option_is_answered_by_its_meaning(
     ],
 )
 def test_a_line_that_makes_no_sense(call: Call, args: list[str], line: str) -> None:
-    """In the words of all other errors, with the help of the command it was for."""
+    """A senseless line has one error like all others, and the help of its command."""
     check_refused(call(*args), 2, f"rlxweb: {line}")
 
 

@@ -56,7 +56,7 @@ def sparse_wav(path: Path) -> int:
 def test_a_file_of_128_mb_is_walked_in_blocks(
     tmp_path: Path, kind: str, fs: int
 ) -> None:
-    """At most 110 MB more than the imports took, and every sample was seen."""
+    """A walk takes at most 110 MB over the imports and sees every sample."""
     path = tmp_path / f"long.{kind}"
     samples = {"npy": sparse_npy, "wav": sparse_wav}[kind](path)
     said = python("-c", MARK + RUN, path, fs, timeout=600)
@@ -80,7 +80,7 @@ print(mark() - before, own.n_samples * len(own.channels))
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
 @pytest.mark.parametrize("kind", ["edf", "npz"])
 def test_a_file_of_128_mb_is_written_in_blocks(tmp_path: Path, kind: str) -> None:
-    """Whatever it is read from, no more than the blocks is held."""
+    """Writing a file of any format holds no more than the blocks."""
     path = tmp_path / "long.npy"
     samples = sparse_npy(path)
     said = python("-c", MARK + WRITE, path, tmp_path / f"x.{kind}", timeout=600)

@@ -42,7 +42,7 @@ def rows_of(path: str | Path) -> list[dict[str, object]]:
 def test_a_row_per_file_channel_and_rank_holds_what_the_record_says(
     night: list[str], call: Call, mode: str
 ) -> None:
-    """To the last bit, beside CSV, JSON, NPZ and a picture of the same run."""
+    """Rows hold what the record says to the last bit, beside all other outputs."""
     outputs = "--out", "o.parquet", "--csv", "o.csv", "--npz", "o.npz", "--json", "-"
     args = *night, *FS, "--mode", mode, "--k", 5, "--plot", "o.svg"
     said = call("welch", *args, *outputs)
@@ -105,7 +105,7 @@ def test_types_units_settings_and_versions_stand_in_the_schema(
 
 
 def test_who_has_no_peak_is_there_all_the_same(night: list[str], call: Call) -> None:
-    """A flat channel, one that is not finite, a file that failed, a pattern."""
+    """A dead or bad channel, a failed file and an unmatched pattern have rows."""
     x = RNG.standard_normal((3, 900))
     x[1], x[2, 7] = 0, np.nan
     np.save("b.npy", x)
@@ -135,7 +135,7 @@ def test_who_has_no_peak_is_there_all_the_same(night: list[str], call: Call) -> 
 def test_the_bytes_are_those_of_the_results(
     night: list[str], call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the order they came in, and when; other settings are other bytes."""
+    """Bytes follow from results and settings, not from their order or the time."""
     args = "welch", *night, *FS, "-q", "--out"
     for name in ("first", "second"):
         assert call(*args, f"{name}.parquet").code == 0
@@ -158,7 +158,7 @@ def test_the_bytes_are_those_of_the_results(
 def test_rows_come_in_groups_that_end_with_a_file(
     night: list[str], call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So much is held at once, and no file is looked for in two of them."""
+    """Row groups end with a file: little is held, and each file lies in one group."""
     monkeypatch.setattr(peaks_table, "GROUP_ROWS", 20)
     assert call("welch", *night, *FS, "--k", 5, "--out", "o.parquet", "-q").code == 0
     found = pq.ParquetFile("o.parquet").metadata
@@ -167,7 +167,7 @@ def test_rows_come_in_groups_that_end_with_a_file(
 
 
 def test_nothing_is_held_that_nobody_asked_for(night: list[str]) -> None:
-    """Neither spectra nor, where the table for people is left out, whole results."""
+    """Neither spectra nor, without the table, whole results are held unasked."""
     settings, held = Settings(fs=100, device="cpu"), {}
     for name, wanted in {
         "out": Wanted(out="o.parquet", quiet=True),
@@ -217,7 +217,7 @@ def test_another_suffix_is_refused(night: list[str], call: Call, name: str) -> N
 def test_what_cannot_be_written_is_refused_first(
     night: list[str], call: Call, out: str, words: tuple[str, ...]
 ) -> None:
-    """And leaves neither a result nor notes behind."""
+    """A place that cannot be written is refused with no result and no notes left."""
     Path("folder.parquet").mkdir()
     os.rename("a.npy", "input.parquet")
     said = call("welch", "input.parquet", "b.npy", *FS, "--out", out)
@@ -228,7 +228,7 @@ def test_what_cannot_be_written_is_refused_first(
 def test_names_of_every_kind_come_back(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of files whose names are no text at all, which stay apart."""
+    """Names of any letters come back, also of files whose names are no text."""
     monkeypatch.chdir(tmp_path)
     names = "脳波 α", "a\nb", "=1+1"
     x = RNG.standard_normal((len(names), 600))
@@ -245,7 +245,7 @@ def test_names_of_every_kind_come_back(
 
 
 def test_without_pyarrow_the_command_to_get_it_is_named(tmp_path: Path) -> None:
-    """Before any work; and no other output needs it."""
+    """A missing pyarrow is told before any work; no other output needs it."""
     np.save(tmp_path / "x.npy", np.ones((1, 900)))
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"

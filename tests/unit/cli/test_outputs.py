@@ -33,7 +33,7 @@ def npy(tmp_path: Path) -> Path:
 
 
 def four(folder: Path) -> list[str]:
-    """All four outputs in a folder."""
+    """The options that put all four outputs in a folder."""
     pairs = zip(OUTPUTS, PIECES, strict=True)
     return [word for option, name in pairs for word in (option, str(folder / name))]
 
@@ -41,7 +41,7 @@ def four(folder: Path) -> list[str]:
 def test_a_picture_that_fails_costs_the_other_files(
     tmp_path: Path, npy: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a drawing library dies of: none is new, the old ones stay, exit 1."""
+    """A picture that fails, whatever it dies of, leaves old files and no new one."""
     out = tmp_path / "out"
     out.mkdir()
     (out / "out.csv").write_text("old")
@@ -57,7 +57,7 @@ def test_a_picture_that_fails_costs_the_other_files(
 def test_a_disk_that_is_full_leaves_all_or_nothing(
     tmp_path: Path, npy: Path, limit: int
 ) -> None:
-    """`--csv` fits, or `--csv` and `--npz` do; the rest does not: nothing is there."""
+    """A disk that is full for one of the outputs leaves none of them."""
     out = tmp_path / "out"
     out.mkdir()
     code = (
@@ -99,7 +99,7 @@ def test_a_file_name_of_bytes_serves_everywhere(tmp_path: Path) -> None:
 def test_no_output_goes_over_the_recording(
     tmp_path: Path, npy: Path, call: Call, how: str, option: str
 ) -> None:
-    """By whatever name it is called; it is as it was."""
+    """The recording is not written over, whatever name an output gives it."""
     before, other = npy.read_bytes(), npy.with_name("out.png")
     if how == "hard link":
         other.hardlink_to(npy)
@@ -117,7 +117,7 @@ def test_no_output_goes_over_the_recording(
 def test_no_two_outputs_share_a_file(
     tmp_path: Path, npy: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hard links of one file, and two spellings where the folder knows no case."""
+    """Hard links of a file, and spellings where no case is known, are refused."""
     (tmp_path / "a.csv").touch()
     (tmp_path / "a.json").hardlink_to(tmp_path / "a.csv")
     args = "--csv", tmp_path / "a.csv", "--json", tmp_path / "a.json"
@@ -141,7 +141,7 @@ def test_the_file_behind_standard_output_is_no_output(npy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_standard_output_by_any_of_its_names(npy: Path, name: str) -> None:
-    """It holds the result and nothing else; the table goes to stderr."""
+    """Standard output holds the result and nothing else; the table goes to stderr."""
     said = spawn("welch", npy, "--fs", 9, "--k", 2, "--json", name)
     assert said.code == 0, said.err
     assert [len(c["peaks"]) for c in said.group["channels"]] == [2, 2, 2]
@@ -181,7 +181,7 @@ def test_every_output_may_be_thrown_away(npy: Path, call: Call) -> None:
 
 
 def test_process_substitution_and_named_pipes(npy: Path) -> None:
-    """What a shell hands over as /dev/fd/63 or somebody made with mkfifo."""
+    """Outputs go into what a shell hands over as /dev/fd/63, and named pipes."""
     pipe = npy.with_name("pipe")
     os.mkfifo(pipe)
     read: list[bytes] = []

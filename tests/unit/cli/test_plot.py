@@ -43,7 +43,7 @@ def group_of(folder: Path, x: np.ndarray, **settings: object) -> GroupResult:
 
 
 def draw(path: Path, result: FileResult, look: Look = PLAIN) -> None:
-    """As the command does."""
+    """Draw the picture as the command does."""
     with path.open("wb") as file:
         put_plot(file, result, picture_format(str(path)), look)
 
@@ -117,7 +117,7 @@ def test_lines_carry_their_names_peaks_and_units(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("axis", ["linear", "log"])
 def test_a_mark_lies_on_its_curve(tmp_path: Path, axis: str) -> None:
-    """Where the table has it, which is between two bins; the line goes through it."""
+    """A mark lies between two bins, where the table has it, and on the line."""
     tones = [np.sin(2 * np.pi * hz * T) for hz in (101, 204)]
     x = np.stack(tones) + 1e-3 * noise(2, len(T))
     result = result_of(tmp_path, x, mode="peaks", k=1, preset="scipy", names=["a", "b"])
@@ -137,7 +137,7 @@ def test_a_mark_lies_on_its_curve(tmp_path: Path, axis: str) -> None:
 
 
 def test_no_axis_is_logarithmic_unless_it_is_asked_for(tmp_path: Path) -> None:
-    """Whatever the spectra are like."""
+    """The axis is linear whatever the spectra are like."""
     tone = np.sin(2 * np.pi * 2 * T)[None] + 1e-3 * noise(1, len(T))
     result = result_of(tmp_path, tone, nperseg=4000)
     (axis,) = plot._figure(result, LATIN).axes
@@ -146,7 +146,7 @@ def test_no_axis_is_logarithmic_unless_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_offset_do_not_cover_each_other(tmp_path: Path) -> None:
-    """Each is above the next at every frequency, and named at its end."""
+    """Offset lines are each above the next at every frequency, and named at the end."""
     x = noise(8) * 10.0 ** np.arange(-3, 5)[:, None]
     x[3] += 300 * np.sin(2 * np.pi * 250 * T[:4000])
     result = result_of(tmp_path, x, preset="scipy", names=[f"c{n}" for n in range(8)])
@@ -188,7 +188,7 @@ def test_each_rate_has_a_panel(tmp_path: Path) -> None:
 def test_a_file_of_many_rates_does_not_take_minutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some are drawn, here even fewer, and how many are not is told."""
+    """Only some of many rates are drawn, and the number left out is told."""
     assert plot.PANELS <= 16
     monkeypatch.setattr(plot, "PANELS", 2)
     group = group_of(tmp_path, noise(2))
@@ -215,7 +215,7 @@ def test_what_is_written_at_a_peak_stays_inside_of_the_axes(
 
 
 def test_an_offset_does_not_eat_the_scale(tmp_path: Path) -> None:
-    """Under preset rlx the bins an offset fills are left out of the colours."""
+    """Bins that an offset fills under preset rlx are left out of the colour scale."""
     x = noise(20) + 300
     rows = plot.rows_of(group_of(tmp_path, x), LATIN.shown)
     assert rows.skip == 2
@@ -237,7 +237,7 @@ def test_each_frequency_is_written_once(tmp_path: Path) -> None:
 
 
 def test_words_lie_neither_on_lines_nor_on_each_other(tmp_path: Path) -> None:
-    """Where there is no room, a mark has no words."""
+    """Words overlap nothing; where there is no room, a mark has none."""
     hz = [60, 75, 90, 105, 120, 260]
     x = noise(3, len(T)) * 0.1
     x += sum(np.sin(2 * np.pi * one * T) * one / 60 for one in hz)
@@ -315,7 +315,7 @@ def test_what_rounding_left_of_a_constant_does_not_set_the_scale(
 
 
 def test_a_bin_without_power_does_not_pretend_to_have_some(tmp_path: Path) -> None:
-    """It is infinitely far below: the line ends there, the scale does not follow."""
+    """A bin without power is at minus infinity, which the scale does not follow."""
     result = result_of(tmp_path, noise(2))
     before = plot._figure(result, LATIN).axes[0].get_ylim()
     result.groups[0].power[:, 30:33] = 0
@@ -339,7 +339,7 @@ def test_a_long_name_leaves_the_picture_its_room(tmp_path: Path) -> None:
 
 
 def test_a_real_font_lends_a_letter(tmp_path: Path) -> None:
-    """One that DejaVu Sans lacks and another font of matplotlib's has."""
+    """A letter that DejaVu Sans lacks is drawn by another font of matplotlib's."""
     (_, ours), *others = lettering._fonts()
     every = {chr(n) for n in range(0x2000, 0x3000)}
     lacking = every - lettering._letters(ours, every)
@@ -357,7 +357,7 @@ def test_a_real_font_lends_a_letter(tmp_path: Path) -> None:
 
 
 def test_letters_that_no_font_has_are_told(tmp_path: Path) -> None:
-    """Not drawn as boxes that all look alike."""
+    """Letters that no font has are warned of, not drawn as boxes that look alike."""
     result = result_of(tmp_path, noise(2), names=["\U000e0101x", "\U0001fbff\ufdd0"])
     letters = plot.lettering_of(result)
     with pytest.warns(PictureWarning, match="no font here has"):

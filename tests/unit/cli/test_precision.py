@@ -43,7 +43,7 @@ def made(folder: Path, kind: str) -> Path:
 def test_recordings_of_integers_run_on_a_device(
     tmp_path: Path, call: Call, kind: str, preset: str, adapter: Want
 ) -> None:
-    """Unasked, with the CPU's peaks, and with its spectra to float32's last digits."""
+    """Integers run on a device unasked, with the CPU's peaks and nearly its spectra."""
     path, asked = made(tmp_path, kind), []
     if kind == "x.npy":
         asked = ["--fs", 100]
@@ -70,7 +70,7 @@ def test_recordings_of_integers_run_on_a_device(
 def test_left_open_a_recording_goes_where_it_is_fastest(
     tmp_path: Path, call: Call, two: PretendGpu
 ) -> None:
-    """An EEG of many channels to the GPU; not so where float64 is asked for."""
+    """An EEG of many channels goes to the GPU, unless float64 is asked for."""
     names = [(f"E{at}", 200) for at in range(60)]
     path = written(tmp_path / "x.edf", *names, seconds=60)
     args = "welch", path, "-q", "--preset", "scipy", "--json", "-"
@@ -97,7 +97,7 @@ REFUSED = {
 def test_what_would_be_narrowed_is_refused_everywhere(
     tmp_path: Path, call: Call, gpu: PretendGpu, dtype: str
 ) -> None:
-    """By a device that is named; precision f32 narrows, in each place's own words."""
+    """A named device refuses to narrow; precision f32 narrows, by flag or argument."""
     x, said = REFUSED[dtype]
     args = "welch", saved(tmp_path / "x.npy", x), "--fs", 9, "-q", "--device", LABEL
     words = said, "nothing is narrowed unasked", "--precision f32"
@@ -132,7 +132,7 @@ def test_float64_asked_for_is_refused_by_a_device(
 def test_the_environment_follows_the_same_rule(
     tmp_path: Path, call: Call, gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It never narrows: float64 stays on the CPU with a warning, integers follow."""
+    """RLX_DEVICE never narrows: float64 stays on the CPU with a warning."""
     monkeypatch.setenv("RLX_DEVICE", LABEL)
     wide = saved(tmp_path / "wide.npy", X)
     said = call("welch", wide, "--fs", 9, "-q", "--json", "-")

@@ -27,7 +27,7 @@ def tones() -> np.ndarray:
 
 
 def write_edf(path: Path) -> None:
-    """In microvolts, with an annotation channel."""
+    """Write an EDF file in microvolts, with an annotation channel."""
     signals = [
         edfio.EdfSignal(row * 100, FS, label=f"C{at}", physical_dimension="uV")
         for at, row in enumerate(tones())

@@ -51,7 +51,7 @@ def test_ctrl_c_says_what_is_kept_and_the_next_run_goes_on(
 def test_nothing_is_taken_up_or_lost_unasked(
     whole: bytes, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who says neither is told how far the other run came; asking costs nothing."""
+    """A run without --resume or --no-resume tells how far another came, at no cost."""
     stopped_after(2, monkeypatch, call)
     for _ in range(2):
         said = call(*ARGS, *OUT)
@@ -88,7 +88,7 @@ def test_what_is_no_longer_true_is_done_again_and_told(
     again: list[str],
     words: str,
 ) -> None:
-    """The result is that of a run that did everything."""
+    """Work that is no longer true is done again: the result is a full run's."""
     with monkeypatch.context() as patch:
         if change == "version":
             really = record.versions()
@@ -117,7 +117,7 @@ def test_what_is_no_longer_true_is_done_again_and_told(
 def test_the_same_name_elsewhere_is_another_file(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of the same size and time, as copies of a data set are."""
+    """A file of the same name, size and time elsewhere is another file."""
     out = "--out", tmp_path / "o.parquet"
     stopped_after(3, monkeypatch, call)
     other = tmp_path / "other"
@@ -175,7 +175,7 @@ def test_a_failed_file_is_tried_again(whole: bytes, call: Call) -> None:
 
 
 def test_a_finished_run_has_nothing_to_take_up(whole: bytes, call: Call) -> None:
-    """Whoever asks is told, and gets the same again; so is a first run."""
+    """A finished run is told to have nothing to take up, and gives the same bytes."""
     for _ in range(2):
         said = call(*ARGS, *OUT, "--resume")
         assert said.code == 0
@@ -187,7 +187,7 @@ def test_a_finished_run_has_nothing_to_take_up(whole: bytes, call: Call) -> None
 
 
 def test_an_error_names_what_is_kept(call: Call) -> None:
-    """Without --keep-going the run ends there; with nothing done nothing is kept."""
+    """An error ends the run and names what is kept; with nothing done nothing is."""
     os.rename("3.npy", "x.npy")
     said = call(*ARGS, *OUT)
     assert said.code == 2
@@ -221,7 +221,7 @@ def _link(path: Path) -> None:
 
 @pytest.mark.parametrize("what", [_text, _newer, _link, Path.mkdir, os.mkfifo])
 def test_what_is_not_our_notes_is_left_alone(call: Call, what: object) -> None:
-    """Whoever put it there."""
+    """A file in the place of the notes that is not ours is left alone."""
     what(NOTES)  # type: ignore[operator]
     before = _facts(NOTES)
     for flag in ((), ("--resume",), ("--no-resume",)):
@@ -263,7 +263,7 @@ def test_a_damaged_note_is_done_again(
 def test_tables_and_records_can_be_resumed_too(
     call: Call, monkeypatch: pytest.MonkeyPatch, flag: str
 ) -> None:
-    """Where --resume is given from the first run on; without it nothing is noted."""
+    """Tables and records can be resumed if the first run had --resume."""
     out = flag, "o.txt"
     os.rename("4.npy", "x.npy")
     assert call(*ARGS, *out).code == 2
@@ -300,7 +300,7 @@ def test_what_cannot_be_resumed_is_refused(
 
 
 def test_the_notes_of_a_long_name_have_a_short_one() -> None:
-    """As long as the system takes names at all."""
+    """The notes have a name for every name that the system takes."""
     name = "ä" * 123 + ".parquet"
     assert len(os.fsencode(name)) == 254
     assert len(os.fsencode(notes_beside(name).name)) <= 255
@@ -383,7 +383,7 @@ FORGERIES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 def test_a_note_that_nobody_wrote_is_refused(
     call: Call, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Its checksum is right and it says something else; to begin anew helps."""
+    """A note with a right checksum and other contents is refused; --no-resume helps."""
     stopped_after(3, monkeypatch, call)
     lines = NOTES.read_bytes().split(b"\n")
     (at,) = [n for n, line in enumerate(lines) if b'"1.npy"' in line]
@@ -399,7 +399,7 @@ def test_a_note_that_nobody_wrote_is_refused(
 def test_settings_that_nobody_wrote_are_refused(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a run with other settings, which would be told."""
+    """Settings that nobody wrote are refused, not told as another run's."""
     stopped_after(3, monkeypatch, call)
     lines = NOTES.read_bytes().split(b"\n")
     (at,) = [n for n, line in enumerate(lines) if b' {"facts"' in line]

@@ -53,7 +53,7 @@ def test_no_table_loses_a_letter(
 def test_a_table_in_parts_keeps_to_the_terminal(
     columns: list[list[str]], width: int
 ) -> None:
-    """Each part has the first column; all others are there once, none is wrapped."""
+    """Parts of a table repeat the first column; others are shown once, unwrapped."""
     heads = [f"head {n}" for n in range(len(columns))]
     rows = list(zip(*columns, strict=True))
     text = io.StringIO()

@@ -98,7 +98,7 @@ def check_stopped(said: Said, number: int) -> None:
     ],
 )
 def test_while_a_module_loads(npy: Path, module: str) -> None:
-    """From the first import to those that only a picture needs."""
+    """A signal stops the first import as well as those that only a picture needs."""
     args = "welch", npy, "--fs", 9, "--plot", npy.with_name("p.png")
     check_stopped(python("-c", WHILE_LOADING, 2, module, *args), signal.SIGINT)
     assert not npy.with_name("p.png").exists()
@@ -107,7 +107,7 @@ def test_while_a_module_loads(npy: Path, module: str) -> None:
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("line", [KILL, NATIVE, DESTRUCTOR])
 def test_in_the_middle_of_the_work(npy: Path, line: str, number: int) -> None:
-    """Also where native code, or a destructor, keeps the signal from us."""
+    """A signal stops the work, also where native code or a destructor holds it up."""
     out = npy.with_name("o.csv")
     args = "welch", npy, "--fs", 9, "--csv", out
     code = line.format(number=int(number))
@@ -116,7 +116,7 @@ def test_in_the_middle_of_the_work(npy: Path, line: str, number: int) -> None:
 
 
 def test_a_second_signal_does_not_wait(npy: Path) -> None:
-    """Whatever the first one is waiting for."""
+    """A second signal ends the run, whatever the first one is waiting for."""
     twice = (
         "import time\n"
         "try:\n    os.kill(os.getpid(), 2)\n    time.sleep(60)\n"
@@ -166,7 +166,7 @@ def test_when_everything_is_done(npy: Path, number: int, late: bool) -> None:
 
 
 def test_the_exit_code_of_a_failure_stays(npy: Path) -> None:
-    """Also where the interpreter is not asked for it."""
+    """A signal on the way out does not change the exit code of a failure."""
     code = ON_THE_WAY_OUT.format(number=int(signal.SIGTERM), late=True)
     said = python("-c", code, "welch", npy, npy.with_name("no.npy"), "--fs", 9)
     assert said.code == 2

@@ -21,7 +21,7 @@ EXP = ("--quick", "-k", "samples/exp/*")
 
 
 def test_one_engine_that_is_right(call: Call, tmp_path: Path) -> None:
-    """A line an engine, a sum below, the whole as JSON."""
+    """A right engine has a line in the table, a sum below it and a JSON record."""
     path = tmp_path / "report.json"
     said = call("smoke", "--device", "cpu", *EXP, "--json", path)
     assert said.code == 0, said
@@ -41,7 +41,7 @@ def test_the_report_may_be_the_output(call: Call) -> None:
 
 
 def test_a_wrong_engine_is_told_in_words(call: Call) -> None:
-    """Exit 1; which cases, where, what stands there and what should."""
+    """A wrong engine is told with its cases, where, and what should stand there."""
     broken = ("--sabotage", "kernel:samples/exp/*")
     said = call("smoke", "--device", "cpu", "--quick", "-k", "exp", *broken)
     assert said.code == 1
@@ -80,7 +80,7 @@ def test_nothing_to_test(call: Call) -> None:
 
 
 def test_what_is_required_is_tried_beside_the_devices(call: Call) -> None:
-    """And an adapter that is not there is told with those that are."""
+    """A required adapter that is not there is told with those that are."""
     said = call("smoke", *EXP, "--device", "cpu", "--require", "torch-cpu,cpu:none")
     assert said.code == 4
     assert "torch-cpu PyTorch" in said.out
@@ -133,7 +133,7 @@ def test_a_required_device_that_is_missing(call: Call) -> None:
     ],
 )
 def test_bad_input_is_refused(call: Call, given: list[str], words: tuple[str]) -> None:
-    """At once, in one line that says what to do."""
+    """Bad input is refused at once, in one line that says what to do."""
     said = call("smoke", "--quick", *given)
     check_refused(said, 2, *words)
 
@@ -217,9 +217,9 @@ def check_whole(report: dict[str, Any]) -> None:
 def test_a_kernel_broken_on_purpose_is_found_on_every_engine(
     call: Call, tmp_path: Path, is_full_tier: bool
 ) -> None:
-    """At the right index, by each of them: exit code 1. All else is right on each.
+    """A broken kernel is found at the right index on every engine, and nothing else.
 
-    Other tiers than the full one ask none of the engines of other libraries.
+    The exit code is 1. Other tiers than the full one ask no engines of other libraries.
     """
     path = tmp_path / "report.json"
     asked = EVERY if is_full_tier else EVERY[:2]

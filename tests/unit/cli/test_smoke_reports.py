@@ -28,7 +28,7 @@ def known(tmp_path: Path) -> Path:
 
 
 def test_every_form_is_written_at_once(call: Call, tmp_path: Path) -> None:
-    """The same run in each of them."""
+    """The forms of a report hold the same run."""
     paths = {form: tmp_path / f"report.{form}" for form in ("json", "html", "junit")}
     given = [word for form, path in paths.items() for word in (f"--{form}", path)]
     said = call("smoke", *EXP, *BROKEN, *given)
@@ -44,7 +44,7 @@ def test_every_form_is_written_at_once(call: Call, tmp_path: Path) -> None:
 
 
 def test_a_known_failure_fails_no_run(call: Call, known: Path, tmp_path: Path) -> None:
-    """It is told all the same, and so is one that is right again."""
+    """A known failure is told, fails no run, and is told when it is right again."""
     path = tmp_path / "report.json"
     given = ("--known-failures", known, "--json", path)
     said = call("smoke", *EXP, *BROKEN, *given)
@@ -62,13 +62,13 @@ def test_a_known_failure_fails_no_run(call: Call, known: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["abort", "lose"])
 def test_a_crash_is_not_excused(call: Call, known: Path, kind: str) -> None:
-    """Nor a lost device, in a case that is known to be wrong."""
+    """A crash or a lost device is not excused in a case that is known to be wrong."""
     hook = ("--sabotage", f"{kind}:samples/exp/3")
     assert call("smoke", *EXP, *hook, "--known-failures", known).code > 0
 
 
 def test_what_changed_is_told(call: Call, tmp_path: Path) -> None:
-    """In the table and in the report; exit 1 for what became wrong."""
+    """Changes are in the table and the report; exit 1 for what became wrong."""
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     assert call("smoke", *EXP, "--json", old).code == 0
     said = call("smoke", *EXP, "--compare", old, "--slower", "1000")
@@ -118,5 +118,5 @@ def test_a_case_that_became_wrong_counts_though_it_is_no_other_failure(
 def test_bad_input_is_refused_at_once(
     call: Call, given: list[str], words: tuple[str, ...]
 ) -> None:
-    """Before anything is run."""
+    """Bad input is refused before anything is run."""
     check_refused(call("smoke", *EXP, *given), 2, *words)

@@ -53,7 +53,7 @@ def test_a_terminal_gets_the_peaks_that_fit_and_is_told(
 def test_every_peak_that_was_asked_for_is_shown(
     tmp_path: Path, width: int, blocks: int
 ) -> None:
-    """In as many blocks as a terminal needs; a pipe gets lines of full length."""
+    """Peaks take as many blocks as a terminal needs; a pipe gets whole lines."""
     result = analysed(tmp_path, noise(2, 2000), ["Fp1", "Cz"])
     _, *table = printed(result, width)
     rows = [line for line in table if line.startswith("Fp1")]
@@ -71,7 +71,7 @@ def test_missing_peaks_are_dashes(tmp_path: Path) -> None:
 
 
 def test_names_are_text_and_cut_where_there_is_no_room(tmp_path: Path) -> None:
-    """Brackets are no markup; on a terminal a name of any length costs no column."""
+    """Names are plain text, and cut on a terminal so that no column is lost."""
     names = ["[red]x[/red]", "n" * 60 + "end"]
     result = analysed(tmp_path, noise(2, 900), names)
     lines = printed(result, 80)
@@ -88,7 +88,7 @@ def test_wide_letters_keep_the_columns_in_line(tmp_path: Path) -> None:
 
 
 def test_hidden_channels_are_counted(tmp_path: Path) -> None:
-    """Only on a terminal; a pipe has no end."""
+    """Hidden channels are counted on a terminal; a pipe hides none."""
     names = [f"c{n}" for n in range(40)]
     result = analysed(tmp_path, noise(40, 900), names)
     told = "… and 8 more channels; a pipe (| cat), --csv, --npz and --json have all"
@@ -116,7 +116,7 @@ def test_nothing_a_file_says_can_steer_a_terminal(tmp_path: Path) -> None:
 
 
 def test_an_offset_is_pointed_out(tmp_path: Path) -> None:
-    """Where 0 Hz is the strongest bin nearly everywhere, the way out is told."""
+    """An offset that is the strongest nearly everywhere is told with the way out."""
     x = noise(3, 900) + 100
     told = "--detrend constant removes it"
     assert told in printed(analysed(tmp_path, x, ["a", "b", "c"]))[-1]
@@ -125,7 +125,7 @@ def test_an_offset_is_pointed_out(tmp_path: Path) -> None:
 
 
 def test_neighbours_of_a_strong_bin_are_pointed_out(tmp_path: Path) -> None:
-    """They are what a window makes of a rhythm; peaks have none."""
+    """Neighbouring bins are what a window makes of a rhythm; peaks have none."""
     t = np.arange(900) / 100
     x = 5 * np.sin(2 * np.pi * 10 * t) + noise(3, 900)
     told = "--mode peaks --preset scipy shows spectral peaks"
@@ -136,7 +136,7 @@ def test_neighbours_of_a_strong_bin_are_pointed_out(tmp_path: Path) -> None:
 
 
 def test_a_long_unit_leaves_room_on_a_terminal(tmp_path: Path) -> None:
-    """It is cut like a name; a pipe gets the whole of it."""
+    """A long unit is cut like a name; a pipe gets the whole of it."""
     x = noise(2, 2000)
     units = np.array(["m" * 90, "V"])
     np.savez(tmp_path / "x.npz", x=x, units=units, fs=100.0)

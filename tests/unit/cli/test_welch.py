@@ -87,7 +87,7 @@ def test_the_spectra_are_those_of_scipy(
 def test_the_rlx_preset_is_the_plain_mean_of_squares(
     npy: Path, tmp_path: Path, call: Call
 ) -> None:
-    """Symmetric Hann, half overlap, one-sided |X|² averaged, nothing scaled."""
+    """The rlx preset is symmetric Hann, half overlap, one-sided |X|², not scaled."""
     call("welch", npy, "--fs", 1, "--npz", tmp_path / "o.npz")
     with np.load(tmp_path / "o.npz") as arrays:
         np.testing.assert_allclose(arrays["psd"], estimate(X, 256), rtol=1e-9)
@@ -96,7 +96,7 @@ def test_the_rlx_preset_is_the_plain_mean_of_squares(
 def test_peaks_mode_gives_refined_frequency_and_prominence(
     tmp_path: Path, call: Call
 ) -> None:
-    """Between two bins the parabola finds the tone; weak maxima can be kept out."""
+    """The parabola finds a tone between two bins; weak maxima can be kept out."""
     t = np.arange(8000) / 100
     np.save(tmp_path / "x.npy", np.sin(2 * np.pi * 12.34 * t))
     args = "welch", tmp_path / "x.npy", "--fs", 100, "--preset", "scipy", "--json", "-"
@@ -109,7 +109,7 @@ def test_peaks_mode_gives_refined_frequency_and_prominence(
 def test_rates_are_groups_and_equal_labels_are_told_apart(
     tmp_path: Path, call: Call
 ) -> None:
-    """Each rate has its own axis; the annotation channel is named as left out."""
+    """Rates have axes of their own; the annotation channel is named as left out."""
     rates = ("EEG", 100), ("EEG", 100), ("ECG", 500)
     note = edfio.EdfAnnotation(0, None, "x")
     written(tmp_path / "x.edf", *rates, seconds=10, annotations=[note])
@@ -130,7 +130,7 @@ def test_rates_are_groups_and_equal_labels_are_told_apart(
 def test_what_is_written_as_npz_is_read_back(
     tmp_path: Path, call: Call, many: bool
 ) -> None:
-    """Rate, names and units of the recording, beside each of the results."""
+    """Results are read back from NPZ with rate, names and units of the recording."""
     rates = [("EEG", 100), ("EOG", 100), *[("ECG", 500)] * many]
     out = tmp_path / "o.npz"
     call("welch", written(tmp_path / "x.edf", *rates, seconds=10), "--npz", out)
@@ -169,7 +169,7 @@ def test_channels_are_picked_by_name_and_pattern(tmp_path: Path, call: Call) -> 
 def test_a_name_with_a_comma_is_quoted(
     tmp_path: Path, call: Call, asked: list[str], names: list[str]
 ) -> None:
-    """As in the table it comes from; a quote inside of a name is a part of it."""
+    """A name is quoted as in CSV; a quote inside of a name is a part of it."""
     channels = np.array(["b, left", "c", '5" tube'])
     np.savez(tmp_path / "x.npz", x=X, fs=100.0, channels=channels)
     flags = [word for one in asked for word in ("-c", one)]
@@ -225,7 +225,7 @@ def test_small_blocks_give_the_same_spectra(
 def test_fewer_bins_than_the_usual_peaks_are_all_of_them(
     npy: Path, call: Call, command: str
 ) -> None:
-    """Who asks for short segments has not asked for 16 peaks; who does is told."""
+    """Fewer bins than the usual 16 peaks are all shown, unless 16 were asked for."""
     args = command, npy, "--fs", 250, "--nperseg", 20
     said = call(*args, *(["--json", "-"] if command == "welch" else ["--json"]))
     if command == "welch":
