@@ -30,7 +30,7 @@ def test_a_chain_becomes_one_region() -> None:
 
 
 def test_a_value_used_twice_is_computed_once() -> None:
-    """Its producer stays a region of its own when another needs it."""
+    """A producer stays a region of its own when another needs its value."""
     graph = made(lambda g, x: [g.neg(y := g.exp(x)), g.abs(y)], (4,))
     assert nodes_of(graph) == [[1], [2], [3]]
 

@@ -135,7 +135,7 @@ def test_rlxs_gates_by_their_formula(
 @SPELLINGS
 @pytest.mark.parametrize("rows", [1, 50, 3000])
 def test_a_measured_gate_takes_any_gain(spelling: Spelling, rows: int) -> None:
-    """Where RLX's keeps small ones apart."""
+    """A measured gate takes any gain, where RLX's keeps small ones apart."""
     graph = graph_of(spelling, rows)
     found, decision = settled(graph, measured())
     assert found == TOGETHER
@@ -176,7 +176,7 @@ def test_without_a_gate_a_kernel_is_used(spelling: Spelling) -> None:
 def test_what_has_no_kernel_is_never_fused(
     spelling: Spelling, gate: IoFusionGate | None
 ) -> None:
-    """Whatever the gate would say."""
+    """A device without the kernel never fuses, whatever the gate would say."""
     found, decision = settled(graph_of(spelling, 4000), gate, ("welch_row_peaks",))
     assert found == TWO
     assert decision.what == "welch_row_peaks apart"
@@ -185,7 +185,7 @@ def test_what_has_no_kernel_is_never_fused(
 
 @SPELLINGS
 def test_both_spellings_make_one_plan(spelling: Spelling) -> None:
-    """Kernel for kernel, byte for byte."""
+    """Both spellings make one plan, kernel for kernel, byte for byte."""
     for gate in (measured(), seed("wgpu")):
         plans = [
             compile_graph(graph_of(s, 300, 64), target(gate)) for s in (fused, apart)
@@ -197,7 +197,7 @@ def test_both_spellings_make_one_plan(spelling: Spelling) -> None:
 
 
 def test_the_numbers_are_the_difference_of_the_plans() -> None:
-    """Of both, compiled with a gate that forces each."""
+    """The numbers are the difference of both plans, each forced by a gate."""
     never = replace(measured(), min_gain_ns=float("inf"))
     before = compile_graph(graph_of(fused, 77, 100, 5), target(never))
     after = compile_graph(graph_of(apart, 77, 100, 5), target())
@@ -218,7 +218,7 @@ def test_the_numbers_are_the_difference_of_the_plans() -> None:
 def test_a_gain_that_is_just_enough_will_do(
     spelling: Spelling, more: float, kept: list[str]
 ) -> None:
-    """And the decision says what was done."""
+    """A gain of exactly the least is enough, and the decision says what was done."""
     gate = replace(measured(1000.0, 1.0), min_gain_ns=1000.0 + 8 * 4 * 9 + more)
     found, decision = settled(graph_of(spelling), gate)
     assert found == kept
@@ -249,7 +249,7 @@ def test_a_kernel_for_one_size_is_none_for_another(
 
 
 def test_each_site_is_settled_on_its_own() -> None:
-    """A large one fused and a small one apart, in one graph, in both orders."""
+    """Sites are settled each on its own: a large one fused, a small one apart."""
     for first, second in ((4, 9999), (9999, 4)):
         graph = Graph("two")
         small, large = graph.input("a", (first, 64)), graph.input("b", (second, 64))
@@ -261,7 +261,7 @@ def test_each_site_is_settled_on_its_own() -> None:
 
 
 def test_a_spectrum_that_is_wanted_is_not_hidden() -> None:
-    """As an output, or read by another op, it stays; nothing is decided."""
+    """A spectrum that is an output or read by another op stays; nothing is decided."""
     for reader in ("output", "op"):
         graph = Graph("kept")
         x = graph.input("x", (4000, 64))
@@ -349,7 +349,7 @@ def test_unknown_modes_are_refused() -> None:
 
 @SPELLINGS
 def test_numpy_gives_the_same_either_way(spelling: Spelling) -> None:
-    """Bit for bit, with the CPU's own gate and without."""
+    """NumPy's answer is the same bit for bit, with the CPU's own gate and without."""
     x = np.random.default_rng(5).standard_normal((4, 64)).astype(np.float32)
     found: list[Any] = []
     for mode in ("seed", "calibrated"):

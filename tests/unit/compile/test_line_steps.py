@@ -76,7 +76,7 @@ def test_lines_that_are_too_long_are_left() -> None:
 
 
 def test_a_loss_and_its_scale_are_one_pass() -> None:
-    """Of all there is: a reduction of few elements to one, and what becomes of it."""
+    """A reduction of few elements to one, and what becomes of it, are one pass."""
     graph = made(lambda g, x: g.neg(g.sum(x)) / 5.0, (5,))
     assert steps_of(graph) == [("lines", "sum+neg+div")]
 
@@ -95,7 +95,7 @@ def test_what_others_read_is_read() -> None:
 
 
 def test_what_two_passes_need_is_computed_in_both() -> None:
-    """Neither maximum nor sum is stored for the other."""
+    """Neither maximum nor sum is stored for another pass: both compute it."""
 
     def build(g: Any, x: Any, y: Any) -> list[Any]:
         low = x - g.max(x, -1, keep_dim=True)
@@ -110,7 +110,7 @@ def test_what_two_passes_need_is_computed_in_both() -> None:
 
 
 def test_values_without_the_axis_are_spread_by_a_view() -> None:
-    """A sum that loses its axis, and gets it back by a reshape or by indexing."""
+    """A sum that loses its axis gets it back by a reshape, within the pass."""
 
     def build(g: Any, x: Any) -> Any:
         total = g.sum(g.exp(x), -1)
@@ -120,7 +120,7 @@ def test_values_without_the_axis_are_spread_by_a_view() -> None:
 
 
 def test_a_value_that_broadcasts_across_the_lines_is_stored() -> None:
-    """One for each row, taken for one of each column: it is in memory by then."""
+    """A value for each row that is read for each column is stored first."""
 
     def build(g: Any, x: Any) -> Any:
         total = g.sum(g.exp(x), -1)
@@ -134,7 +134,7 @@ def test_a_value_that_broadcasts_across_the_lines_is_stored() -> None:
 
 
 def test_a_weight_is_read_as_each_reader_broadcasts_it() -> None:
-    """Of a square: along the line by its elements, by row by the sums."""
+    """A weight of a square is read along the line and by row, as each reader wants."""
 
     def build(g: Any, x: Any, w: Any) -> Any:
         return g.sum(x * w, -1) + w
@@ -175,7 +175,7 @@ def test_a_pass_binds_no_more_than_the_device() -> None:
 
 
 def test_a_line_further_apart_than_is_bound_is_made_dense() -> None:
-    """Turned, its elements lie across the whole array."""
+    """A line whose elements lie across the whole array is made dense."""
 
     def build(g: Any, x: Any) -> Any:
         return softmax(g, g.transpose(x, (1, 0)))
@@ -188,7 +188,7 @@ def test_a_line_further_apart_than_is_bound_is_made_dense() -> None:
 
 
 def test_every_reduction_says_how_it_joins_two() -> None:
-    """In the record: sum, prod, max and min, and nothing else."""
+    """Only sum, prod, max and min have a record of how they join two."""
     folding = {op.name: getattr(op.lower, "folds", "") for op in registry}
     assert {name: how for name, how in folding.items() if how} == {
         name: name for name in ("sum", "prod", "max", "min")

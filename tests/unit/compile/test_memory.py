@@ -83,7 +83,7 @@ def chain(sizes: list[int]) -> tuple[list[Step], list[Operand], dict[int, Tensor
 
 
 def test_a_chain_needs_two_slots() -> None:
-    """Ping and pong, however long it is."""
+    """A chain of any length needs two slots."""
     slots, sizes = assign(*chain([64] * 20), TARGET, True)
     assert len(sizes) == 2
     assert slots[FIRST] != slots[FIRST + 1]

@@ -71,7 +71,7 @@ def cases(label: str) -> tuple[tuple[Any, dict[str, Any], Any], ...]:
 
 @pytest.mark.parametrize("dtype", WHOLE)
 def test_every_op_wraps_as_numpy_does(dtype: DType) -> None:
-    """Computed in i32 and put right, against the references in the type itself."""
+    """Small integers wrap as NumPy's: computed in i32 and put right."""
     every = cases(dtype.label)
     assert len(every) > 60
     session = rlx.Session("cpu")
@@ -88,7 +88,7 @@ scatter_elements pad matmul div shift_right tile topk""".split()
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("dtype", [DType.I8, DType.U16])
 def test_shaders_wrap_as_numpy_does(dtype: DType, adapter: Want) -> None:
-    """Four or two to a word, whatever op stands between."""
+    """Shaders wrap four or two to a word as NumPy does, whatever op stands between."""
     one = engine(adapter)
     told = set()
     for graph, feeds, want in cases(dtype.label):
@@ -103,7 +103,7 @@ def test_shaders_wrap_as_numpy_does(dtype: DType, adapter: Want) -> None:
 
 
 def rounded_by_others(of: Callable[..., Any], *given: Any) -> Any:
-    """By ml_dtypes, which computes in float32 and rounds once."""
+    """The result of ml_dtypes, which computes in float32 and rounds once."""
     with np.errstate(all="ignore"):
         return of(*(x.view(ml_dtypes.bfloat16) for x in given)).view(BFLOAT16)
 
@@ -130,7 +130,7 @@ def test_bfloat16_is_rounded_as_others_round_it(device: str) -> None:
 
 @pytest.mark.requires_wgpu
 def test_shaders_round_it_alike(adapter: Want) -> None:
-    """Sums and products to the bit; of what drivers do with tiny floats nothing."""
+    """Shaders round sums and products to the bit; tiny floats are not looked at."""
     rng = np.random.default_rng(5)
     x, y = (from_float32(rng.standard_normal((9, 7))) for _ in "xy")
     g = rlx.Graph("arithmetic")
@@ -146,7 +146,7 @@ def test_shaders_round_it_alike(adapter: Want) -> None:
 
 @pytest.mark.requires_torch
 def test_bfloat16_of_other_libraries_is_taken() -> None:
-    """By inputs, params, constants and `put`; elsewhere it is told what to do."""
+    """Inputs, params, constants and `put` take bfloat16; elsewhere a way is told."""
     import torch
 
     values = np.array([[1.0, -2.5], [3.5, 0.0]], np.float32)
@@ -177,7 +177,7 @@ def _identity(dtype: str) -> rlx.Graph:
 
 
 def test_what_is_not_small_is_left_alone() -> None:
-    """The graph itself; and in the rest only leaves and casts are of a small type."""
+    """A graph without small types stays; else only leaves and casts have them."""
     graph = _identity("f32")
     assert in_wider_types(graph, CpuBackend.target) is graph
     made = in_wider_types(_identity("u8"), CpuBackend.target)
@@ -216,7 +216,7 @@ def test_values_out_of_range_are_refused_where_they_stand() -> None:
 
 
 def test_what_stays_in_range_is_not_put_right() -> None:
-    """By its attributes a quantised number is of the small type already."""
+    """A quantised number is of the small type already, by its attributes."""
     g = rlx.Graph("bytes")
     q = g.quantize_linear(g.input("x", (3,)), 0.1, 128)
     g.set_outputs([g.dequantize_linear(q, 0.1, 128)])

@@ -79,7 +79,7 @@ def test_it_runs_and_gives_what_the_cpu_gives(
 @pytest.mark.parametrize("what", ["dead i64 and f64", "i64 indices", "f64 arithmetic"])
 @pytest.mark.requires_lavapipe
 def test_every_door_judges_the_same(what: str) -> None:
-    """Support, candidates and their prices, GraphDevices, a session."""
+    """Support, candidates, prices, GraphDevices and sessions judge the same."""
     graph = built(NEEDLESS[what])
     assert supports_graph("vulkan", graph)
     assert Device.VULKAN in devices_for(graph)
@@ -94,7 +94,7 @@ def test_every_door_judges_the_same(what: str) -> None:
 def test_inputs_and_params_that_nobody_reads_are_no_reason_to_refuse(
     optimise: bool, adapter: Want
 ) -> None:
-    """Of a type that the device has not: they are given by name as ever."""
+    """Unread inputs and params may be of a type that the device has not."""
     graph = Graph()
     x, _, _ = (
         graph.input("x", X.shape),
@@ -124,7 +124,7 @@ LONE = (
 
 @pytest.mark.parametrize("optimise", [True, False])
 def test_ops_of_constants_alone_need_no_kernel(optimise: bool, adapter: Want) -> None:
-    """Also large ones, those without operands, and none that is dead."""
+    """Ops of constants, large ones and those without operands too, need no kernel."""
     for op in LONE:
         registry.register(op)
     graph = Graph()
@@ -140,7 +140,7 @@ def test_ops_of_constants_alone_need_no_kernel(optimise: bool, adapter: Want) ->
 
 
 def test_a_custom_op_that_no_output_needs_is_not_tried(adapter: Want) -> None:
-    """Its WGSL is wrong, and nobody asks."""
+    """An op with wrong WGSL is not tried unless an output needs it."""
     registry.register(
         made_op("wrong_for_test", lower=Expr("x + X(1)"), traits={"custom"})
     )
@@ -166,14 +166,14 @@ REFUSED: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_it_must_see_is_refused(what: str, adapter: Want) -> None:
-    """With the node of which it is not known."""
+    """A value not known to fit is refused with its node."""
     how, words = REFUSED[what]
     with pytest.raises(DTypeError, match=words):
         engine(adapter).run(built(how), {"x": X})
 
 
 def test_no_constant_is_made_much_larger_than_what_it_is_made_of(adapter: Want) -> None:
-    """Nor is it needed: doubles that are cast to f32 are that from the beginning."""
+    """Folding stays small: doubles that are cast to f32 are f32 from the beginning."""
     graph = Graph()
     many = graph.expand(graph.constant(np.full((1, 1), 0.1)), (FOLD_UNHELD, 2))
     graph.set_outputs([graph.sum(graph.cast(many, "f32")[:3])])
@@ -184,7 +184,7 @@ def test_no_constant_is_made_much_larger_than_what_it_is_made_of(adapter: Want) 
 
 @pytest.mark.requires_lavapipe
 def test_a_blocker_names_the_node_as_the_caller_counts_it() -> None:
-    """Also where nodes before it were folded or dropped."""
+    """Node numbers are the caller's, also where nodes before were folded or dropped."""
     graph = built(lambda g, x: g.sqrt(g.cast(unused(g, x), "f64")))
     said = unsupported_node(Device.VULKAN, graph)
     node = next(

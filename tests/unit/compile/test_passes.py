@@ -88,7 +88,7 @@ def test_what_changes_nothing_goes_and_chains_are_one() -> None:
 
 
 def test_equal_nodes_become_one() -> None:
-    """Same op, operands and attributes; repeatedly, from the inside out."""
+    """Nodes of the same op, operands and attributes become one, from the inside out."""
     graph = made(lambda g, x: [g.exp(g.sum(x, 0)), g.exp(g.sum(x, 0))], (4, 3))
     after = share_common(graph)
     assert ops(after) == ["input", "sum", "exp"]
@@ -104,7 +104,7 @@ def test_other_attributes_operands_or_inputs_stay_apart() -> None:
 
 
 def test_attributes_of_either_sign_of_zero_stay_apart() -> None:
-    """They compare equal, but 1 / 0.0 and 1 / -0.0 are not."""
+    """The attributes 0.0 and -0.0 compare equal, but 1 / 0.0 and 1 / -0.0 do not."""
     graph = made(
         lambda g, x, w: [g.rms_norm(x, w, w, eps=eps) for eps in (0.0, -0.0)],
         (2, 3),
@@ -180,7 +180,7 @@ def only_exp(op: Op, *rest: object) -> bool:
 
 
 def test_compositions_are_taken_apart_to_the_bottom(nested: None) -> None:
-    """Until every node is one the target runs itself."""
+    """Compositions are taken apart until the target runs every node itself."""
     graph = made(lambda g, x: g.apply("outer_for_test", x), (3,))
     after = decompose(graph, target(only_exp))
     assert ops(after) == ["input", "exp"]
@@ -193,21 +193,21 @@ def test_what_the_target_runs_is_left_whole(nested: None) -> None:
 
 
 def test_an_endless_composition_is_stopped(nested: None) -> None:
-    """With the number of rounds and where to look."""
+    """An endless composition is stopped with the number of rounds and where to look."""
     graph = made(lambda g, x: g.apply("endless_for_test", x), (3,))
     with pytest.raises(Unsupported, match=rf"{MAX_ROUNDS} rounds; check the comp"):
         decompose(graph, target(only_exp))
 
 
 def test_an_op_the_device_cannot_run_is_named(nested: None) -> None:
-    """The node, the device, and that the CPU can."""
+    """A refused op is told with the node, the device, and that the CPU can."""
     graph = made(lambda g, x: g.apply("lonely_for_test", x), (3,))
     with pytest.raises(Unsupported, match=r"lonely_for_test.*test device.*'cpu'"):
         decompose(graph, target(only_exp))
 
 
 def test_a_limit_that_keeps_an_op_away_is_told(nested: None) -> None:
-    """Not "unsupported" but which limit, wanted and granted."""
+    """The limit that keeps an op away is told, wanted and granted."""
     refusal = LimitExceeded("kernel 'k'", "needs 9", "this device has 3")
     graph = made(lambda g, x: g.apply("lonely_for_test", x), (3,))
     with pytest.raises(LimitExceeded, match="needs 9; this device has 3") as caught:

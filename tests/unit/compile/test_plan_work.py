@@ -56,7 +56,7 @@ def peaks_of(g: Graph, rows: int, samples: int, n: int) -> Tensor:
 
 @given(rows=st.integers(1, 50), width=st.integers(1, 50), links=st.integers(1, 9))
 def test_a_chain_is_one_pass(rows: int, width: int, links: int) -> None:
-    """Read once, written once, however many links; on the CPU each is a call."""
+    """A chain is read once and written once; on the CPU each link is a call."""
 
     def chain(g: Graph) -> list[Tensor]:
         x = x_of(g, rows, width)
@@ -161,7 +161,7 @@ def test_an_unread_input_still_goes_up() -> None:
 
 
 def test_welch_by_hand() -> None:
-    """Signal, window and peaks of the fused op; sizes for the model."""
+    """The fused op moves signal, window and peaks, and has sizes for the model."""
     found = work(lambda g: [peaks_of(g, 6, 64, 16)])
     (item,) = found.items
     assert item.kind == "welch"
@@ -185,7 +185,7 @@ def test_an_output_that_is_returned_twice_comes_back_twice() -> None:
 
 @pytest.mark.parametrize(("width", "target"), [(4, DEVICE), (1, HOST)])
 def test_bools_are_as_wide_as_the_target_holds_them(width: int, target: Target) -> None:
-    """Read, written and brought back."""
+    """Bools count as wide as the target holds them: read, written and brought back."""
 
     def compare(g: Graph) -> list[Tensor]:
         return [g.where(g.input("b", (10,), "bool"), x_of(g, 10), 0.0) > 1.0]
@@ -232,7 +232,7 @@ def is_storage(port: FakePort, one: Range) -> bool:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_launches_are_dispatches(name: str) -> None:
-    """As many as the program's commands, with the bytes they bind and read back."""
+    """Launches are the program's dispatches, with the bytes they bind and read back."""
     port = fake()
     backend = WebGpuBackend(port)
     plan = compile_graph(graph_of(GRAPHS[name]), backend.target)

@@ -43,7 +43,7 @@ def test_views_before_elementwise_cost_nothing() -> None:
 
 
 def test_a_kernel_gets_dense_operands() -> None:
-    """A transposed operand of a kernel is copied, once for all its readers."""
+    """A kernel's transposed operand is copied, once for all its readers."""
     plan = plan_of(
         lambda g, x: [g.cumsum(y := g.transpose(x, (1, 0)), 1), g.cumsum(y, 0)], (6, 4)
     )
@@ -92,7 +92,7 @@ def test_broadcast_operands_are_read_with_stride_zero() -> None:
 
 
 def test_unoptimised_plans_keep_every_step_and_slot() -> None:
-    """What is compared against when a rewrite is suspected."""
+    """An unoptimised plan keeps all steps, for comparison with a suspect rewrite."""
     small, large = (
         plan_of(lambda g, x: g.exp(g.neg(g.abs(x))), (8,), optimise=optimise)
         for optimise in (True, False)
@@ -102,7 +102,7 @@ def test_unoptimised_plans_keep_every_step_and_slot() -> None:
 
 
 def test_a_plan_prints_its_steps_and_memory() -> None:
-    """Steps with types and slots, what is returned, and the bytes."""
+    """A plan prints steps with types and slots, what is returned, and the bytes."""
     text = str(plan_of(lambda g, x: g.exp(x), (64,)))
     assert text.splitlines() == [
         "plan of 'made'",
@@ -113,7 +113,7 @@ def test_a_plan_prints_its_steps_and_memory() -> None:
 
 
 def test_a_decision_prints_and_serialises() -> None:
-    """What, why and the numbers, as text and as JSON."""
+    """A decision is what, why and the numbers, as text and as JSON."""
     one = Decision("device", "it is there", {"flops": 3})
     assert str(one) == "device: it is there (flops=3)"
     assert one.as_json() == {
@@ -125,7 +125,7 @@ def test_a_decision_prints_and_serialises() -> None:
 
 
 def test_a_type_the_device_has_not_is_refused() -> None:
-    """The node, the device, what it has, and what to do."""
+    """A refused type is told with node, device, what it has, and what to do."""
     graph = Graph()
     graph.set_outputs([graph.neg(graph.input("x", (2,), "f64"))])
     with pytest.raises(DTypeError, match="no f64; it has bool, f32, i32; cast to f32"):
