@@ -122,7 +122,7 @@ def test_transfers_between_and_beyond_the_measured_sizes() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 10**8), st.floats(1, 1e9)), min_size=1))
 def test_more_bytes_never_cost_less(pairs: list[tuple[int, float]]) -> None:
-    """Whatever noise the points have."""
+    """A curve through noisy points never makes more bytes cheaper."""
     curve = curve_of(Point("upload", {"bytes": n}, ns) for n, ns in pairs)
     sizes = sorted({s * f // 2 for s, _ in pairs for f in (1, 2, 3, 9)})
     times = [curve.at(size) for size in sizes]
@@ -239,7 +239,7 @@ def made_up(how: str, weights: dict[str, float], *fixed: Point) -> Calibration:
 
 
 def test_a_welch_model_finds_what_was_put_in() -> None:
-    """Between and beyond the sizes it was fitted to, and its error says it is sure."""
+    """A model of exact data fits between and beyond its sizes, with a tiny error."""
     weights = {"a call": 40.0, "transforms": 0.2, "bins": 3.0, "latency": 1.0}
     model = WelchModel(made_up("welch_host", weights), "welch_host")
     assert model.error < 1e-6
@@ -276,7 +276,7 @@ def test_a_block_brings_the_spectrum_back_and_searches_on_the_host() -> None:
 
 @given(st.integers(1, 20_000))
 def test_the_work_of_any_length(n: int) -> None:
-    """N log2 n at powers of two, never less, bounded by the detour."""
+    """A transform's work is n log2 n at powers of two, never less, and bounded."""
     work = transform_work(n)
     assert work >= max(1.0, n * math.log2(n) * 0.999)
     power = 1 << (2 * n - 1).bit_length()

@@ -20,7 +20,7 @@ from rlxweb.ir.lowering import Compose
 
 
 def test_the_fft_scenario() -> None:
-    """X [8, 512]: x - x, concat, fft; what RLX counts for it."""
+    """The FFT scenario, X [8, 512]: x - x, concat, fft, is counted as RLX does."""
     graph = Graph()
     x = graph.input("x", (8, 512))
     graph.set_outputs([graph.apply("fft", graph.concat([x, x - x], axis=1))])
@@ -53,7 +53,7 @@ def test_what_is_no_graph_no_model_and_no_options_is_refused(given: object) -> N
 
 
 def test_whatever_holds_a_transform_waits_where_there_is_none() -> None:
-    """By what an op is composed of: ours and those of a caller; once for each node."""
+    """Transforms count in ops composed of them, ours or a caller's, once a node."""
     register_custom(
         "tapered_fft",
         arity=1,
@@ -95,7 +95,7 @@ def test_the_peaks_scenario() -> None:
 
 
 def test_metadata_costs_nothing_and_returns_nothing() -> None:
-    """Also where it is an output, as RLX has it; a repeated output counts once."""
+    """Metadata costs nothing as an output either; a repeated output counts once."""
     graph = Graph()
     x = graph.input("x", (6, 4))
     y = graph.exp(x)
@@ -135,7 +135,7 @@ def test_selected_outputs_are_counted_by_position() -> None:
 
 
 def test_selected_nodes_are_counted_by_id() -> None:
-    """By dtype; metadata, and what the graph has not, count nothing."""
+    """Nodes count by dtype; metadata, and what the graph has not, count nothing."""
     graph = Graph()
     x = graph.input("x", (6, 4), "f64")
     y = graph.exp(x)
@@ -169,7 +169,7 @@ def test_duplicate_inputs_are_read_twice() -> None:
 
 
 def test_ops_that_wait_for_the_host() -> None:
-    """RLX's list; a custom op waits as well."""
+    """The ops of RLX's list wait for the host, and so does a custom op."""
     assert host_sync_op_kinds() == (
         "log_mel",
         "log_mel_backward",

@@ -44,7 +44,7 @@ def through_json(record: Calibration) -> Calibration:
 
 @pytest.mark.parametrize("name", [op.name for op in registry if op.work is not None])
 def test_the_kind_an_op_names_is_in_the_table(name: str) -> None:
-    """And the op says all that a size of it must have."""
+    """An op's kind is in the table with all its sizes, or is measured by itself."""
     found = list(nodes_of(registry.get(name)))
     assert found
     for graph, node in found:
@@ -59,14 +59,14 @@ def test_the_kind_an_op_names_is_in_the_table(name: str) -> None:
 
 
 def test_every_other_kind_of_item_is_in_the_table() -> None:
-    """Those that no op says and that plans give by themselves."""
+    """Kinds that plans give by themselves, and no op says, are in the table."""
     assert {"elementwise", "copy"} <= set(KINDS)
 
 
 @pytest.mark.parametrize("is_cpu", [True, False])
 @pytest.mark.parametrize("kind", MEASURED, ids=lambda kind: kind.name)
 def test_a_probe_is_as_much_work_as_its_size_says(kind: WorkKind, is_cpu: bool) -> None:
-    """By the very counts that a graph is priced by; the first one tells most."""
+    """A probe's work is what its size says, by the counts that price a graph."""
     assert kind.probes is not None
     probes = list(kind.probes(is_cpu))
     assert [probe.turn == 0 for probe in probes] == [True] + [False] * len(probes[1:])
@@ -95,7 +95,7 @@ def test_the_telling_jobs_are_one_of_each_kind(place: Place) -> None:
 
 @pytest.mark.parametrize("in_a_tab", [True, False])
 def test_what_is_assumed_could_have_been_measured(in_a_tab: bool) -> None:
-    """And is enough to price every kernel."""
+    """The assumed figures survive JSON and are enough to price every kernel."""
     for record in (assumed_cpu(in_a_tab), assumed_gpu()):
         assert through_json(record) == record
         assert {kind.name for kind in MEASURED} <= {p.what for p in record.points}
@@ -103,7 +103,7 @@ def test_what_is_assumed_could_have_been_measured(in_a_tab: bool) -> None:
 
 @pytest.mark.parametrize("what", KINDS)
 def test_a_size_below_the_least_is_refused(what: str) -> None:
-    """As is one that lacks a field."""
+    """A size that is below the least or lacks a field is refused."""
     fields = KINDS[what].fields
     record = Calibration("cpu", "a", "b", "c", "d", "e", (Point(what, fields, 1.0),))
     assert through_json(record) == record
@@ -163,7 +163,7 @@ def scanned(rows: int, n: int) -> Graph:
 
 
 def test_a_new_kind_is_measured_and_shown_with_its_rate(scan: WorkKind) -> None:
-    """By its own graphs, in the order it asks for, whole through JSON."""
+    """A new kind is measured by its own graphs, in its order, and survives JSON."""
     names = [name for name, _ in kernel_jobs(CPU)]
     assert [n for n in names if "scan" in n or "cumsum" in n] == [
         "scan 16",
@@ -186,7 +186,7 @@ def test_a_new_kind_is_measured_and_shown_with_its_rate(scan: WorkKind) -> None:
 
 
 def test_a_new_kind_is_priced(scan: WorkKind) -> None:
-    """By its points, by what is assumed of a CPU without them."""
+    """A new kind is priced by its points, else by what is assumed of a CPU."""
     points = (
         Point("scan", {"rows": 1, "n": 10}, 10.0),
         Point("scan", {"rows": 1, "n": 1000}, 100.0),

@@ -90,7 +90,7 @@ def pick_of(graph: Graph, *places: Place) -> Pick[GraphJob]:
 
 
 def test_a_record_is_used_when_there_is_one(records: CalibrationStore) -> None:
-    """Else the assumptions, and every place that shows a price says which."""
+    """Every place that shows a price says whether it is calibrated or assumed."""
     graph = graph_of()
     assert priced(CPU, ("call",)) == Priced(assumed_cpu(), "assumed")
     before = way(graph, CPU)
@@ -112,7 +112,7 @@ def test_a_record_is_used_when_there_is_one(records: CalibrationStore) -> None:
 
 @pytest.mark.requires_wgpu
 def test_what_lies_there_is_not_priced_as_if_it_came(records: CalibrationStore) -> None:
-    """The upload is left out and nothing else; the decision says of what."""
+    """Data that lies there is priced without its upload; the decision says of what."""
     records.save(measured(GPU))
     graph = Graph("product")
     graph.set_outputs([graph.input("x", (64, 64)) @ graph.input("y", (64, 64))])
@@ -172,7 +172,7 @@ def test_only_hardware_is_guessed_at(
 
 
 def test_gates_of_engines(records: CalibrationStore) -> None:
-    """None until measured; RLX's by request; another mode is refused."""
+    """An engine has no gate until it is measured; RLX's is there by request."""
     assert gate_of(CPU) is None
     records.save(measured(CPU))
     gate = gate_of(CPU)
@@ -186,7 +186,7 @@ def test_gates_of_engines(records: CalibrationStore) -> None:
 
 
 def test_prices_stay_with_their_record() -> None:
-    """Fitted once; an equal record that was measured anew is fitted anew."""
+    """Prices are fitted once; an equal record that was measured anew is fitted anew."""
     one = measured(CPU)
     assert fitted(one, Prices) is fitted(one, Prices)
     for _ in range(200):
@@ -205,7 +205,7 @@ NS = (
 def test_predicted_terms_sum_to_the_predicted_time(
     records: CalibrationStore, place: Place
 ) -> None:
-    """Times what was learned of jobs like it."""
+    """Terms sum to the predicted time, times what was learned of jobs like it."""
     records.save(measured(place))
     pick = pick_of(graph_of(), place)
     said = pick.candidate.as_json()
@@ -221,7 +221,7 @@ def test_predicted_terms_sum_to_the_predicted_time(
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_views_are_free(records: CalibrationStore, place: Place) -> None:
-    """However many there are; what they look at is paid for once."""
+    """Views are free however many; what they look at is paid for once."""
     records.save(measured(place))
     few = way(graph_of(views=1), place)
     many = way(graph_of(views=7), place)
@@ -233,7 +233,7 @@ def test_views_are_free(records: CalibrationStore, place: Place) -> None:
 def test_a_graph_of_views_alone_costs_the_cpu_nothing(
     records: CalibrationStore,
 ) -> None:
-    """And can still be decided about."""
+    """A graph of views alone costs the CPU nothing and can still be decided about."""
     graph = Graph("views")
     graph.set_outputs([graph.reshape(graph.input("x", (512, 512)), (4, -1))])
     pick = pick_of(graph)
@@ -269,7 +269,7 @@ def test_the_compute_term_grows_with_work(
     build: Callable[[Graph, int], Tensor],
     source: str,
 ) -> None:
-    """By the ops' own counts of operations; what moves grows as well."""
+    """The compute term grows with the ops' own counts of operations."""
     record = measured(place)
     if source == "assumed":
         record = assumed_cpu() if place == CPU else assumed_gpu()

@@ -55,7 +55,7 @@ def test_what_took_no_time_or_did_nothing_has_no_share() -> None:
 
 
 def test_a_trace_has_a_line_for_each_and_microseconds() -> None:
-    """The format of Chrome's trace events, as Perfetto's documentation has it."""
+    """A trace is in the format of Chrome's trace events, as Perfetto documents it."""
     parts = [Spent("a", "matmul", 2_000.0, 8.0, 4), Spent("b", "copy", 500.0, 0.0, 8)]
     spans = [*one_after_another("steps", parts, 1_000.0), Span("run", 0.0, parts[0])]
     trace = json.loads(json.dumps(trace_of("mlp", spans, ROOF)))

@@ -130,7 +130,7 @@ def test_bad_constants_are_refused() -> None:
 
 
 def test_golden_numbers_of_a_small_product() -> None:
-    """4 x 4: the older formula, and with IO; the CPU wins and is available."""
+    """A 4 x 4 product costs the published numbers, and the CPU wins."""
     graph = product()
     io = profile_graph_io(graph)
     for model, seed, with_io in (
@@ -153,7 +153,7 @@ def test_golden_numbers_of_a_small_product() -> None:
     batch=st.integers(1, 5),
 )
 def test_products_are_priced_by_arithmetic(m: int, k: int, n: int, batch: int) -> None:
-    """2 m k n over rate + 1; m takes the batch in; leaves are free."""
+    """Products take 2 m k n over rate + 1; m takes the batch in; leaves are free."""
     graph = Graph()
     a, b = graph.input("a", (batch, m, k)), graph.param("b", (batch, k, n))
     graph.set_outputs([a @ b])
@@ -165,7 +165,7 @@ def test_products_are_priced_by_arithmetic(m: int, k: int, n: int, batch: int) -
 
 
 def test_attention_and_the_rest() -> None:
-    """One product of attention's two, seq² both ways; bytes for everything else."""
+    """Attention is one product of two, seq² both ways; the rest goes by bytes."""
     graph = Graph()
     q = graph.input("q", (2, 3, 5, 4))
     out = graph.apply("attention", q, q, q, num_heads=3, head_dim=4)
@@ -188,7 +188,7 @@ def test_the_dtype_does_not_matter_to_the_seed() -> None:
 
 
 def test_a_graph_is_added_up_node_by_node() -> None:
-    """From the round trip on, to the last bit, whatever Python's sum() makes of it."""
+    """A graph is summed node by node from the round trip on, to the last bit."""
     graph = Graph()
     x = graph.input("x", (900,))
     for _ in range(37):
@@ -236,7 +236,7 @@ def test_the_hand_written_profiles() -> None:
 
 
 def test_a_benefit_is_judged_like_its_profiles() -> None:
-    """By a gate, which punishes added waits, and by itself, which does not."""
+    """A gate punishes a benefit's added waits; by itself it does not."""
     benefit = fusion_benefit(BEFORE, AFTER)
     for target in FusionTarget:
         gate = io_fusion_gate_for_target(target)
@@ -256,7 +256,7 @@ def test_a_benefit_is_judged_like_its_profiles() -> None:
 
 
 def test_rlx_spells_some_of_it_otherwise() -> None:
-    """Its spellings are read, and taken as keywords."""
+    """RLX's spellings of fields are read, and taken as keywords."""
     model = WgpuCostModel(roundtrip_overhead_ns=7.0)
     assert model.roundtrip_overhead_ns == model.round_trip_overhead_ns == 7.0
     assert model == WgpuCostModel(round_trip_overhead_ns=7.0)

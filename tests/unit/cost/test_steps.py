@@ -71,7 +71,7 @@ def test_attention_on_numpy_is_its_products_and_its_softmax() -> None:
     "name", [op.name for op in registry if isinstance(op.lower, Compose)]
 )
 def test_no_composed_op_is_priced_as_one_step(name: str) -> None:
-    """Unless it says which measured kind it is; some samples are views, and free."""
+    """A composed op is priced by its parts, unless it says which kind it is."""
     op = registry.get(name)
     for sample in op.samples:
         graph = one_op(op, sample, sample.draw())
@@ -93,7 +93,7 @@ def asked(graph: Graph, name: str) -> tuple[object, ...]:
 
 
 def test_an_op_costs_what_was_measured_of_it() -> None:
-    """A call of it, the moving of its bytes, and what its elements take besides."""
+    """An op costs its call, the moving of its bytes, and what its elements take."""
     points = (
         Point("topk", {"cells": 10, "bytes": 80}, 500.0),
         Point("topk", {"cells": 1000, "bytes": 8000}, 500.0 + 8000.0 + 3000.0),
@@ -113,14 +113,14 @@ def test_an_op_that_is_quicker_than_a_copy_is_a_share_of_one() -> None:
 
 
 def test_points_that_are_not_of_an_op_price_nothing() -> None:
-    """Whatever another room had measured under a name."""
+    """Points that another part measured under an op's name do not price it."""
     (one,) = items(lambda g: g.exp(g.input("x", (50,))), HOST)
     odd = (Point("exp", {"n": 3}, 1e9), Point("exp", {"cells": 0, "bytes": 9}, 1e9))
     assert terms_of(Work((one,), 0, 0), prices(*odd)).total_ns < 1e9
 
 
 def test_reading_across_rows_costs_its_turning() -> None:
-    """On NumPy and in a fused region alike; a product takes its operands either way."""
+    """A read across rows costs its turning, but for operands of a product."""
     turned = Point("turned", {"bytes": 100}, 300.0 + 700.0)  # 7 ns a byte besides
     given = 4 * 6 * 8
 
@@ -159,7 +159,7 @@ def test_what_numpy_hands_out_is_dense() -> None:
 
 
 def test_numpy_multiplies_one_matrix_of_a_batch_after_the_other() -> None:
-    """So each is as slow as a small one; a device works on all of them at once."""
+    """NumPy takes each matrix of a batch as a small one, a device all at once."""
     item = Item("matmul", "it", 1, 2.0 * 10**7, 10, size_of(1000, 10))
     on_host = terms_of(Work((item,), 0, 0), prices(*PRODUCTS))
     assert on_host.compute_ns == pytest.approx(2e7 / 1.0)
@@ -192,7 +192,7 @@ def test_a_run_of_numpy_costs_something_by_itself() -> None:
 
 
 def test_a_gather_costs_the_rows_it_takes() -> None:
-    """Not the table they come from."""
+    """A gather costs the rows it takes, not the table they come from."""
 
     def rows(g: Graph) -> Tensor:
         return g.gather(g.input("x", (10_000, 16)), g.input("i", (5,), "i32"), 0)
@@ -205,8 +205,9 @@ def test_a_gather_costs_the_rows_it_takes() -> None:
 
 @pytest.mark.parametrize("is_cpu", [True, False])
 def test_every_step_without_a_kind_is_measured(is_cpu: bool) -> None:
-    """On NumPy at a small size and a large one, lines at short ones too, by a graph
-    of that op alone; some also with numbers that NumPy is slow with.
+    """Every op without a kind has probes at a small size and a large one.
+
+    Lines have a short one too; some have numbers that NumPy is slow with.
     """
     of_bits = ("bitwise_", "shift_")  # which have no other numbers
     slow = [n for n, _ in op_probes(is_cpu) if " " in n and not n.startswith(of_bits)]
@@ -246,7 +247,7 @@ def test_a_transform_is_priced_by_what_its_recipe_runs(op: str, n: int) -> None:
 
 @pytest.mark.parametrize("dtype", [DType.I32, DType.U32, DType.I64])
 def test_whole_numbers_are_priced_by_their_own_figures(dtype: DType) -> None:
-    """Where NumPy's loops for them were timed; a device has the same for all."""
+    """NumPy has figures for whole numbers; a device has the same for all."""
     size = {"cells": 1000, "bytes": 12_000}
     timed = Point("div", size, 20_000.0), Point("div whole", size, 90_000.0)
 
@@ -267,7 +268,7 @@ def test_whole_numbers_are_priced_by_their_own_figures(dtype: DType) -> None:
 
 
 def test_half_precision_costs_its_conversions() -> None:
-    """By what some op was seen to take with it; an op that was timed is not guessed."""
+    """Halves cost the conversions seen with some op; a timed op is not guessed."""
     size = {"cells": 1000, "bytes": 6_000}
     seen = prices(Point("mul half", size, 70_000.0))
 
@@ -295,7 +296,7 @@ def test_a_product_costs_at_least_the_writing_of_its_result() -> None:
 
 
 def test_many_short_rows_cost_more_than_few_long_ones() -> None:
-    """By what rows were seen to take besides their elements."""
+    """Rows cost what they were seen to take besides their elements."""
     timed = (
         Point("sum", {"cells": 60, "bytes": 260, "rows": 4}, 100.0),
         Point("sum", {"cells": 8000, "bytes": 40_000, "rows": 2000}, 100_000.0),
