@@ -92,7 +92,7 @@ def test_names_of_candidates() -> None:
 
 
 def test_terms_in_the_order_of_a_run() -> None:
-    """Each once, with what launches and waits there are."""
+    """Terms are told once each, in order, with the launches and waits there are."""
     assert GPU.terms is not None
     assert terms_text(GPU.terms) == (
         "2 launches, 1 wait, dispatch 1.00 us, sync 2.00 us, upload 3.00 us, "
@@ -121,7 +121,7 @@ def test_a_bare_decision_is_one_line() -> None:
 
 
 def test_a_whole_decision() -> None:
-    """Candidates as ranked, names aligned, terms below them, the rest at the end."""
+    """A decision shows candidates as ranked, names aligned, the rest at the end."""
     numbers = {
         "rows": 3,
         "predicted_ms": 0.054,
@@ -178,7 +178,7 @@ def test_a_prediction_without_a_source_says_so() -> None:
 
 
 def test_the_same_as_data() -> None:
-    """Under a schema, every candidate whole, nothing that JSON has no word for."""
+    """A decision as JSON has a schema and every candidate, whole."""
     decision = Decision("what", "why", {"crossover": "text", "score_ns": -3.5}, ALL)
     document = json.loads(json.dumps(explain_json(decision), allow_nan=False))
     assert next(iter(document)) == "schema"
@@ -205,7 +205,7 @@ def test_a_decision_without_candidates_has_no_list_of_them() -> None:
 
 
 def test_a_compiled_graph_explains_itself() -> None:
-    """Its device, each decision and the plan; every decision is data as well."""
+    """A compiled graph tells device, decisions and plan; decisions are data as well."""
     graph = Graph("chain")
     graph.set_outputs([graph.exp(graph.input("x", (4,))) + 1.0])
     compiled: Any = Session("cpu").compile(graph)
