@@ -60,7 +60,7 @@ def doubled() -> rlx.Graph:
 
 
 def test_it_is_one_device_like_the_twelve(shop: Shop) -> None:
-    """The same object by every way, as a key and across processes; no enum member."""
+    """The device is one object by every way and across processes; no enum member."""
     made = parse_device("made")
     assert made is parse_device(" MADE ") is Device("made") is parse_device(made)
     assert made is pickle.loads(pickle.dumps(made))
@@ -80,7 +80,7 @@ def test_it_is_one_device_like_the_twelve(shop: Shop) -> None:
 def test_its_name_is_known_only_while_it_has_an_engine(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is near it is suggested."""
+    """A name without an engine is unknown, and what is near it is suggested."""
     with pytest.raises(UnknownDevice, match=r"did you mean 'made'\?"):
         parse_device("maed")
     assert parse_device_list("cpu,made") == (Device.CPU, Device("made"))
@@ -101,7 +101,7 @@ def test_it_ranks_behind_what_rlx_ranks(shop: Shop) -> None:
 
 
 def test_auto_leaves_it_alone(shop: Shop) -> None:
-    """Whoever does not name it does not even open it."""
+    """A device that is not named is not even opened."""
     runner = rlx.GraphDevices(doubled())
     assert runner.devices == available_devices() == (Device.CPU,)
     assert runner.run_chain({"x": X})[0] is Device.CPU
@@ -177,7 +177,7 @@ def test_a_policy_that_denies_it_is_kept_where_it_is_named(shop: Shop) -> None:
 def test_a_device_that_is_missing_says_why_wherever_it_is_asked_for(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And how to get it."""
+    """A missing device is refused with the reason and how to get it."""
 
     async def never(adapter: str) -> Backend:
         raise AssertionError("it was tried")
@@ -234,7 +234,7 @@ def test_two_compilers_on_one_driver_are_two_engines(
 
 
 def test_it_is_measured_and_priced(shop: Shop) -> None:
-    """The record is kept under the engine's own name, and `explain` shows its price."""
+    """A record is kept under the engine's own name, and `explain` shows its price."""
     assert parse_place("made:x") == Place(parse_device("made"), "x")
     record, _ = measure_now(parse_place("made"), budget_s=0.2)
     assert (record.engine, record.backend, record.device) == (
@@ -258,7 +258,7 @@ def test_it_is_measured_and_priced(shop: Shop) -> None:
 def test_the_engines_of_other_libraries_are_used_where_they_are_named(
     label: str, engine: str
 ) -> None:
-    """The peaks of a signal and a graph in a chain, right and by that library."""
+    """An engine of a library runs peaks and a graph in a chain, right and by name."""
     x = np.random.default_rng(5).standard_normal((3, 2048)).astype(np.float32)
     found = rlx.welch_peaks(x, fs=256, k=3, device=label)
     right = rlx.welch_peaks(x, fs=256, k=3, device="cpu")

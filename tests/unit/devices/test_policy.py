@@ -72,7 +72,7 @@ def test_apply_keeps_what_is_permitted_in_order(
     prefer: list[Device],
     given_: list[Device],
 ) -> None:
-    """Allowed, not denied; preferred ones first as listed, then by priority."""
+    """Devices are allowed and not denied, preferred ones first, then by priority."""
     policy = DevicePolicy(
         None if allow is None else tuple(allow), tuple(deny), tuple(prefer)
     )
@@ -84,7 +84,7 @@ def test_apply_keeps_what_is_permitted_in_order(
 
 @pytest.fixture
 def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Without variables of the prefix APP; those of RLX no test finds."""
+    """The environment without variables of the prefix APP (RLX's are gone already)."""
     for name in [name for name in os.environ if name.startswith("APP_")]:
         monkeypatch.delenv(name)
     return monkeypatch
@@ -113,7 +113,7 @@ def test_all_variables_are_read(env: pytest.MonkeyPatch) -> None:
 
 
 def test_another_prefix_is_really_another(env: pytest.MonkeyPatch) -> None:
-    """APP_DEVICES, not RLX_APP_DEVICES."""
+    """A prefix APP reads APP_DEVICES, not RLX_APP_DEVICES."""
     env.setenv("APP_DEVICES", "cpu")
     env.setenv("RLX_APP_DEVICES", "gpu")
     assert DevicePolicy.from_env_key("APP").allow == (Device.CPU,)
@@ -141,7 +141,7 @@ def test_nonsense_is_named_and_ignored(
 
 @pytest.mark.parametrize("no", ["0", "off", "False", " no ", "00"])
 def test_no_is_no_in_every_spelling(env: pytest.MonkeyPatch, no: str) -> None:
-    """And nothing is said about it."""
+    """Every spelling of no switches the setting off without a warning."""
     env.setenv("RLX_BENCHMARK_PICK", no)
     assert DevicePolicy.from_env() == DevicePolicy.all()
     env.setenv("RLX_CALIBRATION", no.replace("00", "0"))
@@ -153,7 +153,7 @@ def test_no_is_no_in_every_spelling(env: pytest.MonkeyPatch, no: str) -> None:
 
 @pytest.mark.parametrize("yes", ["1", "on", "TRUE", " yes "])
 def test_yes_is_yes_in_every_spelling(env: pytest.MonkeyPatch, yes: str) -> None:
-    """For a number of runs it is a few; by RLX's rule any other text is a yes too."""
+    """Any spelling of yes switches on, and in RLX any other text; 1 means one run."""
     env.setenv("RLX_BENCHMARK_PICK", yes)
     runs = 1 if yes == "1" else 3
     assert DevicePolicy.from_env().pick_strategy() == BenchmarkPick(runs)
@@ -195,7 +195,7 @@ def test_calibration_and_cache_folder(env: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("names", ["vk", ["vk"], ("Vulkan",), {"vulkan"}])
 def test_a_policy_knows_devices_by_any_name(names: Any) -> None:
-    """Also where it is made without a builder: a denied device is denied."""
+    """A policy made without its builders takes any name of a device too."""
     assert DevicePolicy(deny=names) == DevicePolicy.all().with_deny("vulkan")
     assert DevicePolicy(allow=names) == DevicePolicy.only("vulkan")
     assert DevicePolicy(prefer=names) == DevicePolicy.all().with_prefer("vulkan")
