@@ -122,7 +122,7 @@ def test_graphs_of_all_lengths_share_the_weights() -> None:
 
 
 def test_threads_may_share_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None closes a graph that another is running."""
+    """No thread closes a graph that another is running."""
     monkeypatch.setattr(bindings, "MOST_BOUND", 1)
     texts = ["cat " * count for count in (2, 14, 25)]
     usual = sys.getswitchinterval()

@@ -50,9 +50,9 @@ def theirs() -> Any:
 
 
 def test_every_character_is_read_alike(own: Any, theirs: Any) -> None:
-    """All that Python's tables knew when they were compared, alone between letters.
+    """Every character that Python's tables knew is read alike between letters.
 
-    And some of the planes that nothing is in, or what is private.
+    Some of the empty and private planes are, too.
     """
     told = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
     texts = [f"a{chr(at)}b" for at in (*told, *range(0x40000, 0x110000, 97), 0x10FFFF)]

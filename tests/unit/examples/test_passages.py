@@ -72,7 +72,7 @@ def test_a_script_without_spaces_is_split_too(size: Any) -> None:
 
 
 def test_the_closest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the page asks, with progress; another question is cut to what is read."""
+    """The closest passages come first; a long question is cut to what is read."""
     posted: list[dict[str, int]] = []
     monkeypatch.setattr(search, "post", posted.append, raising=False)
     files = tiny.files()

@@ -120,8 +120,9 @@ def test_notes_are_those_of_the_package(
 def test_activations_are_those_of_the_package_with_onnx_runtime(
     theirs: Any, samples: Any
 ) -> None:
-    """Where it is nearly silent rounding counts: ONNX Runtime with and without its
-    optimisations differs by 4e-4.
+    """Activations differ by 1e-3 at most: in near silence rounding counts.
+
+    ONNX Runtime with and without its optimisations differs by 4e-4.
     """
     inference, _ = theirs
     want = inference.run_inference("made", inference.Model(FILE))
@@ -150,7 +151,7 @@ def test_silence_and_short_sounds_have_no_notes() -> None:
 def test_the_demo_finds_the_same_notes(
     samples: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a graph file, of one window at once and of two; at a microphone's rate."""
+    """The demo finds the same notes by a file of one window or two, at another rate."""
     demo = module("demo/notes/notes")
     posted: list[dict[str, float]] = []
     monkeypatch.setattr(demo, "post", posted.append, raising=False)

@@ -55,7 +55,7 @@ TOKENIZER = {
 
 
 def weights() -> dict[str, npt.NDArray[np.float32]]:
-    """By the names that transformers gives them."""
+    """The model's weights by the names that transformers gives them."""
     rng = np.random.default_rng(5)
     width, inner = CONFIG["hidden_size"], CONFIG["intermediate_size"]
     shapes: dict[str, tuple[int, ...]] = {
