@@ -78,7 +78,7 @@ async def _power(peaks: Coroutine[Any, Any, Any]) -> Any:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_the_loop_goes_on_meanwhile(held: Held, call: str) -> None:
-    """Were it stopped, nobody would let the work go on."""
+    """The loop goes on while work waits: else nobody would let the work go on."""
     blocking, awaited = CALLS[call]
 
     async def main() -> Any:
@@ -93,7 +93,7 @@ def test_the_loop_goes_on_meanwhile(held: Held, call: str) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_task_is_cancelled_at_once(held: Held, call: str) -> None:
-    """Its work ends at its next step, and the engine serves the next caller."""
+    """A cancelled task stops at its next step; the engine serves the next caller."""
     blocking, awaited = CALLS[call]
 
     async def main() -> None:
@@ -111,7 +111,7 @@ def test_a_task_is_cancelled_at_once(held: Held, call: str) -> None:
 
 
 def test_a_job_that_has_not_begun_never_does() -> None:
-    """Its task was cancelled while others were at work."""
+    """A task that is cancelled while others are at work never runs."""
     begun, go_on, ran = [], threading.Event(), []
 
     def long(k: int) -> int:
@@ -138,7 +138,7 @@ def test_a_job_that_has_not_begun_never_does() -> None:
 
 
 def test_graphs_run_beside_a_loop() -> None:
-    """Compiling, setting params and running; errors come out of the await."""
+    """Graphs are compiled, set and run beside a loop; errors come out of the await."""
     graph = rlx.Graph("weighed")
     graph.set_outputs([graph.input("x", (2,)) * graph.param("w", (2,))])
 
@@ -155,7 +155,7 @@ def test_graphs_run_beside_a_loop() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 def test_blocking_calls_work_where_a_loop_is_running(device: str) -> None:
-    """As in a notebook, whose every cell is run by one."""
+    """Blocking calls work in a running loop, such as that of a notebook."""
 
     async def cell() -> list[Any]:
         compiled = rlx.Session(device).compile(doubling())
@@ -170,7 +170,7 @@ def test_blocking_calls_work_where_a_loop_is_running(device: str) -> None:
 
 
 def test_without_a_loop_that_is_known_it_is_done_on_the_spot() -> None:
-    """Whoever drives coroutines by other means gets the answer as before."""
+    """A call without a known loop runs on the spot, as other drivers want it."""
     here = threading.get_ident()
     assert drive(beside(threading.get_ident)) == here
     found = drive(rlx.welch_peaks_async(X, 256, device="cpu"))

@@ -46,7 +46,7 @@ def port() -> Iterator[NativePort]:
 
 
 def test_it_is_listed_opened_and_closed_like_every_port(port: NativePort) -> None:
-    """Its adapters are its own."""
+    """Dawn has adapters and a compiler of its own, and opens and closes as any port."""
     assert port.facts.name in {one.name for one in adapters("wgpudawn")}
     assert port.compiler.startswith("Tint (wgpudawn 0.")
     assert NativePort().compiler.startswith("naga (wgpu-native ")
@@ -55,7 +55,7 @@ def test_it_is_listed_opened_and_closed_like_every_port(port: NativePort) -> Non
 
 
 def test_a_shader_it_refuses_comes_with_its_words(port: NativePort) -> None:
-    """Those of Tint, and the source."""
+    """A refused shader comes with Tint's words and the source."""
     with pytest.raises(ShaderRejected) as told:
         drive(port.pipeline("fn main() { let x: nothing = 1; }", (), {}))
     assert "nothing" in str(told.value)
@@ -63,7 +63,7 @@ def test_a_shader_it_refuses_comes_with_its_words(port: NativePort) -> None:
 
 
 def test_every_op_is_right(port: NativePort) -> None:
-    """On the last sample of each; `rlxweb smoke` runs all."""
+    """Every op is right on its last sample; `rlxweb smoke` runs all."""
     backend = WebGpuBackend(port)
     for op in checked_ops():
         found = drive(check_case(case_of(op, len(op.samples) - 1), backend))
@@ -71,7 +71,7 @@ def test_every_op_is_right(port: NativePort) -> None:
 
 
 def test_it_is_a_device_that_is_named_only() -> None:
-    """Named, it computes like every other; "auto" leaves it alone."""
+    """A named Dawn computes like every device; "auto" leaves it alone."""
     graph = rlx.Graph("product")
     graph.set_outputs([graph.input("x", (3, 5)) @ graph.input("y", (5, 7))])
     rng = np.random.default_rng(1)
@@ -99,7 +99,7 @@ def test_what_hangs_ends_by_the_deadline() -> None:
 def test_many_bytes_go_through_staging_buffers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whose maps end only while somebody waits."""
+    """Staging buffers carry many bytes, though maps end only while somebody waits."""
     monkeypatch.setattr(staging, "STAGE_BYTES", 1 << 20)
     sent = np.random.default_rng(1).integers(0, 256, (2, 3 << 20), np.uint8)
     with native(Want(), library="wgpudawn") as port:

@@ -168,7 +168,7 @@ CALLS: dict[str, Callable[[FakePort], object]] = {
     ids=str,
 )
 def test_a_failure_strikes_once_with_its_error(kind: Kind, verb: str) -> None:
-    """After a loss everything but destroy and close tells of it; else all is well."""
+    """A failure strikes once; after a loss only destroy and close do not tell of it."""
     port = FakePort([Failure(verb, kind)])
     if verb != "open":
         CALLS["open"](port)

@@ -25,7 +25,7 @@ MANY = STAGE + 3 * LARGE // 2 + 4
 
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces() -> Iterator[None]:
-    """So that few bytes take several."""
+    """Make the pieces small, so that few bytes take several."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staging, "STAGE_BYTES", STAGE)
         patch.setattr(readback, "_STAGE_BYTES", STAGE)
@@ -52,7 +52,7 @@ def there(port: NativePort, handle: int, nbytes: int) -> np.ndarray:
 
 
 def test_many_bytes_arrive_and_come_back(port: NativePort) -> None:
-    """Over the size of a staging buffer, at an offset, a tail of no whole word."""
+    """Bytes beyond a staging buffer arrive at an offset, with an odd tail."""
     sent = noise(MANY + 3)
     handle = port.buffer(sent.size + 8, "storage", is_fed=True)
     port.write(handle, 4, memoryview(sent))
@@ -66,7 +66,7 @@ def test_many_bytes_arrive_and_come_back(port: NativePort) -> None:
 
 
 def test_writes_large_and_small_keep_their_order(port: NativePort) -> None:
-    """Each over a part of the one before, with copies submitted in between."""
+    """Writes over parts of earlier ones keep their order, with copies in between."""
     want = np.zeros(3 * LARGE, np.uint8)
     fed = port.buffer(want.size, "storage", is_fed=True)
     copy = port.buffer(want.size, "storage")
@@ -86,7 +86,7 @@ def test_writes_large_and_small_keep_their_order(port: NativePort) -> None:
 
 
 def test_staging_buffers_are_used_again_and_freed(port: NativePort) -> None:
-    """They are bounded, and go with the last large buffer."""
+    """Staging buffers are bounded, and go with the last large buffer."""
     ring, stages = port._uploads._ring, port._reader._stages
     handles = [port.buffer(MANY, "storage") for _ in range(2)]
     used = []
@@ -109,7 +109,7 @@ def test_staging_buffers_are_used_again_and_freed(port: NativePort) -> None:
 def test_ctrl_c_leaves_nothing_half_done(
     port: NativePort, breaks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever it hits a write, the next one is whole."""
+    """A write that is interrupted anywhere leaves the next one whole."""
     sent = noise(MANY)
     handle = port.buffer(MANY, "storage", is_fed=True)
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_ctrl_c_leaves_nothing_half_done(
 def test_threads_that_copy_are_waited_for_before_the_next_verb(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is unmapped under them."""
+    """Buffers are unmapped only once threads that copy are done."""
     held, going = threading.Event(), threading.Event()
     run: Callable[..., None] = mapping.run_tasks
 
@@ -173,7 +173,7 @@ def test_threads_that_copy_are_waited_for_before_the_next_verb(
 def test_a_device_that_does_not_answer_is_lost_in_a_write(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the deadline, as in a read."""
+    """A write to a device that does not answer ends by the deadline, as a read does."""
     port = NativePort(in_place=False)
     drive(port.open(adapter))
     handle = port.buffer(MANY, "storage")
@@ -190,7 +190,7 @@ def test_a_device_that_does_not_answer_is_lost_in_a_write(
 
 
 def test_a_device_in_the_hosts_memory_is_written_in_place(adapter: Want) -> None:
-    """Where it maps storage buffers, which OpenGL does not."""
+    """A device in the host's memory is written in place if it maps (not OpenGL)."""
     maps = adapter.backends != ("opengl",)
     for asked in (True, False):
         with native(adapter, in_place=asked) as port:
@@ -200,7 +200,7 @@ def test_a_device_in_the_hosts_memory_is_written_in_place(adapter: Want) -> None
 def test_a_card_is_written_through_staging_buffers(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its memory is not the host's, though it may map some of it."""
+    """A card's memory is not the host's, so it is written through staging buffers."""
     asked = choice.asked
 
     def cards(*args: Any) -> Iterator[Any]:

@@ -193,7 +193,7 @@ def test_dispatches_copies_and_clears_keep_their_order(clean: NativePort) -> Non
 def test_a_long_list_goes_out_in_pieces(
     most: int, clean: NativePort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As GPUs have it: in order, each with what was written before, and as a whole."""
+    """Pieces of a long list keep its order, its writes and its whole."""
     monkeypatch.setattr(NativePort, "_at_once", most)
     queued: list[object] = []
     queue = clean._queue
@@ -354,7 +354,7 @@ def test_default_limits_are_the_least_that_is_asked(adapter: Want) -> None:
 
 
 def test_before_open_and_after_close_every_verb_says_so(adapter: Want) -> None:
-    """And no thread is left behind by what was submitted."""
+    """Every verb is refused before opening and after closing; no thread stays."""
     check_not_open(NativePort())
     threads = submitting_threads()
     with native(adapter) as port:
@@ -383,7 +383,7 @@ def test_a_name_nobody_has_lists_who_was_asked() -> None:
 
 @pytest.mark.requires_wgpu
 def test_looking_for_adapters_prints_nothing() -> None:
-    """Without a desktop, libwayland would complain on stderr while GL is asked."""
+    """Looking for adapters prints no complaint of libwayland's about the desktop."""
     code = (
         "import os; os.environ.pop('XDG_RUNTIME_DIR', None);"
         "from rlxweb.gpu.libraries import adapters; print(len(adapters()))"

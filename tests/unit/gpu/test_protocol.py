@@ -40,7 +40,7 @@ def public_methods(path: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", PORTS)
 def test_a_port_defines_exactly_the_protocol(name: str) -> None:
-    """Its verbs are its own; what it tells of its state is the same in all of them."""
+    """A port's verbs are its own; what it tells of its state comes from `Books`."""
     told = public_methods(GPU / "books.py", "Books")
     verbs = public_methods(PORTS[name], name)
     assert told | verbs == public_methods(GPU / "port.py", "Port")

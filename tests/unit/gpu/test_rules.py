@@ -230,7 +230,7 @@ def test_a_read_that_cannot_be_is_refused(
 def test_a_workgroup_too_large_is_refused(
     size: str, constants: dict[str, float], said: str
 ) -> None:
-    """Also where an override sets it, which wgpu lets through unchecked."""
+    """An override may not make a workgroup too large, which wgpu does not check."""
     source = f"override W: u32 = 300u; @compute @workgroup_size({size}) fn main() {{}}"
     with pytest.raises(LimitExceeded, match=said):
         rules.check_workgroup(source, constants, LIMITS)

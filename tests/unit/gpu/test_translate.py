@@ -11,7 +11,7 @@ LOST = "Validation Error\n\nCaused by:\n  In wgpuQueueSubmit\n    Parent device 
 
 
 class GPUOutOfMemoryError(Exception):
-    """As wgpu names it."""
+    """The error as wgpu names it."""
 
 
 @pytest.mark.parametrize(
