@@ -342,7 +342,7 @@ def second_name() -> bytes:
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_that_breaks_one_rule_is_refused(name: str) -> None:
-    """With the rule in words and the byte of the file at which it is broken."""
+    """A broken rule is told in words and with the byte of the file."""
     make, words = BAD[name]
     raw = make()
     with pytest.raises(GraphFileError) as caught:
@@ -360,7 +360,7 @@ def test_they_break_dozens_of_rules() -> None:
 
 
 def test_the_byte_is_where_the_fault_is() -> None:
-    """Within the text in the text, escapes counted."""
+    """A fault in the header's text is told with its byte there, escapes counted."""
     raw = put("relu", op="rely")
     with pytest.raises(GraphFileError) as caught:
         rlx.load(raw)

@@ -72,7 +72,7 @@ def test_what_is_loaded_and_saved_again_is_the_same_file(name: str) -> None:
 
 
 def test_a_file_from_before_an_attribute_means_its_default() -> None:
-    """As written by a release whose lstm had fewer of them."""
+    """A file of a release whose lstm had fewer attributes means their defaults."""
     g = rlx.Graph("old")
     gates, recurrent = g.input("gates", (3, 1, 20)), g.input("w", (1, 5, 20))
     g.set_outputs([g.apply("lstm", gates, recurrent)])
@@ -119,7 +119,7 @@ def test_outputs_stay_on_the_device_by_name() -> None:
 
 
 def test_what_is_closed_while_it_is_compiled_keeps_nothing() -> None:
-    """As when another thread closes it: what was just compiled is freed too."""
+    """What was just compiled is freed when another closes the graph meanwhile."""
     places = OnDevices(mlp())
 
     def params() -> Iterator[tuple[str, Any]]:
@@ -146,7 +146,7 @@ def test_params_without_a_value_are_none_in_the_file() -> None:
 
 
 def test_weights_are_looked_at_where_they_lie(tmp_path: Path) -> None:
-    """No copy: the array is the file's memory, and nobody writes into it."""
+    """Weights are the file's memory, without a copy, and nobody writes into them."""
     path = tmp_path / "m.rlxg"
     path.write_bytes(SMALL["mlp"])
     array = rlx.load(path).params["w"]
@@ -162,7 +162,7 @@ def samples() -> Iterator[tuple[str, Op, int]]:
 
 
 def test_every_op_with_every_sample_comes_back() -> None:
-    """The vocabulary whole, so that a new kind of attribute cannot be forgotten."""
+    """Every op with every sample comes back, so no new kind of attribute is missed."""
     count = 0
     for name, op, at in samples():
         sample = op.samples[at]

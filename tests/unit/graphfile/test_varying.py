@@ -46,7 +46,7 @@ def feeds(n: int, m: int) -> dict[str, Any]:
 
 
 def test_what_comes_back_is_what_was_saved() -> None:
-    """Graph for graph, value for value, byte for byte, and again."""
+    """Graphs come back node for node, value for value, byte for byte, and again."""
     model = rlx.load(GOOD)
     assert list(model.graph.dims) == ["n", "m"]
     assert repr(model.graph.dims["n"]) == "Dim('n', min=2)"
@@ -172,7 +172,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_that_breaks_one_rule_is_refused(name: str) -> None:
-    """With the rule and the byte, and without the memory that it asks for."""
+    """A broken rule is told with its byte, and costs no memory that the file claims."""
     change, words = BAD[name]
     raw = spoiled(change)
     tracemalloc.start()
@@ -205,7 +205,7 @@ VARYING_ROWS = saved(rowwise(rlx.Dim("n")), ROWS)
 
 @pytest.mark.parametrize("name", ["nodes", "nbytes", "flops"])
 def test_a_budget_bounds_what_a_run_binds(name: str) -> None:
-    """By what the same graph of fixed sizes takes, and not one less."""
+    """A budget bounds a binding by what the graph of fixed sizes takes, no less."""
 
     def taken(n: int) -> int:
         graph, least, most = saved(rowwise(n), ROWS), 1, 1 << 40

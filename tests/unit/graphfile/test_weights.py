@@ -68,7 +68,7 @@ def test_names_are_made_to_fit(rename: Any) -> None:
 
 
 def test_all_that_does_not_fit_is_one_error() -> None:
-    """Missing names with what may be meant, names of nobody, shapes, dtypes."""
+    """Missing and unknown names, shapes and dtypes that do not fit are one error."""
     g = linear()
     g.set_outputs([g.tensor(g.outputs[0]) * g.param("scale", (3,))])
     raw = written(
@@ -188,7 +188,7 @@ def sharded(folder: Path, index: Any) -> Path:
 
 
 def test_several_files_are_read_by_their_index(tmp_path: Path) -> None:
-    """By its path, or by the folder; a size that is a fraction is not ours to mind."""
+    """Weights of several files are read by the index or its folder, size unchecked."""
     files = {"layer.weight": "a.safetensors", "layer.bias": "b.safetensors"}
     index = {"metadata": {"total_size": 36.0}, "weight_map": files}
     path = sharded(tmp_path, index)
