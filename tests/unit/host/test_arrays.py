@@ -69,7 +69,7 @@ def test_in_a_cycle_it_stays_until_that_is_collected(pool: Pool) -> None:
 
 
 def test_threads_never_share(pool: Pool) -> None:
-    """Each fills its own and finds it as it was."""
+    """Threads fill their own arrays and find them as they were."""
     wrong: list[int] = []
 
     def work(mine: int) -> None:

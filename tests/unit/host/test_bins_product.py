@@ -47,7 +47,7 @@ def test_bins_are_those_of_the_whole_transform(
     padded: bool,
     drawn: st.DataObject,
 ) -> None:
-    """Whatever the segments, and on a level that is ten thousand times the signal."""
+    """Bins are the whole transform's, on a level 10,000 times the signal, too."""
     nperseg = hop * overlaps
     spec = spec_of(nperseg, overlaps, detrend, 2 * nperseg if padded else 0)
     width = nperseg + more

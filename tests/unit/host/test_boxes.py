@@ -23,7 +23,7 @@ def test_every_element_is_in_one_box(out: list[int], most: int) -> None:
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_each_is_done_and_numpy_is_silent(threaded: bool) -> None:
-    """On the caller's thread and on others."""
+    """Every item is done in silence, on the caller's thread and on others."""
     found = np.zeros(300)
 
     def body(at: int) -> None:

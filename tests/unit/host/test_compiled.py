@@ -78,7 +78,7 @@ def test_any_estimate_is_numpys(
     pad: int,
     data: st.DataObject,
 ) -> None:
-    """Power and strongest bins, whatever the length, the batch and the samples."""
+    """Estimates are NumPy's, with power and strongest bins of any length and batch."""
     hop = max(1, n - int(overlap * n))
     x = (noise(rows, n + (segments - 1) * hop) * 50).astype(dtype)
     given_ = Digital(x, 0.5, 3.0) if dtype.startswith("int") else x
@@ -126,7 +126,7 @@ SIZES: tuple[tuple[int, type], ...] = (
     "case", thinned(product([16, 32, 64], SIZES), 2), ids="{0[0]}-{0[1][0]}".format
 )
 def test_every_width_and_way(case: tuple[int, tuple[int, type]]) -> None:
-    """Vectors of SSE, AVX2 and AVX-512: all have the same numbers, odd lanes too."""
+    """Vectors of SSE, AVX2 and AVX-512 have the same numbers, odd lanes too."""
     nbytes, (n, way) = case
     if nbytes > processor().nbytes:
         pytest.skip(f"this processor has no vectors of {nbytes} bytes")
@@ -142,7 +142,7 @@ def test_every_width_and_way(case: tuple[int, tuple[int, type]]) -> None:
 
 @pytest.mark.parametrize("n", [256, 1000, 1009, 3 * 5 * 7 * 11])
 def test_scipy_agrees(n: int) -> None:
-    """Not with us alone: SciPy's density of rows on a slope, in float64."""
+    """Compiled powers agree with SciPy's in float64, with a linear detrend."""
     x = noise(5, 7 * n)
     spec = resolve(7 * n, nperseg=n, detrend="linear")
     _, want = scipy.signal.welch(x, nperseg=n, detrend="linear")
@@ -151,7 +151,7 @@ def test_scipy_agrees(n: int) -> None:
 
 @pytest.mark.parametrize("segments", [2, 3, 40_000])
 def test_long_rows_are_cut_into_stretches(segments: int) -> None:
-    """Their sums are those of the whole, by one thread or by several."""
+    """Stretches of long rows have the sums of the whole, by one thread or several."""
     n = 30
     x = noise(3, n + (segments - 1) * 15, dtype="float32")
     spec = resolve(x.shape[1], "float32", nperseg=n)
@@ -217,7 +217,7 @@ def test_rows_with_nan_are_searched_as_numpy_does() -> None:
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8", "bool"])
 def test_rows_may_lie_as_they_like(view: Any, dtype: str) -> None:
-    """Turned round, with steps, by columns, of another byte order, unaligned."""
+    """Rows may lie turned, stepped, by columns, in another byte order, unaligned."""
     values = noise(12, 1024) * 20
     x = view(values > 50 if dtype == "bool" else values.astype(dtype))
     spec = resolve(x.shape[1], dtype, nperseg=128)
@@ -233,7 +233,7 @@ def test_samples_of_another_type_are_refused() -> None:
 
 
 def test_what_is_not_compiled_says_why() -> None:
-    """Complex rows, medians, both sides, and transforms without end."""
+    """Complex rows, medians, both sides and endless transforms are not compiled."""
     reasons = {
         "complex samples": wanted(resolve(64, complex, nperseg=64), 4),
         "average='median'": wanted(resolve(64, nperseg=64, average="median"), 4),

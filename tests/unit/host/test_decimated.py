@@ -21,7 +21,7 @@ WITHIN = {"float32": 3e-6, "float64": 1e-13}
 
 @contextmanager
 def going(way: str) -> Iterator[None]:
-    """By the product of matrices, or by code that is compiled first."""
+    """Decimate by the product of matrices, or by code that is compiled first."""
     with ExitStack() as stack:
         patched = stack.enter_context(pytest.MonkeyPatch.context())
         if way == "product":
@@ -33,7 +33,7 @@ def going(way: str) -> Iterator[None]:
 
 
 def plain(x: Any, filter_: LowPass) -> Any:
-    """Each output as a sum, in float64; beyond an end the row goes on, turned."""
+    """Outputs as plain sums in float64; beyond an end the row goes on, turned."""
     x = x.astype(np.float64)
     width, step = x.shape[1], filter_.step
 
@@ -69,7 +69,7 @@ def filter_of(step: int, more: int) -> LowPass:
 def test_it_is_the_sum_over_the_taps(
     way: str, step: int, more: int, rows: int, width: int, dtype: str
 ) -> None:
-    """However long rows are; some are shorter than the filter, or than a step."""
+    """An output is the sum over the taps, for rows shorter than the filter, too."""
     filter_ = filter_of(step, more)
     drawn = np.random.default_rng(width).standard_normal((rows, width))
     x = drawn.astype(dtype)
@@ -85,7 +85,7 @@ def test_it_is_the_sum_over_the_taps(
 def test_long_rows_are_cut_into_tasks(
     way: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And none of the seams is seen."""
+    """Rows that are cut into tasks give what whole rows give: no seam is seen."""
     filter_ = low_pass(4, 0.05, 1e-4)
     assert filter_ is not None
     x = np.random.default_rng(1).standard_normal((3, 20_000)).astype(dtype)

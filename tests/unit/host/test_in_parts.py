@@ -62,7 +62,7 @@ def test_log_mel() -> None:
 
 
 def test_parts_are_no_larger_than_they_may_be() -> None:
-    """But for a line that is, and for columns, which are taken some side by side."""
+    """Parts keep to their size, but for long lines; columns are taken side by side."""
     shape = (1000, 1000)
     parts = parts_of("rfft", {}, shape, (1000, 1002))
     assert [x[0] for x in parts.given] == [y[0] for y in parts.made]

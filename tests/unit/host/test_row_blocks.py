@@ -66,7 +66,7 @@ def test_tasks_may_run_tasks() -> None:
 
 
 def test_a_closed_pool_only_costs_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no thread can be had, the caller does all the work."""
+    """The caller does all the work where no thread can be had."""
     closed = ThreadPoolExecutor(1)
     closed.shutdown()
     monkeypatch.setattr(row_blocks, "_pool", lambda pid: closed)

@@ -64,7 +64,7 @@ def test_windows_detrends_averages(
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("nperseg", [1, 2, 3, 31, 64, 700])
 def test_lengths_sides_scalings(dtype: str, nperseg: int) -> None:
-    """Odd, even, one sample, whole row; padded or not; one side or both."""
+    """Lengths odd, even and of one sample are right, padded, on one side or both."""
     x, wrong = noise(2, 700, dtype=dtype), []
     for padding, return_onesided, scaling in product(
         (0, 1, 2, 37), (True, False), ("density", "spectrum")
@@ -92,7 +92,7 @@ def test_lengths_sides_scalings(dtype: str, nperseg: int) -> None:
 def test_large_prime_factors(
     segments: int, nfft: int, detrend: object, average: str
 ) -> None:
-    """Segments two by two, with one left over, padded, of rows of several blocks."""
+    """Prime lengths are right for segments in pairs or one over, padded, in blocks."""
     x = noise(3, 64 * segments)
     check(x, nperseg=64, noverlap=0, nfft=nfft, detrend=detrend, average=average)
 
@@ -138,7 +138,7 @@ def test_any_shape_agrees_with_scipy(data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 @pytest.mark.parametrize("n", [256, 1000, 1024])
 def test_single_precision(dtype: str, n: int) -> None:
-    """float32 in gives float32 out, within 2e-6 of float64 and in truth far closer."""
+    """Single precision gives float32, within 2e-6 of float64."""
     x = noise(4, 5000, dtype=dtype)
     spec = resolve(5000, nperseg=n, dtype=x.dtype)
     power = welch_power(x, spec)
@@ -194,7 +194,7 @@ def test_fewer_segments_use_the_beginning() -> None:
 def test_the_same_bits_for_any_number_of_threads(
     rows: int, n_samples: int, nperseg: int, average: str
 ) -> None:
-    """Many short rows, few long ones and segments beyond a block: 1, 2, 5 threads."""
+    """Short rows, long ones and long segments have the same bits on any threads."""
     x = noise(rows, n_samples, dtype="float32")
     spec = resolve(n_samples, nperseg=nperseg, average=average, dtype=x.dtype)
     one = welch_power(x, spec, threads=1)
@@ -231,7 +231,7 @@ def test_every_way_through_the_blocks_agrees(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("detrend", ["constant", None])
 def test_nan_and_infinity_stay_in_their_row(bad: float, detrend: str | None) -> None:
-    """That row holds no finite bin, the others are untouched, nothing is warned of."""
+    """A row with NaN or infinity has no finite bin; the others are as they were."""
     x = noise(3, 1000)
     good = welch_power(x, resolve(1000, detrend=detrend))
     x[1, 500] = bad
@@ -245,7 +245,7 @@ def test_no_rows() -> None:
 
 
 def test_wrong_samples_are_refused() -> None:
-    """Rank, length and complex samples under a real spec."""
+    """Samples of a wrong rank or length, or complex ones, are refused."""
     spec = resolve(500)
     with pytest.raises(UsageError, match="2 axes are wanted"):
         welch_power(np.zeros(500), spec)
@@ -256,7 +256,7 @@ def test_wrong_samples_are_refused() -> None:
 
 
 def test_the_median_bias_is_scipys() -> None:
-    """For 1 … 12 segments of one exponential law the two medians agree."""
+    """The median's bias agrees with SciPy's for 1 to 12 segments."""
     x = noise(1, 2000)
     for n_segments in range(1, 13):
         n_samples = 64 + 32 * (n_segments - 1)

@@ -94,13 +94,13 @@ def test_no_rows() -> None:
 
 @pytest.mark.parametrize("k", [0, -1, 10])
 def test_an_impossible_k_is_refused(k: int) -> None:
-    """Both numbers are said."""
+    """An impossible k is refused with both numbers."""
     with pytest.raises(UsageError, match=f"k is {k}; it must be 1 to 9"):
         strongest_bins(np.zeros((2, 9)), k)
 
 
 def test_wrong_power_is_refused() -> None:
-    """One axis, or integers whose negation would wrap around."""
+    """Power of one axis, or of unsigned integers that would wrap, is refused."""
     with pytest.raises(UsageError, match="2 axes are wanted"):
         strongest_bins(np.zeros(9), 1)
     with pytest.raises(DTypeError, match="floats are wanted"):

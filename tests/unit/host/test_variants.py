@@ -21,12 +21,12 @@ ROWS = {row.op: row for row in VARIANTS}
 
 @pytest.fixture(autouse=True)
 def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In WebAssembly rows of it are there where it is wanted."""
+    """Switch on the rows that WebAssembly has where they are wanted."""
     monkeypatch.setenv("RLX_FAST", "background")
 
 
 def gate_of(row: Variant, case: Case) -> bool:
-    """Whether the gate is open for a case."""
+    """Tell whether the gate is open for a case."""
     node = case.graph.node(case.graph.outputs[0])
     types = tuple(case.graph.node(i).type for i in node.inputs)
     return row.takes(types, node.type, node.attrs)
@@ -74,7 +74,7 @@ def outputs(op: str, variants: bool) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("op", ["frame", "power_peaks", "topk"])
 def test_what_rounds_nothing_is_the_same_bits(op: str) -> None:
-    """Searches and views: with the row and without it."""
+    """Searches and views are the same bits with the row and without it."""
     with_rows, without = outputs(op, True), outputs(op, False)
     for got, want in zip(with_rows, without, strict=True):
         np.testing.assert_array_equal(got, want)
@@ -82,7 +82,7 @@ def test_what_rounds_nothing_is_the_same_bits(op: str) -> None:
 
 @pytest.mark.parametrize("op", ["power_peaks", "topk"])
 def test_searches_rank_nan_and_infinity_as_the_references_do(op: str) -> None:
-    """Also where lines with and without them stand side by side."""
+    """Searches rank NaN and infinity as the references do, also beside other lines."""
     rng = np.random.default_rng(5)
     x = rng.choice([-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan], (70, 40))
     x = np.where(np.arange(70)[:, None] % 2, x, rng.normal(size=x.shape))

@@ -56,7 +56,7 @@ def test_nothing_is_compiled_where_nobody_wants_it(
 @settings(max_examples=80)
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 150))
 def test_products_of_any_size(rows: int, terms: int, columns: int) -> None:
-    """And nothing is written beyond the result."""
+    """Products of any size are right, and nothing is written beyond the result."""
     x, y = drawn(rows, terms), drawn(terms, columns, seed=1)
     whole = np.full((rows + 2, columns), np.float32(7))
     if not into(x, y, whole[1:-1]):
@@ -118,7 +118,7 @@ def test_graphs_are_computed_by_it() -> None:
 
 
 def test_weights_are_laid_in_panels_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From their second run on, until others are set; what is fed never is."""
+    """Weights are laid once, from their second run on, until set; feeds never are."""
     laid: list[Any] = []
     real = wasm_products.Laid
     monkeypatch.setattr(

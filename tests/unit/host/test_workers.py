@@ -99,7 +99,7 @@ def test_a_place_is_given_back_when_nobody_holds_it() -> None:
 def test_parts_are_all_of_a_product(
     rows: int, terms: int, columns: int, threads: int
 ) -> None:
-    """Each element is in one of them, and panels are whole."""
+    """Every element is in one part, and panels are whole."""
     parts = Parts.of(rows, terms, columns, threads)
     assert parts.columns % COLUMNS == 0
     down = parts.parts // parts.across
@@ -193,7 +193,7 @@ def region(*sizes: int) -> tuple[bytes, Any]:
 
 
 def test_threads_share_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three of them, of few rows and of many, with a region and without."""
+    """Threads share products of few rows and many, with a region and without."""
     draw = np.random.default_rng(0)
     cases, jobs = [], []
     for sizes in ((32, 60, 200), (1, 9, 21), (150, 70, 132), (97, 5, 20), (7, 3, 23)):
@@ -239,7 +239,7 @@ def test_threads_share_products(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_words_are_where_the_script_has_them() -> None:
-    """`workers.js` says the same numbers."""
+    """The words of shared memory are where `workers.js` has them."""
     script = Path(wasm_shared.__file__).with_name("workers.js").read_text("utf-8")
     for said in (
         f"const NEXT = {NEXT // 4};",
