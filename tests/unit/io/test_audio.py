@@ -41,7 +41,7 @@ AS_WAV = {"PCM_S8": "PCM_U8"}
 
 
 def written(path: Path, subtype: str, **more: Any) -> Path:
-    """By libsndfile, a little at a time: long pieces break its writer of Vorbis."""
+    """Write by libsndfile, a little at a time: long pieces break its Vorbis writer."""
     bits = {"PCM_16": 16, "PCM_24": 24, "PCM_S8": 8, "PCM_U8": 8}.get(subtype)
     x = X
     if bits is not None:  # else writers round in ways of their own
@@ -91,7 +91,7 @@ def test_the_numbers_are_those_of_a_wav_file(
 def test_the_same_samples_are_the_same_numbers_however_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, subtype: str
 ) -> None:
-    """In blocks that overlap, back and forth, with little kept."""
+    """Samples are the same in overlapping blocks, back and forth, with little kept."""
     path = written(tmp_path / name, subtype)
     with soundfile.SoundFile(path) as file:
         parts = []
@@ -135,7 +135,7 @@ def test_an_mp3_that_does_not_say_how_long_it_is_is_counted(tmp_path: Path) -> N
 
 
 def test_an_mp3_of_which_libsndfile_sees_a_part_is_refused(tmp_path: Path) -> None:
-    """It reads no further than its guess, and says nothing."""
+    """An MP3 without its length is refused where libsndfile guesses too few frames."""
     path = without_length(tmp_path / "a.mp3", np.concatenate([X, *[X * 0] * 5]))
     assert soundfile.info(path).frames < 4 * N
     check_unreadable(path, "does not say how long it is.*convert it to FLAC")
@@ -153,7 +153,7 @@ def test_an_mp3_of_which_libsndfile_sees_a_part_is_refused(tmp_path: Path) -> No
 def test_what_is_there_of_a_cut_file_is_read(
     tmp_path: Path, name: str, subtype: str, match: str
 ) -> None:
-    """With a warning."""
+    """What is there of a cut file is read with a warning."""
     path = written(tmp_path / name, subtype)
     whole = read(path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -197,7 +197,7 @@ def test_damage_gives_samples_or_an_error_of_ours(
 
 
 def test_a_read_that_fails_underneath_says_so(tmp_path: Path) -> None:
-    """A closed recording, and a file that shrinks."""
+    """A read of a closed recording, and of a file that shrinks, says so."""
     path = written(tmp_path / "a.flac", "PCM_16")
     with open_recording(path) as recording:
         (group,) = recording.groups
@@ -215,7 +215,6 @@ def test_missing_soundfile_names_the_extra(
 
 
 def test_a_url_is_read_by_ranges(tmp_path: Path) -> None:
-    """Like every other file."""
     import fsspec
 
     path = written(tmp_path / "a.flac", "PCM_24")

@@ -214,7 +214,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_small_file_never_costs_much_memory(tmp_path: Path, name: str) -> None:
-    """Whatever its header claims; refusals name both numbers."""
+    """A header's claims cost a small file no memory; refusals name both numbers."""
     suffix, make, match = HOSTILE[name]
     path = tmp_path / f"hostile.{suffix}"
     path.write_bytes(make())

@@ -91,7 +91,7 @@ def test_a_label_of_two_channels_picks_none_silently(wanted: str) -> None:
 
 
 def test_labels_that_differ_in_case_are_two() -> None:
-    """As written each is one channel; in any other case it is not known which."""
+    """Labels that differ in case are two channels; any other case is ambiguous."""
     found = [Found("fz"), Found("Fz"), Found("Fz (1)")]
     names = unique_names([channel.label for channel in found])
     assert choose_channels("", found, names, ["Fz", "fz", "Fz (1)"]) == (1, 0, 2)

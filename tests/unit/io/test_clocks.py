@@ -175,7 +175,7 @@ def test_datetimes_in_npz(tmp_path: Path) -> None:
 
 
 def test_text_keeps_its_digits() -> None:
-    """As NumPy's datetime64 reads them; a float of a whole date would lose some."""
+    """Text is read as NumPy's datetime64; a float of a whole date would lose digits."""
     texts = [f"2024-12-31T23:59:59.{k:09d}" for k in range(0, 10**9, 99_999_999)]
     texts += [f"2025-01-01T00:00:00.{k:09d}" for k in range(5)]
     want = np.array(texts, "datetime64[ns]") - np.datetime64("2024-12-31", "ns")
@@ -269,7 +269,7 @@ def test_long_clocks_of_npz(tmp_path: Path, save: Any) -> None:
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_many_annotations_of_npz(tmp_path: Path, save: Any) -> None:
-    """They may be longer than the list of members, too."""
+    """Annotations of npz may be longer than the list of its members."""
     many = 10_000
     kinds = [("onset", "f8"), ("duration", "f8"), ("text", "U32")]
     notes = np.array(

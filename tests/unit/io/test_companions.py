@@ -176,7 +176,7 @@ def test_a_set_of_eeglab_leads_nowhere_else(
 def test_a_fif_file_goes_on_nowhere_else(
     tmp_path: Path, name: str, listed: bool
 ) -> None:
-    """By its chain of tags, and by the directory of them that MNE follows."""
+    """A sequel lies in the folder, by the chain of tags and by their directory."""
     path = tmp_path / "a_raw.fif"
     fif_of_mne().save(path, split_size="2MB", buffer_size_sec=1, verbose="ERROR")
     raw = path.read_bytes()
@@ -248,7 +248,7 @@ def test_no_pipe_and_no_device_is_opened(tmp_path: Path, kind: str, what: str) -
 def test_links_to_files_are_followed_as_git_annex_has_them(
     tmp_path: Path, kind: str
 ) -> None:
-    """Each file is a link to one that is named by the digest of its bytes."""
+    """Links of git-annex, to files named by their digest, are followed."""
     path, _ = parts_of(tmp_path, kind)
     with open_recording(path) as recording:
         wanted = recording.groups[0].read()
@@ -273,7 +273,7 @@ def test_samples_lead_back_to_their_header(tmp_path: Path) -> None:
 
 
 def test_suffixes_of_recordings() -> None:
-    """Of two parts too; a hidden file is none."""
+    """A suffix may have two parts; a hidden file has none."""
     for name in ("a.EDF", "a_raw.fif.gz", "a.vhdr", "a.nwb", "a.opus", "a.zarr"):
         assert is_named_so(name)
     for name in ("a.gz", "a.eeg", "a.mat", ".edf", "edf", "a.txt"):

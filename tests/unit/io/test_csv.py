@@ -90,7 +90,7 @@ def test_decimal_commas_and_other_delimiters(
 
 
 def test_a_clock_with_decimal_commas_gives_the_rate(tmp_path: Path) -> None:
-    """Its last digit is found behind the comma."""
+    """A clock's last digit is found behind a decimal comma."""
     rows = "\n".join(f"{i / 256:.4f};{i % 5}".replace(".", ",") for i in range(2000))
     with opened(tmp_path / "a.csv", f"time;Fz\n{rows}\n") as recording:
         assert recording.groups[0].fs == 256.0
@@ -98,7 +98,7 @@ def test_a_clock_with_decimal_commas_gives_the_rate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["NA", "", "-", "null"])
 def test_a_first_row_with_a_gap_is_no_header(tmp_path: Path, missing: str) -> None:
-    """Else its other samples would be names; the column that begins so is told."""
+    """A first row with a gap is samples; a column that begins so is left out."""
     with opened(tmp_path / "a.csv", f"{missing},1\n2,3\n", fs=1) as recording:
         assert recording.groups[0].read().tolist() == [[1.0, 3.0]]
         assert recording.left_out == (("ch1", "holds text"),)
@@ -202,9 +202,7 @@ EVEN = " ".join(f"{at / 100}" for at in range(20))
 def test_a_clock_that_gives_no_rate_says_why(
     tmp_path: Path, clock: str, match: str, fs: float | None
 ) -> None:
-    """Without a rate the reason is told; a rate is compared, or it is told that it
-    could not be.
-    """
+    """A clock without a rate says why; a given rate is compared, where it can be."""
     rows = "\n".join(f"{at},{i % 3}" for i, at in enumerate(clock.split()))
     path = tmp_path / "a.csv"
     with pytest.raises(RecordingError, match=rf"rate is unknown.*({match})") as caught:
@@ -395,7 +393,7 @@ def test_other_names_are_channels(tmp_path: Path, name: str) -> None:
 
 
 def test_a_column_that_rises_as_a_clock_does_is_told(tmp_path: Path) -> None:
-    """Whatever it is called, it does not become a channel without a word."""
+    """A column that rises like a clock is warned of, whatever it is called."""
     text = "abc,x\n" + "".join(f"{k / 100:.2f},{k % 7}\n" for k in range(200))
     path = tmp_path / "o.csv"
     with (
@@ -499,7 +497,7 @@ def test_a_table_that_is_none_is_refused(
 
 
 def test_nan_and_infinity_are_numbers_here(tmp_path: Path) -> None:
-    """Whether they may pass is decided by the finite check, not by the reader."""
+    """NaN and infinity are numbers to the reader; the finite check judges them."""
     with opened(tmp_path / "a.csv", "1,nan\ninf,-inf\n", fs=1) as recording:
         np.testing.assert_array_equal(
             recording.groups[0].read(), [[1, np.inf], [np.nan, -np.inf]]

@@ -28,7 +28,7 @@ def test_behind_midnight_it_is_the_next_day(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("year", [1929, 1984, 1985, 2084, 2085])
 def test_edf_has_two_digits_of_a_year_and_four(tmp_path: Path, year: int) -> None:
-    """Which two digits mean 1985 to 2084; for others they are letters."""
+    """EDF has a four-digit year beside two digits, which mean 1985 to 2084."""
     day = datetime.date(year, 12, 31)
     saved(tmp_path / "a.edf", X, fs=256, date=day)
     head = (tmp_path / "a.edf").read_bytes()[:256]

@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_demo_that_could_not_hold_its_rhythms_is_refused(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
-    """Too short, too slow or not whole: refused, and no file appears."""
+    """A demo too short, too slow or not whole is refused, and no file appears."""
     with pytest.raises(UsageError, match="a demo of"):
         write_demo_recording(tmp_path / "demo.edf", **options)
     assert list(tmp_path.iterdir()) == []
@@ -71,7 +71,7 @@ def test_without_edfio_the_way_to_get_it_is_told(
 
 
 def amplitude(x: np.ndarray, hz: float, fs: float) -> float:
-    """Of a sine of that frequency in samples."""
+    """The amplitude of a sine of that frequency in samples."""
     t = np.arange(len(x)) / fs
     return float(2 * abs(np.mean(x * np.exp(-2j * np.pi * hz * t))))
 
@@ -107,7 +107,7 @@ def test_what_happens_in_the_demo_is_annotated(tmp_path: Path) -> None:
 
 
 def test_hum_has_one_phase_in_a_demo_with_events(tmp_path: Path) -> None:
-    """So that the average reference takes it out, as it does in a real recording."""
+    """Hum has one phase, so that the average reference takes it out as in real ones."""
     write_demo_recording(tmp_path / "demo.edf", seconds=20, events=True)
     left = {}
     for reference in (None, "average"):

@@ -168,7 +168,7 @@ def test_fields_padded_with_zero_bytes_are_read(one: Path) -> None:
 def test_a_window_is_cut_out_of_the_records(
     tmp_path: Path, start: int, stop: int
 ) -> None:
-    """Whatever record it begins and ends in."""
+    """A window may begin and end in any record."""
     path = written(tmp_path / "a.edf", ("Fz", 100), ("Resp", 20))
     with open_recording(path) as recording:
         read = recording.groups[0].read
@@ -193,7 +193,7 @@ def test_an_edf_plus_d_file_without_times_is_refused(one: Path) -> None:
 
 
 def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
-    """Without the times nobody can tell whether there is a gap."""
+    """An EDF+D record without its time could hide a gap, so it is refused."""
     path = tmp_path / "d.edf"
     discontinuous(path, ["0", "1"], ("Fz", 32))
     path.write_bytes(path.read_bytes().replace(b"+1\x14", b"???"))
@@ -214,7 +214,7 @@ def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
 def test_the_whole_data_records_that_are_there_are_read(
     one: Path, said: bytes, cut: int, whole: int, match: str | None
 ) -> None:
-    """Whatever number the header gives, as MNE reads it, with a warning."""
+    """Whole records are read whatever number the header gives, as MNE does."""
     expected = by_edfio(one)["Fz"][: 64 * whole]
     path = patched(one, (236, said))
     path.write_bytes(path.read_bytes()[: -cut or None])
@@ -265,7 +265,7 @@ def test_limits_of_any_make_scale_as_in_mne(one: Path, low: bytes, high: bytes) 
 
 
 def test_a_data_record_of_0_s_is_taken_for_1_s(one: Path) -> None:
-    """As MNE does, with a warning; the caller's rate is taken instead, unasked none."""
+    """A record of 0 s counts as 1 s, as in MNE, with a warning; a given rate wins."""
     expected = [by_edfio(one)["Fz"]]
     path = patched(one, (244, b"0       "))
     (got,) = read_with_warning(
@@ -308,7 +308,7 @@ def test_one_rate_cannot_stand_for_two_guessed_ones(tmp_path: Path) -> None:
 def test_a_broken_header_field_is_refused(
     one: Path, at: int, field: bytes, match: str
 ) -> None:
-    """Each field that places samples is checked, and the message names it."""
+    """Fields that place samples are checked, and the message names them."""
     check_unreadable(patched(one, (at, field)), match)
 
 
@@ -323,7 +323,7 @@ def hypnogram(path: Path) -> Path:
 
 
 def test_a_file_of_annotations_alone_has_no_channel(tmp_path: Path, call: Call) -> None:
-    """Its annotations are there, for `info` and for other recordings."""
+    """A file of annotations alone serves `info` and other recordings."""
     path = hypnogram(tmp_path / "stages.edf")
     with open_recording(path) as recording:
         assert (recording.groups, recording.begun) == ((), 22 * 3600 + 60)
@@ -460,7 +460,7 @@ def test_annotations_of_other_encodings(tmp_path: Path, text: str, raw: bytes) -
 
 
 def test_a_header_that_was_cut_is_refused(one: Path) -> None:
-    """With both sizes, before any field behind the cut is looked at."""
+    """A cut header is refused with both sizes, before any field behind the cut."""
     raw = one.read_bytes()
     for length, needs in ((100, 256), (300, 512)):
         one.write_bytes(raw[:length])
@@ -477,7 +477,7 @@ def test_a_file_without_records_is_refused(one: Path) -> None:
 def test_edfio_is_not_needed_to_read(
     one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a tab it is not to be had."""
+    """Reading EDF needs no edfio, which a tab has not."""
     expected = by_edfio(one)["Fz"]
     monkeypatch.setitem(sys.modules, "edfio", None)
     with open_recording(one) as recording:

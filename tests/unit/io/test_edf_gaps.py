@@ -80,7 +80,7 @@ def test_samples_lie_where_they_were_recorded(path: Path) -> None:
 
 
 def test_pieces_are_recordings_of_their_own(path: Path) -> None:
-    """With the integers of the file and the number of their first sample."""
+    """Pieces hold the file's integers and the number of their first sample."""
     with opened(path) as recording:
         pieces = recording.groups[0].pieces
         assert [(one.first, one.n_samples) for one in pieces] == [
@@ -121,7 +121,7 @@ def test_welch_takes_the_segments_of_all_pieces(path: Path) -> None:
 
 
 def test_a_segment_longer_than_every_piece_is_refused(path: Path) -> None:
-    """With the length of the longest; one that is left to us is shortened to it."""
+    """A refusal names the longest piece; a default segment is shortened to it."""
     with opened(path, channels="Fz") as recording:
         with pytest.raises(UsageError, match=r"nperseg is 300.*256 .*without a gap"):
             analyse(recording, Settings(nperseg=300))
@@ -175,7 +175,7 @@ def test_epochs_are_averaged_of_what_is_there(path: Path) -> None:
 
 
 def test_each_piece_is_filtered_by_itself(path: Path) -> None:
-    """As SciPy filters it alone, in whatever blocks it is read."""
+    """Each piece between gaps is filtered as SciPy filters it alone, in any blocks."""
     sections = scipy.signal.butter(2, 20, "lowpass", fs=FS, output="sos")
     with opened(path, channels="Fz") as recording:
         (group,) = recording.groups
@@ -220,7 +220,7 @@ def test_one_gap_of_less_than_a_sample_of_a_slow_channel(tmp_path: Path) -> None
 def test_what_a_gap_is(
     tmp_path: Path, starts: list[str], n_gaps: int, match: str
 ) -> None:
-    """More than half a sample; a clock that drifts leaves none, and is told of."""
+    """A gap is more than half a sample; a clock that drifts is told of instead."""
     path = discontinuous(tmp_path / "d.edf", starts, ("Fz", FS))
     if match:
         with pytest.warns(RecordingWarning, match=match):
@@ -279,7 +279,7 @@ def test_a_gap_of_years_costs_no_memory(tmp_path: Path) -> None:
 
 
 def test_mne_reads_it_as_if_there_were_no_gap(path: Path) -> None:
-    """Which is why its samples are ours end to end, and its onsets ours by time."""
+    """MNE reads samples end to end and onsets by time, so pieces and notes agree."""
     import mne
 
     raw = mne.io.read_raw_edf(path, include=["Fz"], verbose="ERROR")

@@ -18,7 +18,7 @@ LOW, HIGH = -32768, 32767
 def test_the_limits_of_a_scale_are_told_again(
     bottom: float, top: float, low: int, high: int
 ) -> None:
-    """From gain and offset alone; never narrower than the counts there are."""
+    """Limits come from gain and offset alone, never narrower than the counts."""
     gain = (top - bottom) / (high - low)
     channel = Channel("a", "a", "uV", 0, gain, top / gain - high)
     own = copied_scale(channel, (low, high), LOW, HIGH)

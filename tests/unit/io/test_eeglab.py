@@ -14,7 +14,7 @@ from tests.unit.io.test_mne_files import FS, NAMES, N, X, eeglab
 
 
 def test_a_set_may_have_its_samples_beside_it(tmp_path: Path) -> None:
-    """Those of a .fdt are read in blocks."""
+    """Samples of a .set may lie in a .fdt beside it, which is read in blocks."""
     path = eeglab(tmp_path)
     whole = scipy.io.loadmat(path)
     X.astype("<f4").T.tofile(tmp_path / "night.fdt")
@@ -30,7 +30,7 @@ def test_a_set_may_have_its_samples_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_set_of_matlab_7_3_is_a_set(tmp_path: Path) -> None:
-    """It is HDF5, and read by MNE all the same."""
+    """A .set file of MATLAB 7.3 is HDF5, and read by MNE all the same."""
     path = tmp_path / "new.set"
     numbers = {"nbchan": 3, "srate": FS, "pnts": N, "trials": 1, "xmin": 0, "xmax": 1}
     with h5py.File(path, "w", userblock_size=512) as file:

@@ -81,7 +81,7 @@ def gdf(path: Path, *, version: str = "2.20", unit: int = 4275) -> Path:
 def test_gdf_is_what_the_specification_and_mne_say(
     tmp_path: Path, version: str
 ) -> None:
-    """Integers of a hundredth of a microvolt, and two events."""
+    """GDF is read as specified and as by MNE: hundredths of microvolts, two events."""
     path = gdf(tmp_path / "night.gdf", version=version)
     oracle = mne.io.read_raw_gdf(path)
     with open_recording(path) as recording:
@@ -110,7 +110,7 @@ def test_what_is_no_voltage_in_gdf_is_not_made_one(
 @pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
 @pytest.mark.parametrize("version", ["1.25", "2.20"])
 def test_damage_gives_samples_or_an_error_of_ours(tmp_path: Path, version: str) -> None:
-    """Cut anywhere, or with bytes changed: never another exception."""
+    """A file that is cut or has bytes changed gives samples or an error of ours."""
     path = gdf(tmp_path / "a.gdf", version=version)
     whole, chance = path.read_bytes(), np.random.default_rng(3)
     outcomes = set()
@@ -126,7 +126,7 @@ def test_damage_gives_samples_or_an_error_of_ours(tmp_path: Path, version: str) 
 
 
 def test_a_header_that_claims_too_much_costs_nothing(tmp_path: Path) -> None:
-    """It is judged before MNE sees it."""
+    """A header is judged before MNE sees it."""
     path = gdf(tmp_path / "b.gdf", version="1.25")
     raw = bytearray(path.read_bytes())
     struct.pack_into("<I", raw, 252, 60_000)
@@ -170,7 +170,7 @@ def test_a_table_that_ends_with_its_count_is_refused(tmp_path: Path) -> None:
 def test_the_place_of_the_table_is_known(
     tmp_path: Path, at: int, value: int, match: str
 ) -> None:
-    """Else its count would be read from anywhere."""
+    """A table of events whose place is unknown is refused, not read from anywhere."""
     path = gdf(tmp_path / "e.gdf")
     raw = bytearray(path.read_bytes())
     struct.pack_into("<q" if value < 0 else "<I", raw, at, value)

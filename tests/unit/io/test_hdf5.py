@@ -42,7 +42,7 @@ def plain(path: Path, data: Any = X, name: str = "eeg", **how: Any) -> Path:
     ],
 )
 def test_an_array_is_read_by_slices(tmp_path: Path, how: dict[str, Any]) -> None:
-    """In chunks or not, some channels in any order, with what attributes say."""
+    """An array is read by slices, in chunks or not, with what attributes say."""
     path = plain(tmp_path / "a.h5", **how)
     with open_recording(path, channels=["c", "a"]) as recording:
         (group,) = recording.groups
@@ -106,7 +106,7 @@ def test_the_other_layout_and_a_clock_beside(tmp_path: Path) -> None:
 
 
 def test_integers_stay_integers(tmp_path: Path) -> None:
-    """With scale_factor and add_offset where they have them."""
+    """Integers stay integers, with scale_factor and add_offset where they have them."""
     path = tmp_path / "a.h5"
     counts = np.arange(600, dtype=np.int16).reshape(2, 300)
     with h5py.File(path, "w") as file:
@@ -148,7 +148,7 @@ def test_what_lies_elsewhere_or_nowhere(tmp_path: Path) -> None:
 
 
 def matlab(path: Path, **arrays: Any) -> Path:
-    """As MATLAB saves with -v7.3: a block of 512 bytes first, axes turned about."""
+    """A file as MATLAB saves with -v7.3: 512 bytes before HDF5, axes turned about."""
     with h5py.File(path, "w", userblock_size=512) as file:
         for name, value in arrays.items():
             array = file.create_dataset(name, data=np.atleast_2d(value).T)
@@ -279,7 +279,7 @@ def test_uneven_timestamps_give_no_rate(tmp_path: Path) -> None:
 def test_a_recording_has_equal_peaks_in_nwb(
     tmp_path: Path, eeg_recordings: Path
 ) -> None:
-    """Through EDF and through NWB, in volts there."""
+    """A recording has equal peaks through EDF and through NWB, in volts there."""
     with open_recording(eeg_recordings / "test.edf", channels=["A*"]) as recording:
         (group,) = recording.groups
         x, fs = group.read()[:3], group.fs
@@ -297,7 +297,7 @@ def test_a_recording_has_equal_peaks_in_nwb(
 
 @pytest.mark.parametrize("kind", ["plain", "packed", "NWB", "MATLAB"])
 def test_damage_gives_samples_or_an_error_of_ours(tmp_path: Path, kind: str) -> None:
-    """Cut anywhere, or with bytes changed."""
+    """A file that is cut or has bytes changed gives samples or an error of ours."""
     if kind == "NWB":
         path = nwb(tmp_path / "a.nwb", electrical(X.T * 1e-6))
     elif kind == "MATLAB":

@@ -336,7 +336,7 @@ CLAIMS: dict[str, Callable[[Any], None]] = {
 
 @pytest.fixture
 def memory() -> Iterator[None]:
-    """How much the highest use of memory grew; it may not grow by gigabytes."""
+    """Bound how much the highest use of memory grows."""
     with takes_less_than(MOST_NBYTES):
         yield
 
@@ -344,7 +344,7 @@ def memory() -> Iterator[None]:
 @pytest.mark.usefixtures("small_bound")
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_small_file_costs_little(tmp_path: Path, claim: str) -> None:
-    """Refused by a sentence with both numbers, and nothing is allocated for it."""
+    """A small hostile file is refused with both numbers, and nothing is allocated."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["eeg"] = X
@@ -423,7 +423,7 @@ def test_a_text_that_claims_much_costs_little(
 def test_a_file_is_searched_for_its_texts_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many attributes have one: the search reads all of it."""
+    """A file is searched once however many attributes have a text."""
     path = plain(tmp_path / "a.h5", X)
     with h5py.File(path, "a") as file:
         for node in (file, file["eeg"]):

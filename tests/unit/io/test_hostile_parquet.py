@@ -23,7 +23,7 @@ MOST_NBYTES = 16 << 20
 def test_a_page_that_claims_much_is_refused(
     tmp_path: Path, codec: str, version: str
 ) -> None:
-    """It is refused before it is unpacked."""
+    """A page that claims too many bytes is refused before it is unpacked."""
     path = tmp_path / "a.parquet"
     table = pa.table({"x": np.zeros(ROWS)})
     pq.write_table(

@@ -95,7 +95,7 @@ V2: dict[str, tuple[Any, Callable[[int], bytes]]] = {
 def test_a_chunk_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, codec: str
 ) -> None:
-    """And one that unpacks to what it should is read."""
+    """A chunk that unpacks to too much is refused; one that does not is read."""
     own, bomb = V2[codec]
     chunk = stored(tmp_path / "a.zarr", 2, compressors=own)
     with open_recording(tmp_path / "a.zarr") as recording:
@@ -107,7 +107,7 @@ def test_a_chunk_that_unpacks_to_too_much_is_refused(
 
 
 def test_a_chunk_may_unpack_to_what_the_manual_says(tmp_path: Path) -> None:
-    """To less it is unpacked, and then refused for its length."""
+    """A chunk may unpack to 64 MiB; then it is refused for its length alone."""
     chunk = stored(tmp_path / "a.zarr", 2, compressors=numcodecs.Zlib())
     most = bounds.UNPACKED_AT_ONCE_NBYTES
     assert most == 64 << 20
@@ -200,7 +200,7 @@ def test_a_zip_file_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_metadata_lead_to_nothing_outside_the_store(tmp_path: Path) -> None:
-    """By the names of consolidated metadata."""
+    """Names in consolidated metadata lead to nothing outside the store."""
     stored(tmp_path / "outside.zarr")
     group = zarr.create_group(tmp_path / "a.zarr")
     group.create_array("x", data=X)

@@ -47,7 +47,7 @@ def test_whatever_scipy_writes_passes(tmp_path: Path, packed: bool) -> None:
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path, packed: bool) -> None:
-    """But between two elements."""
+    """A file that is cut anywhere but between two elements is refused."""
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"cells": KINDS["cells"]}, do_compression=packed)
     whole = path.read_bytes()
@@ -59,7 +59,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path, packed: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_passes_is_read_by_scipy_or_refused(tmp_path: Path, kind: str) -> None:
-    """With any byte of a tag changed; that SciPy comes back is the point."""
+    """A changed tag is refused, or SciPy comes back with arrays or an error."""
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"x": KINDS[kind]}, do_compression=False)
     whole, chance = path.read_bytes(), np.random.default_rng(8)

@@ -105,7 +105,7 @@ WRITERS: dict[str, tuple[Callable[[Path], Path], float]] = {
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_they_are_the_microvolts_that_were_written(tmp_path: Path, kind: str) -> None:
-    """In blocks, in any order of channels, with annotations and a begin."""
+    """Microvolts come back in blocks and any channel order, with notes and begin."""
     writer, error = WRITERS[kind]
     path = writer(tmp_path)
     with open_recording(path, channels=["Oz", "Fz", "Cz"]) as recording:
@@ -146,7 +146,7 @@ def test_a_stretch_is_found_by_words_and_by_the_clock(
 
 
 def test_bad_and_trigger_channels_are_left_out_with_a_reason(tmp_path: Path) -> None:
-    """Both can be taken by their names."""
+    """Bad and trigger channels are left out with a reason, and taken by name."""
     path = fif(tmp_path)
     with open_recording(path) as recording:
         assert recording.groups[0].names == ("Fz", "Cz")
@@ -162,7 +162,7 @@ def test_bad_and_trigger_channels_are_left_out_with_a_reason(tmp_path: Path) -> 
 def test_annotations_of_fif_count_from_the_first_sample(
     tmp_path: Path, dated: bool
 ) -> None:
-    """Whatever number that has, and whether the file tells a date."""
+    """Annotations of FIF count from the first sample, whatever its number or date."""
     path = tmp_path / "later_raw.fif"
     of_mne(first=1000, dated=dated).save(path)
     with open_recording(path) as recording:
@@ -209,7 +209,7 @@ def test_pieces_that_were_strung_together_are_told(tmp_path: Path) -> None:
 
 
 def test_epochs_and_averages_are_no_recordings(tmp_path: Path) -> None:
-    """Each says what it is and how it is read."""
+    """A file of epochs or averages is refused with what it is and how it is read."""
     raw = of_mne().pick("eeg")
     epochs = mne.make_fixed_length_epochs(raw, 2.0, preload=True)
     epochs.save(tmp_path / "night-epo.fif")
@@ -238,7 +238,7 @@ def test_every_header_leads_to_its_files(tmp_path: Path) -> None:
 def test_a_folder_gives_each_recording_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither samples nor markers count as files of their own."""
+    """Samples and markers of a recording do not count as files of their own."""
     brainvision(tmp_path)
     (tmp_path / "notes.txt").write_text("x")
     csv = tmp_path / "out" / "peaks.csv"
@@ -285,7 +285,7 @@ def test_a_name_of_another_kind_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["FIF", "BrainVision", "EEGLAB", "packed FIF"])
 @pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
 def test_damage_gives_samples_or_an_error_of_ours(tmp_path: Path, kind: str) -> None:
-    """Cut anywhere, or with bytes changed: never another exception."""
+    """A file that is cut or has bytes changed gives samples or an error of ours."""
     path = WRITERS[kind][0](tmp_path)
     whole, chance = path.read_bytes(), np.random.default_rng(3)
     outcomes = set()
@@ -303,7 +303,7 @@ def test_damage_gives_samples_or_an_error_of_ours(tmp_path: Path, kind: str) -> 
 
 
 def test_headers_that_claim_too_much_cost_nothing(tmp_path: Path) -> None:
-    """They are judged before MNE sees them."""
+    """Headers are judged before MNE sees them."""
     path = brainvision(tmp_path)
     text = path.read_text("utf-8").replace("OfChannels=3", "OfChannels=2000000000")
     path.write_text(text, "utf-8")
@@ -322,7 +322,7 @@ def test_headers_that_claim_too_much_cost_nothing(tmp_path: Path) -> None:
 def test_a_packed_file_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unpacked to the temporary folder, to a limit, and gone when it is closed."""
+    """A packed file is unpacked to a limit in a temporary file, gone when closed."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
@@ -369,7 +369,7 @@ def test_a_recording_has_equal_peaks_in_every_format(
 
 
 def test_they_are_played_like_others(tmp_path: Path) -> None:
-    """As `rlxweb live --replay` does."""
+    """Files that MNE reads are played by `rlxweb live --replay` like others."""
     replay = Replay(str(fif(tmp_path)), speed=1e6, channels=["Fz"])
     try:
         chunk = replay.read(1.0)
@@ -380,7 +380,7 @@ def test_they_are_played_like_others(tmp_path: Path) -> None:
 
 
 def test_a_long_fif_file_goes_on_in_others(tmp_path: Path) -> None:
-    """As one recording, in bounded memory; of a folder it is taken once."""
+    """A FIF file and its sequels are one recording, read in bounded memory."""
     noise = np.random.default_rng(1).normal(0, 5e-5, (2, 256 * 2500))
     raw = mne.io.RawArray(noise, mne.create_info(["a", "b"], FS, "eeg"))
     path = tmp_path / "long_raw.fif"

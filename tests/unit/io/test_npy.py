@@ -105,7 +105,7 @@ def test_a_rate_that_is_none_is_refused(tmp_path: Path, fs: object) -> None:
 
 @pytest.mark.parametrize("fs", [Fraction(1, 4), Decimal("0.25"), np.float16(0.25)])
 def test_a_rate_is_any_real_number(tmp_path: Path, fs: Any) -> None:
-    """As it is for the signal functions."""
+    """A rate may be any real number, as for the signal functions."""
     np.save(tmp_path / "a.npy", np.zeros(4))
     with open_recording(tmp_path / "a.npy", fs=fs) as recording:
         assert recording.groups[0].fs == 0.25
@@ -148,7 +148,7 @@ def test_a_missing_rate_names_the_option(tmp_path: Path) -> None:
 
 
 def test_a_file_of_two_arrays_is_refused(tmp_path: Path) -> None:
-    """More bytes than the header accounts for would be lost in silence."""
+    """Two arrays in a file are refused: the second would be lost in silence."""
     with (tmp_path / "a.npy").open("wb") as file:
         np.save(file, np.zeros(4))
         np.save(file, np.zeros(4))
@@ -306,7 +306,7 @@ def test_a_damaged_member_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_member_packed_otherwise_is_refused(tmp_path: Path) -> None:
-    """Only what NumPy itself writes is unpacked."""
+    """A member is unpacked only as NumPy packs it."""
     buffer = io.BytesIO()
     np.save(buffer, np.zeros(9))
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_BZIP2) as archive:
@@ -354,7 +354,7 @@ def test_an_encrypted_member_is_refused_as_such(tmp_path: Path) -> None:
 def test_an_argument_of_another_type_is_refused(
     tmp_path: Path, how: dict[str, object], match: str
 ) -> None:
-    """By its name, with what is wanted."""
+    """An argument of another type is refused by its name, with what is wanted."""
     np.savez(tmp_path / "a.npz", x=np.zeros(4), y=np.zeros(4))
     with pytest.raises(UsageError, match=match):
         open_recording(tmp_path / "a.npz", **{"fs": 1, "array": "x", **how})
@@ -382,7 +382,7 @@ NOTES = np.array(
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_an_npz_file_tells_begin_and_annotations(tmp_path: Path, save: Any) -> None:
-    """As `rlxweb convert` writes them."""
+    """Begin and annotations are read as `rlxweb convert` writes them."""
     x = np.arange(2000.0).reshape(2, 1000)
     path = tmp_path / "a.npz"
     save(path, samples=x, fs=100.0, units=["uV"], begun=80_000.0, annotations=NOTES)

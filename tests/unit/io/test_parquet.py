@@ -44,7 +44,7 @@ def test_a_table_may_be_empty() -> None:
 
 
 def test_what_is_no_text_to_utf_8_is_written_out() -> None:
-    """Half of a pair, as a NumPy array of names may hold; all else as it is."""
+    """A half of a surrogate pair is written out; all other text stays."""
     names = ["\ud800x", "脳\x00\n", "\U0001f9e0"]
     rows: Rows = {"name": names, "n": [1, 2, 3], "hz": [1.0, 2.0, 3.0]}
     found = pq.read_table(BytesIO(table(rows))).to_pydict()["name"]

@@ -30,7 +30,7 @@ def table(**more: Any) -> pd.DataFrame:
 
 
 def ours(path: Path, rows: int = 4096, **said: Any) -> Path:
-    """As `rlxweb convert` writes it."""
+    """Write a table as `rlxweb convert` writes it."""
     about = {"recording": 1, "fs": FS, "units": dict.fromkeys(NAMES, "uV"), **said}
     found = pa.table(dict(zip(NAMES, X, strict=True)))
     found = found.replace_schema_metadata({"rlxweb": json.dumps(about)})
@@ -117,7 +117,7 @@ def test_a_clock_gives_the_rate_as_in_a_csv_table(
 
 
 def test_an_index_of_pandas_and_a_frame_of_polars(tmp_path: Path) -> None:
-    """Whoever writes it."""
+    """Tables of pandas, with an index or attributes, and of polars are read."""
     when = pd.date_range("2024-01-01", periods=N, freq="4ms", tz="UTC")
     frame = table().set_index(when)
     frame.to_parquet(tmp_path / "a.parquet")
@@ -150,7 +150,7 @@ def test_columns_that_are_no_channels_say_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["float64", "Int32", "Float32"])
 def test_a_null_is_nan_and_refused_like_it(tmp_path: Path, kind: str) -> None:
-    """Integers too."""
+    """A null is NaN and refused like it, of integers too."""
     frame = pd.DataFrame({"a": np.arange(100)}).astype(kind)
     frame.loc[7, "a"] = None
     frame.to_parquet(tmp_path / "a.parquet")
@@ -176,7 +176,7 @@ def test_rates_that_contradict_are_refused(tmp_path: Path) -> None:
 
 
 def test_tables_that_are_no_recordings(tmp_path: Path) -> None:
-    """Results of ours, a newer version, columns of one name, no rows."""
+    """Results of ours, newer versions, equal column names and no rows are refused."""
     path = tmp_path / "a.parquet"
     found = rlx.welch_peaks(X, FS, k=2)
     found.save(path)
@@ -196,7 +196,7 @@ def test_notes_that_mean_nothing_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
-    """Cut, or with bytes of its foot changed."""
+    """A table that is cut, or has bytes of its foot changed, is refused."""
     path = ours(tmp_path / "a.parquet")
     whole, chance = path.read_bytes(), np.random.default_rng(2)
     outcomes = set()
@@ -231,7 +231,7 @@ def test_a_url_and_a_missing_library(
 
 
 def test_a_recording_has_equal_peaks(tmp_path: Path, eeg_recordings: Path) -> None:
-    """Through EDF and through Parquet."""
+    """A recording has equal peaks through EDF and through Parquet."""
     with open_recording(eeg_recordings / "test.edf") as recording:
         (group,) = recording.groups
         x, fs, names = group.read(), group.fs, group.names

@@ -74,7 +74,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
 def test_blocks_of_a_stretch_are_those_samples(
     whole: Recording, first: int, n: int, size: int
 ) -> None:
-    """Whatever is asked of the group, it is as if the rest were not there."""
+    """A stretch gives its samples as if the rest were not there."""
     last = min(1000, first + n)
     part = stretch_of(whole.groups[0], first / FS, last / FS, source_of_none())
     assert (part.n_samples, part.first) == (last - first, first)
@@ -98,7 +98,7 @@ def source_of_none() -> Any:
 
 
 def test_of_every_format(tmp_path: Path) -> None:
-    """EDF with two rates: seconds are the same, samples are not."""
+    """A stretch of a file of two rates is the same seconds of either."""
     signals = [
         edfio.EdfSignal(np.arange(500.0) % 97, 50.0, label="slow"),
         edfio.EdfSignal(np.arange(2000.0) % 83, 200.0, label="fast"),
@@ -159,7 +159,7 @@ def test_errors_name_the_sample_of_the_file(npy: Path) -> None:
 
 
 def test_from_the_command_line(npy: Path, call: Call) -> None:
-    """All three that read recordings take the same stretch."""
+    """Commands that read recordings take the same stretch."""
     stretch = (
         "--start",
         "0:05",
@@ -268,7 +268,7 @@ def burst(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_times_of_a_spectrogram_are_those_of_the_file(
     burst: Path, tmp_path: Path, call: Call
 ) -> None:
-    """In table, CSV, JSON, NPZ and picture, wherever the stretch begins."""
+    """Times count from the file's begin in all outputs, wherever a stretch begins."""
     found = []
     for span in ((), ("--start", "300"), ("--start", "before", "--stop", "9:00")):
         out = tmp_path / f"{len(found)}"
@@ -297,7 +297,7 @@ def test_times_of_a_spectrogram_are_those_of_the_file(
 
 
 def test_times_of_results_of_a_stretch(burst: Path, tmp_path: Path) -> None:
-    """In Python too; what is saved keeps them."""
+    """Times of a stretch count from the file's begin in Python, and when saved."""
     with rlx.read(burst) as recording:
         whole = rlx.stft(recording, nperseg=128).t
     with rlx.read(burst, start=300, stop=500) as part:

@@ -260,7 +260,7 @@ def test_units_are_not_mixed() -> None:
 
 
 def test_a_filter_that_outlasts_the_recording_is_told_of() -> None:
-    """It is SciPy's all the same; a longer recording is not told of."""
+    """A filter that outlasts the recording is SciPy's all the same, with a warning."""
     x = X[:, :4000] + 1000.0
     with pytest.warns(RecordingWarning, match="filter goes on for 192 s, and the rec"):
         found = prepared(group(x), highpass=0.01)

@@ -11,7 +11,7 @@ from rlxweb.io import open_recording
 
 
 def test_the_edf_file_of_139_channels(eeg_recordings: Path) -> None:
-    """All but the status and annotation channels, at 512 Hz, in microvolts."""
+    """Channels but status and annotations are read at 512 Hz, in microvolts."""
     path = eeg_recordings / "test.edf"
     signals = [s for s in edfio.read_edf(path).signals if s.label != "Status"]
     with open_recording(path) as recording:
@@ -27,7 +27,7 @@ def test_the_edf_file_of_139_channels(eeg_recordings: Path) -> None:
 
 
 def test_the_bdf_file_of_73_channels(eeg_recordings: Path) -> None:
-    """All but the status channel, at 2,048 Hz; the status channel by its name."""
+    """Channels but status are read at 2,048 Hz; the status channel by its name."""
     path = eeg_recordings / "test.bdf"
     signals = edfio.read_bdf(path).signals
     with open_recording(path) as recording:

@@ -54,7 +54,7 @@ def test_blocks_cover_every_sample_with_the_overlap_asked_for(
     block: int,
     data: st.DataObject,
 ) -> None:
-    """Each block starts `overlap` before the end of the last; none is superfluous."""
+    """Blocks start `overlap` before the end of the last; none is superfluous."""
     overlap = data.draw(st.integers(0, block - 1))
     x = np.arange(2.0 * samples).reshape(2, -1)
     path = saved(tmp_path_factory.mktemp("npy") / "a.npy", x)
@@ -116,7 +116,7 @@ def test_a_range_outside_the_recording_is_refused(
 
 @pytest.mark.parametrize("value", ["3", 3.5, [3], b"3"])
 def test_a_range_is_of_whole_numbers(zeros: Path, value: object) -> None:
-    """Named, and refused with the call."""
+    """A range of other than whole numbers is refused by name, with the call."""
     with open_recording(zeros, fs=1) as recording:
         (group,) = recording.groups
         for call, name in (
@@ -140,7 +140,7 @@ def test_a_closed_recording_is_not_read(zeros: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
 def test_threads_read_one_recording_at_once(tmp_path: Path, name: str) -> None:
-    """Each gets the samples it asked for, from a file and from an unpacked array."""
+    """Threads get the samples they ask for, of a file and of an unpacked array."""
     x = np.random.default_rng(4).normal(size=(3, 4000))
     path = tmp_path / name
     if name == "a.npy":
@@ -165,7 +165,7 @@ def test_threads_read_one_recording_at_once(tmp_path: Path, name: str) -> None:
 def test_a_forked_process_reads_beside_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Both have the file's position in common, which must not matter."""
+    """A forked process shares the file's position, which must not matter."""
     x = np.random.default_rng(4).normal(size=(1, 200_000))
     monkeypatch.setattr(npz, "_IN_MEMORY_NBYTES", 1000)
     np.save(tmp_path / "a.npy", x)
@@ -303,7 +303,7 @@ def big_edf(folder: Path, kind: str) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["edf", "bdf"])
 def test_a_large_edf_file_is_walked_in_little_memory(tmp_path: Path, kind: str) -> None:
-    """Where edfio alone would load a BDF file whole."""
+    """EDF and BDF are walked in little memory, where edfio loads BDF files whole."""
     check_walk(big_edf(tmp_path, kind), 20_000, 600 * 512)
 
 
@@ -327,7 +327,7 @@ def test_a_large_compressed_npz_file_is_walked_in_little_memory(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_long_csv_file_is_walked_in_little_memory(tmp_path: Path) -> None:
-    """Less than half of the table's own size is enough."""
+    """A long CSV file is walked in less than half of its own size."""
     path = tmp_path / "big.csv"
     path.write_bytes(b"1.250000000000,2.50000000000,3.750000000000,5.00\n" * 250_000)
     check_walk(path, 10_000, 250_000, most=path.stat().st_size / 2, fs=1000)

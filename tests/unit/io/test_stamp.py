@@ -12,7 +12,7 @@ FIRST, LATER = 5_000_000_000, 7_000_000_000
 
 
 def test_a_file_that_is_touched_has_another_stamp(tmp_path: Path) -> None:
-    """By its size or its time, and not by who reads it or moves it."""
+    """A stamp follows size and time, not who reads the file or moves it."""
     path = tmp_path / "x"
     path.write_text("abc")
     os.utime(path, ns=(FIRST, FIRST))

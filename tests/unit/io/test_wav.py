@@ -122,7 +122,7 @@ def test_integers_of_any_width_come_back_exactly(
 
 
 def test_chunks_before_the_samples_are_passed_over(tmp_path: Path) -> None:
-    """Notes of odd length, with their pad byte, do not shift the samples."""
+    """Chunks before the samples, of odd length with their pad byte, shift nothing."""
     path = tmp_path / "a.wav"
     note = b"LIST" + struct.pack("<I", 5) + b"hello\0"
     path.write_bytes(riff(pcm(16), struct.pack("<3h", 1, -2, 3), before=note))
@@ -132,7 +132,7 @@ def test_chunks_before_the_samples_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_chunks_behind_the_samples_are_no_fault(tmp_path: Path) -> None:
-    """Notes at the end, and very many of them."""
+    """Chunks behind the samples, and very many of them, are no fault."""
     path = tmp_path / "a.wav"
     for notes in (NOTE_AFTER, b"note\0\0\0\0" * 20_000, b"\0", b""):
         path.write_bytes(riff(pcm(16), b"\1\0" * 3) + notes)
@@ -191,7 +191,7 @@ def test_integers_of_1_to_64_bits_equal_scipy(
     order: str,
     extensible: bool,
 ) -> None:
-    """Any number of valid bits in the upper bits of a container, in either order."""
+    """Integers of 1 to 64 bits in any container and byte order equal SciPy's."""
     path = tmp_path_factory.mktemp("wav") / "a.wav"
     bits = data.draw(st.integers(1, 64))
     width = -(-bits // 8)
@@ -227,7 +227,7 @@ def test_of_bits_frame_and_rate_two_decide(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [0, 8, 16])
 def test_the_bits_of_a_law_do_not_matter(tmp_path: Path, bits: int) -> None:
-    """Some write 0 or 16; a byte stands for a sample all the same."""
+    """A law's bits may be told as 0 or 16; a byte is a sample all the same."""
     path = tmp_path / "a.wav"
     path.write_bytes(riff(pcm(bits, tag=7, width=1), bytes(range(256))))
     with open_recording(path) as recording:
@@ -237,7 +237,7 @@ def test_the_bits_of_a_law_do_not_matter(tmp_path: Path, bits: int) -> None:
 
 
 def test_an_ambisonic_file_is_read(tmp_path: Path) -> None:
-    """Its subformat has a GUID of its own."""
+    """An ambisonic file is read though its subformat has a GUID of its own."""
     path = tmp_path / "a.wav"
     fmt = pcm(16, extensible=True)[:-12] + bytes.fromhex("2107d3118644c8c1ca000000")
     path.write_bytes(riff(fmt, struct.pack("<2h", 5, -5)))
@@ -247,7 +247,7 @@ def test_an_ambisonic_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("padded", [True, False])
 def test_an_odd_chunk_may_lack_its_padding(tmp_path: Path, padded: bool) -> None:
-    """Some writers forget the byte; the samples are found either way."""
+    """An odd chunk may lack the byte of padding that some writers forget."""
     path = tmp_path / "a.wav"
     note = b"note" + struct.pack("<I", 3) + b"abc" + b"\0" * padded
     path.write_bytes(riff(pcm(16), struct.pack("<2h", 7, 8), before=note))
@@ -295,9 +295,7 @@ def test_an_odd_chunk_may_lack_its_padding(tmp_path: Path, padded: bool) -> None
 def test_what_is_left_of_a_file_is_read_with_a_warning(
     tmp_path: Path, raw: bytes, match: str, values: list[float]
 ) -> None:
-    """As soundfile reads it, which takes a length of 0 for true; the warning says how
-    much is missing.
-    """
+    """A wrong length is read as soundfile does, with a warning of what is missing."""
     path = tmp_path / "cut.wav"
     path.write_bytes(raw)
     (got,) = read_with_warning(path, match)
@@ -328,7 +326,7 @@ def test_what_is_left_of_a_file_is_read_with_a_warning(
     ids=range(16),
 )
 def test_a_broken_wav_file_is_refused(tmp_path: Path, raw: bytes, match: str) -> None:
-    """Each fault has its own message, with both numbers where there are two."""
+    """Faults have messages of their own, with both numbers where there are two."""
     path = tmp_path / "bad.wav"
     path.write_bytes(raw)
     check_unreadable(path, match)

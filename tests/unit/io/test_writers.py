@@ -24,7 +24,7 @@ from tests.threads import begin
 
 
 def test_a_file_appears_only_when_the_block_ends(tmp_path: Path) -> None:
-    """Until then the old content stands; the temporary file keeps the suffix."""
+    """A file's old content stands until the end; the temporary one has its suffix."""
     target = tmp_path / "out.png"
     target.write_text("old")
     with atomic_path(target) as temporary:
@@ -259,7 +259,7 @@ def write_together(*paths: Path) -> None:
 
 
 def test_several_files_appear_together(tmp_path: Path) -> None:
-    """None is there before the end, whether or not it had a predecessor."""
+    """No file of several is there before the end, with or without a predecessor."""
     old, new = tmp_path / "old.csv", tmp_path / "new.csv"
     old.write_text("old")
     with WholeFiles() as files:
@@ -271,7 +271,7 @@ def test_several_files_appear_together(tmp_path: Path) -> None:
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
-    """Whatever it is; else the second would be all that is left."""
+    """Two files of one name, also by a link, are refused: only one would be left."""
     (tmp_path / "link.csv").symlink_to("a.csv")
     with pytest.raises(UsageError, match=r"link\.csv.*a\.csv' is the same file"):
         write_together(tmp_path / "a.csv", tmp_path / "link.csv")
@@ -320,7 +320,7 @@ def test_a_file_that_is_too_large_for_the_system_leaves_nothing(tmp_path: Path) 
 
 
 def test_what_is_unfinished_can_be_abandoned(tmp_path: Path) -> None:
-    """For a process that is ended from outside of its blocks."""
+    """Unfinished files can be abandoned by a process that is ended from outside."""
     with WholeFiles() as files:
         left = files.temporary(tmp_path / "a.csv")
         whole_file.abandon()
@@ -395,7 +395,7 @@ def test_cells_that_a_spreadsheet_would_compute_are_text(tmp_path: Path) -> None
 
 
 def test_text_that_steers_a_terminal_is_escaped(tmp_path: Path) -> None:
-    """In CSV written out, in JSON by its own escapes, which read back as it was."""
+    """Text that steers a terminal is escaped in CSV, and in JSON by JSON's escapes."""
     name = "\x1b[2J\u202e\x9b\x7f\ud800\nµ"
     write_csv(tmp_path / "a.csv", ["n"], [[name]])
     assert (tmp_path / "a.csv").read_text("utf-8") == (

@@ -63,7 +63,7 @@ def samples(recording: Recording) -> np.ndarray:
 def test_edf_and_bdf_hold_samples_to_half_a_step(
     tmp_path: Path, kind: str, bits: int
 ) -> None:
-    """Each channel has its own range; what is told of the error is what there is."""
+    """Channels have a range each; the error is half a step and as it is told."""
     path = tmp_path / f"a.{kind}"
     told = written_to(path, channels=NAMES)
     (own,) = told.groups
@@ -89,7 +89,7 @@ def test_edf_and_bdf_hold_samples_to_half_a_step(
 
 
 def test_edfio_reads_what_is_beside_the_samples(tmp_path: Path) -> None:
-    """Annotations, the time of day with its half second, the limits."""
+    """The edfio library reads annotations, time of day and limits."""
     written_to(tmp_path / "a.edf", channels=NAMES)
     own = edfio.read_edf(tmp_path / "a.edf")
     assert [(a.onset, a.duration or 0.0, a.text) for a in own.annotations] == [*NOTES]
@@ -101,7 +101,7 @@ def test_edfio_reads_what_is_beside_the_samples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [".edf", ".bdf"])
 def test_integers_of_a_file_are_written_as_they_are(tmp_path: Path, kind: str) -> None:
-    """Whatever its limits were; the counts, and so the values, are the same."""
+    """Counts of a file, and so its values, are kept whatever its limits were."""
     signal, whole, read = KINDS[kind]
     path, again = tmp_path / f"a{kind}", tmp_path / f"b{kind}"
     ranges = [(-500, 500), (-187.5, 187.5), (-0.25, 3276.75), (800, -800)]
@@ -127,7 +127,7 @@ def test_integers_of_a_file_are_written_as_they_are(tmp_path: Path, kind: str) -
 def test_no_sample_is_added_where_some_record_fits(
     tmp_path: Path, fs: float, n_samples: int
 ) -> None:
-    """Also where their number is a prime."""
+    """A record length is found for any number of samples, a prime too."""
     x = RNG.normal(size=(1, n_samples))
     told = saved(tmp_path / "a.edf", x, fs=fs, begun=0)
     assert told.lost == ()
@@ -144,7 +144,7 @@ def test_no_sample_is_added_where_some_record_fits(
 def test_a_last_record_that_is_not_full_is_told(
     tmp_path: Path, fs: float, n_samples: int, most: int
 ) -> None:
-    """As little of it as some length of records leaves; it repeats the last sample."""
+    """The last record is filled up as little as possible, with the last sample."""
     x = RNG.normal(size=(1, n_samples))
     told = saved(tmp_path / "a.edf", x, fs=fs, begun=0)
     with open_recording(tmp_path / "a.edf") as recording:
@@ -185,7 +185,7 @@ def test_a_rate_that_is_nearly_exact_saves_padding(tmp_path: Path) -> None:
 def test_short_recordings_have_short_records(
     tmp_path: Path, kind: str, fs: float, n_samples: int, more: int
 ) -> None:
-    """As short as leaves the fewest samples over: none where eight digits say it."""
+    """Records of short recordings leave the fewest samples over, mostly none."""
     path = tmp_path / f"a.{kind}"
     x = RNG.normal(size=(2, n_samples))
     told = saved(path, x, fs=fs, begun=0)
@@ -225,7 +225,7 @@ def test_a_rate_that_no_record_holds_is_told(tmp_path: Path) -> None:
 
 
 def test_channels_of_several_rates_lie_in_one_edf_file(tmp_path: Path) -> None:
-    """And in none of the others; the message says what to do."""
+    """EDF holds channels of several rates; another format refuses with the way out."""
     path = written(tmp_path / "a.edf", ("Fz", 128), ("Resp", 16), seconds=5)
     with open_recording(path) as recording:
         told = saved(tmp_path / "b.edf", recording)
@@ -269,7 +269,7 @@ def test_groups_that_differ_in_nothing_are_one(tmp_path: Path, kind: str) -> Non
 
 
 def test_gaps_are_nan_where_there_is_nan(tmp_path: Path) -> None:
-    """And told; integers are written without any, and each piece goes into a file."""
+    """Gaps are written as NaN and told; integers have none, so pieces go into files."""
     path = discontinuous(tmp_path / "a.edf", ["0", "1", "5", "6"], ("Fz", 64))
     with pytest.warns(RecordingWarning, match="gap"):
         recording = open_recording(path)
@@ -292,7 +292,7 @@ def test_gaps_are_nan_where_there_is_nan(tmp_path: Path) -> None:
 
 
 def test_many_annotations_find_room(tmp_path: Path) -> None:
-    """All in the first second, one very long: later records take what is too much."""
+    """Many or long annotations of one second go into later records."""
     notes = [Annotation(0.001 * n, 0.0, f"note {n}") for n in range(900)]
     notes.append(Annotation(9.5, 0.25, "x" * 2000))
     path = tmp_path / "a.edf"
@@ -404,7 +404,7 @@ def test_the_error_of_integers_of_64_bits_is_true(
 
 
 def test_wav_of_floats_and_of_integers(tmp_path: Path) -> None:
-    """Our own reader's values; what is told of the error is what there is."""
+    """WAV holds floats and integers as our reader reads them; the error is as told."""
     path, x = tmp_path / "a.wav", X / 256
     for bits, step in ((64, 0.0), (32, 0.0), (24, 2.0**-23), (16, 2.0**-15)):
         told = written_to(path, x, bits=bits)
@@ -448,7 +448,7 @@ def test_what_a_wav_file_cannot_hold_is_refused(tmp_path: Path) -> None:
 def test_the_rate_that_wav_names_can_be_written(
     tmp_path: Path, fs: float, rate: int
 ) -> None:
-    """It is the nearest whole one that resampling leads to."""
+    """The rate that is named is the nearest whole one that resampling leads to."""
     recording = Recording.from_array(X / 256, fs)
     with pytest.raises(UsageError, match=f"one: resample={rate}; or write"):
         saved(tmp_path / "a.wav", recording)
@@ -460,7 +460,7 @@ def test_the_rate_that_wav_names_can_be_written(
 
 @pytest.mark.parametrize("more", [{"fs": 99.9712345678}, {"gaps": ((5, 9),)}])
 def test_wav_names_no_rate_where_there_is_none(tmp_path: Path, more: Any) -> None:
-    """As where the fraction has large numbers, or the recording has gaps."""
+    """No rate is named where the fraction has large numbers or there are gaps."""
     recording = Recording.from_array(X / 256, 99.97)
     group = replace(recording.groups[0], **more)
     with pytest.raises(UsageError, match=r"write \.npz or \.parquet: no such rate"):
@@ -468,7 +468,7 @@ def test_wav_names_no_rate_where_there_is_none(tmp_path: Path, more: Any) -> Non
 
 
 def test_the_manual_has_a_row_for_every_format() -> None:
-    """Each with its sample widths and the package that it needs."""
+    """The manual has formats with their sample widths and packages."""
     page = Path(__file__).parents[3] / "site/pages/howto/convert.md"
     rows = {
         line.split("`")[1]: line
@@ -567,7 +567,7 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [*WRITERS])
 def test_a_part_without_a_sample_is_refused(tmp_path: Path, kind: str) -> None:
-    """In the same words whatever the format, and before there is a file."""
+    """A part without samples is refused in the same words before there is a file."""
     need(WRITERS[kind].library)
     recording = Recording.from_array(X / 1e3, 256)
     (group,) = recording.groups
@@ -604,7 +604,7 @@ def test_a_time_of_day_is_of_one_day(tmp_path: Path, begun: float, hint: int) ->
 
 
 def test_losses_are_warned_of_at_the_line_of_the_caller(tmp_path: Path) -> None:
-    """And where warnings are errors there is no file."""
+    """A loss is warned of at the caller's line; as an error it leaves no file."""
     recording = Recording.from_array(X[0], 256, units="uV")
     with pytest.warns(RecordingWarning, match="EDF says midnight") as caught:
         recording.save(tmp_path / "a.edf")
@@ -615,7 +615,7 @@ def test_losses_are_warned_of_at_the_line_of_the_caller(tmp_path: Path) -> None:
 
 
 def test_an_array_becomes_a_recording() -> None:
-    """With names that are not the file's own, so that WAV loses none."""
+    """An array's names are not a file's own, so WAV loses none."""
     recording = Recording.from_array(X, 256)
     (group,) = recording.groups
     np.testing.assert_array_equal(group.read(), X)
@@ -632,7 +632,7 @@ def test_an_array_becomes_a_recording() -> None:
 
 
 def test_a_part_takes_its_annotations_and_its_time_with_it(tmp_path: Path) -> None:
-    """As a stretch does that is read; parts of two times are refused."""
+    """A part takes its annotations and time with it; parts of two times are refused."""
     written_to(tmp_path / "a.edf")
     with open_recording(tmp_path / "a.edf") as recording:
         (group,) = recording.groups
@@ -684,7 +684,7 @@ def test_a_changed_annotation_is_told(
 
 @pytest.mark.parametrize("kind", [*WRITERS])
 def test_an_error_names_the_file_and_leaves_none(tmp_path: Path, kind: str) -> None:
-    """Also where it is open already, and where the recording breaks off."""
+    """An error names the file, also one that is open already, and leaves none."""
     need(WRITERS[kind].library)
     path = tmp_path / f"a.{kind}"
     recording = Recording.from_array(X / 1e3, 256)
@@ -729,7 +729,7 @@ def test_an_open_file_is_written_into(tmp_path: Path) -> None:
 def test_blocks_give_the_bytes_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever their size: nothing depends on where one ends."""
+    """Blocks of any size give the same bytes."""
     from rlxweb.io import edf_writer, outgoing
 
     kinds = ("edf", "bdf", "npz", "wav")

@@ -26,7 +26,7 @@ HOW = {"fs": 256, "channels": NAMES, "units": "uV", "annotations": NOTES}
 
 @pytest.mark.parametrize("kind", ["edf", "bdf"])
 def test_mne_reads_edf_and_bdf(tmp_path: Path, kind: str) -> None:
-    """Samples, names, rate, annotations and the time of day."""
+    """MNE reads samples, names, rate, annotations and the time of day."""
     day = datetime.date(2002, 3, 2)
     told = saved(tmp_path / f"a.{kind}", X, begun=3661.0, date=day, **HOW)
     read = mne.io.read_raw_edf if kind == "edf" else mne.io.read_raw_bdf
@@ -47,7 +47,7 @@ def test_mne_reads_edf_and_bdf(tmp_path: Path, kind: str) -> None:
 def test_scipy_and_soundfile_read_wav(
     tmp_path: Path, bits: int, n_channels: int
 ) -> None:
-    """The same numbers in both, which are ours to half a step."""
+    """SciPy and soundfile read the same numbers, ours to half a step."""
     path, x = tmp_path / "a.wav", X[:n_channels, :-1] / 256
     told = saved(path, x, fs=8000, bits=bits)
     worst = max(channel.error for channel in told.groups[0].channels)
@@ -61,7 +61,7 @@ def test_scipy_and_soundfile_read_wav(
 
 
 def test_a_wav_file_beyond_4_gib_is_rf64(tmp_path: Path) -> None:
-    """Its lengths lie in ds64; soundfile takes the header of a file that is as long."""
+    """Lengths beyond 4 GiB lie in ds64; soundfile reads the header of such a file."""
     n_samples = 3 << 28
     head = wav_writer._header(2, 48_000, n_samples, 32)
     path = tmp_path / "long.wav"
@@ -80,7 +80,7 @@ def test_a_wav_file_beyond_4_gib_is_rf64(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u1", "i4"])
 def test_pandas_and_pyarrow_read_parquet(tmp_path: Path, dtype: str) -> None:
-    """A column per channel, bit by bit; the rest in the schema."""
+    """Each channel is a column, bit by bit; the rest is in the schema."""
     x = (128 + X / 10).astype(dtype)
     saved(tmp_path / "a.parquet", x, begun=7.5, **HOW)
     found = pd.read_parquet(tmp_path / "a.parquet")
@@ -107,7 +107,7 @@ def test_pandas_and_pyarrow_read_parquet(tmp_path: Path, dtype: str) -> None:
 
 
 def test_rows_of_parquet_come_in_groups(tmp_path: Path) -> None:
-    """So that a reader holds one at a time, and a writer did."""
+    """Rows of Parquet come in groups, so that a reader holds one at a time."""
     x = np.arange(300_000.0)
     saved(tmp_path / "a.parquet", x, fs=1000)
     file = pq.ParquetFile(tmp_path / "a.parquet")
