@@ -58,7 +58,7 @@ def test_sequences_and_fillings_are_numpys() -> None:
 
 @pytest.mark.parametrize("k", [-9, -2, 0, 1, 3, 9, 1 << 40])
 def test_triangles_and_diagonals_are_numpys(k: int) -> None:
-    """By a number, and by one that is computed."""
+    """Triangles and diagonals are NumPy's, by a number and by one that is computed."""
     held = max(min(k, 1 << 20), -(1 << 20))
     got = made(
         lambda g, x, by: [

@@ -28,7 +28,7 @@ def head(minimum: int = 1) -> tuple[Graph, Tensor]:
 
 
 def test_what_is_built_is_what_numbers_would_have_built() -> None:
-    """Node for node: bind is the same calls."""
+    """A bound graph has the very nodes of one built with numbers."""
 
     def build(g: Graph, n: Any, m: Any) -> None:
         w = g.param("w", (8, 3))
@@ -81,7 +81,7 @@ def test_nodes_before_the_first_dim_stay_what_they_are() -> None:
 
 
 def test_arguments_are_kept_as_they_were() -> None:
-    """Whoever changes an array or a list later changes no graph."""
+    """A graph does not change with the arrays and lists it was given."""
     g, x = head()
     array, shape = np.ones(4, np.float32), [-1, 2]
     g.set_outputs([(x * array).reshape(shape)])

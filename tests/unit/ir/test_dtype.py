@@ -34,7 +34,7 @@ def test_every_spelling_of_a_type_is_read(dtype: DType) -> None:
     "bad", ["f31", "", "f4", "u1", "<f4", np.complex64, np.void, object(), None, 3.5]
 )
 def test_anything_else_is_refused(bad: object) -> None:
-    """With the list of types that do exist; NumPy's byte counts are not bit counts."""
+    """A refusal lists the types that exist; NumPy's byte counts are not bit counts."""
     types = ", ".join(dtype.label for dtype in DType)
     with pytest.raises(DTypeError, match=f"types are {types};"):
         as_dtype(bad)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def test_every_door_reads_names_in_the_same_way(code: str) -> None:
 def test_what_is_finite_does_not_become_infinite(
     dtype: str, held: float, lost: float
 ) -> None:
-    """At every door that narrows: operands, constants, lists, typed params."""
+    """No door narrows a finite number to infinity: operands, constants, params."""
     graph = Graph()
     x = graph.input("x", (2,), dtype)
     w = graph.param("w", (2,), dtype)

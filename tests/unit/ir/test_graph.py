@@ -75,7 +75,7 @@ def test_the_number_of_inputs_is_checked() -> None:
 
 
 def test_tensors_of_other_graphs_are_refused() -> None:
-    """As operands and as outputs."""
+    """Tensors of other graphs are refused as operands and as outputs."""
     mine, other = Graph("mine"), Graph("other")
     x, y = mine.input("x", (4,)), other.input("y", (4,))
     with pytest.raises(GraphError, match="not a tensor of this graph"):
@@ -217,7 +217,7 @@ def test_a_tensor_has_no_truth_value() -> None:
 
 
 def test_indices_that_do_not_fit_are_refused() -> None:
-    """A step of 0, too many indices and an index out of range."""
+    """A step of 0, too many indices and an index out of range are refused."""
     x = Graph().input("x", (4, 3))
     with pytest.raises(ShapeError, match="slice step 0"):
         x[::0]

@@ -33,7 +33,7 @@ def test_a_key_means_what_it_means_to_numpy(key: Any) -> None:
 
 
 def test_a_slice_has_the_bounds_of_pythons() -> None:
-    """Beyond either end, backwards, and of nothing, whose start is before the first."""
+    """A slice has Python's bounds, beyond the ends, backwards and of nothing."""
     line = np.arange(5, dtype=np.float32)
     bounds, steps = (None, -7, -6, -5, -1, 0, 2, 5, 8), (None, -7, -2, -1, 1, 2, 7)
     keys = [slice(a, b, c) for a in bounds for b in bounds for c in steps]
@@ -45,7 +45,7 @@ def test_a_slice_has_the_bounds_of_pythons() -> None:
 
 
 def test_an_integer_tensor_picks_rows() -> None:
-    """Negative ones count from the end."""
+    """An integer tensor picks rows, negative ones from the end."""
     g = Graph()
     at = g.input("at", (3,), "i32")
     g.set_outputs([g.input("x", X.shape)[:, at]])

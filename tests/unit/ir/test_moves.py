@@ -108,7 +108,7 @@ def test_a_move_is_numpys(make: Callable[[Any, Any], Any], want: Any) -> None:
 
 
 def test_sums_run_from_the_end_too() -> None:
-    """As ONNX's CumSum with reverse, its own value left out where exclusive."""
+    """Sums run from the end as in ONNX's CumSum with reverse, also exclusive."""
     want = np.cumsum(X[..., ::-1], -1)[..., ::-1]
     same(lambda g, x: g.cumsum(x, reverse=True), want)
     same(lambda g, x: g.cumsum(x, exclusive=True, reverse=True), want - X)
@@ -117,7 +117,7 @@ def test_sums_run_from_the_end_too() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint32", "int64"])
 @pytest.mark.parametrize("largest", [True, False])
 def test_the_top_of_an_axis_has_indices_and_values(dtype: str, largest: bool) -> None:
-    """Of equal values the smaller index comes first, at both ends of a type."""
+    """Among equal values the smaller index comes first, at both ends of a type."""
     least, most = (0, 1) if dtype == "float32" else _ends(dtype)
     x = np.array([[3, least, 7], [most, 3, 7], [3, most, least]]).astype(dtype)
     order = np.argsort(x if not largest else -x.astype(object), 0, kind="stable")[:2]

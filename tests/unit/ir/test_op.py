@@ -21,7 +21,7 @@ OPS = sorted(registry, key=lambda op: op.name)
 
 
 def test_a_registry_finds_ops_by_name_and_alias() -> None:
-    """Both lead to the same record, until it is removed."""
+    """Name and alias lead to the same record, until it is removed."""
     here = Registry()
     op = here.register(made_op("twice", aliases=("double",)))
     assert here.get("double") is here.get("twice") is op
@@ -34,7 +34,7 @@ def test_a_registry_finds_ops_by_name_and_alias() -> None:
 
 @pytest.mark.parametrize("name", ["twice", "double"])
 def test_a_taken_name_is_refused_unless_replaced(name: str) -> None:
-    """By name or alias; `replace=True` puts the new record in place."""
+    """A taken name or alias is refused; `replace=True` puts the new record there."""
     here = Registry()
     here.register(made_op("twice", aliases=("double",)))
     with pytest.raises(GraphError, match=f"the name '{name}' is taken"):
@@ -92,20 +92,20 @@ def test_attributes_become_canonical(
     ],
 )
 def test_attributes_of_the_wrong_kind_are_refused(attr: Attr, value: object) -> None:
-    """With the name and the value; a closed set lists its values."""
+    """A refusal has the attribute's name and value; a closed set lists its values."""
     with pytest.raises(AttributeRefused, match=r"attribute a="):
         attr.check(value)
 
 
 def test_a_dtype_as_attribute_is_read_like_any_other() -> None:
-    """The same names, the same error."""
+    """A dtype as attribute has the same names and the same error as elsewhere."""
     assert Attr("to", "dtype").check("float16") is DType.F16
     with pytest.raises(DTypeError, match=r"attribute to='f8'.* NumPy's 'f8' is 'f64'"):
         Attr("to", "dtype").check("f8")
 
 
 def test_a_shape_rule_may_name_its_dtype() -> None:
-    """Of an op of the user's own, where labels are at hand and DType is not."""
+    """A user's shape rule may name its dtype by a label."""
     rule = made_op("named", infer=lambda types, attrs: TensorType((2,), "f16"))
     kind = TensorType((2,), DType.F32)
     assert rule.output_type([kind], {}) == TensorType((2,), DType.F16)
@@ -113,7 +113,7 @@ def test_a_shape_rule_may_name_its_dtype() -> None:
 
 
 def test_arity_may_be_a_range() -> None:
-    """Too few and too many; None means any number."""
+    """Arity may be a range, without an end where it is None."""
     kind = TensorType((2,), DType.F32)
     some = made_op("some", arity=(2, 3))
     for count in (1, 4):
@@ -139,7 +139,7 @@ def test_every_record_is_complete(op: Op) -> None:
     "op", [o for o in OPS if not o.has("leaf")], ids=lambda op: op.name
 )
 def test_shape_rule_and_reference_agree(op: Op) -> None:
-    """On every sample the reference gives the shape and dtype that were inferred."""
+    """The reference gives the inferred shape and dtype on every sample."""
     for at, sample in enumerate(op.samples):
         arrays = sample.draw(at)
         types = [TensorType(d.shape, d.dtype) for d in sample.inputs]
@@ -213,7 +213,7 @@ print(len(seen), len(set(seen)), len(registry), *errors)
 
 
 def test_the_vocabulary_is_loaded_on_demand_by_any_thread() -> None:
-    """Whoever asks first loads it; the others wait until all of it is there."""
+    """The first thread that asks loads the vocabulary; others wait for all of it."""
     said = python("-c", FROM_THREADS)
     assert said.code == 0, said.err
     assert said.out.split() == ["8", "1", str(len(OPS))]

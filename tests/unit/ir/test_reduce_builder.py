@@ -51,7 +51,7 @@ def test_reductions_are_numpys(axes: int | tuple[int, ...] | None, keep: bool) -
 
 @pytest.mark.requires_torch
 def test_edges_are_pytorchs() -> None:
-    """Infinities, NaN, what would overflow, and nothing at all."""
+    """Reductions at infinities, NaN and overflow, and of nothing, are PyTorch's."""
     import torch
 
     given = torch.tensor(EDGES)
@@ -82,7 +82,7 @@ def test_halves_are_computed_wide() -> None:
 
 
 def test_where_extremes_are() -> None:
-    """The first of equal ones or the last; a NaN before all; the one of a hot row."""
+    """The first or last of equal extremes is found, and a NaN before all."""
     got = made(
         lambda g, x: [
             g.argmax(x, 1),

@@ -23,7 +23,7 @@ DIMS = st.lists(st.sampled_from([0, 1, 1, 2, 3]), max_size=4).map(tuple)
 
 @given(st.lists(DIMS, min_size=1, max_size=3))
 def test_broadcast_is_numpys(shapes: list[tuple[int, ...]]) -> None:
-    """The same result, or a refusal where NumPy refuses."""
+    """Broadcasting gives NumPy's result or refuses where NumPy refuses."""
     try:
         want = np.broadcast_shapes(*shapes)
     except ValueError:
@@ -83,7 +83,7 @@ def test_an_axis_outside_the_rank_is_refused(axis: int, rank: int) -> None:
 
 
 def test_an_axis_named_twice_is_refused() -> None:
-    """Also when one is counted from the end."""
+    """An axis is the same when it is counted from the end."""
     with pytest.raises(ShapeError, match="same axis twice"):
         normal_axes([1, -1], 2)
 

@@ -55,7 +55,7 @@ def computed(tree: Any, leaves: dict[str, Any]) -> Any:
 
 @given(TREES, st.integers(1, 12), st.integers(1, 5))
 def test_what_is_bound_late_is_what_python_computes(tree: Any, n: int, m: int) -> None:
-    """Any expression, evaluated after as before."""
+    """An expression bound late is what Python computes, within its bounds."""
     sizes = {"n": n, "m": 4 * m}
     try:
         made = computed(tree, {"n": N, "m": M})
@@ -93,7 +93,7 @@ def test_what_comes_out_even_is_a_number() -> None:
 
 
 def test_what_holds_for_every_size_is_answered() -> None:
-    """By the polynomial, and by what the dims may be."""
+    """A comparison is answered by the polynomial and by what the dims may be."""
     assert N * M == M * N
     assert N >= 1
     assert M > 3

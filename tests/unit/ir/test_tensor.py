@@ -51,7 +51,7 @@ def answer(build: Callable[[Tensor], Tensor]) -> Array:
 def test_arrays_and_scalars_of_numpy_stand_on_either_side(
     how: Any, beside: Any
 ) -> None:
-    """They become constants; NumPy does not make an array of tensors out of it."""
+    """NumPy's arrays become constants and make no array of tensors."""
     plain = np.asarray(beside)
     with np.errstate(all="ignore"):
         right, left = how(X, plain), how(plain, X)
@@ -60,7 +60,7 @@ def test_arrays_and_scalars_of_numpy_stand_on_either_side(
 
 
 def test_a_matrix_stands_on_either_side_of_matmul() -> None:
-    """`x @ W` with W an array."""
+    """Either side of `@` may be an array, beside a tensor."""
     w = np.arange(6, dtype=np.float32).reshape(3, 2)
     np.testing.assert_allclose(answer(lambda t: t @ w), X @ w)
     np.testing.assert_allclose(answer(lambda t: w @ t), w @ X)
@@ -81,7 +81,7 @@ def test_an_array_of_another_type_is_not_narrowed() -> None:
 
 
 def test_operators_of_integers_and_truths() -> None:
-    """As NumPy's, with a tensor on either side."""
+    """Operators of integers and truths are NumPy's, with a tensor on either side."""
     i = np.array([-7, 3, 12], np.int32)
     graph = Graph()
     t = graph.input("i", 3, "i32")
@@ -120,7 +120,7 @@ NO_VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("what", NO_VALUES)
 def test_what_wants_values_is_told_that_there_are_none(what: str) -> None:
-    """Says what the thing is and what to write instead."""
+    """A tensor that is asked for values says what it is and what to write instead."""
     use, words = NO_VALUES[what]
     with pytest.raises(UsageError, match=rf"(?s){words}") as refused:
         use(Graph().input("x", (3,)))
@@ -209,7 +209,7 @@ BUILT: dict[str, tuple[Callable[[Graph, Tensor], Any], type[RlxError], str]] = {
 
 @pytest.mark.parametrize("what", BUILT)
 def test_a_bad_argument_is_named(what: str) -> None:
-    """With the op, the argument and what is wanted; never a traceback of Python's."""
+    """A bad argument is told with op, argument and wish, not by Python's traceback."""
     build, error, words = BUILT[what]
     graph = Graph()
     with pytest.raises(error, match=words):

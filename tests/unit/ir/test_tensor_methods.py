@@ -61,7 +61,7 @@ def test_reductions_axes_and_the_transpose() -> None:
 
 
 def test_a_compiled_graph_is_called_with_arrays() -> None:
-    """In the order of the inputs, by name, or both; one output is no tuple."""
+    """A compiled graph takes arrays in the order of its inputs or by name."""
     graph = rlx.Graph("call")
     x, y = graph.input("x", (2,)), graph.input("y", (2,))
     graph.set_outputs([x - y])
