@@ -26,7 +26,7 @@ def npy(tmp_path: Path) -> str:
 def test_progress_tells_every_sample_once(
     npy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And how many there are, from the first block on."""
+    """The number of samples is told from the first block on, and every one once."""
     monkeypatch.setattr("rlxweb.jobs.averaging.BLOCK_BYTES", 1 << 13)
     told: list[tuple[int, int]] = []
     analyse_file(npy, SETTINGS, lambda whole, done: told.append((whole, done)))
@@ -51,7 +51,7 @@ def test_short_recordings_have_nothing_compiled(
 def test_no_memory_is_an_error_of_the_file(
     npy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which can come from another process, and names what was being done."""
+    """No memory is an error of the file, which names what was being done."""
 
     def analyse(*args: object) -> None:
         raise MemoryError

@@ -52,7 +52,7 @@ def analysed(made: Recording, **asked: Any) -> Any:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_range_of_the_segments_is_theirs(data: Any) -> None:
-    """However a group of them is read, in whatever pieces."""
+    """Any range of segments is right, in whatever groups and pieces it is read."""
     count = data.draw(st.integers(1, 40))
     nperseg = data.draw(st.integers(1, count))
     hop = data.draw(st.integers(1, nperseg))

@@ -29,7 +29,7 @@ def contents(path: Path) -> tuple[list[object], int]:
 def test_what_is_noted_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, notes: list[tuple[object, object]]
 ) -> None:
-    """Any text and number, by this and by the next process."""
+    """Any text and number is read back, in this and in the next process."""
     path = tmp_path_factory.mktemp("notes") / "notes"
     journal = Journal(path, "out")
     assert journal.is_empty
@@ -44,7 +44,7 @@ def test_what_is_noted_is_read_back(
 def test_every_cut_leaves_the_notes_before_it(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """And the next note stands behind them."""
+    """A cut leaves whole the notes before it, and the next note stands behind them."""
     path = tmp_path_factory.mktemp("notes") / "notes"
     journal = Journal(path, "out")
     ends = [sum(journal.add({"n": n}, "x" * n)) for n in range(4)]

@@ -43,7 +43,7 @@ ERRORS = [e for e in subclasses(RlxError) if e.__module__ == "rlxweb.errors"]
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
 def test_every_error_comes_through_whole(kind: type[RlxError]) -> None:
-    """Also what was put into it later, and what only some of them have."""
+    """Errors keep what was put into them later, and what only some of them have."""
     if kind is errors.DeviceFallbackError:
         error: RlxError = kind("run", [(Device.CPU, "no"), (Device.GPU, "gone")])
     elif kind is errors.MissingOps:
@@ -85,7 +85,7 @@ def check_same(one: object, other: object) -> None:
 
 @pytest.mark.parametrize("mode", ["bins", "peaks"])
 def test_settings_and_results_come_through_whole(tmp_path: Path, mode: str) -> None:
-    """Spectra, peaks, the floor of rounding, the estimate and the decision."""
+    """Results come through with spectra, peaks, floor, estimate and decision."""
     x = np.random.default_rng(8).standard_normal((3, 900))
     np.savez(tmp_path / "x.npz", x=x, fs=100.0, channels=np.array(["Fz", "Cz", "脳"]))
     settings = Settings(mode=mode, k=4, window=("kaiser", 8.6), preset="scipy", fmax=40)
@@ -97,7 +97,7 @@ def test_settings_and_results_come_through_whole(tmp_path: Path, mode: str) -> N
 
 
 def test_an_attempt_leaves_the_exception_of_a_driver_at_home() -> None:
-    """It need not pickle; what was said of it does."""
+    """The cause of an attempt need not pickle; what was said of it does."""
 
     class OfADriver(Exception):
         def __reduce__(self) -> str:
