@@ -33,7 +33,7 @@ HOSTILE = (
 
 @given(FLOATS)
 def test_float_literals_read_back_to_the_same_bits(value: float) -> None:
-    """Whatever the float32, its decimal text is that float32 again."""
+    """A decimal text of a float32 reads back to its bits."""
     text = decimal(value)
     assert re.fullmatch(r"-?\d+(\.\d+)?(e[-+]?\d+)?", text)
     assert re.search(r"[.e]", text)
@@ -54,14 +54,14 @@ def test_float_literals_read_back_to_the_same_bits(value: float) -> None:
 def test_numbers_of_every_type_go_in_as_uniforms(
     value: object, dtype: DType, given: float, text: str
 ) -> None:
-    """A float or the bits of an integer, at the ends of each range too."""
+    """Numbers go in as uniforms: floats or the bits of integers, at their ends too."""
     found = as_uniform(value, dtype, "c0")
     assert found == (given, text)
     assert isinstance(found[0], float) == dtype.is_float
 
 
 def test_truths_are_text() -> None:
-    """There are two, and no vec4 of bool in a uniform."""
+    """Truths become text: there are two, and no vec4 of bool in a uniform."""
     graph = Graph()
     x = graph.input("x", (8,), "bool")
     out = graph.logical_and(x, graph.constant(True))
@@ -72,7 +72,7 @@ def test_truths_are_text() -> None:
 
 @pytest.mark.requires_wgpu
 def test_constants_arrive_on_the_adapter_unchanged(adapter: Want) -> None:
-    """They come back to the bit (subnormals may flush)."""
+    """Constants come back to the bit (subnormals may flush)."""
     for dtype, values in (
         (DType.F32, [0.1, -1 / 3, 3.4028235e38, 1.1754944e-38, 16777217.0, 1e-5]),
         (DType.I32, [-(2**31), 2**31 - 1, -1]),
@@ -99,7 +99,7 @@ shift_right lt eq minimum maximum""".split()
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("width", [12, 13], ids=["by-fours", "one-by-one"])
 def test_whole_constants_count_as_numpy_counts(adapter: Want, width: int) -> None:
-    """On either side of each op, with the ends of a type, 0 and -1 among them."""
+    """Constants on either side of an op count as in NumPy, at a type's ends too."""
     feeds: dict[str, Array] = {}
     graph, outs = Graph("whole"), []
     for dtype, ends in ((np.int32, [-(2**31), -1, 0, 7]), (np.uint32, [0, 33, 2**31])):
@@ -120,7 +120,7 @@ def test_whole_constants_count_as_numpy_counts(adapter: Want, width: int) -> Non
 
 @pytest.mark.requires_wgpu
 def test_a_subnormal_literal_compiles(adapter: Want) -> None:
-    """It may come back as zero, but it is no reason to refuse a shader."""
+    """A subnormal literal may come back as zero, but refuses no shader."""
     graph = Graph("subnormal")
     graph.set_outputs([graph.input("x", (3,)) + 1e-45])
     (out,) = engine(adapter).run(graph, {"x": np.array([0, 1, -1], np.float32)})

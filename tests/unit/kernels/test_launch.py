@@ -53,7 +53,7 @@ def test_uniform_bytes_of_a_whole_call() -> None:
 
 
 def test_pieces_move_the_origin_and_keep_the_strides() -> None:
-    """Each piece binds its own bytes; `base` is what alignment left over."""
+    """Pieces bind their own bytes; `base` is what alignment left over."""
     made = launches(row_call(300, 10), [F32, F32], shrunk())
     assert len(made) > 1
     covered = 0
@@ -133,7 +133,7 @@ def test_large_grids_are_folded() -> None:
 
 
 def test_too_much_workgroup_memory_is_refused_with_both_numbers() -> None:
-    """Before any shader is written."""
+    """Too much workgroup memory is refused before any shader is written."""
     with pytest.raises(LimitExceeded, match=r"needs 1,024 bytes .* has 512"):
         launches(row_call(shared_bytes=1024), [F32, F32], shrunk())
 

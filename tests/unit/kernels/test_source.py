@@ -49,7 +49,7 @@ def call(accesses: int = 2, **changes: object) -> Call:
 def test_each_type_is_stored_and_computed_in(
     dtype: DType, stored: str, seen: str
 ) -> None:
-    """Bool lies as u32, f16 is computed as f32; the shader never sees the storage."""
+    """Bool is stored as u32, and f16 computed as f32; shaders never see the storage."""
     text = module(call(), [Binding(dtype, "read"), Binding(dtype, "write")])
     assert f"var<storage, read> a0: array<{stored}>;" in text
     assert f"var<storage, read_write> a1: array<{stored}>;" in text
