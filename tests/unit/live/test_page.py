@@ -112,7 +112,7 @@ def test_the_page_asks_for_nothing_but_what_is_served(page: LivePage) -> None:
 
 
 def test_files_come_with_their_type_and_a_policy(page: LivePage) -> None:
-    """Which lets the page load and reach nothing but this server."""
+    """Files come with a policy that lets the page reach nothing but this server."""
     for name, kind in (
         ("", "text/html; charset=utf-8"),
         ("page.js", "text/javascript"),
@@ -131,7 +131,7 @@ def test_files_come_with_their_type_and_a_policy(page: LivePage) -> None:
 
 
 def test_the_wheel_gets_the_parts_of_the_demo() -> None:
-    """Each file of the site that the page is made of is named where the wheel is."""
+    """Files of the site that the page is made of are named where the wheel is."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     for name in SITE_PARTS:
@@ -182,7 +182,7 @@ def test_nothing_is_taken(page: LivePage) -> None:
 
 
 def test_an_address_for_command_lines_is_good_once(page: LivePage) -> None:
-    """And shows nobody what the lasting one is who comes later."""
+    """A one-time address leads to the lasting page once, and later to nothing."""
     path = page.url_once().removeprefix(f"http://{page.host}")
     assert path not in page.url
     assert ask(page, path, Host="evil.example")[0] == 404
@@ -256,7 +256,7 @@ def test_channels_that_are_not_there_are_refused(page: LivePage, rows: str) -> N
 
 @pytest.mark.parametrize("error", [None, RecordingError("watching", "it is gone")])
 def test_the_end_is_told_after_the_last_update(error: Exception | None) -> None:
-    """With the reason, where there is one."""
+    """The end is told after the last update, with the reason if there is one."""
     page = LivePage(ABOUT, estimate())
     page.__enter__()
     viewer = Viewer(page)
@@ -275,7 +275,7 @@ def test_the_end_is_told_after_the_last_update(error: Exception | None) -> None:
 def test_who_reads_nothing_holds_up_nobody(
     page: LivePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its updates are left out, not kept; who tells does not wait; others see all."""
+    """A viewer that does not read misses updates; the teller and others do not wait."""
     viewers = [Viewer(page, "?rows=0,1,2"), Viewer(page)]
     lazy = socket.create_connection(page.host.split(":"), timeout=20)
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

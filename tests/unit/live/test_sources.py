@@ -28,7 +28,7 @@ X = np.arange(48).reshape(2, 24)
 
 
 def drained(source: Source, most_s: float = 20.0) -> np.ndarray:
-    """All that comes until its end."""
+    """The samples that come until the source's end."""
     parts, until = [], time.monotonic() + most_s
     while time.monotonic() < until:
         try:
@@ -191,7 +191,7 @@ def test_nothing_piles_up(can_wait: bool) -> None:
 
 
 class PortAudioError(Exception):
-    """As sounddevice has it."""
+    """The error as sounddevice has it."""
 
 
 def sound(*names: str) -> Any:
@@ -325,7 +325,7 @@ def test_samples_that_stamps_jump_over_are_lost() -> None:
 
 
 def test_two_streams_of_one_name_are_refused() -> None:
-    """Either could be meant."""
+    """Two streams of one name are refused, since either could be meant."""
     name = f"rlxweb-twin-{os.getpid()}"
     first, second = outlet(name), outlet(name, 2, source="second")
     assert first is not second
