@@ -54,7 +54,7 @@ class Counted:
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("shares", [1, 2, 500])
 def test_every_share_is_done_once(size: int, shares: int) -> None:
-    """Round after round: nobody is left over from the last one."""
+    """Shares are done once, round after round: nobody is left over from the last."""
     crew, count, one = Crew(size), counting(), Counted(shares)
     for _ in range(1000):
         one.taken[0] = 0
@@ -125,7 +125,7 @@ time.sleep(0.2)
 
 @pytest.mark.parametrize("more", ["", "time.sleep(0.1)", FORK, BUSY])
 def test_a_process_ends_as_it_should(more: str, request: pytest.FixtureRequest) -> None:
-    """With threads that look out or sleep, after a fork, in the middle of a job."""
+    """A process ends with threads awake, asleep, after a fork or amid a job."""
     root = str(request.config.rootpath)
     said = python("-c", USED.format(root=root) + more)
     assert (said.code, said.err) == (0, "")

@@ -39,7 +39,7 @@ def search(real: Real, registers: int) -> Any:
 def test_the_strongest_come_first(
     data: st.DataObject, real: Real, count: int, values: list[float]
 ) -> None:
-    """Ties to the smaller index; a row short of numbers is said to be."""
+    """The strongest come first, ties by index; a row short of numbers says so."""
     dtype = np.dtype(np.float32 if real == "float" else np.float64)
     some = st.one_of(st.sampled_from(values), st.floats(0, 100, width=32))
     power = data.draw(arrays(dtype, count, elements=some))

@@ -24,7 +24,7 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "empty", "folder"])
 def test_harmed_files_are_not_there(tmp_path: Path, harm: str) -> None:
-    """Cut short, changed, empty, or no file at all."""
+    """A file that is cut, changed, empty or missing counts as none."""
     folder = tmp_path / "kernels"
     store.keep(folder, NAME, bytes(range(200)))
     path = folder / NAME
@@ -58,7 +58,7 @@ def test_a_folder_of_others_is_not_trusted(tmp_path: Path) -> None:
 def test_a_file_of_others_is_not_trusted(
     tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in a folder of ours; a pipe is not waited for."""
+    """A file that others may write is not trusted in a folder of ours either."""
     folder, elsewhere = tmp_path / "kernels", tmp_path / "elsewhere"
     store.keep(folder, NAME, b"code")
     path = folder / NAME
@@ -89,7 +89,7 @@ def test_a_file_of_others_is_not_trusted(
 
 @needs_owners
 def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
-    """Whoever owns the folder above it could point it at any folder of ours."""
+    """A link is not followed: its owner could point it at any folder of ours."""
     folder, link = tmp_path / "other", tmp_path / "kernels"
     store.keep(folder, NAME, b"code")
     link.symlink_to(folder)
@@ -127,7 +127,7 @@ def test_a_folder_that_is_exchanged_after_the_check_is_not_used(
 def test_without_owners_and_handles_of_folders_it_works_by_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on Windows."""
+    """The store works by paths where there are no owners or folder handles."""
     monkeypatch.setattr(store, "_HAS_OWNERS", False)
     monkeypatch.setattr(store, "MOST_FILES", 1)
     assert store.keep(tmp_path, "other.o", b"code")

@@ -51,7 +51,7 @@ def looked_at(modules: dict[str, bytes]) -> list[str]:
 
 
 def test_all_modules_are_valid() -> None:
-    """Products, lines, tapes, and a region for every op and kind."""
+    """Products, lines, tapes, and a region for every op and kind are valid modules."""
     modules = {
         "products": products_module(fused=False),
         "lines": lines_module(),

@@ -21,7 +21,7 @@ EXPRESSIONS = {
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_every_declared_expression_is_read(name: str) -> None:
-    """And each function that it uses."""
+    """Every declared expression is parsed, and each function that it uses is found."""
     own = EXPRESSIONS[name]
     tree_of(re.sub(r"\{\w+\}", "0.5", str(own.text)))
     assert library_for(own.uses).functions or not own.uses
@@ -58,7 +58,7 @@ def test_functions_have_lines_records_and_an_early_end() -> None:
     "text", ["a +", "a b", "f(a", "a ? b : c", "a[0]", "", "@x", "1 2"]
 )
 def test_what_is_not_understood_is_refused(text: str) -> None:
-    """By its words, never guessed at."""
+    """Text that is not WGSL of ours is refused by its words, never guessed at."""
     with pytest.raises(Unsupported, match="read WGSL"):
         tree_of(text)
 

@@ -53,7 +53,7 @@ def test_work_pays_for_its_kernel() -> None:
 
 
 def test_several_are_made_one_after_the_other() -> None:
-    """In the order in which they were asked for, and more when that thread is gone."""
+    """Kernels are made in the order asked for, also when a first thread is gone."""
     bench = Bench()
     bench.gate.clear()
     for about in "abc":
@@ -66,7 +66,7 @@ def test_several_are_made_one_after_the_other() -> None:
 
 
 def test_what_cannot_be_made_is_refused_once() -> None:
-    """With the reason; it is not tried again."""
+    """A kernel that cannot be made is refused with the reason and not tried again."""
     bench = Bench()
     for _ in range(3):
         bench.shop.spent("bad", 1.0)
@@ -77,7 +77,7 @@ def test_what_cannot_be_made_is_refused_once() -> None:
 
 
 def test_who_waits_has_it_with_the_first_call() -> None:
-    """RLX_FAST=wait."""
+    """With RLX_FAST=wait the first call has the compiled kernel."""
     bench = Bench("wait")
     assert bench.shop.ready("a") == "kernel of a"
     assert bench.shop.ready("bad") is None
@@ -85,7 +85,7 @@ def test_who_waits_has_it_with_the_first_call() -> None:
 
 
 def test_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And without the library nothing is asked of it."""
+    """A workshop that is off, or lacks the library, makes nothing."""
     bench = Bench("off")
     bench.shop.now("a")
     bench.shop.spent("a", 1.0)
@@ -99,7 +99,7 @@ def test_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_without_threads_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no thread can be started NumPy serves, and it is asked again later."""
+    """A process without threads is served by NumPy, and asked again later."""
 
     class NoThread(threading.Thread):
         def start(self) -> None:
@@ -117,8 +117,9 @@ def test_a_process_without_threads_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_child_of_a_fork_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its parent's thread was to make, or was making, it asks for again; where
-    LLVM was in the middle of a call, it uses the kernels that are there.
+    """A forked child makes anew what its parent's thread was making or was to make.
+
+    Where LLVM was in the middle of a call, it uses the kernels that are there.
     """
     bench = Bench()
     bench.shop.now("there")
@@ -166,7 +167,7 @@ def test_kernels_are_bounded_by_number_and_size(
 
 
 def test_a_job_of_some_hundred_sizes_makes_each_kernel_once() -> None:
-    """In turn, and just too many, each would be dropped before its next use."""
+    """Hundreds of sizes in turn keep their kernels; none is dropped before its use."""
     bench = Bench("wait")
     sizes = [str(size) for size in range(500)]
     for about in sizes + sizes:
@@ -175,7 +176,7 @@ def test_a_job_of_some_hundred_sizes_makes_each_kernel_once() -> None:
 
 
 def test_notes_on_kernels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those that cannot be made, and of those that are not worth it yet."""
+    """Notes on kernels that fail, or are not worth it yet, are bounded."""
     monkeypatch.setattr(workshop, "_MOST_NOTES", 5)
 
     def refuse(about: Hashable) -> str:
