@@ -112,7 +112,7 @@ def test_a_shape_rule_of_its_own_is_asked() -> None:
 
 
 def test_operands_are_checked_like_any_ops() -> None:
-    """Arity, attributes and types."""
+    """Arity, attributes and types of a custom op are checked."""
     register_custom(NAME, arity=2, reference=lambda xp, a, x, y: x + y)
     g = Graph()
     x, n = g.input("x", (2, 3)), g.input("n", (2, 3), "i32")
@@ -125,7 +125,7 @@ def test_operands_are_checked_like_any_ops() -> None:
 
 
 def test_a_name_is_replaced_only_on_request() -> None:
-    """Twice the same name is an error; with replace=True the newer record serves."""
+    """A taken name is an error; with replace=True the newer record serves."""
     register()
     with pytest.raises(GraphError, match="is taken"):
         register()

@@ -61,7 +61,7 @@ EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1, -1, 2.5, -2.5, 1e30, -1
     [("mod", np.mod), ("fmod", np.fmod), ("floor_divide", np.floor_divide)],
 )
 def test_division_as_numpy_does_it(name: str, want: Any, dtype: Any) -> None:
-    """Every pair of edges, and quotients that a plain division would round up."""
+    """Floats divide as in NumPy at edges, and where a quotient would round up."""
     x, y = (a.ravel().astype(dtype) for a in np.meshgrid(EDGES, EDGES))
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(run(name, x, y), want(x, y))
@@ -75,7 +75,7 @@ def test_division_as_numpy_does_it(name: str, want: Any, dtype: Any) -> None:
     [("mod", np.mod), ("fmod", np.fmod), ("floor_divide", np.floor_divide)],
 )
 def test_division_of_integers(name: str, want: Any, dtype: Any) -> None:
-    """By 0 it is 0, and the least number by -1 does not stop the process."""
+    """A division by 0 is 0, and the least number by -1 does not stop the process."""
     least = np.iinfo(dtype).min
     x, y = (a.ravel() for a in np.meshgrid(*[np.arange(-9, 10, dtype=dtype)] * 2))
     with np.errstate(all="ignore"):

@@ -60,13 +60,13 @@ def test_batch_axes_broadcast(x: Shape, y: Shape, out: Shape) -> None:
 def test_operands_that_do_not_fit_are_refused(
     x: Any, y: Any, error: type[Exception], said: str
 ) -> None:
-    """Rank, inner size, batches; nothing is promoted."""
+    """Ranks, inner sizes, batches and types that do not fit are refused."""
     with pytest.raises(error, match=said):
         added("matmul", x, y)
 
 
 def test_flops_are_two_per_product() -> None:
-    """2 · batches · M · K · N, and one more per element for a bias."""
+    """A product has 2 · batches · M · K · N flops, one more an element for a bias."""
     op, fused = registry.get("matmul"), registry.get("fused_matmul_bias_act")
     inputs = types_of((5, 2, 3), (3, 4), (4,))
     out = op.output_type(inputs[:2], {})
@@ -148,7 +148,7 @@ def products(draw: st.DrawFn) -> tuple[Shape, Shape]:
 
 @given(products())
 def test_any_broadcast_is_the_product(pair: tuple[Shape, Shape]) -> None:
-    """Whatever the batch axes, however many calls they take."""
+    """Any batch axes broadcast to the product, however many calls they take."""
     test_the_box_is_the_product(*pair)
 
 
@@ -230,7 +230,7 @@ def test_the_fused_layer_is_its_parts(kind: str | None) -> None:
 
 
 def test_the_fused_layer_lowers_to_its_parts() -> None:
-    """Its composition holds the product, the sum and the activation, nothing else."""
+    """The fused layer is the product, the sum and the activation, nothing else."""
     g = Graph()
     tensors = (g.input("x", (5, 7)), g.input("w", (7, 3)), g.input("b", (3,)))
     composition("fused_matmul_bias_act").build(g, {"activation": "silu"}, *tensors)

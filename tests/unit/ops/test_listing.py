@@ -12,7 +12,7 @@ from rlxweb.ops.listing import COMPOSED, OWN, Vocabulary
 
 
 def test_every_op_is_listed_by_the_family_that_declares_it() -> None:
-    """Those made by a function of another module too."""
+    """An op is listed by its family, though another module's function made it."""
     every = rlx.ops()
     named = {one.name for one in every if one.family != COMPOSED}
     assert named == {op.name for op in registry if not op.has("leaf")}

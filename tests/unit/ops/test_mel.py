@@ -59,7 +59,7 @@ def test_gradient_is_zero_at_the_floor_and_beyond_the_bins() -> None:
 
 
 def test_gradient_ignores_the_clamp() -> None:
-    """Where every band is below 1e-10 the logarithm still has the clamp's slope."""
+    """The gradient has the clamp's slope where every band is below 1e-10."""
     spectrum = np.zeros((1, 4))
     spectrum[0, 0] = 1e-7
     filters = np.ones((1, 2))
@@ -80,7 +80,7 @@ def test_gradient_ignores_the_clamp() -> None:
 def test_shapes_that_do_not_fit_are_refused(
     shapes: tuple[tuple[int, ...], ...], said: str
 ) -> None:
-    """Of filters, and of the gradient where there is one."""
+    """Shapes of filters, or of a gradient, that do not fit are refused."""
     with pytest.raises(ShapeError, match=said):
         added("log_mel" if len(shapes) == 2 else "log_mel_backward", *shapes)
 

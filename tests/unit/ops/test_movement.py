@@ -165,7 +165,7 @@ REFUSED: list[tuple[str, list[tuple[int, ...]], dict[str, Any], str]] = [
 def test_what_does_not_fit_is_refused(
     op: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any], said: str
 ) -> None:
-    """Slices, permutations, stretched ones, element counts, other dimensions."""
+    """Slices, permutations, stretches, counts and other dimensions are refused."""
     with pytest.raises((ShapeError, AttributeRefused), match=re.escape(said)):
         added(op, *shapes, **attrs)
 

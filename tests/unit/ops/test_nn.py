@@ -20,7 +20,7 @@ B, H, SQ, SK, D = 2, 4, 3, 5, 6
 
 
 def keeps(attrs: dict[str, Any], mask: Array | None, b: int, i: int, j: int) -> bool:
-    """Whether query i sees key j, in words of semantics §A.6."""
+    """Tell whether query i sees key j, in words of semantics §A.6."""
     kind = attrs.get("mask_kind", "none")
     position = i + attrs.get("offset", SK - SQ)
     if kind == "causal":
@@ -133,7 +133,7 @@ def test_the_three_layouts_are_one_computation(causal: bool) -> None:
 
 
 def test_heads_stand_first_when_dimension_one_is_their_number() -> None:
-    """With S = H the layout is [B, H, S, D], whatever dimension 2 is."""
+    """Heads stand first when dimension 1 is their number, whatever dimension 2 is."""
     q = drawn((B, H, H, D))[0]
     first = reference([q, q, q])
     scores = np.einsum("bhid,bhjd->bhij", q, q) * D**-0.5
@@ -143,7 +143,7 @@ def test_heads_stand_first_when_dimension_one_is_their_number() -> None:
 
 @pytest.mark.parametrize("mask", [np.zeros((B, SK)), np.zeros((B, SK), bool)])
 def test_a_fully_masked_row_is_the_mean_of_all_values(mask: Array) -> None:
-    """All scores are -1e9, so all weights are equal: defined, not NaN."""
+    """A row that is masked whole has equal weights: its scores are all -1e9."""
     arrays = drawn((B, H, SQ, D), (B, H, SK, D), (B, H, SK, D))
     want = np.broadcast_to(arrays[2].mean(2, keepdims=True), (B, H, SQ, D))
     for way in (reference, composed):
@@ -202,7 +202,7 @@ WINDOW = {"mask_kind": "sliding_window"}
 
 
 def test_the_output_has_the_queries_rows_and_the_values_size() -> None:
-    """Each layout, with values of another size."""
+    """The output has the queries' rows and the values' size in every layout."""
     assert attend(Q, K, (3, 2, 7, 9)) == (3, 2, 5, 9)
     assert attend((3, 5, 2, 4), (3, 7, 2, 4), (3, 7, 2, 9)) == (3, 5, 2, 9)
     assert attend((3, 5, 8), (3, 7, 8), (3, 7, 18)) == (3, 5, 18)

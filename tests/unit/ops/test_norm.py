@@ -36,7 +36,7 @@ def along(name: str, x: Array, gamma: Array, beta: Array, eps: float) -> Array:
 
 
 def shapes_of(name: str, shape: Shape, axis: int) -> list[Shape]:
-    """Of the rows and, where the op has them, of its scale and shift."""
+    """Shapes of the rows and, where the op has them, of its scale and shift."""
     n = (shape[axis],)
     return [shape] if name == "softmax" else [shape, n, n]
 
@@ -57,7 +57,7 @@ def attrs_of(name: str, axis: int, eps: float = 1e-3) -> dict[str, Any]:
 def test_each_line_along_the_axis_is_normalised(
     name: str, shape: Shape, axis: int
 ) -> None:
-    """By the formula, in the reference and in what stands in for the shader."""
+    """Lines are normalised by the formula, in the reference and the composition."""
     x, *scale = operands(name, shape, axis)
     gamma, beta = scale or (np.ones(1), np.zeros(1))
     want = np.apply_along_axis(
@@ -100,7 +100,7 @@ def test_values_far_from_zero_keep_their_spread() -> None:
 def test_an_axis_outside_the_rank_is_refused(
     name: str, shape: Shape, axis: int
 ) -> None:
-    """Axis 2 of two, and any axis of a scalar."""
+    """Axis 2 of two axes, and any axis of a scalar, are refused."""
     scale = shapes_of(name, (3, 5), 1)[1:]
     with pytest.raises(ShapeError, match="outside rank"):
         added(name, shape, *scale, **attrs_of(name, axis))

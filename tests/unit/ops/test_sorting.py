@@ -191,7 +191,7 @@ def test_a_condition_that_is_computed_is_refused() -> None:
 
 
 def test_places_are_known_to_be_within_what_they_are_of() -> None:
-    """So that devices of 32 bits may count on with them as int64."""
+    """Places have known bounds, so 32-bit devices may count on with them as int64."""
     g = Graph("places")
     x = g.input("x", (4, 9))
     flat = g.reshape(x, (36,))

@@ -72,7 +72,7 @@ def test_rlx_norm_names_are_numpys_shifted_by_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["unitary", "", None, 1])
 def test_other_norms_are_refused(name: Any) -> None:
-    """With RLX's names by `fft_norm`, with NumPy's by `fft`."""
+    """Other norms are refused with RLX's names by `fft_norm`, NumPy's by `fft`."""
     g = RlxGraph()
     x = g.input("x", (2, 8))
     with pytest.raises(AttributeRefused, match=r"RLX's norms: Backward \(or none\)"):
@@ -189,7 +189,7 @@ def test_frames_are_the_windows_of_numpy(width: int, length: int, hop: int) -> N
 
 
 def test_frame_moves_nothing() -> None:
-    """On a device a frame is a view: consecutive frames share their values."""
+    """A frame on a device is a view: consecutive frames share their values."""
     g = Graph()
     g.frame(g.input("x", (2, 40)), 10, 5)
     assert registry.get("frame").has("view")

@@ -31,7 +31,7 @@ CASES = [
 
 @pytest.mark.parametrize(("n", "overlap", "nfft", "detrend"), CASES)
 def test_welch_power_is_scipys(n: int, overlap: int, nfft: int, detrend: str) -> None:
-    """With scipy's window, doubling and density scale it is scipy.signal.welch."""
+    """`welch_power` is scipy.signal.welch, given its window, doubling and scale."""
     x, window, fs = signal(3, 203), np.hamming(n), 50.0
     _, want = scipy.signal.welch(
         x,
