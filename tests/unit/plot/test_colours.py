@@ -68,7 +68,7 @@ def oklab(light: np.ndarray) -> np.ndarray:
 
 
 def contrast(a: str, b: str) -> float:
-    """As WCAG has it."""
+    """The contrast of two colours as WCAG defines it."""
     low, high = sorted(light_of((a, b)) @ (0.2126, 0.7152, 0.0722))
     return float((high + 0.05) / (low + 0.05))
 
@@ -98,7 +98,7 @@ def test_every_colour_is_seen_on_its_ground(dark: bool) -> None:
 
 
 def test_the_site_has_the_same_colours() -> None:
-    """Of the lines, on light and on dark; and of the ground and the words."""
+    """The site has the colours of lines, ground and words, on light and on dark."""
     css = SHARED_CSS.read_text("utf-8")
     blocks = re.findall(r"color-scheme: (light|dark);(.*?)\}", css, re.DOTALL)
     assert [kind for kind, _ in blocks] == ["light", "dark", "dark"]

@@ -173,7 +173,7 @@ def test_a_cap_that_counts_its_electrodes_is_no_10_20_system() -> None:
 
 
 def test_overlays_take_the_next_colours_of_their_axes() -> None:
-    """And what was drawn before stays in sight, the caller's own lines too."""
+    """Overlays take new colours and keep in sight what was drawn before."""
     figure, ax = pyplot.subplots()
     ax.plot([0, 50], [-60, 40], label="mine")
     rlx.welch(X[0], FS, nperseg=256).plot(ax)
@@ -195,7 +195,7 @@ def test_overlays_take_the_next_colours_of_their_axes() -> None:
 
 
 def test_a_row_keeps_its_colour_beside_one_without_a_level() -> None:
-    """In panels and over each other: who is third is third, whatever comes before."""
+    """The third row has the third colour in panels and overlays, whatever is before."""
     x = X[:3].copy()
     x[1, 5] = np.nan
     found = rlx.welch(x, FS, nan="propagate").named(

@@ -29,7 +29,7 @@ def test_a_bin_at_zero_that_fits_is_shown() -> None:
 @pytest.mark.parametrize("is_log", [False, True])
 @pytest.mark.parametrize("n_freqs", [1, 2, 3, 129, COLUMNS, 30_001])
 def test_columns_hide_no_narrow_peak(n_freqs: int, is_log: bool) -> None:
-    """Each column is the highest of its bins, and every bin is in one."""
+    """Columns hold the highest of their bins, and every bin is in one."""
     if is_log and n_freqs < 2:
         return
     level = np.zeros((2, n_freqs))
@@ -74,7 +74,7 @@ def test_small_matters() -> None:
 
 
 def test_the_wheel_gets_the_parts_of_the_pages() -> None:
-    """Each file of the site that a picture's page has is named where the wheel is."""
+    """Files of the site that a picture's page has are named where the wheel is."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     shared = [name for name in (*STYLES, *SCRIPTS) if name.startswith("demo/")]
