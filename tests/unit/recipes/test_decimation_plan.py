@@ -28,7 +28,7 @@ from rlxweb.signal.presets import from_preset
 def test_a_filter_is_flat_where_it_counts_and_nothing_falls_back(
     step: int, part: float, error: float
 ) -> None:
-    """At every frequency of the band, not at those that it was made with alone."""
+    """A filter keeps its error on the whole band, not only where it was fitted."""
     edge = part * 0.5 / step
     filter_ = low_pass(step, edge, error)
     if filter_ is None:
@@ -53,7 +53,7 @@ def test_the_shortest_that_is_good_enough_is_taken() -> None:
 
 
 def test_a_tone_goes_through_or_is_taken_away() -> None:
-    """As the gain says, seen in what comes out."""
+    """A tone comes out as strong as the filter's gain says."""
     filter_ = low_pass(4, 0.04, 1e-4)
     assert filter_ is not None
     t = np.arange(4000)
@@ -87,7 +87,7 @@ def test_a_filter_that_loses_the_band_is_off_by_everything() -> None:
 @pytest.mark.parametrize("preset", ["rlx", "scipy"])
 @pytest.mark.parametrize("error", [1e-2, 1e-3, 1e-4])
 def test_plans_keep_within_the_error_on_white_noise(preset: str, error: float) -> None:
-    """Each has as many bins as before, to its own middle, and fewer samples."""
+    """Plans have as many bins as before, to their own middle, and fewer samples."""
     spec = from_preset(preset, 4096, nperseg=512)
     plans = band_plans(spec, Band(2, 30), error)
     assert not isinstance(plans, str)

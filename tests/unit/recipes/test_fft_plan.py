@@ -143,7 +143,7 @@ def test_places_are_the_reversed_digits(radices: tuple[int, ...]) -> None:
 
 
 def test_powers_are_read_or_multiplied() -> None:
-    """Of 16 powers 6 are read, and all are right."""
+    """Of 16 powers only 6 are read, and all are right."""
     e, read = Emitter(), []
 
     def root(k: int) -> tuple[str, str]:

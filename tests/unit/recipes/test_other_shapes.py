@@ -26,7 +26,7 @@ def product(x: Shape, y: Shape) -> tuple[tuple[TensorType, ...], TensorType]:
 
 
 def test_a_product_keeps_its_strides() -> None:
-    """Only shader and tile differ from the op's own recipe, batch by batch."""
+    """A tiled product differs from the plain one in shader and tile only."""
     inputs, out = product((2, 1, 3, 1, 40, 50), (3, 1, 2, 50, 60))
     made = matmul_tiled(inputs, out, {}, Limits())
     plain = recipe_of("matmul", inputs, out, {})
@@ -44,7 +44,7 @@ def test_a_product_keeps_its_strides() -> None:
 def test_a_tile_that_would_be_mostly_empty_is_left_to_the_plain_shader(
     m: int, n: int
 ) -> None:
-    """Fewer than 32 rows or columns."""
+    """A product of fewer than 32 rows or columns is left to the plain shader."""
     inputs, out = product((m, 50), (50, n))
     assert matmul_tiled(inputs, out, {}, Limits()) is None
 
@@ -71,7 +71,7 @@ def line(
 
 @pytest.mark.parametrize("op", NORMS)
 def test_a_workgroup_for_every_line(op: str) -> None:
-    """As many workgroups as lines; walk and values are the op's own."""
+    """The kernel has a workgroup per line, and walk and values of the op's own."""
     inputs, out, attrs = line(op, (5, 3, 1000), -1)
     made = NORMS[op](inputs, out, attrs, Limits())
     assert made is not None

@@ -28,7 +28,7 @@ LONG = (768, 1000, 1024, 2048, 4096, 6144, 8192)
 
 
 def device(kib: float, lanes: int = 1024) -> Limits:
-    """So much workgroup memory, so many lanes."""
+    """Limits with so much workgroup memory and so many lanes."""
     return Limits(
         max_compute_workgroup_storage_size=int(kib * 1024),
         max_compute_invocations_per_workgroup=lanes,
@@ -61,7 +61,7 @@ def drawn(rows: int, n: int, seed: int = 0) -> Array:
     "n", [*LENGTHS, *(pytest.param(n, marks=pytest.mark.slow) for n in LONG)]
 )
 def test_a_transform_is_numpys_without_a_race(n: int) -> None:
-    """A workgroup that is full and one that is not; no order but the barriers'."""
+    """A transform is NumPy's in full workgroups and others, by its barriers alone."""
     one = team(n)
     x = drawn(one.rows + 1, n)
     want = np.fft.fft(x)
@@ -80,7 +80,7 @@ def test_a_transform_is_numpys_without_a_race(n: int) -> None:
 def test_a_team_of_any_make_is_right(
     n: int, rows: int, split: bool, swizzled: bool, seed: int
 ) -> None:
-    """Parts in turn, other rows a workgroup, no swizzle: none changes a value much."""
+    """A team may do parts in turn, more rows or no swizzle, and stays right."""
     one = replace(team(n), rows=1 + seed % 3, split=split)
     one = one if swizzled else replace(one, shifts=())
     x = drawn(rows, n, seed)
@@ -102,7 +102,7 @@ def test_a_swizzle_is_one_to_one(radices: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("n", [16, 32, 64, 128, 256, 512, 1024, 4096])
 def test_no_bank_is_hit_twice(n: int) -> None:
-    """Of a power of two; without the swizzle some are hit eight times and more."""
+    """No bank is hit twice for a power of two; without the swizzle, 4 times or more."""
     counts = counted(team(n))
     assert counts.wavefronts == counts.requests
     plain = counted(replace(team(n), shifts=()))
@@ -112,7 +112,7 @@ def test_no_bank_is_hit_twice(n: int) -> None:
 
 @pytest.mark.parametrize("n", [2048, 8192, 48, 96, 192, 384, 640, 768])
 def test_few_banks_are_hit_twice(n: int) -> None:
-    """Of other lengths in the table; without the swizzle, three times as many."""
+    """Few banks are hit twice for other lengths; without the swizzle, many more."""
     counts, plain = counted(team(n)), counted(replace(team(n), shifts=()))
     assert counts.wavefronts <= 1.6 * counts.requests
     assert plain.wavefronts >= 2.5 * counts.wavefronts
@@ -120,7 +120,7 @@ def test_few_banks_are_hit_twice(n: int) -> None:
 
 @pytest.mark.parametrize("n", [64, 256, 1024, 4096])
 def test_storage_is_moved_in_whole_sectors(n: int) -> None:
-    """Samples, roots and results: nothing is fetched for nothing."""
+    """Samples, roots and results are moved in whole sectors: nothing is wasted."""
     counts = counted(team(n))
     assert counts.sectors == counts.ideal
 
@@ -224,7 +224,7 @@ def test_welch_is_numpys_without_a_race(
     detrend: str,
     kib: float,
 ) -> None:
-    """Powers and peaks of whatever is asked, in whatever memory there is."""
+    """Powers and peaks of any request are NumPy's, in whatever memory there is."""
     bins = n * pad // 2 + 1
     k = min(k, bins)
     more = {"hop": hop, "nfft": n * pad, "detrend": detrend}
@@ -253,7 +253,7 @@ def test_welch_is_numpys_without_a_race(
     [(16, 2048, 16, 1), (16, 4096, 16, 3), (32, 4096, 16, 1), (16, 2048, 300, 9)],
 )
 def test_peaks_are_ranked_where_they_fit(kib: int, n: int, k: int, calls: int) -> None:
-    """Else the powers are written, ranked or sorted by six merges, and paired."""
+    """Peaks that do not fit are written, ranked or sorted by merges, and paired."""
     made, _, _ = recipe_of(2, n, 2, k, {}, kib)
     assert made is not None
     assert len(made.calls) == calls

@@ -27,7 +27,7 @@ def test_variants_of_keeps_the_order_of_the_table() -> None:
 
 @pytest.mark.parametrize("limits", [Limits(), shrunk()], ids=["default", "shrunk"])
 def test_every_recipe_answers_for_every_sample(limits: Limits) -> None:
-    """It gives calls or None, and does not raise."""
+    """A recipe gives calls or None for every sample, and does not raise."""
     for row in VARIANTS:
         op = registry.get(row.op)
         for at, sample in enumerate(op.samples):
@@ -39,7 +39,7 @@ def test_every_recipe_answers_for_every_sample(limits: Limits) -> None:
 
 
 def test_rows_by_subgroups_are_open_where_the_device_has_them() -> None:
-    """All other rows need no feature."""
+    """Rows by subgroups need the feature; all others need none."""
     without = Hardware(Limits())
     shut = [row for row in VARIANTS if not row.is_open(without)]
     assert {row.op for row in shut} == {"softmax", "layer_norm", "rms_norm"}
