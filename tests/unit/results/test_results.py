@@ -53,7 +53,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 
 
 def same(a: Any, b: Any) -> bool:
-    """All arrays and names of both."""
+    """Compare all arrays and names of both."""
     ours, theirs = a.labelled(), b.labelled()
     assert ours.about == theirs.about
     for one, other in zip(ours.axes, theirs.axes, strict=True):
@@ -170,7 +170,7 @@ def test_time_is_told_in_stages() -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_notebook_shows_a_picture(name: str) -> None:
-    """Well-formed, with nothing of the page's own in it, whatever the names say."""
+    """A picture is well-formed and has nothing of a page, whatever the names say."""
     found = RESULTS[name]()
     batch = found.labelled().axes[0].name == "epoch"
     html = (found.named(LABELS) if batch else found)._repr_html_()
