@@ -37,7 +37,7 @@ def near(ns: float) -> Any:
 def test_a_profile_pays_each_byte_once(
     launches: int, waits: int, back: int, traffic: int, unified: bool
 ) -> None:
-    """A last wait, a term for traffic, and the bytes that really come back."""
+    """A profile has a last wait, traffic, and the bytes that really come back."""
     model = WgpuCostModel(
         dispatch_overhead_ns=7.0,
         round_trip_overhead_ns=1e5,
@@ -54,7 +54,7 @@ def test_a_profile_pays_each_byte_once(
 
 
 def test_seed_mode_adds_a_quarter_of_the_traffic() -> None:
-    """Which the calibrated mode does not."""
+    """Seed mode adds a quarter of the traffic, the calibrated mode nothing."""
     model = WgpuCostModel.seed()
     io = GraphIoProfile(1, 0, 0, 4_000_000)
     more = costs.io_cost_ns(io, model) - costs.io_cost_ns(io, model, **MEASURED)
@@ -64,7 +64,7 @@ def test_seed_mode_adds_a_quarter_of_the_traffic() -> None:
 @pytest.mark.parametrize("batch", [1, 100, 2047, 2048, 3584])
 @pytest.mark.parametrize("n", [64, 1024])
 def test_estimates_are_the_measured_times(two: PretendGpu, batch: int, n: int) -> None:
-    """Of the fused kernel, and of the strategies: no step, no floor, no factor."""
+    """Estimates are the measured times: no step, no floor, no factor."""
     params = WelchPeakParams.reference(n, 16)
     got = costs.estimate_fused_graph_ns(batch, params, "tpu", **MEASURED)
     assert got == near(QUICK.ns(n, 8, batch))
@@ -77,7 +77,7 @@ def test_estimates_are_the_measured_times(two: PretendGpu, batch: int, n: int) -
 
 
 def test_a_scaled_transform_costs_less(two: PretendGpu) -> None:
-    """The arithmetic is scaled, the trip is not."""
+    """A scaled transform's arithmetic is scaled, the trip is not."""
     whole, half, none = (
         costs.estimate_fused_graph_ns(4000, FAST, "tpu", scale, **MEASURED)
         for scale in (1.0, 0.5, 0.0)
@@ -87,7 +87,7 @@ def test_a_scaled_transform_costs_less(two: PretendGpu) -> None:
 
 
 def test_the_gate_is_the_difference_of_the_times(gpu: PretendGpu) -> None:
-    """The spectrum's way back against the peaks'; any gain will do."""
+    """The gate weighs the spectrum's way back against the peaks'; any gain will do."""
     SLOW.give_to(CPU)
     trips = [
         Point("readback", {"bytes": nbytes}, ns)
@@ -113,7 +113,7 @@ def test_the_gate_is_the_difference_of_the_times(gpu: PretendGpu) -> None:
 
 
 def test_the_pick_is_the_smallest_time(two: PretendGpu) -> None:
-    """Without the hard-coded steps: the GPU wins where its sum is smaller."""
+    """The pick is the smallest sum, without the hard-coded steps."""
 
     def pick(batch: int) -> WelchPeaksStrategy:
         return costs.pick_welch_peaks_strategy("tpu", batch, 256, 16, **MEASURED)
@@ -138,7 +138,7 @@ def test_on_the_cpu_nothing_is_fused() -> None:
 
 
 def test_what_has_a_kernel_is_viable(gpu: PretendGpu) -> None:
-    """By the device's own word, not by a list of names."""
+    """A device is viable by its own word, not by a list of names."""
     viable = costs.fused_welch_peaks_auto_viable
     assert viable("tpu", **MEASURED)
     assert not viable("tpu")
@@ -154,7 +154,7 @@ def test_devices_that_are_not_there_have_no_price(gpu: PretendGpu) -> None:
 
 @pytest.mark.requires_wgpu
 def test_software_is_not_priced_unmeasured(adapter: Any) -> None:
-    """The hint says what to do."""
+    """An unmeasured software device is refused with what to do."""
     with pytest.raises(Unsupported, match="`rlxweb calibrate`"):
         costs.estimate_block_welch_ns(
             1, 256, 16, adapter.backends[0], adapter=adapter.name, **MEASURED

@@ -73,7 +73,7 @@ GATES = [
 def test_gate_scores(
     batch: int, metal: float, wgpu: float, cuda: float, saved: int
 ) -> None:
-    """Scores, verdicts and what is saved, for one device of each family."""
+    """Gates of a device of each family have scores, verdicts and what is saved."""
     for device, score in (("metal", metal), ("gpu", wgpu), ("cuda", cuda)):
         found = costs.welch_peaks_fusion_gate_breakdown(device, batch, 256, 16)
         assert same(found.score_ns, score)
@@ -124,7 +124,7 @@ ADJUSTED = [
 def test_host_estimates(
     batch: int, ultra: float, fast: float, ultra_a: float, fast_a: float
 ) -> None:
-    """The CPU's own times, on both CPU models."""
+    """The host's times are those of both CPU models."""
     for model, one, two in ((SEED_CPU, ultra, fast), (APPLE_CPU, ultra_a, fast_a)):
         found = costs.estimate_welch_peaks_costs("cpu", batch, 256, 16, cpu_model=model)
         assert same(found.ultra_ns, one)
@@ -145,7 +145,7 @@ def test_adjusted_host_estimates(
 
 
 def test_metal_at_1024_is_decided_by_the_cpu_model() -> None:
-    """Fused on an Apple CPU model, fast on the other: 1.379 ms beat 1.724 ms."""
+    """The CPU model decides at 1024: fused on Apple's, else fast (1.379 < 1.724 ms)."""
     pick = costs.pick_welch_peaks_strategy
     assert pick("metal", 1024, 256, 16) is WelchPeaksStrategy.FAST_STREAMING
     apple = pick("metal", 1024, 256, 16, cpu_model=APPLE_CPU)
@@ -190,9 +190,10 @@ def test_devices(
     floor: bool,
     pick: str,
 ) -> None:
-    """Without a model (the discrete fallback, which charges every start twice), with
-    default constants, and a real Metal: with 150 us of round trip its fused graph
-    misses the floor at 8,192 rows.
+    """Devices are priced with no model, default constants, and those of a Metal.
+
+    Without one the discrete fallback charges every start twice; with 150 us of
+    round trip Metal's fused graph misses the floor at 8,192 rows.
     """
     size = (device, batch, 256, 16)
     got = costs.estimate_fused_graph_ns(batch, FAST, device, models=models)
@@ -241,7 +242,7 @@ def test_useful_bytes_and_bandwidth() -> None:
 
 
 def test_presets() -> None:
-    """Segments, hop and frame of the three presets, and k at least 1."""
+    """Presets have RLX's segments, hop and frame, and k at least 1."""
     one, two, all_ = (
         WelchPeakParams.ultra_fast(256, 0),
         FAST,
@@ -264,7 +265,7 @@ def test_presets() -> None:
     ],
 )
 def test_strategy_names(strategy: str, texts: list[str]) -> None:
-    """RLX's spellings, whatever the case, the spaces or the dashes."""
+    """Strategies have RLX's spellings, whatever the case, the spaces or the dashes."""
     found = {costs.parse_welch_peaks_strategy(text) for text in texts}
     assert found == {WelchPeaksStrategy[strategy]}
 
@@ -298,7 +299,7 @@ def test_the_legacy_rule_may_come_from_outside(monkeypatch: pytest.MonkeyPatch) 
 def test_the_picker_tells_what_it_saw(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On standard error, when asked to."""
+    """The picker tells what it saw on standard error, when asked to."""
     found = costs.pick_welch_peaks_breakdown("gpu", 8192, 256, 16)
     assert found.costs == costs.estimate_welch_peaks_costs("gpu", 8192, 256, 16)
     assert capsys.readouterr().err == ""
@@ -313,7 +314,7 @@ def test_the_picker_tells_what_it_saw(
 
 
 def test_a_strategy_is_resolved() -> None:
-    """What is named is taken, auto is picked."""
+    """A strategy that is named is taken, auto is picked."""
     names = costs.all_welch_peaks_strategy_names()
     assert names == ("auto", "ultra", "fast", "rlx", "learned")
     size = ("gpu", 8192, 256, 16)
@@ -327,7 +328,7 @@ def test_a_strategy_is_resolved() -> None:
 
 @pytest.mark.parametrize("batch", [256, 1024, 2047, 2048, 8192])
 def test_the_profiles_that_the_gate_compares(batch: int) -> None:
-    """The graphs' own, but for one wait where RLX has a native kernel."""
+    """The gate's profiles are the graphs', less a wait where RLX's kernel is native."""
     for device in Device:
         before, after = costs.welch_peaks_fusion_io_profiles(batch, 256, 16, device)
         assert before == GraphIoProfile(3, 0, 4096 * batch, 22_528 * batch)
@@ -391,7 +392,7 @@ def test_numbers_of_rows_and_samples_are_whole(wrong: Any) -> None:
 
 
 def test_a_file_says_how_many_gates_are_active(tmp_path: Path) -> None:
-    """It is priced as its numbers are; one of another length is refused."""
+    """A file is priced as its numbers are; one of another length is refused."""
     own = LearnedTransform(
         n=256,
         fs=128.0,
@@ -493,7 +494,7 @@ def test_arguments_outside_their_domain_are_refused(call: Any, said: str) -> Non
 
 
 def test_an_infinite_time_moves_nothing() -> None:
-    """The time of a strategy that is ruled out."""
+    """An infinite time, of a strategy that is ruled out, moves nothing."""
     assert costs.algorithm_bandwidth_gbps(4096, math.inf) == 0.0
 
 
@@ -509,7 +510,7 @@ def test_an_unknown_keyword_names_the_function_called(name: str) -> None:
 
 
 def test_numbers_of_numpy_are_plain_ones() -> None:
-    """And so do not overflow: 44 bytes times 2^30 samples."""
+    """NumPy's numbers count as plain ones: 44 bytes times 2^30 does not overflow."""
     wide = costs.welch_peaks_fusion_io_profiles(
         np.int32(1 << 21), np.int32(256), 1, "gpu"
     )
