@@ -56,7 +56,7 @@ def compiled(device: str) -> Any:
 
 
 def test_an_array_is_put_and_read_back(device: str) -> None:
-    """It says what and where it is; what was given may change."""
+    """An array says what and where it is; what was given may change."""
     mine = X.copy()
     with rlx.put(mine, device) as x:
         mine[...] = 0
@@ -78,7 +78,7 @@ def test_an_array_is_put_and_read_back(device: str) -> None:
 
 
 def test_a_closed_array_holds_nothing(device: str) -> None:
-    """Its memory goes at once, though its name is still there; what it was is known."""
+    """A closed array's memory goes at once; its shape and size stay known."""
     x = rlx.put(X, device)
     memory = weakref.ref(x._resident)
     x.close()
@@ -87,7 +87,7 @@ def test_a_closed_array_holds_nothing(device: str) -> None:
 
 
 def test_state_goes_from_run_to_run(compiled: Any, device: str) -> None:
-    """The page's example: nothing is read back until it is asked for."""
+    """State in the page's example is not read back until it is asked for."""
     x, want = rlx.put(X, device), np.zeros((4, 3), np.float32)
     for _ in range(20):
         mean, above = compiled.run({"x": x}, keep=True)
@@ -101,7 +101,7 @@ def test_state_goes_from_run_to_run(compiled: Any, device: str) -> None:
 
 
 def test_some_outputs_stay(compiled: Any) -> None:
-    """Those at the positions named; none at none."""
+    """Outputs at the positions named stay; none do at none."""
     mean, above = compiled.run({"x": X}, keep=(0,))
     assert (type(mean), type(above)) == (DeviceArray, np.ndarray)
     mean, above = compiled.run({"x": compiled.put(X)}, keep=[1])
@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_refused(compiled: Any, device: str) -> None:
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("strict", [False, True])
 def test_what_lies_elsewhere_is_refused(strict: bool) -> None:
-    """With both places, strict or not; also as a param, and from another opening."""
+    """An array or param elsewhere is refused with both places, strict or not."""
     places = ["cpu", "vulkan", "gpu"]
     made = {p: Session(p, strict=strict).compile(average()) for p in places}
     arrays = {p: rlx.put(X, p) for p in places}
@@ -217,7 +217,7 @@ GIVEN = {
 @pytest.mark.requires_torch
 @pytest.mark.parametrize("how", GIVEN)
 def test_arrays_may_lie_anyhow(how: str, device: str) -> None:
-    """In any order and form, of ours and of other libraries, and the copy is dense."""
+    """Arrays in any order, ours or another library's, are put as a dense copy."""
     import jax.numpy as jnp
     import torch
 
@@ -238,7 +238,7 @@ def test_arrays_may_lie_anyhow(how: str, device: str) -> None:
 
 
 def test_what_cannot_be_put_says_why(device: str) -> None:
-    """No device, no array, a type the device has not."""
+    """No device, no array and a type the device has not are refused with a reason."""
     with pytest.raises(UnknownDevice, match="'auto' names no device"):
         rlx.put(X, "auto")
     with pytest.raises(UnknownDevice, match="unknown device 'vulcan'"):
@@ -264,7 +264,7 @@ def test_what_cannot_be_put_says_why(device: str) -> None:
 
 @pytest.mark.requires_torch
 def test_what_lies_in_host_memory_is_shared_by_dlpack() -> None:
-    """A copy for others to write; the memory itself to read, when asked for."""
+    """Host memory is shared by DLPack: a copy to write, the memory itself to read."""
     import torch
 
     x = rlx.put(X, "cpu")
@@ -281,7 +281,7 @@ def test_what_lies_in_host_memory_is_shared_by_dlpack() -> None:
 
 
 def test_what_lies_in_host_memory_is_lent_to_numpy() -> None:
-    """A view that cannot be written, unless a copy is asked for."""
+    """Host memory is lent to NumPy as a read-only view, unless a copy is asked for."""
     x = rlx.put(X, "cpu")
     assert np.may_share_memory(np.asarray(x), np.asarray(x))
     assert not np.asarray(x).flags.writeable
@@ -305,7 +305,7 @@ def test_what_lies_on_a_gpu_is_lent_to_nobody() -> None:
 
 
 def test_they_are_awaited_too(device: str) -> None:
-    """put, run, set_param and reading, beside an event loop."""
+    """Calls of put, run, set_param and reading are awaited beside an event loop."""
 
     async def work() -> Any:
         x = await rlx.put_async(X, device)
@@ -318,7 +318,7 @@ def test_they_are_awaited_too(device: str) -> None:
 
 
 def test_threads_share_arrays(compiled: Any, device: str) -> None:
-    """Each run is its own, and what one thread drops no other misses."""
+    """Threads share arrays: each has its own run, and one's drop is no other's."""
     x = rlx.put(X, device)
 
     def work() -> None:
@@ -376,7 +376,7 @@ sys.left = arrays, near, again, compiled
 
 @pytest.mark.requires_lavapipe
 def test_it_may_outlive_its_device_and_the_interpreter(tmp_path: Path) -> None:
-    """Dropped in a thread after its device was closed, and left to the end."""
+    """An array may be dropped in a thread after its device was closed, or never."""
     done = python("-W", "error", "-c", OUTLIVED, cwd=tmp_path)
     said = done.out.splitlines()
     assert (done.code, done.err) == (0, "")

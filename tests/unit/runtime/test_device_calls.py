@@ -52,7 +52,7 @@ def made(machine: FakeMachine) -> GraphDevices:
 
 @pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter, FlexibleSession])
 def test_one_word_and_one_order_for_the_device_everywhere(kind: type) -> None:
-    """`device` before `inputs`, under no other name."""
+    """Calls take `device` before `inputs`, under no other name."""
     seen = 0
     for name, method in inspect.getmembers(kind, callable):
         if name.startswith("_"):
@@ -90,7 +90,7 @@ def test_pyrlx_calls_with_the_inputs_first_mean_the_same(made: GraphDevices) -> 
 
 @pytest.mark.parametrize("given", [X["x"], [X["x"]], [], 0, [1, 2]], ids=repr)
 def test_what_names_no_device_is_meant_as_inputs(given: object) -> None:
-    """And refused as such; in a place of its own an empty chain is one."""
+    """A first argument that names no device is refused as inputs without names."""
     made = GraphDevices(adding(), DevicePolicy.only("cpu"))
     made.set_param("w", [3, 4])
     for call in (made.run_resolved, made.run_chain, made.run_resolved_with_inputs):
@@ -176,7 +176,7 @@ def test_bytes_become_what_a_param_declares(declared: str) -> None:
 
 
 def test_typed_params_that_do_not_fit_are_refused(made: GraphDevices) -> None:
-    """Both numbers are named, nothing is kept."""
+    """Typed params that do not fit are refused with both numbers; nothing is kept."""
     with pytest.raises(ShapeError, match=r"7 bytes .* \[2\] f32 takes 8"):
         made.set_param_typed("w", b"1234567", "f32")
     with pytest.raises(ShapeError, match=r"8 bytes .* \[2\] f16 takes 4"):
@@ -194,7 +194,7 @@ def test_typed_params_that_do_not_fit_are_refused(made: GraphDevices) -> None:
 
 
 def test_a_text_in_place_of_a_list_is_names_and_not_letters(made: GraphDevices) -> None:
-    """One or several, wherever a list of devices is taken."""
+    """A text in place of a list is one name or several, never letters."""
     graph = made.graph
     assert made.run_try("vulkan", X)[0] == "vulkan"
     assert made.run_try("tpu, opengl", X)[0] == "opengl"
@@ -210,7 +210,7 @@ def test_a_text_in_place_of_a_list_is_names_and_not_letters(made: GraphDevices) 
 
 
 def test_a_chain_is_a_list_wherever_one_is_taken(made: GraphDevices) -> None:
-    """In a list or a text: the first of them that can, and no other."""
+    """A chain, as a list or a text, gives its first device that can, or none."""
     for chain in (["tpu", "opengl", "cpu"], "tpu, gl, cpu"):
         assert made.resolve_chain(chain) is Device.OPENGL
         assert made.compile_chain(chain).device is Device.OPENGL
@@ -224,7 +224,7 @@ def test_a_chain_is_a_list_wherever_one_is_taken(made: GraphDevices) -> None:
 
 @pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter])
 def test_strict_is_true_or_false_wherever_it_is_said(kind: type) -> None:
-    """Whatever runs takes it, and no text or number in its place."""
+    """Every run takes `strict`, and no text or number in its place."""
     made = kind(adding(), DevicePolicy.only("cpu"))
     made.set_param("w", [3, 4])
     ran = 0
@@ -303,7 +303,7 @@ def test_a_policy_is_a_policy_at_every_door(given: Any) -> None:
 
 
 def test_adapters_are_found_by_any_name_of_their_device() -> None:
-    """At every door; a name that no adapter has is not passed over."""
+    """Adapters are found by any name of the device, and not passed over if missing."""
     graph, only = adding(), DevicePolicy.only(["vulkan"])
     for names in ({"vk": "abacus"}, {"VULKAN": "abacus"}, {Device.VULKAN: "abacus"}):
         assert devices.devices_for(graph, only, names) == ()
@@ -323,7 +323,7 @@ def test_adapters_are_found_by_any_name_of_their_device() -> None:
 
 
 def test_auto_leaves_the_device_open(made: GraphDevices) -> None:
-    """Wherever one may be left out, and it is no device where one is needed."""
+    """The word "auto" leaves a device open; where one is needed it is no device."""
     best = made.resolve()
     assert made.resolve("auto") is made.resolve_chain("Auto") is best
     assert made.resolve_with_inputs("auto", X) is made.compile_chain("auto").device

@@ -71,7 +71,7 @@ def test_what_of_the_graph_a_device_cannot_run_is_said(machine: FakeMachine) -> 
 def test_an_adapter_that_is_not_there_is_named(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the adapters that are."""
+    """A missing adapter is named with those that are there."""
 
     async def opened(adapter: str) -> Backend:
         if adapter:
@@ -99,7 +99,7 @@ def test_an_adapter_that_is_not_there_is_named(
 
 
 def test_what_a_chain_cannot_use_has_its_reason(machine: FakeMachine) -> None:
-    """Each device for itself, and the call by its own name."""
+    """A chain tells each device's own reason, and the call by its own name."""
 
     async def never(adapter: str) -> Backend:
         raise AssertionError("it was opened")
@@ -122,7 +122,7 @@ def test_what_a_chain_cannot_use_has_its_reason(machine: FakeMachine) -> None:
 def test_an_allowed_device_that_is_missing_has_its_reason(
     machine: FakeMachine,
 ) -> None:
-    """Whatever is asked of a policy that allows only such."""
+    """An allowed device that is missing has its reason, whatever is asked."""
 
     async def never(adapter: str) -> Backend:
         raise AssertionError("it was opened")

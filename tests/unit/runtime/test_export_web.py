@@ -39,7 +39,7 @@ def _graph() -> rlx.Graph:
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_params_come_from_where_they_are(device: str, tmp_path: Path) -> None:
-    """From a host's engine, from a GPU, and what lies on that alone; bools too."""
+    """Params come from a host's engine, a GPU and what lies there alone; bools too."""
     compiled = rlx.Session(device).compile(_graph())
     compiled.set_param("w", rlx.put(W, device=device))
     compiled.set_param("m", M)
@@ -66,7 +66,7 @@ def test_what_was_written_before_a_param_changed_stays(tmp_path: Path) -> None:
 
 
 def test_vectors_of_the_callers_own(tmp_path: Path) -> None:
-    """One, several, none; and those that do not fit."""
+    """The caller's vectors may be one, several or none; others are refused."""
     compiled = rlx.Session("cpu").compile(_graph())
     for name, value in (("w", W), ("m", M)):
         compiled.set_param(name, value)
@@ -126,7 +126,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_what_rounding_decides_is_not_asked_of_a_page(tmp_path: Path) -> None:
-    """Which of two equal numbers is larger; and that is said."""
+    """An output that rounding decides is not compared, and that is said."""
     g = rlx.Graph("ties")
     x = g.input("x", (6,))
     g.set_outputs([g.exp(x) > g.exp(x) * 1.0000001, g.exp(x)])

@@ -45,7 +45,7 @@ LAID = {
 
 @pytest.mark.parametrize("how", LAID)
 def test_equal_values_are_equal_however_they_lie(how: str) -> None:
-    """Any strides, byte order and container; the result is in native order."""
+    """Values count in any strides, byte order and container; the result is native."""
     made = feed(LAID[how])
     assert made.dtype == np.float32
     assert made.dtype.isnative
@@ -88,7 +88,7 @@ def test_things_with_an_array_inside_are_taken() -> None:
     ),
 )
 def test_an_array_is_taken_as_it_is_or_refused(dtype: str, array: Array) -> None:
-    """Never narrowed, never widened, never reshaped."""
+    """An array is never narrowed, widened or reshaped: it is taken or refused."""
     want = graph_of(dtype=dtype).named("input")["signal"].type.dtype.numpy
     if array.dtype.newbyteorder("=") != want:
         with pytest.raises(DTypeError):
@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_refused(
     [([2**31], "i32"), ([-1], "u32"), ([2**70], "i32"), ([1.5], "i32"), ([2], "bool")],
 )
 def test_a_list_is_never_wrapped_or_truncated(value: list[object], dtype: str) -> None:
-    """Its numbers must be numbers of the declared type."""
+    """A list must hold numbers of the declared type."""
     with pytest.raises(DTypeError):
         feed(value, (1,), dtype)
 
@@ -148,20 +148,20 @@ def check(feeds: object) -> dict[str, Array]:
 
 
 def test_inputs_are_a_dict_by_name() -> None:
-    """All of them, no others."""
+    """Inputs are a dict of all names and no others."""
     made = check({"scale": 2.0, "signal": ARRAY})
     assert set(made) == {"signal", "scale"}
     assert made["scale"].shape == ()
 
 
 def test_a_missing_input_is_named() -> None:
-    """With how many were given of how many."""
+    """A missing input is named, with how many were given of how many."""
     with pytest.raises(InputError, match="'scale' was not given; 1 of 2 inputs"):
         check({"signal": ARRAY})
 
 
 def test_an_unknown_name_gets_near_matches() -> None:
-    """And the names there are."""
+    """An unknown name is answered with the names there are."""
     with pytest.raises(UnknownName, match=r"no input 'sginal'.*mean 'signal'"):
         check({"sginal": ARRAY, "scale": 1.0})
     with pytest.raises(UnknownName, match="no input '7'"):
@@ -170,7 +170,7 @@ def test_an_unknown_name_gets_near_matches() -> None:
 
 @pytest.mark.parametrize("feeds", [[ARRAY], ARRAY, [], "signal"])
 def test_anything_but_a_dict_is_refused(feeds: object) -> None:
-    """With the spelling that is meant."""
+    """Anything but a dict is refused with the spelling that is meant."""
     with pytest.raises(
         InputError, match=r"was given; .* pass \{'signal': …, 'scale': …\}"
     ):

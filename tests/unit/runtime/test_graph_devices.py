@@ -36,7 +36,7 @@ def test_a_param_set_before_the_first_compile_is_applied() -> None:
 
 @pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter])
 def test_what_runs_a_graph_says_which_and_where(kind: type) -> None:
-    """In a line, whatever the size of the graph."""
+    """A runner says graph and device in a line, whatever the size of the graph."""
     made = kind(adding(), DevicePolicy.only(["cpu"]))
     about = f"GraphDevices({made.graph!r} on cpu)" if kind is GraphDevices else ""
     assert repr(made) == (about or f"DeviceRouter({made.runner!r})")
@@ -65,7 +65,7 @@ def test_run_try_goes_from_cuda_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_params_reach_every_device(machine: FakeMachine) -> None:
-    """Those compiled and those to come; the last write wins."""
+    """Params reach devices compiled and to come; the last write wins."""
     made = runner()
     made.compile("cpu")
     made.set_param("w", np.array([5, 6], np.float32))
@@ -137,8 +137,9 @@ def test_the_environment_names_a_device(
 def test_a_forced_device_is_the_only_one(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is what `resolve` says and `run_chain` tries; one that is not viable is an
-    error, and a device that is asked for comes before it.
+    """A forced device is what `resolve` says and `run_chain` tries.
+
+    One that is not viable is an error; a device in the call comes before it.
     """
     machine.only(Device.CPU, Device.TPU)
     monkeypatch.setenv("RLX_FORCE_DEVICE", "tpu")
@@ -188,7 +189,7 @@ def test_each_device_is_compiled_once(machine: FakeMachine) -> None:
 
 
 def test_what_is_compiled_runs() -> None:
-    """On the real CPU, params included; each way of naming the device."""
+    """Graphs compiled by any way of naming the device run with their params."""
     made = GraphDevices(adding(), DevicePolicy.only("cpu"))
     made.set_param("w", np.array([3, 4], np.float32))
     for compiled in (
@@ -335,7 +336,7 @@ def test_a_device_that_fails_the_benchmark_comes_last(machine: FakeMachine) -> N
 def test_a_device_that_failed_the_benchmark_is_compiled_again(
     machine: FakeMachine,
 ) -> None:
-    """It may have been lost; the others keep what they have."""
+    """A device that failed the benchmark may be lost: only it is compiled again."""
     machine.broken[Device.VULKAN] = DeviceLost("run", "it went away")
     made = runner()
     assert [r.label for r in made.benchmark(X, 1) if r.error] == ["vulkan"]
@@ -378,7 +379,7 @@ def test_constructors(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("given", ["cpu", ["cpu"], 3])
 def test_a_policy_is_a_policy(given: Any) -> None:
-    """Refused where it is given, and not by the first run."""
+    """A policy that is none is refused where it is given, not by the first run."""
     graph = Graph("net")
     graph.set_outputs([graph.input("x", (2,)) * 2.0])
     with pytest.raises(UsageError, match="a DevicePolicy is wanted"):
@@ -389,7 +390,7 @@ def test_a_policy_is_a_policy(given: Any) -> None:
 
 @pytest.mark.parametrize("name", [3, b"llvm", None])
 def test_the_name_of_an_adapter_is_text(name: Any) -> None:
-    """Also in a map of adapters, and for a session."""
+    """The name of an adapter is text, also in a map of adapters and for a session."""
     graph = Graph("net")
     graph.set_outputs([graph.input("x", (2,)) * 2.0])
     with pytest.raises(UsageError, match="part of an adapter's name is wanted"):

@@ -99,7 +99,7 @@ def test_errors_of_the_caller_end_it(compiled: rlx.CompiledGraph) -> None:
 
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_on_an_adapter(adapter: Want, overlaps: bool) -> None:
-    """Also where one run is handed over before the last is read."""
+    """A map on an adapter is right, also where runs are handed over ahead of reads."""
     with native(adapter) as port:
         engine = WebGpuBackend(port, overlaps=overlaps)
         program = drive(engine.prepare(compile_graph(graph(), engine.target)))

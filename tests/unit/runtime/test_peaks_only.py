@@ -41,7 +41,7 @@ def least_batch(device: Device, row_bytes: int) -> int:
 def test_peaks_beside_their_spectrum_stay_alone(
     device: Device, order: tuple[int, ...]
 ) -> None:
-    """Whatever the size and the order: no gate is asked."""
+    """Peaks beside their spectrum stay alone, whatever the size and the order."""
     graph, *both = spectrum_and_peaks()
     graph.set_outputs([both[i] for i in order])
     found, (decision,) = select_peaks_only_outputs(graph, device)
@@ -75,7 +75,7 @@ def test_the_environment_keeps_outputs_as_they_are(
 def test_the_gate_decides_whether_peaks_take_its_place(
     device: Device, n: int, k: int
 ) -> None:
-    """From the batch on where the bytes that stay away are worth its least gain."""
+    """Peaks replace their spectrum from the batch on where that saves enough bytes."""
     row = 2 * 2 * n * 4 - 2 * k * 4
     least = least_batch(device, row)
     for batch in {max(1, least - 1), least, 2 * least}:
@@ -92,7 +92,7 @@ def test_the_gate_decides_whether_peaks_take_its_place(
 
 
 def test_wgpu_wants_a_hundred_and_one_rows() -> None:
-    """By hand: 3,968 bytes a row at 40 bytes a nanosecond, 10,000 ns to gain."""
+    """The least batch by hand: 3,968 bytes a row at 40 bytes/ns, 10,000 ns to gain."""
     assert least_batch(Device.GPU, 4096 - 128) == 101
     assert least_batch(Device.CUDA, 4096 - 128) == 64
     assert least_batch(Device.METAL, 4096 - 128) == 1
@@ -137,7 +137,7 @@ def test_every_pair_is_looked_at() -> None:
 
 
 def test_a_spectrum_searched_twice_gives_both_answers() -> None:
-    """Where both peaks are outputs; it is dropped once."""
+    """A spectrum that is searched twice is dropped once, and both peaks are outputs."""
     graph, spectrum, few = spectrum_and_peaks()
     many = graph.welch_peaks(spectrum, 5, 2)
     graph.set_outputs([many, spectrum, few])
@@ -147,7 +147,7 @@ def test_a_spectrum_searched_twice_gives_both_answers() -> None:
 
 
 def test_graphs_without_such_a_pair_are_left_alone() -> None:
-    """No peaks, no spectrum among the outputs, or a spectrum that is no transform."""
+    """Graphs without a transform's spectrum among their outputs are left alone."""
     graph, _, peaks = spectrum_and_peaks()
     graph.set_outputs([peaks])
     assert select_peaks_only_outputs(graph, "gpu") == (graph, ())
@@ -170,7 +170,7 @@ def test_what_is_no_graph_is_refused() -> None:
 
 
 def test_the_peaks_that_are_left_are_the_same() -> None:
-    """Bins and powers by plain NumPy, from a run of what the pass left."""
+    """Peaks that are left are plain NumPy's, from a run of what the pass left."""
     graph, spectrum, peaks = spectrum_and_peaks(3, 32, 2, 5)
     graph.set_outputs([spectrum, peaks])
     found, _ = select_peaks_only_outputs(graph, "vulkan")

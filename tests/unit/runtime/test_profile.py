@@ -53,7 +53,7 @@ def compiled() -> rlx.CompiledGraph:
 
 
 def test_the_outputs_are_the_runs(compiled: rlx.CompiledGraph) -> None:
-    """And the caller's own, as those of `run` are."""
+    """A profile's outputs are those of `run`, and the caller's own."""
     found = compiled.run({"x": X}, profile=True)
     for got, want in zip(found.outputs, compiled.run({"x": X}), strict=True):
         np.testing.assert_array_equal(got, want)
@@ -157,7 +157,7 @@ def test_an_engine_that_knows_no_steps_is_timed_whole() -> None:
 
 
 def test_without_a_clock_each_step_is_waited_for() -> None:
-    """On a port whose device has no time stamps; the fake runs the one shader."""
+    """Each step is waited for on a port whose device has no time stamps."""
     graph = scaled()
     port = fake(kernels={source_of(graph): compute})
     assert STAMPS not in port.facts.features
@@ -183,7 +183,7 @@ def test_a_device_that_is_lost_raises() -> None:
 
 
 def test_by_the_clock_of_the_device(adapter: Want) -> None:
-    """Every step of a plan on a real driver, and nothing is left there."""
+    """The device's clock times every step on a real driver; nothing is left there."""
     with native(adapter) as port:
         assert STAMPS in port.facts.features
         engine = WebGpuBackend(port)
@@ -203,7 +203,7 @@ def test_by_the_clock_of_the_device(adapter: Want) -> None:
 
 
 def test_the_pools_engines_profile_too() -> None:
-    """The default engine of this process, by its public way."""
+    """The pool's default engine profiles by its public way, too."""
     assert isinstance(pool.backend("cpu", ""), Backend)
     made = rlx.Session("cpu").compile(layer())
     made.set_param("w", W)

@@ -48,7 +48,7 @@ def compiled() -> CompiledGraph:
 
 
 def test_a_graph_runs_again_and_again(compiled: CompiledGraph) -> None:
-    """Outputs in order; other inputs give other results; params stay."""
+    """A graph runs again with outputs in order, other inputs and the same params."""
     first, back = compiled.run({"x": X})
     np.testing.assert_array_equal(first, np.repeat(X.sum(1)[:, None], 3, 1))
     np.testing.assert_array_equal(back, X)
@@ -72,7 +72,7 @@ def test_a_param_without_value_is_named() -> None:
 
 
 def test_params_are_checked_like_inputs(compiled: CompiledGraph) -> None:
-    """Name, dtype and shape."""
+    """Params are checked for name, dtype and shape."""
     with pytest.raises(UnknownName, match="no param 'v'; it has 'w'"):
         compiled.set_param("v", 1.0)
     with pytest.raises(DTypeError, match="set_param of 'layer'"):
@@ -95,7 +95,7 @@ def test_a_graph_without_inputs_needs_none() -> None:
 
 
 def test_results_share_memory_with_nothing() -> None:
-    """Not with inputs, params, constants or each other, however they overlap."""
+    """Results share no memory with inputs, params, constants or each other."""
     graph = Graph()
     x, p = graph.input("x", (2, 4)), graph.param("p", (4,))
     c = graph.constant(np.ones(4, np.float32))
@@ -177,7 +177,7 @@ def test_auto_says_what_it_chose_and_why() -> None:
 
 @pytest.mark.requires_wgpu
 def test_wide_types_go_to_the_cpu() -> None:
-    """Whatever the size of the work."""
+    """Wide types go to the CPU, whatever the size of the work."""
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (1 << 22,), "f64"))])
     made = Session().compile(graph)
@@ -216,7 +216,7 @@ def test_typed_calls_take_and_give_bytes() -> None:
 
 
 def test_typed_calls_refuse_what_does_not_fit(compiled: CompiledGraph) -> None:
-    """With both numbers; a bool is one byte and no other byte than 0 is false."""
+    """Typed calls refuse with both numbers; a bool is a byte, false only if 0."""
     w = np.ones((4, 3), np.float32)
     with pytest.raises(ShapeError, match=r"'w'.* 47 bytes .*\[4, 3\] f32 takes 48"):
         compiled.set_param_typed("w", w.tobytes()[:-1], "f32")

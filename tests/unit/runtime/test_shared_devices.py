@@ -19,7 +19,7 @@ from tests.unit.signal.pretend_gpu import PretendGpu
 
 
 def test_what_a_caller_does_to_a_graph_changes_no_answer(machine: FakeMachine) -> None:
-    """Neither the one handed in nor the one handed out is the runner's own."""
+    """A runner keeps graphs of its own: neither one handed in nor one handed out."""
     graph = Graph("moved")
     x = graph.input("x", (2,))
     graph.set_outputs([x * 2.0])
@@ -35,7 +35,7 @@ def test_what_a_caller_does_to_a_graph_changes_no_answer(machine: FakeMachine) -
 
 
 def test_closed_devices_say_so(machine: FakeMachine) -> None:
-    """Whatever they are asked to do with a graph."""
+    """Closed devices refuse whatever they are asked to do with a graph."""
     made = runner()
     made.run("cpu", X)
     made.close()
@@ -57,7 +57,7 @@ def test_closed_devices_say_so(machine: FakeMachine) -> None:
 
 
 def test_threads_share_one_compilation(machine: FakeMachine) -> None:
-    """Of each device; nothing that one of them compiled is lost."""
+    """Threads share one compilation per device, and none is lost."""
     made = runner()
 
     def work(k: int) -> None:
@@ -72,7 +72,7 @@ def test_threads_share_one_compilation(machine: FakeMachine) -> None:
 def test_only_viable_devices_are_resolved(
     gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also under a policy that allows all, and whatever the environment names."""
+    """Only viable devices are resolved, whatever the environment names."""
     graph = adding()
     only = decide_device(graph, viable=(Device.TPU, Device.MLX))
     assert only.device is Device.TPU

@@ -76,7 +76,7 @@ def held(place: str) -> int:
 def test_an_average_runs_many_times_and_is_read_once(
     place: str, read: list[int]
 ) -> None:
-    """The page's own lines; nothing comes back in between, and nothing piles up.
+    """An average runs by the page's own lines, is read once and piles up nothing.
 
     It takes a fifth of the page's thousand runs: what piles up shows in them.
     """

@@ -91,7 +91,7 @@ def test_the_shaders_are_those_of_the_first_sizes() -> None:
 
 
 def test_params_lie_there_once(compiled: CompiledGraph) -> None:
-    """And a new value is everybody's, those of bindings to come too."""
+    """Params lie on the device once; a new value is that of every binding."""
     for n in (1, 2, 3):
         right(compiled, n, 2)
     every = [compiled.bind(n=n, m=2)._placed.ready.program for n in (1, 2, 3)]
@@ -109,7 +109,7 @@ def test_params_lie_there_once(compiled: CompiledGraph) -> None:
 def test_only_so_many_are_kept(
     compiled: CompiledGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that were run last; what lets go of the others keeps the params."""
+    """Bindings that ran last are kept; letting go of others keeps the params."""
     monkeypatch.setattr(bindings, "MOST_BOUND", 2)
     for n in (1, 2, 1, 3, 1):
         right(compiled, n, 2)
@@ -270,7 +270,7 @@ def test_rlxweb_chooses_for_each_binding() -> None:
 
 
 def test_what_is_dropped_is_freed() -> None:
-    """At once: a device's memory waits for no collector of cycles."""
+    """A dropped graph is freed at once, without the collector of cycles."""
     made = Session("cpu").compile(layer())
     made.set_param("w", W)
     right(made, 2, 3)

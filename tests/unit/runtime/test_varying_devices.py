@@ -44,7 +44,7 @@ def rows(n: int) -> dict[str, Any]:
 
 
 def want(inputs: dict[str, Any]) -> Any:
-    """In float64, by the definition."""
+    """The result by the definition, in float64."""
     powers = np.exp(inputs["x"].astype(np.float64) @ W.astype(np.float64))
     return powers / powers.sum(-1, keepdims=True)
 
@@ -164,7 +164,7 @@ def test_unknown_sizes_count_nothing_in_a_profile() -> None:
 
 
 def test_ops_are_counted_and_not_the_methods_that_added_them() -> None:
-    """As many as in the graph with its sizes bound, whatever built them."""
+    """Ops are counted as in the graph with its sizes bound, whatever built them."""
     graph = Graph("built")
     x = graph.input("x", ("N", 64))
     spectrum = graph.apply("fft", graph.concat([x, x - x], axis=1))

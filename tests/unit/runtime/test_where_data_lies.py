@@ -17,7 +17,7 @@ from tests.unit.runtime.test_device_array import device as device
 
 @pytest.mark.requires_wgpu
 def test_an_open_run_goes_where_its_data_lies() -> None:
-    """And says so; a device that was named is another matter."""
+    """An open run goes where its data lies and says so; another device is refused."""
     runner = GraphDevices(average(), rlx.DevicePolicy.only(["cpu", "vulkan"]))
     mean = np.zeros((4, 3), np.float32)
     runner.set_param("mean", mean)
@@ -40,7 +40,7 @@ def test_an_open_run_goes_where_its_data_lies() -> None:
 
 @pytest.mark.requires_wgpu
 def test_an_open_session_compiles_where_the_data_lies() -> None:
-    """With the reason; an input that the graph has not is named."""
+    """An open session tells the data's place; an unknown input is named."""
     session, x = Session(), rlx.put(X, "vulkan")
     compiled = session.compile(average(), {"x": x})
     assert compiled.device is rlx.Device.VULKAN

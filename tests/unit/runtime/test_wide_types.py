@@ -40,7 +40,7 @@ def compiled(graph: Graph, device: str = "vulkan") -> CompiledGraph:
 
 
 def test_indices_are_given_and_had_back_as_int64() -> None:
-    """As on the CPU; what is held how is told."""
+    """Indices go in and come back as int64; how they are held is told."""
     made = compiled(embedding())
     for got, want in zip(
         made.run({"ids": IDS}),
@@ -56,7 +56,7 @@ def test_indices_are_given_and_had_back_as_int64() -> None:
 
 @pytest.mark.parametrize("far", [1 << 30, -(1 << 30), 1 << 40, -(1 << 63)])
 def test_a_value_too_large_is_told_with_its_place(far: int) -> None:
-    """Before anything runs, with the limit and what sets it; later runs are as ever."""
+    """A value too large is told before anything runs, with the limit and its cause."""
     made, ids = compiled(embedding()), IDS.copy()
     ids[1, 2] = far
     with pytest.raises(DTypeError) as raised:
@@ -74,7 +74,7 @@ def test_a_value_too_large_is_told_with_its_place(far: int) -> None:
 
 
 def test_values_alone_take_all_that_fits() -> None:
-    """Compared, chosen from, turned round and moved: nothing leaves 32 bits."""
+    """Comparing, choosing, turning and moving take all values that fit 32 bits."""
     for dtype, low, high in (("i64", -(2**31) + 1, 2**31 - 1), ("u64", 0, 2**32 - 1)):
         g = Graph()
         x, y = (g.input(name, (2,), dtype) for name in "xy")
@@ -91,7 +91,7 @@ def test_values_alone_take_all_that_fits() -> None:
 
 
 def test_what_is_not_known_to_fit_is_refused_with_the_node() -> None:
-    """And with how far it may reach."""
+    """A value that is not known to fit is refused with its node and its reach."""
     g = Graph()
     x = g.input("x", (1000,), "i64")
     g.set_outputs([g.sum(x * x * x)])
@@ -105,7 +105,7 @@ def test_what_is_not_known_to_fit_is_refused_with_the_node() -> None:
 
 
 def test_arrays_on_the_device_keep_their_type() -> None:
-    """Their values are known to lie as the next graph wants them, or it is told."""
+    """Arrays on a device keep int64; bounds that a next graph cannot take are told."""
     made = compiled(embedding())
     _, twice, most = made.run({"ids": IDS}, keep=True)
     assert (twice.dtype, most.dtype) == (np.int64, np.int64)
@@ -146,7 +146,7 @@ HALFWAY = [1 + 2.0**-11, 1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40]
 
 @pytest.mark.parametrize("to", ["f32", "f16"])
 def test_doubles_that_are_cast_are_rounded_once(to: str) -> None:
-    """Also into halves, by way of f32: toward what the double itself is nearest to."""
+    """Doubles are rounded once, also into halves by way of f32."""
     x = np.array([0.1, -1e300, np.nan, -np.inf, 1 / 3, 1e-320, -6e-8, *HALFWAY])
     g = Graph()
     at = g.input("x", x.shape, "f64")
