@@ -71,7 +71,7 @@ class Speed:
     work: float
 
     def ns(self, n: int, segments: int, rows: int) -> float:
-        """Of a length that is a power of two."""
+        """The time of a job whose length is a power of two."""
         return self.call + self.work * rows * segments * n * math.log2(n)
 
     def give_to(self, place: Place, *more: Point) -> Calibration:

@@ -44,7 +44,7 @@ def test_a_silent_row_is_right_where_it_is_silent() -> None:
 def test_compiled_code_is_held_against_compiled_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where both are ready; a tone that falls back into the band is seen by it too."""
+    """Errors are judged by compiled code where it is ready, on both sides."""
     spec = from_preset("rlx", 6144, nperseg=256, dtype=np.float32)
     band, error = Band(4, 16), 1e-3
     rng = np.random.default_rng(3)

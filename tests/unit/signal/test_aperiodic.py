@@ -36,7 +36,7 @@ def made(line: Any, peaks: Any, noise: float = 0.0) -> Any:
 def test_what_was_put_in_comes_out(
     offset: float, exponent: float, peaks: list[tuple[float, float]]
 ) -> None:
-    """As near as lines fitted before and after the peaks can be; peaks well apart."""
+    """A fit gives back line and peaks that were put in, where peaks lie well apart."""
     put = [(8 + 12 * at, *one) for at, one in enumerate(peaks)]
     got = rlx.aperiodic(F, made((offset, 0.0, exponent), put))
     assert got.r_squared > 0.99

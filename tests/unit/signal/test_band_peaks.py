@@ -45,7 +45,7 @@ def check(found: rlx.WelchPeaks, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["bins", "peaks"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_on_the_cpu(mode: Any, dtype: str) -> None:
-    """The first time, and again as a call that is known."""
+    """Peaks of a band on the CPU are the same the first time and as a known call."""
     x = X.reshape(6, -1).astype(dtype)
     for _ in range(3):
         found = rlx.welch_peaks(x, **NAMED, mode=mode, fmin=5, fmax=40)
@@ -67,7 +67,7 @@ def test_on_devices(adapter: Want, mode: Any) -> None:
 def test_every_way_of_a_device_gives_the_same_bins(
     adapter: Want, how: How, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Searched there, cut out there, or both left to the host; in batches too."""
+    """Bins of a band are the same searched or cut out on the device, or on the host."""
     monkeypatch.setattr(engine, "BATCH_BYTES", batch)
     x = X.reshape(6, -1)[:, :2000].astype(np.float32)
     spec = from_preset("scipy", 2000, fs=256, nperseg=512, dtype=np.float32)
@@ -95,7 +95,7 @@ def test_every_way_of_a_device_gives_the_same_bins(
 def test_a_device_gives_back_the_band_alone(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch, mode: Any
 ) -> None:
-    """Where that is predicted to be cheaper, as it is where bytes back cost."""
+    """The band alone comes back where that is predicted to be cheaper."""
     asked: list[Any] = []
 
     async def searched(self: Any, x: Any, spec: Any, *rest: Any) -> Any:

@@ -44,7 +44,7 @@ def test_sines_are_found_with_their_power() -> None:
 @given(st.lists(st.floats(0.1, 60.0), min_size=2, max_size=9, unique=True))
 @settings(max_examples=60)
 def test_bands_side_by_side_add_up(edges: list[float]) -> None:
-    """Wherever they part, between bins too."""
+    """Bands side by side add up wherever they part, between bins too."""
     cuts = np.sort(edges)
     cuts = cuts[np.concatenate([[True], np.diff(cuts) > 0.6])]
     if len(cuts) < 2:
@@ -74,7 +74,7 @@ def test_the_axes_are_the_callers() -> None:
 
 
 def test_segments_are_long_enough_for_the_lowest_band() -> None:
-    """Two cycles of it, four seconds at least, the signal at most."""
+    """Segments have two cycles of the lowest band and 4 s, at most the signal."""
     x = RNG.standard_normal(4 * 3600)
     assert len(rlx.band_power(x, 4.0, "hrv").f) == round(4 * 2 / 0.0033) // 2 + 1
     assert len(rlx.band_power(x, 128.0).f) == 4 * 128 // 2 + 1

@@ -46,7 +46,7 @@ LARGE = np.zeros((3000, 1152), np.float32)
 
 
 def test_a_device_asked_for_is_used(two: PretendGpu) -> None:
-    """However slow it is predicted to be; the decision says both."""
+    """A device asked for is used however slow; the decision says both."""
     found = rlx.welch_peaks(SMALL, device="tpu")
     assert (found.device, found.engine) == (Device.TPU, NAME)
     assert found.decision.why.startswith("it was asked for; predicted ")
@@ -84,7 +84,7 @@ def test_unknown_devices_are_refused(name: Any) -> None:
 def test_devices_that_are_missing_are_refused(
     name: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By one error that says what is missing and what to do, and never on a CPU."""
+    """A missing device is refused with what to do, and never replaced by a CPU."""
     monkeypatch.setattr(presence, "importable", lambda module: False)
     look_again()
     with pytest.raises(AdapterMissing, match=f"open device '{name}': .*{words}"):
@@ -94,7 +94,7 @@ def test_devices_that_are_missing_are_refused(
 
 @pytest.mark.requires_wgpu
 def test_an_adapter_that_is_not_there_is_refused() -> None:
-    """Also where the device is left open: the name asks for a GPU."""
+    """An adapter's name asks for a GPU, also where the device is left open."""
     for where in ({"device": "gpu"}, {}, {"device": "auto"}):
         with pytest.raises(AdapterMissing, match="no-such-adapter"):
             rlx.welch_peaks(SMALL, adapter="no-such-adapter", **where)
@@ -149,7 +149,7 @@ def test_complex_rows_are_refused_on_devices(gpu: PretendGpu) -> None:
 def test_rlx_device_is_followed(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By small jobs too; a device in the call goes before it."""
+    """RLX_DEVICE is followed by small jobs too; a device in the call goes before it."""
     monkeypatch.setenv("RLX_DEVICE", " TPU ")
     found = rlx.welch_peaks(SMALL)
     assert found.device is Device.TPU
@@ -185,7 +185,7 @@ def test_rlx_device_is_followed_or_warned_about(
 def test_denied_devices_are_left_alone(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch, policy: dict[str, str]
 ) -> None:
-    """Though they were predicted to be faster, and though RLX_DEVICE names them."""
+    """Denied devices are left alone, though faster and though RLX_DEVICE names them."""
     assert rlx.welch_peaks(LARGE).device is Device.TPU
     for name, value in policy.items():
         monkeypatch.setenv(name, value)
@@ -200,7 +200,7 @@ def test_denied_devices_are_left_alone(
 def test_a_denied_cpu_is_left_alone(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for jobs it had picked before; a device in the call is not policy."""
+    """A denied CPU is not used for jobs picked before, unless the call names it."""
     assert rlx.welch_peaks(SMALL).device is Device.CPU
     monkeypatch.setenv("RLX_DENY_DEVICES", "cpu")
     assert rlx.welch_peaks(SMALL).device is Device.TPU
@@ -221,7 +221,7 @@ def test_nonsense_in_the_policy_is_named(
 def test_a_preferred_device_from_the_environment(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken in a near tie and in no other case."""
+    """A preferred device is taken in a near tie and in no other case."""
     near = job_of(120)  # the sums are equal at 123 rows
     assert choose(near).device is Device.CPU
     monkeypatch.setenv("RLX_PREFER_DEVICES", "tpu")
@@ -236,7 +236,7 @@ def test_a_preferred_device_from_the_environment(
 def test_an_allowed_device_is_found_under_its_name(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Though "gpu", which the list leaves out, may open the same adapter."""
+    """An allowed name is found, though "gpu" may open the same adapter."""
     rlx.welch_peaks(SMALL, device=name)
     monkeypatch.setenv("RLX_DEVICES", name)
     assert rlx.welch_peaks(SMALL).device is Device(name)
@@ -310,7 +310,7 @@ def test_only_warm_runs_are_learned_from(
 def test_warm_runs_of_rows_are_learned_apart_from_graphs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On the host a multitaper is no graph: what it took says nothing of graphs."""
+    """Runs of rows on the host have buckets apart from graphs': they are none."""
     now = iter(range(0, 10**12, 1_000_000))
     monkeypatch.setattr("rlxweb.signal.row_calls.perf_counter_ns", lambda: next(now))
     noted: list[Any] = []
@@ -337,7 +337,7 @@ def test_threads_use_a_pick_as_often_as_one_would() -> None:
 
 
 def test_a_result_carries_its_decision(two: PretendGpu) -> None:
-    """Into the JSON of the peaks, and into its one line of prose."""
+    """A result has its decision in JSON and in its line of prose."""
     found = rlx.welch_peaks(SMALL)
     document = json.loads(json.dumps(found.as_json()))
     assert document["decision"]["what"] == found.decision.what

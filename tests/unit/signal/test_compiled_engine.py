@@ -79,7 +79,7 @@ def test_what_has_no_kernel_goes_by_numpy(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_recording_is_compiled_for_by_its_size_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whatever ran before: the same file has the same spectrum to the last bit."""
+    """Recordings are compiled for by their size, whatever ran before."""
     monkeypatch.setenv("RLX_FAST", "background")
     monkeypatch.setattr(analysis, "COMPILED_SAMPLES", 50_000)
     engines = {}
@@ -146,7 +146,7 @@ def test_where_code_cannot_be_kept_it_is_made_each_time(
 
 @pytest.mark.requires_fast
 def test_the_next_process_need_not_compile(tmp_path: Path) -> None:
-    """It reads the code from disk; a file that was harmed is made anew."""
+    """The next process reads the code from disk; a damaged file is made anew."""
     code = WELCH + "print(call().engine)\n"
     again = (
         "from rlxweb.machine import library\n"
@@ -165,7 +165,7 @@ def test_the_next_process_need_not_compile(tmp_path: Path) -> None:
 
 @pytest.mark.requires_fast
 def test_an_interpreter_may_end_while_a_kernel_compiles() -> None:
-    """At any moment: it neither hangs nor crashes."""
+    """An interpreter ends while a kernel compiles, without a hang or a crash."""
     code = WELCH + (
         "import sys, time\n"
         "from rlxweb.machine import workshop\n"
@@ -181,7 +181,7 @@ def test_an_interpreter_may_end_while_a_kernel_compiles() -> None:
 @pytest.mark.requires_fast
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 def test_a_fork_computes_whatever_was_compiled_or_not() -> None:
-    """After threads were started, with kernels made, and while one is being made."""
+    """A fork computes with threads started, kernels made, or one in the making."""
     code = WELCH + (
         "import os, time\n"
         "from rlxweb.host.welch_kernels import welch_kernels\n"

@@ -73,13 +73,13 @@ def numbers(found: Any) -> np.ndarray:
     ],
 )
 def test_what_holds_no_numbers_is_named(name: str, given: Any, said: str) -> None:
-    """With what was given and what to do, whichever function it is given to."""
+    """Input without numbers is named with what to do, in every function."""
     with pytest.raises((DTypeError, ShapeError, UsageError), match=said):
         CALLS[name](given)
 
 
 def test_a_recording_of_mne_is_told_how_to_be_read() -> None:
-    """Where it is not taken itself."""
+    """A recording of MNE is told how to be read, where it is not taken itself."""
     info = mne.create_info(2, 100.0, verbose="error")
     raw = mne.io.RawArray(X, info, verbose="error")
     with pytest.raises(DTypeError, match=r"RawArray.*x\.get_data\(\)"):
@@ -88,7 +88,7 @@ def test_a_recording_of_mne_is_told_how_to_be_read() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_what_holds_numbers_is_taken(name: str) -> None:
-    """Lists, a matrix, a mask that masks nothing, any order and byte order."""
+    """Lists, a matrix, an empty mask and any order or byte order are taken."""
     wanted = numbers(CALLS[name](X))
     for given in (
         X.tolist(),
@@ -218,7 +218,7 @@ def test_an_unknown_keyword_is_told_with_the_functions_name(name: str) -> None:
 
 @pytest.mark.parametrize("call", [rlx.welch, CALLS["welch_async"]])
 def test_a_short_signal_shortens_the_segments_with_a_warning(call: Any) -> None:
-    """As SciPy does, by default too; a window given as samples cannot be shortened."""
+    """A short signal shortens segments as in SciPy, but not a window of samples."""
     for named in ({}, {"nperseg": 256}, {"window": ("kaiser", 6.0)}):
         with pytest.warns(UserWarning, match="nperseg=256 is greater than .* 100"):
             hz, power = call(X[:, :100], **named)
@@ -232,7 +232,7 @@ def test_a_short_signal_shortens_the_segments_with_a_warning(call: Any) -> None:
 
 @pytest.mark.parametrize("call", [rlx.welch, CALLS["welch_async"]])
 def test_a_band_is_a_part_of_the_whole(call: Any) -> None:
-    """Both ends belong to it; of a two-sided spectrum both halves do."""
+    """A band has both its ends, and both halves of a two-sided spectrum."""
     hz, power = rlx.welch(X, 256.0)
     some, part = call(X, 256.0, fmin=8, fmax=12.0)
     assert some.tolist() == [8.0, 9.0, 10.0, 11.0, 12.0]
@@ -277,7 +277,7 @@ def test_a_preset_fills_in_what_is_left_out(preset: str) -> None:
 
 
 def test_a_detrend_of_ones_own() -> None:
-    """Called with each segment, time last; what it gives back is checked."""
+    """A function that detrends gets segments, time last; its result is checked."""
     seen = []
 
     def own(segment: np.ndarray) -> np.ndarray:

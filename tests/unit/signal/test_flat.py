@@ -65,7 +65,7 @@ def test_constants_have_no_shares_on_devices(method: str, adapter: Want) -> None
 def test_a_microvolt_on_twenty_millivolts_is_a_signal(
     method: str, dtype: Any, n: int
 ) -> None:
-    """Also where a segment is so long that each bin holds little of its noise."""
+    """A small signal on a large offset is not flat, however long the segment."""
     x = (20_000.0 + RNG.standard_normal(n)).astype(dtype)
     options = {"nperseg": n} if method == "welch" else {}
     with warnings.catch_warnings():
@@ -95,7 +95,7 @@ def test_log_and_values_of_dead_rows() -> None:
 
 
 def test_an_offset_that_is_not_removed_fills_no_band() -> None:
-    """With detrend=False the 0 Hz bin is loud, and the bands hold nothing."""
+    """An offset that detrend=False leaves at 0 Hz fills no band."""
     got = quietly(rlx.band_power, constants(np.float64), 256.0, detrend=False)
     assert got.flat.all()
     assert np.isnan(got.relative).all()
@@ -156,7 +156,7 @@ def test_aperiodic_of_dead_rows_is_nan() -> None:
 
 @pytest.mark.parametrize("rows", [(), (3,)])
 def test_a_white_spectrum_is_fitted_in_silence(rows: tuple[int, ...]) -> None:
-    """Its correlation is 0 / 0; nothing is warned of, neither then nor in its repr."""
+    """A white spectrum's correlation is 0 / 0; neither fit nor repr warns."""
     f = np.arange(1.0, 100.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -28,13 +28,13 @@ def noise(dtype: str = "float32", rows: int = 6) -> Any:
 
 @pytest.fixture
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever filters, filters for nothing: of what may be taken, that is."""
+    """Make filters free, so that they are taken where they may be."""
     monkeypatch.setattr(in_band, "_filter_terms", lambda *of: Terms(launches=0))
     monkeypatch.setattr(in_band, "_A_PRODUCT", 1e3)
 
 
 def way_of(found: Any) -> str:
-    """Which of the ways of "band" was taken."""
+    """Tell which of the ways of "band" was taken."""
     first = found.decision.candidates[0]
     assert first.strategy == "band"
     return str(first.how)
@@ -64,7 +64,7 @@ def test_fewer_samples_give_the_power_within_the_error(
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 def test_the_product_gives_it_exactly(dtype: str) -> None:
-    """And needs no error to be allowed."""
+    """Bins by the product are exact and need no error to be allowed."""
     x = noise(dtype)
     found = rlx.welch_peaks(x, **CPU, strategy="band")
     right = rlx.welch_peaks(x, **CPU, strategy="fast")
@@ -75,7 +75,7 @@ def test_the_product_gives_it_exactly(dtype: str) -> None:
 
 @pytest.mark.parametrize("preset", ["rlx", "scipy"])
 def test_devices_take_fewer_samples(adapter: Want, preset: str) -> None:
-    """Those of their own strategies, given rows that the CPU made fewer."""
+    """Devices run their own strategies on rows that the CPU made fewer."""
     asked = {**ASKED, "preset": preset}
     where = by_name(adapter)
     found = rlx.welch_peaks(
@@ -93,7 +93,7 @@ def offered(x: Any, **asked: Any) -> list[Any]:
 
 
 def test_nothing_of_it_is_offered_unasked() -> None:
-    """Neither without an error that is allowed nor without a band."""
+    """A band's ways are not offered without a band and an error that is allowed."""
     assert offered(noise(), **CPU) == []
     assert offered(noise(), fs=FS, k=3, device="cpu", max_error=ERROR) == []
     ways = offered(noise(), **CPU, max_error=ERROR)

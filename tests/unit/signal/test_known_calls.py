@@ -33,7 +33,7 @@ def anew(x: Any, **how: Any) -> rlx.WelchPeaks:
 
 @pytest.fixture(params=["off", pytest.param("wait", marks=pytest.mark.requires_fast)])
 def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """By NumPy, and by compiled code, which looks its rows over itself."""
+    """Welch by NumPy, and by compiled code, which looks its rows over itself."""
     monkeypatch.setenv("RLX_FAST", request.param)
     return str(request.param)
 
@@ -54,7 +54,7 @@ def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     ],
 )
 def test_the_second_call_is_the_first_again(fast: str, how: dict[str, Any]) -> None:
-    """With the samples of its own."""
+    """A second call is the first again, with the samples of its own."""
     first = anew(X, **how)
     assert same(rlx.welch_peaks(X, **HOW, **how), first)
     other = rlx.welch_peaks(X[::-1] * 2, **HOW, **how)
@@ -83,7 +83,7 @@ def test_arguments_that_are_equal_and_not_the_same(fast: str) -> None:
 
 
 def test_a_window_that_was_written_into_is_another(fast: str) -> None:
-    """Its samples count, not the array that they lie in."""
+    """A window counts by its samples, not by the array that they lie in."""
     window = np.hanning(128)
     first = anew(X, window=window)
     window[:64] = 0
@@ -106,7 +106,7 @@ def test_a_window_that_was_written_into_is_another(fast: str) -> None:
     ],
 )
 def test_arrays_of_every_kind(fast: str, x: Any) -> None:
-    """Whatever was called before."""
+    """Arrays of every kind are right, whatever was called before."""
     rlx.welch_peaks(X, **HOW)
     want = anew(x)
     for _ in range(2):
@@ -159,7 +159,7 @@ ODD = {
 def test_rows_that_need_a_second_look_get_it(
     fast: str, name: str, nan: str, dtype: str, preset: str
 ) -> None:
-    """Of the first call and of one that is known: the same answer, the same error."""
+    """Odd rows give a known call the answer or the error of a first one."""
     x = X[:, :1000].astype(dtype)
     how = {**HOW, "nan": nan, "preset": preset}
 
@@ -187,7 +187,7 @@ def test_rows_that_need_a_second_look_get_it(
 def test_ordinary_rows_are_not_looked_over_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are computed at once; after odd ones that is left for a while."""
+    """Ordinary rows are computed at once; after odd ones all are checked a while."""
     looked: list[int] = []
 
     def looking(x: Any, *more: Any) -> Any:

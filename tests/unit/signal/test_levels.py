@@ -83,7 +83,7 @@ def test_a_level_taken_off_comes_back(
     hop: int,
     pad: int,
 ) -> None:
-    """With float64 in the engine's place the power is that of the physical values."""
+    """A level taken off leaves the power of the physical values, in float64."""
     rng = np.random.default_rng(seed)
     half = 2 ** (min(bits, 23) - 1)
     counts = rng.integers(-half, half, (3, 200)) + height
@@ -133,7 +133,7 @@ def test_a_device_is_as_near_wherever_the_signal_lies(
 def test_the_error_on_recordings(
     eeg_recordings: Path, name: str, preset: str, times: float, adapter: Want
 ) -> None:
-    """Plain, and with an offset far over the signal."""
+    """The error on recordings is small, also with an offset far over the signal."""
     with open_recording(eeg_recordings / name) as recording:
         (group,) = recording.groups
         stored = group.read_stored()
@@ -148,7 +148,7 @@ def test_the_error_on_recordings(
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("preset", PRESETS)
 def test_python_takes_integers_to_a_device(preset: str, adapter: Want) -> None:
-    """Arrays as they are; counts with a gain and an offset as what they stand for."""
+    """Integers go to a device as they are; counts with a gain as what they mean."""
     where = {"device": adapter.backends[0], "adapter": adapter.name}
     x = recording_like(16)
     short = x.counts.astype(np.int16)
@@ -164,7 +164,7 @@ def test_python_takes_integers_to_a_device(preset: str, adapter: Want) -> None:
 
 
 def test_numpy_computes_integers_as_float64() -> None:
-    """The same bits as from physical values, whatever the way there."""
+    """Integers give NumPy the bits of their physical values, whatever the way there."""
     x = recording_like(24)
     short = x.counts.astype(np.int16)
     for one, wide in ((x, x.physical()), (short, short.astype(np.float64))):
@@ -177,7 +177,7 @@ def test_numpy_computes_integers_as_float64() -> None:
 
 
 def test_a_stream_of_integers_is_that_of_their_values() -> None:
-    """Block by block; the scale may not change on the way."""
+    """Integers stream as their values, block by block, in one scale."""
     x = far(recording_like(16), 100)
     spec = from_preset("rlx", None, fs=512, dtype="int24")
     stream = WelchAverage(spec, 6)

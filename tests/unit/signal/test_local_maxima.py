@@ -20,7 +20,7 @@ SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, max_side=40)
 
 
 def check(power: np.ndarray, **filters: Any) -> None:
-    """All maxima of all rows, their order and their prominences."""
+    """Compare all maxima of all rows, their order and their prominences."""
     n_bins = power.shape[1]
     found = local_maxima(power, np.arange(n_bins) * 1.0, n_bins, **filters)
     for i, row in enumerate(power):
@@ -67,7 +67,7 @@ def test_many_rows(dtype: str) -> None:
 
 
 def test_the_strongest_k() -> None:
-    """By power, ties to the smaller bin."""
+    """The strongest k are by power, ties by the smaller bin."""
     row = np.array([0.0, 5, 4, 6, 0, 3, 0, 5, 0, 0.0])[None]
     freqs = np.arange(10.0)
     assert local_maxima(row, freqs, 3).bins.tolist() == [[3, 1, 7]]
@@ -101,7 +101,7 @@ def test_the_parabola_is_exact_where_the_logarithm_is_one() -> None:
 
 
 def test_zero_neighbours_and_flat_tops_do_not_break_the_refinement() -> None:
-    """With a zero beside it the parabola goes through the power itself."""
+    """A peak beside a zero, or with a flat top, is refined and finite."""
     rows = np.array([[0.0, 0, 4, 2, 0, 0], [1.0, 2, 3, 3, 3, 1], [1.0, 2, 4, 4, 2, 1]])
     found = local_maxima(rows, np.arange(6.0), 1)
     assert found.hz[:, 0] == pytest.approx([2 + 1 / 6, 3.0, 2.5])
@@ -147,7 +147,7 @@ def test_no_rows() -> None:
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
-    """Each message carries the rule."""
+    """Wrong arguments are refused with the rule."""
     given = {"power": np.zeros((2, 9)), "freqs": np.arange(9.0), "k": 1} | arguments
     with pytest.raises(UsageError, match=said):
         local_maxima(**given)

@@ -112,7 +112,7 @@ def test_bad_channels_stay_out() -> None:
 
 
 def test_stretches_that_mne_leaves_out_are_told() -> None:
-    """Of a Raw they are taken like the rest, which MNE's own methods do not do."""
+    """Stretches marked bad in a Raw are used, unlike in MNE, with a warning."""
     given = raw()
     notes = mne.Annotations([1.0, 4.0, 6.0], [0.5, 0.25, 1.0], ["BAD", "bad_x", "ok"])
     given.set_annotations(notes)

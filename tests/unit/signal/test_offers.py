@@ -70,7 +70,7 @@ def test_every_way_is_a_candidate(two: PretendGpu) -> None:
 
 
 def test_ultra_is_priced_as_one_segment(two: PretendGpu) -> None:
-    """And open where one segment is allowed."""
+    """`ultra` is priced as one segment and has no price where more are asked for."""
     ultra = ways_of(job_of(500, min_segments=1))["ultra host"]
     assert ultra.blocker == ""
     assert ultra.predicted_ns == pytest.approx(SLOW.ns(256, 1, 500), rel=1e-3)
@@ -88,7 +88,7 @@ def test_what_nobody_measured_is_assumed_and_said(gpu: PretendGpu) -> None:
 
 
 def test_a_spectrum_has_no_peaks_to_fuse(two: PretendGpu) -> None:
-    """With k = 0 the spectrum comes back, and nothing else is offered."""
+    """A spectrum (k = 0) has only the ways that bring it back."""
     assert sorted(ways_of(job_of(8, k=0))) == [
         "fast host",
         "fused block_fft_host",
@@ -139,7 +139,7 @@ def test_local_maxima_block_the_fused_search(two: PretendGpu) -> None:
 
 
 def test_wide_samples_block_devices(two: PretendGpu) -> None:
-    """With the reason; the CPU takes them, a little slower than single ones."""
+    """Wide samples block devices with the reason; the CPU is a little slower."""
     job = job_of(300)
     wide = replace(job, spec=replace(job.spec, dtype="float64"))
     ways = ways_of(wide)
@@ -226,7 +226,7 @@ def test_only_ultra_computes_another_estimate() -> None:
 def test_the_smallest_prediction_is_picked(
     gpu: PretendGpu, rows: int, call: float, work: float
 ) -> None:
-    """By the sums put in, unless they are too near to tell."""
+    """The smallest prediction is picked, unless two are too near to tell."""
     there = Speed(call, work)
     SLOW.give_to(CPU)
     there.give_to(PLACE)
@@ -251,7 +251,7 @@ def test_the_decision_says_what_and_why(two: PretendGpu) -> None:
 
 @pytest.mark.usefixtures("nowhere_else")
 def test_small_jobs_open_nothing() -> None:
-    """Nor do strategies that run on the CPU alone; large jobs do."""
+    """Other devices are opened neither for small jobs nor for the CPU's strategies."""
     tiny = decide(job_of(1), worthwhile=Worth())
     assert "too small to pay for a trip to any device" in tiny.decision.why
     middle = decide(job_of(60), worthwhile=Worth())
@@ -266,7 +266,7 @@ def test_small_jobs_open_nothing() -> None:
 def test_large_jobs_measure_with_the_very_jobs(
     gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once each, by Welch jobs, and not where it is forbidden or known."""
+    """Large jobs measure each engine once by Welch jobs, if allowed and unknown."""
     asked: list[tuple[Place, Any]] = []
 
     def measure(device: Device, adapter: str, points: Any, budget_s: float) -> None:

@@ -104,7 +104,7 @@ def test_names_of_bands_are_their_own() -> None:
 
 
 def test_shortened_segments_are_told() -> None:
-    """As `welch` tells them; the numbers are those of the whole second."""
+    """Segments that are shortened to the signal are warned of as in `welch`."""
     x = X[:, :256]
     with pytest.warns(UserWarning, match="nperseg=1024 is greater than signal length"):
         got = rlx.band_power(x, 256.0)

@@ -18,7 +18,7 @@ from tests.unit.signal.pretend_gpu import BOTH, PretendGpu, job_of
 def test_a_kept_pick_is_made_anew_with_what_was_learned(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After its uses the corrections of the meantime count."""
+    """A kept pick is made anew after its uses, with the corrections since."""
     monkeypatch.setattr(chooser, "recent", RecentPicks(uses=3))
     worth.add(1e9)
     job = job_of(300)
@@ -37,7 +37,7 @@ def test_a_kept_pick_is_made_anew_with_what_was_learned(
 def test_the_pick_of_a_device_asked_for_is_kept_too(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    """For this job and device alone, and not beyond its uses."""
+    """A pick of a named device is kept for its job and device, for its uses."""
     monkeypatch.setattr(chooser, "recent", RecentPicks(uses=1))
     first, again, anew = (choose(job_of(4), Asked(device)) for _ in range(3))
     assert again is first
@@ -48,7 +48,7 @@ def test_the_pick_of_a_device_asked_for_is_kept_too(
 
 
 def test_a_pick_is_kept_for_some_uses(two: PretendGpu) -> None:
-    """Each counts as work that was left open."""
+    """A kept pick's uses are counted as work that was left open."""
     kept, pick = RecentPicks(uses=2), decide(job_of(60), places=BOTH)
     assert kept.get("a") is None
     kept.keep("a", pick)

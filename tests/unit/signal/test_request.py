@@ -13,7 +13,7 @@ from tests.unit.host.resolved import resolve
 
 
 def test_defaults_are_scipys() -> None:
-    """256 samples, half overlapping, mean removed, one-sided, as many as fit."""
+    """Defaults are SciPy's: 256 samples, half overlap, mean removed, one-sided."""
     spec = resolve(1000)
     assert (spec.nperseg, spec.hop, spec.nfft, spec.n_segments) == (256, 128, 256, 6)
     assert (spec.detrend, spec.one_sided, spec.average) == ("constant", True, "mean")
@@ -32,13 +32,13 @@ def test_a_spec_is_a_value() -> None:
 
 
 def test_the_default_segment_shrinks_to_a_short_row() -> None:
-    """As in scipy, 100 samples are one segment of 100 unless nperseg was asked for."""
+    """A row of 100 samples is one segment of 100, as in SciPy."""
     spec = resolve(100)
     assert (spec.nperseg, spec.hop, spec.n_segments) == (100, 50, 1)
 
 
 def test_a_stream_has_no_segment_count() -> None:
-    """Without a length the count is open, or what was asked for."""
+    """A stream without a length has an open count of segments, or the one asked for."""
     assert resolve(None).n_segments == 0
     assert resolve(None, nsegments=3).n_segments == 3
     assert resolve(None).segments_of(1000) == 6
@@ -113,7 +113,7 @@ def test_the_counting_rule(n_samples: int, hop: int) -> None:
 def test_what_cannot_be_is_refused(
     n_samples: int, arguments: dict[str, object], said: str
 ) -> None:
-    """Each refusal says what was given and the rule with its number."""
+    """Refusals say what was given and the rule with its number."""
     with pytest.raises(UsageError, match=said):
         resolve(n_samples, **arguments)
 

@@ -29,7 +29,7 @@ def tone(hz: float, dtype: str = "float64", size: float = 1.0) -> np.ndarray:
 @pytest.mark.parametrize("preset", ["scipy", "mne", "rlx"])
 @pytest.mark.parametrize("hz", [8.0, 10.0, 32.0, 33.0, 64.0, 100.0])
 def test_one_tone_is_one_peak(dtype: str, preset: str, hz: float) -> None:
-    """At the frequency of a bin, where all others hold only what rounding left."""
+    """A tone at a bin is one peak: all other bins hold only rounding."""
     found = rlx.welch_peaks(tone(hz, dtype), FS, 256, 8, preset=preset, mode="peaks")
     assert int(found.count) == 1
     assert found.bins.tolist() == [int(hz), *[-1] * 7]
@@ -117,7 +117,7 @@ def test_noise_is_all_real(
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1e-6), ("float64", 1e-11)])
 def test_a_weak_tone_beside_a_strong_one_counts(dtype: str, size: float) -> None:
-    """As long as the samples' type holds it."""
+    """A weak tone counts beside a strong one as long as the samples' type holds it."""
     x = (tone(32.0) + tone(90.0, size=size)).astype(dtype)
     found = rlx.welch_peaks(x, FS, 256, 8, preset="scipy", mode="peaks")
     assert found.bins[:2].tolist() == [32, 90]

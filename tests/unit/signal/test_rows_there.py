@@ -44,7 +44,7 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 def test_the_job_goes_where_the_samples_lie(place: str) -> None:
-    """Same bins and powers as on the host, and the decision says why it is there."""
+    """Samples on a device are searched there, as on the host; the decision says why."""
     x = rlx.put(X, place)
     found = rlx.welch_peaks(x, fs=100, nperseg=128, k=3, device="auto")
     want = rlx.welch_peaks(X, fs=100, nperseg=128, k=3, device="cpu")
@@ -192,7 +192,7 @@ def test_a_row_that_cannot_be_computed_is_named(
 def test_what_an_engine_advises_holds_for_what_lies_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who is sent to the CPU is told to take the samples along, and nobody else."""
+    """Only who has samples there is told to take them along to the CPU."""
 
     async def full(*given: Any) -> Any:
         raise OutOfMemory("run", "no room", hint=Advice("use {}", device="cpu"))
@@ -208,7 +208,7 @@ def test_what_an_engine_advises_holds_for_what_lies_there(
 
 
 def test_on_the_cpu_all_of_numpys_ways_are_open() -> None:
-    """Its arrays lie where NumPy computes: any type, any axis, any option."""
+    """Arrays that lie on the CPU take any type, any axis and any option."""
     x = rlx.put(X.astype(float), "cpu")
     for options in ({"axis": 0}, {"average": "median"}, {"detrend": lambda s: s - 1}):
         found = rlx.welch(x, nperseg=3, **options)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ X = DRAW.standard_normal((3, 1500))
     dtype=st.sampled_from(["float32", "float64", "complex64", "complex128"]),
 )
 def test_a_power_of_two_in_is_its_square_out(up: int, rate: int, dtype: str) -> None:
-    """To the last bit, or refused where the type ends; never infinite, never 0."""
+    """A power of two squares to the last bit, or is refused where the type ends."""
     x = (X + 0.5j * X[::-1]).astype(dtype) if dtype[0] == "c" else X.astype(dtype)
     single = dtype in ("float32", "complex64")
     if single:
@@ -60,7 +60,7 @@ def test_a_power_of_two_in_is_its_square_out(up: int, rate: int, dtype: str) -> 
 
 @pytest.mark.parametrize("call", [rlx.welch, rlx.welch_peaks])
 def test_a_power_beyond_the_type_is_refused(call: Any) -> None:
-    """With the channel, the power and where the type ends, or begins."""
+    """A power beyond the type is refused with channel, power and the type's end."""
     x = X.copy()
     x[1] *= 1e200
     said = r"channel 1 is about 1e\+40\d; float64 ends at 1.8e\+308; scale the samples"
@@ -114,7 +114,7 @@ def test_rows_far_apart_keep_their_own_digits() -> None:
 
 
 def test_a_window_and_a_rate_far_from_one() -> None:
-    """As the same window times a power of two, and the same rate."""
+    """A window times a power of two gives the same power; a rate may be far from 1."""
     window = np.hamming(64)
     for up in (-500, 500):
         _, power = rlx.welch(X, window=np.ldexp(window, up), scaling="spectrum")
@@ -184,7 +184,7 @@ def test_what_is_not_finite_means_the_same_on_devices(
 
 
 def test_what_no_segment_reads_may_be_anything_on_request() -> None:
-    """NaN behind the last segment is refused, and harmless where it may pass."""
+    """A NaN behind the last segment is refused, and harmless where it may pass."""
     x = X[:1, :300].copy()
     x[0, 290] = np.nan
     with pytest.raises(NotFinite, match="sample 290"):

@@ -277,7 +277,7 @@ def arrays(answer: Any) -> list[Any]:
 
 
 def other_answer(case: Case, x: Any, options: dict[str, Any]) -> Any:
-    """None where the other library has no number."""
+    """The other library's answer, or None where it has no number."""
     if case.other is None or not x.size or not x.ndim:
         return None
     try:
@@ -311,7 +311,7 @@ def crossed(
     first: int,
     is_full_tier: bool,
 ) -> list[tuple[Shape, dict[str, Any]]]:
-    """All shapes and all options; of many options every other pair, from the first."""
+    """Cross all shapes and options; of many, every other pair, from the first."""
     return [
         (shape, one)
         for row, shape in enumerate(shapes)
@@ -324,7 +324,7 @@ def crossed(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 def test_short_signals(case: Case, dtype: Any, is_full_tier: bool) -> None:
-    """Of shapes and options, every other pair in float32 and the rest in float64."""
+    """Short signals are right: every other pair in float32, the rest in float64."""
     pairs = crossed(SHAPES, case.options, dtype is np.float32, is_full_tier)
     check(case, dtype, pairs, **({} if case.name == "results" else {"device": "cpu"}))
 

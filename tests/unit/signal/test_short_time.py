@@ -58,7 +58,7 @@ def theirs(named: dict[str, Any], fs: float, mode: str = "onesided") -> Any:
 def test_it_is_scipys(
     named: dict[str, Any], n: int, padding: Any, is_complex: bool
 ) -> None:
-    """All slices, times and values; and the way back gives the signal."""
+    """Slices, times and values are SciPy's; the way back gives the signal."""
     x = np.random.default_rng(n).standard_normal((2, n))
     x = x + 1j * x[::-1] if is_complex else x
     window = scipy.signal.get_window(named["window"], named["nperseg"])
@@ -80,7 +80,7 @@ def test_it_is_scipys(
 
 @pytest.mark.parametrize("shift", [0, None, 7])
 def test_on_devices(adapter: Want, shift: int | None) -> None:
-    """There and back."""
+    """Forward and inverse transforms on devices are SciPy's."""
     x = RNG.standard_normal((3, 1000)).astype(np.float32)
     for n, hop, nfft in ((64, 16, None), (101, 50, 128), (30, 30, None)):
         named = {"window": "hamming", "nperseg": n, "noverlap": n - hop, "nfft": nfft}

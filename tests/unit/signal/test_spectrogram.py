@@ -134,7 +134,7 @@ def test_cross_spectra_are_scipys(
 def test_all_pairs_at_once_are_each_of_them(
     x_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By one product of matrices where they are many, in as many steps as it takes."""
+    """Pairs by products of matrices, in steps, are as each pair alone."""
     monkeypatch.setattr(matrix, "SPECTRA_BYTES", 1 << 16)
     x, y = RNG.standard_normal((x_rows, 1, 700)), RNG.standard_normal((11, 700))
     for named in ({}, {"return_onesided": False}):
@@ -151,7 +151,7 @@ def test_all_pairs_at_once_are_each_of_them(
 
 @pytest.mark.parametrize("mode", ["psd", "complex", "magnitude"])
 def test_spectrograms_on_devices(adapter: Want, mode: Any) -> None:
-    """Windows, overlaps, odd lengths, detrending: as float64 has them."""
+    """Spectrograms on devices are float64's, with any window, overlap and detrend."""
     x = RNG.standard_normal((3, 2000)).astype(np.float32)
     for named in (
         {"nperseg": 256},
@@ -165,7 +165,7 @@ def test_spectrograms_on_devices(adapter: Want, mode: Any) -> None:
 
 
 def test_pairs_on_devices(adapter: Want, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In batches, too."""
+    """Pairs on devices are SciPy's, in batches, too."""
     monkeypatch.setattr(row_calls, "BATCH_BYTES", 1 << 14)
     x, y = (RNG.standard_normal((7, 1500)).astype(np.float32) for _ in range(2))
     y += x

@@ -75,7 +75,7 @@ def at(want: Want) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["fast", "streaming", "Fast-Streaming", "2seg"])
 @pytest.mark.parametrize("segments", [1, 2, 5, None])
 def test_fast_averages_the_segments_asked_for(name: str, segments: int | None) -> None:
-    """Whatever RLX means by the name: two segments are averaged if two are wanted."""
+    """`fast` averages the segments asked for, whatever RLX means by the name."""
     x = noise(3, 1152, "float64")
     found = rlx.welch_peaks(x, strategy=name, nsegments=segments)
     check(found, estimate(x, 256, segments), SHARP)
@@ -87,7 +87,7 @@ def test_fast_averages_the_segments_asked_for(name: str, segments: int | None) -
 @pytest.mark.parametrize("name", ["ultra", "ultra_fast", "1seg", " ULTRA "])
 @pytest.mark.parametrize("where", [{}, {"device": "cpu"}], ids=["open", "cpu"])
 def test_ultra_averages_the_first_segment_alone(name: str, where: Any) -> None:
-    """And says so, in the result and in the decision."""
+    """`ultra` averages the first segment alone; result and decision say so."""
     x = noise(3, 1152, "float64")
     found = rlx.welch_peaks(x, strategy=name, **where)
     check(found, estimate(x, 256, 1), SHARP)
@@ -107,7 +107,7 @@ def test_ultra_averages_the_first_segment_alone(name: str, where: Any) -> None:
     data=st.data(),
 )
 def test_any_size_on_the_cpu(n: int, more: int, rows: int, data: st.DataObject) -> None:
-    """Odd lengths, rows that end inside a segment, every k there is."""
+    """The CPU takes odd lengths, rows that end inside a segment, and every k."""
     most = 1 + more // max(1, n // 2)
     segments = data.draw(st.none() | st.integers(1, most), label="segments")
     k = data.draw(st.integers(1, n // 2 + 1), label="k")
@@ -132,7 +132,7 @@ def test_a_single_segment_only_where_it_is_allowed(
 
 
 def test_one_segment_that_was_asked_for_is_no_other_statistic() -> None:
-    """With nsegments=1 both ways are the same, and the plain one is taken."""
+    """One segment that was asked for (nsegments=1) is the plain way."""
     found = rlx.welch_peaks(noise(2, 1152), nsegments=1)
     assert found.decision.what.startswith("fast")
     assert found.spec.n_segments == 1
@@ -173,7 +173,7 @@ def test_unknown_strategies_are_refused(name: Any) -> None:
 @pytest.mark.parametrize("name", ["learned", "learned-compiled"])
 @pytest.mark.parametrize("device", [None, "auto", "cpu", "tpu"])
 def test_learned_needs_a_model(gpu: PretendGpu, name: str, device: Any) -> None:
-    """Wherever it is asked for; nothing is opened to find that out."""
+    """The learned strategy needs a model; nothing is opened to find that out."""
     with pytest.raises(UsageError) as found:
         rlx.welch_peaks(noise(1, 300), strategy=name, device=device)
     assert "needs a trained model" in found.value.problem
@@ -234,7 +234,7 @@ def test_scipys_estimate_by_each_strategy(strategy: str) -> None:
 def test_every_way_that_keeps_the_statistics_agrees(
     adapter: Want, rows: int, samples: int, n: int, k: int, segments: int | None
 ) -> None:
-    """On the CPU, fused, and with the spectrum brought back: one answer."""
+    """The CPU, the fused kernel and the spectrum brought back give one answer."""
     x = noise(rows, samples)
     power = estimate(x, n, segments)
     asked = {"nperseg": n, "k": k, "nsegments": segments}
@@ -255,7 +255,7 @@ def test_every_way_that_keeps_the_statistics_agrees(
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("preset", ["scipy", "mne"])
 def test_presets_on_devices(adapter: Want, preset: str) -> None:
-    """Mean removed, density: as scipy has it, with either one's window and overlap."""
+    """Presets on devices are SciPy's, with either one's window and overlap."""
     x = noise(3, 1000) + np.float32(7)
     window, overlap = ("hann", None) if preset == "scipy" else ("hamming", 0)
     _, power = scipy.signal.welch(
@@ -290,7 +290,7 @@ def test_rows_beyond_one_batch(adapter: Want, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.requires_wgpu
 def test_threads_share_a_device(adapter: Want) -> None:
-    """Whoever comes while it is busy waits; every thread gets its own rows' peaks."""
+    """Threads wait for a busy device, and each gets its own rows' peaks."""
     signals = [noise(3, 300) * np.float32(1 + i) for i in range(8)]
 
     def ask(x: np.ndarray) -> WelchPeaks:
@@ -303,7 +303,7 @@ def test_threads_share_a_device(adapter: Want) -> None:
 
 @pytest.mark.requires_wgpu
 def test_a_fused_strategy_finds_a_device_by_itself() -> None:
-    """Also one that nobody has measured, since nothing else can follow."""
+    """A fused strategy takes a device that nobody has measured."""
     x = noise(2, 1152)
     found = rlx.welch_peaks(x, strategy="fused")
     assert found.device is not Device.CPU
@@ -311,7 +311,7 @@ def test_a_fused_strategy_finds_a_device_by_itself() -> None:
 
 
 def test_without_a_device_fused_is_refused(gpu: PretendGpu) -> None:
-    """And says what was there instead."""
+    """A fused strategy without a device is refused with what was there instead."""
     gpu.fail = [Failure("open", "no-adapter")]
     with pytest.raises(UsageError, match="none of cpu has the strategy 'fused'"):
         rlx.welch_peaks(noise(1, 300), strategy="fused")
@@ -342,7 +342,7 @@ def test_a_lost_device_is_opened_anew(gpu: PretendGpu, kind: Any) -> None:
 def test_a_lost_run_goes_on_elsewhere_if_its_device_was_rlxwebs_choice(
     gpu: PretendGpu,
 ) -> None:
-    """To the next way of the decision; a device that was asked for has no next."""
+    """A lost run goes to the decision's next way; a named device has none."""
     SLOW.give_to(CPU)
     QUICK.give_to(PLACE)
     x = noise(2048, 1152)
@@ -370,7 +370,7 @@ def test_a_lost_run_goes_on_elsewhere_if_its_device_was_rlxwebs_choice(
 def test_a_calibration_runs_the_engines_that_serve_callers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each job averages its rows and searches k of each, if it is to search at all."""
+    """Jobs average their rows and search k of each, if they search at all."""
     seen: list[tuple[int, ...]] = []
 
     def power(x: np.ndarray, spec: WelchSpec) -> np.ndarray:
@@ -404,7 +404,7 @@ def test_a_device_is_calibrated_fused(gpu: PretendGpu) -> None:
 
 
 def test_the_grid_tells_the_parts_of_the_model_apart() -> None:
-    """And no size of it is one of the sweep's."""
+    """The grid's sizes tell the model's parts apart, and none is one of the sweep's."""
     sizes = [WelchSize.of(job.size) for job in welch_jobs(CPU)]
     table = np.array([columns(s) for s in sizes])
     table /= np.linalg.norm(table, axis=0)

@@ -37,7 +37,7 @@ from tests.unit.signal.pretend_gpu import LABEL, PLACE, PretendGpu
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_any_cut_gives_the_whole_answer(data: st.DataObject) -> None:
-    """Blocks of 0 samples up to all of them, with overlap or gaps."""
+    """Blocks of 0 samples up to all of them, with overlap or gaps, give one answer."""
     nperseg = data.draw(st.integers(2, 40), label="nperseg")
     n_samples = data.draw(st.integers(nperseg, 600), label="T")
     hop = data.draw(st.integers(1, nperseg + 30), label="hop")
@@ -109,7 +109,7 @@ def test_memory_does_not_grow() -> None:
 
 
 def test_wrong_streams_are_refused() -> None:
-    """Median, no channels, wrong blocks, complex samples, nothing to average."""
+    """Medians, no channels, wrong blocks, complex samples, no segment: refused."""
     with pytest.raises(UsageError, match="averaged by its mean"):
         WelchAverage(resolve(None, average="median"), 2)
     with pytest.raises(UsageError, match="0 channels"):
@@ -155,7 +155,7 @@ def test_a_recording_in_blocks_survives_its_device(gpu: PretendGpu) -> None:
 
 
 def test_a_block_lost_with_the_engine_s_device_is_done_again(gpu: PretendGpu) -> None:
-    """There, once, and `attempts` says so; nothing of a block that raised is taken."""
+    """A block lost with its device is done again on it, once, as `attempts` says."""
     x = np.ones((3, 1000), np.float32)
     spec = from_preset("scipy", None, nperseg=128, dtype=np.float32)
     stream = WelchAverage(spec, 3, device_engine(Device.TPU))
@@ -214,7 +214,7 @@ def test_threads_take_turns() -> None:
 
 
 def test_a_copy_goes_on_by_itself() -> None:
-    """Copied or pickled, a stream has its own sums and its own lock."""
+    """A copied or pickled stream has its own sums and its own lock."""
     x = np.random.default_rng(4).standard_normal((2, 500))
     one = WelchAverage(resolve(None, nperseg=64), 2)
     one.feed(x)
@@ -237,6 +237,6 @@ def test_a_copy_goes_on_by_itself() -> None:
     ],
 )
 def test_arguments_are_checked_when_it_is_made(given: Any, match: str) -> None:
-    """And not when the first block comes, or the first error."""
+    """Arguments are checked when the average is made, not at the first block."""
     with pytest.raises(UsageError, match=match):
         WelchAverage(resolve(None), 2, **given)

@@ -58,7 +58,7 @@ def pushed(
 def test_every_frame_is_what_numpy_makes_of_it(
     adapter: Want, average: str, shape: dict[str, Any]
 ) -> None:
-    """Read late, in whatever chunks it came; a chunk of many segments comes home."""
+    """Frames are NumPy's, read late, in whatever chunks; large chunks come home."""
     named = {"n_channels": 3, "k": 2, **AVERAGES[average], **shape}
     x = X[:, : 265 if shape["nperseg"] == 45 else 1540]
     host = rlx.WelchStream(FS, **named)
@@ -80,7 +80,7 @@ def test_every_frame_is_what_numpy_makes_of_it(
 @pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("nan", ["skip", "propagate"])
 def test_gaps_there(adapter: Want, average: str, nan: Any) -> None:
-    """NaN where it is NaN on the host, and nowhere else."""
+    """Frames are NaN where they are NaN on the host, and nowhere else."""
     named = {"nperseg": 64, "n_channels": 3, "nan": nan, **AVERAGES[average]}
     host = rlx.WelchStream(FS, **named)
     there = rlx.WelchStream(FS, **named, **by_name(adapter))
@@ -114,7 +114,7 @@ def test_hours_lose_nothing(adapter: Want) -> None:
 def test_kept_and_restored_on_another_device(
     adapter: Want, average: str, tmp_path: Path
 ) -> None:
-    """From NumPy to a device and back, and from one device to another."""
+    """A stream moves from NumPy to a device, back, and to another device."""
     other = "llvmpipe" if "llvmpipe" not in adapter.name.lower() else "SwiftShader"
     named: dict[str, Any] = {"nperseg": 64, "n_channels": 3, "nan": "propagate"}
     named |= AVERAGES[average]
@@ -145,7 +145,7 @@ def test_kept_and_restored_on_another_device(
 
 
 def test_what_float32_does_not_hold_comes_home(adapter: Want) -> None:
-    """And goes on there when it can; nothing is lost on the way."""
+    """A block beyond float32 is averaged on the host, later ones on the device."""
     named: dict[str, Any] = {"nperseg": 64, "n_channels": 3, "average": "none"}
     there = rlx.WelchStream(FS, **named, **by_name(adapter))
     want = rlx.WelchStream(FS, **named)
@@ -165,7 +165,7 @@ def test_what_float32_does_not_hold_comes_home(adapter: Want) -> None:
 
 
 def test_copies_begin_in_the_hosts_memory(adapter: Want) -> None:
-    """Of the stream and of its frames; the stream itself stays where it is."""
+    """Copies of stream and frames are in the host's memory; the stream stays."""
     stream = rlx.WelchStream(FS, 64, n_channels=3, **by_name(adapter))
     (*_, frame) = stream.push(X[:, :400])
     for copied in (copy.deepcopy(stream), pickle.loads(pickle.dumps(stream))):
@@ -187,7 +187,7 @@ def test_what_is_too_much_to_move_stays_home(adapter: Want) -> None:
 
 
 def test_only_a_named_device_holds_it(adapter: Want) -> None:
-    """Neither NumPy nor "auto" does; float64 is refused there as ever."""
+    """Only a named device holds a stream, not NumPy or "auto"; float64 is refused."""
     for device in ("auto", "cpu", None):
         stream = rlx.WelchStream(FS, 64, n_channels=3, device=device)
         stream.push(X)

@@ -28,7 +28,7 @@ mne.set_log_level("ERROR")
 @given(st.integers(2, 700), st.floats(0.5, 60.0), st.integers(1, 130), st.booleans())
 @settings(max_examples=40)
 def test_tapers_are_scipys(n: int, nw: float, k: int, periodic: bool) -> None:
-    """To the digits that the eigenvectors of a matrix of n² / 4 leave to both."""
+    """Tapers are SciPy's to the digits that eigenvectors of n² / 4 leave to both."""
     nw = min(nw, n / 2 * 0.98)
     k = min(k, n, max(1, int(2 * nw)))
     got = dpss(n, nw, k, periodic=periodic)
@@ -38,7 +38,7 @@ def test_tapers_are_scipys(n: int, nw: float, k: int, periodic: bool) -> None:
 
 
 def test_long_tapers_belong_to_slepians_operator() -> None:
-    """Where LAPACK's own tapers are off by 1e-8: concentrated, orthogonal, smooth."""
+    """Long tapers are concentrated and orthogonal where LAPACK's are off by 1e-8."""
     n, nw, k = 153_600, 4.0, 7
     got = dpss(n, nw, k, periodic=False)
     np.testing.assert_allclose(got.values @ got.values.T, np.eye(k), atol=1e-12)

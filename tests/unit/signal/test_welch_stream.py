@@ -45,7 +45,7 @@ def cut_at(x: np.ndarray[Any, Any], sizes: list[int]) -> list[np.ndarray[Any, An
 def test_any_chunks_make_the_offline_spectrum(
     sizes: list[int], nperseg: int, data: st.DataObject
 ) -> None:
-    """Of all samples so far, at every frame; peaks too."""
+    """Frames are the offline spectrum of all samples so far; peaks too."""
     noverlap = data.draw(st.integers(0, nperseg - 1))
     named: dict[str, Any] = {"nperseg": nperseg, "noverlap": noverlap}
     k = min(3, nperseg // 2 + 1)
@@ -94,7 +94,7 @@ def test_float32_stays_and_a_band_is_looked_at() -> None:
 
 
 def test_averages() -> None:
-    """Of the last few, fading, and none, by spectrograms."""
+    """The last few, a fading and no average are those of spectrograms."""
     named: dict[str, Any] = {"nperseg": 100, "noverlap": 50}
     _, _, power = rlx.spectrogram(X, FS, "hann", **named)
     last = rlx.WelchStream(FS, n_channels=3, average="last", last=4, **named)
@@ -114,7 +114,7 @@ def test_averages() -> None:
 
 @pytest.mark.parametrize("average", ["all", "last", "none"])
 def test_gaps(average: Any) -> None:
-    """Refused whole, or NaN, or left out of their channel."""
+    """Gaps are refused whole, or NaN, or left out of their channel."""
     more = {"last": 3} if average == "last" else {}
     named: dict[str, Any] = {"nperseg": 100, "noverlap": 0, "n_channels": 3, **more}
     x = X.copy()
@@ -142,7 +142,7 @@ def test_gaps(average: Any) -> None:
 
 @pytest.mark.parametrize("average", ["all", "last", "exponential"])
 def test_kept_and_restored_to_the_same_bits(average: Any, tmp_path: Path) -> None:
-    """At any moment, through a file or not."""
+    """A stream is kept and restored at any moment, through a file or not."""
     more = {"last": {"last": 3}, "exponential": {"half_life": 1.5}}.get(average, {})
     named: dict[str, Any] = {"nperseg": 64, "noverlap": 40, "window": ("kaiser", 6.0)}
     named |= {
@@ -173,7 +173,7 @@ def test_kept_and_restored_to_the_same_bits(average: Any, tmp_path: Path) -> Non
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    """Missing, cut short, of something else, of a later version."""
+    """Files missing, cut short, of something else or of a later version are refused."""
     path = tmp_path / "s.npz"
     with pytest.raises(UsageError, match="it cannot be read as a stream's file"):
         rlx.WelchStream.load(path)

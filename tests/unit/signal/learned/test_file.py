@@ -55,7 +55,7 @@ def put_together(told: object, tensors: Tensors, key: str = file.KEY) -> bytes:
 
 
 def test_what_was_saved_is_had_back_to_the_bit(tmp_path: Path) -> None:
-    """From a path, bytes and an open file; and computes the same."""
+    """A saved transform comes back to the bit from a path, bytes and a file."""
     path = tmp_path / "eeg.rlxl"
     own = learned().transform
     learned().save(path)
@@ -124,7 +124,7 @@ def without(name: str) -> Callable[[Any, Tensors], bytes]:
 
 
 def closed(told: Any, tensors: Tensors) -> bytes:
-    """All gates are: the weights are those of another network."""
+    """A file whose gates are all closed: its weights are another network's."""
     dtype, shape, data = tensors["gates"]
     return put_together(told, {**tensors, "gates": (dtype, shape, bytes(len(data)))})
 
@@ -187,7 +187,7 @@ HOSTILE: dict[str, tuple[Callable[[Any, Tensors], bytes], str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_whatever_breaks_a_rule_is_refused(name: str) -> None:
-    """By the error of such files, with the rule, and soon."""
+    """Any broken rule is the error of such files, and soon."""
     change, words = HOSTILE[name]
     with pytest.raises(GraphFileError, match=words or None):
         rlx.load_learned(change(*taken_apart(written())))
@@ -208,6 +208,6 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_transforms_of_any_length_have_programs_within_the_bound() -> None:
-    """Of all bins too, at once."""
+    """Even all bins of the longest transform have a program, at once."""
     program = exact(file.LONGEST, Band(0, file.LONGEST // 2 + 1))
     assert program.m == file.LONGEST

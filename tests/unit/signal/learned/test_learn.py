@@ -27,7 +27,7 @@ from tests.unit.signal.learned.steep import FS, SETTINGS, N, learned, recordings
 
 
 def test_steep_spectra_lose_most_of_the_arithmetic() -> None:
-    """And keep within the error on what was not learned from."""
+    """A learned transform has less than half the gates, within the error allowed."""
     own = learned()
     assert not own.is_exact
     assert own.transform.error <= SETTINGS["max_error"]
@@ -39,7 +39,7 @@ def test_steep_spectra_lose_most_of_the_arithmetic() -> None:
 
 
 def test_the_error_is_that_of_welch_peaks() -> None:
-    """The whole way, on recordings that the training has not seen."""
+    """The error is that of the whole way, on recordings the training has not seen."""
     x = steep(6, 24_000, seed=9)[:, : 8 * N]
     own = learned().transform
     hz, power = rlx.welch(x, fs=FS, nperseg=N, preset="scipy", precision="f64")
@@ -68,7 +68,7 @@ def test_the_report_is_plain_data() -> None:
 
 
 def test_fitted_weights_are_nearer_than_those_of_the_gates() -> None:
-    """On the segments that they were fitted to.
+    """Fitted weights are nearer on the segments that they were fitted to.
 
     Least squares are nearest, and giving lost power back at most doubles their error.
     """
@@ -96,7 +96,7 @@ def test_fitted_weights_are_nearer_than_those_of_the_gates() -> None:
 def test_training_is_the_same_to_the_bit_and_goes_on_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one seed, interrupted or not; another seed is another training."""
+    """One seed trains to the same bits, interrupted or not; another one does not."""
     monkeypatch.setenv("RLX_FAST", "background")
     asked = {**SETTINGS, "nperseg": 64, "steps": 5}
     x = recordings()[:, :6000]
@@ -211,7 +211,7 @@ def test_recordings_that_teach_nothing_are_refused(x: Any, words: str) -> None:
 
 
 def test_a_sample_that_is_no_number_is_named() -> None:
-    """The earliest, in any channel."""
+    """The earliest bad sample in any channel is named."""
     x = recordings().copy()
     x[2, 700], x[0, 900] = -np.inf, np.nan
     said = "recording 1, channel 2 is -inf at sample 700; 2 of its 72000 samples"
@@ -226,7 +226,7 @@ def test_another_error_is_held_to_the_same_domain(error: Any) -> None:
 
 
 def test_peaks_take_the_result_of_a_training() -> None:
-    """As they take its transform."""
+    """Peaks take a training's result as they take its transform."""
     x, asked = recordings(), {"fs": FS, "nperseg": N, "preset": "scipy", "k": 4}
     one, other = (
         rlx.welch_peaks(x, **asked, fmin=16.0, fmax=200.0, strategy="learned", model=m)

@@ -64,7 +64,7 @@ def networks(draw: st.DrawFn) -> tuple[np.ndarray, Band]:
 def test_the_program_computes_what_the_network_does(
     drawn: tuple[np.ndarray, Band],
 ) -> None:
-    """Whatever is closed, and whichever bins are wanted."""
+    """A program computes what the network does, with any gates and any bins."""
     gates, band = drawn
     n = 2 * gates.shape[1]
     x = np.random.default_rng(n).standard_normal((2, n))
@@ -94,7 +94,7 @@ def test_what_is_not_needed_changes_no_bin(
 
 
 def test_one_bin_needs_a_tree_of_butterflies() -> None:
-    """Of n samples n - 1: n / 2 at the first stage, one at the last."""
+    """One bin of n samples needs n - 1 butterflies: n / 2 at first, one at last."""
     for n in (8, 64):
         counts = needed(open_gates(n), Band(3, 4)).sum(axis=1)
         assert counts.tolist() == [n >> (stage + 1) for stage in range(stages_of(n))]

@@ -35,7 +35,7 @@ def model() -> rlx.LearnedTransform:
 
 
 def rows(dtype: str = "float32", count: int = 4) -> Any:
-    """Of the kind that was learned from, and not those."""
+    """Rows of the kind that was learned from, and not those."""
     return steep(count, 24_000, seed=5).astype(dtype)
 
 
@@ -47,7 +47,7 @@ def white(count: int = 4) -> Any:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 @pytest.mark.parametrize("mode", ["bins", "peaks"])
 def test_the_answer_is_right_within_its_error(dtype: str, mode: str) -> None:
-    """By name, of every kind of samples, of bins and of local maxima."""
+    """The answer is right within its error for every type, bins and local maxima."""
     x = rows()
     # Rounded to 24 bits, for what rounding adds is white.
     x = np.round(1e6 * x).astype("int32") if dtype == "int32" else x.astype(dtype)
@@ -91,7 +91,7 @@ def test_rows_of_any_number_are_the_same_one_by_one() -> None:
 def test_what_it_was_not_trained_for_is_refused(
     given: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    """With what is asked for and what it is for."""
+    """A refusal names what is asked for and what the transform is for."""
     asked = {**CPU, "strategy": "learned", "model": model(), **given}
     with pytest.raises(rlx.RlxError) as refused:
         rlx.welch_peaks(rows(), **asked)
@@ -125,7 +125,7 @@ def test_recordings_of_another_kind_are_refused_by_name() -> None:
 def test_auto_goes_the_exact_way_where_it_is_not_exact_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And says so; strict does not."""
+    """An answer that is not exact enough is replaced and said so; strict refuses it."""
     monkeypatch.setattr(strategy, "_terms", lambda *of: Terms(launches=1))
     asked = {**CPU, "model": model(), "max_error": 0.1}
     good = rlx.welch_peaks(rows(), **asked)
@@ -155,7 +155,7 @@ def test_rows_without_numbers_are_handed_on() -> None:
 
 
 def test_devices_compute_the_same(adapter: Want) -> None:
-    """As a graph: NumPy's numbers in float32, of bins and of a part of its band."""
+    """Devices give NumPy's numbers in float32, for bins and for a part of the band."""
     x = rows()[:, :6000]
     for band in ({}, {"fmin": 64.0, "fmax": 128.0}):
         asked = {**ASKED, **band, "strategy": "learned", "model": model()}
@@ -170,7 +170,7 @@ def test_devices_compute_the_same(adapter: Want) -> None:
 
 @pytest.mark.requires_wgpu
 def test_devices_refuse_integers_and_what_lies_there() -> None:
-    """With a reason."""
+    """Devices refuse integers and arrays on the device, with a reason."""
     asked = {**ASKED, "strategy": "learned", "model": model()}
     counts = np.round(1000 * rows()).astype(np.int16)
     with pytest.raises(rlx.RlxError, match="on the CPU only"):
