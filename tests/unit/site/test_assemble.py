@@ -58,7 +58,7 @@ def build(builder: ModuleType, small: Small, tmp_path: Path) -> Callable[[], Pat
 
 
 def test_the_site_has_manual_demos_and_runtime(build: Callable[[], Path]) -> None:
-    """Each at its place, and nothing else beside the site."""
+    """Manual, demos and runtime are in place, and nothing else beside the site."""
     site = build()
     assert (site / "index.html").is_file()
     assert (site / "demo" / "worker.js").is_file()
@@ -84,7 +84,7 @@ def test_the_lock_file_in_the_site_tells_the_truth(build: Callable[[], Path]) ->
 
 
 def test_versions_and_licences_are_told(build: Callable[[], Path]) -> None:
-    """In words for people, in JSON for programs."""
+    """Versions and licences are told in words and in JSON."""
     site = build()
     about = (site / "runtime" / "ABOUT.txt").read_text("utf-8")
     for words in (
@@ -119,7 +119,7 @@ def test_a_build_that_fails_leaves_the_old_site(
     monkeypatch: pytest.MonkeyPatch,
     what: BaseException,
 ) -> None:
-    """Untouched, and no half-made folder beside it."""
+    """A build that fails leaves the old site untouched and no half-made folder."""
     site = build()
     before = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
     monkeypatch.setattr(builder, "build_manual", stops(what))
@@ -146,7 +146,7 @@ def test_a_page_that_needs_another_host_stops_the_build(
 def test_a_foreign_file_is_seen_before_the_work(
     build: Callable[[], Path], builder: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not after minutes of building."""
+    """A foreign file is seen before the minutes of building."""
     site = build()
     (site / "mine.txt").write_text("mine", "utf-8")
     monkeypatch.setattr(builder, "build_wheel", stops(AssertionError("work was done")))
@@ -157,7 +157,7 @@ def test_a_foreign_file_is_seen_before_the_work(
 def test_an_error_is_told_without_a_traceback(
     builder: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One message, exit code 1."""
+    """An error is one message, with exit code 1 and no traceback."""
     words = ["--out", str(tmp_path / "out"), "--pyodide", str(tmp_path)]
     assert builder.main(words) == 1
     last = capsys.readouterr().err.splitlines()[-1]
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_written_is_named(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Like any error of ours: what was being done, and what to do about it."""
+    """A file that cannot be written is told like any error of ours."""
     taken = tmp_path / "taken"
     taken.mkdir()
     monkeypatch.setattr(builder, "assemble", lambda *_: place(Path(__file__), taken))
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_written_is_named(
 def test_a_typing_error_is_a_usage_error(
     builder: ModuleType, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2 and the usage."""
+    """A typing error is exit code 2 and the usage."""
     with pytest.raises(SystemExit) as caught:
         builder.main(words)
     assert caught.value.code == 2
@@ -202,14 +202,14 @@ def test_what_mkdocs_says_is_what_the_error_says(tmp_path: Path) -> None:
 
 
 def test_a_wheel_that_cannot_be_built_is_told(tmp_path: Path) -> None:
-    """With the build's own words."""
+    """A wheel that cannot be built is told with the build's own words."""
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", "utf-8")
     with pytest.raises(SiteError, match=r"(?s)building the wheel.*version"):
         build_wheel(tmp_path, tmp_path / "out")
 
 
 def test_the_wheels_name_follows_its_content(tmp_path: Path) -> None:
-    """So its URL does, and no stale copy is met under it."""
+    """The wheel's URL follows its content, so no stale copy is met under it."""
     one = make_wheel(tmp_path / "one")
     name = tagged(one)
     assert name == f"rlxweb-1.2.3-0x{digest(one.read_bytes())[:10]}-py3-none-any.whl"

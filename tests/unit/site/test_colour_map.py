@@ -13,7 +13,7 @@ DEMO = ROOT / "site" / "demo"
 
 
 def test_levels_have_the_colours_of_the_library_s_map() -> None:
-    """At the ten stops between which the page goes straight."""
+    """Levels have the map's colours at the page's ten stops."""
     import matplotlib
 
     text = (DEMO / "live" / "colours.js").read_text("utf-8")

@@ -48,7 +48,7 @@ COOKBOOK = [p for p in RECIPES if "<!-- make: example " not in p.read_text("utf-
 
 
 def test_the_page_of_variants_lists_every_row() -> None:
-    """By op and name, so that what is not measured yet cannot be forgotten."""
+    """The page lists every variant by op and name, so that none is forgotten."""
     page = (PAGES / "concepts/variants.md").read_text("utf-8")
     lines = [line for line in page.splitlines() if line.startswith("|")]
     for row in (*VARIANTS, *COPIES):
@@ -58,7 +58,7 @@ def test_the_page_of_variants_lists_every_row() -> None:
 
 
 def test_the_smoke_tests_examples_look_as_the_command_does() -> None:
-    """They were written by runs; heads, words and the sum below are today's."""
+    """The manual's examples, written by runs, have today's heads, words and sum."""
     page = (PAGES / "howto/smoke-test.md").read_text("utf-8")
     console = Console(file=StringIO(), width=120)
     rows = [made.row("samples/exp/0", "wrong"), made.row("samples/exp/1")]
@@ -80,7 +80,7 @@ def test_the_smoke_tests_examples_look_as_the_command_does() -> None:
 
 
 def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
-    """(where, mark, code) of every Python block of a page."""
+    """Iterate over (where, mark, code) of every Python block of a page."""
     text = path.read_text("utf-8")
     for found in FENCE.finditer(text):
         line = text.count("\n", 0, found.start("code")) + 1
@@ -98,7 +98,7 @@ def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
     ids=lambda path: path.relative_to(ROOT).as_posix(),
 )
 def test_the_programs_of_a_page_run(path: Path) -> None:
-    """In order, one after the other, as a reader would type them.
+    """Programs of a page run in order, as a reader would type them.
 
     What the page says that they print and draw is what they do.
     """
@@ -107,14 +107,14 @@ def test_the_programs_of_a_page_run(path: Path) -> None:
 
 
 def test_the_recipes_of_the_cookbook_print_and_draw_what_it_shows() -> None:
-    """All pages in one process: loading MNE and pandas takes longer than they do."""
+    """The cookbook runs in one process: loading MNE and pandas takes the longest."""
     assert len(COOKBOOK) >= 8
     done = forked(SNIPPETS, "--check", *COOKBOOK, timeout=300)
     assert done.code == 0, done.err
 
 
 def test_the_cookbook_has_twenty_nine_recipes_and_lists_them() -> None:
-    """Numbered through, each with a program; the first page links to every one."""
+    """The recipes are numbered through, each with a program, and listed on a page."""
     pages = [path.read_text("utf-8") for path in RECIPES]
     heads = [
         head
@@ -131,7 +131,7 @@ def test_the_cookbook_has_twenty_nine_recipes_and_lists_them() -> None:
 
 
 def test_what_a_page_shows_must_be_what_its_blocks_do(tmp_path: Path) -> None:
-    """A wrong number, a comment, a block, a picture: each is told; right ones pass."""
+    """A wrong number, comment, block or picture is told; right ones pass."""
     page = tmp_path / "page.md"
     right = """\
 ```python
@@ -185,7 +185,7 @@ def test_numbers_may_be_off_by_one_in_the_last_place(
 
 
 def test_a_picture_that_is_drawn_otherwise_is_told() -> None:
-    """Its words, its lines, its parts; not its rounding."""
+    """A picture differs by its words, its lines and its parts; not by its rounding."""
     kept = (SITE / "pictures" / "shown" / "stretch.svg").read_text("utf-8")
     assert differs(kept, kept) == ""
     point = re.search(r"L (\d+\.\d+) ", kept)
@@ -200,7 +200,7 @@ def test_a_picture_that_is_drawn_otherwise_is_told() -> None:
 def test_pictures_that_pages_drew_are_shown_and_can_be_seen_in_the_dark(
     manual: Manual,
 ) -> None:
-    """Each by a page; its dark twin has no paper, ink or black of the light one."""
+    """Pictures that pages drew are shown, and have dark twins without white paper."""
     text = "\n".join(path.read_text("utf-8") for path in WRITTEN)
     folder = manual.folder / "img" / "shown"
     drawn = sorted((SITE / "pictures" / "shown").glob("*.svg"))
@@ -227,7 +227,7 @@ def test_blocks_that_do_not_run_say_why() -> None:
 
 
 def test_the_page_of_ones_own_is_short_and_stands_alone() -> None:
-    """At most 20 lines, only the runtime beside it, no other host."""
+    """The page of one's own has at most 20 lines and only the runtime beside it."""
     text = (PAGES / "howto" / "your-page.md").read_text("utf-8")
     found = re.search(r"^```html\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert found is not None
@@ -249,7 +249,7 @@ def test_no_page_holds_a_script_or_a_style(manual: Manual) -> None:
 def test_every_link_leads_somewhere_and_nothing_is_loaded_from_another_host(
     manual: Manual,
 ) -> None:
-    """Into the manual, to the right heading, or to a demo that is there.
+    """Links lead into the manual, to the right heading, or to a demo that is there.
 
     No script, style, picture or font is another's; the manual works without a network.
     """
@@ -284,13 +284,13 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_another_host(
 
 
 def is_ours(url: str) -> bool:
-    """Neither another host nor another scheme."""
+    """Tell whether a URL names neither another host nor another scheme."""
     parts = urlsplit(url)
     return not (parts.scheme or parts.netloc)
 
 
 def leads(page: str, url: str, files: set[str], known: dict[str, Facts]) -> bool:
-    """Is it a file of the manual, with the heading that is named?
+    """Tell whether a link leads to a file of the manual, and to its heading.
 
     files   all of them by their full names; a folder stands for its index.html
     """
@@ -314,7 +314,7 @@ def test_the_front_page_starts_no_python(manual: Manual) -> None:
 
 
 def test_pictures_have_the_inks_of_the_page_and_words() -> None:
-    """No colour of their own, words for who cannot see them, a page that shows it."""
+    """Pictures have no colour of their own, words beside them and a page."""
     text = "\n".join(path.read_text("utf-8") for path in WRITTEN)
     drawn = sorted((SITE / "pictures").glob("*.svg"))
     assert len(drawn) >= 4

@@ -25,7 +25,7 @@ from tests.unit.site.manual import ROOT, Facts, Manual, hook, shown
 
 @pytest.mark.parametrize("name", sorted(op.name for op in registry))
 def test_every_op_has_its_page(name: str, manual: Manual) -> None:
-    """With its words, its example and what the example printed."""
+    """An op's page has its words, its example and what the example printed."""
     op = registry.get(name)
     page = shown(manual.text(f"reference/ops/{name}"))
     assert op.doc.replace("`", "").split("[")[0] in page
@@ -56,7 +56,7 @@ def test_an_op_added_in_one_statement_has_a_page() -> None:
 
 @pytest.mark.parametrize("name", ["matmul", "softmax", "cumsum", "gather"])
 def test_the_page_of_an_op_lists_its_shaders(name: str) -> None:
-    """Beside the way that starts each, and as text."""
+    """Shaders of an op are on its page as text, beside the way that starts each."""
     page = hook("op_pages").page(registry.get(name))
     file = ROOT / "shaders" / f"{name}.wgsl"
     listed = [line for line in page.splitlines() if f"`{name}.wgsl`" in line]
@@ -76,7 +76,7 @@ def test_the_example_of_an_op_prints_what_the_op_gives() -> None:
 
 
 def test_every_command_is_described(manual: Manual) -> None:
-    """Each command and each of its options."""
+    """The reference has each command and each of its options."""
     page = shown(manual.text("reference/command-line"))
     context = click.Context(cli, info_name="rlxweb")
     pending = [("rlxweb", cli)]
@@ -132,7 +132,7 @@ def test_results_of_an_unknown_kind_stop_the_build(
 def test_the_benchmark_in_the_tab_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Starts, ratios to our time for the same kind of work, peers that failed."""
+    """Starts, ratios to our time for like work and failed peers of a tab are shown."""
 
     def row(name: str, ms: float) -> dict[str, object]:
         return {"name": name, "ms": ms, "first_ms": ms, "samples": 9, "spread": 0.1}
@@ -176,7 +176,7 @@ def of_kernels() -> dict[str, Any]:
 def test_kernels_alone_are_shown(
     of_kernels: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Adapter and driver by name, every contender, trips; nothing is a goal there."""
+    """Kernels are shown by adapter and driver, with contenders and trips, no goals."""
     (tmp_path / "gpu.json").write_text(json.dumps(of_kernels), "utf-8")
     page = hook("benchmark_page")
     monkeypatch.setattr(page, "RESULTS", tmp_path)
@@ -198,7 +198,7 @@ def test_kernels_alone_are_shown(
 def test_kernels_of_a_gpu_meet_their_goals_or_miss_them(
     of_kernels: dict[str, Any],
 ) -> None:
-    """Shares of the GPU, ratios to work by hand, losing choices, wrong rows."""
+    """Kernels of a GPU are shown with shares, ratios, losing choices and wrong rows."""
     first, second = of_kernels["rows"][:2]
     third = second | {"variant": "softmax, one more"}
     record = of_kernels | {
@@ -233,7 +233,7 @@ def test_links_to_the_playground_carry_the_program(manual: Manual) -> None:
 
 
 def test_sections_of_numpydoc_are_lists_of_their_entries() -> None:
-    """With types, texts of several lines, prose and examples."""
+    """Sections become lists, with types, long texts, prose and examples."""
     made = hook("docstrings").as_markdown(
         "Scale.\n\nParameters\n----------\nx : array_like, shape (C, T)\n"
         "    Real numbers,\n    of any type.\nfs\n    In Hz.\n\n"
@@ -291,7 +291,7 @@ def test_docstrings_keep_their_rows_and_letters() -> None:
 def test_every_public_name_is_in_the_reference(
     module: ModuleType, manual: Manual
 ) -> None:
-    """Each has an anchor of its own to link to."""
+    """Public names have anchors of their own to link to."""
     documented = {
         anchor.rsplit(".", 1)[-1]
         for page in (manual.folder / "reference").glob("*/index.html")

@@ -28,7 +28,7 @@ GOOD = [
 
 @pytest.mark.parametrize("html", BAD)
 def test_a_page_that_loads_from_elsewhere_is_refused(tmp_path: Path, html: str) -> None:
-    """By page and URL."""
+    """A page that loads from elsewhere is refused by its name."""
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "index.html").write_text(html, "utf-8")
     with pytest.raises(SiteError, match=r"deep/index\.html loads"):
@@ -43,7 +43,7 @@ def test_links_and_relative_urls_are_free(tmp_path: Path, html: str) -> None:
 
 
 def test_the_page_for_wrong_addresses_may_be_rooted(tmp_path: Path) -> None:
-    """It is shown at any depth; but not from another host."""
+    """The page for wrong addresses may be rooted, but not on another host."""
     page = tmp_path / "404.html"
     page.write_text('<script src="/assets/x.js"></script>', "utf-8")
     refuse_elsewhere(tmp_path)

@@ -50,7 +50,7 @@ def test_an_image_holds_what_python_reads(tmp_path: Path) -> None:
 
 
 def test_the_same_archives_make_the_same_image(tmp_path: Path) -> None:
-    """Its name is its hash: what did not change stays in the browser's cache."""
+    """An image is named by its hash: the same one stays in the browser's cache."""
     given = [archive(tmp_path / "a.whl", a__one_py=b"1\n")]
     assert image(given) == image(given)
 

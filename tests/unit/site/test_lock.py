@@ -12,7 +12,7 @@ from tests.unit.site.conftest import METADATA, Small, digest, make_wheel
 
 
 def test_only_what_the_wheel_needs_is_kept(small: Small, wheel: Path) -> None:
-    """rlxweb, NumPy, and what NumPy itself needs; the lock's own facts stay."""
+    """The lock keeps its facts, rlxweb, NumPy, and what NumPy itself needs."""
     lock = spliced(small.lock, wheel)
     assert list(lock["packages"]) == ["blas", "numpy", "rlxweb"]
     assert lock["info"] == small.lock["info"]
@@ -32,7 +32,7 @@ def test_our_entry_says_name_hash_and_needs_of_the_wheel(
 
 
 def test_our_entry_has_the_fields_of_the_others(small: Small, wheel: Path) -> None:
-    """Those of 0.27, and the one more that Pyodide 314 has."""
+    """Our lock entry has the fields of Pyodide 0.27, and the one more of 314."""
     lock = small.lock
     assert spliced(lock, wheel)["packages"]["rlxweb"].keys() == (
         lock["packages"]["numpy"].keys()
@@ -55,7 +55,7 @@ def test_a_field_nobody_knows_is_refused(small: Small, wheel: Path) -> None:
 def test_a_need_that_pyodide_cannot_meet_is_refused(
     small: Small, tmp_path: Path, line: str, has: str
 ) -> None:
-    """Named with what there is, before a visitor finds out."""
+    """A need that Pyodide has not is named with what there is."""
     needy = make_wheel(tmp_path, f"{METADATA}Requires-Dist: {line}\n")
     with pytest.raises(SiteError, match=f"needs {line} in a tab; .* {has}"):
         spliced(small.lock, needy)

@@ -34,7 +34,7 @@ def test_weights_of_half_the_size_mean_the_same(tmp_path: Path) -> None:
 
 
 def vectors(folder: Path) -> Any:
-    """Those of a few texts, each by its token ids."""
+    """The vectors of a few texts, each by its token ids."""
     minilm = module("examples/minilm")
     graph = minilm.encoder_graph(json.loads((folder / "config.json").read_text()))
     file = folder / "model.safetensors"
@@ -48,7 +48,7 @@ def vectors(folder: Path) -> Any:
 
 
 def test_basic_pitch_is_a_graph_that_needs_no_onnx(tmp_path: Path) -> None:
-    """It hears one note in a tone."""
+    """Basic Pitch is a graph of its own and hears one note in a tone."""
     add_models(tmp_path / "models", ["basic-pitch"])
     inside = tmp_path / "models" / "basic-pitch"
     listed = json.loads((inside.parent / LISTED).read_text("utf-8"))

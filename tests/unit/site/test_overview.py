@@ -20,7 +20,7 @@ FS = 64
 
 @pytest.fixture
 def overview() -> ModuleType:
-    """As the Worker of the page has it."""
+    """The overview as the Worker of the page loads it."""
     path = ROOT / "site" / "demo" / "live" / "overview.py"
     spec = importlib.util.spec_from_file_location("overview", path)
     assert spec is not None
@@ -31,7 +31,7 @@ def overview() -> ModuleType:
 
 
 def whole(module: ModuleType, group: Group, at: int = 0) -> tuple[dict, np.ndarray]:
-    """All columns, in as many calls as the page would need."""
+    """Fetch all columns, in as many calls as the page would need."""
     parts, first, facts = [], 0, {"columns": 1}
     while first < facts["columns"]:
         facts, power = module.columns_of(group, at, 64, "hann", first)
@@ -60,7 +60,7 @@ def test_columns_are_those_of_scipy(
     merged: int,
     budget: int,
 ) -> None:
-    """Of the channel that is asked for, in few calls or in many, in small blocks."""
+    """Columns of a channel are SciPy's, in few calls or many, in small blocks."""
     path = written(tmp_path / "a.edf", ("A", FS), ("B", FS), seconds=seconds)
     monkeypatch.setattr(overview, "BUDGET_S", budget)
     monkeypatch.setattr(overview, "SAMPLES", 1000)
@@ -74,7 +74,7 @@ def test_columns_are_those_of_scipy(
 
 
 def test_columns_over_a_gap_are_empty(overview: ModuleType, tmp_path: Path) -> None:
-    """And those beside it have nothing of what is not there."""
+    """Columns that touch a gap are empty, and only those."""
     starts = ["0", "1", "2", "9", "10"]
     path = discontinuous(tmp_path / "d.edf", starts, ("A", FS))
     with pytest.warns(RecordingWarning, match="a gap of 6 s"):

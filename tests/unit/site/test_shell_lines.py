@@ -19,7 +19,7 @@ SHELL = re.compile(r" [|>&;] ?| && | \|\| |  #| &$")
 
 
 def commands(text: str) -> Iterator[str]:
-    """Each command that begins with `rlxweb`, as a shell would hand it over."""
+    """Iterate over each command of `rlxweb`, as a shell would hand it over."""
     for block in FENCE.findall(text):
         for line in block.replace("\\\n", "").splitlines():
             for part in SHELL.split(line):
@@ -32,7 +32,7 @@ def commands(text: str) -> Iterator[str]:
 
 
 def parsed(words: str) -> None:
-    """Its command and options are there, and what may be chosen is.
+    """Check that a line's command, options and choices exist.
 
     Errors   click.UsageError
     """
@@ -59,7 +59,7 @@ def parsed(words: str) -> None:
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_commands_of_a_page_can_be_typed(path: Path) -> None:
-    """No option that was renamed, no word that is not among its choices."""
+    """A page's commands have no renamed option and no word outside its choices."""
     for words in commands(path.read_text("utf-8")):
         try:
             parsed(words)

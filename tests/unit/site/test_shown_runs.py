@@ -29,7 +29,7 @@ def shown(path: Path, begin: str) -> list[str]:
 def test_errors_of_the_front_page_are_those_of_today(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each as the command line says it, as far as the page does."""
+    """Errors on the front page are the command line's, as far as the page goes."""
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).standard_normal((3, 1000))
     np.save("x.npy", x)
@@ -51,7 +51,7 @@ def nanoseconds(text: str) -> float:
 
 
 def test_the_profile_on_its_page_is_one_of_today() -> None:
-    """Its heads and rows are; shares and sums are those of its own times."""
+    """The page's profile has today's heads and rows; its shares and sums add up."""
     title, how, roof, heads, *rows, last = shown(PAGES / "howto/profile.md", "block on")
     g = rlx.Graph("block")
     x = g.input("x", (128, 256))

@@ -29,7 +29,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Any]:
-    """Its modules, with the made voices."""
+    """The demo's modules, with the made voices."""
     with training_demo() as found:
         found.train.make({}, [])
         yield found
@@ -55,7 +55,7 @@ def called(answer: Any) -> Any:
 
 
 def steps(train: Any, count: int, **asked: Any) -> tuple[dict[str, Any], list[float]]:
-    """So many steps; the last answer, and all losses."""
+    """Train `count` steps; the last answer, and all losses."""
     losses: list[float] = []
     told: dict[str, Any] = {}
     while len(losses) < count:
@@ -74,7 +74,7 @@ def prepared(train: Any, **asked: Any) -> dict[str, Any]:
 
 
 def test_it_learns_vowels_of_speakers_it_never_heard(train: Any) -> None:
-    """Above 90 % in 150 steps; which vowels it confuses adds up."""
+    """The network hears strange speakers' vowels: over 90 % right in 150 steps."""
     told = prepared(train)
     assert told["device"] == "cpu"
     assert told["weights"] == 8 * 7 + 8 + 8 * 20 * 5 + 5
@@ -89,7 +89,7 @@ def test_it_learns_vowels_of_speakers_it_never_heard(train: Any) -> None:
 
 
 def test_stretches_of_any_length_make_the_same_steps(train: Any) -> None:
-    """Stopped or not, as long as the settings are the same."""
+    """Stretches make the same steps, stopped or not, under the same settings."""
     prepared(train)
     _, whole = steps(train, 40)
     train.reset({}, [])
@@ -104,7 +104,7 @@ def test_stretches_of_any_length_make_the_same_steps(train: Any) -> None:
 
 
 def test_the_file_is_the_way_from_sound_to_probabilities(train: Any, demo: Any) -> None:
-    """As the network judges sounds itself, for any number of them."""
+    """The saved network judges sounds as the trained one does, any number of them."""
     prepared(train)
     steps(train, 60)
     told, (raw,) = called(train.save_network({}, []))
@@ -129,7 +129,7 @@ def test_the_file_is_the_way_from_sound_to_probabilities(train: Any, demo: Any) 
 
 
 def test_other_files_are_refused(train: Any) -> None:
-    """What is no graph, a graph of another kind, a state of another network."""
+    """Files that are no graph, another kind of graph or another network are refused."""
     with pytest.raises(GraphFileError):
         train.open_network({"name": "a"}, [b"no graph"])
     other = io.BytesIO()
@@ -145,7 +145,7 @@ def test_other_files_are_refused(train: Any) -> None:
 
 
 def test_a_saved_state_goes_on_as_if_it_had_never_ended(train: Any) -> None:
-    """To the same bits."""
+    """A saved state goes on to the same bits."""
     prepared(train)
     steps(train, 30)
     _, (raw,) = called(train.save_state({}, []))
@@ -158,7 +158,7 @@ def test_a_saved_state_goes_on_as_if_it_had_never_ended(train: Any) -> None:
 
 
 def test_before_the_first_step_the_network_follows_the_settings(train: Any) -> None:
-    """Filters, optimiser: what was compiled and not used is made anew."""
+    """Settings before the first step count: what was compiled and unused is remade."""
     few = prepared(train)
     many = prepared(train, kind="sgd", hidden=16)
     assert many["weights"] > few["weights"]
@@ -168,7 +168,7 @@ def test_before_the_first_step_the_network_follows_the_settings(train: Any) -> N
 
 
 def test_a_loss_that_is_no_number_ends_it(train: Any) -> None:
-    """With the step and the first bad op; the network is that before it, whole."""
+    """A loss that is no number ends training, with the step and the first bad op."""
     prepared(train, kind="sgd", rate=1000.0)
     told, losses = steps(train, 25, rate=1000.0)
     assert told["step"] == len(losses) + 1
@@ -185,7 +185,7 @@ def test_a_loss_that_is_no_number_ends_it(train: Any) -> None:
 
 
 def test_recordings_are_trained_on(train: Any, demo: Any) -> None:
-    """Each leaves frames of both parts; too few vowels or sound are told."""
+    """Recordings give frames of both parts; too few vowels or sound are told."""
     assert "Record at least two" in prepared(train, data="own")["missing"]
     rng = np.random.default_rng(3)
     fs = 44100
