@@ -42,7 +42,7 @@ def one(word: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_case_that_turned_is_a_line(old: str, new: str, what: str | None) -> None:
-    """Only what became wrong is worth exit code 1."""
+    """A case that turned is a line; only what became wrong is worth exit code 1."""
     found = comparison(one(old), one(new))
     said = [(x["what"], x["engine"], x["subject"]) for x in found["lines"]]
     assert said == ([(what, "vulkan", "samples/fft/1")] if what else [])
@@ -90,7 +90,7 @@ def test_cases_appear_and_disappear_where_both_runs_came_to_their_end() -> None:
 
 
 def test_an_engine_that_cannot_be_opened_any_more_became_wrong() -> None:
-    """Though none of its cases did."""
+    """An engine that cannot be opened any more became wrong, though no case did."""
     a = row("samples/fft/1")
     old = report(engine("cuda", a))
     new = report(engine("cuda", word="wrong", why="it cannot be opened: no driver"))
@@ -100,7 +100,7 @@ def test_an_engine_that_cannot_be_opened_any_more_became_wrong() -> None:
 
 
 def test_engines_come_and_go() -> None:
-    """That is no wrong result: `--require` is for that."""
+    """An engine that disappears is no wrong result; `--require` is for that."""
     gone = report(engine("cuda", word="missing", why="no driver"))
     here = report(engine("cuda", row("samples/add/0")))
     assert changes(here, gone) == [("disappeared", "cuda", "")]
@@ -112,13 +112,13 @@ def test_engines_come_and_go() -> None:
 
 
 def test_an_engine_that_comes_and_crashes_is_no_change_for_the_worse() -> None:
-    """It appeared; its crash is the new run's own."""
+    """An engine that appears and crashes has appeared; its crash is the new run's."""
     here = report(engine("cuda", word="crashed"))
     assert changes(report(), here) == [("appeared", "cuda", "")]
 
 
 def test_another_driver_is_told() -> None:
-    """It is the first thing to know of whatever else changed."""
+    """Another driver is told first: it may explain whatever else changed."""
     newer = report(engine("vulkan", driver="Mesa 23.1"))
     (line,) = comparison(report(engine("vulkan")), newer)["lines"]
     assert line["what"] == "other driver"
@@ -126,7 +126,7 @@ def test_another_driver_is_told() -> None:
 
 
 def test_a_report_is_no_different_from_itself(tmp_path: Path) -> None:
-    """Written and read again."""
+    """A report is no different from itself, written and read again."""
     made = report(engine("vulkan", row("a/b/0"), row("a/b/1", "wrong")), engine("cpu"))
     path = tmp_path / "old.json"
     path.write_text(json.dumps(made), "utf-8")
@@ -151,7 +151,7 @@ def test_a_report_is_no_different_from_itself(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    """Before anything is compared with it."""
+    """A file that is no report is refused before anything is compared with it."""
     path = tmp_path / "old.json"
     path.write_text(text, "utf-8")
     with pytest.raises(UsageError, match="reading the report") as told:

@@ -58,7 +58,7 @@ def test_the_drivers_of_the_environment_are_the_ones() -> None:
 
 
 def test_which_drivers_the_loader_looks_at(tmp_path: Path) -> None:
-    """Those that are named, else those of the system's folders."""
+    """The loader looks at the drivers that are named, else at the system's folders."""
     two = os.pathsep.join(["/a.json", "/b.json"])
     assert icds({ICDS: two}) == ["/a.json", "/b.json"]
     assert icds({ICDS: "/a.json", "VK_DRIVER_FILES": "/c.json"}) == ["/c.json"]
@@ -93,7 +93,7 @@ def driver(tmp_path: Path, text: str) -> str:
 @pytest.mark.requires_wgpu
 @forked
 def test_a_driver_that_crashes_where_it_is_listed_is_named(crashing: str) -> None:
-    """And the others are tried without it."""
+    """A driver that crashes is named, and the others are tried without it."""
     both = environment(VK_ICD_FILENAMES=os.pathsep.join([LAVAPIPE, crashing]))
     found = discover(BOUNDS, both)
     (culprit,) = [engine for engine in found if engine.adapter == crashing]
@@ -161,7 +161,7 @@ def test_a_driver_without_a_card(is_added: bool, tmp_path: Path) -> None:
 
 
 def test_dawn_without_an_adapter_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its library alone is no engine, and none that is wrong."""
+    """Dawn's library alone is no engine, and none that is wrong."""
     monkeypatch.setattr(discovery, "blocker", lambda device: "")
     monkeypatch.setattr(discovery, "_listed", lambda *given: discovery.Listed(()))
     (one,) = discovery._by_dawn(BOUNDS, {})
@@ -169,7 +169,7 @@ def test_dawn_without_an_adapter_is_missing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_added_drivers_stand_beside_those_there_are() -> None:
-    """By the name that loaders of every age know."""
+    """Added drivers are named by the variable that loaders of every age know."""
     was = {"VK_DRIVER_FILES": "/a.json", "OTHER": "1"}
     both = os.pathsep.join(["/a.json", "/b.json"])
     assert with_icds(was, ["/b.json"]) == {ICDS: both, "OTHER": "1"}
@@ -177,7 +177,7 @@ def test_added_drivers_stand_beside_those_there_are() -> None:
 
 
 def test_two_adapters_of_one_name_are_two_engines() -> None:
-    """Numbered in wgpu's order, also where one name is part of the other."""
+    """Adapters of equal names are numbered in wgpu's order; longer names are others."""
 
     def card(name: str, backend: str = "vulkan") -> Mapping[str, object]:
         more = dict.fromkeys(("vendor", "driver", "compiler"), "")

@@ -30,7 +30,7 @@ def case(root: ET.Element, name: str) -> ET.Element:
 
 
 def test_each_engine_is_a_suite_and_each_case_a_case() -> None:
-    """With facts, times and counts that add up."""
+    """Engines are suites with facts, times and counts that add up."""
     root = read(report(engine("vulkan:llvmpipe", *ROWS), engine("cpu", ROWS[0])))
     suite, cpu = root.findall("testsuite")
     assert suite.get("name") == "vulkan:llvmpipe"
@@ -96,7 +96,7 @@ def test_what_is_not_right_says_why() -> None:
 def test_what_happens_to_an_engine_is_an_error(
     word: str, required: list[str], tag: str | None
 ) -> None:
-    """Also one that is missing, where it is required."""
+    """An engine that failed as a whole, or is missing though required, is an error."""
     made = report(engine("cuda", word=word, why="the reason"), required=required)
     root = read(made)
     own = case(root, ENGINE_CASE)

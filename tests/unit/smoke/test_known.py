@@ -46,7 +46,7 @@ def test_a_wrong_result_that_is_known_fails_nothing() -> None:
 
 
 def test_a_right_result_that_is_known_to_fail_is_told() -> None:
-    """Unless the entry says that it fails only sometimes."""
+    """A right result that is known to fail is told, unless the entry is flaky."""
     made = report(engine("vulkan", row("samples/fft/1"), row("samples/fft/2", "wrong")))
     (here,) = with_known(made, [entry(op="fft")])["engines"]
     assert [one["word"] for one in here["rows"]] == ["unexpected pass", "known"]
@@ -58,7 +58,7 @@ def test_a_right_result_that_is_known_to_fail_is_told() -> None:
 
 @pytest.mark.parametrize("word", ["crashed", "hung", "out of memory", "lost"])
 def test_a_driver_that_fails_as_a_whole_is_never_excused(word: str) -> None:
-    """Nor are cases that were refused or not run."""
+    """A driver that fails as a whole, or a case refused or not run, is not excused."""
     rows = row("samples/fft/1", "not run"), row("samples/fft/2", "refused")
     made = report(engine("vulkan", *rows, word=word))
     assert with_known(made, [entry(op="*", backend="*")]) == made
@@ -66,13 +66,13 @@ def test_a_driver_that_fails_as_a_whole_is_never_excused(word: str) -> None:
 
 @pytest.mark.parametrize("raised", ["crashed", "hung", "DeviceLost", "GpuTimeout"])
 def test_a_case_that_ended_its_process_is_never_excused(raised: str) -> None:
-    """Nor one that lost its device."""
+    """A case that crashed, hung or lost its device is never excused."""
     made = report(engine("vulkan", row("samples/fft/1", "wrong", raised=raised)))
     assert with_known(made, [entry(op="*", backend="*")]) == made
 
 
 def test_an_engine_that_cannot_be_opened_again_is_never_excused() -> None:
-    """Though all its wrong cases are known."""
+    """An engine that does not open again is wrong, though all its cases are known."""
     rows = row("samples/fft/1", "wrong"), row("samples/fft/2", "not run")
     made = report(engine("vulkan", *rows, why="it cannot be opened: no driver"))
     (here,) = with_known(made, [entry(op="fft")])["engines"]
@@ -103,14 +103,14 @@ def test_drivers_are_met_by_text_and_by_range(
 
 @pytest.mark.parametrize("name", ["device", "backend", "adapter", "vendor", "compiler"])
 def test_each_part_of_an_engine_can_be_named(name: str) -> None:
-    """In any case, by pattern; another engine is not covered."""
+    """Parts of an engine are named by pattern, in any case."""
     made = engine("vulkan", **{name: "Some Thing 5"})
     assert entry(**{name: "some*"}).covers_engine(made)
     assert not entry(**{name: "thing"}).covers_engine(made)
 
 
 def test_each_part_of_a_case_can_be_named() -> None:
-    """An op, a family, a variant, a name."""
+    """A case is named by op, family, variant or name."""
     made = row("views/fft/3", variant="fft.four_step")
     for name, pattern in (
         ("family", "views"),
@@ -155,7 +155,7 @@ def test_the_shipped_file_can_be_read_and_switched_off(tmp_path: Path) -> None:
 def test_a_malformed_file_is_refused_with_its_line(
     change: tuple[str, str], line: int, said: str
 ) -> None:
-    """And with what to write instead."""
+    """A malformed file is refused with its line and with what to write instead."""
     with pytest.raises(UsageError) as told:
         parsed(ENTRY.replace(*change), "mine.toml")
     assert said in str(told.value)
@@ -164,7 +164,7 @@ def test_a_malformed_file_is_refused_with_its_line(
 
 
 def test_the_line_is_that_of_the_entry_at_fault() -> None:
-    """Not of the first that has such a key."""
+    """The line is that of the entry at fault, not of the first with such a key."""
     text = ENTRY + "\n" + ENTRY.replace("op =", "ops =")
     with pytest.raises(UsageError, match=r"line 13.*'ops'"):
         parsed(text, "mine.toml")
@@ -178,7 +178,7 @@ def test_tables_of_any_form_are_read() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """Whether it is not there or no text."""
+    """A file is told that is not there or is no text."""
     with pytest.raises(RecordingError, match="No such file"):
         known_failures([str(tmp_path / "none.toml")])
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_the_example_in_the_manual_is_a_valid_entry() -> None:
-    """It is what people copy."""
+    """The manual's example, which people copy, is a valid entry."""
     path = Path(__file__).resolve().parents[3] / "site/pages/howto/smoke-reports.md"
     text = path.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
     (only,) = parsed(text, "manual")
@@ -195,7 +195,7 @@ def test_the_example_in_the_manual_is_a_valid_entry() -> None:
 
 
 def test_the_example_in_the_shipped_file_is_a_valid_entry() -> None:
-    """It is what people copy."""
+    """The shipped file's example, which people copy, is a valid entry."""
     path = Path(__file__).resolve().parents[3] / "rlxweb/smoke/known-failures.toml"
     lines = path.read_text("utf-8").splitlines()
     example = "\n".join(x.removeprefix("#") for x in lines if x.startswith("#   "))

@@ -33,7 +33,7 @@ def test_the_page_holds_the_document_and_asks_for_nothing_else() -> None:
 
 
 def test_the_wheel_gets_the_parts_of_the_check_page() -> None:
-    """Each file of the site that the page inlines is named where the wheel is made."""
+    """Files of the site that the page inlines are named where the wheel is made."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -56,7 +56,7 @@ def test_what_cannot_be_inlined_is_refused(
 
 
 def test_a_part_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the file's name."""
+    """A missing part is told with the file's name."""
     monkeypatch.setattr(module, "STYLES", ("demo/none.css",))
     with pytest.raises(RlxError, match=r"none\.css is neither in the package"):
         page(report())

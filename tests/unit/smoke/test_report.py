@@ -83,7 +83,7 @@ def test_an_engine_that_opens_and_loses_its_device_is_lost_not_wrong() -> None:
 
 
 def test_who_stands_apart_is_named() -> None:
-    """One of three; where all are wrong it is the judge who stands alone."""
+    """One of three stands apart; where all are wrong it is the judge who does."""
     three = [outcome("cpu", "right"), outcome("gpu", "wrong"), outcome("mlx", "right")]
     (one,) = document(ASKED, three, 1.0)["apart"]
     assert (one["case"], one["engines"], one["of"]) == ("graphs/0", ["gpu"], 3)

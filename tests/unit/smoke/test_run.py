@@ -104,7 +104,7 @@ def test_an_engine_that_cannot_be_opened_has_no_rows() -> None:
 
 @forked
 def test_an_engine_that_breaks_always_is_given_up() -> None:
-    """After so many processes; what is left says after what."""
+    """An engine is given up after so many processes; what is left says why."""
     outcome = tried("exit:samples")
     found = words(outcome)
     assert found == {"wrong": MOST_CHILDREN, "not run": len(outcome.rows) - 6}
@@ -151,7 +151,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def test_no_process_is_left_behind() -> None:
-    """Not even by one that hangs and is given up."""
+    """No process is left behind by one that hangs and is given up."""
     before = set(descendants(os.getpid()))
     tried(f"hang:{BAD}", case_s=1.5)
     assert set(descendants(os.getpid())) <= before
@@ -185,7 +185,7 @@ def test_stopping_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_driver_that_prints_without_end_fills_no_disk(tmp_path: Path) -> None:
-    """Only the end of it is kept, which is told where the process crashed."""
+    """The end of what a driver prints is kept, and told where it crashed."""
     loud = tmp_path / "loud.py"
     loud.write_text(
         "import sys\ndef main():\n    print('noise ' * 2_000_000, file=sys.stderr)\n"
@@ -204,7 +204,7 @@ def test_a_driver_that_prints_without_end_fills_no_disk(tmp_path: Path) -> None:
 
 @forked
 def test_the_child_ends_with_its_parent() -> None:
-    """Its input closes, whatever it is at."""
+    """The child ends when its input closes, whatever it is at."""
     asked = {
         "engine": CPU.as_json(),
         "level": "quick",
@@ -226,7 +226,7 @@ def test_the_child_ends_with_its_parent() -> None:
 
 
 def test_quick_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one case of every kind; what is left is not run, with the reason."""
+    """The quick level has a case of every kind; what is left says why it is not run."""
     monkeypatch.setattr(answering, "ENOUGH_S", 0.0)
     told: list[dict[str, Any]] = []
     asked = {

@@ -71,7 +71,7 @@ def gone() -> str:
 
 
 def test_the_tab_gets_its_page_what_it_shall_do_and_python(served: TabServer) -> None:
-    """Each with the type that a browser insists on."""
+    """The tab gets page, work and Python with the types that a browser insists on."""
     assert ask(served, "/secret/")[0] == 200
     assert ask(served, "/secret/worker.js")[2] == "text/javascript"
     assert json.loads(ask(served, "/secret/asked.json")[1]) == {"level": "quick"}
@@ -100,7 +100,7 @@ def test_only_this_machine_is_served(served: TabServer) -> None:
     ],
 )
 def test_nothing_else_is_served(served: TabServer, path: str) -> None:
-    """Without the secret nothing, and with it no other file."""
+    """Without the secret nothing is served, and with it no other file."""
     assert ask(served, path)[0] == 404
     assert ask(served, path, b"[]")[0] == 404
 
@@ -112,7 +112,7 @@ def test_a_page_of_another_name_for_this_machine_is_refused(served: TabServer) -
 
 
 def test_lines_come_out_in_their_order_up_to_the_end(served: TabServer) -> None:
-    """Of however many posts."""
+    """Lines of any number of posts come out in order up to the end."""
     first = [json.dumps({"begun": name}) for name in "abc"]
     ask(served, "/secret/said", json.dumps(first).encode())
     more = [json.dumps({"row": 1}), json.dumps({"end": True}), json.dumps({"no": 1})]
@@ -123,13 +123,13 @@ def test_lines_come_out_in_their_order_up_to_the_end(served: TabServer) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'["{"]', b"5"])
 def test_what_is_no_list_of_lines_is_refused(served: TabServer, body: bytes) -> None:
-    """And nothing of it is believed."""
+    """Lines that are no list are refused, and nothing of them is believed."""
     assert ask(served, "/secret/said", body)[0] == 400
     assert served.said.empty()
 
 
 def test_a_browser_that_ends_is_told(served: TabServer) -> None:
-    """After what its tab said before."""
+    """A browser's end is told after what its tab said before."""
     ask(served, "/secret/said", json.dumps(['{"begun": "a"}']).encode())
     lines = served.lines(gone)
     assert next(lines) == {"begun": "a"}
@@ -161,7 +161,7 @@ def test_the_arguments_of_the_browser_do_not_show_the_secret(
 
 
 def test_a_tab_that_falls_silent_is_told(served: TabServer) -> None:
-    """Its page goes on speaking whatever its Worker does."""
+    """A silent tab is told: its page speaks whatever its Worker does."""
     ask(served, "/secret/said", b"[]")
     with pytest.raises(ConnectionError, match=r"said nothing for 0\.05 s"):
         next(served.lines(lambda: "", silent_s=0.05))
@@ -190,7 +190,7 @@ def test_the_package_in_the_zip_is_this_one(tmp_path: Path) -> None:
 
 
 def test_pyodide_is_found_in_a_site_and_alone(pyodide: Path) -> None:
-    """And what is missing of it is named."""
+    """Pyodide is found in a site and alone; what is missing of it is named."""
     assert runtime_folder(str(pyodide)) == pyodide
     assert runtime_folder(str(pyodide.parent)) == pyodide
     for name, said in (
@@ -212,7 +212,7 @@ def test_pyodide_is_found_in_a_site_and_alone(pyodide: Path) -> None:
 def test_a_browser_is_found_by_path_by_name_and_by_looking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is none the message says what was looked for."""
+    """A browser is found by path, name or looking, else told what was looked for."""
     made = tmp_path / "google-chrome"
     made.write_text("#!/bin/sh\n", "utf-8")
     made.chmod(0o755)

@@ -135,7 +135,7 @@ def test_a_type_the_engine_has_not_may_be_refused() -> None:
 def test_a_type_the_engine_has_not_must_not_be_computed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would be another type's answer under that name."""
+    """An answer in a type that the engine has not is wrong: it is another type's."""
     one = case("add", DType.F64)
     monkeypatch.setattr(
         "rlxweb.smoke.verdict.compile_graph",
