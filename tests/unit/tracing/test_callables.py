@@ -94,7 +94,7 @@ def test_a_callable_is_traced_as_it_is_called(name: str) -> None:
 
 
 def test_every_ufunc_is_a_function() -> None:
-    """Of floats, of integers, or of both, whichever NumPy takes."""
+    """Ufuncs are functions of floats, of integers, or of both, as NumPy takes them."""
     x, n = np.linspace(1.0, 1.9, 9).reshape(3, 3), np.arange(9).reshape(3, 3)
     for ufunc in REAL:
         for args in ((x, x.T), (n, n.T), (x, n)):

@@ -34,7 +34,7 @@ def traced(function: Any, **how: Any) -> Any:
 
 
 def test_a_decorated_function_is_the_function_it_was() -> None:
-    """Name, words, signature and the plain function are there."""
+    """A decorated function keeps name, words, signature and the plain function."""
 
     @rlx.function(device="cpu")
     def scaled(x: Any, by: float = 2.0) -> Any:
@@ -104,7 +104,7 @@ def test_other_libraries_arrays_and_numpy_numbers_are_inputs() -> None:
 
 
 def test_results_stay_on_the_device() -> None:
-    """keep=True gives DeviceArrays, which the next call takes."""
+    """A result kept with keep=True is a DeviceArray, which the next call takes."""
     f = traced(lambda x: x + 1, keep=True)
     twice = f(f(X))
     assert isinstance(twice, rlx.DeviceArray)
@@ -174,7 +174,9 @@ OFFSET = [1.0]
 
 
 def test_settings_wherever_they_lie_are_as_they_are_now() -> None:
-    """Of classes, in slots, in a method's globals, in a partial, in another traced
+    """Settings count as they are now, wherever a function finds them.
+
+    That is in classes, slots, a method's globals, a partial or another traced
     function.
     """
     settings, given = Settings(), {"power": 2}
@@ -219,7 +221,7 @@ def test_constants_around_a_function_are_traced_anew_when_they_change() -> None:
 
 
 def test_a_function_that_changes_what_is_around_it_does_so_at_each_call() -> None:
-    """It is traced anew, since what it reads is not what it was."""
+    """A function is traced anew when what it reads is not what it was."""
     seen: list[int] = []
 
     def counting(x: Any) -> Any:
@@ -332,7 +334,7 @@ def test_arguments_that_cannot_be_told_apart_are_refused() -> None:
 
 
 def test_narrow_precision_counts_float64_as_float32() -> None:
-    """For devices without float64: arguments, constants and results."""
+    """Narrow precision counts arguments, constants and results as float32."""
     window = np.hanning(4)
     f = traced(lambda x: (x * window).mean(1), precision="f32")
     assert f(X.astype(float)).dtype == np.float32
@@ -357,7 +359,7 @@ def test_threads_share_a_function() -> None:
 
 
 def test_a_call_can_be_awaited() -> None:
-    """run_async gives what the call gives."""
+    """The call `run_async` gives what the plain call gives."""
     import asyncio
 
     f = traced(lambda x: x - x.mean())
@@ -373,7 +375,7 @@ DTYPES = st.sampled_from(["f2", "f4", "f8", "i4", "i8", "u4", "?", "c8"])
 def test_operators_promote_and_broadcast_as_numpys(
     one: Any, other: Any, first: str, second: str, seed: int
 ) -> None:
-    """Any two dtypes and shapes: the same dtype and numbers, or NumPy refuses too."""
+    """Any two dtypes and shapes give NumPy's dtype and numbers, or its refusal."""
     rng = np.random.default_rng(seed)
     x = rng.integers(1, 5, one).astype(first)
     y = rng.integers(1, 5, other).astype(second)

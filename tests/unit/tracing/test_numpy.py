@@ -50,7 +50,7 @@ def check(one: str, got: Any, want: Any) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_functions_give_what_numpy_gives(family: str) -> None:
-    """The same numbers in the same dtypes, for every expression of a family."""
+    """Functions give NumPy's numbers and dtypes, for every expression of a family."""
     every = expressions(family)
     function = written(every)
     got = rlx.function(function, device="cpu")(**ARRAYS)
@@ -111,7 +111,7 @@ def test_what_has_no_graph_form_is_told_with_its_place(text: str) -> None:
 
 @pytest.mark.parametrize("beside", [np.nan, np.inf, -np.inf])
 def test_interp_at_a_place_ignores_the_value_beside_it(beside: float) -> None:
-    """As in NumPy, also in the gradient by x."""
+    """`interp` ignores the value beside a place, as NumPy does, in the gradient too."""
     places, values = np.arange(4.0), np.array([2.0, beside, 3.0, 5.0])
     x = np.array([0.0, 1.0, 2.0, 2.5, 3.0])
 

@@ -103,7 +103,7 @@ NO_KEEPDIMS = ("cumprod", "cumsum", "sort", "argsort")
 
 @pytest.mark.parametrize("name", ANY)
 def test_another_axis_without_elements(name: str) -> None:
-    """And with some, for the shape of the result; `average` of none raises in NumPy."""
+    """Reductions over other axes, empty or not, have NumPy's shape and values."""
     f = ANY[name]
     for shape, axis in [
         ((2, 0), 0),
