@@ -44,7 +44,7 @@ def test_an_argument_is_a_keyword_here_and_a_flag_there(
 
 
 def test_something_else_is_done_before_an_argument() -> None:
-    """At that one of several; nothing where it is not named."""
+    """Advice names the other thing at the right one of several arguments."""
     one = Advice("leave {} out, or use {}", precision="f64", device="cpu")
     now = "leave precision='f64' out, or use x.numpy() and device='cpu'"
     assert one.before("device", "x.numpy()") == now
@@ -63,7 +63,7 @@ def test_a_message_is_said_in_the_words_of_its_place() -> None:
 
 
 def test_no_room_below_the_command_line_knows_a_flag() -> None:
-    """It would be said to whoever calls Python: an `Advice` knows both words."""
+    """No flag is named below the command line: an `Advice` knows both words."""
     package = Path(__file__).resolve().parents[2] / "rlxweb"
     wrong = [
         f"{path.relative_to(package)}:{node.lineno}: {node.value!r}"

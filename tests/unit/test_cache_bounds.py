@@ -21,7 +21,7 @@ FEW = {
 
 
 def is_unbounded(decorator: ast.expr) -> bool:
-    """Is it `cache`, or `lru_cache(None)` by position or name?"""
+    """Tell whether a decorator is `cache`, or `lru_cache(None)` by position or name."""
     if isinstance(decorator, ast.Call):
         given = [*decorator.args[:1], *(word.value for word in decorator.keywords[:1])]
         none = any(isinstance(g, ast.Constant) and g.value is None for g in given)

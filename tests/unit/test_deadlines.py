@@ -70,7 +70,7 @@ def test_a_test_that_hangs_fails_with_its_stack(
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_a_session_that_takes_too_long_is_ended(tmp_path: Path, n: int) -> None:
-    """Whatever it is that takes so long."""
+    """A session's deadline ends it whatever takes so long."""
     suite = tmp_path / "test_suite.py"
     suite.write_text("import time\ndef test_one():\n    time.sleep(60)\n")
     done = run_suite(suite, "-n", n, "--session-timeout", 1)

@@ -40,7 +40,7 @@ def test_wide_types_are_taken_when_their_values_fit(dtype: str) -> None:
 
 @given(st.integers(-(2**40), 2**40))
 def test_twenty_four_bits_are_the_limit(count: int) -> None:
-    """Where they are exceeded the reach of the counts is told."""
+    """Counts have 24 bits at most; beyond them their reach is told."""
     if -(2**23) <= count < 2**23:
         assert Digital([[count]]).physical()[0, 0] == count
     else:
@@ -100,7 +100,7 @@ def test_pcm_of_up_to_24_bits_is_stored_as_integers(
 def test_arrays_of_short_integers_are_stored_as_such(
     tmp_path: Path, dtype: type
 ) -> None:
-    """They are read as what they are, too."""
+    """Arrays of short integers are stored as such, and read as such too."""
     x = np.random.default_rng(1).integers(0, 100, (2, 301)).astype(dtype)
     np.save(tmp_path / "x.npy", x)
     check_stored(tmp_path / "x.npy", dtype, fs=100)

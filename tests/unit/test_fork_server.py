@@ -38,7 +38,7 @@ def both(*args: object, **more: str) -> tuple[Said, Said]:
 def test_it_gets_what_a_fresh_one_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arguments, environment, working folder and streams."""
+    """A forked interpreter gets arguments, environment, folder and streams."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOME", raising=False)
     program = ("-c", SAYS_ALL, "a b", "-x")
@@ -69,7 +69,7 @@ def test_it_gets_what_a_fresh_one_gets(
     ],
 )
 def test_it_ends_as_a_fresh_one_does(program: str, code: int) -> None:
-    """Exit status, signals kept, what is left to do done; the last line of stderr."""
+    """A forked interpreter ends with status, signals and last line as a fresh one."""
     mine, fresh = both("-c", program)
     assert mine.code == fresh.code == code
     assert mine.out == fresh.out
@@ -83,7 +83,7 @@ def test_the_command_line_is_the_same() -> None:
 
 
 def test_variables_that_are_read_at_the_start_take_a_fresh_interpreter() -> None:
-    """Or one helper more, where it is worth it."""
+    """A variable that is read at the start takes a fresh interpreter."""
     ascii_ = environment(PYTHONIOENCODING="ascii")
     assert server(environment()) is not None
     assert server(ascii_) is None
@@ -92,7 +92,7 @@ def test_variables_that_are_read_at_the_start_take_a_fresh_interpreter() -> None
 
 
 def test_a_helper_and_what_it_forked_end_with_their_parent() -> None:
-    """Also where that is killed and can tell nobody."""
+    """A helper and what it forked end with a parent that is killed."""
     command = [sys.executable, "-c", PARENT]
     pipes = {"env": environment(), "stdin": -1}
     with started(command, **pipes) as parent:

@@ -172,7 +172,7 @@ DOORS: dict[str, Callable[[], Door]] = {
 
 @pytest.mark.parametrize("name", DOORS)
 def test_every_door_of_a_graph_refuses_the_same(name: str) -> None:
-    """And says which door it was."""
+    """Every door refuses the same inputs and says which graph it was."""
     door, wrong = DOORS[name](), {}
     for what, (value, words) in REFUSED.items():
         if what != "a generator":
@@ -206,6 +206,6 @@ RUNS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("door", RUNS)
 @pytest.mark.parametrize("given", [ROW, ROW[:0], [ROW], [], 0, "x"], ids=repr)
 def test_inputs_without_names_are_shown_how_to_be_named(door: str, given: Any) -> None:
-    """Also where what was given is empty or has no single truth."""
+    """Inputs without names are refused, also empty ones or without a single truth."""
     with pytest.raises(InputError, match=r"was given; .* pass \{'x': …\}"):
         RUNS[door](given)

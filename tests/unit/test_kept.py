@@ -14,7 +14,7 @@ from tests.threads import at_once
 
 
 def test_the_least_recently_used_go_first() -> None:
-    """As soon as there are too many, and never the newest."""
+    """The least recently used go once there are too many, and never the newest."""
     kept: Kept[str, int] = Kept(2, 100)
     for at, name in enumerate("abc"):
         kept.put(name, at, 10)
@@ -44,7 +44,7 @@ def test_a_key_that_is_put_again_weighs_once() -> None:
 
 
 def test_threads_share_a_table() -> None:
-    """Its weight is that of what is in it."""
+    """Threads share a table whose weight is that of what is in it."""
     kept: Kept[int, int] = Kept(16, 1 << 20)
 
     def work(k: int) -> None:

@@ -150,7 +150,7 @@ def read(path: Path) -> Read:
 
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """All of them, those within others too."""
+    """Iterate over all statements, those within others too."""
     left: list[ast.AST] = [tree]
     while left:
         node = left.pop()
@@ -190,7 +190,7 @@ def imported_at_load(tree: ast.Module) -> set[str]:
 
 
 def asks_environment(node: ast.AST) -> bool:
-    """Is it os.environ, os.getenv, or an import of one of them?"""
+    """Tell whether a node is os.environ, os.getenv, or an import of one of them."""
     if isinstance(node, ast.ImportFrom):
         names = {alias.name for alias in node.names}
         return node.module == "os" and bool(ENVIRONMENT & names)
@@ -207,7 +207,7 @@ def imports() -> Iterator[tuple[Path, int, str]]:
 
 
 def allowed_place(where: str, *rules: str) -> bool:
-    """Is the file `where` one of the files, or in one of the folders/, of `rules`?"""
+    """Tell whether the file `where` is one of `rules` or in a folder/ of them."""
     return any(
         where.startswith(rule) if rule.endswith("/") else where == rule
         for rule in rules
@@ -275,7 +275,7 @@ NETWORK |= {"ssl", "telnetlib", "urllib.request", "webbrowser", "xmlrpc"}
 
 
 def test_nothing_asks_a_network() -> None:
-    """As the manual promises: no command sends anything anywhere.
+    """No command asks a network, as the manual promises.
 
     What a page is served is for this machine; a test of the server says so.
     """
@@ -376,7 +376,7 @@ BEFORE_A_NATIVE_ENGINE_IS_NAMED = {
 
 
 def test_no_native_library_is_loaded_before_its_engine_is_named() -> None:
-    """Where no driver is found nothing of these imports one, though they may be there.
+    """No import loads a native library where no driver is found.
 
     All in one process, forked from one that has loaded most of ours; what loaded a
     library first is named.

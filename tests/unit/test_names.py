@@ -39,7 +39,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def test_a_published_name_is_loaded_once(module: types.ModuleType) -> None:
-    """And is an attribute from then on; unknown ones are missing as usual."""
+    """A published name is an attribute once it is loaded; unknown ones are missing."""
     publish("made_for_test", {"math": "pi", "pathlib": "Path"})
     assert published("made_for_test") == ["Path", "pi"]
     assert not hasattr(module, "Path")
@@ -69,7 +69,7 @@ def test_missing_names_are_missing_and_known_ones_are_listed() -> None:
 def test_every_public_name_is_defined_where_it_is_said_to_live(
     of: types.ModuleType,
 ) -> None:
-    """Not passed on by a module that only imports it."""
+    """No public name is passed on by a module that only imports it."""
     wrong = []
     for name in of.__all__:
         value, home = getattr(of, name), names._published[of.__name__][name]
@@ -82,7 +82,7 @@ def test_every_public_name_is_defined_where_it_is_said_to_live(
 
 @pytest.mark.parametrize("of", LAZY)
 def test_no_published_name_is_that_of_a_module_beside_it(of: str) -> None:
-    """Whoever imports such a module puts it where the name is looked up."""
+    """No published name is a module's beside it, whose import would overwrite it."""
     package = import_module(of)
     beside = {module.name for module in iter_modules(package.__path__)}
     assert set(package.__all__) & beside == set()
@@ -90,7 +90,7 @@ def test_no_published_name_is_that_of_a_module_beside_it(of: str) -> None:
 
 @pytest.mark.parametrize("of", ["rlxweb", "rlxweb.cost", "rlxweb.rlx"])
 def test_type_checkers_see_the_names_that_are_published(of: str) -> None:
-    """With the same homes: the block they read and the table agree."""
+    """Type checkers see the published names at the same homes as the table."""
     path = ROOT.joinpath(*of.split("."), "__init__.py")
     seen = {
         alias.asname or alias.name: (node.module, alias.name)

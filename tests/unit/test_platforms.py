@@ -130,7 +130,7 @@ def loaded(name: str, system: str, **more: dict[str, Any]) -> Any:
 
 
 def asks_at_once(text: str) -> bool:
-    """Does a module use `os`, `signal` or `sys` outside of its functions?"""
+    """Tell whether a module uses `os`, `signal` or `sys` outside of its functions."""
     if not re.search(r"^import (os|signal|sys)$", text, re.M):
         return False
     left: list[ast.AST] = [ast.parse(text)]
@@ -155,7 +155,7 @@ ASKING = [
 def test_what_asks_the_system_while_it_is_loaded_can_be_loaded_there(
     name: str, system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It uses no name of `os` or `signal`, and no module, that is missing there."""
+    """Modules that ask the system load on one without names of `os` or `signal`."""
     gone = ("fcntl", "resource", "termios") if system == "win32" else ()
     for module in gone:
         monkeypatch.setitem(sys.modules, module, None)
@@ -215,7 +215,7 @@ def locks(on: On, monkeypatch: pytest.MonkeyPatch) -> Locks:
 
 
 def test_windows_locks_one_byte_that_nobody_reads(tmp_path: Path, locks: Locks) -> None:
-    """It waits for nobody, and the file stays as short as it was."""
+    """Windows locks one byte without waiting, and the file stays as short as it was."""
     path = tmp_path / "notes"
     path.write_bytes(b"noted before")
     file, is_locked = held_file.held(path, "writing", bytes.decode)
@@ -242,7 +242,7 @@ def test_a_file_that_windows_has_locked_for_another_is_refused_with_its_holder(
 def test_where_windows_has_no_locks_it_is_said_that_there_is_none(
     has_locks: bool, tmp_path: Path, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On some network drives, and in a Python without `msvcrt`."""
+    """Windows has no locks on some network drives, or without `msvcrt`."""
     locks.refusal = OSError(errno.EINVAL, "Invalid argument")
     if not has_locks:
         monkeypatch.setitem(sys.modules, "msvcrt", None)
@@ -313,7 +313,7 @@ OPENING: dict[str, tuple[ModuleType, Callable[[Path], object]]] = {
 def test_windows_opens_every_file_as_bytes(
     what: str, tmp_path: Path, on: On, locks: Locks
 ) -> None:
-    """Else it would change line ends, and stop where a byte is 26."""
+    """Files open as bytes: else line ends would change and byte 26 be the end."""
     module, opens = OPENING[what]
     asked: list[int] = []
 
@@ -332,7 +332,7 @@ def test_windows_opens_every_file_as_bytes(
 def test_compiled_code_is_kept_on_windows_as_bytes_and_by_whole_paths(
     tmp_path: Path,
 ) -> None:
-    """It has no folders that are open, and no owners."""
+    """The store on Windows has no open folders and no owners."""
     asked: list[int] = []
 
     def opened(path: str, flags: int, mode: int, dir_fd: int | None) -> int:
@@ -434,7 +434,7 @@ def test_an_engines_process_has_a_group_and_ends_with_all_that_it_started(
     on: On,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On Windows by `taskkill`, while the process is there to tell its children."""
+    """A process ends with its group, or on Windows by `taskkill` while it lives."""
     started = Started('{"end": true}\n')
     child = child_of(started, on, system, monkeypatch)
     assert json.loads(started.stdin.getvalue()) == {"engine": "cpu"}
@@ -454,7 +454,7 @@ def test_an_engines_process_has_a_group_and_ends_with_all_that_it_started(
 def test_where_taskkill_fails_the_process_is_ended_all_the_same(
     error: Exception, on: On, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`taskkill` is missing, or hangs."""
+    """A process ends though `taskkill` is missing or hangs."""
 
     def fails(words: list[str], **options: Any) -> None:
         started.done.append(words[0])
@@ -498,7 +498,7 @@ def test_the_memory_of_a_process_is_asked_of_the_systems_own_program(
     on: On,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Which writes numbers as the country does, in the console's encoding."""
+    """The memory of a process is read in any country's way of writing numbers."""
     (tmp_path / "said").write_bytes(said)
     script = f'#!/bin/sh\ncd {tmp_path}; printf "%s\\n" "$@" > asked; /bin/cat said\n'
     (tmp_path / program).write_text(script)
@@ -521,7 +521,7 @@ def test_a_process_is_let_be_where_no_program_can_tell_its_memory(
 def test_windows_does_not_tell_how_much_memory_there_is(
     on: On, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then a test may have 8 GiB."""
+    """A test may have 8 GiB on Windows, which does not tell how much there is."""
     monkeypatch.setattr(memory, "_CGROUPS", ())
     on(memory, "win32")
     assert memory.fair_nbytes() == 8 << 30
@@ -538,7 +538,7 @@ def test_windows_does_not_tell_how_much_memory_there_is(
 def test_a_crash_on_purpose_is_one_of_the_platforms_own(
     system: str, how: str, on: On
 ) -> None:
-    """On Windows `os.kill` would only end the process, which is no crash."""
+    """A crash on Windows is an abort, since `os.kill` would only end the process."""
 
     def abort() -> None:
         raise Ended("abort")
@@ -597,7 +597,7 @@ def test_a_library_that_hangs_is_ended_and_told_of(
     on: On,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With its group, where there are such."""
+    """A library that hangs is ended with its group, where there are such."""
     started = Started("started\n", ends=None)
     on(library_probe, system, os={"killpg": started.killpg} if session else {})
     monkeypatch.setattr(library_probe, "subprocess", started.on(system))
@@ -651,7 +651,7 @@ def test_there_is_no_crew_without_the_futex_that_it_sleeps_in(
     on: On,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On another system, and on a processor whose system calls are not known."""
+    """A system without futex, or with unknown system calls, has no crew."""
     made: list[str] = []
     monkeypatch.setattr(crew, "code_of", made.append)
     monkeypatch.setattr(crew, "platform", SimpleNamespace(machine=lambda: machine))
@@ -906,7 +906,7 @@ def test_a_pipe_is_read_on_windows_without_being_asked_whether_it_is_ready(
     on: On,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There `select` takes sockets alone; elsewhere nothing is read before its word."""
+    """A pipe on Windows is read at once: `select` takes sockets alone there."""
     asked: list[float] = []
 
     def select(reads: object, writes: object, odd: object, wait: float) -> Any:

@@ -52,7 +52,7 @@ def test_an_abridged_name_keeps_its_ends(text: str, most: int) -> None:
 
 
 def test_messages_are_printable() -> None:
-    """Whatever part of an error the text got into; the fields keep it as it was.
+    """Messages are printable whatever part the text got into; fields keep it.
 
     A driver's message may have several lines, a file's name may not.
     """

@@ -49,7 +49,7 @@ def loaded(path: str) -> Any:
 
 @pytest.mark.parametrize(("theirs", "ours"), SAME)
 def test_a_name_of_theirs_is_the_one_of_ours(theirs: str, ours: str) -> None:
-    """As the manual's table says."""
+    """RLX's names are ours as the manual's table says."""
     assert loaded(theirs) == loaded(ours)
 
 
@@ -62,7 +62,7 @@ def test_the_table_of_names_is_complete() -> None:
 
 
 def test_the_package_is_an_attribute() -> None:
-    """Loaded when it is asked for; a graph of it loads none of its formulas."""
+    """The package is loaded when asked for, and a graph of it loads no formula."""
     code = (
         "import sys, rlxweb as rlx; rlx.rlx.Graph('g').mm; "
         "print(*(m for m in sys.modules if m.startswith('rlxweb.rlx')))"
@@ -82,7 +82,7 @@ def test_the_core_graph_has_names_of_its_own_alone() -> None:
 def test_a_graph_whose_sizes_vary_is_saved_by_methods_of_the_core(
     tmp_path: Path,
 ) -> None:
-    """And so loads without RLX's names; copies and bound graphs keep them."""
+    """A varying graph loads without RLX's names; its copies and bindings keep them."""
     graph = Graph("varying")
     rows, w = graph.input("rows", ("n", 4)), graph.constant(np.ones((4, 2), np.float32))
     n = rows.shape[0]
@@ -105,7 +105,7 @@ def test_a_graph_whose_sizes_vary_is_saved_by_methods_of_the_core(
 
 
 def test_every_variable_has_its_line() -> None:
-    """On the page of variables, and none that nobody reads."""
+    """Variables that the code reads are the ones on the page, and no others."""
     code = [p.read_text("utf-8") for p in (ROOT / "rlxweb").rglob("*.py")]
     read = set(re.findall(r'"(RLX_[A-Z_]+)"', "\n".join(code)))
     suffixes = re.findall(r'f"\{prefix\}_([A-Z_]+)"', "\n".join(code))
@@ -273,7 +273,7 @@ def test_masks_by_their_kind(kind: str, ours: dict[str, int]) -> None:
 
 
 def test_the_whole_spectrum_of_real_rows() -> None:
-    """NumPy's fft, in two halves."""
+    """The spectrum of real rows is NumPy's fft, in two halves."""
     graph = Graph()
     graph.set_outputs(graph.fft_real(graph.input("x", (2, 4))))
     re_, im = Session("cpu").compile(graph).run({"x": X})
@@ -296,7 +296,7 @@ def test_use_counts_and_orders() -> None:
 
 
 def test_a_device_is_its_label() -> None:
-    """In comparisons, sets and JSON; printed it has the name of messages."""
+    """A device is its label in comparisons, sets and JSON, but not when printed."""
     assert Device.CPU == "cpu"
     assert "vulkan" in {Device.VULKAN}
     assert json.dumps([Device.ROCM]) == '["rocm"]'
