@@ -7,7 +7,7 @@ and the poison that makes unwritten memory show; the comparison is the package's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -47,6 +47,7 @@ __all__ = [
     "engine",
     "feeds_of",
     "judge",
+    "lacked",
     "one_op",
     "oracle",
     "rounding",
@@ -218,6 +219,14 @@ def engine(
     how: dict[str, Any] = {} if variants else {"variants": (), "copies": ()}
     made = on_adapter(want, limits, **how)
     return Engine(" ".join([made.name, *ways]), made, optimise)
+
+
+def lacked(one: Engine, words: Iterable[str]) -> set[str]:
+    """Which types and features of these an engine does not have."""
+    has = {dtype.value for dtype in one.backend.target.accepts}
+    if isinstance(one.backend, WebGpuBackend):
+        has |= one.backend.recipes.hardware.features
+    return {*words} - has
 
 
 # --- what else is compared ---------------------------------------------------------

@@ -51,6 +51,17 @@ ADAPTERS = {
     "opengl": Want(backends=("opengl",), name="llvmpipe"),
     "swiftshader": Want(backends=("vulkan",), name="SwiftShader"),
 }
+LACKS = {
+    "opengl": {"f16", "subgroup"},
+    "swiftshader": {"f16"},
+    "torch-cpu": {"u32"},
+    "mlx": {"f64"},
+}
+"""Engine → types and features that the tests ask for and that it does not have.
+
+What a test or a case needs is its mark `feature`; for an engine of this table it is not
+collected. Two tests of tests/ops hold the table against the engines, by `lacked`.
+"""
 LIBRARIES = {"torch": "torch", "jax": "jax.numpy", "mlx": "mlx.core"}
 """Libraries that are engines → the module of theirs that has `arange`."""
 SOFTWARE_DRIVERS = (
@@ -245,6 +256,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         name = value.removesuffix("-cpu") if isinstance(value, str) else ""
         if name in LIBRARIES:
             item.add_marker(f"requires_{name}")
+
+
+@pytest.hookimpl(tryfirst=True)  # samples are picked from what there is
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out what a case's engine is known to lack; pytest's last line counts it."""
+    gone = {item for item in items if lacked_by_its_engine(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item in gone])
+    items[:] = [item for item in items if item not in gone]
+
+
+def lacked_by_its_engine(item: pytest.Item) -> set[str]:
+    """Return what a test is marked to need and an engine among its parameters lacks."""
+    needed = {word for mark in item.iter_markers("feature") for word in mark.args}
+    spec = getattr(item, "callspec", None)
+    values = () if spec is None else spec.params.values()
+    engines = [value for value in values if isinstance(value, str)]
+    return {word for name in engines for word in needed & LACKS.get(name, set())}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -28,8 +28,8 @@ from rlxweb.limits import shrunk
 from rlxweb.recipes.variants import variants_of
 from rlxweb.smoke import case as smoke
 from rlxweb.smoke.special import odd_cases
-from tests.agreement import Engine, engine, guarded, judge, strided
-from tests.conftest import ADAPTERS
+from tests.agreement import Engine, engine, guarded, judge, lacked, strided
+from tests.conftest import ADAPTERS, LACKS
 from tests.ops.ways import Case, names, plain, through_views
 from tests.tiers import Sampler, thinned
 
@@ -44,8 +44,10 @@ EACH_OP = pytest.mark.parametrize("name", NAMES, scope="module")
 
 
 def wrong(one: Engine, cases: Iterable[Case]) -> list[str]:
-    """What the engine gets wrong, a line per case."""
-    said = []
+    """What the engine gets wrong, a line per case; there has to be one."""
+    said: list[str] = []
+    cases = [*cases]
+    assert cases, "no case was given"
     for case in cases:
         lacking = case.dtypes - one.backend.target.accepts
         try:
@@ -187,12 +189,13 @@ def test_shrunk_adapter_agrees(name: str, sampled: Sampler) -> None:
     assert wrong(one, sampled(small(plain(name)), 1, quick=1)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.requires_wgpu
 @A_THIRD
 def test_shrunk_adapter_agrees_on_views(name: str, sampled: Sampler) -> None:
     """Operands that are views are right under tiny limits as well."""
     one = engine(ADAPTERS["lavapipe"], limits=shrunk())
-    assert wrong(one, sampled(small(through_views(name)), 1, quick=0)) == []
+    assert wrong(one, sampled(small(through_views(name)), 1, quick=1)) == []
 
 
 @pytest.mark.full
@@ -266,6 +269,14 @@ def test_float16_runs_where_the_adapter_has_it(adapter: Want) -> None:
     has = "shader-f16" in backend.facts.features
     assert (DType.F16 in backend.target.accepts) is has
     assert any(DType.F16 in case.dtypes for name in NAMES for case in plain(name))
+
+
+@pytest.mark.requires_wgpu
+def test_an_adapter_lacks_what_the_table_says(adapter: Want) -> None:
+    """That and no more: where a driver lost halves, their tests would go with them."""
+    words = {word for name in ADAPTERS for word in LACKS.get(name, ())}
+    (name,) = (name for name, want in ADAPTERS.items() if want is adapter)
+    assert lacked(engine(adapter), words) == LACKS.get(name, set())
 
 
 def test_some_ops_bring_values_together() -> None:
