@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import hypothesis
 import pytest
@@ -30,6 +30,7 @@ import pytest
 from tests import workers
 
 T = TypeVar("T")
+Tier = Literal["quick", "default", "full"]
 HERE = Path(__file__).parent
 QUICK = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
 """The folders of the quick tier."""
@@ -149,9 +150,11 @@ def is_named(item: pytest.Item, named: list[tuple[Path, str]]) -> bool:
     )
 
 
-def is_full(config: pytest.Config) -> bool:
-    """Return whether the full tier was asked for."""
-    return bool(config.getoption("--full"))
+def tier_of(config: pytest.Config) -> Tier:
+    """Return the tier that was asked for."""
+    if config.getoption("--full"):
+        return "full"
+    return "quick" if config.getoption("--quick") else "default"
 
 
 def thinned(values: Iterable[Any], every: int) -> list[Any]:
@@ -163,9 +166,15 @@ def thinned(values: Iterable[Any], every: int) -> list[Any]:
 
 
 @pytest.fixture(scope="session")
-def is_full_tier(request: pytest.FixtureRequest) -> bool:
+def tier(request: pytest.FixtureRequest) -> Tier:
+    """The tier of this run, for a test whose numbers differ by it."""
+    return tier_of(request.config)
+
+
+@pytest.fixture(scope="session")
+def is_full_tier(tier: Tier) -> bool:
     """Whether a test is to take all of its samples."""
-    return is_full(request.config)
+    return tier == "full"
 
 
 class Sampler(Protocol):
@@ -178,15 +187,14 @@ class Sampler(Protocol):
 
 
 @pytest.fixture(scope="session")
-def sampled(request: pytest.FixtureRequest) -> Sampler:
+def sampled(tier: Tier) -> Sampler:
     """Pick samples in a test that goes through many of them by itself."""
-    config = request.config
 
     def sample(
         values: Sequence[T], default: int | None = None, *, quick: int
     ) -> Sequence[T]:
-        most = quick if config.getoption("--quick") else default
-        return values if is_full(config) or most is None else spread(values, most)
+        most = {"quick": quick, "default": default, "full": None}[tier]
+        return values if most is None else spread(values, most)
 
     return sample
 
@@ -194,8 +202,10 @@ def sampled(request: pytest.FixtureRequest) -> Sampler:
 def spread(values: Sequence[T], most: int) -> Sequence[T]:
     """Return at most that many values, evenly spread from the first to the last.
 
-    One value is the first alone.
+    One value is the first alone. None is refused: a test would check nothing and pass.
     """
+    if most < 1:
+        raise ValueError(f"a test takes one of its samples at least, not {most}")
     if len(values) <= most:
         return values
     step = (len(values) - 1) / max(1, most - 1)
@@ -206,14 +216,14 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave out what is of another tier; pytest's last line counts it."""
-    if is_full(config):
+    tier = tier_of(config)
+    if tier == "full":
         return
-    named = named_tests(config)
+    named, quick = named_tests(config), tier == "quick"
     if not named:
         check_marks(items)
-    quick = config.getoption("--quick")
     for item in items:
-        limit_examples(item, EXAMPLES["quick" if quick else "default"])
+        limit_examples(item, EXAMPLES[tier])
     taken = [
         item
         for item in items

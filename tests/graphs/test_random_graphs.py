@@ -14,7 +14,7 @@ from rlxweb.limits import shrunk
 from rlxweb.smoke.grown import GrownGraph
 from tests.agreement import Engine, engine
 from tests.graphs.strategy import graphs
-from tests.tiers import Sampler, thinned
+from tests.tiers import Tier, thinned
 
 MANY = 300
 PARTS = 4
@@ -36,17 +36,15 @@ def hunt(ways: list[Engine], examples: int, part: int) -> None:
     check()
 
 
-def test_numpy_agrees_with_float64(sampled: Sampler) -> None:
+def test_numpy_agrees_with_float64(tier: Tier) -> None:
     """NumPy agrees with float64, optimised and not."""
-    examples = len(sampled(range(2 * MANY), MANY, quick=MANY // 5))
+    examples = {"quick": MANY // 5, "default": MANY, "full": 2 * MANY}[tier]
     hunt([engine(None), engine(None, optimise=False)], examples, 0)
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("part", thinned(range(PARTS), PARTS))
-def test_adapter_agrees_with_float64(
-    adapter: Want, part: int, sampled: Sampler
-) -> None:
+def test_adapter_agrees_with_float64(adapter: Want, part: int, tier: Tier) -> None:
     """An adapter agrees with float64, without variants and under tiny limits too.
 
     All parts are run with --full, else the first alone. In each the other adapters get
@@ -59,4 +57,5 @@ def test_adapter_agrees_with_float64(
         engine(adapter, limits=shrunk()),
     ]
     most = (MANY if first else MANY // 5) // PARTS
-    hunt(ways, len(sampled(range(most), most // 2, quick=most // 3)), part + 1)
+    examples = {"quick": most // 3, "default": most // 2, "full": most}[tier]
+    hunt(ways, examples, part + 1)
