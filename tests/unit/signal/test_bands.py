@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.signal
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
@@ -47,8 +47,7 @@ def test_bands_side_by_side_add_up(edges: list[float]) -> None:
     """Bands side by side add up wherever they part, between bins too."""
     cuts = np.sort(edges)
     cuts = cuts[np.concatenate([[True], np.diff(cuts) > 0.6])]
-    if len(cuts) < 2:
-        return
+    assume(len(cuts) >= 2)
     bands = {f"b{k}": pair for k, pair in enumerate(pairwise(cuts))}
     f, psd = scipy.signal.welch(RNG.standard_normal((3, 4000)), 128.0)
     got = rlx.band_power_of(f, psd, bands)
