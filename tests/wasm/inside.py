@@ -19,7 +19,7 @@ import hypothesis
 import pytest
 from watchdog import expect  # run.mjs makes it
 
-from tests.wasm.left_out import FILES, REASONS, SKIPS, TESTS, Reason
+from tests.wasm.left_out import FILES, ONLY_THERE, REASONS, SKIPS, TESTS, Reason
 
 TEST_S = 120
 EXAMPLES = 10
@@ -46,7 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample",
         action="store_true",
-        help=f"one of {ONE_OF} test functions, with its first parameters alone",
+        help=f"one of {ONE_OF} test functions, with its first parameters alone; "
+        "all of those that have nothing to test elsewhere",
     )
 
 
@@ -88,12 +89,15 @@ def _keep_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one of so many test functions, with its first parameters alone.
 
     What differs in WebAssembly are pointers of 32 bits, threads and NumPy's version:
-    that shows in several functions of a file, and seldom in one case alone.
+    that shows in several functions of a file, and seldom in one case alone. Of what
+    is tested nowhere else, every function is kept, with one of so many of its cases.
     """
     first: dict[str, pytest.Item] = {}
     for item in items:
         first.setdefault(item.nodeid.split("[")[0], item)
     kept = set([*first.values()][::ONE_OF])
+    only_there = [item for item in items if item.nodeid.startswith(ONLY_THERE)]
+    kept.update(only_there[::ONE_OF], set(first.values()).intersection(only_there))
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 

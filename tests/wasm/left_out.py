@@ -171,6 +171,13 @@ _BY_NAME = {
 TESTS = {f"tests/unit/{name}": reason for name, reason in _BY_NAME.items()}
 """File, test or one with its parameter → its reason."""
 
+ONLY_THERE = (
+    "tests/unit/backends/test_wasm_attention.py",
+    "tests/unit/backends/test_wasm_lines.py",
+    "tests/unit/backends/test_wasm_regions_computed.py",
+)
+"""Files that are about code of ours in WebAssembly, which computes nowhere else."""
+
 SKIPS = {
     "adapter|wgpu": "it runs on a WGSL adapter, and wgpu-py is not there",
     "no named pipes": "it needs named pipes",
