@@ -186,6 +186,7 @@ SKIPS = {
     "NumPy before": "it compares with a newer NumPy",
     r"g\+\+ runs|nvcc compiles": "it runs a compiler",
     "each program is a fresh interpreter": "it starts processes, or forks",
+    "the peak cannot be reset": "it measures memory by what Linux tells",
     "import '(pyarrow|soundfile)'": "it writes by a library that WebAssembly has not",
 }
 """What a skip says → why that is so."""
