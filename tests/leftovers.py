@@ -11,13 +11,13 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.deadlines import DEADLINE
+from tests.waiting import comes_true
 
 LASTING_THREADS = (
     "rlxweb-",  # the package's pools
@@ -34,7 +34,6 @@ LASTING_PROCESSES = ("multiprocessing.resource_tracker", "fork_server.py", "fork
 """Parts of the command lines of processes that are started once and kept."""
 END_S = 10.0
 """Seconds that threads and processes have to end, on a busy machine."""
-PAUSE_S = 0.02
 
 _known: set[int | threading.Thread] = set()
 """Threads and child processes from before the test, or of fixtures of a wider scope."""
@@ -125,16 +124,19 @@ def unfinished(wait_s: float = END_S) -> list[str]:
 
     Each is returned once, so that one test fails and not all after it.
     """
-    deadline = time.monotonic() + wait_s
-    there = present()
-    while True:
+    there: set[int | threading.Thread] = set()
+    new: list[int | threading.Thread] = []
+
+    def have_ended() -> bool:
+        nonlocal there, new
+        there = present(rescan=bool(new))
         new = [one for one in there - _known if not _lasts(one)]
-        if not new or time.monotonic() > deadline:
-            _known.clear()
-            _known.update(there)
-            return sorted(map(_describe, new))
-        threading.Event().wait(PAUSE_S)
-        there = present(rescan=True)
+        return not new
+
+    comes_true(have_ended, wait_s)
+    _known.clear()
+    _known.update(there)
+    return sorted(map(_describe, new))
 
 
 def pytest_collection_finish() -> None:

@@ -15,9 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from multiprocessing import get_context
@@ -31,10 +29,13 @@ from distributed import Client
 
 from tests.command_line import environment
 from tests.fork_server import Forked, server
+from tests.waiting import until
 
 Process = subprocess.Popen[bytes] | Forked
 START_S = 60
 STOP_S = 10
+TRIES = 100
+"""Ports that are tried, of ten thousand."""
 SPARING = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
@@ -165,26 +166,17 @@ def started(tmp_path: Path) -> Iterator[Started]:
         mine.close()
 
 
-def until(is_so: Callable[[], object], what: str, deadline_s: float = START_S) -> None:
-    """Wait for something; fails with its name when the deadline passes."""
-    end, pause = time.monotonic() + deadline_s, threading.Event()
-    while not is_so():
-        if time.monotonic() > end:
-            pytest.fail(f"after {deadline_s:g} s it is not so that {what}")
-        pause.wait(0.02)
-
-
 def free_port() -> int:
     """A port that nobody listens at.
 
     Not one that systems give away by themselves: where a scheduler is gone, another
     connection of this machine must not come upon its port, nor a client upon itself.
     """
-    while True:
-        port = SystemRandom().randrange(20_000, 30_000)
+    for port in SystemRandom().sample(range(20_000, 30_000), TRIES):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise OSError(f"none of {TRIES} ports is free")
 
 
 def is_open(port: int) -> bool:

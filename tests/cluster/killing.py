@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 import psutil
 
 from tests.command_line import running, spawn
-
-LOOK_S = 0.02
+from tests.waiting import until
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
@@ -31,23 +29,27 @@ def worked_s(one: psutil.Process) -> float:
     return float(used.user + used.system)
 
 
-def kill_workers(run: Any, output: Path, done: Sequence[int]) -> int:
+def kill_workers(run: Any, output: Path, done: Sequence[int], timeout: float) -> int:
     """Kill whoever worked most, whenever so many recordings are noted as done.
 
     Returns how many were killed by the end of the run.
     """
     notes = output.with_name(f".{output.name}.unfinished")
-    left, killed, pause = list(done), 0, threading.Event()
-    while run.poll() is None:
-        pause.wait(LOOK_S)
-        if not left or not notes.exists():
-            continue
-        if notes.read_bytes().count(b"\n") > left[0]:  # the first line is of the run
+    left = list(done)
+
+    def has_ended() -> bool:
+        if run.poll() is not None:
+            return True
+        is_due = left and notes.exists()
+        # The first line is of the run.
+        if is_due and notes.read_bytes().count(b"\n") > left[0]:
             with suppress(psutil.Error, ValueError):  # it ended while it was looked at
                 max(workers_of(run.pid), key=worked_s).kill()
                 left.pop(0)
-                killed += 1
-    return killed
+        return False
+
+    until(has_ended, "the run with workers has ended", timeout)
+    return len(done) - len(left)
 
 
 def same_while_killed(
@@ -64,7 +66,7 @@ def same_while_killed(
     alone = spawn(*args, str(peace), timeout=timeout)
     assert alone.code == 0, alone.err
     with running("-m", "rlxweb", *args, war, "--workers", "2") as run:
-        killed = kill_workers(run, war, done)
+        killed = kill_workers(run, war, done, timeout)
         err = run.stderr.read()
         assert run.wait(timeout) == 0, err
     assert killed == len(done)

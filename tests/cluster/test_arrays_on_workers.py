@@ -19,7 +19,8 @@ import rlxweb as rlx
 import rlxweb.dask as rd
 from rlxweb.dask.annotated import check_resources
 from rlxweb.errors import ClusterError, NotFinite, OutOfMemory
-from tests.cluster.conftest import START_S, Started, until
+from tests.cluster.conftest import START_S, Started
+from tests.waiting import until
 
 X = np.random.default_rng(3).standard_normal((12, 512)).astype(np.float32)
 LAZY = da.from_array(X, chunks=(2, -1))

@@ -25,12 +25,13 @@ from rlxweb.errors import ClusterError, ClusterLost, OutOfMemory, RlxError, Work
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings
 from rlxweb.jobs.spreading import Outcome, one_by_one
-from tests.cluster.conftest import START_S, Scheduler, Started, free_port, until
+from tests.cluster.conftest import START_S, Scheduler, Started, free_port
 from tests.cluster.night import night
 from tests.cluster.test_recordings import ON_CPU, same
 from tests.cluster.test_workers import another_rlxweb
 from tests.command_line import Call, check_refused
 from tests.conftest import demand
+from tests.waiting import until
 
 PRELOAD = Path(__file__).parent / "preload.py"
 LIMIT = "--preload", PRELOAD, "--memory-limit", "400MB"

@@ -18,9 +18,9 @@ from rlxweb.errors import RecordingError, WorkerFailed
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings
 from rlxweb.jobs.spreading import one_by_one
-from tests.cluster.conftest import until
 from tests.cluster.night import night
 from tests.command_line import check_refused, spawn, untimed
+from tests.waiting import until
 
 ON_CPU = Settings(device="cpu", nperseg=128)
 

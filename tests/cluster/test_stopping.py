@@ -11,11 +11,12 @@ import psutil
 import pytest
 from distributed import Client
 
-from tests.cluster.conftest import START_S, Started, until
+from tests.cluster.conftest import START_S, Started
 from tests.cluster.killing import workers_of
 from tests.cluster.night import night
 from tests.cluster.test_recordings import tasks_of
 from tests.command_line import check_refused, python, running
+from tests.waiting import until
 
 PRELOAD = Path(__file__).parent / "preload.py"
 

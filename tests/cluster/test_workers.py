@@ -23,6 +23,7 @@ from rlxweb.dask.workers import (
 from rlxweb.errors import ClusterError
 from tests.cluster.conftest import START_S, Started, free_port
 from tests.cluster.test_recordings import ON_CPU
+from tests.waiting import until
 
 
 def test_facts_of_every_worker(client: Client) -> None:
@@ -43,10 +44,13 @@ def test_a_worker_is_asked_and_nobody_waits_for_one_that_is_silent(
     with closing(post):
         silent = post.ask(f"tcp://127.0.0.1:{free_port()}", version, ALIKE)
         keys = {post.ask(address, version, ALIKE) for address in known(client)}
-        answers = []
-        while keys:
-            answers += [a for a in post.messages(1) if isinstance(a, Answer)]
-            keys -= {answer.key for answer in answers}
+        answers: list[Answer] = []
+
+        def have_answered() -> bool:
+            answers.extend(a for a in post.messages(1) if isinstance(a, Answer))
+            return keys <= {answer.key for answer in answers}
+
+        until(have_answered, "all workers have answered")
     assert {answer.key for answer in answers}.isdisjoint({silent})
     for answer in answers:
         assert answer.value == [here()[name] for name in ALIKE]

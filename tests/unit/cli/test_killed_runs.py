@@ -8,13 +8,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import signal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlxweb.jobs.journal import Journal
 from tests.command_line import Call, Said, check_refused, forked, running
 from tests.unit.cli.night import ARGS, FILES, NOTES, OUT, night, whole
+from tests.waiting import next_line, until
 
 __all__ = ["night", "whole"]
 
@@ -107,16 +110,19 @@ def noted() -> int:
         return 0
 
 
+def has_noted_or_ended(process: Any, before: int) -> bool:
+    """Whether there is more in the notes than the settings of this run, or all."""
+    return noted() > before + 900 or process.poll() is not None
+
+
 @pytest.mark.slow
 def test_a_kill_at_any_moment_from_outside(whole: bytes) -> None:
     """A run that is killed whenever something was noted resumes to the same bytes."""
     for _ in range(40):
         with running("-m", "rlxweb", *ARGS, *OUT, "--resume") as process:
-            before = noted()
-            while process.poll() is None:
-                if noted() > before + 900:  # more than the settings of this run
-                    process.send_signal(signal.SIGKILL)
-                    break
+            has_done = partial(has_noted_or_ended, process, noted())
+            until(has_done, "something is noted", look_s=0.001)
+            process.kill()
             code = process.wait(60)
         if code == 0:
             break
@@ -137,7 +143,7 @@ def test_two_runs_of_one_output_do_not_mix(whole: bytes, call: Call) -> None:
         "analysis.analyse = analyse\nmain(sys.argv[1:])"
     )
     with running("-c", waits, *ARGS, *OUT) as process:
-        assert process.stdout.readline() == "at work\n"
+        assert next_line(process.stdout, "its state") == "at work\n"
         for flag in ((), ("--resume",), ("--no-resume",)):
             said = call(*ARGS, *OUT, *flag)
             words = "another run is at work on it", f"process {process.pid} on "

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from rlxweb.smoke.case import plain
 from rlxweb.smoke.engine import Engine
 from rlxweb.smoke.process import Bounds, Child
 from rlxweb.smoke.run import MOST_CHILDREN, Outcome, Settings, Trying, word_of
+from tests.waiting import until
 
 forked = pytest.mark.usefixtures("forked_children")
 CPU = Engine("cpu")
@@ -171,8 +171,11 @@ def test_stopping_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def heard(outcome: Outcome, case: str) -> None:
         (child,) = children
-        while not any(BAD in line for line in list(child._said._lines)):
-            sleep(0.01)  # the child goes on up to where it hangs
+        lines = child._said._lines
+        until(
+            lambda: any(BAD in line for line in list(lines)),
+            "the child has gone on up to where it hangs",
+        )
         raise KeyboardInterrupt
 
     trying = Trying(CPU, replace(QUICK, sabotage=f"hang:{BAD}"), heard)
