@@ -52,6 +52,8 @@ READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OPENBLAS_", "OMP_", "MKL_", "N
 """Prefixes of environment variables that are read only when Python starts."""
 USED_S: list[float] = []
 """Processor seconds of each forked program that has ended."""
+ANSWER_S = 60
+"""Seconds that the helper has for an answer: it may have to load everything first."""
 _HEADER = 8
 _NOT_FLUSHED = 120
 """Python's exit status where what was printed cannot be written at the end."""
@@ -93,6 +95,7 @@ class Server:
     def ask(self, asked: Mapping[str, Any], streams: Sequence[int]) -> socket.socket:
         """Return the socket on which the process id and the exit status will come."""
         ours, theirs = socket.socketpair()
+        ours.settimeout(ANSWER_S)
         body = json.dumps(asked).encode()
         with theirs, self._lock:
             head = len(body).to_bytes(_HEADER, "big")
@@ -311,7 +314,10 @@ def _serve(control: socket.socket) -> dict[str, Any]:
             head, numbers, _, _ = socket.recv_fds(control, _HEADER, 4)
             if not head:
                 _end(pid for pid, _ in running.values())
-            asked = json.loads(_body(control, int.from_bytes(head, "big")))
+            body = _body(control, int.from_bytes(head, "big"))
+            if not body:
+                _end(pid for pid, _ in running.values())
+            asked = json.loads(body)
             *streams, answer = numbers
             pid = os.fork()
             if pid == 0:
@@ -330,9 +336,13 @@ def _serve(control: socket.socket) -> dict[str, Any]:
 
 
 def _body(control: socket.socket, nbytes: int) -> bytes:
+    """Return so many bytes, none where pytest has ended before it sent all."""
     parts = b""
     while len(parts) < nbytes:
-        parts += control.recv(nbytes - len(parts))
+        part = control.recv(nbytes - len(parts))
+        if not part:
+            return b""
+        parts += part
     return parts
 
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.command_line import environment, spawn
+from tests.command_line import environment, spawn, started
 from tests.shown_edges import check_shown_of
 from tests.site_build import BuiltSite
+from tests.waiting import next_line
 
 pytestmark = pytest.mark.requires_browser
 
@@ -77,15 +77,9 @@ def test_a_kernel_that_is_broken_in_a_browser_sent_by_hand_is_found(
     command = [sys.executable, "-m", "rlxweb", "smoke", *FEW, "--json", "-"]
     command += ["--sabotage", "kernel:samples/exp/3"]
     command += ["--browser", "by-hand", "--site", str(built_site.folder)]
-    with subprocess.Popen(
-        command,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    ) as running:
+    with started(command, env=environment()) as running:
         assert running.stderr is not None
-        line = running.stderr.readline()
+        line = next_line(running.stderr, "the address")
         address = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/", line)
         assert address, line
         page = browser.new_page()

@@ -10,7 +10,6 @@ import gc
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Want
 from tests.agreement import Array
 from tests.ports import native, prepared
+from tests.threads import at_once
 
 pytestmark = pytest.mark.requires_wgpu
 
@@ -243,17 +243,19 @@ def grown(work: Callable[[], object]) -> list[tracemalloc.StatisticDiff]:
         gc.collect()
         return tracemalloc.take_snapshot().filter_traces(OURS)
 
-    def measured() -> list[tracemalloc.StatisticDiff]:
+    found: list[tracemalloc.StatisticDiff] = []
+
+    def measure() -> None:
         tracemalloc.start(DEEP)
         try:
             before = taken()
             work()
-            return taken().compare_to(before, "traceback")
+            found.extend(taken().compare_to(before, "traceback"))
         finally:
             tracemalloc.stop()
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(measured).result()
+    at_once([measure])
+    return found
 
 
 @pytest.mark.full("opengl", "swiftshader")

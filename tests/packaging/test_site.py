@@ -29,11 +29,13 @@ from tests.conftest import find_browser
 from tests.packaging.conftest import Built
 from tests.site_build import ASSEMBLE, ROOT, BuiltSite, assemble
 from tests.threads import at_once
+from tests.waiting import next_line
 
 CORE = {
     *("pyodide.mjs", "pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm"),
     *("python_stdlib.zip", "pyodide-lock.json"),
 }
+BUILD_S = 600
 UNCHECKED = 0b01
 """Flags of a pyc file that is taken without a look at its source."""
 CACHE = ROOT / "build" / "cache" / "pyodide-0.27.7"
@@ -224,7 +226,7 @@ def test_a_second_build_needs_no_network_and_can_be_looked_at(
     command = [sys.executable, "-c", WITHOUT_MANUAL, *words]
     with started(command, env=environment(**NO_NETWORK)) as running:
         assert running.stdout is not None
-        url = running.stdout.readline().strip()
+        url = next_line(running.stdout, "the address", BUILD_S).strip()
         if not url:
             pytest.fail(running.communicate(timeout=60)[1])
         host = url.removeprefix("http://").rstrip("/")
@@ -302,7 +304,7 @@ def plain_server(folder: Path) -> Iterator[int]:
     command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]
     with started(command, cwd=folder, stderr=subprocess.DEVNULL) as running:
         assert running.stdout is not None
-        found = re.search(r"port (\d+)", running.stdout.readline())
+        found = re.search(r"port (\d+)", next_line(running.stdout, "the port"))
         assert found is not None
         yield int(found[1])
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.command_line import Said, environment, forked, python, started
 from tests.fork_server import server
+from tests.waiting import next_line
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere each program is a fresh interpreter"
@@ -97,7 +98,8 @@ def test_a_helper_and_what_it_forked_end_with_their_parent() -> None:
     pipes = {"env": environment(), "stdin": -1}
     with started(command, **pipes) as parent:
         assert parent.stdout is not None
-        inner = os.pidfd_open(int(parent.stdout.readline().split()[0]))
+        line = next_line(parent.stdout, "the process id")
+        inner = os.pidfd_open(int(line.split()[0]))
         try:
             parent.kill()
             assert select.select([inner], [], [], 60)[0] == [inner]

@@ -46,6 +46,7 @@ from tests.benchmarks.scaling.simulation import Costs
 
 FS, CHANNELS = 256, 16
 START_S = 60
+PATIENCE_S = 3600
 DEVICE = "cpu"
 SETTINGS = Settings(device=DEVICE, spectra=False)
 
@@ -174,7 +175,7 @@ def cell(size: Size, rounds: int, folder: Path, side: Side) -> dict[str, Any]:
 
     times = in_turns(
         {
-            "here": lambda: side.alone.submit(worked_s, files).result(),
+            "here": lambda: side.alone.submit(worked_s, files).result(PATIENCE_S),
             "one": partial(side.one.run, files),
             "two": partial(side.two.run, files),
             "pair": pair,
@@ -264,8 +265,8 @@ def costs(folder: Path, side: Side) -> dict[str, float]:
     packing.MOST_TOGETHER = 1
     files, one = recordings(folder, TINY), side.one
     one.run(files)
-    side.alone.submit(worked_s, files).result()
-    work = side.alone.submit(worked_s, files).result()
+    side.alone.submit(worked_s, files).result(PATIENCE_S)
+    work = side.alone.submit(worked_s, files).result(PATIENCE_S)
     scheduler, workers = one.processor_s()
     client = time.process_time()
     one.run(files)

@@ -19,6 +19,7 @@ from assembly.serve import Server, open_server
 from tests.command_line import started
 from tests.site_build import ASSEMBLE
 from tests.threads import WAIT_S, begin
+from tests.waiting import next_line
 
 
 @pytest.fixture
@@ -262,7 +263,7 @@ def test_ctrl_c_ends_it_cleanly(folder: Path) -> None:
     )
     with started([sys.executable, "-c", code]) as running:
         assert running.stdout is not None
-        url = running.stdout.readline().strip()
+        url = next_line(running.stdout, "the address").strip()
         assert url.startswith("http://127.0.0.1:")
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=30)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import GraphFileError, InputError
+from tests.threads import in_a_loop
 from tests.training_demo import training_demo
 
 ASKED = {
@@ -48,10 +48,7 @@ def called(answer: Any) -> Any:
 
     On a thread of its own: this one may have the loop of a browser that is driven.
     """
-    if not asyncio.iscoroutine(answer):
-        return answer
-    with ThreadPoolExecutor(1) as beside:
-        return beside.submit(asyncio.run, answer).result()
+    return in_a_loop(answer) if asyncio.iscoroutine(answer) else answer
 
 
 def steps(train: Any, count: int, **asked: Any) -> tuple[dict[str, Any], list[float]]:
