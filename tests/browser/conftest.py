@@ -2,7 +2,7 @@
 
 The site is served with the headers that its host files say, and the tests' own pages
 with those of the demos, under /_tests/. What a content policy refuses is reported to
-this server, by Workers too, and fails the run. Whatever a page asks of another host is
+this server, by Workers too, and fails the test. Whatever a page asks of another host is
 refused and fails the test: the site works offline or not at all.
 """
 
@@ -143,13 +143,18 @@ def site_url(built_site: BuiltSite) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
-        assert not Served.violations, "\n".join(Served.violations)
+        Served.violations.check()  # what was reported after its test
 
 
-@pytest.fixture
-def violations(site_url: str) -> Reports:
-    """What a policy refused so far: for a test that means something to be refused."""
-    return Handler.violations
+@pytest.fixture(autouse=True)
+def violations() -> Iterator[Reports]:
+    """What a policy refuses fails its test, but for what the test means to be refused.
+
+    A report that comes too late for that fails the next test or the session; it has the
+    page's address in it.
+    """
+    yield Handler.violations
+    Handler.violations.check()
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, TimeoutError
+from playwright.sync_api import Browser, Page, TimeoutError, ViewportSize
 
-from tests.browser.watch import START_MS, WAIT_MS, Watch
+from tests.browser.watch import START_MS, WAIT_MS, Watch, reset_look
 
 PATH = "demo/live/"
+SIZE: ViewportSize = {"width": 1280, "height": 900}
 SHOWN = ("picture-title", "resting", "figure-rate", "figure-call", "ran-on", "explain")
 # Counts the calls into Python that are under way, and keeps every microphone opened.
 SPY = """
@@ -50,7 +51,7 @@ def started(page: Page) -> Page:
 def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
     """One live page for all tests of this process."""
     watch = Watch(site_url)
-    page = watch.page(browser, PATH, SPY, viewport={"width": 1280, "height": 900})
+    page = watch.page(browser, PATH, SPY, viewport=SIZE)
     yield started(page), watch
     page.context.close()
 
@@ -59,6 +60,7 @@ def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
 def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
     """The page, showing the synthetic EEG on whatever engine it chooses."""
     page, watch = opened
+    reset_look(page, SIZE)
     set_paused(page, False)
     page.select_option("#pace", "100")  # a picture of each frame is work for nothing
     choose(page, "device", "auto")

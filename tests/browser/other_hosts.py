@@ -86,22 +86,37 @@ class Reports(list[str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.meant: list[str] = []
-        self.told = threading.Condition()
+        self._hosts: list[str] = []
+        self._told = threading.Condition()
 
     def take(self, said: str) -> None:
         """One more report, from the thread that serves."""
-        with self.told:
-            if not any(word in said for word in self.meant):
+        with self._told:
+            if not any(host in said for host in self._hosts):
                 self.append(said)
-            self.told.notify_all()
+            self._told.notify_all()
 
-    def wait(self, word: str) -> None:
-        """Wait for a report with this word, which is then no fault of the site."""
-        with self.told:
-            came = self.told.wait_for(
+    def may_tell_of(self, *hosts: str) -> None:
+        """Drop reports of hosts that a test means to be refused, however late they come."""
+        with self._told:
+            self._hosts += hosts
+
+    @contextmanager
+    def expected(self, word: str) -> Iterator[None]:
+        """Return a block that causes reports with this word, no fault of the site.
+
+        The end of the block waits for the first of them.
+        """
+        yield
+        with self._told:
+            came = self._told.wait_for(
                 lambda: any(word in one for one in self), REPORTED_S
             )
             assert came, f"no report with {word!r}: {list(self)}"
-            self.meant.append(word)
             self[:] = [one for one in self if word not in one]
+
+    def check(self) -> None:
+        """Fail with all that was refused since the last call, and was not to be."""
+        with self._told:
+            found, self[:] = list(self), []
+        assert not found, "\n".join(found)

@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.browser.demo_page import DEMO, OpenPage, without_python
-from tests.browser.watch import START_MS, Watch
+from tests.browser.watch import START_MS, Watch, reset_look
 
 PATH = "demo/playground/"
 EXAMPLES = DEMO / "playground" / "examples"
 FIRST = "graph"
 RUN_MS = 300_000
+SIZE: ViewportSize = {"width": 1280, "height": 800}
 # Keeps what the Workers of the page say, as they say it.
 HEARD = """\
 globalThis.heard = [];
@@ -43,7 +44,7 @@ def opened_bench(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]
         browser,
         PATH,
         HEARD,
-        viewport={"width": 1280, "height": 800},
+        viewport=SIZE,
         permissions=["clipboard-read", "clipboard-write"],
     )
     yield ready(page), watch
@@ -61,6 +62,7 @@ def bench(opened_bench: tuple[Page, Watch]) -> Iterator[Page]:
 
 def as_new(page: Page) -> None:
     """Takes from the page what an earlier test left there."""
+    reset_look(page, SIZE)
     if page.is_enabled("#stop"):
         page.click("#stop")
     page.evaluate("history.replaceState(null, '', location.pathname)")

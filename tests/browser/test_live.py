@@ -221,8 +221,6 @@ def test_a_phone_shows_it_all_without_scrolling_sideways(live: Page) -> None:
         live.emulate_media(color_scheme=colours)
         assert live.evaluate("document.documentElement.scrollWidth") <= 390
     assert live.locator("#chart").bounding_box()["width"] > 300
-    live.set_viewport_size({"width": 1280, "height": 900})
-    live.emulate_media(color_scheme="light")
 
 
 def test_the_colours_chosen_are_remembered(live: Page, site_url: str) -> None:

@@ -107,7 +107,7 @@ def test_it_fits_a_phone_and_ctrl_c_ends_all(
     terminal, url = shown
     size = {"width": 390, "height": 844}
     page, watch = opened(browser, url, has_touch=True, viewport=size)
-    other, _ = opened(browser, url)
+    other, other_watch = opened(browser, url)
     terminal.until("2 viewers")
     for scheme, ground in (
         ("light", "rgb(247, 248, 248)"),
@@ -130,3 +130,4 @@ def test_it_fits_a_phone_and_ctrl_c_ends_all(
     other.context.close()
     page.context.close()
     watch.check()
+    other_watch.check()

@@ -262,4 +262,3 @@ def test_a_narrow_phone_shows_a_recording_whole(live: Page, files: Path) -> None
     assert live.evaluate("document.documentElement.scrollWidth") <= 360
     for id_ in ("chart", "waterfall", "overview"):
         assert live.locator(f"#{id_}").bounding_box()["width"] > 280  # type: ignore[index]
-    live.set_viewport_size({"width": 1280, "height": 900})

@@ -236,8 +236,6 @@ def test_plots_follow_the_theme_and_the_width_down_to_a_phone(bench: Page) -> No
     for scheme in ("light", "dark"):
         bench.emulate_media(color_scheme=scheme)
         fits_a_phone(bench)
-    bench.emulate_media(color_scheme="light")
-    bench.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_a_link_carries_the_code_and_does_not_run_it(

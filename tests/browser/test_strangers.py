@@ -51,12 +51,27 @@ def test_a_strangers_frame_of_it_stays_empty(
     """The browser itself refuses it: the host's header says who may frame a page."""
     with elsewhere(framing(f"{site_url}demo/playground/")) as (url, _):
         page = browser.new_page()
-        page.goto(url)
-        page.wait_for_function("globalThis.changed")
-        inner = page.frames[1]
-        assert inner.locator("#run").count() == 0
-        violations.wait("frame-ancestors")
+        with violations.expected("frame-ancestors"):
+            page.goto(url)
+            page.wait_for_function("globalThis.changed")
+        assert page.frames[1].locator("#run").count() == 0
         page.context.close()
+
+
+def test_what_no_test_means_to_be_refused_is_a_fault_once() -> None:
+    """Also after a block that expects it; not what is of a host of the test's own."""
+    reports = Reports()
+    reports.may_tell_of("a.example")
+    with reports.expected("frame-ancestors"):
+        reports.take("frame-ancestors: b.example")
+        reports.take("img-src: b.example")
+    reports.take("img-src: a.example")
+    with pytest.raises(AssertionError, match=r"^img-src: b\.example$"):
+        reports.check()
+    reports.check()
+    reports.take("frame-ancestors: b.example")
+    with pytest.raises(AssertionError, match=r"^frame-ancestors: b\.example$"):
+        reports.check()
 
 
 def test_in_a_frame_it_refuses_to_run_without_any_header(

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 FLAGS = (
     "--no-sandbox",
@@ -22,6 +22,15 @@ FLAGS = (
 START_MS = 300_000
 WAIT_MS = 120_000
 expect.set_options(timeout=WAIT_MS)
+
+
+def reset_look(page: Page, size: ViewportSize) -> None:
+    """Give a page that tests share its size and its light colours back."""
+    if page.viewport_size != size:
+        page.set_viewport_size(size)
+    page.emulate_media(color_scheme="light")
+    if page.evaluate("document.documentElement.dataset.theme") == "dark":
+        page.get_by_role("button", name="Use light colours").click()
 
 
 @dataclass
