@@ -24,6 +24,7 @@ from rlxweb.calibration.corrections import corrections
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import worth
 from rlxweb.choose.recent_picks import recent
+from rlxweb.gpu.drive import drive
 from rlxweb.ir.op import Op, registry
 from tests.fake_port import FakePort
 
@@ -36,6 +37,20 @@ _vocabulary: tuple[dict[str, Op], dict[str, str]]
 
 def is_fake(engine: object) -> bool:
     return isinstance(getattr(engine, "port", None), FakePort)
+
+
+def close_fakes() -> list[tuple[str, str]]:
+    """Close the open engines that have a fake port; return under what they were open.
+
+    So the test that left them fails, and none of those after it.
+    """
+    keys = [key for key, one in pool._open.items() if is_fake(one)]
+    limited = [of for of in pool._limited if of[:2] in keys]
+    left = [pool._limited.pop(of) for of in limited]
+    left += [pool._open.pop(key) for key in keys]
+    for one in left:
+        drive(one.close())
+    return keys
 
 
 def forget() -> None:
@@ -108,7 +123,9 @@ def cache() -> Iterator[Path]:
     folder = _reset_environment()
     forget()
     yield folder
-    fakes = [key for key, one in pool._open.items() if is_fake(one)]
-    assert not fakes, f"the test left fakes open, for others to find: {fakes}"
-    shutil.rmtree(folder, ignore_errors=True)
-    freeze_after_imports()
+    try:
+        fakes = close_fakes()
+        assert not fakes, f"the test left fakes open, for others to find: {fakes}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        freeze_after_imports()
