@@ -61,6 +61,12 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The temporary folder that all workers of a run have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 def assemble(*words: str, **environment: str) -> Said:
     """The builder, run to its end."""
     return python(ASSEMBLE, *words, timeout=900, **environment)
@@ -80,9 +86,7 @@ def build_once(base: Path) -> tuple[int, str]:
 @pytest.fixture(scope="session")
 def built_site(tmp_path_factory: pytest.TempPathFactory) -> BuiltSite:
     """The whole site in a temporary folder, for reading: other tests share it."""
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # what all workers of the run share
+    base = shared_folder(tmp_path_factory)
     code, said = build_once(base)
     if code:
         pytest.fail(f"the site could not be built:\n{said}", pytrace=False)

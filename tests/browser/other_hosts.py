@@ -97,7 +97,7 @@ class Reports(list[str]):
             self._told.notify_all()
 
     def may_tell_of(self, *hosts: str) -> None:
-        """Drop reports of hosts that a test means to be refused, however late they come."""
+        """Drop reports of hosts that a test means to be refused, at any time."""
         with self._told:
             self._hosts += hosts
 

@@ -7,7 +7,6 @@ schedulers of one machine.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,10 +37,9 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.port import Want
-from tests.command_line import python
+from tests.command_line import ROOT, python
 from tests.unit.signal.learned.steep import BAND, FS, N, learned, steep
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("bins", "hz", "power", "count", "prominence")
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((10, 512)).astype(np.float32)

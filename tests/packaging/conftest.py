@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.command_line import ROOT
 from tests.site_build import built_site  # noqa: F401  # a fixture
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)

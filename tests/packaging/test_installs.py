@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 from rlxweb.kernels.source import shader_text
-from tests.packaging.conftest import ROOT, Built, Installed
+from tests.command_line import ROOT
+from tests.packaging.conftest import Built, Installed
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 SHADERS = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("shaders/**/*.wgsl"))

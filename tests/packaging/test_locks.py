@@ -17,7 +17,8 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.command_line import ROOT
+
 LOCKS = ROOT / "tests" / "locks"
 EXTRAS = {
     "demo": ("eeg", "plot"),

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import python
+from tests.command_line import ROOT, python
 
-ROOT = Path(__file__).resolve().parents[2]
 DEV = ROOT / "dev"
 
 

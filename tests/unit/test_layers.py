@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.command_line import forked, python
+from tests.command_line import ROOT, forked, python
 from tests.unit.floors import FLOORS
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rlxweb"
 
 # What is neither NumPy nor in the standard library, and the one place it may enter.

@@ -15,9 +15,8 @@ import pytest
 import rlxweb
 from rlxweb import names
 from rlxweb.names import found, from_above, hand_down, publish, published
-from tests.command_line import python
+from tests.command_line import ROOT, python
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULES = [
     import_module(m) for m in ("rlxweb", "rlxweb.devices", "rlxweb.cost", "rlxweb.rlx")
 ]

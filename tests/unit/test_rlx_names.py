@@ -19,9 +19,8 @@ from rlxweb.device import Device
 from rlxweb.errors import AttributeRefused, GraphError, ShapeError, Unsupported
 from rlxweb.rlx import Graph
 from rlxweb.runtime.device_benchmark import DeviceBenchResult
-from tests.command_line import python
+from tests.command_line import ROOT, python
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "site" / "pages" / "reference"
 SAME = re.findall(
     r"^\| `(rlxweb\.[\w.]+)` \| `(rlxweb\.[\w.]+)` \|$",

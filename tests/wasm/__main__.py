@@ -8,7 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.wasm.ready import ROOT, make_ready
+from tests.command_line import ROOT
+from tests.wasm.ready import make_ready
 
 PATIENCE_S = 3600
 ALWAYS = ("-q", "-p", "no:cacheprovider", "--capture=sys")

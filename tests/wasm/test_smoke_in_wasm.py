@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import spawn
+from tests.command_line import ROOT, spawn
 from tests.shown_edges import check_shown_of
-from tests.wasm.ready import ROOT, Ready
+from tests.wasm.ready import Ready
 
 
 def smoke(*words: object, **environment: str) -> tuple[int, dict[str, Any]]:

@@ -9,9 +9,10 @@ from itertools import chain
 
 import pytest
 
+from tests.command_line import ROOT
 from tests.wasm.__main__ import ALWAYS
 from tests.wasm.left_out import FILES, ONLY_THERE, REASONS, TESTS
-from tests.wasm.ready import ROOT, Ready
+from tests.wasm.ready import Ready
 
 UNIT = ROOT / "tests" / "unit"
 ROOMS = ("io", "signal", "host", "ir", "ops", "kernels")

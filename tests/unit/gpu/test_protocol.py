@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.command_line import ROOT
+
 GPU = ROOT / "rlxweb" / "gpu"
 PORTS = {
     "NativePort": GPU / "native.py",

@@ -26,8 +26,8 @@ from rlxweb.live.web import SITE_PARTS, LivePage, merged, strongest
 from rlxweb.pages.parts import KEPT_AT, site_part
 from rlxweb.signal.bands import band_power_of
 from rlxweb.signal.stream_frame import Mean
+from tests.command_line import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "rlxweb" / "live" / "page"
 FS = 128.0
 NAMES = ("Cz", "</script>\u202e", "脳波")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +15,7 @@ from rlxweb.plot.lettering import Lettering
 from rlxweb.plot.page import SCRIPTS, STYLES
 from rlxweb.plot.rows import COLUMNS, columns, level_range, quantity_levels
 from rlxweb.results.units import decimals
-
-ROOT = Path(__file__).parents[3]
+from tests.command_line import ROOT
 
 
 def test_a_bin_at_zero_that_fits_is_shown() -> None:

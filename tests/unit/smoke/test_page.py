@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,8 @@ from rlxweb.errors import RlxError
 from rlxweb.pages.parts import KEPT_AT
 from rlxweb.smoke import page as module
 from rlxweb.smoke.page import SCRIPTS, STYLES, page
+from tests.command_line import ROOT
 from tests.unit.smoke.made_report import engine, report, row
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_holds_the_document_and_asks_for_nothing_else() -> None:
