@@ -291,6 +291,12 @@ def adapter(request: pytest.FixtureRequest) -> Want:
     return ADAPTERS[request.param]
 
 
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A generator of random numbers, the same for each test."""
+    return np.random.default_rng(0)
+
+
 @pytest.fixture(scope="session")
 def eeg_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `test.edf` and `test.bdf`, laid out as recorders write them."""
