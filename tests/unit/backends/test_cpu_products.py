@@ -34,7 +34,6 @@ from rlxweb.machine.products import product_text, tiles
 from tests.agreement import Array
 
 pytestmark = pytest.mark.requires_fast
-RNG = np.random.default_rng(15)
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +41,8 @@ def made_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
 
 
-def floats(*shape: int) -> Array:
-    return RNG.standard_normal(shape).astype(np.float32)
+def floats(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
 
 
 def near(found: Array, right: Array, terms: int) -> None:
@@ -51,13 +50,16 @@ def near(found: Array, right: Array, terms: int) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [16, 32, 64])
-def test_it_can_be_compiled_for_any_vectors(nbytes: int) -> None:
+def test_it_can_be_compiled_for_any_vectors(
+    nbytes: int, rng: np.random.Generator
+) -> None:
     """The kernel compiles for each vector width and runs on those of this processor."""
     for tile in tiles(nbytes):
         code = Code(object_code(product_text(tile, nbytes)))
         if nbytes > processor().nbytes:
             continue
-        x, y = floats(tile.rows + 3, 9), floats(9, tile.vectors * nbytes // 4 + 1)
+        x = floats(rng, tile.rows + 3, 9)
+        y = floats(rng, 9, tile.vectors * nbytes // 4 + 1)
         out = np.full((x.shape[0], y.shape[1]), np.nan, np.float32)
         sizes = Sizes(1, *x.shape, y.shape[1], True)
         shares = cpu_products.Shares(tile, 2, 1, x.shape[0])
@@ -74,10 +76,11 @@ def test_it_can_be_compiled_for_any_vectors(nbytes: int) -> None:
     columns=st.integers(16, 150),
     threads=st.integers(1, 8),
     spare=st.integers(0, 3),
+    seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=120, deadline=None)
 def test_products_of_any_sizes(
-    rows: int, terms: int, columns: int, threads: int, spare: int
+    rows: int, terms: int, columns: int, threads: int, spare: int, seed: int
 ) -> None:
     """Products of any sizes are right however they are shared out."""
     lanes = processor().nbytes // 4
@@ -86,7 +89,8 @@ def test_products_of_any_sizes(
     if shares is None:
         assert columns < lanes or rows < 8
         return
-    x, y = floats(rows, terms), floats(terms, columns + spare)[:, :columns]
+    rng = np.random.default_rng(seed)
+    x, y = floats(rng, rows, terms), floats(rng, terms, columns + spare)[:, :columns]
     out = np.full((rows, columns), np.nan, np.float32)
     kernel = product_kernels.ready(Kind(shares.tile))
     assert kernel is not None
@@ -95,11 +99,11 @@ def test_products_of_any_sizes(
 
 
 @pytest.mark.parametrize("way", ["rows", "columns", "float64", "turned", "small"])
-def test_what_is_blas_s(way: str) -> None:
+def test_what_is_blas_s(way: str, rng: np.random.Generator) -> None:
     """Products that are left to BLAS are right too."""
     rows, columns = (2 if way == "rows" else 200), (8 if way == "columns" else 300)
     terms = 3 if way == "small" else 900
-    x, y = floats(rows, terms), floats(terms, columns)
+    x, y = floats(rng, rows, terms), floats(rng, terms, columns)
     if way == "float64":
         x, y = x.astype(np.float64), y.astype(np.float64)
     if way == "turned":
@@ -144,35 +148,41 @@ TAILS = {
 
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("many", [False, True], ids=["one matrix", "a batch"])
-def test_what_is_done_with_a_product(tail: str, many: bool) -> None:
+def test_what_is_done_with_a_product(
+    tail: str, many: bool, rng: np.random.Generator
+) -> None:
     """What follows a product may read rows, columns, both, or one number."""
     graph = Graph(tail)
     x = graph.input("x", (3, 40, 70))
     y = graph.input("y", (3, 70, 90) if many else (70, 90))
-    made, feeds = x @ y, {"x": floats(3, 40, 70), "y": floats(*y.shape)}
+    made, feeds = x @ y, {"x": floats(rng, 3, 40, 70), "y": floats(rng, *y.shape)}
     for at, shape in enumerate(TAILS[tail]):
         made = made * 0.5 + graph.input(f"z{at}", shape)
-        feeds[f"z{at}"] = floats(*shape)
+        feeds[f"z{at}"] = floats(rng, *shape)
     graph.set_outputs([graph.gelu(made)])
     run = Run(graph)
     assert len(run.joined) == 1
     run.check(**feeds)
 
 
-def test_a_choice_by_truth_values() -> None:
+def test_a_choice_by_truth_values(rng: np.random.Generator) -> None:
     graph = Graph("choice")
     x, y = graph.input("x", (80, 70)), graph.input("y", (70, 120))
     truth = graph.input("truth", (80, 120), "bool")
     graph.set_outputs([graph.where(truth, x @ y, -1.0)])
     run = Run(graph)
     assert len(run.joined) == 1
-    run.check(x=floats(80, 70), y=floats(70, 120), truth=floats(80, 120) > 0)
+    run.check(
+        x=floats(rng, 80, 70), y=floats(rng, 70, 120), truth=floats(rng, 80, 120) > 0
+    )
 
 
 @pytest.mark.parametrize(
     "what", ["is an output", "is read twice", "meets another", "a power", "a product"]
 )
-def test_a_product_that_others_need_is_made(what: str) -> None:
+def test_a_product_that_others_need_is_made(
+    what: str, rng: np.random.Generator
+) -> None:
     graph = Graph(what)
     x, y = graph.input("x", (40, 70)), graph.input("y", (70, 90))
     made = x @ y
@@ -189,10 +199,12 @@ def test_a_product_that_others_need_is_made(what: str) -> None:
     else:
         outputs = [after @ graph.transpose(after, (1, 0))]
     graph.set_outputs(outputs)
-    Run(graph).check(x=0.1 * floats(40, 70), y=floats(70, 90))
+    Run(graph).check(x=0.1 * floats(rng, 40, 70), y=floats(rng, 70, 90))
 
 
-def test_blas_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blas_serves_until_the_code_is_there(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
     monkeypatch.setattr(workshop, "WORTH_S", 0.0)
     for shop in (product_kernels, region_kernels):
@@ -200,7 +212,8 @@ def test_blas_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) ->
     graph = Graph("later")
     x, y = graph.input("x", (64, 70)), graph.input("y", (70, 90))
     graph.set_outputs([graph.gelu(x @ y + graph.input("b", (90,)))])
-    run, feeds = Run(graph), {"x": floats(64, 70), "y": floats(70, 90), "b": floats(90)}
+    run = Run(graph)
+    feeds = {"x": floats(rng, 64, 70), "y": floats(rng, 70, 90), "b": floats(rng, 90)}
     run.check(**feeds)
     for shop in (product_kernels, region_kernels):
         shop.finish(60)
@@ -208,8 +221,8 @@ def test_blas_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) ->
     run.check(**feeds)
 
 
-def test_numbers_that_are_none_stay_so() -> None:
-    x, y = floats(50, 600), floats(600, 100)
+def test_numbers_that_are_none_stay_so(rng: np.random.Generator) -> None:
+    x, y = floats(rng, 50, 600), floats(rng, 600, 100)
     x[3, 4], x[9, 599], y[7, 8] = np.nan, np.inf, -np.inf
     out = np.empty((50, 100), np.float32)
     multiply(x, y, out)
@@ -218,19 +231,19 @@ def test_numbers_that_are_none_stay_so() -> None:
     np.testing.assert_allclose(out, right, 1e-4, 1e-4)
 
 
-def test_weights_of_few_rows_are_kept_in_panels() -> None:
+def test_weights_of_few_rows_are_kept_in_panels(rng: np.random.Generator) -> None:
     """Weights are in panels from the second run on; new ones are used and let go of."""
     graph = Graph("weights")
     x, y = graph.input("x", (32, 200)), graph.param("y", (200, 250))
     graph.set_outputs([x @ y])
-    run, feeds = Run(graph), {"x": floats(32, 200)}
+    run, feeds = Run(graph), {"x": floats(rng, 32, 200)}
     (call,) = (call.function for call in run.program.calls)
     assert isinstance(call, ProductCall)
     assert call.is_weight
     kept = PANELS._made
     before = len(kept)
     for _ in range(3):
-        value = floats(200, 250)
+        value = floats(rng, 200, 250)
         drive(run.backend.set_param(run.program, "y", value))
         for count in (before, before + 1, before + 1):
             (found,) = drive(run.backend.run(run.program, feeds))
@@ -242,17 +255,19 @@ def test_weights_of_few_rows_are_kept_in_panels() -> None:
 
 
 @pytest.mark.parametrize("how", ["turned by the graph", "turned before"])
-def test_weights_that_lie_turned_are_laid_out(how: str) -> None:
+def test_weights_that_lie_turned_are_laid_out(
+    how: str, rng: np.random.Generator
+) -> None:
     """Turned weights, as PyTorch keeps them ([columns, terms]), are laid out once."""
     graph = Graph("turned")
     x = graph.input("x", (200, 150))
-    value = floats(250, 150)
+    value = floats(rng, 250, 150)
     if how == "turned by the graph":
         y = graph.transpose(graph.param("y", (250, 150)), (1, 0))
     else:
         y, value = graph.param("y", (150, 250)), value.T
     graph.set_outputs([x @ y])
-    run, feeds = Run(graph), {"x": floats(200, 150)}
+    run, feeds = Run(graph), {"x": floats(rng, 200, 150)}
     drive(run.backend.set_param(run.program, "y", value))
     before = len(PANELS._made)
     right = evaluate(graph, {"y": value, **feeds}, promote=True)[0]
@@ -262,10 +277,12 @@ def test_weights_that_lie_turned_are_laid_out(how: str) -> None:
     assert len(PANELS._made) == before + 1
 
 
-def test_a_matrix_that_is_turned_and_no_weight_is_blas_s() -> None:
+def test_a_matrix_that_is_turned_and_no_weight_is_blas_s(
+    rng: np.random.Generator,
+) -> None:
     graph = Graph("turned")
     x, y = graph.input("x", (200, 150)), graph.input("y", (250, 150))
     graph.set_outputs([graph.tanh(x @ graph.transpose(y, (1, 0)) * 0.1)])
     run = Run(graph)
-    run.check(x=floats(200, 150), y=floats(250, 150))
-    run.check(x=floats(200, 150), y=floats(250, 150))
+    run.check(x=floats(rng, 200, 150), y=floats(rng, 250, 150))
+    run.check(x=floats(rng, 200, 150), y=floats(rng, 250, 150))

@@ -14,7 +14,6 @@ from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.op import TensorType, registry
 
 pytestmark = pytest.mark.requires_fast
-RNG = np.random.default_rng(9)
 ATTRS: dict[str, Any] = {
     "direction": "bidirectional",
     "activations": "sigmoid tanh",
@@ -28,22 +27,22 @@ def _waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
 
 
-def drawn(*shape: int) -> Any:
-    return RNG.normal(0, 0.5, shape).astype(np.float32)
+def drawn(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.normal(0, 0.5, shape).astype(np.float32)
 
 
 def means(x: Any, w: Any, *rest: Any) -> Any:
     return registry.get("gru").reference(np, ATTRS, x, w, *rest)
 
 
-def test_weights_that_are_set_anew_count() -> None:
+def test_weights_that_are_set_anew_count(rng: np.random.Generator) -> None:
     """Recurrent weights are laid out once and kept from the second run on."""
-    g, x = rlx.Graph("net"), drawn(6, 1, 2 * 3 * 20)
+    g, x = rlx.Graph("net"), drawn(rng, 6, 1, 2 * 3 * 20)
     a, w = g.input("x", x.shape), g.param("w", (2, 20, 60))
     g.set_outputs([g.apply("gru", a, w, direction="bidirectional")])
     compiled = rlx.Session("cpu").compile(g)
     for _ in range(2):
-        now = drawn(2, 20, 60)
+        now = drawn(rng, 2, 20, 60)
         compiled.set_param("w", now)
         for _ in range(3):
             (found,) = compiled.run({"x": x})
@@ -51,9 +50,9 @@ def test_weights_that_are_set_anew_count() -> None:
 
 
 @pytest.mark.parametrize("units", [1, 3, 8, 17, 33])
-def test_rows_end_where_they_end(units: int) -> None:
-    x, w = drawn(5, 3, 6 * units), drawn(2, units, 3 * units)
-    state, lengths = drawn(2, 3, units), np.array([0, 9, 2], np.int32)
+def test_rows_end_where_they_end(units: int, rng: np.random.Generator) -> None:
+    x, w = drawn(rng, 5, 3, 6 * units), drawn(rng, 2, units, 3 * units)
+    state, lengths = drawn(rng, 2, 3, units), np.array([0, 9, 2], np.int32)
     every = (x, w, state, lengths)
     types = [TensorType(one.shape, as_dtype(one.dtype)) for one in every]
     out = TensorType((6, 2, 3, units), DType.F32)

@@ -30,7 +30,6 @@ from tests.agreement import Array
 from tests.graphs.strategy import graphs
 
 pytestmark = [] if IN_A_TAB else [pytest.mark.requires_fast]
-RNG = np.random.default_rng(14)
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +39,8 @@ def every_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_tape, "LEAST_STEPS", 0)
 
 
-def floats(*shape: int) -> Array:
-    return RNG.standard_normal(shape).astype(np.float32)
+def floats(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
 
 
 class Taped:
@@ -97,19 +96,26 @@ def test_its_functions_can_be_compiled_for_any_vectors(nbytes: int) -> None:
     columns=st.integers(1, 40),
     param=st.sampled_from(["x", "y", "none", "both"]),
     turned=st.tuples(st.booleans(), st.booleans()),
+    seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=80, deadline=None)
 def test_products_of_any_sizes(
-    rows: int, terms: int, columns: int, param: str, turned: tuple[bool, bool]
+    rows: int,
+    terms: int,
+    columns: int,
+    param: str,
+    turned: tuple[bool, bool],
+    seed: int,
 ) -> None:
     graph, held, feeds = Graph("product"), {}, {}
+    rng = np.random.default_rng(seed)
 
     def operand(name: str, shape: tuple[int, int], is_turned: bool) -> Any:
         shape = shape[::-1] if is_turned else shape
         if param in (name, "both"):
-            held[name], made = floats(*shape), graph.param(name, shape)
+            held[name], made = floats(rng, *shape), graph.param(name, shape)
         else:
-            feeds[name], made = floats(*shape), graph.input(name, shape)
+            feeds[name], made = floats(rng, *shape), graph.input(name, shape)
         return graph.transpose(made, (1, 0)) if is_turned else made
 
     x = operand("x", (rows, terms), turned[0])
@@ -127,6 +133,7 @@ def test_products_of_any_sizes(
     strides=st.tuples(st.integers(1, 2), st.integers(1, 3)),
     pads=st.integers(1, 2),
     weights=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=60, deadline=None)
 def test_convolutions_of_any_sizes(
@@ -138,6 +145,7 @@ def test_convolutions_of_any_sizes(
     strides: tuple[int, int],
     pads: int,
     weights: bool,
+    seed: int,
 ) -> None:
     """Sums of convolutions on a tape pass an activation, in whatever order they lie."""
     graph = Graph("convolution")
@@ -146,10 +154,11 @@ def test_convolutions_of_any_sizes(
     x = graph.input("x", (batch, groups * c, *size))
     w = graph.param("w", shape) if weights else graph.input("w", shape)
     made = graph.conv(x, w, stride=strides, padding=pads, groups=groups)
-    bias = graph.constant(floats(groups * m, 1, 1))
+    rng = np.random.default_rng(seed)
+    bias = graph.constant(floats(rng, groups * m, 1, 1))
     graph.set_outputs([graph.relu(made + bias) + made])
-    feeds = {"x": floats(*x.shape)}
-    held = {"w": floats(*shape)}
+    feeds = {"x": floats(rng, *x.shape)}
+    held = {"w": floats(rng, *shape)}
     if weights:
         Taped(graph, held).check(**feeds)
     else:
@@ -204,11 +213,11 @@ def moves(draw: st.DrawFn) -> tuple[Graph, tuple[int, ...]]:
     return graph, shape
 
 
-@given(moves())
+@given(moves(), st.integers(0, 2**32 - 1))
 @settings(max_examples=80, deadline=None)
-def test_chains_of_moves(case: tuple[Graph, tuple[int, ...]]) -> None:
+def test_chains_of_moves(case: tuple[Graph, tuple[int, ...]], seed: int) -> None:
     graph, shape = case
-    Taped(graph).check(x=floats(*shape))
+    Taped(graph).check(x=floats(np.random.default_rng(seed), *shape))
 
 
 def test_any_graph() -> None:
@@ -245,23 +254,23 @@ def lstm_like() -> Graph:
     return graph
 
 
-def test_params_that_are_set_anew_are_used() -> None:
+def test_params_that_are_set_anew_are_used(rng: np.random.Generator) -> None:
     """A param that is set between two runs is used, and also where it is an output."""
-    w, b = floats(56, 128), floats(128)
+    w, b = floats(rng, 56, 128), floats(rng, 128)
     one = Taped(lstm_like(), {"w": w, "b": b})
-    feeds = {"x": floats(1, 24), "h": floats(1, 32)}
+    feeds = {"x": floats(rng, 1, 24), "h": floats(rng, 1, 32)}
     one.check(**feeds)
     for value in (2 * w, w, np.zeros_like(w)):
         one.set("w", value)
         one.check(**feeds)
-    one.set("b", floats(128))
+    one.set("b", floats(rng, 128))
     one.check(**feeds)
 
 
-def test_results_are_the_callers_own() -> None:
+def test_results_are_the_callers_own(rng: np.random.Generator) -> None:
     """A result may be written into, and so may what was given: no run changes."""
-    one = Taped(lstm_like(), {"w": floats(56, 128), "b": floats(128)})
-    feeds = {"x": floats(1, 24), "h": floats(1, 32)}
+    one = Taped(lstm_like(), {"w": floats(rng, 56, 128), "b": floats(rng, 128)})
+    feeds = {"x": floats(rng, 1, 24), "h": floats(rng, 1, 32)}
     one.check(**feeds)
     first = one.run(**feeds)
     kept = [np.array(array) for array in first]
@@ -270,26 +279,26 @@ def test_results_are_the_callers_own() -> None:
     again = one.run(**feeds)
     for found, right in zip(again, kept, strict=True):
         np.testing.assert_array_equal(found, right)
-    one.run(x=floats(1, 24), h=floats(1, 32))
+    one.run(x=floats(rng, 1, 24), h=floats(rng, 1, 32))
     for found, right in zip(again, kept, strict=True):
         np.testing.assert_array_equal(found, right)
 
 
-def test_arrays_may_lie_as_they_like() -> None:
+def test_arrays_may_lie_as_they_like(rng: np.random.Generator) -> None:
     """Arrays may be turned, parts of another, read-only, or of another byte order."""
     graph = Graph("any")
     graph.set_outputs([graph.exp(graph.input("x", (5, 7))) * 2.0])
-    one, base = Taped(graph), floats(7, 10)
+    one, base = Taped(graph), floats(rng, 7, 10)
     one.check(x=base.T[:5])
     one.check(x=base[:5, ::-1][:, :7])
-    still = floats(5, 7)
+    still = floats(rng, 5, 7)
     still.flags.writeable = False
     one.check(x=still)
 
 
-def test_threads_have_arenas_of_their_own() -> None:
-    one = Taped(lstm_like(), {"w": floats(56, 128), "b": floats(128)})
-    given_ = [{"x": floats(1, 24), "h": floats(1, 32)} for _ in range(8)]
+def test_threads_have_arenas_of_their_own(rng: np.random.Generator) -> None:
+    one = Taped(lstm_like(), {"w": floats(rng, 56, 128), "b": floats(rng, 128)})
+    given_ = [{"x": floats(rng, 1, 24), "h": floats(rng, 1, 32)} for _ in range(8)]
     one.check(**given_[0])
     right = [one.run(**feeds)[0] for feeds in given_]
 
@@ -301,14 +310,14 @@ def test_threads_have_arenas_of_their_own() -> None:
         list(threads.map(often, range(8)))
 
 
-def test_numbers_that_are_none_stay_so() -> None:
+def test_numbers_that_are_none_stay_so(rng: np.random.Generator) -> None:
     """Infinity and NaN go through moves, products and sums as NumPy's do."""
     graph = Graph("none")
     x, w = graph.input("x", (3, 20)), graph.param("w", (20, 5))
     y = graph.relu(graph.pad(x, [(0, 0), (1, 1)]))
     graph.set_outputs([x @ w, y, graph.sum(x, (1,)), graph.mean(x, (0,))])
-    one = Taped(graph, {"w": floats(20, 5)})
-    feeds = floats(3, 20)
+    one = Taped(graph, {"w": floats(rng, 20, 5)})
+    feeds = floats(rng, 3, 20)
     feeds[0, 3], feeds[1, 4], feeds[2, 5] = np.nan, np.inf, -np.inf
     wanted = evaluate(graph, {"x": feeds, **one.params})
     for _ in range(2):
@@ -317,7 +326,7 @@ def test_numbers_that_are_none_stay_so() -> None:
     assert one.is_whole
 
 
-def test_whole_numbers() -> None:
+def test_whole_numbers(rng: np.random.Generator) -> None:
     """Whole numbers of 32 bits wrap, also where they fill no vector."""
     graph = Graph("whole")
     x = graph.input("x", (40,), "i32")
@@ -325,7 +334,7 @@ def test_whole_numbers() -> None:
     graph.set_outputs([graph.flip(x * x + 5, (0,)), u // graph.roll(u, 1, 0)])
     one = Taped(graph)
     feeds = {
-        "x": RNG.integers(-(2**31), 2**31, 40).astype(np.int32),
+        "x": rng.integers(-(2**31), 2**31, 40).astype(np.int32),
         "u": np.array([5, 2, 3000000000], np.uint32),
     }
     for _ in range(2):
@@ -336,13 +345,14 @@ def test_whole_numbers() -> None:
 
 def test_steps_are_run_one_by_one_until_the_code_is_there(
     monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
 ) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
     monkeypatch.setattr(workshop, "WORTH_S", 0.0)
     for shop in (tape_kernels, region_kernels):
         shop._made.clear()
-    one = Taped(lstm_like(), {"w": floats(56, 128), "b": floats(128)})
-    feeds = {"x": floats(1, 24), "h": floats(1, 32)}
+    one = Taped(lstm_like(), {"w": floats(rng, 56, 128), "b": floats(rng, 128)})
+    feeds = {"x": floats(rng, 1, 24), "h": floats(rng, 1, 32)}
     for _ in range(3):
         one.run(**feeds)
     for shop in (tape_kernels, region_kernels):
@@ -366,13 +376,13 @@ def test_what_is_no_tape(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not one.segments
 
 
-def test_weights_that_are_used_as_they_are_lie_once() -> None:
+def test_weights_that_are_used_as_they_are_lie_once(rng: np.random.Generator) -> None:
     """A row times a matrix reads the param where it is."""
     graph = Graph("row")
     x, w = graph.input("x", (1, 256)), graph.param("w", (256, 256))
     graph.set_outputs([graph.tanh(x @ w)])
-    one = Taped(graph, {"w": floats(256, 256)})
-    one.check(x=0.1 * floats(1, 256))
+    one = Taped(graph, {"w": floats(rng, 256, 256)})
+    one.check(x=0.1 * floats(rng, 1, 256))
     (segment,) = one.segments
     assert segment.tape is not None
     held = sum(array.nbytes for array in segment.tape.record.kept)
