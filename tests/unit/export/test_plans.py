@@ -32,11 +32,10 @@ from tests.plan_replay import Replay
 
 Export = Callable[..., Replay]
 pytestmark = pytest.mark.requires_wgpu
-RNG = np.random.default_rng(11)
 
 
-def _real(*shape: int) -> Any:
-    return RNG.uniform(-2, 2, shape).astype("f4")
+def _real(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.uniform(-2, 2, shape).astype("f4")
 
 
 def _mlp() -> Graph:
@@ -86,17 +85,19 @@ def _empty() -> Graph:
 @pytest.mark.parametrize(
     "build", [_mlp, _reductions, _transform, _constants, _kinds, _empty]
 )
-def test_a_folder_is_complete(build: Callable[[], Graph], export: Export) -> None:
+def test_a_folder_is_complete(
+    build: Callable[[], Graph], export: Export, rng: np.random.Generator
+) -> None:
     """A folder meets its own test vectors and gives NumPy's results for our inputs."""
     graph = build()
-    params = {n: _real(*p.type.shape) for n, p in graph.named("param").items()}
+    params = {n: _real(rng, *p.type.shape) for n, p in graph.named("param").items()}
     folder = export(graph, params, cases=2)
     for at in (0, 1):
         folder.check(at)
         if folder.plan["software"]:
             Replay(folder.folder, folder.plan["software"]).check(at)
     feeds = {
-        name: (_real(*node.type.shape) * 4).astype(node.type.dtype.numpy)
+        name: (_real(rng, *node.type.shape) * 4).astype(node.type.dtype.numpy)
         for name, node in graph.named("input").items()
     }
     got = list(folder.run(feeds).values())
@@ -127,11 +128,11 @@ def test_random_graphs(seed: int, tmp_path_factory: pytest.TempPathFactory) -> N
 
 @pytest.mark.parametrize("build", [_mlp, _transform, _constants])
 def test_vectors_notice_what_is_wrong(
-    build: Callable[[], Graph], export: Export
+    build: Callable[[], Graph], export: Export, rng: np.random.Generator
 ) -> None:
     """Vectors notice weights that are a hundredth off, uniforms left alone."""
     graph = build()
-    params = {n: _real(*p.type.shape) for n, p in graph.named("param").items()}
+    params = {n: _real(rng, *p.type.shape) for n, p in graph.named("param").items()}
     page = export(graph, params)
     page.check()
     uses = [one["usage"] for one in page.plan["buffers"]]
@@ -145,11 +146,13 @@ def test_vectors_notice_what_is_wrong(
         page.check()
 
 
-def test_an_index_outside_raises_the_flag(export: Export) -> None:
+def test_an_index_outside_raises_the_flag(
+    export: Export, rng: np.random.Generator
+) -> None:
     g = Graph("look_up")
     table, at = g.input("table", (5, 3)), g.input("at", (4,), "i32")
     g.set_outputs([g.gather(table, at, axis=0)])
-    folder, rows = export(g), _real(5, 3)
+    folder, rows = export(g), _real(rng, 5, 3)
     folder.check()
     right = np.array([0, 4, 2, 2], "i4")
     got = folder.run({"table": rows, "at": right})
@@ -171,10 +174,10 @@ def test_a_plan_for_small_limits_is_split(export: Export) -> None:
     assert split.plan["limits"]["maxStorageBuffersPerShaderStage"] <= 3
 
 
-def test_the_least_limits_are_least() -> None:
+def test_the_least_limits_are_least(rng: np.random.Generator) -> None:
     """A plan keeps to its least limits, and to none that is any smaller."""
     g = _mlp()
-    params = {n: _real(*p.type.shape) for n, p in g.named("param").items()}
+    params = {n: _real(rng, *p.type.shape) for n, p in g.named("param").items()}
     made = recorded(g, params)
     found = PlanText(made, ["y"], Weights(), {}).as_json("mlp", "0")["limits"]
     ours = {

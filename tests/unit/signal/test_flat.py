@@ -21,7 +21,6 @@ from rlxweb.signal.bands import bands_in
 from rlxweb.signal.spectrum import Density
 from tests.unit.signal.near import by_name
 
-RNG = np.random.default_rng(7)
 LEVELS = (0.1, -3.3, 1e-9, 12345.678, 2e4, 7e30, 1 / 3)
 """Constants, few of which a binary number holds exactly."""
 
@@ -63,10 +62,10 @@ def test_constants_have_no_shares_on_devices(method: str, adapter: Want) -> None
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [1000, 4096, 1 << 17])
 def test_a_microvolt_on_twenty_millivolts_is_a_signal(
-    method: str, dtype: Any, n: int
+    method: str, dtype: Any, n: int, rng: np.random.Generator
 ) -> None:
     """A small signal on a large offset is not flat, however long the segment."""
-    x = (20_000.0 + RNG.standard_normal(n)).astype(dtype)
+    x = (20_000.0 + rng.standard_normal(n)).astype(dtype)
     options = {"nperseg": n} if method == "welch" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -78,16 +77,16 @@ def test_a_microvolt_on_twenty_millivolts_is_a_signal(
     assert got.total == pytest.approx(want, rel=0.2)
 
 
-def test_averages_leave_dead_channels_out() -> None:
-    x = np.concatenate([RNG.standard_normal((3, 4096)), constants(np.float64)])
+def test_averages_leave_dead_channels_out(rng: np.random.Generator) -> None:
+    x = np.concatenate([rng.standard_normal((3, 4096)), constants(np.float64)])
     alive, got = rlx.band_power(x[:3], 256.0), quietly(rlx.band_power, x, 256.0)
     np.testing.assert_array_equal(got.relative[:3], alive.relative)
     lines, rest = repr(alive).splitlines()[1:], repr(got).splitlines()[1:]
     assert rest == [*lines, "  7 flat, nothing but rounding: not in the averages"]
 
 
-def test_log_and_values_of_dead_rows() -> None:
-    x = np.stack([np.zeros(4096), np.full(4096, 0.1), RNG.standard_normal(4096)])
+def test_log_and_values_of_dead_rows(rng: np.random.Generator) -> None:
+    x = np.stack([np.zeros(4096), np.full(4096, 0.1), rng.standard_normal(4096)])
     for relative in (False, True):
         got = quietly(rlx.band_power, x, 256.0, relative=relative, log=True)
         assert np.isnan(got.values[:2]).all()
@@ -124,8 +123,10 @@ def test_an_own_detrend_leaves_a_constant_flat() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, -1])
-def test_a_spectrum_knows_its_flat_rows(axis: int, tmp_path: Path) -> None:
-    x = np.stack([RNG.standard_normal((2, 2048)), np.full((2, 2048), 0.7)])
+def test_a_spectrum_knows_its_flat_rows(
+    axis: int, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    x = np.stack([rng.standard_normal((2, 2048)), np.full((2, 2048), 0.7)])
     want = [[False, False], [True, True]]
     found = rlx.welch(np.moveaxis(x, -1, axis), 256.0, nperseg=256, axis=axis)
     assert found.flat.tolist() == want
@@ -141,8 +142,8 @@ def test_a_spectrum_knows_its_flat_rows(axis: int, tmp_path: Path) -> None:
     assert rlx.multitaper(x, 256.0).flat.tolist() == want
 
 
-def test_aperiodic_of_dead_rows_is_nan() -> None:
-    x = np.stack([RNG.standard_normal(8192).cumsum(), np.full(8192, 0.1)])
+def test_aperiodic_of_dead_rows_is_nan(rng: np.random.Generator) -> None:
+    x = np.stack([rng.standard_normal(8192).cumsum(), np.full(8192, 0.1)])
     spectra = rlx.welch(x, 256.0, nperseg=1024)
     alone = rlx.aperiodic(rlx.welch(x[0], 256.0, nperseg=1024))
     with pytest.warns(UserWarning, match="aperiodic: 1 of 2 rows is flat"):
@@ -165,8 +166,8 @@ def test_a_white_spectrum_is_fitted_in_silence(rows: tuple[int, ...]) -> None:
     np.testing.assert_allclose(found.exponent, 0.0, atol=1e-12)
 
 
-def check_coherence(dtype: Any, **on: Any) -> None:
-    live = RNG.standard_normal((3, 4096)).astype(dtype)
+def check_coherence(rng: np.random.Generator, dtype: Any, **on: Any) -> None:
+    live = rng.standard_normal((3, 4096)).astype(dtype)
     x = np.concatenate([live, constants(dtype)])
     with pytest.warns(UserWarning, match="coherence: 91 of 100 pairs are flat"):
         _, found = rlx.coherence(x[:, None], x[None], 256.0, **on)
@@ -178,16 +179,20 @@ def check_coherence(dtype: Any, **on: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("on", [{}, {"device": "cpu"}])
-def test_coherence_of_a_constant_is_nan(dtype: Any, on: dict[str, Any]) -> None:
-    check_coherence(dtype, **on)
+def test_coherence_of_a_constant_is_nan(
+    dtype: Any, on: dict[str, Any], rng: np.random.Generator
+) -> None:
+    check_coherence(rng, dtype, **on)
 
 
-def test_coherence_of_a_constant_is_nan_on_devices(adapter: Want) -> None:
-    check_coherence(np.float32, **by_name(adapter))
+def test_coherence_of_a_constant_is_nan_on_devices(
+    adapter: Want, rng: np.random.Generator
+) -> None:
+    check_coherence(rng, np.float32, **by_name(adapter))
 
 
-def test_coherence_on_an_offset_is_not_dead() -> None:
-    x = RNG.standard_normal((2, 1 << 15))
+def test_coherence_on_an_offset_is_not_dead(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 1 << 15))
     x[1] += x[0]
     offset = (x + 20_000).astype(np.float32)
     _, want = scipy.signal.coherence(*x, 256.0, nperseg=1 << 12)
@@ -195,8 +200,8 @@ def test_coherence_on_an_offset_is_not_dead() -> None:
     np.testing.assert_allclose(found, want, atol=0.05)
 
 
-def test_a_stream_knows_its_flat_channels() -> None:
-    x = np.stack([RNG.standard_normal(4096), np.full(4096, 0.1), np.zeros(4096)])
+def test_a_stream_knows_its_flat_channels(rng: np.random.Generator) -> None:
+    x = np.stack([rng.standard_normal(4096), np.full(4096, 0.1), np.zeros(4096)])
     stream = rlx.WelchStream(256.0, 512, n_channels=3)
     frame = stream.push(x)[-1]
     assert frame.flat.tolist() == [False, True, True]
@@ -208,9 +213,9 @@ def test_a_stream_knows_its_flat_channels() -> None:
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> str:
-    x = np.stack([RNG.standard_normal(7680), np.full(7680, 0.1), np.full(7680, 2e4)])
-    x[2] += 0.001 * RNG.standard_normal(7680)
+def recording(tmp_path: Path, rng: np.random.Generator) -> str:
+    x = np.stack([rng.standard_normal(7680), np.full(7680, 0.1), np.full(7680, 2e4)])
+    x[2] += 0.001 * rng.standard_normal(7680)
     np.savez(tmp_path / "r.npz", samples=x, fs=256.0)
     return str(tmp_path / "r.npz")
 

@@ -17,8 +17,6 @@ from rlxweb.gpu.port import Want
 from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name, close
 
-RNG = np.random.default_rng(8)
-
 
 @st.composite
 def transforms(draw: st.DrawFn) -> dict[str, Any]:
@@ -79,9 +77,9 @@ def test_it_is_scipys(
 
 
 @pytest.mark.parametrize("shift", [0, None, 7])
-def test_on_devices(adapter: Want, shift: int | None) -> None:
+def test_on_devices(adapter: Want, shift: int | None, rng: np.random.Generator) -> None:
     """Forward and inverse transforms on devices are SciPy's."""
-    x = RNG.standard_normal((3, 1000)).astype(np.float32)
+    x = rng.standard_normal((3, 1000)).astype(np.float32)
     for n, hop, nfft in ((64, 16, None), (101, 50, 128), (30, 30, None)):
         named = {"window": "hamming", "nperseg": n, "noverlap": n - hop, "nfft": nfft}
         named |= {"scaling": None, "phase_shift": shift}
@@ -93,8 +91,8 @@ def test_on_devices(adapter: Want, shift: int | None) -> None:
         assert back.x.dtype == np.float32
 
 
-def test_the_axes_are_the_callers() -> None:
-    x = RNG.standard_normal((500, 3))
+def test_the_axes_are_the_callers(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((500, 3))
     got = rlx.stft(x, nperseg=40, axis=0)
     assert got.values.shape == (21, 3, len(got.t))
     other = np.moveaxis(got.values, (0, 2), (1, 0))  # segments, bins, channels
@@ -102,8 +100,10 @@ def test_the_axes_are_the_callers() -> None:
     close(back.x, x.T, 1e-12)
 
 
-def test_more_overlap_than_a_device_adds_up(adapter: Want) -> None:
-    x = RNG.standard_normal((1, 300)).astype(np.float32)
+def test_more_overlap_than_a_device_adds_up(
+    adapter: Want, rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((1, 300)).astype(np.float32)
     z = rlx.stft(x, nperseg=64, noverlap=63).values
     with pytest.raises(Unsupported, match="64 segments overlap, and devices add 32"):
         rlx.istft(z, nperseg=64, noverlap=63, **by_name(adapter))
@@ -145,14 +145,17 @@ def test_more_overlap_than_a_device_adds_up(adapter: Want) -> None:
     ],
 )
 def test_bad_calls_are_refused(
-    call: Callable[[Any], Any], error: type[RlxError], said: str
+    call: Callable[[Any], Any],
+    error: type[RlxError],
+    said: str,
+    rng: np.random.Generator,
 ) -> None:
     with np.errstate(invalid="ignore"), pytest.raises(error, match=said):
-        call(RNG.standard_normal(500))
+        call(rng.standard_normal(500))
 
 
-def test_beside_an_event_loop() -> None:
-    x = RNG.standard_normal((2, 600))
+def test_beside_an_event_loop(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 600))
 
     async def there_and_back() -> Any:
         z = (await rlx.stft_async(x, 10.0, nperseg=64)).values

@@ -43,7 +43,6 @@ OTHER_WORDS = {
 }
 """They ask for SciPy's very words in an error or a warning → what ends them here."""
 MODES = ("psd", "complex", "magnitude", "angle", "phase")
-RNG = np.random.default_rng(3)
 
 
 def test_all_of_scipys_tests_are_run() -> None:
@@ -105,8 +104,8 @@ def test_spectrograms_are_scipys(
     assert got.values.dtype == want[2].dtype
 
 
-def test_phases_are_scipys() -> None:
-    x = RNG.standard_normal((3, 900))
+def test_phases_are_scipys(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 900))
     for mode in ("angle", "phase"):
         *_, want = scipy.signal.spectrogram(x, 5.0, nperseg=64, mode=mode)
         got = rlx.spectrogram(x, 5.0, nperseg=64, mode=mode).values
@@ -132,11 +131,11 @@ def test_cross_spectra_are_scipys(
 
 @pytest.mark.parametrize("x_rows", [1, 12])
 def test_all_pairs_at_once_are_each_of_them(
-    x_rows: int, monkeypatch: pytest.MonkeyPatch
+    x_rows: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """Pairs by products of matrices, in steps, are as each pair alone."""
     monkeypatch.setattr(matrix, "SPECTRA_BYTES", 1 << 16)
-    x, y = RNG.standard_normal((x_rows, 1, 700)), RNG.standard_normal((11, 700))
+    x, y = rng.standard_normal((x_rows, 1, 700)), rng.standard_normal((11, 700))
     for named in ({}, {"return_onesided": False}):
         f, want = scipy.signal.csd(x, y, 3.0, nperseg=50, **named)
         hz, got = rlx.csd(x, y, 3.0, nperseg=50, **named)
@@ -150,9 +149,11 @@ def test_all_pairs_at_once_are_each_of_them(
 
 
 @pytest.mark.parametrize("mode", ["psd", "complex", "magnitude"])
-def test_spectrograms_on_devices(adapter: Want, mode: Any) -> None:
+def test_spectrograms_on_devices(
+    adapter: Want, mode: Any, rng: np.random.Generator
+) -> None:
     """Spectrograms on devices are float64's, with any window, overlap and detrend."""
-    x = RNG.standard_normal((3, 2000)).astype(np.float32)
+    x = rng.standard_normal((3, 2000)).astype(np.float32)
     for named in (
         {"nperseg": 256},
         {"nperseg": 101, "noverlap": 60, "nfft": 128, "detrend": "linear"},
@@ -164,10 +165,12 @@ def test_spectrograms_on_devices(adapter: Want, mode: Any) -> None:
         assert got.values.dtype in (np.float32, np.complex64)
 
 
-def test_pairs_on_devices(adapter: Want, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_on_devices(
+    adapter: Want, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
     """Pairs on devices are SciPy's, in batches, too."""
     monkeypatch.setattr(row_calls, "BATCH_BYTES", 1 << 14)
-    x, y = (RNG.standard_normal((7, 1500)).astype(np.float32) for _ in range(2))
+    x, y = (rng.standard_normal((7, 1500)).astype(np.float32) for _ in range(2))
     y += x
     wide = x.astype(float), y.astype(float)
     named = {"nperseg": 64, "noverlap": 20}
@@ -181,8 +184,8 @@ def test_pairs_on_devices(adapter: Want, monkeypatch: pytest.MonkeyPatch) -> Non
     close(rlx.spectrogram(x, 9.0, **by_name(adapter), **named).values, want, 5e-6)
 
 
-def test_what_is_not_finite_costs_its_segments_alone() -> None:
-    x = RNG.standard_normal((2, 1000))
+def test_what_is_not_finite_costs_its_segments_alone(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 1000))
     x[1, 300] = np.nan
     with pytest.raises(NotFinite, match="channel 1 is nan at sample 300"):
         rlx.spectrogram(x, nperseg=100, noverlap=0)
@@ -196,9 +199,11 @@ def test_what_is_not_finite_costs_its_segments_alone() -> None:
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e30])
-def test_samples_of_any_size_keep_their_digits(size: float) -> None:
+def test_samples_of_any_size_keep_their_digits(
+    size: float, rng: np.random.Generator
+) -> None:
     """Squares beyond float32 are refused; those between are right."""
-    x = RNG.standard_normal((2, 600)).astype(np.float32)
+    x = rng.standard_normal((2, 600)).astype(np.float32)
     far = x * np.float32(size)
     if size > 1:
         with pytest.raises(UsageError, match=r"too large; float32 ends at 3.4e"):
@@ -211,8 +216,8 @@ def test_samples_of_any_size_keep_their_digits(size: float) -> None:
     close(flat, rlx.coherence(x, np.roll(x, 3, axis=1), nperseg=64)[1], 1e-4)
 
 
-def test_a_band_is_the_part_of_the_whole() -> None:
-    x = RNG.standard_normal((2, 600))
+def test_a_band_is_the_part_of_the_whole(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 600))
     whole = rlx.spectrogram(x, 100.0, nperseg=64)
     part = rlx.spectrogram(x, 100.0, nperseg=64, fmin=10, fmax=20)
     inside = (whole.f >= 10) & (whole.f <= 20)
@@ -222,8 +227,8 @@ def test_a_band_is_the_part_of_the_whole() -> None:
     assert c.shape == (1, inside.sum())
 
 
-def test_integers_are_what_they_stand_for() -> None:
-    counts = RNG.integers(-500, 500, (2, 600)).astype(np.int16)
+def test_integers_are_what_they_stand_for(rng: np.random.Generator) -> None:
+    counts = rng.integers(-500, 500, (2, 600)).astype(np.int16)
     digital = rlx.Digital(counts, gain=0.25, offset=3)
     want = rlx.spectrogram(0.25 * (counts + 3.0), nperseg=64).values
     np.testing.assert_array_equal(rlx.spectrogram(digital, nperseg=64).values, want)
@@ -251,14 +256,17 @@ def test_integers_are_what_they_stand_for() -> None:
     ],
 )
 def test_bad_calls_are_refused(
-    call: Callable[[Any], Any], error: type[RlxError], said: str
+    call: Callable[[Any], Any],
+    error: type[RlxError],
+    said: str,
+    rng: np.random.Generator,
 ) -> None:
     with pytest.raises(error, match=said):
-        call(RNG.standard_normal((3, 600)))
+        call(rng.standard_normal((3, 600)))
 
 
-def test_beside_an_event_loop() -> None:
-    x = RNG.standard_normal((2, 600))
+def test_beside_an_event_loop(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 600))
 
     async def all_of_them() -> list[Any]:
         return [
@@ -276,17 +284,18 @@ def test_beside_an_event_loop() -> None:
         np.testing.assert_array_equal(got, one)
 
 
-def test_it_says_what_it_is() -> None:
-    x = RNG.standard_normal((2, 600))
+def test_it_says_what_it_is(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 600))
     said = repr(rlx.spectrogram(x, 10.0, nperseg=64))
     assert said == "TimeFrequency(2×33×10 float64, 0 … 5 Hz, 3.2 … 53.6 s)"
 
 
 def test_a_device_named_from_outside_is_no_other(
     monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
 ) -> None:
     """Forced, what only NumPy computes is refused; asked for, that is told."""
-    x = RNG.standard_normal((3, 600))
+    x = rng.standard_normal((3, 600))
     narrow = x.astype(np.float32)
     with pytest.raises(Unsupported, match="average='median' is computed by NumPy"):
         rlx.csd(narrow, narrow[::-1], average="median", device="vulkan")

@@ -21,7 +21,6 @@ from rlxweb.signal.tapers import dpss
 from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name, close
 
-RNG = np.random.default_rng(11)
 mne.set_log_level("ERROR")
 
 
@@ -84,8 +83,10 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("named", SETTINGS, ids=str)
 @pytest.mark.parametrize("n", [30, 501, 1000])
-def test_multitaper_spectra_are_mnes(n: int, named: dict[str, Any]) -> None:
-    x = RNG.standard_normal((3, 2, n)) + 2.0
+def test_multitaper_spectra_are_mnes(
+    n: int, named: dict[str, Any], rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((3, 2, n)) + 2.0
     named = {"normalization": "full", **named}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -95,8 +96,8 @@ def test_multitaper_spectra_are_mnes(n: int, named: dict[str, Any]) -> None:
     np.testing.assert_allclose(hz, f)
 
 
-def test_multitaper_spectra_on_devices(adapter: Want) -> None:
-    x = (RNG.standard_normal((5, 700)) + 2.0).astype(np.float32)
+def test_multitaper_spectra_on_devices(adapter: Want, rng: np.random.Generator) -> None:
+    x = (rng.standard_normal((5, 700)) + 2.0).astype(np.float32)
     wide = x.astype(float)
     want, _ = mne.time_frequency.psd_array_multitaper(wide, 100.0, normalization="full")
     _, got = rlx.multitaper(x, 100.0, **by_name(adapter))
@@ -110,8 +111,10 @@ def test_multitaper_spectra_on_devices(adapter: Want) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("output", ["power", "complex", "phase"])
-def test_wavelets_are_mnes(output: Any, named: dict[str, Any]) -> None:
-    x = RNG.standard_normal((2, 3, 401)) + 1.0
+def test_wavelets_are_mnes(
+    output: Any, named: dict[str, Any], rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((2, 3, 401)) + 1.0
     theirs = {"n_cycles": 7.0, "zero_mean": True, **named}
     if isinstance(theirs["n_cycles"], list):
         theirs["n_cycles"] = np.array(theirs["n_cycles"])
@@ -125,8 +128,10 @@ def test_wavelets_are_mnes(output: Any, named: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("decim", [1, 4])
-def test_wavelets_on_devices(adapter: Want, decim: int) -> None:
-    x = RNG.standard_normal((4, 601)).astype(np.float32)
+def test_wavelets_on_devices(
+    adapter: Want, decim: int, rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((4, 601)).astype(np.float32)
     freqs = [5.0, 11.0, 30.0]
     for output in ("power", "complex"):
         want = rlx.tfr_morlet(
@@ -139,8 +144,8 @@ def test_wavelets_on_devices(adapter: Want, decim: int) -> None:
         assert got.dtype in (np.float32, np.complex64)
 
 
-def test_what_is_not_finite_costs_its_row_alone() -> None:
-    x = RNG.standard_normal((3, 401))
+def test_what_is_not_finite_costs_its_row_alone(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 401))
     x[1, 7] = np.inf
     for call in (
         lambda **more: rlx.multitaper(x, 100.0, **more)[1],
@@ -171,20 +176,22 @@ def test_what_is_not_finite_costs_its_row_alone() -> None:
         (lambda x: rlx.tfr_morlet(x, 100.0, [20.0], output="x"), "output is 'x'"),
     ],
 )
-def test_bad_calls_are_refused(call: Callable[[Any], Any], said: str) -> None:
+def test_bad_calls_are_refused(
+    call: Callable[[Any], Any], said: str, rng: np.random.Generator
+) -> None:
     with pytest.raises(RlxError, match=said):
-        call(RNG.standard_normal((2, 400)))
+        call(rng.standard_normal((2, 400)))
 
 
-def test_too_few_tapers_for_weights_of_their_own() -> None:
-    x = RNG.standard_normal((2, 400))
+def test_too_few_tapers_for_weights_of_their_own(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 400))
     with pytest.warns(UserWarning, match="1 tapers are too few for adaptive weights"):
         _, got = rlx.multitaper(x, 100.0, bandwidth=0.6, adaptive=True)
     close(got, rlx.multitaper(x, 100.0, bandwidth=0.6)[1])
 
 
-def test_beside_an_event_loop() -> None:
-    x = RNG.standard_normal((2, 400))
+def test_beside_an_event_loop(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 400))
 
     async def both() -> Any:
         return (

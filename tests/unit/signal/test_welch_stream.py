@@ -18,9 +18,8 @@ from rlxweb.gpu.port import Want
 from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name, close
 
-RNG = np.random.default_rng(12)
 FS = 100.0
-X = RNG.standard_normal((3, 1500)) + 2.0
+X = np.random.default_rng(12).standard_normal((3, 1500)) + 2.0
 X[1] += 3 * np.sin(2 * np.pi * 11.3 * np.arange(1500) / FS)
 
 
@@ -246,11 +245,11 @@ def test_threads_take_turns() -> None:
     assert stream.n_segments == 1 + (80 * 33 - 50) // 25
 
 
-def test_one_channel_and_integers() -> None:
+def test_one_channel_and_integers(rng: np.random.Generator) -> None:
     flat = rlx.WelchStream(FS, 64)
     flat.push(X[0])
     close(flat.power, rlx.welch(X[:1], FS, nperseg=64)[1])
-    counts = RNG.integers(-99, 99, (2, 500)).astype(np.int16)
+    counts = rng.integers(-99, 99, (2, 500)).astype(np.int16)
     stream = rlx.WelchStream(FS, 64, n_channels=2)
     stream.push(rlx.Digital(counts, 0.5, 3.0))
     close(stream.power, rlx.welch(0.5 * (counts + 3.0), FS, nperseg=64)[1])
