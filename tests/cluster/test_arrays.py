@@ -41,8 +41,7 @@ from tests.command_line import ROOT, python
 from tests.unit.signal.learned.steep import BAND, FS, N, learned, steep
 
 NAMES = ("bins", "hz", "power", "count", "prominence")
-RNG = np.random.default_rng(11)
-X = RNG.standard_normal((10, 512)).astype(np.float32)
+X = np.random.default_rng(11).standard_normal((10, 512)).astype(np.float32)
 LAZY = da.from_array(X, chunks=(4, -1))
 
 
@@ -67,7 +66,8 @@ def chunked(draw: st.DrawFn) -> tuple[NDArray[Any], Any, int]:
     shape = [draw(st.integers(1, 5)) for _ in range(rank)]
     shape[axis] = draw(st.integers(16, 40))
     dtype = draw(st.sampled_from(["f4", "f8", "f2", "i2", "i8", "u1", ">f4"]))
-    x = (RNG.standard_normal(shape) * 40).astype(dtype)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    x = (rng.standard_normal(shape) * 40).astype(dtype)
     chunks: list[Any] = []
     for at, n in enumerate(shape):
         first = n if at == axis else draw(st.integers(0, n))
