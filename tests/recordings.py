@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,17 +19,20 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
     ".edf": (edfio.EdfSignal, edfio.Edf, edfio.read_edf),
     ".bdf": (edfio.BdfSignal, edfio.Bdf, edfio.read_bdf),
 }
-RNG = np.random.default_rng(3)
 
 
 def written(
     path: Path, *channels: tuple[str, float], seconds: int = 4, **more: Any
 ) -> Path:
-    """Noise in microvolts: (label, rate) for each channel; `more` is edfio's."""
+    """Noise in microvolts: (label, rate) for each channel; `more` is edfio's.
+
+    Files of one name have the same noise, and those of other names another.
+    """
+    rng = np.random.default_rng(list(os.fsencode(path.name)))
     signal, whole, _ = KINDS[path.suffix]
     span = {"physical_dimension": "uV", "physical_range": (-500, 500)}
     signals = [
-        signal(RNG.normal(0, 50, round(fs * seconds)), fs, label=label, **span)
+        signal(rng.normal(0, 50, round(fs * seconds)), fs, label=label, **span)
         for label, fs in channels
     ]
     whole(signals, **more).write(path)

@@ -14,7 +14,6 @@ import pytest
 from rlxweb.errors import UsageError
 from rlxweb.io import Recording, open_recording, prepared
 from rlxweb.jobs.conversion import Conversion
-from tests import recordings
 from tests.command_line import Call, check_refused, running, spawn
 from tests.recordings import saved, written
 
@@ -23,7 +22,6 @@ from tests.recordings import saved, written
 def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two channels of 8 s at 128 Hz with two annotations, in the folder one is in."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(recordings, "RNG", np.random.default_rng(3))
     notes = [edfio.EdfAnnotation(1, 2, "Lights off"), edfio.EdfAnnotation(5, None, "x")]
     channels = ("EEG Fz", 128), ("EEG Cz", 128)
     return written(tmp_path / "night.edf", *channels, seconds=8, annotations=notes)

@@ -15,8 +15,6 @@ from rlxweb.errors import RecordingError, RecordingWarning, UsageError
 from rlxweb.io import open_recording
 from tests.recordings import read_with_warning
 
-RNG = np.random.default_rng(9)
-
 
 def opened(path: Path, text: str | bytes, **options: object):
     path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -28,10 +26,15 @@ def opened(path: Path, text: str | bytes, **options: object):
 @pytest.mark.parametrize("header", [True, False])
 @pytest.mark.parametrize("last_line_ends", [True, False])
 def test_a_table_by_the_csv_module_comes_back(
-    tmp_path: Path, delimiter: str, line_end: str, header: bool, last_line_ends: bool
+    tmp_path: Path,
+    delimiter: str,
+    line_end: str,
+    header: bool,
+    last_line_ends: bool,
+    rng: np.random.Generator,
 ) -> None:
     """Every float reads back exactly, across the blocks the reader walks in."""
-    x = RNG.normal(size=(2500, 3))
+    x = rng.normal(size=(2500, 3))
     path = tmp_path / "a.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file, delimiter=delimiter, lineterminator=line_end)
@@ -61,9 +64,11 @@ def test_rows_are_counted_whatever_the_file_ends_with(
         assert recording.groups[0].read().tolist() == [list(map(float, range(rows)))]
 
 
-def test_a_table_by_numpy_savetxt_is_read(tmp_path: Path) -> None:
+def test_a_table_by_numpy_savetxt_is_read(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     """The names savetxt writes in a comment line are taken."""
-    x = RNG.normal(size=(50, 2))
+    x = rng.normal(size=(50, 2))
     path = tmp_path / "a.csv"
     np.savetxt(path, x, delimiter=",", header="left,right")
     with open_recording(path, fs=10) as recording:
@@ -76,10 +81,10 @@ def test_a_table_by_numpy_savetxt_is_read(tmp_path: Path) -> None:
     [(";", True), ("\t", True), ("  ", True), ("|", True), (" ", False), ("|", False)],
 )
 def test_decimal_commas_and_other_delimiters(
-    tmp_path: Path, between: str, comma: bool
+    tmp_path: Path, between: str, comma: bool, rng: np.random.Generator
 ) -> None:
     """What spreadsheets of other countries and numpy.savetxt write."""
-    x = RNG.normal(size=(3000, 3))
+    x = rng.normal(size=(3000, 3))
     lines = [between.join(map(repr, row)) for row in x.tolist()]
     text = "\n".join([between.join("abc"), *lines, ""])
     path = tmp_path / "a.csv"
@@ -104,9 +109,9 @@ def test_a_first_row_with_a_gap_is_no_header(tmp_path: Path, missing: str) -> No
         assert recording.left_out == (("ch1", "holds text"),)
 
 
-def test_savetxt_writes_blanks(tmp_path: Path) -> None:
+def test_savetxt_writes_blanks(tmp_path: Path, rng: np.random.Generator) -> None:
     """NumPy's default for a table."""
-    x = RNG.normal(size=(50, 2))
+    x = rng.normal(size=(50, 2))
     np.savetxt(tmp_path / "a.txt", x, header="left right")
     with open_recording(tmp_path / "a.txt", fs=10) as recording:
         assert recording.groups[0].names == ("left", "right")

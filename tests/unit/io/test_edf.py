@@ -26,8 +26,6 @@ from tests.recordings import (
     written,
 )
 
-RNG = np.random.default_rng(3)
-
 
 def patched(path: Path, *fields: tuple[int, bytes]) -> Path:
     """The file with these bytes at these places."""
@@ -86,10 +84,10 @@ def test_channels_of_several_rates_are_grouped(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(group.read()[row], expected[name])
 
 
-def test_a_fractional_rate_is_kept(tmp_path: Path) -> None:
+def test_a_fractional_rate_is_kept(tmp_path: Path, rng: np.random.Generator) -> None:
     """A record duration other than a second gives the true rate."""
     path = tmp_path / "slow.edf"
-    data = RNG.normal(size=30)
+    data = rng.normal(size=30)
     edfio.Edf([edfio.EdfSignal(data, 0.5)], data_record_duration=4).write(path)
     with open_recording(path) as recording:
         assert recording.groups[0].fs == 0.5

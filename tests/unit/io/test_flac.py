@@ -15,15 +15,15 @@ import soundfile
 from rlxweb.errors import NotFinite, UsageError
 from rlxweb.io import Recording, open_recording, prepared
 from tests.recordings import saved
-from tests.unit.io.test_writing import RNG, samples
+from tests.unit.io.test_writing import samples
 
 
 @pytest.mark.parametrize("bits", [None, 16])
 @pytest.mark.parametrize("fs", [1, 256, 44_100, 65_535, 65_540, 655_350])
 def test_flac_is_read_by_soundfile_and_by_rlxweb(
-    tmp_path: Path, bits: int | None, fs: int
+    tmp_path: Path, bits: int | None, fs: int, rng: np.random.Generator
 ) -> None:
-    x = RNG.uniform(-1, 1, size=(3, 3000))
+    x = rng.uniform(-1, 1, size=(3, 3000))
     x[0, :2] = -1, 1
     told = saved(tmp_path / "a.flac", x, fs=fs, bits=bits)
     theirs, rate = soundfile.read(tmp_path / "a.flac")

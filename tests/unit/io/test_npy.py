@@ -18,7 +18,6 @@ from rlxweb.errors import RecordingWarning, UnknownName, UsageError
 from rlxweb.io import npy, npz, open_recording
 from tests.recordings import check_unreadable, read_with_warning
 
-RNG = np.random.default_rng(7)
 DTYPES = "i1 u1 <i2 >i2 <u2 >i4 u4 i8 u8 f4 >f4 f8 >f8".split()
 
 
@@ -28,6 +27,7 @@ DTYPES = "i1 u1 <i2 >i2 <u2 >i4 u4 i8 u8 f4 >f4 f8 >f8".split()
     samples=st.integers(1, 50),
     fortran=st.booleans(),
     transposed=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
     data=st.data(),
 )
 def test_any_dtype_order_and_layout_comes_back(
@@ -37,10 +37,12 @@ def test_any_dtype_order_and_layout_comes_back(
     samples: int,
     fortran: bool,
     transposed: bool,
+    seed: int,
     data: st.DataObject,
 ) -> None:
     """Values and type survive for every dtype, both orders, both layouts."""
-    x = RNG.integers(0, 100, (channels, samples)).astype(dtype)
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 100, (channels, samples)).astype(dtype)
     stored = x.T if transposed else x
     path = tmp_path_factory.mktemp("npy") / "a.npy"
     np.save(
@@ -57,9 +59,11 @@ def test_any_dtype_order_and_layout_comes_back(
     np.testing.assert_array_equal(got, x[:, start:stop])
 
 
-def test_float16_is_widened_to_float32(tmp_path: Path) -> None:
+def test_float16_is_widened_to_float32(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     """Half precision is storage: float32 holds it exactly."""
-    x = RNG.normal(size=(2, 30)).astype(np.float16)
+    x = rng.normal(size=(2, 30)).astype(np.float16)
     np.save(tmp_path / "a.npy", x)
     with open_recording(tmp_path / "a.npy", fs=1) as recording:
         got = recording.groups[0].read()
@@ -166,10 +170,10 @@ def test_a_forged_header_is_refused(tmp_path: Path, shape: str) -> None:
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_an_npz_array_is_read_with_its_rate_names_and_units(
-    tmp_path: Path, save
+    tmp_path: Path, save, rng: np.random.Generator
 ) -> None:
     """What stands beside the array serves as rate, names and units of its channels."""
-    x = RNG.normal(size=(2, 100)).astype(np.float32)
+    x = rng.normal(size=(2, 100)).astype(np.float32)
     path = tmp_path / "a.npz"
     save(path, eeg=x, fs=250.0, channels=np.array(["Fz", "Fz"]), units=["uV", "mV"])
     with open_recording(path) as recording:
@@ -220,10 +224,12 @@ def test_notes_without_meaning_are_told_and_passed_over(
     check_unreadable(path, rf"rate is unknown; .*{why}.*: fs=HZ")
 
 
-def test_a_stored_member_is_read_in_place(tmp_path: Path) -> None:
+def test_a_stored_member_is_read_in_place(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     """No copy of it is made, wherever in the archive it lies."""
     path = tmp_path / "a.npz"
-    x = RNG.normal(size=(3, 50))
+    x = rng.normal(size=(3, 50))
     with path.open("wb") as file:
         file.write(b"PK\3\4 begins like an archive, which begins behind it")
     with zipfile.ZipFile(path, "a") as archive:
@@ -238,11 +244,11 @@ def test_a_stored_member_is_read_in_place(tmp_path: Path) -> None:
 
 
 def test_a_large_member_is_unpacked_to_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """Beyond the size kept in memory the member spills to disk, with equal values."""
     monkeypatch.setattr(npz, "_IN_MEMORY_NBYTES", 1000)
-    x = RNG.normal(size=(3, 5000))
+    x = rng.normal(size=(3, 5000))
     np.savez_compressed(tmp_path / "a.npz", x)
     with open_recording(tmp_path / "a.npz", fs=1) as recording:
         assert not isinstance(recording._source.file, io.BytesIO)
@@ -250,11 +256,11 @@ def test_a_large_member_is_unpacked_to_a_file(
 
 
 def test_samples_first_arrays_are_read_a_few_samples_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """One channel of very many takes no memory for the others."""
     monkeypatch.setattr(npy, "_PIECE_NBYTES", 100)
-    x = RNG.normal(size=(40, 5))
+    x = rng.normal(size=(40, 5))
     np.save(tmp_path / "a.npy", x)
     how = {"fs": 1, "layout": "samples-first", "channels": ["ch4", "ch2"]}
     with open_recording(tmp_path / "a.npy", **how) as recording:

@@ -17,7 +17,6 @@ from rlxweb.errors import RecordingWarning
 from rlxweb.io import open_recording
 from tests.recordings import check_unreadable, read_with_warning
 
-RNG = np.random.default_rng(5)
 NOTE_AFTER = b"LIST" + struct.pack("<I", 4) + b"adtl"
 
 
@@ -76,11 +75,11 @@ def write_wave(path: Path, raw: bytes, channels: int, width: int, fs: int) -> No
 )
 @pytest.mark.parametrize("container", ["WAV", "WAVEX", "RF64"])
 def test_every_width_equals_soundfile(
-    tmp_path: Path, subtype: str, dtype: type, container: str
+    tmp_path: Path, subtype: str, dtype: type, container: str, rng: np.random.Generator
 ) -> None:
     """Plain, extensible and RF64 files of all widths, three channels."""
     path = tmp_path / "a.wav"
-    x = RNG.uniform(-0.9, 0.9, (501, 3))
+    x = rng.uniform(-0.9, 0.9, (501, 3))
     soundfile.write(path, x, 44100, subtype=subtype, format=container)
     expected, fs = soundfile.read(path, dtype="float64")
     with open_recording(path) as recording:
@@ -154,10 +153,12 @@ def test_a_length_of_all_ones_is_none_however_long_the_file(tmp_path: Path) -> N
         assert recording.groups[0].read((5 << 30) - 50).tolist() == [[-1.0] * 6]
 
 
-def test_one_channel_of_many_is_read_alone(tmp_path: Path) -> None:
+def test_one_channel_of_many_is_read_alone(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     """Channels are picked by the names rlxweb gives them, in the order asked."""
     path = tmp_path / "a.wav"
-    x = RNG.uniform(-0.5, 0.5, (64, 4))
+    x = rng.uniform(-0.5, 0.5, (64, 4))
     soundfile.write(path, x, 8000, subtype="DOUBLE")
     with open_recording(path, channels=["CH4", "ch2"]) as recording:
         np.testing.assert_array_equal(recording.groups[0].read(), x[:, [3, 1]].T)

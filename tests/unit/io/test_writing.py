@@ -37,8 +37,7 @@ def need(library: str) -> None:
         import_module(library)
 
 
-RNG = np.random.default_rng(11)
-X = RNG.normal(0, 50, (3, 2560)) * [[1.0], [0.3], [1e-3]]
+X = np.random.default_rng(11).normal(0, 50, (3, 2560)) * [[1.0], [0.3], [1e-3]]
 NAMES = ["Fp1", "Fp2", "Cz"]
 DAY = datetime.date(2002, 2, 28)
 NOTES = (
@@ -100,13 +99,15 @@ def test_edfio_reads_what_is_beside_the_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [".edf", ".bdf"])
-def test_integers_of_a_file_are_written_as_they_are(tmp_path: Path, kind: str) -> None:
+def test_integers_of_a_file_are_written_as_they_are(
+    tmp_path: Path, kind: str, rng: np.random.Generator
+) -> None:
     """Counts of a file, and so its values, are kept whatever its limits were."""
     signal, whole, read = KINDS[kind]
     path, again = tmp_path / f"a{kind}", tmp_path / f"b{kind}"
     ranges = [(-500, 500), (-187.5, 187.5), (-0.25, 3276.75), (800, -800)]
     signals = [
-        signal(RNG.uniform(0, 150, 512), 128, label=f"c{n}", physical_range=span)
+        signal(rng.uniform(0, 150, 512), 128, label=f"c{n}", physical_range=span)
         for n, span in enumerate(ranges[:3])
     ]
     whole(signals).write(path)
@@ -125,10 +126,10 @@ def test_integers_of_a_file_are_written_as_they_are(tmp_path: Path, kind: str) -
     [(256, 2560), (100, 2557), (300, 900), (44100, 44100), (0.5, 7), (1000 / 3, 1000)],
 )
 def test_no_sample_is_added_where_some_record_fits(
-    tmp_path: Path, fs: float, n_samples: int
+    tmp_path: Path, fs: float, n_samples: int, rng: np.random.Generator
 ) -> None:
     """A record length is found for any number of samples, a prime too."""
-    x = RNG.normal(size=(1, n_samples))
+    x = rng.normal(size=(1, n_samples))
     told = saved(tmp_path / "a.edf", x, fs=fs, begun=0)
     assert told.lost == ()
     with open_recording(tmp_path / "a.edf") as recording:
@@ -142,10 +143,10 @@ def test_no_sample_is_added_where_some_record_fits(
     [(300, 1000, 150), (44100, 44101, 882), (1e3, 10**6, 0)],
 )
 def test_a_last_record_that_is_not_full_is_told(
-    tmp_path: Path, fs: float, n_samples: int, most: int
+    tmp_path: Path, fs: float, n_samples: int, most: int, rng: np.random.Generator
 ) -> None:
     """The last record is filled up as little as possible, with the last sample."""
-    x = RNG.normal(size=(1, n_samples))
+    x = rng.normal(size=(1, n_samples))
     told = saved(tmp_path / "a.edf", x, fs=fs, begun=0)
     with open_recording(tmp_path / "a.edf") as recording:
         found = samples(recording)
@@ -161,9 +162,11 @@ def test_a_last_record_that_is_not_full_is_told(
         assert header.additional == (f"samples={n_samples}",)
 
 
-def test_a_rate_that_is_nearly_exact_saves_padding(tmp_path: Path) -> None:
+def test_a_rate_that_is_nearly_exact_saves_padding(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     """Records that are exact to 1e-9 would have padded 5,000 samples to 5,515."""
-    x = RNG.normal(size=(1, 5000))
+    x = rng.normal(size=(1, 5000))
     told = saved(tmp_path / "a.edf", x, fs=99.97, begun=0)
     assert told.groups[0].n_samples == 5000
     assert told.groups[0].fs == pytest.approx(99.97, rel=1e-7)
@@ -183,11 +186,16 @@ def test_a_rate_that_is_nearly_exact_saves_padding(tmp_path: Path) -> None:
     ],
 )
 def test_short_recordings_have_short_records(
-    tmp_path: Path, kind: str, fs: float, n_samples: int, more: int
+    tmp_path: Path,
+    kind: str,
+    fs: float,
+    n_samples: int,
+    more: int,
+    rng: np.random.Generator,
 ) -> None:
     """Records of short recordings leave the fewest samples over, mostly none."""
     path = tmp_path / f"a.{kind}"
-    x = RNG.normal(size=(2, n_samples))
+    x = rng.normal(size=(2, n_samples))
     told = saved(path, x, fs=fs, begun=0)
     assert told.groups[0].n_samples == n_samples + more
     assert len(told.lost) == (more > 0)
@@ -200,9 +208,11 @@ def test_short_recordings_have_short_records(
     np.testing.assert_allclose(theirs[:, :n_samples], x, atol=1e-4)
 
 
-def test_long_recordings_do_not_have_short_records(tmp_path: Path) -> None:
+def test_long_recordings_do_not_have_short_records(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     """The time of each would take more than the samples that are saved."""
-    saved(tmp_path / "a.edf", RNG.normal(size=(1, 1_000_003)), fs=1000, begun=0)
+    saved(tmp_path / "a.edf", rng.normal(size=(1, 1_000_003)), fs=1000, begun=0)
     assert (tmp_path / "a.edf").stat().st_size < 2.2 * 1_000_003
 
 
@@ -215,9 +225,11 @@ def test_a_few_samples_fill_a_part_of_a_record(tmp_path: Path) -> None:
     assert set(found[0, 2:]) == {found[0, 2]}
 
 
-def test_a_rate_that_no_record_holds_is_told(tmp_path: Path) -> None:
+def test_a_rate_that_no_record_holds_is_told(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     """Short ones have few lengths to choose from."""
-    x = RNG.normal(size=(1, 40))
+    x = rng.normal(size=(1, 40))
     told = saved(tmp_path / "a.edf", x, fs=511.97331234, begun=0)
     assert any("511.97331234 Hz is 511.97" in one for one in told.lost)
     with open_recording(tmp_path / "a.edf") as recording:
