@@ -23,13 +23,12 @@ from tests.command_line import Call, check_refused, spawn
 from tests.recordings import written
 
 Case = tuple[Callable[[Path], list[object]], int, tuple[str, ...]]
-RNG = np.random.default_rng(11)
 FS = ["--fs", 100]
 
 
 def npy(folder: Path, name: str = "x.npy", bad: float | None = None) -> Path:
     """Two channels of 1,000 samples; `bad` is put at sample 777 of the second."""
-    x = RNG.standard_normal((2, 1000))
+    x = np.random.default_rng(11).standard_normal((2, 1000))
     if bad is not None:
         x[1, 777] = bad
     np.save(folder / name, x)
@@ -37,7 +36,8 @@ def npy(folder: Path, name: str = "x.npy", bad: float | None = None) -> Path:
 
 
 def wav(folder: Path) -> Path:
-    soundfile.write(folder / "x.wav", RNG.uniform(-0.5, 0.5, (2000, 2)), 1000)
+    x = np.random.default_rng(12).uniform(-0.5, 0.5, (2000, 2))
+    soundfile.write(folder / "x.wav", x, 1000)
     return folder / "x.wav"
 
 

@@ -18,12 +18,11 @@ from rlxweb.plot.lettering import LATIN
 from tests.command_line import Call, check_refused
 
 FS = 100.0
-RNG = np.random.default_rng(44)
 
 
 @pytest.fixture
-def npy(tmp_path: Path) -> Path:
-    np.save(tmp_path / "x.npy", RNG.standard_normal((4, 6000)) + 500)
+def npy(tmp_path: Path, rng: np.random.Generator) -> Path:
+    np.save(tmp_path / "x.npy", rng.standard_normal((4, 6000)) + 500)
     return tmp_path / "x.npy"
 
 
@@ -79,10 +78,10 @@ def test_table_csv_arrays_and_picture_hold_the_band_alone(
 @pytest.mark.parametrize("rows", [3, 14])
 @pytest.mark.parametrize("band", [(0, 5), (10, 20), (49, 50), (12.5, 12.5)])
 def test_a_picture_of_a_band_begins_and_ends_with_it(
-    tmp_path: Path, rows: int, band: tuple[float, float]
+    tmp_path: Path, rows: int, band: tuple[float, float], rng: np.random.Generator
 ) -> None:
     """A band's lines end at its bins, and its cells half a bin beyond either end."""
-    np.save(tmp_path / "x.npy", RNG.standard_normal((rows, 3000)))
+    np.save(tmp_path / "x.npy", rng.standard_normal((rows, 3000)))
     low, high = band
     settings = Settings(device="cpu", fmin=low, fmax=high, k=2, nperseg=200)
     with open_recording(tmp_path / "x.npy", fs=FS) as recording:

@@ -25,16 +25,17 @@ from tests.command_line import Call, Said, check_refused
 from tests.recordings import written
 
 FS = "--fs", 100
-RNG = np.random.default_rng(33)
 
 
 @pytest.fixture
-def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> Path:
     """A folder with two recordings, other files, hidden ones, and a folder below."""
     folder = tmp_path / "night"
     (folder / "deeper").mkdir(parents=True)
     for name in ("b.npy", "a.npy", "deeper/c.npy", ".hidden.npy", "[x].npy"):
-        np.save(folder / name, RNG.standard_normal((2, 600)))
+        np.save(folder / name, rng.standard_normal((2, 600)))
     for name in ("notes.txt", "report.pdf", "README"):
         (folder / name).write_text("no recording")
     monkeypatch.chdir(tmp_path)
@@ -271,7 +272,9 @@ def test_what_is_left_out_is_told_once_with_the_names(
         assert line.startswith("left out of '")
 
 
-def test_names_in_messages_cannot_forge_a_line(tmp_path: Path, call: Call) -> None:
+def test_names_in_messages_cannot_forge_a_line(
+    tmp_path: Path, call: Call, rng: np.random.Generator
+) -> None:
     """A file, a channel and an array by any name stay on the line that names them."""
     evil = "x\nrlxweb: all is well\x1b[2J\u202e"
     folder = tmp_path / evil
@@ -288,7 +291,7 @@ def test_names_in_messages_cannot_forge_a_line(tmp_path: Path, call: Call) -> No
     assert all(line.isprintable() for line in said.err.splitlines())
     said = call(evil)
     assert all(line.isprintable() for line in said.err.splitlines())
-    np.save(folder / "x.npy", RNG.standard_normal((2, 600)))
+    np.save(folder / "x.npy", rng.standard_normal((2, 600)))
     out = folder / "o\n.png"
     for args in (
         ("welch", folder / "x.npy", *FS, "--explain", "--plot", out),
@@ -324,26 +327,32 @@ def test_what_one_file_refuses_names_it_and_the_flags(
     [(["--fs", 99], "--fs 99"), (["--layout", "samples-first"], None)],
 )
 def test_a_file_that_knows_better_is_told_by_the_flag(
-    tmp_path: Path, call: Call, args: list[object], given: str | None
+    tmp_path: Path,
+    call: Call,
+    args: list[object],
+    given: str | None,
+    rng: np.random.Generator,
 ) -> None:
     path = tmp_path / "x.wav"
-    wavfile.write(path, 100, RNG.standard_normal(600))
+    wavfile.write(path, 100, rng.standard_normal(600))
     given = given or "--layout samples-first"
     check_refused(call("welch", path, *args), 2, f"{given} was given")
 
 
 def test_a_power_beyond_the_type_names_file_and_channel(
-    tmp_path: Path, call: Call
+    tmp_path: Path, call: Call, rng: np.random.Generator
 ) -> None:
-    x = RNG.standard_normal((2, 600)) * [[1.0], [1e200]]
+    x = rng.standard_normal((2, 600)) * [[1.0], [1e200]]
     np.savez(tmp_path / "x.npz", x=x, channels=np.array(["Fz", "Cz"]), fs=100.0)
     said = call("welch", tmp_path / "x.npz", "--array", "x")
     check_refused(said, 2, "x.npz", "the power of channel 'Cz'")
 
 
-def test_a_window_takes_parameters(tmp_path: Path, call: Call) -> None:
+def test_a_window_takes_parameters(
+    tmp_path: Path, call: Call, rng: np.random.Generator
+) -> None:
     """`kaiser,8.6` is scipy's ('kaiser', 8.6)."""
-    x = RNG.standard_normal(600)
+    x = rng.standard_normal(600)
     np.save(tmp_path / "x.npy", x)
     args = *FS, "--preset", "scipy", "--window", "kaiser,8.6", "--npz"
     out = tmp_path / "out.npz"

@@ -17,14 +17,13 @@ from tests.recordings import written
 from tests.unit.cli.known import know, place_of
 from tests.unit.cli.test_explain import check_candidates
 
-RNG = np.random.default_rng(11)
 CPU_ONLY = "--device", "cpu"
 
 
 @pytest.fixture
-def npy(tmp_path: Path) -> Path:
+def npy(tmp_path: Path, rng: np.random.Generator) -> Path:
     """3 channels of 1000 samples, float64."""
-    np.save(tmp_path / "x.npy", RNG.standard_normal((3, 1000)))
+    np.save(tmp_path / "x.npy", rng.standard_normal((3, 1000)))
     return tmp_path / "x.npy"
 
 

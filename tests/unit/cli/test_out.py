@@ -21,16 +21,17 @@ from rlxweb.jobs.spreading import one_by_one
 from tests.command_line import Call, check_refused, forked
 from tests.recordings import written
 
-RNG = np.random.default_rng(71)
 FS = "--fs", 100
 
 
 @pytest.fixture
-def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> list[str]:
     """Three recordings in the folder that is worked in."""
     monkeypatch.chdir(tmp_path)
     for name in "abc":
-        np.save(f"{name}.npy", RNG.standard_normal((3, 900)))
+        np.save(f"{name}.npy", rng.standard_normal((3, 900)))
     return ["a.npy", "b.npy", "c.npy"]
 
 
@@ -104,9 +105,11 @@ def test_types_units_settings_and_versions_stand_in_the_schema(
     assert {(row["unit"], row["power_unit"]) for row in rows} == {("uV", "µV²/Hz")}
 
 
-def test_who_has_no_peak_is_there_all_the_same(night: list[str], call: Call) -> None:
+def test_who_has_no_peak_is_there_all_the_same(
+    night: list[str], call: Call, rng: np.random.Generator
+) -> None:
     """A dead or bad channel, a failed file and an unmatched pattern have rows."""
-    x = RNG.standard_normal((3, 900))
+    x = rng.standard_normal((3, 900))
     x[1], x[2, 7] = 0, np.nan
     np.save("b.npy", x)
     Path("c.npy").write_bytes(b"")
@@ -226,12 +229,15 @@ def test_what_cannot_be_written_is_refused_first(
 
 
 def test_names_of_every_kind_come_back(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
 ) -> None:
     """Names of any letters come back, also of files whose names are no text."""
     monkeypatch.chdir(tmp_path)
     names = "脳波 α", "a\nb", "=1+1"
-    x = RNG.standard_normal((len(names), 600))
+    x = rng.standard_normal((len(names), 600))
     np.savez("脳.npz", x=x, fs=100.0, channels=np.array(names))
     files = [os.fsencode("脳.npz"), b"\xe8.npz", b"\xe9.npz"]
     for file in files[1:]:

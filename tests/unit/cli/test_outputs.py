@@ -20,15 +20,14 @@ from tests.command_line import Call, check_refused, environment, forked, running
 from tests.threads import begin
 
 OUTPUTS = ("--csv", "--npz", "--json", "--plot")
-RNG = np.random.default_rng(21)
 PIECES = ("out.csv", "out.npz", "out.json", "out.png")
 
 
 @pytest.fixture
-def npy(tmp_path: Path) -> Path:
+def npy(tmp_path: Path, rng: np.random.Generator) -> Path:
     path = tmp_path / "in" / "x.npy"
     path.parent.mkdir()
-    np.save(path, RNG.standard_normal((3, 1000)))
+    np.save(path, rng.standard_normal((3, 1000)))
     return path
 
 
@@ -75,11 +74,13 @@ def test_a_disk_that_is_full_leaves_all_or_nothing(
 
 
 @pytest.mark.needs("matplotlib")
-def test_a_file_name_of_bytes_serves_everywhere(tmp_path: Path) -> None:
+def test_a_file_name_of_bytes_serves_everywhere(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     """Names that are no text, with a picture too; titles and tables show them."""
     name = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9-\x1b[2J.npy")
     with open(name, "wb") as file:
-        np.save(file, RNG.standard_normal((2, 900)))
+        np.save(file, rng.standard_normal((2, 900)))
     out = os.fsdecode(os.fsencode(tmp_path) + b"/out-\xff")
     paths = [out + Path(name).suffix for name in PIECES]
     pairs = list(zip(OUTPUTS, paths, strict=True))
