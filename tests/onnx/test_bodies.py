@@ -10,8 +10,6 @@ from onnx import helper
 import rlxweb as rlx
 from tests.onnx.made import BOOL, INT64, model, node, value, weights
 
-RNG = np.random.default_rng(5)
-
 
 def branch(op: str) -> Any:
     return helper.make_graph([node(op, ["x"], ["o"])], op, [], [value("o", (2,))])
@@ -147,9 +145,9 @@ def test_a_switch_given_at_a_run_leaves_one_branch() -> None:
     assert "where" not in str(net._made[-1][1].graph)
 
 
-def test_attributes_reach_functions_within_functions() -> None:
+def test_attributes_reach_functions_within_functions(rng: np.random.Generator) -> None:
     """Softmax cross entropy is defined by a loss that has the reduction too."""
-    scores = RNG.normal(size=(3, 5)).astype(np.float32)
+    scores = rng.normal(size=(3, 5)).astype(np.float32)
     labels = np.array([1, 0, 4])
     found = {}
     for reduction in ("sum", "mean", "none"):

@@ -42,7 +42,11 @@ def made(op: str, x: Any, outputs: int = 1, **attrs: Any) -> Any:
 
 
 def trees(
-    count: int, depth: int, modes: tuple[str, ...] = ("LEQ",), missing: bool = False
+    rng: np.random.Generator,
+    count: int,
+    depth: int,
+    modes: tuple[str, ...] = ("LEQ",),
+    missing: bool = False,
 ) -> tuple[dict[str, Any], list[tuple[int, int]]]:
     """Random trees over four features, and the (tree, number) of their leaves."""
     rows: list[Any] = []
@@ -50,7 +54,7 @@ def trees(
 
     def grown(tree: int, number: int, left: int) -> int:
         """Adds a branch; gives the next free number."""
-        if not left or (number and RNG.random() < 0.3):
+        if not left or (number and rng.random() < 0.3):
             rows.append((tree, number, 0, 0.0, "LEAF", 0, 0, 0))
             leaves.append((tree, number))
             return number + 1
@@ -58,10 +62,10 @@ def trees(
         rows.append(None)
         no = grown(tree, number + 1, left - 1)
         free = grown(tree, no, left - 1)
-        split = np.round(RNG.standard_normal(), 1)
-        mode = "BRANCH_" + modes[RNG.integers(len(modes))]
-        track = int(missing and RNG.random() < 0.5)
-        rows[at] = (tree, number, RNG.integers(4), split, mode, number + 1, no, track)
+        split = np.round(rng.standard_normal(), 1)
+        mode = "BRANCH_" + modes[rng.integers(len(modes))]
+        track = int(missing and rng.random() < 0.5)
+        rows[at] = (tree, number, rng.integers(4), split, mode, number + 1, no, track)
         return free
 
     for tree in range(count):
@@ -72,10 +76,12 @@ def trees(
     return {f"nodes_{k}": list(c) for k, c in zip(keys, columns, strict=True)}, leaves
 
 
-def voted(kind: str, leaves: Any, ids: Any, signed: bool = True) -> dict[str, Any]:
+def voted(
+    rng: np.random.Generator, kind: str, leaves: Any, ids: Any, signed: bool = True
+) -> dict[str, Any]:
     """A weight of each leaf for each of the ids."""
     every = [(*leaf, one) for leaf in leaves for one in ids]
-    weights = RNG.uniform(-1 if signed else 0, 1, len(every)) / 5
+    weights = rng.uniform(-1 if signed else 0, 1, len(every)) / 5
     names = ("treeids", "nodeids", "ids")
     columns = zip(*every, strict=True)
     lists = {f"{kind}_{n}": list(c) for n, c in zip(names, columns, strict=True)}
@@ -83,10 +89,14 @@ def voted(kind: str, leaves: Any, ids: Any, signed: bool = True) -> dict[str, An
 
 
 def regressor(
-    x: Any, targets: int = 1, grow: tuple[Any, ...] = (9, 5), **attrs: Any
+    rng: np.random.Generator,
+    x: Any,
+    targets: int = 1,
+    grow: tuple[Any, ...] = (9, 5),
+    **attrs: Any,
 ) -> Any:
-    nodes, leaves = trees(*grow)
-    weights = voted("target", leaves, range(targets))
+    nodes, leaves = trees(rng, *grow)
+    weights = voted(rng, "target", leaves, range(targets))
     return (
         "TreeEnsembleRegressor",
         x,
@@ -96,10 +106,15 @@ def regressor(
 
 
 def classifier(
-    classes: int, ids: Any, signed: bool = True, sparse: bool = False, **attrs: Any
+    rng: np.random.Generator,
+    classes: int,
+    ids: Any,
+    signed: bool = True,
+    sparse: bool = False,
+    **attrs: Any,
 ) -> Any:
-    nodes, leaves = trees(9, 4)
-    weights = voted("class", leaves, ids, signed)
+    nodes, leaves = trees(rng, 9, 4)
+    weights = voted(rng, "class", leaves, ids, signed)
     if sparse:
         weights = {k: v[::2] for k, v in weights.items()}
     labels = {"classlabels_int64s": [3 * n - 2 for n in range(classes)]}
@@ -160,23 +175,23 @@ MACHINES: dict[str, Any] = {
 }
 CASES: dict[str, Any] = {
     **MACHINES,
-    "trees": regressor(X),
-    "trees of every comparison": regressor(X, 2, (9, 5, EVERY)),
-    "trees and missing values": regressor(ODD, 3, (9, 6, EVERY, True)),
-    "trees of doubles": regressor(X.astype(float)),
-    "a tree of one leaf": regressor(X, 1, (2, 0)),
+    "trees": regressor(RNG, X),
+    "trees of every comparison": regressor(RNG, X, 2, (9, 5, EVERY)),
+    "trees and missing values": regressor(RNG, ODD, 3, (9, 6, EVERY, True)),
+    "trees of doubles": regressor(RNG, X.astype(float)),
+    "a tree of one leaf": regressor(RNG, X, 1, (2, 0)),
     "trees, the mean": regressor(
-        X, 2, aggregate_function="AVERAGE", base_values=[1.0, 2.0]
+        RNG, X, 2, aggregate_function="AVERAGE", base_values=[1.0, 2.0]
     ),
-    "trees, the least": regressor(X, 2, aggregate_function="MIN"),
-    "trees, the most": regressor(X, 1, aggregate_function="MAX"),
-    "two classes of one score": classifier(2, [0], post_transform="LOGISTIC"),
-    "two classes, plain": classifier(2, [0], base_values=[0.1]),
-    "two classes, all positive": classifier(2, [0], False),
-    "two classes of the second": classifier(2, [1], post_transform="SOFTMAX"),
-    "three classes": classifier(3, range(3), post_transform="SOFTMAX"),
-    "three classes, zeros": classifier(3, range(3), post_transform="SOFTMAX_ZERO"),
-    "three classes, few weights": classifier(3, range(3), sparse=True),
+    "trees, the least": regressor(RNG, X, 2, aggregate_function="MIN"),
+    "trees, the most": regressor(RNG, X, 1, aggregate_function="MAX"),
+    "two classes of one score": classifier(RNG, 2, [0], post_transform="LOGISTIC"),
+    "two classes, plain": classifier(RNG, 2, [0], base_values=[0.1]),
+    "two classes, all positive": classifier(RNG, 2, [0], False),
+    "two classes of the second": classifier(RNG, 2, [1], post_transform="SOFTMAX"),
+    "three classes": classifier(RNG, 3, range(3), post_transform="SOFTMAX"),
+    "three classes, zeros": classifier(RNG, 3, range(3), post_transform="SOFTMAX_ZERO"),
+    "three classes, few weights": classifier(RNG, 3, range(3), sparse=True),
     "linear": ("LinearRegressor", X, 1, {**LINEAR, "targets": 3}),
     "linear classes": (
         "LinearClassifier",
@@ -276,12 +291,12 @@ def test_as_onnx_runtime(case: str, device: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_scores_of_two_classes_each() -> None:
+def test_scores_of_two_classes_each(rng: np.random.Generator) -> None:
     """The larger score's label wins where two classes have scores each.
 
     ONNX's own evaluator does so.
     """
-    op, x, outputs, attrs = classifier(2, [0, 1])
+    op, x, outputs, attrs = classifier(rng, 2, [0, 1])
     label, scores = rlx.onnx.load(made(op, x, outputs, **attrs)).run(fed(x)).values()
     np.testing.assert_array_equal(label, np.array([-2, 1])[scores.argmax(1)])
 
@@ -331,8 +346,8 @@ def test_trees_that_contradict_themselves(case: str) -> None:
     assert says in str(caught.value)
 
 
-def test_texts_and_dictionaries_are_refused() -> None:
-    op, x, outputs, attrs = classifier(2, [0])
+def test_texts_and_dictionaries_are_refused(rng: np.random.Generator) -> None:
+    op, x, outputs, attrs = classifier(rng, 2, [0])
     labels = {"classlabels_strings": ["no", "yes"]}
     attrs = {k: v for k, v in attrs.items() if "int64s" not in k} | labels
     with pytest.raises(Unsupported, match="labels of its classes are texts"):

@@ -21,8 +21,8 @@ WHOLE = {"EmbedLayerNormalization": ("y1",)}
 """Outputs that are integers."""
 
 
-def real(*shape: int) -> Any:
-    return RNG.standard_normal(shape, dtype=np.float32)
+def real(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.standard_normal(shape, dtype=np.float32)
 
 
 def whole(*values: Any, dtype: Any = np.int32) -> Any:
@@ -52,10 +52,10 @@ TABLE = [
 ]
 COS, SIN = (one.astype(np.float32) for one in TABLE)
 SHORT = (COS[:, :4].copy(), SIN[:, :4].copy())
-X, SKIP = real(B, S, N * D), real(B, S, N * D)
-ROW = [real(N * D) for _ in range(3)]
-QKV = [real(B, S, N * D) for _ in range(3)]
-PAST = [real(B, N, 3, D) for _ in range(2)]
+X, SKIP = real(RNG, B, S, N * D), real(RNG, B, S, N * D)
+ROW = [real(RNG, N * D) for _ in range(3)]
+QKV = [real(RNG, B, S, N * D) for _ in range(3)]
+PAST = [real(RNG, B, N, 3, D) for _ in range(2)]
 
 
 def named(*arrays: Any) -> dict[str, Any]:
@@ -63,14 +63,20 @@ def named(*arrays: Any) -> dict[str, Any]:
 
 
 def gqa(
-    S: int, past: int, totals: Any, room: int = 0, packed: bool = False, **attrs: Any
+    rng: np.random.Generator,
+    S: int,
+    past: int,
+    totals: Any,
+    room: int = 0,
+    packed: bool = False,
+    **attrs: Any,
 ) -> Any:
     """Four heads of queries, two of keys, each of 16."""
     rows = len(totals)
-    q, *kv = (real(rows, S, heads * 16) for heads in (4, 2, 2))
+    q, *kv = (real(rng, rows, S, heads * 16) for heads in (4, 2, 2))
     if packed:
         q, kv = np.concatenate([q, *kv], 2), [None, None]
-    old = [real(rows, 2, room or past, 16) for _ in range(2)]
+    old = [real(rng, rows, 2, room or past, 16) for _ in range(2)]
     lengths = np.array(totals, np.int32) - 1
     total = np.array(max(totals), np.int32)
     tables = (COS, SIN) if attrs.get("do_rotary") else ()
@@ -108,19 +114,24 @@ CASES: dict[str, Any] = {
     ),
     "fused matmul": (
         "FusedMatMul",
-        named(real(2, 3, 4), real(2, 5, 3)),
+        named(real(RNG, 2, 3, 4), real(RNG, 2, 5, 3)),
         1,
         {"alpha": 0.5, "transA": 1, "transB": 1},
     ),
     "fused gemm": (
         "FusedGemm",
-        named(real(3, 4), real(4, 5), real(5)),
+        named(real(RNG, 3, 4), real(RNG, 4, 5), real(RNG, 5)),
         1,
         {"activation": "LeakyRelu", "activation_alpha": 0.2, "alpha": 0.5},
     ),
     "fused conv": (
         "FusedConv",
-        named(real(1, 2, 7, 7), real(3, 2, 3, 3), real(3), real(1, 3, 7, 7)),
+        named(
+            real(RNG, 1, 2, 7, 7),
+            real(RNG, 3, 2, 3, 3),
+            real(RNG, 3),
+            real(RNG, 1, 3, 7, 7),
+        ),
         1,
         {"activation": "Relu", "pads": [1, 1, 1, 1]},
     ),
@@ -128,7 +139,13 @@ CASES: dict[str, Any] = {
         "EmbedLayerNormalization",
         named(
             *(whole([[1, 3, 2], [4, 0, 0]]), whole([[0, 0, 1], [0, 1, 1]])),
-            *(real(5, 8), real(4, 8), real(2, 8), real(8), real(8)),
+            *(
+                real(RNG, 5, 8),
+                real(RNG, 4, 8),
+                real(RNG, 2, 8),
+                real(RNG, 8),
+                real(RNG, 8),
+            ),
             whole([[1, 1, 1], [1, 0, 0]]),
         ),
         2,
@@ -137,8 +154,14 @@ CASES: dict[str, Any] = {
     "embeddings without kinds": (
         "EmbedLayerNormalization",
         named(
-            *(whole([[1, 3, 2], [4, 0, 0]]), None, real(5, 8), real(4, 8), None),
-            *(real(8), real(8), whole([[1, 1, 1], [1, 0, 0]])),
+            *(
+                whole([[1, 3, 2], [4, 0, 0]]),
+                None,
+                real(RNG, 5, 8),
+                real(RNG, 4, 8),
+                None,
+            ),
+            *(real(RNG, 8), real(RNG, 8), whole([[1, 1, 1], [1, 0, 0]])),
         ),
         2,
         {},
@@ -151,50 +174,59 @@ CASES: dict[str, Any] = {
     ),
     "rotary from a place on": (
         "RotaryEmbedding",
-        named(real(B, N, S, D), whole([3], dtype=np.int64), *SHORT),
+        named(real(RNG, B, N, S, D), whole([3], dtype=np.int64), *SHORT),
         1,
         {"interleaved": 1},
     ),
     "attention": (
         "Attention",
-        named(X, real(N * D, 96), real(96), whole([[1] * 5, [1, 1, 1, 0, 0]])),
+        named(
+            X, real(RNG, N * D, 96), real(RNG, 96), whole([[1] * 5, [1, 1, 1, 0, 0]])
+        ),
         1,
         {"num_heads": N},
     ),
     "attention, lengths, causal": (
         "Attention",
-        named(X, real(N * D, 96), real(96), whole([5, 3])),
+        named(X, real(RNG, N * D, 96), real(RNG, 96), whole([5, 3])),
         1,
         {"num_heads": N, "unidirectional": 1},
     ),
     "attention, ends and starts": (
         "Attention",
-        named(X, real(N * D, 96), real(96), whole([5, 4, 0, 2])),
+        named(X, real(RNG, N * D, 96), real(RNG, 96), whole([5, 4, 0, 2])),
         1,
         {"num_heads": N, "scale": 0.2},
     ),
     "attention with a past": (
         "Attention",
-        named(X, real(N * D, 96), real(96), None, np.stack(PAST)),
+        named(X, real(RNG, N * D, 96), real(RNG, 96), None, np.stack(PAST)),
         2,
         {"num_heads": N, "unidirectional": 1},
     ),
     "attention, a mask for each place": (
         "Attention",
-        named(X, real(N * D, 96), real(96), whole(np.tri(5)[None].repeat(2, 0))),
+        named(
+            X, real(RNG, N * D, 96), real(RNG, 96), whole(np.tri(5)[None].repeat(2, 0))
+        ),
         1,
         {"num_heads": N},
     ),
     "attention, another size of values": (
         "Attention",
-        named(X, real(N * D, 80), real(80)),
+        named(X, real(RNG, N * D, 80), real(RNG, 80)),
         1,
         {"num_heads": N, "qkv_hidden_sizes": [32, 32, 16]},
     ),
     "heads": ("MultiHeadAttention", named(*QKV), 1, {"num_heads": N}),
     "heads, biases": (
         "MultiHeadAttention",
-        named(*QKV, real(96), whole([[1] * 5, [1, 1, 1, 1, 0]]), real(1, N, S, S)),
+        named(
+            *QKV,
+            real(RNG, 96),
+            whole([[1] * 5, [1, 1, 1, 1, 0]]),
+            real(RNG, 1, N, S, S),
+        ),
         1,
         {"num_heads": N, "scale": 0.3},
     ),
@@ -206,21 +238,21 @@ CASES: dict[str, Any] = {
     ),
     "heads across": (
         "MultiHeadAttention",
-        named(X, real(B, N, 6, D), real(B, N, 6, D)),
+        named(X, real(RNG, B, N, 6, D), real(RNG, B, N, 6, D)),
         1,
         {"num_heads": N},
     ),
-    "groups": gqa(5, 0, [5, 5]),
-    "groups, turned": gqa(5, 0, [5, 5], do_rotary=1),
+    "groups": gqa(RNG, 5, 0, [5, 5]),
+    "groups, turned": gqa(RNG, 5, 0, [5, 5], do_rotary=1),
     "groups, turned in pairs, packed": gqa(
-        5, 0, [5, 5], packed=True, do_rotary=1, rotary_interleaved=1
+        RNG, 5, 0, [5, 5], packed=True, do_rotary=1, rotary_interleaved=1
     ),
-    "groups, a step": gqa(1, 6, [7, 7], do_rotary=1, softcap=5.0, scale=0.4),
-    "groups, steps of uneven rows": gqa(1, 6, [7, 4], do_rotary=1),
-    "groups, several steps": gqa(3, 6, [9], do_rotary=1),
-    "groups, a larger room": gqa(1, 6, [5, 5], room=9),
-    "groups, a window": gqa(1, 6, [7, 7], local_window_size=3),
-    "groups, a window at first": gqa(5, 0, [5, 5], local_window_size=2),
+    "groups, a step": gqa(RNG, 1, 6, [7, 7], do_rotary=1, softcap=5.0, scale=0.4),
+    "groups, steps of uneven rows": gqa(RNG, 1, 6, [7, 4], do_rotary=1),
+    "groups, several steps": gqa(RNG, 3, 6, [9], do_rotary=1),
+    "groups, a larger room": gqa(RNG, 1, 6, [5, 5], room=9),
+    "groups, a window": gqa(RNG, 1, 6, [7, 7], local_window_size=3),
+    "groups, a window at first": gqa(RNG, 5, 0, [5, 5], local_window_size=2),
 }
 OUR_OWN = {"SimplifiedLayerNormalization"}
 """ONNX Runtime has it among ONNX's own ops."""
@@ -269,28 +301,28 @@ REFUSED: dict[str, Any] = {
     ),
     "a batch axis is exchanged": (
         "FusedMatMul",
-        named(real(2, 3, 4), real(2, 4, 5)),
+        named(real(RNG, 2, 3, 4), real(RNG, 2, 4, 5)),
         1,
         {"transBatchA": 1},
     ),
     "activation 'Elu'": (
         "FusedGemm",
-        named(real(3, 4), real(4, 5)),
+        named(real(RNG, 3, 4), real(RNG, 4, 5)),
         1,
         {"activation": "Elu"},
     ),
     "a mask [7]": (
         "Attention",
-        named(X, real(N * D, 96), real(96), whole([1] * 7)),
+        named(X, real(RNG, N * D, 96), real(RNG, 96), whole([1] * 7)),
         1,
         {"num_heads": N},
     ),
     "for 5 heads": ("MultiHeadAttention", named(*QKV), 1, {"num_heads": 5}),
-    "smooth_softmax=1": gqa(5, 0, [5, 5], smooth_softmax=1),
-    "9 keys of a row, 6 of them kept before": gqa(1, 6, [9, 3]),
+    "smooth_softmax=1": gqa(RNG, 5, 0, [5, 5], smooth_softmax=1),
+    "9 keys of a row, 6 of them kept before": gqa(RNG, 1, 6, [9, 3]),
     "do_rotary without its tables": (
-        *gqa(1, 6, [7])[:3],
-        {**gqa(1, 6, [7])[3], "do_rotary": 1},
+        *gqa(RNG, 1, 6, [7])[:3],
+        {**gqa(RNG, 1, 6, [7])[3], "do_rotary": 1},
     ),
 }
 

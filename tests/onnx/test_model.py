@@ -49,18 +49,18 @@ def right(x: np.ndarray) -> np.ndarray:
     return np.maximum(x.astype(np.float64) @ W + B, 0)
 
 
-def test_a_model_runs_for_any_batch() -> None:
+def test_a_model_runs_for_any_batch(rng: np.random.Generator) -> None:
     with rlx.onnx.load(dense()) as net:
         for batch in (1, 5, 0, 2):
-            x = RNG.normal(size=(batch, 3)).astype(np.float32)
+            x = rng.normal(size=(batch, 3)).astype(np.float32)
             got = net.run({"x": x}, device="cpu")
             assert list(got) == ["y"]
             np.testing.assert_allclose(got["y"], right(x), rtol=1e-5, atol=1e-6)
 
 
-def test_bytes_may_stand_in_either_order() -> None:
+def test_bytes_may_stand_in_either_order(rng: np.random.Generator) -> None:
     net = rlx.onnx.load(dense())
-    x = RNG.normal(size=(2, 3)).astype(np.float32)
+    x = rng.normal(size=(2, 3)).astype(np.float32)
     got = net.run({"x": x.astype(">f4")}, device="cpu")["y"]
     np.testing.assert_array_equal(got, net.run({"x": x}, device="cpu")["y"])
     assert len(net._made) == 1
@@ -226,8 +226,8 @@ def test_a_closed_model_is_not_run() -> None:
 
 
 @pytest.mark.requires_wgpu
-def test_a_model_runs_on_an_adapter() -> None:
-    x = RNG.normal(size=(5, 3)).astype(np.float32)
+def test_a_model_runs_on_an_adapter(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(5, 3)).astype(np.float32)
     got = rlx.onnx.load(dense()).run({"x": x}, device="gpu")["y"]
     np.testing.assert_allclose(got, right(x), rtol=1e-5, atol=1e-5)
 

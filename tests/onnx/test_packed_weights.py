@@ -13,7 +13,6 @@ from rlxweb.errors import ModelError, Unsupported
 from tests.onnx.made import model, node, value
 from tests.onnx.test_saving import runtime
 
-RNG = np.random.default_rng(3)
 MS = "com.microsoft"
 HALF = onnx.TensorProto.FLOAT16
 
@@ -37,17 +36,23 @@ def of(arrays: dict[str, Any], k: int, n: int, kind: int = 1, **how: Any) -> Any
 
 
 def drawn(
-    a: tuple[int, ...], n: int, bits: int, size: int, zeros: bool, dtype: Any = "f4"
+    rng: np.random.Generator,
+    a: tuple[int, ...],
+    n: int,
+    bits: int,
+    size: int,
+    zeros: bool,
+    dtype: Any = "f4",
 ) -> dict[str, Any]:
     k = a[-1]
     groups = -(-k // size)
-    octets = RNG.integers(0, 256, (n, groups, size * bits // 8)).astype(np.uint8)
+    octets = rng.integers(0, 256, (n, groups, size * bits // 8)).astype(np.uint8)
     line = -(-groups * bits // 8)
     return {
-        "a": RNG.standard_normal(a).astype(dtype),
+        "a": rng.standard_normal(a).astype(dtype),
         "b": octets,
-        "scales": RNG.uniform(0.01, 0.1, (n, groups)).astype(dtype),
-        "zeros": RNG.integers(0, 256, (n, line)).astype(np.uint8) if zeros else None,
+        "scales": rng.uniform(0.01, 0.1, (n, groups)).astype(dtype),
+        "zeros": rng.integers(0, 256, (n, line)).astype(np.uint8) if zeros else None,
     }
 
 
@@ -63,11 +68,16 @@ def drawn(
     ],
 )
 def test_products_are_onnx_runtimes(
-    a: tuple[int, ...], n: int, bits: int, size: int, zeros: bool
+    a: tuple[int, ...],
+    n: int,
+    bits: int,
+    size: int,
+    zeros: bool,
+    rng: np.random.Generator,
 ) -> None:
     """Products on NumPy and a GPU are ONNX Runtime's, of words as the file has them."""
-    arrays = drawn(a, n, bits, size, zeros)
-    arrays["bias"] = RNG.standard_normal(n).astype(np.float32) if zeros else None
+    arrays = drawn(rng, a, n, bits, size, zeros)
+    arrays["bias"] = rng.standard_normal(n).astype(np.float32) if zeros else None
     message = of(arrays, a[-1], n, bits=bits, block_size=size)
     (want,) = runtime(message.SerializeToString(), {"a": arrays["a"]})
     loaded = rlx.onnx.load(message.SerializeToString())
@@ -79,9 +89,9 @@ def test_products_are_onnx_runtimes(
     assert np.asarray(words).tobytes() == arrays["b"].tobytes()
 
 
-def test_halves_keep_their_zero_points() -> None:
+def test_halves_keep_their_zero_points(rng: np.random.Generator) -> None:
     """Packed halves of 8 bits keep large zero points, as float64 has it."""
-    arrays = drawn((2, 64), 5, 8, 32, True, "f2")
+    arrays = drawn(rng, (2, 64), 5, 8, 32, True, "f2")
     message = of(arrays, 64, 5, HALF, bits=8, block_size=32)
     got = rlx.onnx.load(message.SerializeToString()).run({"a": arrays["a"]})["y"]
     codes = arrays["b"].reshape(5, 2, 32).astype(float) - arrays["zeros"][..., None]
@@ -90,8 +100,8 @@ def test_halves_keep_their_zero_points() -> None:
     np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
 
 
-def test_what_is_not_done_is_said() -> None:
-    arrays = drawn((2, 64), 5, 4, 32, False)
+def test_what_is_not_done_is_said(rng: np.random.Generator) -> None:
+    arrays = drawn(rng, (2, 64), 5, 4, 32, False)
     short = {**arrays, "b": arrays["b"][:4]}
     sorted_by = {**arrays, "g_idx": np.arange(64, dtype=np.int32) // 32}
     for given, size, error, said in (

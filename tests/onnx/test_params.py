@@ -16,25 +16,23 @@ from tests.onnx.cases import cases
 from tests.onnx.made import model, node, value, weights
 from tests.onnx.test_networks import SIZES, image, network
 
-RNG = np.random.default_rng(8)
+
+def f4(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
 
 
-def f4(*shape: int) -> Any:
-    return RNG.normal(size=shape).astype(np.float32)
-
-
-def layers() -> Any:
+def layers(rng: np.random.Generator) -> Any:
     """Weights that are folded, of one number, of integers, unused, and plain ones."""
     held = weights(
-        w=f4(8, 80),
+        w=f4(rng, 8, 80),
         one=np.array([0.5], np.float32),
         scalar=np.array(2.0, np.float32),
-        a=f4(80),
-        b=f4(80),
+        a=f4(rng, 80),
+        b=f4(rng, 80),
         shape=np.array([-1, 4, 20]),
-        unused=f4(3),
-        codes=RNG.integers(-9, 9, (20, 80)).astype(np.int8),
-        wide=f4(80, 80),
+        unused=f4(rng, 3),
+        codes=rng.integers(-9, 9, (20, 80)).astype(np.int8),
+        wide=f4(rng, 80, 80),
     )
     nodes = [
         node("MatMul", ["x", "w"], ["xw"]),
@@ -50,14 +48,14 @@ def layers() -> Any:
     return model(nodes, [value("x", (3, 8))], [value("y", (3, 4, 80))], held)
 
 
-def tokens() -> Any:
+def tokens(rng: np.random.Generator) -> Any:
     """A weight repeated for a batch, whose size is free."""
     held = weights(
         zero=np.array([0]),
         rest=np.array([1, 8]),
-        token=f4(1, 1, 8),
-        w=f4(8, 5),
-        bias=f4(1),
+        token=f4(rng, 1, 1, 8),
+        w=f4(rng, 8, 5),
+        bias=f4(rng, 1),
     )
     nodes = [
         node("Shape", ["x"], ["s"]),
@@ -71,9 +69,9 @@ def tokens() -> Any:
     return model(nodes, [value("x", ("n", 3, 8))], [value("y", None)], held)
 
 
-def packed() -> Any:
+def packed(rng: np.random.Generator) -> Any:
     held = weights(
-        b=RNG.integers(0, 255, (10, 2, 16)).astype(np.uint8), scales=f4(10, 2)
+        b=rng.integers(0, 255, (10, 2, 16)).astype(np.uint8), scales=f4(rng, 10, 2)
     )
     how = {"K": 64, "N": 10, "bits": 4, "block_size": 32}
     one = node(
@@ -83,15 +81,15 @@ def packed() -> Any:
     return model([one], [value("x", (2, 64))], [value("y", None)], held, opsets=opsets)
 
 
-def picked() -> Any:
+def picked(rng: np.random.Generator) -> Any:
     """A table of rows, and indices of the model."""
-    held = weights(table=f4(9, 4), at=np.array([1, 5, 2]))
+    held = weights(table=f4(rng, 9, 4), at=np.array([1, 5, 2]))
     one = node("Gather", ["table", "at"], ["rows"])
     two = node("Add", ["rows", "x"], ["y"])
     return model([one, two], [value("x", (3, 4))], [value("y", None)], held)
 
 
-MODELS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
+MODELS: dict[str, tuple[Callable[[np.random.Generator], Any], tuple[int, ...]]] = {
     "layers": (layers, (3, 8)),
     "tokens": (tokens, (2, 3, 8)),
     "tokens of one": (tokens, (1, 3, 8)),
@@ -109,9 +107,11 @@ def fits(graph: rlx.Graph, params: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_graph_is_saved_and_set_with_the_params(name: str) -> None:
+def test_a_graph_is_saved_and_set_with_the_params(
+    name: str, rng: np.random.Generator
+) -> None:
     make, shape = MODELS[name]
-    loaded, x = rlx.onnx.load(make().SerializeToString()), f4(*shape)
+    loaded, x = rlx.onnx.load(make(rng).SerializeToString()), f4(rng, *shape)
     want = loaded.run({"x": x}, device="cpu")["y"]
     fits(loaded.graph, loaded.params)
     graph = loaded.graph_for({"x": x})
@@ -135,19 +135,19 @@ def test_a_graph_is_saved_and_set_with_the_params(name: str) -> None:
         np.testing.assert_allclose(next(iter(back.values())), want, rtol=2e-5)
 
 
-def test_a_varying_graph_is_saved_with_the_params() -> None:
-    loaded, file = rlx.onnx.load(tokens().SerializeToString()), io.BytesIO()
+def test_a_varying_graph_is_saved_with_the_params(rng: np.random.Generator) -> None:
+    loaded, file = rlx.onnx.load(tokens(rng).SerializeToString()), io.BytesIO()
     loaded.graph.bind(n=2).save(file, loaded.params)
     compiled = rlx.Session("cpu").compile(loaded.graph)
     for one, array in loaded.params.items():
         compiled.set_param(one, array)
-    x = f4(5, 3, 8)
+    x = f4(rng, 5, 3, 8)
     want = loaded.run({"x": x}, device="cpu")["y"]
     np.testing.assert_array_equal(compiled.run({"x": x})[0], want)
 
 
-def test_weights_are_packed_with_the_params() -> None:
-    loaded, x = rlx.onnx.load(layers().SerializeToString()), f4(3, 8)
+def test_weights_are_packed_with_the_params(rng: np.random.Generator) -> None:
+    loaded, x = rlx.onnx.load(layers(rng).SerializeToString()), f4(rng, 3, 8)
     graph, params = rlx.quantize_weights(loaded.graph, loaded.params, bits=8)
     compiled = rlx.Session("cpu").compile(graph)
     for name, array in params.items():
@@ -189,7 +189,7 @@ def test_trained_networks(name: str) -> None:
         graph.save(io.BytesIO(), loaded.params)
 
 
-def test_every_tensor_of_the_file_is_in_its_record() -> None:
-    loaded = rlx.onnx.load(layers().SerializeToString())
+def test_every_tensor_of_the_file_is_in_its_record(rng: np.random.Generator) -> None:
+    loaded = rlx.onnx.load(layers(rng).SerializeToString())
     assert {"unused", "a", "shape"} <= set(loaded.record.graph.weights)
     assert not {"unused", "a", "shape"} & set(loaded.params)

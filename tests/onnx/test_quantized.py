@@ -19,24 +19,24 @@ MS = "com.microsoft"
 GPU = pytest.mark.requires_wgpu
 
 
-def real(*shape: int) -> Any:
-    return RNG.standard_normal(shape, dtype=np.float32)
+def real(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.standard_normal(shape, dtype=np.float32)
 
 
-def u8(*shape: int) -> Any:
-    return RNG.integers(0, 256, shape).astype(np.uint8)
+def u8(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.integers(0, 256, shape).astype(np.uint8)
 
 
-def i8(*shape: int) -> Any:
-    return RNG.integers(-127, 128, shape).astype(np.int8)
+def i8(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.integers(-127, 128, shape).astype(np.int8)
 
 
 def one(number: float, dtype: Any = np.float32) -> Any:
     return np.array(number, dtype)
 
 
-def steps(*shape: int) -> Any:
-    return RNG.uniform(0.005, 0.02, shape).astype(np.float32)
+def steps(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.uniform(0.005, 0.02, shape).astype(np.float32)
 
 
 def named(*arrays: Any) -> dict[str, Any]:
@@ -69,71 +69,87 @@ def made(
     return message, {n: a for n, a in given.items() if n not in held}
 
 
-X, Z = u8(2, 5, 12), one(121, np.uint8)
+X, Z = u8(RNG, 2, 5, 12), one(121, np.uint8)
 SCALE, OUT = one(0.013), one(0.021)
 NEAR = (SCALE, Z)
 LSTM = (  # of one row: several are quantised in as many parts as there are threads
-    real(4, 1, 6),
+    real(RNG, 4, 1, 6),
     *(
-        i8(2, 6, 32),
-        i8(2, 8, 32),
-        real(2, 64),
+        i8(RNG, 2, 6, 32),
+        i8(RNG, 2, 8, 32),
+        real(RNG, 2, 64),
         None,
-        real(2, 1, 8),
-        real(2, 1, 8),
+        real(RNG, 2, 1, 8),
+        real(RNG, 2, 1, 8),
         None,
     ),
-    *(steps(2), np.zeros(2, np.int8), steps(2), np.zeros(2, np.int8)),
+    *(steps(RNG, 2), np.zeros(2, np.int8), steps(RNG, 2), np.zeros(2, np.int8)),
 )
 BY_COLUMNS = (
     *LSTM[:8],
-    *(steps(2, 32), np.zeros((2, 32), np.int8)),
-    *(steps(2, 32), np.zeros((2, 32), np.int8)),
+    *(steps(RNG, 2, 32), np.zeros((2, 32), np.int8)),
+    *(steps(RNG, 2, 32), np.zeros((2, 32), np.int8)),
 )
 
 CASES: dict[str, Any] = {
     "dynamic": (
         "DynamicQuantizeLinear",
-        named(real(3, 40)),
+        named(real(RNG, 3, 40)),
         (),
         {"outputs": 3, "kind": (2, 1, 2)},
     ),
-    "to steps": ("QuantizeLinear", named(3 * real(4, 30), SCALE, Z), (), {"kind": 2}),
+    "to steps": (
+        "QuantizeLinear",
+        named(3 * real(RNG, 4, 30), SCALE, Z),
+        (),
+        {"kind": 2},
+    ),
     "to steps of channels": (
         "QuantizeLinear",
-        named(3 * real(4, 6, 5), steps(6), i8(6)),
+        named(3 * real(RNG, 4, 6, 5), steps(RNG, 6), i8(RNG, 6)),
         (),
         {"kind": 3},
     ),
     "from blocks": (
         "DequantizeLinear",
-        named(i8(4, 12), steps(4, 3), i8(4, 3)),
+        named(i8(RNG, 4, 12), steps(RNG, 4, 3), i8(RNG, 4, 3)),
         (),
         {"axis": 1, "block_size": 4},
     ),
     "weights in blocks": (
         "DequantizeLinear",
-        named(i8(4, 12), steps(4, 3), i8(4, 3)),
+        named(i8(RNG, 4, 12), steps(RNG, 4, 3), i8(RNG, 4, 3)),
         (0, 1, 2),
         {"axis": 1, "block_size": 4},
     ),
-    "product": ("MatMulInteger", named(X, i8(12, 7), Z, i8(7)), (), {"kind": 6}),
+    "product": (
+        "MatMulInteger",
+        named(X, i8(RNG, 12, 7), Z, i8(RNG, 7)),
+        (),
+        {"kind": 6},
+    ),
     "product of weights": (
         "MatMulInteger",
-        named(u8(3, 700), u8(700, 5), Z, one(3, np.uint8)),
+        named(u8(RNG, 3, 700), u8(RNG, 700, 5), Z, one(3, np.uint8)),
         (1, 3),
         {"kind": 6},
     ),
     "convolution": (
         "ConvInteger",
-        named(u8(1, 70, 9, 8), u8(6, 70, 3, 3), Z, one(128, np.uint8)),
+        named(u8(RNG, 1, 70, 9, 8), u8(RNG, 6, 70, 3, 3), Z, one(128, np.uint8)),
         (1, 3),
         {"kind": 6, "pads": [1, 1, 1, 1], "strides": [2, 1]},
     ),
     "quantised convolution": (
         "QLinearConv",
         named(
-            *(u8(2, 6, 9, 8), *NEAR, i8(8, 3, 3, 3), steps(8), np.zeros(8, np.int8)),
+            *(
+                u8(RNG, 2, 6, 9, 8),
+                *NEAR,
+                i8(RNG, 8, 3, 3, 3),
+                steps(RNG, 8),
+                np.zeros(8, np.int8),
+            ),
             *(one(0.4), Z, RNG.integers(-900, 900, 8).astype(np.int32)),
         ),
         (3, 4, 5, 8),
@@ -142,7 +158,13 @@ CASES: dict[str, Any] = {
     "channels last": (
         "QLinearConv",
         named(
-            *(u8(2, 9, 8, 6), *NEAR, i8(8, 6, 3, 3), steps(8), np.zeros(8, np.int8)),
+            *(
+                u8(RNG, 2, 9, 8, 6),
+                *NEAR,
+                i8(RNG, 8, 6, 3, 3),
+                steps(RNG, 8),
+                np.zeros(8, np.int8),
+            ),
             *(one(0.4), Z, RNG.integers(-900, 900, 8).astype(np.int32)),
         ),
         (3, 4, 5, 8),
@@ -150,14 +172,19 @@ CASES: dict[str, Any] = {
     ),
     "quantised product": (
         "QLinearMatMul",
-        named(X, *NEAR, i8(12, 7), SCALE, one(-3, np.int8), one(0.3), Z),
+        named(X, *NEAR, i8(RNG, 12, 7), SCALE, one(-3, np.int8), one(0.3), Z),
         (3,),
         {"kind": 2},
     ),
-    "sum": ("QLinearAdd", named(X, *NEAR, u8(12), OUT, Z, OUT, Z), (), {"kind": 2}),
+    "sum": (
+        "QLinearAdd",
+        named(X, *NEAR, u8(RNG, 12), OUT, Z, OUT, Z),
+        (),
+        {"kind": 2},
+    ),
     "elementwise product": (
         "QLinearMul",
-        named(X, *NEAR, u8(12), OUT, Z, one(0.03), Z),
+        named(X, *NEAR, u8(RNG, 12), OUT, Z, one(0.03), Z),
         (),
         {"kind": 2},
     ),
@@ -171,32 +198,38 @@ CASES: dict[str, Any] = {
     ),
     "global pool": (
         "QLinearGlobalAveragePool",
-        named(u8(2, 4, 5, 5), *NEAR, SCALE, Z),
+        named(u8(RNG, 2, 4, 5, 5), *NEAR, SCALE, Z),
         (),
         {"kind": 2},
     ),
     "pool": (
         "QLinearAveragePool",
-        named(u8(2, 4, 6, 5), *NEAR, one(0.0071), Z),
+        named(u8(RNG, 2, 4, 6, 5), *NEAR, one(0.0071), Z),
         (),
         {"kind": 2, "kernel_shape": [3, 2], "pads": [1, 0, 1, 1]},
     ),
     "side by side": (
         "QLinearConcat",
-        named(OUT, Z, X, *NEAR, u8(2, 5, 3), OUT, Z),
+        named(OUT, Z, X, *NEAR, u8(RNG, 2, 5, 3), OUT, Z),
         (),
         {"kind": 2, "axis": 2},
     ),
     "chosen": (
         "QLinearWhere",
-        named(real(5, 12) > 0, X, *NEAR, u8(12), OUT, Z, OUT, Z),
+        named(real(RNG, 5, 12) > 0, X, *NEAR, u8(RNG, 12), OUT, Z, OUT, Z),
         (),
         {"kind": 2},
     ),
     "gemm": (
         "QGemm",
         named(
-            *(u8(5, 12), *NEAR, i8(7, 12), steps(7), np.zeros(7, np.int8)),
+            *(
+                u8(RNG, 5, 12),
+                *NEAR,
+                i8(RNG, 7, 12),
+                steps(RNG, 7),
+                np.zeros(7, np.int8),
+            ),
             *(RNG.integers(-900, 900, 7).astype(np.int32), one(0.3), Z),
         ),
         (3, 4, 5, 6),
@@ -204,26 +237,36 @@ CASES: dict[str, Any] = {
     ),
     "gemm to floats": (
         "QGemm",
-        named(u8(5, 12), *NEAR, u8(12, 7), OUT, Z, None, None, None),
+        named(u8(RNG, 5, 12), *NEAR, u8(RNG, 12, 7), OUT, Z, None, None, None),
         (3,),
         {"alpha": 0.5},
     ),
     "to floats": (
         "MatMulIntegerToFloat",
-        named(X, i8(12, 7), SCALE, steps(7), Z, np.zeros(7, np.int8), real(7)),
+        named(
+            X,
+            i8(RNG, 12, 7),
+            SCALE,
+            steps(RNG, 7),
+            Z,
+            np.zeros(7, np.int8),
+            real(RNG, 7),
+        ),
         (1, 3),
         {},
     ),
     "dynamic product": (
         "DynamicQuantizeMatMul",
-        named(real(2, 5, 12), i8(12, 7), SCALE, one(0, np.int8), real(7)),
+        named(
+            real(RNG, 2, 5, 12), i8(RNG, 12, 7), SCALE, one(0, np.int8), real(RNG, 7)
+        ),
         (1,),
         {},
     ),
     "attention": (
         "QAttention",
         named(
-            *(u8(2, 5, 16), i8(16, 48), real(48), SCALE, SCALE),
+            *(u8(RNG, 2, 5, 16), i8(RNG, 16, 48), real(RNG, 48), SCALE, SCALE),
             *(np.array([5, 3], np.int32), Z, one(0, np.int8)),
         ),
         (1,),
@@ -233,7 +276,7 @@ CASES: dict[str, Any] = {
         "QEmbedLayerNormalization",
         named(
             *(np.array([[1, 3, 2], [4, 0, 0]], np.int32), np.zeros((2, 3), np.int32)),
-            *(u8(5, 8), u8(4, 8), u8(2, 8), u8(8), u8(8)),
+            *(u8(RNG, 5, 8), u8(RNG, 4, 8), u8(RNG, 2, 8), u8(RNG, 8), u8(RNG, 8)),
             np.array([[1, 1, 1], [1, 0, 0]], np.int32),
             *(one(step) for step in (0.011, 0.012, 0.013, 0.014, 0.015)),
             *(one(zero, np.uint8) for zero in (119, 120, 121, 122, 123)),
@@ -292,10 +335,10 @@ def test_as_onnx_runtime_does(name: str, device: str) -> None:
         assert (off > 0).mean() <= 0.02
 
 
-def test_four_bits_are_read_and_kept_to() -> None:
+def test_four_bits_are_read_and_kept_to(rng: np.random.Generator) -> None:
     """Weights in blocks, activations there and back, and an output of that type."""
-    x, scale = real(3, 8), steps(2, 6)
-    w = RNG.integers(-8, 8, (8, 6)).astype(np.int8)
+    x, scale = real(rng, 3, 8), steps(rng, 2, 6)
+    w = rng.integers(-8, 8, (8, 6)).astype(np.int8)
     int4 = onnx.TensorProto.INT4
     nodes = [
         node("DequantizeLinear", ["w", "s"], ["f"], axis=0, block_size=4),
@@ -324,9 +367,11 @@ def test_four_bits_are_read_and_kept_to() -> None:
     np.testing.assert_array_equal(got["q"].astype(np.int8), right)
 
 
-def test_rows_of_a_quantised_table_are_floats_before_they_are_picked() -> None:
+def test_rows_of_a_quantised_table_are_floats_before_they_are_picked(
+    rng: np.random.Generator,
+) -> None:
     """A quantised table is floats before rows are picked, so no run widens it."""
-    table, at = i8(50, 4), np.array([3, 49, 3])
+    table, at = i8(rng, 50, 4), np.array([3, 49, 3])
     nodes = [
         node("Gather", ["w", "at"], ["q"]),
         node("DequantizeLinear", ["q", "s", "z"], ["y"]),
@@ -342,9 +387,9 @@ def test_rows_of_a_quantised_table_are_floats_before_they_are_picked() -> None:
 
 
 @pytest.mark.parametrize("says", ["scale [3]", "both are 0"])
-def test_what_is_not_done_is_refused(says: str) -> None:
+def test_what_is_not_done_is_refused(says: str, rng: np.random.Generator) -> None:
     if says == "scale [3]":
-        fed, op, how = named(u8(2, 4), steps(3)), "DequantizeLinear", {}
+        fed, op, how = named(u8(rng, 2, 4), steps(rng, 3)), "DequantizeLinear", {}
     else:
         op, fed, _, how = CASES["attention"]
         how = {**how, "do_rotary": 1}
@@ -359,7 +404,9 @@ def test_what_is_not_done_is_refused(says: str) -> None:
     ("has_zeros", "device"),
     [(False, "cpu"), (True, "cpu"), pytest.param(True, "vulkan", marks=GPU)],
 )
-def test_rows_of_a_table_in_blocks(kind: str, has_zeros: bool, device: str) -> None:
+def test_rows_of_a_table_in_blocks(
+    kind: str, has_zeros: bool, device: str, rng: np.random.Generator
+) -> None:
     """Blocks of 16, of which the last is short."""
     columns, bits = 40, 4 if "int4" in kind else int(kind[0])
     numbers, blocks = onnx.TensorProto.UINT8, 3
@@ -369,9 +416,9 @@ def test_rows_of_a_table_in_blocks(kind: str, has_zeros: bool, device: str) -> N
 
     def held(name: str, count: int) -> Any:
         if "int4" in kind:
-            drawn = RNG.integers(low, high, (9, count))
+            drawn = rng.integers(low, high, (9, count))
             return onnx.helper.make_tensor(name, numbers, (9, count), drawn.reshape(-1))
-        return onnx.numpy_helper.from_array(u8(9, -(-count * bits // 8)), name)
+        return onnx.numpy_helper.from_array(u8(rng, 9, -(-count * bits // 8)), name)
 
     names = ["w", "at", "s", "z"][: 4 if has_zeros else 3]
     how = {} if "int4" in kind else {"bits": bits}
@@ -385,7 +432,7 @@ def test_rows_of_a_table_in_blocks(kind: str, has_zeros: bool, device: str) -> N
         opsets={"": 21, MS: 1},
     )
     message.graph.initializer.extend(
-        [held("w", columns), onnx.numpy_helper.from_array(steps(9, blocks), "s")]
+        [held("w", columns), onnx.numpy_helper.from_array(steps(rng, 9, blocks), "s")]
     )
     if has_zeros:
         message.graph.initializer.append(held("z", blocks))
@@ -395,7 +442,7 @@ def test_rows_of_a_table_in_blocks(kind: str, has_zeros: bool, device: str) -> N
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
 
 
-def test_every_binding_has_the_same_weights() -> None:
+def test_every_binding_has_the_same_weights(rng: np.random.Generator) -> None:
     """What is made of weights is made once for all bindings.
 
     So it lies on a device once.
@@ -408,13 +455,13 @@ def test_every_binding_has_the_same_weights() -> None:
         node("MatMulInteger", ["q", "v", "z"], ["y"]),
     ]
     message = model(nodes, [value("x", ("rows", 8))], [value("y", ("rows", 5), 6)])
-    held = onnx.helper.make_tensor("w", int4, (8, 600), RNG.integers(-8, 8, 4800))
+    held = onnx.helper.make_tensor("w", int4, (8, 600), rng.integers(-8, 8, 4800))
     message.graph.initializer.append(held)
-    for name, array in {"s": steps(600), "v": i8(600, 5)}.items():
+    for name, array in {"s": steps(rng, 600), "v": i8(rng, 600, 5)}.items():
         message.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     with rlx.onnx.load(message.SerializeToString()) as loaded:
         first, second = (
-            loaded.imported({"x": real(rows, 8)}).params for rows in (1, 3)
+            loaded.imported({"x": real(rng, rows, 8)}).params for rows in (1, 3)
         )
         assert list(first) == ["w", "v"]
         assert all(first[name] is second[name] for name in first)

@@ -16,30 +16,38 @@ GPU = pytest.mark.requires_wgpu
 RNG = np.random.default_rng(17)
 
 
-def made(shape: Any, rois: Any, pooled: Any, scale: float | None = None) -> Any:
+def made(
+    rng: np.random.Generator,
+    shape: Any,
+    rois: Any,
+    pooled: Any,
+    scale: float | None = None,
+) -> Any:
     how = {} if scale is None else {"spatial_scale": scale}
     model = one("MaxRoiPool", shape, rois.shape, pooled_shape=pooled, **how)
     model.opset_import[0].version = 17
-    x = RNG.standard_normal(shape, dtype=np.float32) - 1
+    x = rng.standard_normal(shape, dtype=np.float32) - 1
     return model.SerializeToString(), {"a": x, "b": rois}
 
 
-def regions(count: int, images: int, width: float, height: float) -> Any:
+def regions(
+    rng: np.random.Generator, count: int, images: int, width: float, height: float
+) -> Any:
     """Regions of which some reach out of the image, or end before they start."""
-    rois = RNG.uniform(-0.2, 1.2, (count, 5)) * (1, width, height, width, height)
+    rois = rng.uniform(-0.2, 1.2, (count, 5)) * (1, width, height, width, height)
     rois[:, 3:] = np.where(
-        RNG.random((count, 1)) < 0.8, rois[:, 1:3] + abs(rois[:, 3:]), rois[:, 3:]
+        rng.random((count, 1)) < 0.8, rois[:, 1:3] + abs(rois[:, 3:]), rois[:, 3:]
     )
-    rois[:, 0] = RNG.integers(0, images, count)
+    rois[:, 0] = rng.integers(0, images, count)
     return rois.astype(np.float32)
 
 
 CASES: dict[str, Any] = {
-    "bins of two": ((1, 3, 6, 8), regions(20, 1, 8, 6), [2, 2]),
-    "one bin": ((2, 2, 7, 5), regions(30, 2, 5, 7), [1, 1]),
-    "as VGG's": ((2, 4, 14, 19), regions(50, 2, 300, 220), [7, 7], 1 / 16),
-    "more bins than elements": ((1, 1, 3, 2), regions(20, 1, 2, 3), [5, 4]),
-    "an element": ((3, 2, 1, 1), regions(10, 3, 1, 1), [2, 3]),
+    "bins of two": ((1, 3, 6, 8), regions(RNG, 20, 1, 8, 6), [2, 2]),
+    "one bin": ((2, 2, 7, 5), regions(RNG, 30, 2, 5, 7), [1, 1]),
+    "as VGG's": ((2, 4, 14, 19), regions(RNG, 50, 2, 300, 220), [7, 7], 1 / 16),
+    "more bins than elements": ((1, 1, 3, 2), regions(RNG, 20, 1, 2, 3), [5, 4]),
+    "an element": ((3, 2, 1, 1), regions(RNG, 10, 3, 1, 1), [2, 3]),
     "halves": (
         (1, 1, 6, 6),
         np.array([[0, 0.5, 1.5, 2.5, 3.5], [0, -0.5, -1.5, 4.5, 2.5]], np.float32),
@@ -51,8 +59,8 @@ CASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("vulkan", marks=GPU)])
 @pytest.mark.parametrize("case", CASES)
-def test_as_onnx_runtime(case: str, device: str) -> None:
-    data, feeds = made(*CASES[case])
+def test_as_onnx_runtime(case: str, device: str, rng: np.random.Generator) -> None:
+    data, feeds = made(rng, *CASES[case])
     (want,) = runtime(data, feeds)
     got = rlx.onnx.load(data).run(feeds, device=device)["y"]
     np.testing.assert_array_equal(got, want)
@@ -67,13 +75,19 @@ def test_as_onnx_runtime(case: str, device: str) -> None:
         ((1, 2, 4, 4), (3, 5), [0, 2], "two sizes"),
     ],
 )
-def test_what_contradicts(shape: Any, rois: Any, pooled: Any, says: str) -> None:
-    data, feeds = made(shape, np.zeros(rois, np.float32), pooled)
+def test_what_contradicts(
+    shape: Any, rois: Any, pooled: Any, says: str, rng: np.random.Generator
+) -> None:
+    data, feeds = made(rng, shape, np.zeros(rois, np.float32), pooled)
     with pytest.raises(ModelError, match=says):
         rlx.onnx.load(data).run(feeds, device="cpu")
 
 
-def test_a_region_of_an_image_that_is_not_there_is_refused() -> None:
-    data, feeds = made((2, 1, 4, 4), np.array([[2, 0, 0, 1, 1]], np.float32), [1, 1])
+def test_a_region_of_an_image_that_is_not_there_is_refused(
+    rng: np.random.Generator,
+) -> None:
+    data, feeds = made(
+        rng, (2, 1, 4, 4), np.array([[2, 0, 0, 1, 1]], np.float32), [1, 1]
+    )
     with pytest.raises(IndexRefused):
         rlx.onnx.load(data).run(feeds, device="cpu")
