@@ -19,8 +19,7 @@ from rlxweb.errors import (
     UsageError,
 )
 
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(4, 3))
+X = np.random.default_rng(1).normal(size=(4, 3))
 
 
 def cube(x: Any) -> Any:
@@ -126,9 +125,11 @@ def layer(w: Any, x: Any) -> Any:
     return np.tanh(x @ w) * np.sin(x) + x
 
 
-def test_checkpoint_takes_less_memory_for_the_same_bits() -> None:
-    weights = [RNG.normal(size=(32, 32)) / 6 for _ in range(6)]
-    x = RNG.normal(size=(512, 32))
+def test_checkpoint_takes_less_memory_for_the_same_bits(
+    rng: np.random.Generator,
+) -> None:
+    weights = [rng.normal(size=(32, 32)) / 6 for _ in range(6)]
+    x = rng.normal(size=(512, 32))
 
     def loss(weights: Any, x: Any, how: Any) -> Any:
         for w in weights:
@@ -143,12 +144,14 @@ def test_checkpoint_takes_less_memory_for_the_same_bits() -> None:
     assert sizes[1] < 0.75 * sizes[0]
 
 
-def test_checkpoints_within_checkpoints_and_of_several_results() -> None:
+def test_checkpoints_within_checkpoints_and_of_several_results(
+    rng: np.random.Generator,
+) -> None:
     """Nested checkpoints of several results leave the gradient as it is.
 
     They take values from around the function; one result is used and one not.
     """
-    w = RNG.normal(size=(3, 3))
+    w = rng.normal(size=(3, 3))
 
     def two(x: Any) -> Any:
         inner = rlx.checkpoint(lambda x: (np.sin(x @ w), np.exp(x)))
@@ -180,9 +183,9 @@ def run(g: rlx.Graph, **feeds: Any) -> list[Any]:
     return outs
 
 
-def test_graphs_in_graphs_out() -> None:
+def test_graphs_in_graphs_out(rng: np.random.Generator) -> None:
     """The gradient by params and by names, the tangent, many examples."""
-    x, w = X.astype("f4"), RNG.normal(size=(3, 2)).astype("f4")
+    x, w = X.astype("f4"), rng.normal(size=(3, 2)).astype("f4")
     value, by_w = run(rlx.value_and_grad(graph()), x=x, w=w)
     np.testing.assert_allclose(value, np.tanh(x @ w).mean(), rtol=1e-5)
     (by_x,) = run(rlx.grad(graph(), wrt="x"), x=x, w=w)
@@ -204,18 +207,18 @@ def test_graphs_in_graphs_out() -> None:
         rlx.grad(wide)
 
 
-def test_sizes_that_vary(tmp_path: Path) -> None:
+def test_sizes_that_vary(tmp_path: Path, rng: np.random.Generator) -> None:
     """A gradient in a graph of dims, and the same from a file."""
     g = rlx.Graph("layer")
     x, w = g.input("x", (rlx.Dim("batch"), 3)), g.param("w", (3, 2))
     y = g.sum(g.tanh(x @ w))
     g.set_outputs([y, *g.gradients([y], [w])])
-    value = RNG.normal(size=(3, 2)).astype("f4")
+    value = rng.normal(size=(3, 2)).astype("f4")
     compiled = rlx.Session("cpu").compile(g)
     compiled.set_param("w", value)
     g.save(tmp_path / "layer.rlxg", {"w": value})
     for rows in (2, 5):
-        x = RNG.normal(size=(rows, 3)).astype("f4")
+        x = rng.normal(size=(rows, 3)).astype("f4")
         want = x.T @ (1 - np.tanh(x @ value) ** 2)
         np.testing.assert_allclose(compiled.run({"x": x})[1], want, rtol=1e-5)
 
@@ -234,7 +237,7 @@ def test_gradients_of_other_types_are_refused() -> None:
     assert tuple(zeros.shape) == (3,)
 
 
-def test_an_op_of_ones_own() -> None:
+def test_an_op_of_ones_own(rng: np.random.Generator) -> None:
     """An op of one's own is differentiated by its rule, and refused without one.
 
     Without one it is mapped all the same.
@@ -259,7 +262,7 @@ def test_an_op_of_ones_own() -> None:
         y = g.custom_op("own_cube", x)
         whole = g.input("many", (5, 3), "f64")
         g.set_outputs(g.vectorized([y], [x], [whole]))
-        many = RNG.normal(size=(5, 3))
+        many = rng.normal(size=(5, 3))
         np.testing.assert_allclose(run(g, x=X[0], many=many)[0], many**3)
         far = g.input("far", (300, 3), "f64")
         with pytest.raises(Unsupported, match="300 examples"):

@@ -16,20 +16,20 @@ from tests.conftest import ADAPTERS
 RNG = np.random.default_rng(8)
 
 
-def drawn(*shape: int) -> Array:
-    return RNG.normal(size=shape).astype(np.float32)
+def drawn(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.normal(size=shape).astype(np.float32)
 
 
-def bools(*shape: int) -> Array:
+def bools(rng: np.random.Generator, *shape: int) -> Array:
     """Half of them true, and none in the first row."""
-    made = RNG.random(shape) < 0.5
+    made = rng.random(shape) < 0.5
     made[..., 0, :] = False
     return made
 
 
-def open_to_some(*shape: int) -> Array:
+def open_to_some(rng: np.random.Generator, *shape: int) -> Array:
     """A mask to add, of which a half is -infinity, and all of the last row."""
-    made = np.where(RNG.random(shape) < 0.5, -np.inf, RNG.normal(size=shape))
+    made = np.where(rng.random(shape) < 0.5, -np.inf, rng.normal(size=shape))
     made[..., -1, :] = -np.inf
     return made.astype(np.float32)
 
@@ -41,19 +41,23 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "scaled": (HEADS, None, {"scale": 0.2}),
     "top-left": (HEADS, None, {"is_causal": True}),
     "shared": (SHARED, None, {"is_causal": True}),
-    "bools": (HEADS, bools(19, 23), {}),
-    "bools of batches": (SHARED, bools(2, 1, 19, 23), {}),
+    "bools": (HEADS, bools(RNG, 19, 23), {}),
+    "bools of batches": (SHARED, bools(RNG, 2, 1, 19, 23), {}),
     "bools of keys": (HEADS, RNG.random((2, 1, 1, 23)) < 0.5, {}),
-    "added": (HEADS, open_to_some(2, 6, 19, 23), {}),
-    "added to heads": (SHARED, open_to_some(6, 19, 23), {}),
-    "without heads": (((3, 7, 8), (3, 5, 8), (3, 5, 8)), open_to_some(3, 7, 5), {}),
+    "added": (HEADS, open_to_some(RNG, 2, 6, 19, 23), {}),
+    "added to heads": (SHARED, open_to_some(RNG, 6, 19, 23), {}),
+    "without heads": (
+        ((3, 7, 8), (3, 5, 8), (3, 5, 8)),
+        open_to_some(RNG, 3, 7, 5),
+        {},
+    ),
     "batches of two axes": (
         ((2, 4, 3, 7, 8), (2, 4, 3, 5, 8), (2, 4, 3, 5, 8)),
-        bools(4, 1, 7, 5),
+        bools(RNG, 4, 1, 7, 5),
         {},
     ),
     "one for all": (((3, 7, 8), (3, 5, 8), (3, 5, 8)), np.array(True), {}),
-    "a matrix": (((7, 8), (5, 8), (5, 4)), bools(7, 5), {}),
+    "a matrix": (((7, 8), (5, 8), (5, 4)), bools(RNG, 7, 5), {}),
 }
 CASES["top-left, more queries"] = (
     ((2, 6, 23, 8), (2, 6, 19, 8), (2, 6, 19, 8)),
@@ -64,10 +68,10 @@ CASES["top-left, more queries"] = (
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", CASES)
-def test_pytorch_agrees(name: str) -> None:
+def test_pytorch_agrees(name: str, rng: np.random.Generator) -> None:
     """Attention is PyTorch's; rows without an open key are 0."""
     shapes, mask, how = CASES[name]
-    arrays = [drawn(*shape) for shape in shapes]
+    arrays = [drawn(rng, *shape) for shape in shapes]
     g = rlx.Graph(name)
     tensors = [g.input(n, a.shape) for n, a in zip("qkv", arrays, strict=True)]
     feeds = dict(zip("qkv", arrays, strict=True))
@@ -100,14 +104,14 @@ def on_gpus() -> list[Any]:
 @pytest.mark.parametrize(("offset", "window"), [(3, 4), (15, 4), (2**70, 2**70 - 3)])
 @pytest.mark.parametrize("mask", [None, "added", "bools"])
 def test_causal_windows_and_masks_hold_together(
-    mask: str | None, offset: int, window: int
+    mask: str | None, offset: int, window: int, rng: np.random.Generator
 ) -> None:
     """Causal windows, offsets and masks together are one mask of PyTorch's."""
     L, S = 9, 14
-    arrays = [drawn(1, 2, L, 4), drawn(1, 2, S, 4), drawn(1, 2, S, 4)]
+    arrays = [drawn(rng, 1, 2, L, 4), drawn(rng, 1, 2, S, 4), drawn(rng, 1, 2, S, 4)]
     behind = np.array([[i + offset - j for j in range(S)] for i in range(L)])
     keep = (behind >= 0) & (behind <= window)
-    own = {"added": open_to_some(L, S), "bools": bools(L, S)}.get(mask or "")
+    own = {"added": open_to_some(rng, L, S), "bools": bools(rng, L, S)}.get(mask or "")
     g = rlx.Graph("window")
     q, k, v = (g.input(n, a.shape) for n, a in zip("qkv", arrays, strict=True))
     given = None if own is None else g.constant(own)

@@ -13,8 +13,8 @@ from tests.conftest import ADAPTERS, demand
 RNG = np.random.default_rng(14)
 
 
-def drawn(*shape: int) -> Any:
-    return RNG.normal(size=shape).astype(np.float32)
+def drawn(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
 
 
 def softmax(x: Any) -> Any:
@@ -79,17 +79,23 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "softmax": (softmax, (drawn(5, 33),)),
-    "layer norm": (layer_norm, (drawn(5, 33), drawn(33), drawn(33))),
+    "softmax": (softmax, (drawn(RNG, 5, 33),)),
+    "layer norm": (layer_norm, (drawn(RNG, 5, 33), drawn(RNG, 33), drawn(RNG, 33))),
     "mlp": (
         mlp,
-        (drawn(9, 16), [(drawn(16, 24), drawn(24)), (drawn(24, 4), drawn(4))]),
+        (
+            drawn(RNG, 9, 16),
+            [(drawn(RNG, 16, 24), drawn(RNG, 24)), (drawn(RNG, 24, 4), drawn(RNG, 4))],
+        ),
     ),
-    "welch": (welch, (drawn(2, 300), 100.0, 64)),
-    "k-means": (k_means_step, (drawn(50, 3), drawn(4, 3))),
-    "filter": (low_pass, (drawn(2, 90), drawn(7))),
-    "envelope": (analytic, (drawn(3, 64),)),
-    "attention": (attention, (drawn(2, 6, 8), drawn(2, 6, 8), drawn(2, 6, 8))),
+    "welch": (welch, (drawn(RNG, 2, 300), 100.0, 64)),
+    "k-means": (k_means_step, (drawn(RNG, 50, 3), drawn(RNG, 4, 3))),
+    "filter": (low_pass, (drawn(RNG, 2, 90), drawn(RNG, 7))),
+    "envelope": (analytic, (drawn(RNG, 3, 64),)),
+    "attention": (
+        attention,
+        (drawn(RNG, 2, 6, 8), drawn(RNG, 2, 6, 8), drawn(RNG, 2, 6, 8)),
+    ),
 }
 
 
@@ -116,22 +122,25 @@ def test_functions_compute_what_numpy_computes(
 
 
 VARY: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
-    "softmax": ({"x": (rlx.Dim("b"), "n")}, [(drawn(5, 33),), (drawn(2, 7),)]),
+    "softmax": (
+        {"x": (rlx.Dim("b"), "n")},
+        [(drawn(RNG, 5, 33),), (drawn(RNG, 2, 7),)],
+    ),
     "mlp": (
         {"x": ("b", 16)},
-        [(drawn(n, 16), CASES["mlp"][1][1]) for n in (5, 1)],
+        [(drawn(RNG, n, 16), CASES["mlp"][1][1]) for n in (5, 1)],
     ),
     "welch": (
         {"x": (None, rlx.Dim("t", min=64))},
-        [(drawn(2, 300), 100.0, 64), (drawn(3, 500), 100.0, 64)],
+        [(drawn(RNG, 2, 300), 100.0, 64), (drawn(RNG, 3, 500), 100.0, 64)],
     ),
     "k-means": (
         {"points": ("n", 3)},
-        [(drawn(50, 3), drawn(4, 3)), (drawn(20, 3), drawn(4, 3))],
+        [(drawn(RNG, 50, 3), drawn(RNG, 4, 3)), (drawn(RNG, 20, 3), drawn(RNG, 4, 3))],
     ),
     "moments": (
         {"x": ("n", "m")},
-        [(drawn(5, 3),), (drawn(4, 6),)],
+        [(drawn(RNG, 5, 3),), (drawn(RNG, 4, 6),)],
     ),
 }
 
@@ -164,13 +173,13 @@ def test_functions_are_traced_once_for_sizes_that_vary(name: str) -> None:
     assert varying.cache_info() == (1, 1, 32, 1)
 
 
-def test_sizes_that_vary_are_no_numbers() -> None:
+def test_sizes_that_vary_are_no_numbers(rng: np.random.Generator) -> None:
     """A loop, len() and a rank that is not declared say so."""
     with pytest.raises(rlx.RlxError, match="its length varies"):
-        rlx.function(lambda x: [r for r in x], dims={"x": ("n", 2)})(drawn(3, 2))
+        rlx.function(lambda x: [r for r in x], dims={"x": ("n", 2)})(drawn(rng, 3, 2))
     with pytest.raises(rlx.RlxError, match="its length varies"):
-        rlx.function(lambda x: x / len(x), dims={"x": ("n", 2)})(drawn(3, 2))
+        rlx.function(lambda x: x / len(x), dims={"x": ("n", 2)})(drawn(rng, 3, 2))
     with pytest.raises(rlx.RlxError, match=r"\[n, 2\] for it"):
-        rlx.function(lambda x: x, dims={"x": ("n", 2)})(drawn(3))
+        rlx.function(lambda x: x, dims={"x": ("n", 2)})(drawn(rng, 3))
     with pytest.raises(rlx.RlxError, match="dims names 'y'"):
         rlx.function(lambda x: x, dims={"y": ("n", 2)})

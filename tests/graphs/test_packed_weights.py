@@ -13,25 +13,23 @@ from rlxweb.errors import AttributeRefused, InputError, UsageError
 from rlxweb.gpu.port import Want
 from tests.agreement import engine
 
-RNG = np.random.default_rng(5)
+
+def weights(rng: np.random.Generator, *shape: int) -> Any:
+    return (rng.standard_normal(shape) / 8).astype(np.float32)
 
 
-def weights(*shape: int) -> Any:
-    return (RNG.standard_normal(shape) / 8).astype(np.float32)
-
-
-def network(rows: Any) -> tuple[rlx.Graph, dict[str, Any]]:
+def network(rng: np.random.Generator, rows: Any) -> tuple[rlx.Graph, dict[str, Any]]:
     """A table, a layer each way, a fused one, a constant, and what stays: a matrix that
     is added too, a left operand.
     """
     params = {
-        "table": weights(200, 96),
-        "up": weights(96, 128),
-        "down": weights(96, 128),
-        "fused": weights(96, 96),
-        "both": weights(96, 96),
+        "table": weights(rng, 200, 96),
+        "up": weights(rng, 96, 128),
+        "down": weights(rng, 96, 128),
+        "fused": weights(rng, 96, 96),
+        "both": weights(rng, 96, 96),
     }
-    constant = weights(96, 64)
+    constant = weights(rng, 96, 64)
     g = rlx.Graph("network")
     ids = g.input("ids", (rows, 7), "i32")
     p = {name: g.param(name, array.shape) for name, array in params.items()}
@@ -49,20 +47,20 @@ def network(rows: Any) -> tuple[rlx.Graph, dict[str, Any]]:
     ("bits", "symmetric", "near"), [(8, True, 0.02), (4, False, 0.3)]
 )
 def test_a_network_is_nearly_the_same(
-    rows: Any, bits: int, symmetric: bool, near: float
+    rows: Any, bits: int, symmetric: bool, near: float, rng: np.random.Generator
 ) -> None:
     """A network with packed weights is near the first, and gives what they hold.
 
     It does so out of a file, too.
     """
-    g, params = network(rows)
+    g, params = network(rng, rows)
     how: dict[str, Any] = {"bits": bits, "group_size": 32, "symmetric": symmetric}
     made, packed = rlx.quantize_weights(g, params, **how)
     parts = {"words", "scales"} | (set() if symmetric else {"biases"})
     names = {f"{n}.{part}" for n in ("table", "up", "down", "fused") for part in parts}
     assert set(made.named("param")) == set(packed) == names | {"both"}
     assert bool(made.dims) == (rows == "rows")
-    ids = RNG.integers(-200, 200, (3, 7)).astype(np.int32)
+    ids = rng.integers(-200, 200, (3, 7)).astype(np.int32)
     file = io.BytesIO()
     made.save(file, packed)
     assert len(file.getvalue()) < 0.5 * sum(a.nbytes for a in params.values())
@@ -93,17 +91,17 @@ def _run(g: rlx.Graph, params: dict[str, Any], ids: Any) -> list[Any]:
 
 
 @pytest.mark.requires_wgpu
-def test_a_packed_table_on_an_adapter(adapter: Want) -> None:
-    g, params = network(3)
+def test_a_packed_table_on_an_adapter(adapter: Want, rng: np.random.Generator) -> None:
+    g, params = network(rng, 3)
     made, packed = rlx.quantize_weights(g, params, 4, 32)
-    feeds = {"ids": RNG.integers(0, 200, (3, 7)).astype(np.int32), **packed}
+    feeds = {"ids": rng.integers(0, 200, (3, 7)).astype(np.int32), **packed}
     want = engine(None).run(made, feeds)[0]
     got = engine(adapter).run(made, feeds)[0]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_what_cannot_be_packed_is_said() -> None:
-    g, params = network(3)
+def test_what_cannot_be_packed_is_said(rng: np.random.Generator) -> None:
+    g, params = network(rng, 3)
     bare = rlx.Graph()
     bare.set_outputs([bare.input("x", (2, 96)) @ bare.param("w", (96, 96))])
     with pytest.raises(InputError, match="give the values by name"):

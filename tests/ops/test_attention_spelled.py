@@ -22,7 +22,6 @@ from tests.agreement import Engine
 from tests.ops.test_gpu_variants import by_rows
 
 B, H, S, D, K = 2, 3, 16, 32, 20
-RNG = np.random.default_rng(7)
 
 
 def heads(g: Graph, x: Tensor, keys: bool = False) -> Tensor:
@@ -68,12 +67,12 @@ def graph_of(build: Any) -> Graph:
     return g
 
 
-def fed(odd: bool = False) -> dict[str, np.ndarray]:
+def fed(rng: np.random.Generator, odd: bool = False) -> dict[str, np.ndarray]:
     feeds = {
-        n: RNG.standard_normal((B, s, H * D)).astype(np.float32)
+        n: rng.standard_normal((B, s, H * D)).astype(np.float32)
         for n, s in (("q", S), ("k", K), ("v", K))
     }
-    feeds["mask"] = np.where(RNG.random((B, 1, 1, K)) < 0.3, -1e9, 0).astype("f4")
+    feeds["mask"] = np.where(rng.random((B, 1, 1, K)) < 0.3, -1e9, 0).astype("f4")
     if odd:
         feeds["mask"][0] = -np.inf
         feeds["mask"][1, ..., 3:9] = -np.inf
@@ -85,7 +84,9 @@ SPELLED = (exported, scaled_before, folded, bare)
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("build", SPELLED, ids=lambda one: one.__name__)
-def test_one_kernel_gives_what_many_give(build: Any, adapter: Want) -> None:
+def test_one_kernel_gives_what_many_give(
+    build: Any, adapter: Want, rng: np.random.Generator
+) -> None:
     """A row without a key that is open is NaN in both, as softmax makes it."""
     one = by_rows(adapter)
     graph = graph_of(build)
@@ -94,7 +95,7 @@ def test_one_kernel_gives_what_many_give(build: Any, adapter: Want) -> None:
     assert ops.count("attention") == 1
     assert not {"softmax", "matmul"} & set(ops)
     for odd in (False, True):
-        feeds = fed(odd)
+        feeds = fed(rng, odd)
         (got,), (want,) = one.run(graph, feeds), oracle(graph, feeds)
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 
@@ -130,7 +131,9 @@ def by_a_tensor(g: Graph, *given: Tensor) -> list[Tensor]:
     [one_more, other_axis, scaled_after_mask, by_a_tensor],
     ids=lambda one: one.__name__,
 )
-def test_what_only_looks_like_it_stays(build: Any, adapter: Want) -> None:
+def test_what_only_looks_like_it_stays(
+    build: Any, adapter: Want, rng: np.random.Generator
+) -> None:
     one = by_rows(adapter)
     g = Graph("other")
     given = [g.input(n, (B, s, H * D)) for n, s in (("q", S), ("k", K), ("v", K))]
@@ -138,7 +141,7 @@ def test_what_only_looks_like_it_stays(build: Any, adapter: Want) -> None:
     plan = compile_graph(g, one.backend.target)
     ops = [plan.graph.node(i).op for step in plan.steps for i in step.nodes]
     assert "attention" not in ops
-    feeds = fed()
+    feeds = fed(rng)
     for got, want in zip(one.run(g, feeds), oracle(g, feeds), strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 
@@ -146,7 +149,7 @@ def test_what_only_looks_like_it_stays(build: Any, adapter: Want) -> None:
 @pytest.mark.requires_fast
 @pytest.mark.parametrize("build", SPELLED, ids=lambda one: one.__name__)
 def test_machine_code_takes_it_on_the_cpu(
-    build: Any, monkeypatch: pytest.MonkeyPatch
+    build: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """Machine code on the CPU takes attention with its mask; else none is joined."""
     for mode, joined in (("wait", 1), ("off", 0)):
@@ -157,7 +160,7 @@ def test_machine_code_takes_it_on_the_cpu(
         ops = [plan.graph.node(i).op for step in plan.steps for i in step.nodes]
         assert ops.count("attention") == joined
         for odd in (False, True):
-            feeds = fed(odd)
+            feeds = fed(rng, odd)
             (got,), (want,) = engine.run(graph, feeds), oracle(graph, feeds)
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 
@@ -166,7 +169,7 @@ def test_machine_code_takes_it_on_the_cpu(
     "shape", [(B, H, S, K), (1, H, S, K), (B, 1, 1, K), (S, K), (S, 1), (K,), (1,)]
 )
 def test_masks_of_machine_code_broadcast(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
     g = Graph("masked")
@@ -175,7 +178,7 @@ def test_masks_of_machine_code_broadcast(
     how = {"num_heads": H, "head_dim": D, "mask_kind": "bias"}
     g.set_outputs([g.apply("attention", q, k, v, mask, **how)])
     feeds = {
-        n: RNG.standard_normal(node.type.shape).astype(np.float32)
+        n: rng.standard_normal(node.type.shape).astype(np.float32)
         for n, node in g.named("input").items()
     }
     (got,), (want,) = Engine("CPU", CpuBackend()).run(g, feeds), oracle(g, feeds)

@@ -13,17 +13,15 @@ from rlxweb.errors import RlxError
 from rlxweb.gpu.port import Want
 from tests.agreement import Engine, engine
 
-RNG = np.random.default_rng(4)
 
-
-def check(on: Engine) -> None:
+def check(rng: np.random.Generator, on: Engine) -> None:
     """Halves of steps, which a division that is not rounded as IEEE says moves."""
-    scale = RNG.uniform(1e-4, 3.0, 600).astype(np.float32)
+    scale = rng.uniform(1e-4, 3.0, 600).astype(np.float32)
     scale[:5] = 3e-30, 5e-21, 2.0**-64, 1e30, 1.1e36
-    steps = RNG.integers(-140, 140, (11, 600)) + RNG.choice([0.0, 0.5], (11, 600))
+    steps = rng.integers(-140, 140, (11, 600)) + rng.choice([0.0, 0.5], (11, 600))
     x = (steps * scale).astype(np.float32)
     x[0, :3], scale[7] = (np.inf, -np.inf, np.nan), 2e-3
-    zero = RNG.integers(-9, 10, 600).astype(np.int8)
+    zero = rng.integers(-9, 10, 600).astype(np.int8)
     g = rlx.Graph("halves")
     given = g.input("x", x.shape)
     q = g.quantize_linear(given, g.constant(scale), g.constant(zero), axis=1, bits=7)
@@ -36,13 +34,15 @@ def check(on: Engine) -> None:
     np.testing.assert_array_equal(got, right.astype(np.int8))
 
 
-def test_numpy_rounds_halves_of_steps() -> None:
-    check(engine(None))
+def test_numpy_rounds_halves_of_steps(rng: np.random.Generator) -> None:
+    check(rng, engine(None))
 
 
 @pytest.mark.requires_wgpu
-def test_adapters_round_halves_of_steps(adapter: Want) -> None:
-    check(engine(adapter))
+def test_adapters_round_halves_of_steps(
+    adapter: Want, rng: np.random.Generator
+) -> None:
+    check(rng, engine(adapter))
 
 
 def ours(build: Callable[..., Any], *arrays: Any) -> Any:
@@ -53,10 +53,10 @@ def ours(build: Callable[..., Any], *arrays: Any) -> Any:
     return rlx.Session("cpu").compile(g).run(feeds)[0]
 
 
-def test_there_and_back_in_blocks() -> None:
+def test_there_and_back_in_blocks(rng: np.random.Generator) -> None:
     """A last block that is shorter; 4 bits within u8."""
-    x = RNG.normal(0, 2, (5, 10)).astype(np.float32)
-    scale = RNG.uniform(0.1, 0.4, (5, 3)).astype(np.float32)
+    x = rng.normal(0, 2, (5, 10)).astype(np.float32)
+    scale = rng.uniform(0.1, 0.4, (5, 3)).astype(np.float32)
     every = np.repeat(scale, 4, 1)[:, :10]
     want = np.clip(np.rint(x / every) + 8, 0, 15)
     how = {"axis": -1, "block_size": 4}
@@ -68,11 +68,11 @@ def test_there_and_back_in_blocks() -> None:
     np.testing.assert_array_equal(back, (want.astype(np.float32) - 8) * every)
 
 
-def test_products_are_exact_however_long_they_are() -> None:
+def test_products_are_exact_however_long_they_are(rng: np.random.Generator) -> None:
     """700 products of up to 65,025 are more than f32 holds at once."""
-    x, y = RNG.integers(0, 256, (2, 3, 700)), RNG.integers(-128, 128, (2, 700, 4))
+    x, y = rng.integers(0, 256, (2, 3, 700)), rng.integers(-128, 128, (2, 700, 4))
     x[0, 0], y[0, :, 0] = 255, -128
-    rows, columns = np.array([0, 3, 255]), RNG.integers(-128, 128, 4)
+    rows, columns = np.array([0, 3, 255]), rng.integers(-128, 128, 4)
     rows[0], columns[0] = 0, 127
     want = (x - rows[:, None]) @ (y - columns)
 
@@ -84,8 +84,8 @@ def test_products_are_exact_however_long_they_are() -> None:
     np.testing.assert_array_equal(got, want)
 
 
-def test_a_dynamic_range_holds_zero() -> None:
-    x = RNG.uniform(1, 3, (4, 5)).astype(np.float32)
+def test_a_dynamic_range_holds_zero(rng: np.random.Generator) -> None:
+    x = rng.uniform(1, 3, (4, 5)).astype(np.float32)
     for one in (x, -x, 0 * x):
         q, scale, zero = (
             ours(lambda g, x, at=at: g.dynamic_quantize_linear(x)[at], one)

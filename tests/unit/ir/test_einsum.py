@@ -23,26 +23,30 @@ ab,bc,cd,de,ef,fg,gh,hi->ai|aab,abc->c|AbC,CbA->A| i j , j k |...,...|i,->i|aaa-
 """
 
 
-def arrays_of(subscripts: str) -> list[Any]:
+def arrays_of(rng: np.random.Generator, subscripts: str) -> list[Any]:
     found = []
     for part in subscripts.replace(" ", "").split("->")[0].split(","):
         head, dots, tail = part.partition("...")
         shape = [*(SIZES[c] for c in head), *((2, 3) if dots else ())]
-        found.append(RNG.normal(size=[*shape, *(SIZES[c] for c in tail)]))
+        found.append(rng.normal(size=[*shape, *(SIZES[c] for c in tail)]))
     return found
 
 
 @pytest.mark.parametrize("subscripts", EVERY.replace("\n", "|").strip("|").split("|"))
-def test_subscripts_mean_what_numpy_says(subscripts: str) -> None:
-    arrays = arrays_of(subscripts)
+def test_subscripts_mean_what_numpy_says(
+    subscripts: str, rng: np.random.Generator
+) -> None:
+    arrays = arrays_of(rng, subscripts)
     got = made(lambda g, *xs: g.einsum(subscripts, *xs), *arrays)
     want = np.einsum(subscripts, *arrays)
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, atol=1e-12)
 
 
-def test_an_axis_of_one_broadcasts_and_whole_numbers_are_exact() -> None:
-    x, y = RNG.integers(-99, 99, (1, 3)), RNG.integers(-99, 99, (4, 3))
+def test_an_axis_of_one_broadcasts_and_whole_numbers_are_exact(
+    rng: np.random.Generator,
+) -> None:
+    x, y = rng.integers(-99, 99, (1, 3)), rng.integers(-99, 99, (4, 3))
     for text in ("ij,ij->ij", "ij,ij->i", "ij,ij->j", "ij,ij", "ij,kj->ik"):
         got = made(lambda g, a, b, t=text: g.einsum(t, a, b), x, y)
         np.testing.assert_array_equal(got, np.einsum(text, x, y))
@@ -108,9 +112,9 @@ def test_products_are_numpys(name: str, x: Any, y: Any) -> None:
     np.testing.assert_allclose(got, want, atol=1e-12)
 
 
-def test_tensordot_pairs_axes() -> None:
+def test_tensordot_pairs_axes(rng: np.random.Generator) -> None:
     for axes in (0, ([1], [1]), ((0, -1), (0, 1))):
-        x = M if axes != ((0, -1), (0, 1)) else RNG.normal(size=(2, 3, 4))
+        x = M if axes != ((0, -1), (0, 1)) else rng.normal(size=(2, 3, 4))
         got = made(lambda g, a, b, on=axes: g.tensordot(a, b, on), x, T)
         np.testing.assert_allclose(got, np.tensordot(x, T, axes), atol=1e-12)
     with pytest.raises(ShapeError, match="axis 0 of"):
