@@ -24,7 +24,6 @@ from tests.benchmarks.libraries import (
     onnx_on_cpu,
 )
 
-RNG = np.random.default_rng(2)
 Nodes = Callable[[Callable[..., Any]], list[Any]]
 
 
@@ -48,7 +47,8 @@ class Op:
 
 
 def _noise(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape, dtype=np.float32)
+    """Noise, the same for each call with that shape."""
+    return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
 
 
 def _numbers(**values: float) -> dict[str, np.ndarray]:
