@@ -72,6 +72,8 @@ def calls_in(text: str, file: str = "") -> Iterator[Called]:
         if name in RUNS | WAITS | READS | SLEEPS:
             yield Called(f"{file}:{node.lineno}", name, owner, node)
 
+GENERATOR = re.compile(r"^\w+ = [\w.]*default_rng\(", re.MULTILINE)
+
 
 @cache
 def calls() -> list[Called]:
@@ -169,3 +171,32 @@ def test_nobody_sleeps_until_something_has_surely_happened() -> None:
         if one.name in SLEEPS and ast.unparse(one.call) != "asyncio.sleep(0)"
     ]
     assert asleep == []
+
+
+def drawn_from_its_module(path: Path) -> list[str]:
+    """Where functions of a file use a generator that the module itself made."""
+    text = path.read_text("utf-8")
+    tree = ast.parse(text if GENERATOR.search(text) else "")
+    generators = {
+        ast.unparse(target)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if ast.unparse(node.value.func).endswith("default_rng")
+        for target in node.targets
+    }
+    lines = {
+        name.lineno
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in ast.walk(ast.Module(function.body, []))
+        if isinstance(name, ast.Name) and name.id in generators
+    }
+    return [f"{path.relative_to(ROOT)}:{line}" for line in sorted(lines)]
+
+
+def test_what_a_test_draws_does_not_hang_on_those_before_it() -> None:
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    assert [line for path in paths for line in drawn_from_its_module(path)] == [], (
+        "draw from the fixture `rng` and pass it on, or within @given from "
+        "`np.random.default_rng(seed)`, so that a test alone has the same numbers"
+    )
