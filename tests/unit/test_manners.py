@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,7 @@ def calls_in(text: str, file: str = "") -> Iterator[Called]:
             continue
         if name in RUNS | WAITS | READS | SLEEPS:
             yield Called(f"{file}:{node.lineno}", name, owner, node)
+
 
 GENERATOR = re.compile(r"^\w+ = [\w.]*default_rng\(", re.MULTILINE)
 
