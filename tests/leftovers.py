@@ -35,7 +35,7 @@ LASTING_PROCESSES = ("multiprocessing.resource_tracker", "fork_server.py", "fork
 END_S = 10.0
 """Seconds that threads and processes have to end, on a busy machine."""
 
-_known: set[int | threading.Thread] = set()
+_known: set[int | threading.Thread] = {threading.main_thread()}
 """Threads and child processes from before the test, or of fixtures of a wider scope."""
 _started = 0
 _seen_started = 0
