@@ -148,10 +148,10 @@ def site_url(built_site: BuiltSite) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def violations() -> Iterator[Reports]:
-    """What a policy refuses fails its test, but for what the test means to be refused.
+    """Fail a test whose pages were refused something that the test did not expect.
 
-    A report that comes too late for that fails the next test or the session; it has the
-    page's address in it.
+    A report that comes too late fails the next test or the session; it has the page's
+    address in it.
     """
     yield Handler.violations
     Handler.violations.check()

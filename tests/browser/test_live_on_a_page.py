@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.watch import Watch
+from tests.browser.watch import Watch, check_schemes_on_a_phone
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.requires_browser
@@ -109,13 +109,7 @@ def test_it_fits_a_phone_and_ctrl_c_ends_all(
     page, watch = opened(browser, url, has_touch=True, viewport=size)
     other, other_watch = opened(browser, url)
     terminal.until("2 viewers")
-    for scheme, ground in (
-        ("light", "rgb(247, 248, 248)"),
-        ("dark", "rgb(18, 23, 27)"),
-    ):
-        page.emulate_media(color_scheme=scheme)
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        expect(page.locator("body")).to_have_css("background-color", ground)
+    check_schemes_on_a_phone(page)
     page.locator("#pause").tap()
     expect(page.locator("#state")).to_have_text("paused")
     page.locator("#pause").tap()

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from rlxweb.smoke.compare import comparison
 from rlxweb.smoke.page import page as page_of
+from tests.browser.watch import check_schemes_on_a_phone
 from tests.unit.smoke.made_report import engine, report, row
 
 pytestmark = pytest.mark.requires_browser
@@ -167,10 +168,4 @@ def test_it_fits_a_phone_and_is_dark_where_all_is(open_report: Open) -> None:
     assert sheet is not None
     assert square is not None
     assert square["y"] + square["height"] <= sheet["y"]
-    for scheme, ground in (
-        ("light", "rgb(247, 248, 248)"),
-        ("dark", "rgb(18, 23, 27)"),
-    ):
-        page.emulate_media(color_scheme=scheme)
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        expect(page.locator("body")).to_have_css("background-color", ground)
+    check_schemes_on_a_phone(page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
@@ -22,6 +22,11 @@ FLAGS = (
 START_MS = 300_000
 WAIT_MS = 120_000
 expect.set_options(timeout=WAIT_MS)
+GROUNDS: dict[Literal["light", "dark"], str] = {
+    "light": "rgb(247, 248, 248)",
+    "dark": "rgb(18, 23, 27)",
+}
+"""Color scheme → the background of our pages in it."""
 
 
 def reset_look(page: Page, size: ViewportSize) -> None:
@@ -76,3 +81,11 @@ class Watch:
         """Fails with everything that was heard."""
         found, self.wrong = self.wrong, []
         assert not found, "\n".join(found)
+
+
+def check_schemes_on_a_phone(page: Page) -> None:
+    """Check that a page of 390 pixels is light or dark, and never scrolls sideways."""
+    for scheme, ground in GROUNDS.items():
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        expect(page.locator("body")).to_have_css("background-color", ground)

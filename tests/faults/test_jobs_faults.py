@@ -114,7 +114,7 @@ class Pipe:
         self._number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def heard(self) -> bytes | None:
-        """What has come since the last call; None where nobody holds the other end."""
+        """Return the bytes since the last call, or None when no writer is left."""
         try:
             return os.read(self._number, 64) or None
         except BlockingIOError:

@@ -125,7 +125,7 @@ def test_long_sequences(kind: str, attrs: dict[str, Any]) -> None:
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
 @pytest.mark.parametrize("kind", MODULES)
 def test_nothing_comes_from_behind_a_rows_end(kind: str, direction: str) -> None:
-    """What stands behind a row's end reaches no gradient, whatever it is."""
+    """Padding behind a row's end reaches no gradient, whatever its value."""
     g = gates(5, 3, 4, kind, direction=direction, lengths=True)
     rng = np.random.default_rng(2)
     feeds = {

@@ -443,7 +443,7 @@ def test_rows_of_a_table_in_blocks(
 
 
 def test_every_binding_has_the_same_weights(rng: np.random.Generator) -> None:
-    """What is made of weights is made once for all bindings.
+    """A constant computed from weights is computed once for all bindings.
 
     So it lies on a device once.
     """

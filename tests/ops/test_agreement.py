@@ -44,7 +44,7 @@ EACH_OP = pytest.mark.parametrize("name", NAMES, scope="module")
 
 
 def wrong(one: Engine, cases: Iterable[Case]) -> list[str]:
-    """What the engine gets wrong, a line per case; there has to be one."""
+    """Return a line for each case that the engine gets wrong, of one case at least."""
     said: list[str] = []
     cases = [*cases]
     assert cases, "no case was given"
@@ -273,7 +273,7 @@ def test_float16_runs_where_the_adapter_has_it(adapter: Want) -> None:
 
 @pytest.mark.requires_wgpu
 def test_an_adapter_lacks_what_the_table_says(adapter: Want) -> None:
-    """That and no more: where a driver lost halves, their tests would go with them."""
+    """An adapter lacks exactly what LACKS says: a driver that lost f16 fails here."""
     words = {word for name in ADAPTERS for word in LACKS.get(name, ())}
     (name,) = (name for name, want in ADAPTERS.items() if want is adapter)
     assert lacked(engine(adapter), words) == LACKS.get(name, set())

@@ -46,7 +46,7 @@ class Called:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is given a timeout by name."""
+        """Return whether the call is given a timeout by name."""
         return any(word.arg == "timeout" for word in self.call.keywords)
 
 
@@ -88,7 +88,7 @@ def calls() -> list[Called]:
 
 
 def is_endless(one: Called) -> bool:
-    """Whether a call waits for a process or a thread without a deadline.
+    """Return whether a call waits for a process or a thread without a deadline.
 
     Of those named `result` only what follows a `submit` is looked at, since streams of
     ours have a method of that name, too.
@@ -143,7 +143,7 @@ def test_a_wait_with_a_deadline_is_none(line: str) -> None:
 
 
 def test_functions_that_are_imported_by_their_names_are_found() -> None:
-    """Whatever they are called, but not others of the same name."""
+    """Waits are found under any imported name; other functions of it are not."""
     text = (
         "from subprocess import run as start\nfrom time import sleep\n"
         "from tests.wasm import call\nstart([])\nsleep(1)\ncall()\n"
@@ -160,7 +160,7 @@ def test_whoever_waits_for_a_process_or_a_thread_says_how_long() -> None:
 
 
 def test_files_that_are_trusted_to_read_in_time_do_read() -> None:
-    """None outlives what it was made for."""
+    """Each file that may read without a deadline still does."""
     reading = {one.where.partition(":")[0] for one in calls() if one.name in READS}
     assert reading >= set(IN_TIME)
 
@@ -176,7 +176,7 @@ def test_nobody_sleeps_until_something_has_surely_happened() -> None:
 
 
 def drawn_from_its_module(path: Path) -> list[str]:
-    """Where functions of a file use a generator that the module itself made."""
+    """Return the lines on which functions draw from a generator of their module."""
     text = path.read_text("utf-8")
     tree = ast.parse(text if GENERATOR.search(text) else "")
     generators = {

@@ -1,4 +1,4 @@
-"""What is waited for in tests comes, or fails the test with its name."""
+"""Waits with a deadline return what they wait for, or fail the test by its name."""
 
 from __future__ import annotations
 

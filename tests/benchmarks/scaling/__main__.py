@@ -71,7 +71,7 @@ def show(made: dict[str, Any]) -> None:
 
 
 def told(cell: dict[str, Any]) -> str:
-    """What was measured of the scaling, in words."""
+    """Return a line that tells the measured times of the scaling."""
     return (
         f"{cell['nbytes'] / 1e6:.1f} MB: here {cell['here_ms']:.2f} ms, one worker "
         f"{cell['one_ms']:.2f} ({cell['one_more']:+.1%}), two {cell['two_ms']:.2f}, "

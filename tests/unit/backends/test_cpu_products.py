@@ -151,7 +151,7 @@ TAILS = {
 def test_what_is_done_with_a_product(
     tail: str, many: bool, rng: np.random.Generator
 ) -> None:
-    """What follows a product may read rows, columns, both, or one number."""
+    """An op fused after a product may read rows, columns, both, or one number."""
     graph = Graph(tail)
     x = graph.input("x", (3, 40, 70))
     y = graph.input("y", (3, 70, 90) if many else (70, 90))

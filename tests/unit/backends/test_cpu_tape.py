@@ -68,7 +68,7 @@ class Taped:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the program is one tape."""
+        """Return whether the whole program is one tape."""
         parts = self.program.compute.args[-1]
         return len(parts) == 1 and parts[0].tape is not None
 

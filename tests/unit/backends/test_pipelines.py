@@ -118,7 +118,7 @@ def test_a_refused_shader_is_not_remembered() -> None:
 
 
 def test_two_that_compile_the_same_shader_share_one(port: FakePort) -> None:
-    """Whoever compiles the same shader second gives its copy back."""
+    """The second compilation of a shader at the same time is freed."""
     table = Pipelines(port)
     one, two = table.get(shader(1), set()), table.get(shader(1), set())
     # The first is interrupted after its look into the table: a browser's await.

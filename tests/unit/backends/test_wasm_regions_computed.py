@@ -1,4 +1,4 @@
-"""What elementwise regions as WebAssembly compute, where Python is WebAssembly.
+"""Elementwise regions as WebAssembly are right, where Python is WebAssembly.
 
 Only there can their modules be opened: elsewhere pytest finds no test in this file.
 """
@@ -28,7 +28,7 @@ __test__ = IN_A_TAB
 
 
 def computed(graph: Graph, arrays: list[np.ndarray]) -> np.ndarray:
-    """What the graph's one op makes of the arrays."""
+    """Return the result of the graph's one op on the arrays."""
     node = graph.node(graph.outputs[0])
     (call,) = opened(made(graph), "region")
     out = np.empty(arrays[0].shape, node.type.dtype.numpy)

@@ -138,7 +138,7 @@ def test_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_long_here_goes_on_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What takes long goes to processes, by the time of the first and those left."""
+    """Long jobs go to processes, judged by the first one's time and those left."""
     clock = iter(range(100))
     monkeypatch.setattr(children, "monotonic", lambda: float(next(clock)))
     spread: list[list[str]] = []

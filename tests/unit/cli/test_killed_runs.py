@@ -111,7 +111,7 @@ def noted() -> int:
 
 
 def has_noted_or_ended(process: Any, before: int) -> bool:
-    """Whether there is more in the notes than the settings of this run, or all."""
+    """Return whether the run has noted a result or has ended."""
     return noted() > before + 900 or process.poll() is not None
 
 
