@@ -255,17 +255,20 @@ class Forked:
     def communicate(self, timeout: float, given: bytes = b"") -> tuple[str, str]:
         """Return what it wrote; it is ended where that takes too long.
 
-        given   what it can read, no more than a pipe holds
+        given   what it can read
         """
-        with suppress(BrokenPipeError), self.stdin:
-            self.stdin.buffer.write(given)  # type: ignore[attr-defined]
         said = {}
+
+        def give() -> None:
+            with suppress(BrokenPipeError), self.stdin:
+                self.stdin.buffer.write(given)  # type: ignore[attr-defined]
 
         def hear(name: str) -> None:
             with getattr(self, name) as stream:
                 said[name] = stream.read()
 
-        threads = [threading.Thread(target=hear, args=[name]) for name in _HEARD]
+        threads = [threading.Thread(target=give)]
+        threads += [threading.Thread(target=hear, args=[name]) for name in _HEARD]
         for thread in threads:
             thread.start()
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -79,4 +81,5 @@ def test_the_snippet_of_the_manual_runs_as_it_stands(open_page: OpenPage) -> Non
     assert len(lines) <= 20
     page = open_page("snippet.html")
     page.wait_for_function("document.body.innerText.includes('Hz')", timeout=START_MS)
-    assert "10" in page.locator("body").inner_text()
+    said = page.locator("#out").inner_text()
+    assert re.fullmatch(r"\[10\. .*\] Hz on NumPy .*", said), said

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,6 @@ pytestmark = pytest.mark.requires_browser
 
 STEPS = 100
 RATE, BATCH, FILTERS = 0.003, 32, 16
-ANSWER_MS = 2000
-"""After which a pause must be there, on a machine that does other things beside."""
 # Keeps the Worker, to lose the GPU behind the page's back, and makes the microphone
 # hear what a test left in `voice`.
 SPY = """
@@ -110,11 +107,9 @@ def made(page: Page, steps: int) -> None:
 
 
 def paused(page: Page) -> int:
-    """Pauses the training; how many steps it has made."""
-    begun = time.monotonic()
+    """Pause the training before its end and return how many steps it has made."""
     page.click("#start")
     state(page, "paused")
-    assert 1000 * (time.monotonic() - begun) < ANSWER_MS
     return int(page.inner_text("#figure-steps"))
 
 

@@ -1,0 +1,51 @@
+"""Which failures are those of a library or an adapter that the machine lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlxweb.errors import AdapterMissing, RlxError
+from tests import conftest, extras
+
+NO_ADAPTER = AdapterMissing("open device 'vulkan'", "no adapter was found")
+
+
+def caused_by(cause: Exception) -> Exception:
+    """Return an error that was raised from another one."""
+    error = RlxError("run a graph", "it cannot be done")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize("error", [NO_ADAPTER, caused_by(NO_ADAPTER)])
+@pytest.mark.parametrize("engine", ["wgpu", "fast"])
+def test_a_missing_adapter_is_a_reason_to_skip_where_an_engine_is_missing(
+    error: Exception, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`AdapterMissing` is a fault of ours where every engine works."""
+    monkeypatch.setattr(conftest, "missing", lambda name: name == engine)
+    assert extras.missing_thing(error) == str(NO_ADAPTER)
+    monkeypatch.setattr(conftest, "missing", lambda name: "")
+    assert extras.missing_thing(error) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "library"),
+    [
+        (ModuleNotFoundError("no", name="no_such_library.part"), "no_such_library"),
+        (
+            caused_by(ModuleNotFoundError("no", name="no_such_library")),
+            "no_such_library",
+        ),
+        (ModuleNotFoundError("no", name="numpy.no_such_part"), ""),
+        (ModuleNotFoundError("no", name="rlxweb.no_such_part"), ""),
+        (ModuleNotFoundError("no", name="tests.no_such_part"), ""),
+        (ImportError("no", name="no_such_library"), ""),
+        (ValueError("no"), ""),
+    ],
+)
+def test_only_a_library_that_is_not_installed_is_missing(
+    error: Exception, library: str
+) -> None:
+    """A part that an installed library or this project lacks is a fault."""
+    assert extras.missing_library(error) == library
