@@ -34,6 +34,7 @@ PLUGINS = (
     "deadlines",
     "extras",
     "fork_server",
+    "hidden_loop",
     "leftovers",
     "slate",
     "tiers",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, TimeoutError, ViewportSize
 
-from tests.browser.watch import START_MS, WAIT_MS, Watch, reset_look
+from tests.browser.watch import START_MS, WAIT_MS, Watch, dismiss_problems, reset_look
 
 PATH = "demo/live/"
 SIZE: ViewportSize = {"width": 1280, "height": 900}
@@ -60,6 +60,7 @@ def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
 def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
     """The page, showing the synthetic EEG on whatever engine it chooses."""
     page, watch = opened
+    dismiss_problems(page)  # what a test before this one was told
     reset_look(page, SIZE)
     set_paused(page, False)
     page.select_option("#pace", "100")  # a picture of each frame is work for nothing

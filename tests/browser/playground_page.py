@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.browser.demo_page import DEMO, OpenPage, without_python
-from tests.browser.watch import START_MS, Watch, reset_look
+from tests.browser.watch import START_MS, Watch, dismiss_problems, reset_look
 
 PATH = "demo/playground/"
 EXAMPLES = DEMO / "playground" / "examples"
@@ -69,9 +69,7 @@ def as_new(page: Page) -> None:
     page.fill("#code", "the visitor's own")  # whatever came with a link
     page.select_option("#example", FIRST)
     page.click("#reset")
-    problems = page.locator(".problem")
-    while problems.count():
-        problems.first.get_by_role("button", name="Dismiss").click()
+    dismiss_problems(page)
     page.evaluate("heard.length = 0")
     assert page.evaluate("localStorage.getItem('rlxweb-playground')") is None
     ready(page)

@@ -29,6 +29,13 @@ GROUNDS: dict[Literal["light", "dark"], str] = {
 """Color scheme → the background of our pages in it."""
 
 
+def dismiss_problems(page: Page) -> None:
+    """Take every message away, as a visitor would."""
+    found = page.locator(".problem")
+    while found.count():
+        found.first.get_by_role("button", name="Dismiss").click()
+
+
 def reset_look(page: Page, size: ViewportSize) -> None:
     """Give a page that tests share its size and its light colours back."""
     if page.viewport_size != size:

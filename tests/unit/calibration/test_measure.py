@@ -373,10 +373,10 @@ def test_trips_of_a_device_that_a_library_drives(
 def test_a_real_adapter(monkeypatch: pytest.MonkeyPatch, is_full_tier: bool) -> None:
     """An adapter has trips, transfers of several sizes, a compilation and kernels.
 
-    Of the ops that are told apart by name alone it takes a third, which all run on the
-    CPU above, and on this adapter in tests/ops.
+    Of the ops that are told apart by name alone it takes an eighth, which all run on
+    the CPU above, and on this adapter in tests/ops.
     """
-    ops = sorted(timed(Kernel))[:: 1 if is_full_tier else 3]
+    ops = sorted(timed(Kernel))[:: 1 if is_full_tier else 8]
     every = measuring.kernel_jobs
 
     def some(place: Place) -> Iterator[tuple[str, partial[Job]]]:

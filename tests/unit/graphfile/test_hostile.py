@@ -340,6 +340,7 @@ def second_name() -> bytes:
     return put("relu", op=op.aliases[0])
 
 
+@pytest.mark.full("100,001 nodes")  # seconds; test_varying has the same check of few
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_that_breaks_one_rule_is_refused(name: str) -> None:
     """A broken rule is told in words and with the byte of the file."""

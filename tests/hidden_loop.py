@@ -1,0 +1,56 @@
+"""Hide the event loop that Playwright leaves running from tests of anything else.
+
+Playwright's blocking interface runs its loop in a greenlet of the main thread, from the
+first page to the end of pytest. Python takes that loop for a running one: whatever asks
+for the running loop finds it, and `asyncio.run` refuses to start another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+OWNER = "launch"
+"""The fixture that starts Playwright; tests that have it need its loop."""
+
+
+@contextmanager
+def hidden_from(item: pytest.Item) -> Iterator[None]:
+    """Do something for a test without Playwright's loop if it has no browser."""
+    loop = asyncio._get_running_loop()
+    if loop is None or OWNER in getattr(item, "fixturenames", ()):
+        yield
+        return
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    """Hide it while the fixtures of a test without a browser are made."""
+    with hidden_from(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Hide it while a test without a browser runs."""
+    with hidden_from(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None]:
+    """Hide it while fixtures end, but after the last test, when the browser does."""
+    if nextitem is None:
+        return (yield)
+    with hidden_from(item):
+        return (yield)
