@@ -2,12 +2,14 @@
 
 Playwright's blocking interface runs its loop in a greenlet of the main thread, from the
 first page to the end of pytest. Python takes that loop for a running one: whatever asks
-for the running loop finds it, and `asyncio.run` refuses to start another.
+for the running loop finds it, and `asyncio.run` refuses to start another. wgpu-py knows
+a loop by its hooks for asynchronous generators, which are hidden as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
@@ -24,11 +26,14 @@ def hidden_from(item: pytest.Item) -> Iterator[None]:
     if loop is None or OWNER in getattr(item, "fixturenames", ()):
         yield
         return
+    hooks = sys.get_asyncgen_hooks()
     asyncio._set_running_loop(None)
+    sys.set_asyncgen_hooks(None, None)
     try:
         yield
     finally:
         asyncio._set_running_loop(loop)
+        sys.set_asyncgen_hooks(*hooks)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
