@@ -21,7 +21,7 @@ OWNER = "launch"
 
 @contextmanager
 def hidden_from(item: pytest.Item) -> Iterator[None]:
-    """Do something for a test without Playwright's loop if it has no browser."""
+    """Hide Playwright's loop from a test that has no browser."""
     loop = asyncio._get_running_loop()
     if loop is None or OWNER in getattr(item, "fixturenames", ()):
         yield
@@ -38,14 +38,14 @@ def hidden_from(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
-    """Hide it while the fixtures of a test without a browser are made."""
+    """Hide Playwright's loop while fixtures of a test without a browser are made."""
     with hidden_from(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Hide it while a test without a browser runs."""
+    """Hide Playwright's loop while a test without a browser runs."""
     with hidden_from(item):
         return (yield)
 
@@ -54,7 +54,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None]:
-    """Hide it while fixtures end, but after the last test, when the browser does."""
+    """Hide Playwright's loop while fixtures end, unless the browser ends with them."""
     if nextitem is None:
         return (yield)
     with hidden_from(item):

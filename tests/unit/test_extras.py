@@ -1,4 +1,4 @@
-"""Which failures are those of a library or an adapter that the machine lacks."""
+"""Failures for want of a library or an adapter are told from faults."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ REASONS = {
     ),
     "desktop": Reason(
         "it is about what only a desktop has: its folders, assumed costs, own GPUs, "
-        "threads that submit",
+        "threads that submit, the loop of Playwright",
         r"\S",
         by_name=True,
     ),
@@ -167,6 +167,7 @@ _BY_NAME = {
     "test_layers.py": "sources",
     "test_manners.py": "sources",
     "test_rlx_names.py::test_the_manifest_names_what_can_be_tried": "desktop",
+    "test_hidden_loop.py": "desktop",
 }
 TESTS = {f"tests/unit/{name}": reason for name, reason in _BY_NAME.items()}
 """File, test or one with its parameter → its reason."""
