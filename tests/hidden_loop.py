@@ -15,15 +15,18 @@ from contextlib import contextmanager
 
 import pytest
 
-OWNER = "launch"
-"""The fixture that starts Playwright; tests that have it need its loop."""
+MARK = "requires_browser"
+"""The mark of tests that call Playwright and need its loop.
+
+Fixtures do not tell: a test may ask for the browser while it runs.
+"""
 
 
 @contextmanager
 def hidden_from(item: pytest.Item) -> Iterator[None]:
-    """Hide Playwright's loop from a test that has no browser."""
+    """Hide Playwright's loop from a test that needs no browser."""
     loop = asyncio._get_running_loop()
-    if loop is None or OWNER in getattr(item, "fixturenames", ()):
+    if loop is None or item.get_closest_marker(MARK):
         yield
         return
     hooks = sys.get_asyncgen_hooks()
