@@ -89,7 +89,10 @@ def test_a_program_reaches_no_other_host(
             "connect-src *; connect-src 'self'; script-src 'self' 'unsafe-eval'",
             marks=pytest.mark.full,
         ),
-        "connect-src 'self'; script-src 'self' 'unsafe-eval'; script-src-elem *",
+        pytest.param(
+            "connect-src 'self'; script-src 'self' 'unsafe-eval'; script-src-elem *",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_half_a_policy_of_the_host_is_none(
@@ -242,17 +245,23 @@ for what in (
 """
 
 
-def test_messages_that_a_program_made_up_are_no_messages(unsealed: Page) -> None:
+FORGED_ENDS = (
+    "{'id': k, 'result': {'error': {'frames': 5, 'message': [1]}}}",
+    "{'id': k, 'error': {'message': {'a': 1}}}",
+    "{'ended': {'type': 3}}",
+)
+
+
+def test_messages_that_a_program_made_up_are_no_messages(
+    unsealed: Page, is_full_tier: bool
+) -> None:
     """Messages that a program made up break nothing, if it could send them.
 
-    A made-up end is the end.
+    A made-up end is the end. Python starts anew after each: other tiers than the full
+    one take the first.
     """
     page = unsealed
-    for end in (
-        "{'id': k, 'result': {'error': {'frames': 5, 'message': [1]}}}",
-        "{'id': k, 'error': {'message': {'a': 1}}}",
-        "{'ended': {'type': 3}}",
-    ):
+    for end in FORGED_ENDS if is_full_tier else FORGED_ENDS[:1]:
         code = f"{FORGED}for k in range(9):\n    send({end})\nwhile True: pass"
         assert "<b>fake</b>" in run(page, code), end  # after the one before, too
     said = run(page, FORGED + "print('true')")
