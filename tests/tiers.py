@@ -32,7 +32,7 @@ from tests import workers
 T = TypeVar("T")
 Tier = Literal["quick", "default", "full"]
 HERE = Path(__file__).parent
-QUICK = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
+QUICK = ("unit", "ops", "graphs", "lanes", "pyrlx", "faults", "limits")
 """The folders of the quick tier."""
 ADAPTER = "lavapipe"
 OTHERS = {"opengl": 0, "swiftshader": 3}
