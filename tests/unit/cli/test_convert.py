@@ -17,6 +17,8 @@ from rlxweb.jobs.conversion import Conversion
 from tests.command_line import Call, check_refused, running, spawn
 from tests.recordings import saved, written
 
+PARQUET = pytest.param("parquet", marks=pytest.mark.needs("pyarrow"))
+
 
 @pytest.fixture(autouse=True)
 def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -32,7 +34,7 @@ def samples(path: str | Path) -> np.ndarray:
         return np.concatenate([np.asarray(g.read()) for g in recording.groups])
 
 
-@pytest.mark.parametrize("kind", ["bdf", "npz", "wav", "parquet"])
+@pytest.mark.parametrize("kind", ["bdf", "npz", "wav", PARQUET])
 def test_a_recording_comes_back(call: Call, kind: str) -> None:
     """A recording comes back to what the format holds; the loss is told in one line."""
     said = call("convert", "night.edf", "--to", kind)
@@ -97,7 +99,7 @@ def test_a_file_per_rate_where_a_format_holds_one(call: Call, tmp_path: Path) ->
     check_refused(said, 2, "'x-2Hz.wav' is a recording of this run")
 
 
-@pytest.mark.parametrize("kind", ["npz", "wav", "parquet"])
+@pytest.mark.parametrize("kind", ["npz", "wav", PARQUET])
 def test_channels_that_are_brought_to_one_rate_are_in_one_file(
     call: Call, tmp_path: Path, kind: str
 ) -> None:

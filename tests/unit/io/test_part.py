@@ -318,6 +318,7 @@ def test_times_of_results_of_a_stretch(burst: Path, tmp_path: Path) -> None:
     assert type(found).load(tmp_path / "a.npz").t.tolist() == found.t.tolist()
 
 
+@pytest.mark.needs("pyarrow")
 def test_annotations_go_with_a_stretch_that_is_converted(
     burst: Path, tmp_path: Path, call: Call
 ) -> None:
