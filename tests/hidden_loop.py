@@ -1,4 +1,4 @@
-"""Hide the event loop that Playwright leaves running from tests of anything else.
+"""Hide the event loop that Playwright leaves running from tests without a browser.
 
 Playwright's blocking interface runs its loop in a greenlet of the main thread, from the
 first page to the end of pytest. Python takes that loop for a running one: whatever asks
@@ -18,7 +18,7 @@ import pytest
 MARK = "requires_browser"
 """The mark of tests that call Playwright and need its loop.
 
-Fixtures do not tell: a test may ask for the browser while it runs.
+Its fixtures cannot tell: one of them may request the browser while it is set up.
 """
 
 

@@ -60,7 +60,7 @@ def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
 def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
     """The page, showing the synthetic EEG on whatever engine it chooses."""
     page, watch = opened
-    dismiss_problems(page)  # what a test before this one was told
+    dismiss_problems(page)  # of the test before this one
     reset_look(page, SIZE)
     set_paused(page, False)
     page.select_option("#pace", "100")  # a picture of each frame is work for nothing

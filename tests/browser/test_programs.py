@@ -257,8 +257,8 @@ def test_messages_that_a_program_made_up_are_no_messages(
 ) -> None:
     """Messages that a program made up break nothing, if it could send them.
 
-    A made-up end is the end. Python starts anew after each: other tiers than the full
-    one take the first.
+    A made-up end is the end. Python restarts after each, which takes seconds: tiers
+    other than the full one take the first.
     """
     page = unsealed
     for end in FORGED_ENDS if is_full_tier else FORGED_ENDS[:1]:

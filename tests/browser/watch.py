@@ -30,7 +30,7 @@ GROUNDS: dict[Literal["light", "dark"], str] = {
 
 
 def dismiss_problems(page: Page) -> None:
-    """Take every message away, as a visitor would."""
+    """Dismiss every message, as a visitor would."""
     found = page.locator(".problem")
     while found.count():
         found.first.get_by_role("button", name="Dismiss").click()

@@ -198,8 +198,8 @@ def test_a_scheduler_that_comes_back(
 ) -> None:
     """A scheduler that was killed and started again is given the rest again.
 
-    It is started once the loss was noticed: the client may find a new one by itself
-    before, and then nobody hears of either.
+    It is started again once the loss was reported: the client may otherwise reconnect
+    by itself first, and then neither message is sent.
     """
     files = night(tmp_path / "night", 12)
     started.worker(scheduler.address)

@@ -1,4 +1,4 @@
-"""Failures for want of a library or an adapter are told from faults."""
+"""Failures for want of a library or an adapter are distinguished from faults."""
 
 from __future__ import annotations
 
