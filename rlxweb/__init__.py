@@ -1,4 +1,4 @@
-"""rlxweb: one graph of tensor and signal operations, on the best engine there is.
+"""Graphs of tensor and signal operations, run on the fastest available engine.
 
 The public names and where they live, nothing else. A name is loaded when it is first
 used, so importing this costs next to nothing and loads no GPU library.
@@ -9,10 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.names import found, hand_down, publish, published
+from rlxweb.lazy_names import (
+    load_published,
+    publish_names,
+    published_names,
+    register_providers,
+)
 
 if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
-    from rlxweb.choose.report import device_report as device_report
+    from rlxweb.choose.device_report import device_report as device_report
     from rlxweb.choose.resolve import fastest_device_for as fastest_device_for
     from rlxweb.device import Device as Device
     from rlxweb.device import parse_device as parse_device
@@ -25,18 +30,18 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.devices.policy import DevicePolicy as DevicePolicy
     from rlxweb.digital import Digital as Digital
     from rlxweb.errors import RlxError as RlxError
-    from rlxweb.graphfile.weights import load_weights as load_weights
-    from rlxweb.io.dispatch import read as read
+    from rlxweb.graphfile.param_weights import load_weights as load_weights
+    from rlxweb.io.recording_reader import read as read
     from rlxweb.ir.dim import Dim as Dim
     from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
-    from rlxweb.ir.packing import quantize_weights as quantize_weights
     from rlxweb.ir.tensor import Tensor as Tensor
+    from rlxweb.ir.weight_quantization import quantize_weights as quantize_weights
     from rlxweb.ops.custom import register_custom as register_custom
-    from rlxweb.packed_weights import Quantized as Quantized
-    from rlxweb.packed_weights import dequantize as dequantize
-    from rlxweb.packed_weights import quantize as quantize
-    from rlxweb.runtime.compiled import CompiledGraph as CompiledGraph
+    from rlxweb.quantized_weights import Quantized as Quantized
+    from rlxweb.quantized_weights import dequantize as dequantize
+    from rlxweb.quantized_weights import quantize as quantize
+    from rlxweb.runtime.compiled_graph import CompiledGraph as CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray as DeviceArray
     from rlxweb.runtime.device_array import put as put
     from rlxweb.runtime.device_array import put_async as put_async
@@ -44,56 +49,58 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.device_router import DeviceRouter as DeviceRouter
     from rlxweb.runtime.flexible_session import FlexibleSession as FlexibleSession
     from rlxweb.runtime.graph_devices import GraphDevices as GraphDevices
-    from rlxweb.runtime.loaded import LoadedGraph as LoadedGraph
-    from rlxweb.runtime.loaded import load as load
+    from rlxweb.runtime.loaded_graph import LoadedGraph as LoadedGraph
+    from rlxweb.runtime.loaded_graph import load as load
     from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
     from rlxweb.signal.aperiodic import aperiodic as aperiodic
     from rlxweb.signal.aperiodic_fit import AperiodicFit as AperiodicFit
-    from rlxweb.signal.bands import BandPower as BandPower
-    from rlxweb.signal.bands import band_power as band_power
-    from rlxweb.signal.bands import band_power_of as band_power_of
-    from rlxweb.signal.cross import coherence as coherence
-    from rlxweb.signal.cross import coherence_async as coherence_async
-    from rlxweb.signal.cross import csd as csd
-    from rlxweb.signal.cross import csd_async as csd_async
-    from rlxweb.signal.exported import export_welch as export_welch
-    from rlxweb.signal.learned.file import load_learned as load_learned
+    from rlxweb.signal.band_power import BandPower as BandPower
+    from rlxweb.signal.band_power import band_power as band_power
+    from rlxweb.signal.band_power import band_power_of as band_power_of
+    from rlxweb.signal.cross_spectra import coherence as coherence
+    from rlxweb.signal.cross_spectra import coherence_async as coherence_async
+    from rlxweb.signal.cross_spectra import csd as csd
+    from rlxweb.signal.cross_spectra import csd_async as csd_async
+    from rlxweb.signal.istft import istft as istft
+    from rlxweb.signal.istft import istft_async as istft_async
     from rlxweb.signal.learned.learn import Learned as Learned
     from rlxweb.signal.learned.learn import learn_welch as learn_welch
     from rlxweb.signal.learned.transform import LearnedTransform as LearnedTransform
+    from rlxweb.signal.learned.transform_file import load_learned as load_learned
     from rlxweb.signal.morlet import tfr_morlet as tfr_morlet
     from rlxweb.signal.morlet import tfr_morlet_async as tfr_morlet_async
     from rlxweb.signal.multitaper import multitaper as multitaper
     from rlxweb.signal.multitaper import multitaper_async as multitaper_async
-    from rlxweb.signal.result import WelchPeaks as WelchPeaks
-    from rlxweb.signal.short_time import stft as stft
-    from rlxweb.signal.short_time import stft_async as stft_async
-    from rlxweb.signal.short_time_back import istft as istft
-    from rlxweb.signal.short_time_back import istft_async as istft_async
     from rlxweb.signal.spectrogram import spectrogram as spectrogram
     from rlxweb.signal.spectrogram import spectrogram_async as spectrogram_async
     from rlxweb.signal.spectrum import Spectrum as Spectrum
+    from rlxweb.signal.stft import stft as stft
+    from rlxweb.signal.stft import stft_async as stft_async
     from rlxweb.signal.stream_frame import StreamFrame as StreamFrame
     from rlxweb.signal.time_frequency import TimeFrequency as TimeFrequency
     from rlxweb.signal.welch import welch as welch
     from rlxweb.signal.welch import welch_async as welch_async
+    from rlxweb.signal.welch_export import export_welch as export_welch
     from rlxweb.signal.welch_peaks import welch_peaks as welch_peaks
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
+    from rlxweb.signal.welch_peaks_result import WelchPeaks as WelchPeaks
     from rlxweb.signal.welch_stream import WelchStream as WelchStream
+    from rlxweb.tracing.checkpoint import checkpoint as checkpoint
     from rlxweb.tracing.derivatives import grad as grad
     from rlxweb.tracing.derivatives import jvp as jvp
     from rlxweb.tracing.derivatives import value_and_grad as value_and_grad
     from rlxweb.tracing.function import Function as Function
     from rlxweb.tracing.function import function as function
+    from rlxweb.tracing.graph_transforms import (
+        directional_nth_grad as directional_nth_grad,
+    )
+    from rlxweb.tracing.graph_transforms import nth_order_grad as nth_order_grad
     from rlxweb.tracing.jacobians import hvp as hvp
     from rlxweb.tracing.jacobians import jacfwd as jacfwd
     from rlxweb.tracing.jacobians import jacrev as jacrev
-    from rlxweb.tracing.mapped import vmap as vmap
-    from rlxweb.tracing.of_graphs import directional_nth_grad as directional_nth_grad
-    from rlxweb.tracing.of_graphs import nth_order_grad as nth_order_grad
-    from rlxweb.tracing.ops_on_arrays import nn as nn
-    from rlxweb.tracing.segments import checkpoint as checkpoint
+    from rlxweb.tracing.nn_namespace import nn as nn
+    from rlxweb.tracing.vmap import vmap as vmap
     from rlxweb.training.lbfgs import Minimum as Minimum
     from rlxweb.training.lbfgs import lbfgs as lbfgs
     from rlxweb.training.loop import Patience as Patience
@@ -103,8 +110,8 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.training.optimizers import Adam as Adam
     from rlxweb.training.optimizers import AdamW as AdamW
 
-_OWN = {
-    "rlxweb.choose.report": "device_report",
+_PUBLIC_NAMES = {
+    "rlxweb.choose.device_report": "device_report",
     "rlxweb.choose.resolve": "fastest_device_for",
     "rlxweb.device": "Device parse_device parse_device_list",
     "rlxweb.devices.availability": (
@@ -113,37 +120,37 @@ _OWN = {
     "rlxweb.devices.policy": "DevicePolicy",
     "rlxweb.digital": "Digital",
     "rlxweb.errors": "RlxError",
-    "rlxweb.graphfile.weights": "load_weights",
-    "rlxweb.io.dispatch": "read",
+    "rlxweb.graphfile.param_weights": "load_weights",
+    "rlxweb.io.recording_reader": "read",
     "rlxweb.ir.dim": "Dim",
     "rlxweb.ir.dtype": "DType",
     "rlxweb.ir.graph": "Graph",
-    "rlxweb.ir.packing": "quantize_weights",
+    "rlxweb.ir.weight_quantization": "quantize_weights",
     "rlxweb.ir.tensor": "Tensor",
     "rlxweb.ops.custom": "register_custom",
-    "rlxweb.packed_weights": "Quantized dequantize quantize",
-    "rlxweb.runtime.compiled": "CompiledGraph",
+    "rlxweb.quantized_weights": "Quantized dequantize quantize",
+    "rlxweb.runtime.compiled_graph": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
     "rlxweb.runtime.device_benchmark": "DeviceBenchResult",
     "rlxweb.runtime.device_router": "DeviceRouter",
     "rlxweb.runtime.flexible_session": "FlexibleSession",
     "rlxweb.runtime.graph_devices": "GraphDevices",
-    "rlxweb.runtime.loaded": "LoadedGraph load",
+    "rlxweb.runtime.loaded_graph": "LoadedGraph load",
     "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
     "rlxweb.signal.aperiodic": "aperiodic",
     "rlxweb.signal.aperiodic_fit": "AperiodicFit",
-    "rlxweb.signal.bands": "BandPower band_power band_power_of",
-    "rlxweb.signal.cross": "coherence coherence_async csd csd_async",
-    "rlxweb.signal.exported": "export_welch",
-    "rlxweb.signal.learned.file": "load_learned",
+    "rlxweb.signal.band_power": "BandPower band_power band_power_of",
+    "rlxweb.signal.cross_spectra": "coherence coherence_async csd csd_async",
+    "rlxweb.signal.welch_export": "export_welch",
+    "rlxweb.signal.learned.transform_file": "load_learned",
     "rlxweb.signal.learned.learn": "Learned learn_welch",
     "rlxweb.signal.learned.transform": "LearnedTransform",
     "rlxweb.signal.morlet": "tfr_morlet tfr_morlet_async",
     "rlxweb.signal.multitaper": "multitaper multitaper_async",
-    "rlxweb.signal.result": "WelchPeaks",
-    "rlxweb.signal.short_time": "stft stft_async",
-    "rlxweb.signal.short_time_back": "istft istft_async",
+    "rlxweb.signal.welch_peaks_result": "WelchPeaks",
+    "rlxweb.signal.stft": "stft stft_async",
+    "rlxweb.signal.istft": "istft istft_async",
     "rlxweb.signal.spectrogram": "spectrogram spectrogram_async",
     "rlxweb.signal.spectrum": "Spectrum",
     "rlxweb.signal.time_frequency": "TimeFrequency",
@@ -154,17 +161,17 @@ _OWN = {
     "rlxweb.tracing.derivatives": "grad jvp value_and_grad",
     "rlxweb.tracing.function": "Function function",
     "rlxweb.tracing.jacobians": "hvp jacfwd jacrev",
-    "rlxweb.tracing.mapped": "vmap",
-    "rlxweb.tracing.of_graphs": "directional_nth_grad nth_order_grad",
-    "rlxweb.tracing.ops_on_arrays": "nn",
-    "rlxweb.tracing.segments": "checkpoint",
+    "rlxweb.tracing.vmap": "vmap",
+    "rlxweb.tracing.graph_transforms": "directional_nth_grad nth_order_grad",
+    "rlxweb.tracing.nn_namespace": "nn",
+    "rlxweb.tracing.checkpoint": "checkpoint",
     "rlxweb.training.lbfgs": "Minimum lbfgs",
     "rlxweb.training.loop": "Patience Trained train",
     "rlxweb.training.optimizers": "Adam AdamW SGD",
 }
-_OF_DEVICES = {
+_PUBLIC_DEVICES_NAMES = {
     "rlxweb.choose.fallback": "run_with_fallback",
-    "rlxweb.choose.report": "device_report",
+    "rlxweb.choose.device_report": "device_report",
     "rlxweb.choose.resolve": (
         "devices_for fastest_device_for resolve_device resolve_device_chain "
         "supports_graph"
@@ -182,27 +189,28 @@ _OF_DEVICES = {
     "rlxweb.runtime.flexible_session": "FlexibleSession",
     "rlxweb.runtime.graph_devices": "GraphDevices graph_param_names",
 }
-_ROOMS = ("io", "onnx", "ops", "plot", "rlx")
-"""Modules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`."""
-publish(__name__, _OWN)
-publish("rlxweb.devices", _OF_DEVICES)
-hand_down(
+_PUBLIC_SUBMODULES = ("io", "onnx", "ops", "plot", "rlx")
+"""Submodules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`.
+"""
+publish_names(__name__, _PUBLIC_NAMES)
+publish_names("rlxweb.devices", _PUBLIC_DEVICES_NAMES)
+register_providers(
     {
-        "FAMILIES": "rlxweb.ops.vocabulary",  # importing it registers all ops
+        "FAMILIES": "rlxweb.ops.builtin_ops",  # importing it registers all ops
         "cache_folder": "rlxweb.calibration.cache_folder",
-        "fast_mode_from_env": "rlxweb.devices.policy",
+        "jit_mode_from_env": "rlxweb.devices.policy",
         "loader_environment": "rlxweb.devices.policy",
         "read_json": "rlxweb.calibration.cache_folder",
         "fastest_device_for": "rlxweb.choose.resolve",
-        "plot_result": "rlxweb.plot.results",
-        "further_labels": "rlxweb.backends.registry",
-        "record_for": "rlxweb.calibration.known",
-        "save_graph": "rlxweb.graphfile.write",
-        "row_of": "rlxweb.backends.registry",
+        "plot_result": "rlxweb.plot.plot_dispatch",
+        "extra_labels": "rlxweb.backends.registry",
+        "record_for": "rlxweb.calibration.engine_calibrations",
+        "save_graph": "rlxweb.graphfile.graph_writer",
+        "find_row": "rlxweb.backends.registry",
     }
 )
 
-__all__ = published(__name__)
+__all__ = published_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
@@ -210,9 +218,9 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("rlxweb")
-    if name in _ROOMS:
+    if name in _PUBLIC_SUBMODULES:
         return import_module(f"rlxweb.{name}")
-    return found(__name__, name)
+    return load_published(__name__, name)
 
 
 def __dir__() -> list[str]:

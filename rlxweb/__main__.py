@@ -1,37 +1,37 @@
-"""`rlxweb` and `python -m rlxweb`: the command line, stopped quietly at any moment."""
+"""Command line entry point of `rlxweb` and `python -m rlxweb`."""
 
 from __future__ import annotations
 
 import warnings
 
-from rlxweb.cli.signals import signals
+from rlxweb.cli.process_signals import process_signals
 
-signals.take()  # before anything that takes time is imported
+process_signals.install_handlers()  # before anything that takes time is imported
 
-_FOR_DEVELOPERS = (
+_DEVELOPER_WARNINGS = (
     *(DeprecationWarning, PendingDeprecationWarning),
     *(ImportWarning, ResourceWarning),
 )
-"""The kinds that Python itself hides from users."""
+"""Warning categories that Python itself hides from users."""
 
 
 def run() -> None:
-    """The command line, with the arguments of this process."""
+    """Run the command line with the arguments of this process."""
     # Whatever PYTHONWARNINGS says, a warning of a library does not end a command. In
     # `main` this would hide those warnings from the tests.
     warnings.resetwarnings()
-    for kind in _FOR_DEVELOPERS:
-        warnings.simplefilter("ignore", kind)
-    code = None
+    for category in _DEVELOPER_WARNINGS:
+        warnings.simplefilter("ignore", category)
+    exit_code = None
     try:
         from rlxweb.cli.main import main
 
         main()
-    except SystemExit as done:
-        code = int(done.code or 0)
+    except SystemExit as system_exit:
+        exit_code = int(system_exit.code or 0)
         raise
     finally:
-        signals.end(code)
+        process_signals.end_command(exit_code)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What to do next, said in the words of the place where it is read.
+"""Hints for users that read as Python keywords or as command-line flags.
 
 An argument is a keyword in Python and a flag on the command line: `precision="f32"` and
 `--precision f32`. Whoever gives the advice names the argument and its value once, and
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Blank(str):
-    """Stands for a value that the reader has to fill in: `Blank("HZ")`.
+    """Placeholder for a value that the reader has to fill in: `Blank("HZ")`.
 
     Also a value that is shown as it is written here.
     """
@@ -23,7 +23,7 @@ class Blank(str):
 
 
 class Advice(str):
-    """A hint that names arguments: text with a `{}` for each, in their order.
+    """Hint that names arguments: text with one `{}` for each argument, in order.
 
     As a string it is written for Python; `as_flags` is the same for a command line.
 
@@ -36,15 +36,17 @@ class Advice(str):
     arguments: dict[str, object]
 
     def __new__(cls, text: str, /, **arguments: object) -> Advice:
-        said = super().__new__(cls, text.format(*map(_keyword, arguments.items())))
-        said.text, said.arguments = text, arguments
-        return said
+        advice = super().__new__(
+            cls, text.format(*map(_format_keyword, arguments.items()))
+        )
+        advice.text, advice.arguments = text, arguments
+        return advice
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.text,), self.arguments
 
     def before(self, argument: str, what: str) -> Advice:
-        """The same with `what` to be done at an argument, "use {what} and k=3".
+        """Return the same advice with `what` to be done first: "use {what} and k=3".
 
         As it is where it does not name the argument.
         """
@@ -56,16 +58,18 @@ class Advice(str):
 
     @property
     def as_flags(self) -> str:
-        """The advice for a command line."""
-        return self.text.format(*map(_flag, self.arguments.items()))
+        """The advice with arguments written as command-line flags."""
+        return self.text.format(*map(_format_flag, self.arguments.items()))
 
 
-def _keyword(argument: tuple[str, object]) -> str:
+def _format_keyword(argument: tuple[str, object]) -> str:
+    """Return an argument as a Python keyword: `fs=100`."""
     name, value = argument
     return f"{name}={value!r}"
 
 
-def _flag(argument: tuple[str, object]) -> str:
+def _format_flag(argument: tuple[str, object]) -> str:
+    """Return an argument as a command-line flag: `--fs 100`."""
     from shlex import quote  # of no use in a tab
 
     name, value = argument

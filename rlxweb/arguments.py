@@ -1,4 +1,4 @@
-"""Arguments of a call, checked: whole numbers, numbers, switches, one of a few names.
+"""Validation of arguments: integers, real numbers, booleans, one of a few names.
 
 One rule for every function and every argument: True is no number, text is no number,
 and nothing is rounded. Owns the words of the refusals.
@@ -21,64 +21,74 @@ from rlxweb.errors import UsageError, did_you_mean, shown
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FAR = 1e300
-_COUNTABLE = 1 << 63
+_FAST_PATH_BOUND = 1e300
+_INT64_BOUND = 1 << 63
 
 
-def whole(name: str, value: object, doing: str, *, of_float: bool = False) -> int:
-    """A whole number, numpy's own too. Errors  UsageError for anything else.
+def coerce_integer(
+    name: str, value: object, context: str, *, accept_float: bool = False
+) -> int:
+    """Return an integer, NumPy's included. Raise UsageError for anything else.
 
-    of_float   256.0 is taken as well, as SciPy takes it
+    accept_float  256.0 is taken as well, as SciPy takes it
     """
-    if type(value) is int and -_COUNTABLE <= value < _COUNTABLE:
+    if type(value) is int and -_INT64_BOUND <= value < _INT64_BOUND:
         return value
-    found, held = None, _held(value)
-    if of_float and isinstance(held, float) and held.is_integer():
-        found = int(held)
-    elif not isinstance(held, bool | np.bool_):
+    integer, scalar = None, _scalar_value(value)
+    if accept_float and isinstance(scalar, float) and scalar.is_integer():
+        integer = int(scalar)
+    elif not isinstance(scalar, bool | np.bool_):
         with suppress(TypeError):
-            found = operator.index(held)  # type: ignore[arg-type]
-    if found is None:
+            integer = operator.index(scalar)  # type: ignore[arg-type]
+    if integer is None:
         raise UsageError(
-            doing, f"{name} is {shown(value)}", "it must be a whole number"
+            context, f"{name} is {shown(value)}", "it must be a whole number"
         )
-    if not -_COUNTABLE <= found < _COUNTABLE:
-        raise UsageError(doing, f"{name} is {shown(value)}", "it must fit into 64 bits")
-    return found
+    if not -_INT64_BOUND <= integer < _INT64_BOUND:
+        raise UsageError(
+            context, f"{name} is {shown(value)}", "it must fit in a 64-bit integer"
+        )
+    return integer
 
 
-def whole_from(least: int, name: str, value: object, doing: str) -> int:
-    """Return a whole number that is at least `least`. Errors  UsageError otherwise."""
-    found = whole(name, value, doing)
-    if found < least:
-        raise UsageError(doing, f"{name} is {found}", f"at least {least}")
-    return found
+def coerce_integer_from(minimum: int, name: str, value: object, context: str) -> int:
+    """Return an integer of at least `minimum`. Raise UsageError otherwise."""
+    integer = coerce_integer(name, value, context)
+    if integer < minimum:
+        raise UsageError(
+            context, f"{name} is {integer}", f"it must be at least {minimum}"
+        )
+    return integer
 
 
-def number(name: str, value: object, doing: str) -> float:
-    """A finite real number. Errors  UsageError for anything else."""
-    if (type(value) is float or type(value) is int) and -_FAR < value < _FAR:
+def coerce_float(name: str, value: object, context: str) -> float:
+    """Return a finite real number. Raise UsageError for anything else."""
+    if (
+        type(value) is float or type(value) is int
+    ) and -_FAST_PATH_BOUND < value < _FAST_PATH_BOUND:
         return float(value)
-    held = _held(value)
-    is_real = isinstance(held, Real) or (
-        hasattr(held, "__float__")
-        and not isinstance(held, complex | np.complexfloating)
+    scalar = _scalar_value(value)
+    is_real = isinstance(scalar, Real) or (
+        hasattr(scalar, "__float__")
+        and not isinstance(scalar, complex | np.complexfloating)
     )
-    if isinstance(held, bool | np.bool_) or not is_real:
-        raise UsageError(doing, f"{name} is {shown(value)}", "it must be a number")
+    if isinstance(scalar, bool | np.bool_) or not is_real:
+        raise UsageError(context, f"{name} is {shown(value)}", "it must be a number")
     try:
-        found = float(held)  # type: ignore[arg-type]
+        result = float(scalar)  # type: ignore[arg-type]
     except OverflowError:
-        found = np.inf
+        result = np.inf
     except (TypeError, ValueError):
-        found = np.nan
-    if not np.isfinite(found):
-        raise UsageError(doing, f"{name} is {shown(value)}", "it must be finite")
-    return found
+        result = np.nan
+    if not np.isfinite(result):
+        raise UsageError(context, f"{name} is {shown(value)}", "it must be finite")
+    return result
 
 
-def _held(value: object) -> object:
-    """What an array of one number holds; None where it is none, or a masked one."""
+def _scalar_value(value: object) -> object:
+    """Return the number in a zero-dimensional array; None for other arrays or a masked
+    value.
+    """
     if not isinstance(value, np.ndarray):
         return value
     is_number = not value.ndim and value.dtype.kind in "iuf"
@@ -86,78 +96,89 @@ def _held(value: object) -> object:
     return value.item() if is_number and not masked else None
 
 
-def switch(name: str, value: object, doing: str) -> bool:
-    """True or False, numpy's own and 1 and 0 too. Errors  UsageError for the rest."""
+def coerce_bool(name: str, value: object, context: str) -> bool:
+    """Return a boolean; NumPy booleans, 1 and 0 are accepted. Raise UsageError for
+    anything else.
+    """
     if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
         return bool(value)
-    raise UsageError(doing, f"{name} is {shown(value)}", "it must be True or False")
+    raise UsageError(context, f"{name} is {shown(value)}", "it must be True or False")
 
 
-def instance(name: str, value: object, kind: type[T], doing: str) -> T:
-    """Return a value if it is of the class. Errors  UsageError for anything else."""
-    if isinstance(value, kind):
+def check_instance(name: str, value: object, expected_type: type[T], context: str) -> T:
+    """Return the value if it is of the expected type. Raise UsageError otherwise."""
+    if isinstance(value, expected_type):
         return value
-    rule = f"a {kind.__name__} is wanted"
-    raise UsageError(doing, f"{name} is {shown(value)}", rule)
+    rule = f"expected a {expected_type.__name__}"
+    raise UsageError(context, f"{name} is {shown(value)}", rule)
 
 
-def one_or_none(name: str, value: object, kind: type[T], doing: str) -> T | None:
-    """Return None, or a value of the class. Errors  UsageError for anything else."""
-    return None if value is None else instance(name, value, kind, doing)
+def check_optional_instance(
+    name: str, value: object, expected_type: type[T], context: str
+) -> T | None:
+    """Return None or a value of the expected type. Raise UsageError otherwise."""
+    return (
+        None if value is None else check_instance(name, value, expected_type, context)
+    )
 
 
-def one_of(name: str, value: Any, known: Iterable[str], doing: str) -> str:
-    """One of a few names. Errors  UsageError that lists them."""
-    names = tuple(known)
+def check_choice(name: str, value: Any, choices: Iterable[str], context: str) -> str:
+    """Return one of a few names. Raise UsageError that lists them for anything else."""
+    names = tuple(choices)
     if isinstance(value, str) and value in names:
         return value
     rule = f"it must be {' or '.join(map(repr, names))}"
-    near = did_you_mean(value, names) if isinstance(value, str) else ""
-    raise UsageError(doing, f"{name} is {shown(value)}", rule, near)
+    suggestion = did_you_mean(value, names) if isinstance(value, str) else ""
+    raise UsageError(context, f"{name} is {shown(value)}", rule, suggestion)
 
 
-def bound(of: Callable[..., Any], name: str, /, *args: Any, **named: Any) -> Any:
-    """The arguments of a call of `of`, defaults filled in, by name.
+def bind_arguments(
+    function: Callable[..., Any], name: str, /, *args: Any, **kwargs: Any
+) -> Any:
+    """Return the arguments of a call of `function` by name, with defaults filled in.
 
     name     the function that was called, which takes the same
     Errors   TypeError as Python's own, with that name
     """
     try:
-        given = signature(of).bind(*args, **named)
+        bound_arguments = signature(function).bind(*args, **kwargs)
     except TypeError as error:
-        check_options(name, named, signature(of).parameters)
+        check_option_names(name, kwargs, signature(function).parameters)
         raise TypeError(f"{name}() {error}") from None
-    given.apply_defaults()
-    return given.arguments
+    bound_arguments.apply_defaults()
+    return bound_arguments.arguments
 
 
-def check_options(name: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise TypeError for an option that a function does not take.
+def check_option_names(
+    name: str, given_options: Iterable[str], known: Iterable[str]
+) -> None:
+    """Raise TypeError for an option that a function does not accept.
 
     name     the function that the caller called
     Errors   TypeError in Python's words, with that name and the option that is meant
     """
-    options = list(known)
-    for one in given:
-        if one not in options:
-            near = did_you_mean(one, options)
-            said = f"{name}() got an unexpected keyword argument {one!r}"
-            raise TypeError(f"{said}; {near}" if near else said)
+    known_options = list(known)
+    for option in given_options:
+        if option not in known_options:
+            suggestion = did_you_mean(option, known_options)
+            message = f"{name}() got an unexpected keyword argument {option!r}"
+            raise TypeError(f"{message}; {suggestion}" if suggestion else message)
 
 
-def helpful(function: F, name: str = "") -> F:
-    """Let a function suggest the option that is meant for one it does not take.
+def suggest_misspelled_options(function: F, name: str = "") -> F:
+    """Decorate a function so that its TypeError for an unknown option suggests the
+    right one.
 
     name     a second name of the function, by which it is called; "" for its own
     """
     name = name or function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **options)
+            return function(*args, **kwargs)
         except TypeError:
-            check_options(name, options, signature(function).parameters)
+            check_option_names(name, kwargs, signature(function).parameters)
             raise
 
-    return cast(F, call)
+    return cast(F, wrapper)

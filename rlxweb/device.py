@@ -1,4 +1,4 @@
-"""The device names of RLX: enum, labels, display names, aliases, parsing.
+"""Device names of RLX: enum, labels, display names, aliases, parsing.
 
 Knows names only; what is really there is asked in `devices/availability.py`.
 """
@@ -11,13 +11,13 @@ from enum import StrEnum
 from typing import TypeVar
 
 from rlxweb.errors import UnknownDevice, UsageError, did_you_mean, shown
-from rlxweb.names import from_above
+from rlxweb.lazy_names import load_provider
 
 T = TypeVar("T")
 
 
 class Device(StrEnum):
-    """A kind of engine, in RLX's order. The value is its label.
+    """Kind of engine, in RLX's order; the value is its label.
 
     It equals its label, as pyrlx's devices are: `device == "cpu"`; printed it is the
     name used in messages. The twelve members are RLX's; engines that RLX has no name
@@ -40,19 +40,23 @@ class Device(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Device | None:
-        return _further(value) if isinstance(value, str) else None
+        """Return the Device of a label that RLX does not define, if an engine has
+        it.
+        """
+        return _extension_device(value) if isinstance(value, str) else None
 
     def __reduce_ex__(self, protocol: object) -> tuple[type[Device], tuple[str]]:
         return Device, (self.value,)  # the others cannot be found by attribute
 
     @property
     def label(self) -> str:
+        """The label, such as "cpu"."""
         return self.value
 
     @property
     def display(self) -> str:
-        """The name used in messages."""
-        return _DISPLAY.get(self, self.value.upper())
+        """Name used in messages."""
+        return _DISPLAY_NAMES.get(self, self.value.upper())
 
     def __str__(self) -> str:
         return self.display
@@ -62,7 +66,7 @@ class Device(StrEnum):
 
 
 # The others are abbreviations.
-_DISPLAY = {
+_DISPLAY_NAMES = {
     Device.METAL: "Metal",
     Device.ROCM: "ROCm",
     Device.GPU: "GPU (wgpu)",
@@ -88,7 +92,7 @@ ALIASES = {
 _BY_NAME = {d.value: d for d in Device} | ALIASES
 
 # Fastest first, as RLX ranks them when nothing has been measured.
-PRIORITY = (
+RLX_PRIORITY = (
     Device.TPU,
     Device.CUDA,
     Device.ROCM,
@@ -103,80 +107,86 @@ PRIORITY = (
     Device.CPU,
 )
 
-_FURTHER: dict[str, Device] = {}
-_RANK: dict[Device, float] = {device: at for at, device in enumerate(PRIORITY)}
+_EXTENSION_DEVICES: dict[str, Device] = {}
+_RANKS: dict[Device, float] = {device: at for at, device in enumerate(RLX_PRIORITY)}
 
 
-def _further(label: str) -> Device | None:
-    """The one Device of a label that RLX does not have; None where no engine has it."""
-    row = from_above("row_of")(label)
+def _extension_device(label: str) -> Device | None:
+    """Return the one Device of a label that RLX does not define; None if no engine has
+    it.
+    """
+    row = load_provider("find_row")(label)
     if row is None:
         return None
-    if label not in _FURTHER:
-        made = str.__new__(Device, label)
-        made._name_ = label.upper().replace("-", "_")
-        made._value_ = label
-        made = _FURTHER.setdefault(label, made)  # of two threads' the first
-    device = _FURTHER[label]
-    _DISPLAY[device] = row.display or label
+    if label not in _EXTENSION_DEVICES:
+        new_device = str.__new__(Device, label)
+        new_device._name_ = label.upper().replace("-", "_")
+        new_device._value_ = label
+        new_device = _EXTENSION_DEVICES.setdefault(
+            label, new_device
+        )  # of two threads' the first
+    device = _EXTENSION_DEVICES[label]
+    _DISPLAY_NAMES[device] = row.display or label
     # Behind RLX's, but where "auto" may take it before the CPU, which is its last.
-    _RANK[device] = len(PRIORITY) + (1 if row.is_named_only() else -1.5)
+    _RANKS[device] = len(RLX_PRIORITY) + (1 if row.is_named_only() else -1.5)
     return device
 
 
-def further_devices() -> tuple[Device, ...]:
-    """The devices that RLX has no name for: of ours, then of other packages."""
-    found = map(_further, from_above("further_labels")())
-    return tuple(device for device in found if device is not None)
+def extension_devices() -> tuple[Device, ...]:
+    """Return the devices that RLX does not define: rlxweb's own, then those of other
+    packages.
+    """
+    devices = map(_extension_device, load_provider("extra_labels")())
+    return tuple(device for device in devices if device is not None)
 
 
-def rank(device: Device) -> float:
-    """Its place in RLX's priority, the fastest kind first."""
-    return _RANK[device]
+def device_rank(device: Device) -> float:
+    """Return the device's rank in RLX's priority order, fastest kind first."""
+    return _RANKS[device]
 
 
 DeviceLike = Device | str
 Adapters = Mapping[DeviceLike, str] | Mapping[Device, str] | Mapping[str, str]
-"""Part of an adapter's name by device, where a machine has several."""
+"""Parts of adapter names by device, for machines with several adapters."""
 
 
-def adapter_name(value: object) -> str:
-    """Part of an adapter's name, or "". Errors  UsageError for what is no text."""
+def check_adapter_name(value: object) -> str:
+    """Return a part of an adapter's name, or "". Raise UsageError if it is not text."""
     if isinstance(value, str):
         return value
     raise UsageError(
         "adapter",
-        f"it is {shown(value)}",
-        "part of an adapter's name is wanted, as text",
-        "`rlxweb devices` lists the names",
+        f"got {shown(value)}",
+        "expected part of an adapter's name, as str",
+        "run `rlxweb devices` to list the names",
     )
 
 
-def adapters_of(given: object) -> dict[Device, str]:
-    """Parts of adapters' names by Device, whatever name it had; none for None.
+def parse_adapters(adapters: object) -> dict[Device, str]:
+    """Return parts of adapter names keyed by Device; empty for None.
 
     Errors   UnknownDevice; UsageError for what is no dict of texts.
     """
-    if given is None:
+    if adapters is None:
         return {}
-    if not isinstance(given, Mapping):
-        hint = "pass {'vulkan': 'part of its name'}"
-        raise UsageError("adapters", f"they are {shown(given)}", "a dict", hint)
-    return {parse_device(d): adapter_name(name) for d, name in given.items()}
+    if not isinstance(adapters, Mapping):
+        hint = "pass {'vulkan': 'part of the adapter name'}"
+        raise UsageError("adapters", f"got {shown(adapters)}", "expected a dict", hint)
+    return {parse_device(d): check_adapter_name(name) for d, name in adapters.items()}
 
 
-def is_open(device: object) -> bool:
-    """Is it the word that leaves the device open?"""
+def is_auto(device: object) -> bool:
+    """Return whether the name is "auto", which leaves the choice of device open."""
     return isinstance(device, str) and device.strip().lower() == "auto"
 
 
-def unless_open(device: T) -> T | None:
-    """The device that is asked for; None where that word stands for it."""
-    return None if is_open(device) else device
+def none_if_auto(device: T) -> T | None:
+    """Return the requested device, or None for "auto"."""
+    return None if is_auto(device) else device
 
 
 def parse_device(name: DeviceLike) -> Device:
-    """A Device, its label or an alias, case and outer space ignored.
+    """Return the Device of a label or alias; case and outer white space are ignored.
 
     Errors   UnknownDevice.
     """
@@ -187,65 +197,71 @@ def parse_device(name: DeviceLike) -> Device:
             "device", f"expected a name or a Device, got {type(name).__name__}"
         )
     text = name.strip().lower()
-    found = _BY_NAME.get(text)
-    if found is not None:
-        return found
+    device = _BY_NAME.get(text)
+    if device is not None:
+        return device
     if not text:
         raise UnknownDevice("device", "empty device name")
-    if is_open(name):
+    if is_auto(name):
         raise UnknownDevice(
             "device",
-            f"'{name}' leaves the device open and names none",
-            "one device is wanted here",
-            "name it; in a list of devices, leave the word out",
+            f"'{name}' does not name a device",
+            "expected one device",
+            f"name the device; in a list of devices, remove '{name}'",
         )
-    found = _further(text)
-    if found is None:
-        names = [*_BY_NAME, *from_above("further_labels")()]
+    device = _extension_device(text)
+    if device is None:
+        names = [*_BY_NAME, *load_provider("extra_labels")()]
         raise UnknownDevice(
             "device",
             f"unknown device '{name}' (try: cpu, metal, mlx, cuda, rocm, gpu, vulkan, "
             "tpu)",
             hint=did_you_mean(text, names, 1),
         )
-    return found
+    return device
 
 
 def fastest_among(devices: Iterable[DeviceLike] | str) -> Device:
-    """The first of them in RLX's priority order; the CPU where there is none.
+    """Return the first of the devices in RLX's priority order; the CPU if there are
+    none.
 
     Errors   UnknownDevice.
     """
-    return min(devices_named(devices), key=rank, default=Device.CPU)
+    return min(parse_devices(devices), key=device_rank, default=Device.CPU)
 
 
-def devices_named(devices: DeviceLike | Iterable[DeviceLike]) -> tuple[Device, ...]:
-    """A list of devices; a text is one name or several, and never its letters."""
+def parse_devices(devices: DeviceLike | Iterable[DeviceLike]) -> tuple[Device, ...]:
+    """Return devices from an iterable of names or from text with one or several
+    names.
+    """
     if isinstance(devices, str):
         return parse_device_list(devices)
-    return tuple(parse_device(d) for d in _each(devices))
+    return tuple(parse_device(d) for d in _device_names(devices))
 
 
-def _each(devices: Iterable[DeviceLike]) -> tuple[DeviceLike, ...]:
+def _device_names(devices: Iterable[DeviceLike]) -> tuple[DeviceLike, ...]:
+    """Return the device names of an iterable. Raise UnknownDevice if it is not
+    iterable.
+    """
     try:
         return tuple(devices)
     except TypeError as error:
-        given = type(devices).__name__
+        type_name = type(devices).__name__
         raise UnknownDevice(
-            "device list", f"expected names or Devices, got {given}"
+            "device list", f"expected names or Devices, got {type_name}"
         ) from error
 
 
 def parse_device_list(text: str | Sequence[DeviceLike]) -> tuple[Device, ...]:
-    """Names separated by comma, semicolon or space; first occurrences are kept.
+    """Parse names separated by comma, semicolon or space; duplicates are dropped.
 
     Errors   UnknownDevice, also for an empty list and for what is none.
     """
     if isinstance(text, str):
         names: Iterable[DeviceLike] = filter(None, re.split(r"[,;\s]+", text.strip()))
     else:
-        names = (n for n in _each(text) if not (isinstance(n, str) and n == ""))
-    found = tuple(dict.fromkeys(map(parse_device, names)))
-    if not found:
+        names = (n for n in _device_names(text) if not (isinstance(n, str) and n == ""))
+    devices = tuple(dict.fromkeys(map(parse_device, names)))
+    if not devices:
         raise UnknownDevice("device list", "device list is empty")
-    return found
+    return devices

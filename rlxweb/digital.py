@@ -1,4 +1,4 @@
-"""Samples as a converter gave them: integers that float32 holds, and their meaning.
+"""Integer samples of an analog-to-digital converter with their gain and offset.
 
 Owns the record, which integers count, and the step to physical values. Knows no file,
 no spectrum and no device.
@@ -11,16 +11,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from rlxweb.array_input import as_array
 from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
-from rlxweb.given import array_of
 
-BITS: Final = 24
-"""float32 holds every integer of so many bits, and the difference of any two."""
-_DOING = "digital samples"
+MAX_BITS: Final = 24
+"""float32 represents every integer of this many bits, and the difference of any two."""
+_CONTEXT = "digital samples"
 
 
 class Digital:
-    """Integers of at most 24 bits; each stands for gain · (count + offset).
+    """Integers of at most 24 bits; each represents gain · (count + offset).
 
     counts   (C, T) or (T,); wider integer types are taken when the values fit
     gain     in physical units per count: one number, or one per row
@@ -36,33 +36,39 @@ class Digital:
     def __init__(
         self, counts: ArrayLike, gain: ArrayLike = 1.0, offset: ArrayLike = 0.0
     ) -> None:
-        own = array_of(counts, _DOING)
-        if own.ndim not in (1, 2):
+        array = as_array(counts, _CONTEXT)
+        if array.ndim not in (1, 2):
             raise ShapeError(
-                _DOING, f"the counts have shape {own.shape}", "wanted (C, T) or (T,)"
+                _CONTEXT,
+                f"the counts have shape {array.shape}",
+                "expected (C, T) or (T,)",
             )
-        _check_integers(own)
-        self.counts: NDArray[Any] = own
-        self.gain = _per_row("gain", gain, own.shape[:-1])
-        self.offset = _per_row("offset", offset, own.shape[:-1])
+        _check_integers(array)
+        self.counts: NDArray[Any] = array
+        self.gain = _row_values("gain", gain, array.shape[:-1])
+        self.offset = _row_values("offset", offset, array.shape[:-1])
         if not self.gain.all():
-            rule = "it makes one value of all samples"
-            raise UsageError(_DOING, "a gain is 0", rule, "leave that row out")
+            rule = "a gain of 0 gives the same value for all samples"
+            raise UsageError(_CONTEXT, "a gain is 0", rule, "omit that row")
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the counts: (C, T) or (T,)."""
         return self.counts.shape
 
     @property
     def ndim(self) -> int:
+        """Number of axes of the counts."""
         return self.counts.ndim
 
     def rows(self, which: slice) -> Digital:
-        """Some of the rows (C, T)."""
+        """Return some of the rows of samples of shape (C, T)."""
         return Digital(self.counts[which], self.gain[which], self.offset[which])
 
     def physical(self, dtype: DTypeLike = np.float64) -> NDArray[Any]:
-        """The values in physical units; computed in float64, then rounded to dtype."""
+        """Return the values in physical units, computed in float64 and rounded to
+        dtype.
+        """
         out = np.empty(self.counts.shape, dtype)
         np.add(self.counts, self.offset[..., None], out=out, casting="same_kind")
         np.multiply(out, self.gain[..., None], out=out, casting="same_kind")
@@ -72,48 +78,55 @@ class Digital:
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("physical values are made, so they are a copy")
+            raise ValueError("physical values are computed, so they are always a copy")
         return self.physical(np.float64 if dtype is None else dtype)
 
     def __repr__(self) -> str:
         return f"Digital({self.counts.dtype} {self.counts.shape})"
 
 
-def is_digital(dtype: np.dtype[Any]) -> bool:
-    """True for the types whose every value has at most 24 bits."""
-    return dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize <= BITS // 8)
+def is_digital_dtype(dtype: np.dtype[Any]) -> bool:
+    """Return whether every value of the dtype has at most 24 bits."""
+    return dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize <= MAX_BITS // 8)
 
 
 def _check_integers(counts: NDArray[Any]) -> None:
-    if is_digital(counts.dtype) or (not counts.size and counts.dtype.kind in "iu"):
+    """Raise DTypeError for counts that are not integers of at most 24 bits."""
+    if is_digital_dtype(counts.dtype) or (
+        not counts.size and counts.dtype.kind in "iu"
+    ):
         return
     if counts.dtype.kind not in "iu":
         raise DTypeError(
-            _DOING, f"the counts are {counts.dtype}", "integers are wanted"
+            _CONTEXT, f"the counts have dtype {counts.dtype}", "expected integers"
         )
     low, high = int(counts.min()), int(counts.max())
-    if low < -(1 << BITS - 1) or high >= 1 << BITS - 1:
+    if low < -(1 << MAX_BITS - 1) or high >= 1 << MAX_BITS - 1:
         raise DTypeError(
-            _DOING,
-            f"the counts reach from {low} to {high}",
-            f"{BITS} bits hold {-(1 << BITS - 1)} to {(1 << BITS - 1) - 1}",
-            "give the physical values in float64",
+            _CONTEXT,
+            f"the counts range from {low} to {high}",
+            f"{MAX_BITS}-bit integers range from {-(1 << MAX_BITS - 1)} to "
+            f"{(1 << MAX_BITS - 1) - 1}",
+            "pass the physical values as float64",
         )
 
 
-def _per_row(name: str, given: ArrayLike, rows: tuple[int, ...]) -> NDArray[np.float64]:
-    own = array_of(given, f"{_DOING}, {name}")
-    if own.dtype.kind == "c":
+def _row_values(
+    name: str, values: ArrayLike, rows: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return a gain or offset as float64, one per row."""
+    array = as_array(values, f"{_CONTEXT}, {name}")
+    if array.dtype.kind == "c":
         raise DTypeError(
-            _DOING, f"the {name} is {own.dtype}", "real numbers are wanted"
+            _CONTEXT, f"the {name} has dtype {array.dtype}", "expected real numbers"
         )
-    own = own.astype(np.float64)
-    if own.shape not in ((), rows):
+    array = array.astype(np.float64)
+    if array.shape not in ((), rows):
         raise ShapeError(
-            _DOING,
-            f"the {name} has shape {own.shape}",
-            f"one number, or one for each of {list(rows)} rows",
+            _CONTEXT,
+            f"the {name} has shape {array.shape}",
+            f"expected one number, or one for each of {list(rows)} rows",
         )
-    if not np.isfinite(own).all():
-        raise NotFinite(_DOING, f"a {name} is not finite")
-    return np.broadcast_to(own, rows)
+    if not np.isfinite(array).all():
+        raise NotFinite(_CONTEXT, f"a {name} is not finite")
+    return np.broadcast_to(array, rows)

@@ -1,4 +1,4 @@
-"""The whole exception tree of rlxweb, on one page.
+"""Exception and warning classes of rlxweb.
 
 Every message has up to four parts, in this order: what was being done, what went
 wrong, the rule or limit with both numbers, what to do next. They stay on the exception
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlxweb.advice import Advice
+from rlxweb.name_suggestions import did_you_mean as did_you_mean
+from rlxweb.name_suggestions import near as near
 from rlxweb.printable import printable
-from rlxweb.spelling import did_you_mean as did_you_mean
-from rlxweb.spelling import near as near
 
-_SHOWN_PLACES = 3
+_MAX_SHOWN_PLACES = 3
 
 
 class RlxError(Exception):
-    """Root of the tree.
+    """Base class of all rlxweb exceptions.
 
     doing    what was being done ("softmax 'probs' [8, 4096] f32")
     problem  what went wrong
@@ -28,7 +28,9 @@ class RlxError(Exception):
     """
 
     exit_code = 1
-    _lines = ""  # characters a message may hold although they cannot be seen
+    _allowed_characters = (
+        ""  # characters a message may hold although they cannot be seen
+    )
 
     def __init__(
         self, doing: str, problem: str, rule: str = "", hint: str = ""
@@ -40,32 +42,36 @@ class RlxError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self._message(self.doing, self.problem, self.rule, self.hint)
+        return self._format_message(self.doing, self.problem, self.rule, self.hint)
 
     @property
     def with_flags(self) -> str:
-        """The message for a command line: arguments are named by their flags."""
-        return self._message(
-            *map(_with_flags, (self.doing, self.problem, self.rule, self.hint))
+        """The message with arguments written as command-line flags."""
+        return self._format_message(
+            *map(_flag_text, (self.doing, self.problem, self.rule, self.hint))
         )
 
-    def _message(self, doing: str, *parts: str) -> str:
-        said = "; ".join(part for part in parts if part)
-        return printable(f"{doing}: {said}" if doing else said, keep=self._lines)
+    def _format_message(self, doing: str, *parts: str) -> str:
+        """Return the message, with hidden characters escaped."""
+        text = "; ".join(part for part in parts if part)
+        return printable(
+            f"{doing}: {text}" if doing else text, keep=self._allowed_characters
+        )
 
 
-def _with_flags(part: str | RlxError) -> str:
+def _flag_text(part: str | RlxError) -> str:
+    """Return one part of a message with arguments written as command-line flags."""
     if isinstance(part, Advice):
         return part.as_flags
     return part.with_flags if isinstance(part, RlxError) else part
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value as it would be written in Python, cut where it is longer than `most`."""
+    """Return the repr of a value, truncated to `most` characters."""
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # an integer of more digits than Python writes
-        return f"an {type(value).__name__} of more digits than can be written"
+        return f"an {type(value).__name__} with too many digits to print"
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -97,7 +103,7 @@ class ShapeError(GraphError):
 
 
 class DTypeError(GraphError, TypeError):
-    """A dtype the op or the device does not take."""
+    """A dtype that the op or the device does not support."""
 
 
 class GradientRefused(GraphError):
@@ -105,7 +111,7 @@ class GradientRefused(GraphError):
 
 
 class TraceError(GraphError):
-    """Python that a graph cannot say, in a function that is traced; names its line."""
+    """Python code in a traced function that a graph cannot express; names its line."""
 
 
 class VerifyError(GraphError):
@@ -136,8 +142,10 @@ class GraphFileError(ModelError):
         self.offset = offset
 
     def __str__(self) -> str:
-        at = "" if self.offset is None else f" (byte {self.offset:,})"
-        return self._message(self.doing, f"{self.problem}{at}", self.rule, self.hint)
+        position = "" if self.offset is None else f" (byte {self.offset:,})"
+        return self._format_message(
+            self.doing, f"{self.problem}{position}", self.rule, self.hint
+        )
 
 
 class MissingOps(ModelError):
@@ -148,30 +156,30 @@ class MissingOps(ModelError):
     """
 
     exit_code = 4
-    _lines = "\n"
+    _allowed_characters = "\n"
 
     def __init__(self, doing: str, missing: Mapping[str, Sequence[str]]) -> None:
         self.missing = {name: tuple(places) for name, places in missing.items()}
         lines = [
             f"  {name}, {len(places)} time{'s' * (len(places) != 1)}: "
-            + ", ".join(places[:_SHOWN_PLACES])
-            + (", …" if len(places) > _SHOWN_PLACES else "")
+            + ", ".join(places[:_MAX_SHOWN_PLACES])
+            + (", …" if len(places) > _MAX_SHOWN_PLACES else "")
             for name, places in self.missing.items()
         ]
-        many = "an operator" if len(lines) == 1 else f"{len(lines)} operators"
+        count_text = "an operator" if len(lines) == 1 else f"{len(lines)} operators"
         # Line breaks are ours; those of a name in a file would forge lines.
-        every = (
-            f"the model has {many} that rlxweb does not read:",
+        message_lines = (
+            f"the model has {count_text} that rlxweb does not support:",
             *map(printable, lines),
         )
-        super().__init__(doing, "\n".join(every))
+        super().__init__(doing, "\n".join(message_lines))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.doing, self.missing), self.__dict__
 
 
 class InputError(RlxError, ValueError):
-    """The arrays given to a run are not the ones the graph asks for."""
+    """Arrays passed to a run that do not match the graph's inputs."""
 
     exit_code = 2
 
@@ -198,32 +206,34 @@ class RecordingError(RlxError, OSError):
 
 
 class NotWritten(RecordingError):
-    """A result that the system would not take: the disk is full, say."""
+    """A result that the operating system could not store, for example on a full
+    disk.
+    """
 
     exit_code = 1
 
 
 class Inexact(RlxError, ArithmeticError):
-    """A way that saves arithmetic would be wrong by more than was allowed."""
+    """An approximation with an error above the permitted one."""
 
 
 # --- the device -----------------------------------------------------------------
 
 
 class DeviceError(RlxError, RuntimeError):
-    """Root of everything a device can do to us; what a driver says may be long."""
+    """Base class of all device errors; driver messages may be long."""
 
-    _lines = "\n"
+    _allowed_characters = "\n"
 
 
 class UnknownDevice(DeviceError, ValueError):
-    """A device name that means nothing."""
+    """A device name that is not known."""
 
     exit_code = 2
 
 
 class AdapterMissing(DeviceError):
-    """No adapter of the wanted kind; `candidates` says why each was not taken."""
+    """No suitable adapter; `candidates` says why each was rejected."""
 
     exit_code = 3
 
@@ -240,30 +250,32 @@ class AdapterMissing(DeviceError):
 
 
 class Unsupported(DeviceError):
-    """The device cannot run that: a dtype, an op or a feature is missing."""
+    """The device lacks a dtype, an op or a feature that is needed."""
 
     exit_code = 4
 
 
 def not_installed(doing: str, package: str, hint: str = "") -> Unsupported:
-    """What is raised where an optional package is missing; by its name, else `hint`."""
+    """Return the error for a missing optional package; `hint` replaces the pip
+    command.
+    """
     return Unsupported(
         doing,
-        f"it needs the package {package}, which is not installed",
+        f"the required package {package} is not installed",
         hint=hint or f"pip install {package}",
     )
 
 
 class CannotLend(Unsupported, BufferError):
-    """An array on a device that no other library can use in its place."""
+    """An array on a device whose memory no other library can share."""
 
 
 class Disagrees(Unsupported):
-    """The device gives other numbers for a custom op than the op's reference."""
+    """The device's result for a custom op differs from the op's reference."""
 
 
 class LimitExceeded(DeviceError):
-    """A device limit that no split could bring the work under."""
+    """A device limit that splitting the work cannot satisfy."""
 
     exit_code = 4
 
@@ -288,7 +300,7 @@ class OutOfMemory(DeviceError):
 
 
 class DeviceLost(DeviceError):
-    """The device went away; nothing it computed since can be trusted."""
+    """The device was lost; nothing it computed since can be trusted."""
 
     exit_code = 75
 
@@ -300,7 +312,7 @@ class GpuTimeout(DeviceError):
 
 
 class SessionClosed(DeviceError):
-    """A session, program or port was used after `close`."""
+    """A session, program or port used after `close`."""
 
 
 class MustAwait(DeviceError):
@@ -308,7 +320,7 @@ class MustAwait(DeviceError):
 
 
 class DeviceFallbackError(DeviceError):
-    """Every device of a chain failed; `attempts` is (device, error) in order.
+    """Every device of a chain failed; `attempts` holds (device, error) in order.
 
     empty   why no device was tried, where there are no attempts
     """
@@ -320,7 +332,7 @@ class DeviceFallbackError(DeviceError):
     ) -> None:
         self.attempts = tuple(attempts)
         self.empty = empty
-        lines = [f"  {_label(d)}: {e}" for d, e in self.attempts]
+        lines = [f"  {_device_label(d)}: {e}" for d, e in self.attempts]
         all_failed = "\n".join(["all backends failed:", *lines])
         super().__init__(doing, all_failed if lines else empty)
 
@@ -328,24 +340,25 @@ class DeviceFallbackError(DeviceError):
         return type(self), (self.doing, self.attempts, self.empty), self.__dict__
 
 
-def _label(device: object) -> str:
+def _device_label(device: object) -> str:
+    """Return a device's label, or its text if it has none."""
     return str(getattr(device, "label", device))
 
 
 class ClusterError(RlxError, RuntimeError):
-    """No cluster is there, or none of its workers can be used."""
+    """No cluster is available, or none of its workers is usable."""
 
     exit_code = 3
 
 
 class ClusterLost(ClusterError):
-    """The cluster went away while it worked, and did not come back in time."""
+    """The cluster was lost during the work and did not return in time."""
 
     exit_code = 75
 
 
 class WorkerFailed(ClusterError):
-    """Workers broke down over one piece of work, time and again; others go on."""
+    """Workers failed repeatedly on one piece of work; others continue."""
 
     exit_code = 1
 
@@ -354,46 +367,50 @@ class WorkerFailed(ClusterError):
 
 
 class RlxWarning(UserWarning):
-    """Root of the warnings.
+    """Base class of all rlxweb warnings.
 
     said  what is not as it was meant
     why   the reason or the advice, in words or as the error that gives it
     """
 
-    _lines = "\n"
+    _allowed_characters = "\n"
 
     def __init__(self, said: str, why: str | RlxError = "") -> None:
         text = f"{said}: {why}" if why else said
-        super().__init__(printable(text, keep=self._lines))
+        super().__init__(printable(text, keep=self._allowed_characters))
         self.said = said
         self.why = why
 
     @property
     def with_flags(self) -> str:
-        """The message for a command line, as `RlxError.with_flags`."""
-        said, why = _with_flags(self.said), _with_flags(self.why)
-        return printable(f"{said}: {why}" if why else said, keep=self._lines)
+        """The message with arguments written as command-line flags."""
+        said, why = _flag_text(self.said), _flag_text(self.why)
+        return printable(
+            f"{said}: {why}" if why else said, keep=self._allowed_characters
+        )
 
 
 class EnvironmentWarning(RlxWarning):
-    """An environment variable that could not be followed; names it and its value."""
+    """An environment variable with an invalid value; names both."""
 
 
 class CalibrationWarning(RlxWarning):
-    """A calibration that could not be made, read or kept."""
+    """A calibration that could not be measured, read or stored."""
 
 
 class RecordingWarning(RlxWarning):
-    """A fault of a file that is read all the same, or a loss of one that is written."""
+    """A fault in a file that is read nevertheless, or data lost in a file that is
+    written.
+    """
 
-    _lines = ""
+    _allowed_characters = ""
 
 
 class KernelWarning(RlxWarning):
-    """Kernels for the CPU that cannot be compiled here; NumPy computes."""
+    """Native CPU kernels that cannot be compiled here; NumPy computes instead."""
 
-    _lines = ""
+    _allowed_characters = ""
 
 
 class PictureWarning(RlxWarning):
-    """A picture that could not be drawn quite as it was meant."""
+    """A figure that could not be drawn exactly as requested."""

@@ -1,4 +1,4 @@
-"""Native libraries tried in a child process before they are loaded in this one.
+"""Probing of native libraries in a child process before they are loaded in this one.
 
 A native library can end the process that imports it (a segmentation fault, `abort`) or
 never return. The child imports it first, under a deadline; this process follows only
@@ -26,17 +26,17 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
-from rlxweb.forked import ForkLock
-from rlxweb.names import from_above
-from rlxweb.printable import abridged, printable
+from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.lazy_names import load_provider
+from rlxweb.printable import abbreviate, printable
 
 DEADLINE_S: Final = 30.0
-"""Seconds until a library must have been loaded and asked for its devices."""
+"""Seconds within which a library must load and open its devices."""
 RETRY_S: Final = 600.0
 """Seconds for which a crash or a hang is remembered."""
 FILE_NAME: Final = "library-probes.json"
-LONGEST_FILE: Final = 64
-"""Answers kept in the file; the oldest are dropped."""
+MAX_STORED_RESULTS: Final = 64
+"""Number of results kept in the file; the oldest are dropped."""
 
 _STARTED: Final = b"started\n"
 _OPENED: Final = b"opened\n"
@@ -44,7 +44,7 @@ _DONE: Final = b"done\n"
 _ROOT: Final = str(Path(__file__).resolve().parents[1])
 # JAX would take three quarters of a GPU's memory as soon as it sees one. The alarm ends
 # a child whose parent was killed, even one that holds Python's lock.
-_PROGRAM: Final = """import json, os, sys
+_CHILD_PROGRAM: Final = """import json, os, sys
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 sys.path[:] = json.loads(sys.argv[1])
 from rlxweb.library_probe import run_child
@@ -58,31 +58,33 @@ _DRIVER_FILES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Outcome of trying a library; `problem` is "" if the child survived."""
+class ProbeResult:
+    """Outcome of probing a library; `problem` is "" if the child survived."""
 
     problem: str
     unix_s: float
 
     @property
     def is_valid(self) -> bool:
-        """Return whether it still holds; a crash or a hang does only for a while."""
+        """True while the result still holds; a crash or a hang expires after
+        `RETRY_S`.
+        """
         return not self.problem or 0 <= time.time() - self.unix_s < RETRY_S
 
 
-_answers: dict[str, Answer] = {}
-_lock = ForkLock()
-_is_trusting = False
+_results: dict[str, ProbeResult] = {}
+_lock = ForkSafeLock()
+_is_probing_disabled = False
 
 
-def trust_libraries() -> None:
-    """Load libraries without trying them: this process is a child made to be lost."""
-    global _is_trusting
-    _is_trusting = True
+def disable_probing() -> None:
+    """Load libraries without probing them: this process is a disposable child."""
+    global _is_probing_disabled
+    _is_probing_disabled = True
 
 
 def library_problem(module: str, function: str, *args: str) -> str:
-    """Why the library would end or block this process; "" where it would not.
+    """Return why the library would crash or block this process; "" if it would not.
 
     Parameters
     ----------
@@ -98,66 +100,79 @@ def library_problem(module: str, function: str, *args: str) -> str:
     """
     if module in sys.modules or not _can_start_python():
         return ""
-    key = _key(module, function, *args)
+    key = _cache_key(module, function, *args)
     with _lock:
-        answer = _answers.get(key)
-        if answer is None or not answer.is_valid:
-            answer = _read().get(key)
-        if answer is None or not answer.is_valid:
-            answer = Answer(_try(function, args), time.time())
-            _write(key, answer)
-        _answers[key] = answer
-    return answer.problem
+        result = _results.get(key)
+        if result is None or not result.is_valid:
+            result = _read_cache().get(key)
+        if result is None or not result.is_valid:
+            result = ProbeResult(_probe_in_child(function, args), time.time())
+            _write_cache(key, result)
+        _results[key] = result
+    return result.problem
 
 
 def _can_start_python() -> bool:
-    """A program that Python is built into would start itself again."""
-    if _is_trusting or sys.platform in ("emscripten", "wasi", "ios", "android"):
+    """Return whether `sys.executable` is a Python interpreter that can be started as a
+    child.
+    """
+    if _is_probing_disabled or sys.platform in ("emscripten", "wasi", "ios", "android"):
         return False
     name = os.path.basename(sys.executable or "").lower()
     return name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
-def _key(module: str, function: str, *args: str) -> str:
-    """Return the key of an answer: library, drivers, loader settings, interpreter."""
+def _cache_key(module: str, function: str, *args: str) -> str:
+    """Return the cache key of a result: library, drivers, loader settings,
+    interpreter.
+    """
     from rlxweb.library_versions import installed_version
 
     versions = map(installed_version, ("rlxweb", module.partition(".")[0]))
     parts: list[object] = [function, *args, sys.executable, sys.version, *versions]
-    parts += [*_files_of(module), *map(_stamp, _DRIVER_FILES)]
-    parts += from_above("loader_environment")()
+    parts += [*_installation_stamps(module), *map(_file_stamp, _DRIVER_FILES)]
+    parts += load_provider("loader_environment")()
     from hashlib import sha256  # slow to load, and only here needed
 
     return sha256(repr(parts).encode()).hexdigest()
 
 
-def _files_of(module: str) -> list[tuple[object, ...]]:
-    """The files that stand for the library's installation, with size and time."""
+def _installation_stamps(module: str) -> list[tuple[object, ...]]:
+    """Return the files that identify the library's installation, with size and time."""
     try:
         spec = find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
         return []
     if spec is None:
         return []
-    found = [spec.origin] if spec.origin else [*(spec.submodule_search_locations or ())]
-    return [_stamp(path) for path in found]
+    paths = [spec.origin] if spec.origin else [*(spec.submodule_search_locations or ())]
+    return [_file_stamp(path) for path in paths]
 
 
-def _stamp(path: str) -> tuple[object, ...]:
+def _file_stamp(path: str) -> tuple[object, ...]:
+    """Return a path with the time and size, or the content, of its file."""
     try:
         if path.startswith(("/proc/", "/sys/")):  # its time is the time of asking
             return path, Path(path).read_bytes()[:4096]
-        facts = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return (path,)
-    return path, facts.st_mtime_ns, facts.st_size
+    return path, status.st_mtime_ns, status.st_size
 
 
-def _try(function: str, args: Sequence[str]) -> str:
-    """Return why a child that tries it failed; "" if it survived."""
-    here = [entry for entry in sys.path if isinstance(entry, str)]
-    path = json.dumps(here if _ROOT in here else [*here, _ROOT])
-    command = (sys.executable, *_options(), "-c", _PROGRAM, path, function, *args)
+def _probe_in_child(function: str, args: Sequence[str]) -> str:
+    """Return why a child process that loads the library failed; "" if it survived."""
+    search_path = [entry for entry in sys.path if isinstance(entry, str)]
+    path = json.dumps(search_path if _ROOT in search_path else [*search_path, _ROOT])
+    command = (
+        sys.executable,
+        *_interpreter_options(),
+        "-c",
+        _CHILD_PROGRAM,
+        path,
+        function,
+        *args,
+    )
     with TemporaryFile() as out, TemporaryFile() as err:
         try:
             child = subprocess.Popen(
@@ -174,41 +189,48 @@ def _try(function: str, args: Sequence[str]) -> str:
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            _end(child)
-        said = _bytes(out)
-        if _DONE in said or (code is None and _OPENED in said):
+            _kill_child(child)
+        output = _file_tail(out)
+        if _DONE in output or (code is None and _OPENED in output):
             return ""
-        if _STARTED not in said and code is not None:
+        if _STARTED not in output and code is not None:
             return ""  # Python itself did not start: nothing was learnt either
         if code is None:
-            return (
-                f"it hangs: not loaded within {DEADLINE_S:g} s in a process of its own"
-            )
-        last = _bytes(err).decode("utf-8", "replace").strip().splitlines()[-1:]
-        words = "".join(f"; {abridged(printable(line), 200)}" for line in last)
-        return f"it ends the process that loads it: {exit_meaning(code)}{words}"
+            return f"it hangs: not loaded within {DEADLINE_S:g} s in a separate process"
+        last_lines = (
+            _file_tail(err).decode("utf-8", "replace").strip().splitlines()[-1:]
+        )
+        last_words = "".join(
+            f"; {abbreviate(printable(line), 200)}" for line in last_lines
+        )
+        return f"loading it terminates the process: {exit_meaning(code)}{last_words}"
 
 
-def _options() -> list[str]:
-    """Options of this interpreter: what it does not import, the child must not either.
+def _interpreter_options() -> list[str]:
+    """Return command-line options that reproduce this interpreter's import settings in
+    the child.
 
     Without `-P` the child would import from the working folder.
     """
     flags = sys.flags
-    named = {"I": flags.isolated, "E": flags.ignore_environment, "S": flags.no_site}
-    named |= {"s": flags.no_user_site, "P": True}
-    return [f"-{option}" for option, is_set in named.items() if is_set]
+    flag_by_option = {
+        "I": flags.isolated,
+        "E": flags.ignore_environment,
+        "S": flags.no_site,
+    }
+    flag_by_option |= {"s": flags.no_user_site, "P": True}
+    return [f"-{option}" for option, is_set in flag_by_option.items() if is_set]
 
 
-def _bytes(file: IO[bytes]) -> bytes:
-    """The end of a file that a child wrote."""
+def _file_tail(file: IO[bytes]) -> bytes:
+    """Return the last 64 KiB of a file that a child wrote."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 65536))
     return file.read()
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End it and whatever it started."""
+def _kill_child(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child process and all processes it started."""
     if sys.platform != "win32":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -218,21 +240,25 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def run_child(function: str, *args: str) -> None:
-    """Do it in the child, say how far it came, and end without any clean-up."""
-    said = os.dup(1)
-    os.write(said, _STARTED)
+    """Run the function in the child, report the stages reached, and exit without
+    clean-up.
+    """
+    output_fd = os.dup(1)
+    os.write(output_fd, _STARTED)
     os.dup2(2, 1)  # the library's own words
     _limit_child()
-    trust_libraries()
-    home, _, name = function.partition(":")
+    disable_probing()
+    module_name, _, name = function.partition(":")
     with suppress(BaseException):  # an exception is raised again in the parent
-        getattr(import_module(home), name)(lambda: os.write(said, _OPENED), *args)
-    os.write(said, _DONE)
+        getattr(import_module(module_name), name)(
+            lambda: os.write(output_fd, _OPENED), *args
+        )
+    os.write(output_fd, _DONE)
     os._exit(0)
 
 
 def _limit_child() -> None:
-    """No core dump, and no life without the parent."""
+    """Disable core dumps and end the child by an alarm if its parent is gone."""
     if sys.platform != "win32":
         import resource
 
@@ -241,36 +267,39 @@ def _limit_child() -> None:
         signal.alarm(math.ceil(DEADLINE_S) + 5)
 
 
-def _path() -> Path | None:
-    folder: Path | None = from_above("cache_folder")()
+def _cache_path() -> Path | None:
+    """Return the path of the file of results; None without a cache folder."""
+    folder: Path | None = load_provider("cache_folder")()
     return None if folder is None else folder / FILE_NAME
 
 
-def _read() -> dict[str, Answer]:
-    """The answers of the file; none where it is missing or damaged."""
-    path = _path()
-    document = None if path is None else from_above("read_json")(path)
-    found: dict[str, Answer] = {}
+def _read_cache() -> dict[str, ProbeResult]:
+    """Read the results from the file; none if it is missing or damaged."""
+    path = _cache_path()
+    document = None if path is None else load_provider("read_json")(path)
+    results: dict[str, ProbeResult] = {}
     if isinstance(document, dict):
         for key, value in document.items():
             with suppress(TypeError, ValueError, KeyError):
                 problem, unix_s = value["problem"], float(value["unix_s"])
                 if isinstance(problem, str):
-                    found[key] = Answer(printable(problem[:1000]), unix_s)
-    return found
+                    results[key] = ProbeResult(printable(problem[:1000]), unix_s)
+    return results
 
 
-def _write(key: str, answer: Answer) -> None:
-    """Add an answer to the file, where there is a folder that can be written."""
-    path = _path()
+def _write_cache(key: str, result: ProbeResult) -> None:
+    """Add a result to the file if its folder is writable."""
+    path = _cache_path()
     if path is None:
         return
-    from rlxweb.whole_file import atomic_path
+    from rlxweb.atomic_file import atomic_path
 
-    found = {**_read(), key: answer}
-    newest = sorted(found, key=lambda name: found[name].unix_s)[-LONGEST_FILE:]
+    results = {**_read_cache(), key: result}
+    newest = sorted(results, key=lambda name: results[name].unix_s)[
+        -MAX_STORED_RESULTS:
+    ]
     document: dict[str, Any] = {
-        name: {"problem": found[name].problem, "unix_s": found[name].unix_s}
+        name: {"problem": results[name].problem, "unix_s": results[name].unix_s}
         for name in newest
     }
     with suppress(OSError):  # a RecordingError is one
@@ -280,12 +309,14 @@ def _write(key: str, answer: Answer) -> None:
 
 
 def exit_meaning(code: int) -> str:
-    """An exit status in words."""
+    """Return an exit status in words."""
     if code >= 0:
         return f"exit code {code}" if code < 1 << 30 else f"exit code {code:#x}"
     with suppress(ValueError):
         name = signal.Signals(-code).name
-        more = signal.strsignal(-code) or ""
-        by = " (the kernel does so when memory runs out)" if name == "SIGKILL" else ""
-        return f"{name}, {more.lower()}{by}"
+        description = signal.strsignal(-code) or ""
+        cause = (
+            " (the kernel sends it when memory runs out)" if name == "SIGKILL" else ""
+        )
+        return f"{name}, {description.lower()}{cause}"
     return f"signal {-code}"

@@ -1,4 +1,4 @@
-"""The versions of other packages that rlxweb needs, read from its own metadata.
+"""Versions of other packages that rlxweb needs, read from its own metadata.
 
 `pyproject.toml` is the one place that states them; installed, they are the lines
 "Requires-Dist" of the distribution.
@@ -15,7 +15,8 @@ _BOUND = re.compile(r"(>=|<)\s*([0-9][0-9A-Za-z.+!-]*)")
 
 
 def version_problem(version: object, *distributions: str) -> str:
-    """Why a version does not serve: "0.1.0 found, 13.4 or newer needed"; "" if it does.
+    """Return why a version is not supported: "0.1.0 found, 13.4 or newer required"; ""
+    if it is.
 
     Parameters
     ----------
@@ -25,22 +26,22 @@ def version_problem(version: object, *distributions: str) -> str:
         Names under which the library is published. The bounds are those of the first
         that is installed, else those of the first.
     """
-    release = _release(version) if isinstance(version, str) else ()
+    release = _release_numbers(version) if isinstance(version, str) else ()
     if not release:
         return ""
-    bounds = _bounds()
-    known = [name for name in map(_normal, distributions) if name in bounds]
-    name = next(filter(installed_version, known), next(iter(known), ""))
-    for sign, bound in bounds.get(name, ()):
-        if sign == ">=" and release < _release(bound):
-            return f"{version} found, {bound} or newer needed"
-        if sign == "<" and release >= _release(bound):
-            return f"{version} found, a version before {bound} needed"
+    bounds = _version_bounds()
+    required = [name for name in map(_normalized_name, distributions) if name in bounds]
+    name = next(filter(installed_version, required), next(iter(required), ""))
+    for operator, bound in bounds.get(name, ()):
+        if operator == ">=" and release < _release_numbers(bound):
+            return f"{version} found, {bound} or newer required"
+        if operator == "<" and release >= _release_numbers(bound):
+            return f"{version} found, a version before {bound} required"
     return ""
 
 
 def installed_version(distribution: str) -> str:
-    """The version of an installed distribution; "" where there is none."""
+    """Return the version of an installed distribution; "" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -50,29 +51,32 @@ def installed_version(distribution: str) -> str:
 
 
 @cache
-def _bounds() -> dict[str, tuple[tuple[str, str], ...]]:
-    """The bounds of every required package, by its normalised name."""
+def _version_bounds() -> dict[str, tuple[tuple[str, str], ...]]:
+    """Return the version bounds of every required package by its normalised name."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
         lines = requires("rlxweb") or []
     except PackageNotFoundError:  # a source tree that is not installed
         lines = []
-    found: dict[str, tuple[tuple[str, str], ...]] = {}
+    bounds: dict[str, tuple[tuple[str, str], ...]] = {}
     for line in lines:
-        matched = _REQUIREMENT.match(line)
-        if matched:
-            name = _normal(matched[1])
-            found[name] = (*found.get(name, ()), *_BOUND.findall(matched[2]))
-    return found
+        match = _REQUIREMENT.match(line)
+        if match:
+            name = _normalized_name(match[1])
+            bounds[name] = (*bounds.get(name, ()), *_BOUND.findall(match[2]))
+    return bounds
 
 
-def _normal(name: str) -> str:
+def _normalized_name(name: str) -> str:
+    """Return a distribution name in normalised form."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, without trailing zeros: (2, 6) of "2.6.0rc1+cu130"."""
+def _release_numbers(version: str) -> tuple[int, ...]:
+    """Return a version's numbers without trailing zeros: (2, 6) for
+    "2.6.0rc1+cu130".
+    """
     text = version.partition("+")[0]
     numbers = []
     for part in text.split("."):

@@ -1,7 +1,7 @@
-"""Device limits as plain data: what was granted, and what a plan must stay under.
+"""Device limits as plain data: granted by the device, or assumed by a plan.
 
-Values default to WebGPU's own core defaults. `shrunk()` is the tiny device on which the
-tests run every splitting path over small data.
+Values default to WebGPU's own core defaults. `tiny_limits()` is the tiny device on
+which the tests run every splitting path over small data.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from dataclasses import dataclass, fields
 # llvmpipe ends every loop, silently, once one invocation has made 65,535 turns in all
 # its loops together (seen with Mesa 22.3 on Vulkan and OpenGL), and browsers lose the
 # device over long dispatches: longer loops are cut into several dispatches everywhere.
-MAX_TURNS = 65_000
-Of = Callable[[int, int], int]
+MAX_LOOP_ITERATIONS = 65_000
+IntPairReducer = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits a plan depends on; names are WebGPU's in snake case, sizes in bytes."""
+    """Device limits that a plan depends on: WebGPU's names in snake case, sizes in
+    bytes.
+    """
 
     max_buffer_size: int = 256 << 20
     max_storage_buffer_binding_size: int = 128 << 20
@@ -32,35 +34,49 @@ class Limits:
     max_compute_workgroup_storage_size: int = 16 << 10
 
     @property
-    def workgroup_lanes(self) -> int:
-        """Invocations of the largest workgroup that is a line."""
+    def max_linear_workgroup_size(self) -> int:
+        """Number of invocations in the largest one-dimensional workgroup."""
         return min(
             self.max_compute_invocations_per_workgroup,
             self.max_compute_workgroup_size_x,
         )
 
-    def lowest(self, other: Limits) -> Limits:
-        """The stricter of two records, field by field (alignments: the larger)."""
-        return self._with(other, alignment=max, most=min)
+    def intersect(self, other: Limits) -> Limits:
+        """Return the stricter limit of two records, field by field (the larger
+        alignment).
+        """
+        return self._combine(other, reduce_alignment=max, reduce_maximum=min)
 
     def at_least_core(self) -> Limits:
-        """The same, with whatever is below WebGPU's own defaults raised to them.
+        """Return these limits with each at least WebGPU's core default.
 
         A wish below the defaults (a shrunk device in a test) bounds what a plan uses;
         it must not change what the driver itself validates.
         """
-        return self._with(Limits(), alignment=min, most=max)
+        return self._combine(Limits(), reduce_alignment=min, reduce_maximum=max)
 
-    def _with(self, other: Limits, *, alignment: Of, most: Of) -> Limits:
-        def settled(name: str) -> int:
-            of = alignment if name.startswith("min_") else most
-            return of(getattr(self, name), getattr(other, name))
+    def _combine(
+        self,
+        other: Limits,
+        *,
+        reduce_alignment: IntPairReducer,
+        reduce_maximum: IntPairReducer,
+    ) -> Limits:
+        """Combine two records field by field, alignments and maxima by a function
+        each.
+        """
 
-        return Limits(*(settled(field.name) for field in fields(self)))
+        def combined_value(name: str) -> int:
+            reduce_pair = (
+                reduce_alignment if name.startswith("min_") else reduce_maximum
+            )
+            return reduce_pair(getattr(self, name), getattr(other, name))
+
+        return Limits(*(combined_value(field.name) for field in fields(self)))
 
 
-def shrunk() -> Limits:
-    """A device so small that every split, fold and merge happens on small data."""
+def tiny_limits() -> Limits:
+    """Return limits so small that every split, fold and merge occurs on small data."""
     return Limits(
         max_storage_buffer_binding_size=4096,
         max_storage_buffers_per_shader_stage=3,

@@ -18,79 +18,88 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from assembly.elsewhere import refuse_elsewhere
-from assembly.exported import add_export
+from assembly.demo_export import add_export
+from assembly.demo_models import MODEL_WRITERS, add_models
+from assembly.external_urls import refuse_external_urls
 from assembly.host_files import write_host_files
-from assembly.inside import add_policy, refuse_inline
-from assembly.models import MODELS, add_models
-from assembly.pages import add_folder, build_manual
-from assembly.pins import PYODIDE, ROOT
-from assembly.progress import say, shown, size
-from assembly.publish import refuse_foreign, swap, write_manifest
-from assembly.pyodide import Places, find_core
-from assembly.runtime import fill_runtime
+from assembly.manual import build_manual, copy_folder
+from assembly.page_policy import add_policy, refuse_inline
+from assembly.pins import PYODIDE_VERSION, ROOT
+from assembly.progress import display_path, format_size, print_progress
+from assembly.publish import refuse_foreign, swap_folders, write_manifest
+from assembly.pyodide_files import FileSources, find_core
+from assembly.runtime_folder import fill_runtime
 from assembly.serve import serve
 from assembly.wheel import build_wheel
 
 from rlxweb.errors import RlxError
 
-STOPPED = 130
+INTERRUPTED_EXIT_CODE = 130
 
 
-def assemble(root: Path, out: Path, places: Places, models: bool = False) -> None:
-    """Build the site of the checkout at `root` into `out`; all of it or nothing."""
-    began = time.monotonic()
+def assemble(root: Path, out: Path, sources: FileSources, models: bool = False) -> None:
+    """Build the site of the checkout at `root` into `out`, atomically."""
+    start = time.monotonic()
     refuse_foreign(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=out.parent, prefix=".site-new-"))
     try:
         site = scratch / "site"
         site.mkdir()
-        facts = fill(root, site, scratch, places)
-        wanted = list(MODELS) if models else []
-        say(f"models: {', '.join(wanted) or 'none'}")
-        add_models(site / "models", wanted)
-        refuse_elsewhere(site)
+        facts = fill_site(root, site, scratch, sources)
+        model_names = list(MODEL_WRITERS) if models else []
+        print_progress(f"models: {', '.join(model_names) or 'none'}")
+        add_models(site / "models", model_names)
+        refuse_external_urls(site)
         refuse_inline(site)
         add_policy(site)
         write_host_files(site)
         total = write_manifest(site, facts)
-        swap(site, out)
+        swap_folders(site, out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    took = time.monotonic() - began
-    say(f"{shown(out)} is ready: {size(total)} in {took:.1f} s, for any static host")
+    elapsed_s = time.monotonic() - start
+    print_progress(
+        f"{display_path(out)} is ready: {format_size(total)} in {elapsed_s:.1f} s, "
+        f"for any static host"
+    )
 
 
-def fill(root: Path, site: Path, scratch: Path, places: Places) -> dict[str, object]:
-    """Runtime, manual and demos, in the temporary folder `site`."""
+def fill_site(
+    root: Path, site: Path, scratch: Path, sources: FileSources
+) -> dict[str, object]:
+    """Write runtime, manual and demos into the temporary folder `site`; return the
+    facts for its manifest.
+    """
     wheel = build_wheel(root, scratch)
-    say(f"{wheel.name}, {size(wheel.stat().st_size)}")
-    core = find_core(places)
-    lock = fill_runtime(scratch / "runtime", core, wheel, places)
-    say("the manual")
+    print_progress(f"{wheel.name}, {format_size(wheel.stat().st_size)}")
+    core = find_core(sources)
+    lock = fill_runtime(scratch / "runtime", core, wheel, sources)
+    print_progress("the manual")
     build_manual(root, site)
-    add_folder(root / "site" / "demo", site / "demo")
-    add_folder(root / "site" / "examples", site / "examples")  # demos import some
+    copy_folder(root / "site" / "demo", site / "demo")
+    copy_folder(root / "site" / "examples", site / "examples")  # demos import some
     add_export(site / "demo" / "export" / "plan")
-    add_folder(scratch / "runtime", site / "runtime")
+    copy_folder(scratch / "runtime", site / "runtime")
     return {
         "pyodide": core.version,
         "python": lock["info"]["python"],
-        "packages": {n: p["version"] for n, p in lock["packages"].items()},
+        "packages": {
+            name: package["version"] for name, package in lock["packages"].items()
+        },
     }
 
 
-def port(text: str) -> int:
-    """A port number; 0 is any free one."""
+def parse_port(text: str) -> int:
+    """Parse a port number; 0 is any free one."""
     number = int(text)
     if not 0 <= number <= 65535:
         raise ValueError
     return number
 
 
-def arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="./dev site", description="Build the static site, offline-ready."
     )
@@ -113,7 +122,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
         type=Path,
         metavar="FOLDER",
         help="take Pyodide's core from here, and its NumPy wheel if that lies there "
-        f"too, instead of fetching {PYODIDE}",
+        f"too, instead of fetching {PYODIDE_VERSION}",
     )
     parser.add_argument(
         "--models",
@@ -122,7 +131,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--serve",
-        type=port,
+        type=parse_port,
         nargs="?",
         const=-1,
         metavar="PORT",
@@ -132,14 +141,14 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
-    asked = arguments(words)
-    given = asked.pyodide.resolve() if asked.pyodide else None
-    places = Places(asked.cache.resolve(), given)
+    """Run the command line and return the exit code."""
+    options = parse_arguments(words)
+    pyodide_folder = options.pyodide.resolve() if options.pyodide else None
+    sources = FileSources(options.cache.resolve(), pyodide_folder)
     try:
-        assemble(ROOT, asked.out.resolve(), places, asked.models)
-        if asked.serve is not None:
-            serve(asked.out.resolve(), None if asked.serve < 0 else asked.serve)
+        assemble(ROOT, options.out.resolve(), sources, options.models)
+        if options.serve is not None:
+            serve(options.out.resolve(), None if options.serve < 0 else options.serve)
     except RlxError as error:  # also one of a file that cannot be written
         print(f"site: {error}", file=sys.stderr)
         return 1
@@ -149,7 +158,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("site: stopped; the old site is as it was", file=sys.stderr)
-        return STOPPED
+        return INTERRUPTED_EXIT_CODE
     return 0
 
 

@@ -1,4 +1,5 @@
-"""Runs the programs of the manual's pages, and holds to them what the pages show.
+"""Run the programs of the manual's pages, and compare what they print and draw with the
+pages.
 
     python site/snippets.py PAGE.md …          run, write down what is printed and drawn
     python site/snippets.py --check PAGE.md …  run, and say what differs
@@ -43,10 +44,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from picture_text import alike, differs
+from output_comparison import outputs_match, picture_difference
 
 SITE = Path(__file__).resolve().parent
-SHOWN = SITE / "pictures" / "shown"
+SHOWN_PICTURES = SITE / "pictures" / "shown"
 EXAMPLES = SITE / "examples"
 ROOT = SITE.parent
 _BLOCK = re.compile(
@@ -56,13 +57,14 @@ _BLOCK = re.compile(
 )
 _PICTURE = re.compile(r"^<!-- make: shown (\S+) ", re.MULTILINE)
 _EXAMPLE = re.compile(r"^<!-- make: example (.+) -->$", re.MULTILINE)
-_NAMED = re.compile(r"# (\w+\.py)\n")
-_PLAIN = re.compile(r"rlxweb [^|<>&;$`*]*")
-"""Commands that need no shell: they run in this process, which has all loaded."""
-_PRINT = "_print_here"
-_WIDE = 80
+_FILE_COMMENT = re.compile(r"# (\w+\.py)\n")
+_PLAIN_COMMAND = re.compile(r"rlxweb [^|<>&;$`*]*")
+"""Commands that need no shell: they run in this process, which has everything loaded.
+"""
+_PRINT_NAME = "_print_here"
+_TERMINAL_WIDTH = 80
 # Pictures of text as text, and the same bytes for the same picture.
-_MATPLOTLIB = """\
+_MATPLOTLIBRC = """\
 backend: Agg
 svg.fonttype: none
 svg.hashsalt: rlxweb
@@ -70,8 +72,8 @@ svg.hashsalt: rlxweb
 
 
 @dataclass(slots=True)
-class Page:
-    """One page; what is wrong with it, and what is not of today."""
+class ManualPage:
+    """Page of the manual, with the faults found in it and its outdated outputs."""
 
     path: Path
     text: str
@@ -88,109 +90,121 @@ class Page:
         return self.text.count("\n", 0, at) + 1
 
 
-def run(page: Page) -> None:
-    """All blocks of a page, in the working folder."""
+def run_page(page: ManualPage) -> None:
+    """Run all blocks of a page, in the working folder."""
     names: dict[str, Any] = {"__name__": "page"}
-    for listed in _EXAMPLE.findall(page.text):
-        for name in listed.split():
+    for names_text in _EXAMPLE.findall(page.text):
+        for name in names_text.split():
             shutil.copyfile(EXAMPLES / name, name)
-    for found in _BLOCK.finditer(page.text):
-        if (found["mark"] or "").startswith("<!-- not run"):
+    for block in _BLOCK.finditer(page.text):
+        if (block["mark"] or "").startswith("<!-- not run"):
             continue
-        code, is_shown = textwrap.dedent(found["code"]), found["said"] is not None
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
-            if found["kind"] == "python":
-                _python(page, code, page.line(found.start("code")), names)
+        code, is_shown = textwrap.dedent(block["code"]), block["said"] is not None
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            if block["kind"] == "python":
+                _run_python(page, code, page.line(block.start("code")), names)
             elif is_shown:
-                with contextlib.redirect_stderr(said):
-                    _shell(code)
+                with contextlib.redirect_stderr(output):
+                    _run_shell(code)
         if not is_shown:
             continue
-        lines = [line.rstrip() for line in said.getvalue().splitlines()]
-        now = "\n".join(lines).strip("\n") + "\n"
-        page.printed[found.start("said")] = now
-        if not alike(now, found["said"]):
-            where = f"{page.name}:{page.line(found.start('said'))}"
-            page.stale.append(f"{where} shows what is not printed\n{_diff(found, now)}")
+        lines = [line.rstrip() for line in output.getvalue().splitlines()]
+        printed = "\n".join(lines).strip("\n") + "\n"
+        page.printed[block.start("said")] = printed
+        if not outputs_match(printed, block["said"]):
+            location = f"{page.name}:{page.line(block.start('said'))}"
+            page.stale.append(
+                f"{location} shows what is not printed\n{_output_diff(block, printed)}"
+            )
 
 
-def _diff(found: re.Match[str], now: str) -> str:
-    lines = (text.splitlines() for text in (found["said"], now))
+def _output_diff(block: re.Match[str], printed: str) -> str:
+    lines = (text.splitlines() for text in (block["said"], printed))
     return "\n".join(difflib.unified_diff(*lines, "the page", "the run", lineterm=""))
 
 
 # --- Python -------------------------------------------------------------------------
 
 
-def _python(page: Page, code: str, line: int, names: dict[str, Any]) -> None:
-    """Run a block; what comments tell of prints must be so, at least once each."""
-    if named := _NAMED.match(code):  # for those that import it
-        Path(named[1]).write_text(code, "utf-8")
-    where = f"{page.name}:{line}"
-    told, said = _comments(code), dict[int, list[str]]()
+def _run_python(page: ManualPage, code: str, line: int, names: dict[str, Any]) -> None:
+    """Run a block; each comment that states a print must be true at least once."""
+    if file_comment := _FILE_COMMENT.match(code):  # for those that import it
+        Path(file_comment[1]).write_text(code, "utf-8")
+    location = f"{page.name}:{line}"
+    comments, printed = _print_comments(code), dict[int, list[str]]()
 
-    def print_here(at: int, *values: Any, **more: Any) -> None:
+    def print_here(at: int, *values: Any, **options: Any) -> None:
         text = io.StringIO()
-        print(*values, **{**more, "file": text})
-        print(text.getvalue(), end="", file=more.get("file"))
-        said.setdefault(at, []).append(text.getvalue())
+        print(*values, **{**options, "file": text})
+        print(text.getvalue(), end="", file=options.get("file"))
+        printed.setdefault(at, []).append(text.getvalue())
 
-    prints = _Prints(set(told))
-    tree = prints.visit(ast.parse(code, where))
+    recorder = _PrintRecorder(set(comments))
+    tree = recorder.visit(ast.parse(code, location))
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = ast.fix_missing_locations(tree)
-    made = compile(tree, where, "exec", flags=flags, dont_inherit=True)
-    names[_PRINT] = print_here
-    waits = eval(made, names)
-    if inspect.iscoroutine(waits):
-        asyncio.run(waits)
-    for at in sorted(prints.told):
-        found = said.get(at, [])
-        if not any(_says(one, told[at]) for one in found):
-            fault = f"{page.name}:{line + at - 1} says {told[at]!r}\n"
-            page.faults.append(f"{fault}it prints {found[:1] or 'nothing'}")
+    code_object = compile(tree, location, "exec", flags=flags, dont_inherit=True)
+    names[_PRINT_NAME] = print_here
+    result = eval(code_object, names)
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+    for at in sorted(recorder.recorded_lines):
+        outputs = printed.get(at, [])
+        if not any(_comment_matches(output, comments[at]) for output in outputs):
+            fault = f"{page.name}:{line + at - 1} says {comments[at]!r}\n"
+            page.faults.append(f"{fault}it prints {outputs[:1] or 'nothing'}")
 
 
-def _comments(code: str) -> dict[int, str]:
-    """Line → the comment at its end that tells what is printed."""
-    found = {}
+def _print_comments(code: str) -> dict[int, str]:
+    """Return a map from a line to the comment at its end that states what is
+    printed.
+    """
+    comments = {}
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         words = token.string.removeprefix("#").strip()
-        is_told = words and (not words[0].islower() or "…" in words)
-        if token.type == tokenize.COMMENT and is_told:
-            found[token.start[0]] = words
-    return found
+        is_expected = words and (not words[0].islower() or "…" in words)
+        if token.type == tokenize.COMMENT and is_expected:
+            comments[token.start[0]] = words
+    return comments
 
 
-class _Prints(ast.NodeTransformer):
-    """Has prints with a comment behind them tell their line."""
+class _PrintRecorder(ast.NodeTransformer):
+    """Replace prints that have a comment behind them with calls that record the
+    line.
+    """
 
     def __init__(self, lines: set[int]) -> None:
         self.lines = lines
-        self.told: set[int] = set()
+        self.recorded_lines: set[int] = set()
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:
         call, at = node.value, node.end_lineno or 0
         is_print = isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
         if is_print and call.func.id == "print" and at in self.lines:
-            call.func.id = _PRINT
+            call.func.id = _PRINT_NAME
             call.args.insert(0, ast.Constant(at))
-            self.told.add(at)
+            self.recorded_lines.add(at)
         return node
 
 
-def _says(said: str, told: str) -> bool:
-    """Is this what was printed? Behind a colon may stand what it means."""
-    flat = " ".join(said.split())
-    return any(alike(flat, one) for one in (told, told.rsplit(": ", 1)[0]))
+def _comment_matches(printed: str, comment: str) -> bool:
+    """Tell whether the comment states what was printed; a meaning may follow a
+    colon.
+    """
+    one_line = " ".join(printed.split())
+    return any(
+        outputs_match(one_line, expected)
+        for expected in (comment, comment.rsplit(": ", 1)[0])
+    )
 
 
 # --- the command line ---------------------------------------------------------------
 
 
-def _shell(code: str) -> None:
-    """Run commands; those of ours without a process of their own, where it is the same.
+def _run_shell(code: str) -> None:
+    """Run commands, those of rlxweb without a process of their own where that is
+    equivalent.
 
     Errors   RuntimeError when one does not end well
     """
@@ -198,35 +212,35 @@ def _shell(code: str) -> None:
         if not line.strip() or line.startswith("#"):
             continue
         words = shlex.split(line, comments=True)
-        if _PLAIN.fullmatch(line.split("  #")[0]):
-            status = _in_process(words[1:])
+        if _PLAIN_COMMAND.fullmatch(line.split("  #")[0]):
+            status = _run_in_process(words[1:])
         else:
-            done = subprocess.run(
+            completed = subprocess.run(
                 line, shell=True, capture_output=True, text=True, check=False
             )
-            print(done.stdout + done.stderr, end="")
-            status = done.returncode
+            print(completed.stdout + completed.stderr, end="")
+            status = completed.returncode
         if status:
             raise RuntimeError(f"exit code {status} of {line!r}")
 
 
-def _in_process(words: Sequence[str]) -> int:
+def _run_in_process(words: Sequence[str]) -> int:
     from rlxweb.cli.main import main
 
     try:
         main(list(words))
-    except SystemExit as done:
-        return int(done.code or 0)
+    except SystemExit as exit_request:
+        return int(exit_request.code or 0)
     return 0
 
 
 @contextlib.contextmanager
-def workplace() -> Iterator[Path]:
-    """A folder to run in, with the commands `rlxweb` and `python` on the path.
+def working_folder() -> Iterator[Path]:
+    """Make a folder to run in, with the commands `rlxweb` and `python` on the path.
 
     Matplotlib is set for pictures.
     """
-    before = Path.cwd()
+    previous_folder = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="rlxweb-page-") as folder:
         tools, work = Path(folder, "bin"), Path(folder, "work")
         tools.mkdir()
@@ -236,7 +250,7 @@ def workplace() -> Iterator[Path]:
             tool = tools / name
             tool.write_text(f'#!/bin/sh\nexec {command} "$@"\n', "utf-8")
             tool.chmod(0o755)
-        (tools / "matplotlibrc").write_text(_MATPLOTLIB, "utf-8")
+        (tools / "matplotlibrc").write_text(_MATPLOTLIBRC, "utf-8")
         os.environ |= {
             "PATH": os.pathsep.join((str(tools), os.environ.get("PATH", ""))),
             "PYTHONPATH": os.pathsep.join(
@@ -244,7 +258,7 @@ def workplace() -> Iterator[Path]:
             ),
             "MATPLOTLIBRC": str(tools),
             "SOURCE_DATE_EPOCH": "0",
-            "COLUMNS": str(_WIDE),
+            "COLUMNS": str(_TERMINAL_WIDTH),
             "LINES": "24",
             "RLX_CALIBRATION": "off",
         }
@@ -254,71 +268,83 @@ def workplace() -> Iterator[Path]:
             yield work
         finally:
             sys.path.remove(str(work))
-            os.chdir(before)
+            os.chdir(previous_folder)
 
 
 # --- what a page shows --------------------------------------------------------------
 
 
-def compare_pictures(page: Page, work: Path) -> None:
-    """Note those on the page that the run did not draw, or drew otherwise."""
+def compare_pictures(page: ManualPage, work: Path) -> None:
+    """Note the pictures on the page that the run did not draw, or drew differently."""
     for name in _PICTURE.findall(page.text):
-        drawn, kept = work / name, SHOWN / name
+        drawn, shown = work / name, SHOWN_PICTURES / name
         if not drawn.is_file():
             page.stale.append(f"{page.name} shows {name}, which no block saves")
-        elif not kept.is_file():
-            page.stale.append(f"{kept.name} is not there yet")
-        elif why := differs(kept.read_text("utf-8"), drawn.read_text("utf-8")):
-            page.stale.append(f"{page.name} shows {name}, which is drawn anew: {why}")
+        elif not shown.is_file():
+            page.stale.append(f"{shown.name} is not there yet")
+        elif difference := picture_difference(
+            shown.read_text("utf-8"), drawn.read_text("utf-8")
+        ):
+            page.stale.append(
+                f"{page.name} shows {name}, which is drawn anew: {difference}"
+            )
 
 
-def write_down(page: Page, work: Path) -> None:
-    """Put what was printed and drawn where the page shows it."""
+def update_page(page: ManualPage, work: Path) -> None:
+    """Put the printed texts and the drawn pictures where the page shows them."""
     text = page.text
-    for at, now in sorted(page.printed.items(), reverse=True):
+    for at, printed in sorted(page.printed.items(), reverse=True):
         end = text.index("```", at)
-        if not alike(now, text[at:end]):
-            old = [line for line in text[at:end].splitlines() if "…" in line]
-            text = text[:at] + _open(now, old) + text[end:]
+        if not outputs_match(printed, text[at:end]):
+            elided_lines = [line for line in text[at:end].splitlines() if "…" in line]
+            text = text[:at] + _keep_ellipses(printed, elided_lines) + text[end:]
     page.path.write_text(text, "utf-8")
-    SHOWN.mkdir(exist_ok=True)
+    SHOWN_PICTURES.mkdir(exist_ok=True)
     for name in _PICTURE.findall(page.text):
         if (work / name).is_file():
-            (SHOWN / name).write_text((work / name).read_text("utf-8"), "utf-8")
+            (SHOWN_PICTURES / name).write_text(
+                (work / name).read_text("utf-8"), "utf-8"
+            )
 
 
-def _open(now: str, old: Sequence[str]) -> str:
-    """What was printed, with lines that the page left open as open as they were."""
+def _keep_ellipses(printed: str, elided_lines: Sequence[str]) -> str:
+    """Return the printed text, with the page's own lines where those contain "…" and
+    match.
+    """
     lines = (
-        next((kept for kept in old if alike(line, kept)), line)
-        for line in now.splitlines()
+        next((elided for elided in elided_lines if outputs_match(line, elided)), line)
+        for line in printed.splitlines()
     )
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Exit code 1 when a page shows what a run does not."""
+    """Run the pages given on the command line; exit code 1 if a page differs from its
+    run.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--check", action="store_true", help="write nothing")
-    asked = parser.parse_args()
-    paths = [path.resolve() for path in asked.pages]
-    told = [fault for path in paths for fault in _faults(path, asked.check)]
-    if told:
-        print(*told, sep="\n\n", file=sys.stderr)
-        again = "python site/snippets.py PAGE.md writes down what blocks print and draw"
-        print(f"\n{again}", file=sys.stderr)
-    return 1 if told else 0
+    options = parser.parse_args()
+    paths = [path.resolve() for path in options.pages]
+    faults = [
+        fault for path in paths for fault in _run_and_compare(path, options.check)
+    ]
+    if faults:
+        print(*faults, sep="\n\n", file=sys.stderr)
+        hint = "python site/snippets.py PAGE.md writes down what blocks print and draw"
+        print(f"\n{hint}", file=sys.stderr)
+    return 1 if faults else 0
 
 
-def _faults(path: Path, check: bool) -> list[str]:
-    page = Page(path, path.read_text("utf-8"))
-    with workplace() as work, warnings.catch_warnings():
-        run(page)
+def _run_and_compare(path: Path, check: bool) -> list[str]:
+    page = ManualPage(path, path.read_text("utf-8"))
+    with working_folder() as work, warnings.catch_warnings():
+        run_page(page)
         if check:
             compare_pictures(page, work)
         else:
-            write_down(page, work)
+            update_page(page, work)
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")
     return page.faults + page.stale * check

@@ -1,9 +1,10 @@
-"""Running the command line in tests: in this process for speed, in its own for truth.
+"""Runners of the command line for tests: in this process (fast) or in a process of its
+own (complete).
 
 The fixture `call` goes through the same `main` as the installed script, so the error
-boundary and the exit codes are those of the user; `spawn` also shows what only a
+boundary and the exit codes are those of the user; `run_cli` also shows what only a
 process has: its streams, signals and end. It is forked from one that has loaded the
-package; what is loaded, memory and the start of Python are the matter of `python`.
+package; what is loaded, memory and the start of Python are the matter of `run_python`.
 """
 
 from __future__ import annotations
@@ -37,175 +38,206 @@ def pytest_configure() -> None:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a run left behind."""
+class CommandResult:
+    """Exit code and output of a command that has ended."""
 
     code: int
     out: str
     err: str
 
     @property
-    def record(self) -> dict[str, Any]:
-        """The JSON record on stdout, which must hold nothing else."""
+    def document(self) -> dict[str, Any]:
+        """The JSON document on stdout, which must hold nothing else."""
         return json.loads(self.out)
 
     @property
     def group(self) -> dict[str, Any]:
-        """The one group of the one file in a record of `rlxweb welch`."""
-        (file,) = self.record["files"]
+        """The single group of the single file in a JSON document of `rlxweb welch`."""
+        (file,) = self.document["files"]
         (group,) = file["groups"]
         return group
 
     @property
     def errors(self) -> list[str]:
-        """Lines on stderr but those that tell about channels and pictures."""
-        told = ("left out ", "picture: ")
-        return [line for line in self.err.splitlines() if not line.startswith(told)]
+        """Lines on stderr without the notes about left-out channels and pictures."""
+        notes = ("left out ", "picture: ")
+        return [line for line in self.err.splitlines() if not line.startswith(notes)]
 
 
-Call = Callable[..., Said]
+CommandRunner = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs `rlxweb ARGS` in this process."""
+def call(capsys: pytest.CaptureFixture[str]) -> CommandRunner:
+    """Runner of `rlxweb ARGS` in this process."""
     from rlxweb.cli.main import main  # Click is not there where WASM runs the tests
 
-    return caller(main, capsys)
+    return make_command_runner(main, capsys)
 
 
-def caller(
+def make_command_runner(
     main: Callable[[list[str]], object], capsys: pytest.CaptureFixture[str]
-) -> Call:
+) -> CommandRunner:
     """Return a function that runs a command line in this process."""
 
-    def run(*args: object) -> Said:
+    def run(*args: object) -> CommandResult:
         capsys.readouterr()
-        with pytest.raises(SystemExit) as done:
+        with pytest.raises(SystemExit) as exit_info:
             main([str(arg) for arg in args])
-        said = capsys.readouterr()
-        return Said(int(str(done.value.code or 0)), said.out, said.err)
+        output = capsys.readouterr()
+        return CommandResult(
+            int(str(exit_info.value.code or 0)), output.out, output.err
+        )
 
     return run
 
 
-def check_refused(said: Said, code: int, *words: str) -> None:
-    """One line that names the trouble, nothing on stdout."""
-    assert said.code == code, said
-    assert said.out == ""
-    (line,) = said.errors
+def check_rejected(result: CommandResult, code: int, *words: str) -> None:
+    """Check that a command failed with one line that names the problem and an empty
+    stdout.
+    """
+    assert result.code == code, result
+    assert result.out == ""
+    (line,) = result.errors
     assert line.startswith("rlxweb: ")
     assert "Traceback" not in line
     assert [word for word in words if word not in line] == [], line
 
 
-def untimed(record: Any, *without: str) -> Any:
-    """A record without what is another in every run: times, and what is named."""
-    if isinstance(record, dict):
-        out = {"wall_s", "stages", *without}
-        return {k: untimed(v, *without) for k, v in record.items() if k not in out}
-    if isinstance(record, list):
-        return [untimed(one, *without) for one in record]
-    return record
+def drop_times(document: Any, *without: str) -> Any:
+    """Return a JSON document without the fields that differ in every run: times, and
+    the named ones.
+    """
+    if isinstance(document, dict):
+        dropped = {"wall_s", "stages", *without}
+        return {
+            k: drop_times(v, *without) for k, v in document.items() if k not in dropped
+        }
+    if isinstance(document, list):
+        return [drop_times(item, *without) for item in document]
+    return document
 
 
-def environment(**more: str) -> dict[str, str]:
-    """The environment of this process, for another one that finds this checkout."""
+def subprocess_environment(**overrides: str) -> dict[str, str]:
+    """Return this process's environment for another process that must find this
+    checkout.
+    """
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    ours = {**os.environ, "PYTHONPATH": path}
-    if ours.get("XLA_FLAGS") == XLA_IN_TESTS:
-        del ours["XLA_FLAGS"]
-    return {**ours, **more}
+    inherited = {**os.environ, "PYTHONPATH": path}
+    if inherited.get("XLA_FLAGS") == XLA_IN_TESTS:
+        del inherited["XLA_FLAGS"]
+    return {**inherited, **overrides}
 
 
-def python(
+def run_python(
     *args: object,
     cwd: Path | None = None,
     timeout: float = 120,
     stdin: str | bytes | None = None,
-    **more: str,
-) -> Said:
-    """Run `python ARGS` in a process of its own; `more` is environment."""
-    done = subprocess.run(
+    **env: str,
+) -> CommandResult:
+    """Run `python ARGS` in a fresh interpreter; `env` sets environment variables."""
+    process = subprocess.run(
         [sys.executable, *map(str, args)],
         cwd=cwd,
         input=stdin.encode() if isinstance(stdin, str) else stdin,
-        env=environment(**more),
+        env=subprocess_environment(**env),
         capture_output=True,
         timeout=timeout,
         check=False,
     )
-    return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(
+        process.returncode, process.stdout.decode(), process.stderr.decode()
+    )
 
 
-def forked(
+def run_forked(
     *args: object,
     cwd: Path | None = None,
     timeout: float = 120,
     is_common: bool = False,
     stdin: bytes = b"",
-    **more: str,
-) -> Said:
-    """Run `python ARGS` in a process that is forked from one with all loaded.
+    **env: str,
+) -> CommandResult:
+    """Run `python ARGS` in a process forked from one that has already loaded the
+    package.
 
     What a fork cannot have is for a fresh interpreter: variables that Python reads when
     it starts, unless they are common to several runs. `tests/fork_server.py` says what
     else it does not show.
     """
-    from tests.fork_server import Forked, server  # there are no sockets in WASM
+    from tests.fork_server import (
+        ForkedProcess,
+        find_server,
+    )  # there are no sockets in WASM
 
-    variables = environment(**more)
-    there = server(variables, is_common)
-    if there is None:
-        return python(*args, cwd=cwd, timeout=timeout, stdin=stdin, **more)
-    done = Forked(there, [str(arg) for arg in args], variables, folder=cwd)
-    out, err = done.communicate(timeout, stdin)
-    return Said(done.wait(timeout), out, err)
+    variables = subprocess_environment(**env)
+    fork_server = find_server(variables, is_common)
+    if fork_server is None:
+        return run_python(*args, cwd=cwd, timeout=timeout, stdin=stdin, **env)
+    process = ForkedProcess(
+        fork_server, [str(arg) for arg in args], variables, folder=cwd
+    )
+    out, err = process.communicate(timeout, stdin)
+    return CommandResult(process.wait(timeout), out, err)
 
 
-def spawn(*args: object, timeout: float = 120, stdin: bytes = b"", **more: str) -> Said:
-    """Run `python -m rlxweb ARGS` likewise."""
-    return forked("-m", "rlxweb", *args, timeout=timeout, stdin=stdin, **more)
+def run_cli(
+    *args: object, timeout: float = 120, stdin: bytes = b"", **env: str
+) -> CommandResult:
+    """Run `python -m rlxweb ARGS` in a forked process."""
+    return run_forked("-m", "rlxweb", *args, timeout=timeout, stdin=stdin, **env)
 
 
 @contextmanager
-def running(
+def running_program(
     *args: object,
     stdout: int | None = None,
     stderr: int | None = None,
     own_session: bool = False,
-    **more: str,
+    **env: str,
 ) -> Iterator[Any]:
     """Run `python ARGS` in a forked process, with pipes where no streams are given.
 
     It ends with the block at the latest. Variables that are given empty are not there.
     """
-    from tests.fork_server import Forked, server
+    from tests.fork_server import ForkedProcess, find_server
 
-    words = [str(arg) for arg in args]
-    known = environment(**more).items()
-    variables = {name: text for name, text in known if text or name not in more}
+    arguments = [str(arg) for arg in args]
+    defined = subprocess_environment(**env).items()
+    variables = {name: text for name, text in defined if text or name not in env}
     streams = {"stdout": stdout, "stderr": stderr}
-    there = server(variables)
-    if there is None:
-        how: dict[str, Any] = {"env": variables, "start_new_session": own_session}
-        how |= {name: one for name, one in streams.items() if one is not None}
-        with started([sys.executable, *words], stdin=subprocess.PIPE, **how) as process:
+    fork_server = find_server(variables)
+    if fork_server is None:
+        popen_options: dict[str, Any] = {
+            "env": variables,
+            "start_new_session": own_session,
+        }
+        popen_options |= {
+            name: stream for name, stream in streams.items() if stream is not None
+        }
+        with running_process(
+            [sys.executable, *arguments], stdin=subprocess.PIPE, **popen_options
+        ) as process:
             yield process
         return
-    fork = Forked(there, words, variables, own_session=own_session, **streams)
+    process_fork = ForkedProcess(
+        fork_server, arguments, variables, own_session=own_session, **streams
+    )
     try:
-        yield fork
+        yield process_fork
     finally:
-        fork.close()
+        process_fork.close()
 
 
 @contextmanager
-def started(command: Sequence[object], **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process with pipes for what it says; it ends with the block at the latest."""
+def running_process(
+    command: Sequence[object], **options: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a process whose output goes to pipes; kill it when the block ends."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    words = [str(word) for word in command]
-    with subprocess.Popen(words, text=True, **{**pipes, **more}) as process:
+    arguments = [str(word) for word in command]
+    with subprocess.Popen(arguments, text=True, **{**pipes, **options}) as process:
         try:
             yield process
         finally:

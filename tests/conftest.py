@@ -1,4 +1,5 @@
-"""What every test shares: which engines this machine has, and which it must have.
+"""Shared fixtures and plugins of all tests: which engines this machine has, and which
+it must have.
 
 A test that needs an engine takes the `adapter` fixture or a `requires_*` marker. On a
 bare machine such a test is skipped; `--require NAME` turns the skip into a failure, and
@@ -25,51 +26,52 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.drive import drive
-from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
-from tests import workers
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.port import AdapterRequest, BufferRange, DeviceFacts, Dispatch, GpuPort
+from tests import worker_results
 
 PLUGINS = (
     "command_line",
     "deadlines",
-    "extras",
+    "missing_libraries",
     "fork_server",
-    "hidden_loop",
+    "hidden_event_loop",
     "leftovers",
-    "slate",
+    "clean_state",
     "tiers",
-    "times",
+    "duration_report",
 )
-IN_WASM = ("slate", "tiers")
+WASM_PLUGINS = ("clean_state", "tiers")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 REQUIRED_IN_CI = ("wgpu", "browser", "dawn", "fast", "torch", "jax", "mlx")
 pytest_plugins = [
-    f"tests.{name}" for name in (IN_WASM if sys.platform == "emscripten" else PLUGINS)
+    f"tests.{name}"
+    for name in (WASM_PLUGINS if sys.platform == "emscripten" else PLUGINS)
 ]
 
 ADAPTERS = {
-    "lavapipe": Want(backends=("vulkan",), name="llvmpipe"),
-    "opengl": Want(backends=("opengl",), name="llvmpipe"),
-    "swiftshader": Want(backends=("vulkan",), name="SwiftShader"),
+    "lavapipe": AdapterRequest(backends=("vulkan",), name="llvmpipe"),
+    "opengl": AdapterRequest(backends=("opengl",), name="llvmpipe"),
+    "swiftshader": AdapterRequest(backends=("vulkan",), name="SwiftShader"),
 }
-LACKS = {
+MISSING_FEATURES = {
     "opengl": {"f16", "subgroup"},
     "swiftshader": {"f16"},
     "torch-cpu": {"u32"},
     "mlx": {"f64"},
 }
-"""Engine → types and features that the tests ask for and that it does not have.
+"""Types and features that the tests ask for and the engine lacks, by engine.
 
 What a test or a case needs is its mark `feature`; for an engine of this table it is not
 collected. Two tests of tests/ops hold the table against the engines, by `lacked`.
 """
-LIBRARIES = {"torch": "torch", "jax": "jax.numpy", "mlx": "mlx.core"}
-"""Libraries that are engines → the module of theirs that has `arange`."""
+ENGINE_LIBRARIES = {"torch": "torch", "jax": "jax.numpy", "mlx": "mlx.core"}
+"""Module with `arange` of each library that is an engine, by library."""
 SOFTWARE_DRIVERS = (
     *sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json")),
     Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
 )
-PROBE = """
+PROBE_SHADER = """
 @group(0) @binding(0) var<storage, read_write> cells: array<u32>;
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -78,9 +80,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 """
 
-USED: set[str] = set()
-"""Lines for the summary: the adapters that tests ran on."""
-workers.hand_over("adapters", lambda: sorted(USED))
+USED_ADAPTERS: set[str] = set()
+"""Summary lines naming the adapters that tests ran on."""
+worker_results.register_collector("adapters", lambda: sorted(USED_ADAPTERS))
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile(
@@ -89,26 +91,28 @@ hypothesis.settings.register_profile(
 
 
 def show_drivers_to_loader() -> None:
-    """Both software Vulkan drivers, unless the caller chose; before wgpu is loaded."""
-    found = [str(path) for path in SOFTWARE_DRIVERS if path.exists()]
-    if found:
-        os.environ.setdefault("VK_ICD_FILENAMES", os.pathsep.join(found))
+    """Make both software Vulkan drivers visible unless the caller chose some; must run
+    before wgpu is loaded.
+    """
+    driver_paths = [str(path) for path in SOFTWARE_DRIVERS if path.exists()]
+    if driver_paths:
+        os.environ.setdefault("VK_ICD_FILENAMES", os.pathsep.join(driver_paths))
     # EGL asks Wayland first, which complains on stderr when this is unset.
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
 
 
-async def run_probe(port: Port, want: Want) -> DeviceFacts:
-    """Open the adapter and run one kernel on it; the answer must be right."""
-    facts = await port.open(want)
+async def run_probe(port: GpuPort, request: AdapterRequest) -> DeviceFacts:
+    """Open the adapter and run one kernel on it; check the result."""
+    facts = await port.open(request)
     try:
         cells = np.arange(100, dtype=np.uint32)
-        handle = port.buffer(cells.nbytes, "storage")
+        handle = port.create_buffer(cells.nbytes, "storage")
         port.write(handle, 0, memoryview(cells).cast("B"))
-        kernel = await port.pipeline(PROBE, ("write",), {})
-        whole = Range(handle, 0, cells.nbytes)
-        port.submit([Dispatch(kernel, (whole,), (2, 1, 1), "probe")])
-        answer = np.frombuffer(await port.read(handle, 0, cells.nbytes), np.uint32)
-        np.testing.assert_array_equal(answer, cells * 2 + 1)
+        kernel = await port.create_pipeline(PROBE_SHADER, ("write",), {})
+        buffer_range = BufferRange(handle, 0, cells.nbytes)
+        port.submit([Dispatch(kernel, (buffer_range,), (2, 1, 1), "probe")])
+        output = np.frombuffer(await port.read(handle, 0, cells.nbytes), np.uint32)
+        np.testing.assert_array_equal(output, cells * 2 + 1)
     finally:
         await port.close()
     return facts
@@ -116,19 +120,23 @@ async def run_probe(port: Port, want: Want) -> DeviceFacts:
 
 @cache
 def adapter_facts(name: str) -> DeviceFacts:
-    """The facts of one of ADAPTERS (or of the best, ""); AdapterMissing if absent."""
-    from rlxweb.gpu.native import NativePort
+    """Return the facts of one of ADAPTERS (of the best one for ""); raise
+    AdapterMissing if absent.
+    """
+    from rlxweb.gpu.wgpu_port import WgpuPort
 
-    want = ADAPTERS.get(name, Want())
-    facts = drive(run_probe(NativePort(), want))
-    assert want.name.lower() in facts.name.lower(), facts
-    assert not want.backends or facts.backend in want.backends, facts
-    USED.add(f"{name or 'best'}: {facts.name} ({facts.backend}, {facts.driver})")
+    request = ADAPTERS.get(name, AdapterRequest())
+    facts = run_blocking(run_probe(WgpuPort(), request))
+    assert request.name.lower() in facts.name.lower(), facts
+    assert not request.backends or facts.backend in request.backends, facts
+    USED_ADAPTERS.add(
+        f"{name or 'best'}: {facts.name} ({facts.backend}, {facts.driver})"
+    )
     return facts
 
 
 def probe_adapter(name: str) -> str:
-    """Why the adapter is missing, or "" when it works."""
+    """Return why the adapter is missing, or "" when it works."""
     try:
         adapter_facts(name)
     except (AdapterMissing, ImportError) as error:
@@ -137,50 +145,50 @@ def probe_adapter(name: str) -> str:
 
 
 def find_browser() -> str | None:
-    """The path of the system's Chromium, or None."""
+    """Return the path of the system's Chromium, or None."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def probe_browser() -> str:
-    """Why there is no browser that starts, or ""."""
+    """Return why no browser starts, or ""."""
     path = find_browser()
     if path is None:
         return "browser: no chromium on PATH"
-    said = subprocess.run(
+    process = subprocess.run(
         [path, "--version"], capture_output=True, check=False, timeout=60
     )
-    return "" if said.returncode == 0 else f"browser: {said.stderr.decode()}"
+    return "" if process.returncode == 0 else f"browser: {process.stderr.decode()}"
 
 
 def probe_library(name: str) -> str:
-    """Why a library with an engine in it cannot be used, or ""."""
+    """Return why a library that is an engine cannot be used, or ""."""
     try:
-        good = int(import_module(LIBRARIES[name]).arange(5).sum()) == 10
+        is_correct = int(import_module(ENGINE_LIBRARIES[name]).arange(5).sum()) == 10
     except Exception as error:  # without a driver or its native half: its own kinds
         return f"{name}: {type(error).__name__}: {error}"
-    return "" if good else f"{name}: 0 + 1 + 2 + 3 + 4 is not 10 there"
+    return "" if is_correct else f"{name}: 0 + 1 + 2 + 3 + 4 is not 10 there"
 
 
 def probe_compiler() -> str:
-    """Why nothing can be compiled for the CPU, or ""."""
-    from rlxweb.machine.library import processor
+    """Return why nothing can be compiled for the CPU, or ""."""
+    from rlxweb.machine.llvm_compiler import host_cpu
 
     try:
-        USED.add(f"compiled code: {processor().words}")
+        USED_ADAPTERS.add(f"compiled code: {host_cpu().description}")
     except AdapterMissing as error:
         return f"fast: {error}"
     return ""
 
 
 def probe_dawn() -> str:
-    """Why there is no Dawn, or ""."""
-    from rlxweb.gpu.native import NativePort
+    """Return why there is no Dawn, or ""."""
+    from rlxweb.gpu.wgpu_port import WgpuPort
 
     try:
-        facts = drive(run_probe(NativePort(library="wgpudawn"), Want()))
+        facts = run_blocking(run_probe(WgpuPort(library="wgpudawn"), AdapterRequest()))
     except AdapterMissing as error:
         return f"dawn: {error}"
-    USED.add(f"dawn: {facts.name} ({facts.backend}, {facts.driver})")
+    USED_ADAPTERS.add(f"dawn: {facts.name} ({facts.backend}, {facts.driver})")
     return ""
 
 
@@ -192,33 +200,35 @@ PROBES: dict[str, Callable[[], str]] = {
     "browser": probe_browser,
     "dawn": probe_dawn,
     "fast": probe_compiler,
-    **{name: partial(probe_library, name) for name in LIBRARIES},
+    **{name: partial(probe_library, name) for name in ENGINE_LIBRARIES},
 }
 
 
 @cache
-def missing(engine: str) -> str:
-    """Why `engine` is not there, or ""; asked once per session."""
+def missing_reason(engine: str) -> str:
+    """Return why `engine` is missing, or ""; probed once per session."""
     return PROBES[engine]()
 
 
-def required(config: pytest.Config) -> set[str]:
-    """The engines whose absence is a failure; `wgpu` stands for all three adapters."""
+def required_engines(config: pytest.Config) -> set[str]:
+    """Return the engines whose absence is a failure; `wgpu` stands for all three
+    adapters.
+    """
     names = set(config.getoption("--require"))
     return names | set(ADAPTERS) if "wgpu" in names else names
 
 
-def demand(engine: str, config: pytest.Config) -> None:
-    """Skip or fail the running test when `engine` is not there."""
-    reason = missing(engine)
-    if reason and engine in required(config):
+def require_engine(engine: str, config: pytest.Config) -> None:
+    """Skip or fail the running test when `engine` is missing."""
+    reason = missing_reason(engine)
+    if reason and engine in required_engines(config):
         pytest.fail(f"required, but not here: {reason}", pytrace=False)
     if reason:
         pytest.skip(reason)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--require NAME`, as often as wanted."""
+    """Add the option `--require NAME`, which may be repeated."""
     parser.addoption(
         "--require",
         metavar="NAME",
@@ -233,7 +243,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Show the drivers to the loader; in CI take the hypothesis profile of CI."""
     show_drivers_to_loader()
-    config.pluginmanager.register(workers)
+    config.pluginmanager.register(worker_results)
     if not config.getoption("--full"):
         # Mesa's optimiser takes longer than all that it makes faster, and a shader for
         # vectors of 128 bits is compiled sooner than for those of 256.
@@ -255,7 +265,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     spec = getattr(item, "callspec", None)
     for value in spec.params.values() if spec is not None else ():
         name = value.removesuffix("-cpu") if isinstance(value, str) else ""
-        if name in LIBRARIES:
+        if name in ENGINE_LIBRARIES:
             item.add_marker(f"requires_{name}")
 
 
@@ -263,53 +273,57 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out what a case's engine is known to lack; pytest's last line counts it."""
-    gone = {item for item in items if lacked_by_its_engine(item)}
-    config.hook.pytest_deselected(items=[item for item in items if item in gone])
-    items[:] = [item for item in items if item not in gone]
+    """Deselect cases whose engine is known to lack a needed feature."""
+    deselected = {item for item in items if unsupported_features(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item in deselected])
+    items[:] = [item for item in items if item not in deselected]
 
 
-def lacked_by_its_engine(item: pytest.Item) -> set[str]:
+def unsupported_features(item: pytest.Item) -> set[str]:
     """Return what a test is marked to need and an engine among its parameters lacks."""
     needed = {word for mark in item.iter_markers("feature") for word in mark.args}
     spec = getattr(item, "callspec", None)
     values = () if spec is None else spec.params.values()
     engines = [value for value in values if isinstance(value, str)]
-    return {word for name in engines for word in needed & LACKS.get(name, set())}
+    return {
+        word for name in engines for word in needed & MISSING_FEATURES.get(name, set())
+    }
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip or fail a test whose `requires_*` marks name an engine that is not here."""
     for mark in item.iter_markers():
         if mark.name.startswith("requires_"):
-            demand(mark.name.removeprefix("requires_"), item.config)
+            require_engine(mark.name.removeprefix("requires_"), item.config)
 
 
 @pytest.fixture(scope="session", params=list(ADAPTERS))
-def adapter(request: pytest.FixtureRequest) -> Want:
-    """Each of the three adapters in turn, proved to work, as what a port opens."""
-    demand(request.param, request.config)
+def adapter(request: pytest.FixtureRequest) -> AdapterRequest:
+    """Request for each of the three adapters in turn, after a probe has run on it."""
+    require_engine(request.param, request.config)
     return ADAPTERS[request.param]
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """A generator of random numbers, the same for each test."""
+    """Random generator with the same seed for each test."""
     return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="session")
 def eeg_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `test.edf` and `test.bdf`, laid out as recorders write them."""
+    """Folder with `test.edf` and `test.bdf`, laid out as recorders write them."""
     from tests.recordings import write_eeg_recordings
 
     return write_eeg_recordings(tmp_path_factory.mktemp("eeg"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the adapters, so that a log says what its green means."""
+    """List the adapters used, so that the log shows what a passing run covered."""
     terminalreporter.section("adapters")
-    used = {line for part in workers.parts("adapters") for line in part}
+    used = {
+        line for part in worker_results.collected_values("adapters") for line in part
+    }
     for line in sorted(used) or ["no test ran on a WGSL adapter"]:
         terminalreporter.line(line)
     terminalreporter.line(f"Python {sys.version.split()[0]}, NumPy {np.__version__}")

@@ -1,4 +1,4 @@
-"""A GPU port with no GPU: real bytes, real checks, and failures on request.
+"""GPU port without a GPU: real bytes, real checks, and failures on request.
 
 Copies and clears are executed; a dispatch is recorded, and executed when a Python
 kernel was given for its source. Every rule of WebGPU that a plan can break is checked
@@ -19,22 +19,22 @@ from rlxweb.errors import (
     ShaderRejected,
     UsageError,
 )
-from rlxweb.gpu import rules
-from rlxweb.gpu.books import Books
+from rlxweb.gpu import validation
 from rlxweb.gpu.port import (
-    Access,
-    Clear,
+    AdapterRequest,
+    BindingAccess,
+    BufferClear,
+    BufferCopy,
+    BufferRange,
+    BufferUsage,
     Command,
-    Copy,
     DeviceFacts,
     Dispatch,
-    Range,
-    Usage,
-    Want,
 )
+from rlxweb.gpu.port_base import PortBase
 from rlxweb.limits import Limits
 
-Kind = Literal[
+FailureKind = Literal[
     "no-adapter",
     "lost-at-birth",
     "lost",
@@ -45,32 +45,32 @@ Kind = Literal[
     "map-rejected",
     "short-read",
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 
-_WORKING = ("buffer", "write", "pipeline", "submit")
-STRIKES: dict[Kind, tuple[str, ...]] = {
+_WORK_VERBS = ("buffer", "write", "pipeline", "submit")
+FAILING_VERBS: dict[FailureKind, tuple[str, ...]] = {
     "no-adapter": ("open",),
     "lost-at-birth": ("open",),
-    "lost": (*_WORKING, "read"),
+    "lost": (*_WORK_VERBS, "read"),
     # As real devices do it: calls go on to succeed, and the next read tells.
-    "lost-unseen": _WORKING,
+    "lost-unseen": _WORK_VERBS,
     "timeout": ("open", "read"),
     "out-of-memory": ("buffer",),
     "shader-refused": ("pipeline",),
     "map-rejected": ("read",),
     "short-read": ("read",),
 }
-"""The verbs that each kind of failure can strike."""
+"""Verbs that each kind of failure can hit."""
 
-Kernel = Callable[
+PythonKernel = Callable[
     [Sequence[memoryview], Mapping[str, float], tuple[int, int, int]], None
 ]
-"""A Python stand-in for a shader: (bindings, constants, grid); writes in place."""
+"""Python stand-in for a shader: (bindings, constants, grid); writes in place."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """One failure, which happens once.
+class InjectedFailure:
+    """Failure that is injected once.
 
     at    a call number, from 1: the first call from there on that `kind` can strike;
           or a verb: the first call of it
@@ -78,38 +78,38 @@ class Failure:
     """
 
     at: int | str
-    kind: Kind
+    kind: FailureKind
 
 
 @dataclass(frozen=True, slots=True)
 class FakePipeline:
-    """What a pipeline was made of."""
+    """Arguments that a pipeline was created from."""
 
     source: str
-    layout: tuple[Access, ...]
+    layout: tuple[BindingAccess, ...]
     constants: dict[str, float]
     checked: bool = True
 
 
-class FakePort(Books):
-    """The nine verbs over host memory.
+class FakePort(PortBase):
+    """GPU port with its nine verbs over host memory.
 
     calls         the verbs called so far, in order
     submissions   the command lists, in order
     pipelines     what each live pipeline was made of
     created       how many buffers, pipelines and bind groups were made
-    fed           handles of buffers that the host said it will write again and again
+    host_written  handles of buffers that the host said it will write again and again
     clock_s       the pretended time
     lost          why the device is lost; empty while it is not
     """
 
     def __init__(
         self,
-        fail: Sequence[Failure] = (),
+        fail: Sequence[InjectedFailure] = (),
         *,
         limits: Limits | None = None,
         features: Sequence[str] = (),
-        kernels: Mapping[str, Kernel] | None = None,
+        kernels: Mapping[str, PythonKernel] | None = None,
         deadline_s: float = 30.0,
     ) -> None:
         for failure in fail:
@@ -117,25 +117,25 @@ class FakePort(Books):
         super().__init__(deadline_s, "buffers", "pipelines", "bind_groups")
         self.calls: list[str] = []
         self.submissions: list[tuple[Command, ...]] = []
-        self.fed: set[int] = set()
+        self.host_written: set[int] = set()
         self.clock_s = 0.0
         self._pending = list(fail)
         self._limits = limits or Limits()
         self._features = frozenset(features)
         self._kernels = dict(kernels or {})
-        self._unseen = False
-        self._groups: set[tuple[Range, ...]] = set()
-        self.pipelines: dict[int, FakePipeline] = self._tables.pipelines
-        self._bytes: dict[int, bytearray] = self._tables.buffers
+        self._is_lost_unseen = False
+        self._bind_groups: set[tuple[BufferRange, ...]] = set()
+        self.pipelines: dict[int, FakePipeline] = self._handle_table.pipelines
+        self._bytes: dict[int, bytearray] = self._handle_table.buffers
 
-    async def open(self, want: Want) -> DeviceFacts:
-        self._begin("open")
-        self._check_opening(self._facts)
-        if want.backends and "fake" not in want.backends:
+    async def open(self, request: AdapterRequest) -> DeviceFacts:
+        self._begin_call("open")
+        self._check_can_open(self._facts)
+        if request.backends and "fake" not in request.backends:
             raise AdapterMissing(
                 "open a GPU",
-                "no adapter could be taken",
-                f"this port is a fake, wanted {' or '.join(want.backends)}",
+                "no adapter can be used",
+                f"this port is a fake, wanted {' or '.join(request.backends)}",
                 candidates=(("fake", "its backend is fake"),),
             )
         self._facts = DeviceFacts(
@@ -144,82 +144,92 @@ class FakePort(Books):
             backend="fake",
             driver="host memory",
             software=True,
-            features=self._features & frozenset(want.features),
-            limits=self._limits.lowest(want.limits),
+            features=self._features & frozenset(request.features),
+            limits=self._limits.intersect(request.limits),
         )
         return self._facts
 
-    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
-        self._begin("buffer")
-        made = rules.check_buffer(nbytes, usage, self.facts.limits)
-        handle = self._handle("buffers")
-        self._bytes[handle] = bytearray(made.nbytes)
-        if is_fed:
-            self.fed.add(handle)
-        self._tables.sizes[handle] = made
+    def create_buffer(
+        self, nbytes: int, usage: BufferUsage, *, is_host_written: bool = False
+    ) -> int:
+        self._begin_call("buffer")
+        checked = validation.check_buffer(nbytes, usage, self.facts.limits)
+        handle = self._new_handle("buffers")
+        self._bytes[handle] = bytearray(checked.nbytes)
+        if is_host_written:
+            self.host_written.add(handle)
+        self._handle_table.buffer_facts[handle] = checked
         return handle
 
     def write(self, handle: int, offset: int, data: memoryview) -> None:
-        self._begin("write")
-        flat, tail = rules.check_write(handle, offset, data, self._tables.sizes)
-        whole = bytes(flat) + tail
-        self._bytes[handle][offset : offset + len(whole)] = whole
+        self._begin_call("write")
+        flat, tail = validation.check_write(
+            handle, offset, data, self._handle_table.buffer_facts
+        )
+        padded = bytes(flat) + tail
+        self._bytes[handle][offset : offset + len(padded)] = padded
 
-    async def pipeline(
+    async def create_pipeline(
         self,
         source: str,
-        layout: Sequence[Access],
+        layout: Sequence[BindingAccess],
         constants: Mapping[str, float],
         *,
-        checked: bool = True,
+        needs_checks: bool = True,
     ) -> int:
-        self._begin("pipeline", source)
+        self._begin_call("pipeline", source)
         order = tuple(layout)
-        rules.check_pipeline(source, order, constants, self.facts.limits)
+        validation.check_pipeline(source, order, constants, self.facts.limits)
         if "fn main(" not in source:
             raise ShaderRejected(
                 "compile a shader", "there is no entry point `main`", source=source
             )
-        handle = self._handle("pipelines")
-        self._tables.layouts[handle] = order
-        self.pipelines[handle] = FakePipeline(source, order, dict(constants), checked)
+        handle = self._new_handle("pipelines")
+        self._handle_table.pipeline_layouts[handle] = order
+        self.pipelines[handle] = FakePipeline(
+            source, order, dict(constants), needs_checks
+        )
         return handle
 
     def submit(self, *lists: Sequence[Command]) -> None:
-        self._begin("submit")
-        commands = [command for one in lists for command in one]
+        self._begin_call("submit")
+        commands = [
+            command for commands_of_list in lists for command in commands_of_list
+        ]
         for command in commands:
-            self._tables.check(command, self.facts.limits)
+            self._handle_table.check_command(command, self.facts.limits)
         self.submissions.append(tuple(commands))
         for command in commands:
             self._execute(command)
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
-        self._begin("read")
-        rules.check_read(handle, offset, nbytes, self._tables.sizes)
+        self._begin_call("read")
+        validation.check_read(handle, offset, nbytes, self._handle_table.buffer_facts)
         return memoryview(bytearray(self._bytes[handle][offset : offset + nbytes]))
 
     def destroy(self, handle: int) -> None:
         self.calls.append("destroy")
         self._check_destroy(handle)
-        self._tables.forget(handle)
-        self._groups = {
-            key for key in self._groups if all(span.handle != handle for span in key)
+        self._handle_table.remove(handle)
+        self._bind_groups = {
+            key
+            for key in self._bind_groups
+            if all(span.handle != handle for span in key)
         }
 
     async def close(self) -> None:
         self.calls.append("close")
         self._closed = True
-        self._tables.clear()
-        self._groups.clear()
+        self._handle_table.clear()
+        self._bind_groups.clear()
 
     def _execute(self, command: Command) -> None:
-        if isinstance(command, Copy):
+        if isinstance(command, BufferCopy):
             source, at = command.source, command.target_offset
-            whole = self._bytes[source.handle]
-            moved = whole[source.offset : source.offset + source.nbytes]
-            self._bytes[command.target][at : at + source.nbytes] = moved
-        elif isinstance(command, Clear):
+            source_bytes = self._bytes[source.handle]
+            copied = source_bytes[source.offset : source.offset + source.nbytes]
+            self._bytes[command.target][at : at + source.nbytes] = copied
+        elif isinstance(command, BufferClear):
             span = command.target
             stop = span.offset + span.nbytes
             self._bytes[span.handle][span.offset : stop] = bytes(span.nbytes)
@@ -227,39 +237,39 @@ class FakePort(Books):
             self._dispatch(command)
 
     def _dispatch(self, command: Dispatch) -> None:
-        made = self.pipelines[command.pipeline]
-        if command.bindings not in self._groups:
-            self._groups.add(command.bindings)
-            self.created["bind_groups"] += 1
-        kernel = self._kernels.get(made.source)
+        pipeline = self.pipelines[command.pipeline]
+        if command.bindings not in self._bind_groups:
+            self._bind_groups.add(command.bindings)
+            self.created_counts["bind_groups"] += 1
+        kernel = self._kernels.get(pipeline.source)
         if kernel is None:
             return
         views = []
-        for span, access in zip(command.bindings, made.layout, strict=True):
+        for span, access in zip(command.bindings, pipeline.layout, strict=True):
             view = memoryview(self._bytes[span.handle])
-            part = view[span.offset : span.offset + span.nbytes]
-            views.append(part if access == "write" else part.toreadonly())
-        kernel(views, made.constants, command.grid)
+            window = view[span.offset : span.offset + span.nbytes]
+            views.append(window if access == "write" else window.toreadonly())
+        kernel(views, pipeline.constants, command.grid)
 
-    def _begin(self, verb: str, source: str = "") -> None:
+    def _begin_call(self, verb: str, source: str = "") -> None:
         self.calls.append(verb)
         self._check_usable(verb, verb if verb == "open" else self._facts)
-        kind = self._due(verb)
+        kind = self._pop_due_failure(verb)
         if kind is not None:
-            self._strike(kind, verb, source)
-        if self._unseen and verb == "read":
-            self._lose(verb, "it went away unseen before this read")
+            self._inject(kind, verb, source)
+        if self._is_lost_unseen and verb == "read":
+            self._lose_device(verb, "it went away unseen before this read")
 
-    def _due(self, verb: str) -> Kind | None:
+    def _pop_due_failure(self, verb: str) -> FailureKind | None:
         for failure in self._pending:
             at = failure.at
-            due = at == verb if isinstance(at, str) else at <= len(self.calls)
-            if due and verb in STRIKES[failure.kind]:
+            is_due = at == verb if isinstance(at, str) else at <= len(self.calls)
+            if is_due and verb in FAILING_VERBS[failure.kind]:
                 self._pending.remove(failure)
                 return failure.kind
         return None
 
-    def _strike(self, kind: Kind, verb: str, source: str) -> None:
+    def _inject(self, kind: FailureKind, verb: str, source: str) -> None:
         if kind == "no-adapter":
             raise AdapterMissing(
                 "open a GPU",
@@ -278,27 +288,27 @@ class FakePort(Books):
             self.lost = f"it did not answer within {self.deadline_s:g} s"
             raise GpuTimeout(
                 verb,
-                "the device did not finish its work",
+                "the device did not finish in time",
                 f"deadline {self.deadline_s:g} s",
                 "open the device again",
             )
         if kind == "lost-unseen":
-            self._unseen = True
+            self._is_lost_unseen = True
             return
-        self._lose(verb, _LOSSES[kind])
+        self._lose_device(verb, _LOSS_REASONS[kind])
 
-    def _lose(self, verb: str, why: str) -> None:
-        self.lost = why
-        raise self._gone(verb)
+    def _lose_device(self, verb: str, reason: str) -> None:
+        self.lost = reason
+        raise self._lost_error(verb)
 
 
-def _check_failure(failure: Failure) -> None:
-    verbs = STRIKES.get(failure.kind)
+def _check_failure(failure: InjectedFailure) -> None:
+    verbs = FAILING_VERBS.get(failure.kind)
     if verbs is None:
         raise UsageError(
             "fake port",
             f"unknown failure {failure.kind!r}",
-            "kinds: " + ", ".join(KINDS),
+            "kinds: " + ", ".join(FAILURE_KINDS),
         )
     if isinstance(failure.at, str) and failure.at not in verbs:
         raise UsageError(
@@ -308,7 +318,7 @@ def _check_failure(failure: Failure) -> None:
         )
 
 
-_LOSSES: dict[Kind, str] = {
+_LOSS_REASONS: dict[FailureKind, str] = {
     "lost-at-birth": "it was lost before its first answer",
     "lost": "it was asked to go",
     "map-rejected": "it refused to map a buffer",

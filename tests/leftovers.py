@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deadlines import DEADLINE
-from tests.waiting import comes_true
+from tests.deadlines import TIMER_THREAD_NAME
+from tests.waiting import becomes_true
 
 LASTING_THREADS = (
     "rlxweb-",  # the package's pools
@@ -25,7 +25,7 @@ LASTING_THREADS = (
     "zarr_",
     "fsspecIO",
     "Dask-Offload",
-    DEADLINE,
+    TIMER_THREAD_NAME,
 )
 """Prefixes of the names of threads that are started once per process and kept."""
 REQUEST_THREAD = "(process_request_thread)"
@@ -35,11 +35,11 @@ LASTING_PROCESSES = ("multiprocessing.resource_tracker", "fork_server.py", "fork
 END_S = 10.0
 """Seconds that threads and processes have to end, on a busy machine."""
 
-_known: set[int | threading.Thread] = {threading.main_thread()}
+_expected: set[int | threading.Thread] = {threading.main_thread()}
 """Threads and child processes from before the test, or of fixtures of a wider scope."""
-_started = 0
-_seen_started = 0
-"""Value of `_started` at the last scan for child processes."""
+_started_count = 0
+_scanned_started_count = 0
+"""Value of `_started_count` at the last scan for child processes."""
 _children: set[int] = set()
 """Child processes that the last scan found."""
 
@@ -50,36 +50,42 @@ def pytest_configure() -> None:
 
 
 def _count_processes(event: str, _arguments: tuple[object, ...]) -> None:
-    global _started
-    _started += event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
+    global _started_count
+    _started_count += event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
 
-def started() -> int:
-    """Return how many processes this one has started, but by `multiprocessing`."""
-    return _started
+def started_count() -> int:
+    """Return the number of processes that this one has started, except by
+    `multiprocessing`.
+    """
+    return _started_count
 
 
-def children(rescan: bool = False) -> set[int]:
+def child_pids(rescan: bool = False) -> set[int]:
     """Return the ids of the child processes that ran at the last scan.
 
     A scan reads a list for each thread, of which there may be a hundred, so another one
     is made only when a process may have been started since.
     """
-    global _children, _seen_started
-    if rescan or _seen_started != _started or multiprocessing.active_children():
-        _seen_started = _started
+    global _children, _scanned_started_count
+    if (
+        rescan
+        or _scanned_started_count != _started_count
+        or multiprocessing.active_children()
+    ):
+        _scanned_started_count = _started_count
         _children = _scan_children()
     return _children
 
 
 def _scan_children() -> set[int]:
-    found = set()
+    pids = set()
     for path in Path("/proc/self/task").glob("*/children"):
         try:
-            found |= {int(word) for word in path.read_text().split()}
+            pids |= {int(word) for word in path.read_text().split()}
         except OSError:  # the thread has ended
             continue
-    return {pid for pid in found if _state(pid) not in "ZX"}
+    return {pid for pid in pids if _state(pid) not in "ZX"}
 
 
 def _state(pid: int) -> str:
@@ -90,7 +96,7 @@ def _state(pid: int) -> str:
     return stat.rpartition(")")[2].split()[0]
 
 
-def command(pid: int) -> str:
+def command_line(pid: int) -> str:
     """Return the command line of a process, "" when it has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -99,24 +105,24 @@ def command(pid: int) -> str:
     return b" ".join(words).decode(errors="replace").strip()
 
 
-def present(rescan: bool = False) -> set[int | threading.Thread]:
-    """Return the child processes and the threads there are."""
-    return {*children(rescan), *threading.enumerate()}
+def running_threads_and_children(rescan: bool = False) -> set[int | threading.Thread]:
+    """Return the child processes and the threads that run now."""
+    return {*child_pids(rescan), *threading.enumerate()}
 
 
-def _lasts(one: int | threading.Thread) -> bool:
-    if isinstance(one, threading.Thread):
-        is_kept = one.name.startswith(LASTING_THREADS) or REQUEST_THREAD in one.name
-        return is_kept or type(one).__module__.startswith("wgpu.")
-    return any(word in command(one) for word in LASTING_PROCESSES)
+def _is_lasting(item: int | threading.Thread) -> bool:
+    if isinstance(item, threading.Thread):
+        is_kept = item.name.startswith(LASTING_THREADS) or REQUEST_THREAD in item.name
+        return is_kept or type(item).__module__.startswith("wgpu.")
+    return any(word in command_line(item) for word in LASTING_PROCESSES)
 
 
-def _describe(one: int | threading.Thread) -> str:
-    if isinstance(one, threading.Thread):
-        kind = type(one)
-        of = "" if kind.__module__ == "threading" else f" of {kind.__module__}"
-        return f"the thread {one.name!r}{of}"
-    return f"the process {one}, `{command(one)[:200]}`"
+def _describe(item: int | threading.Thread) -> str:
+    if isinstance(item, threading.Thread):
+        kind = type(item)
+        owner = "" if kind.__module__ == "threading" else f" of {kind.__module__}"
+        return f"the thread {item.name!r}{owner}"
+    return f"the process {item}, `{command_line(item)[:200]}`"
 
 
 def unfinished(wait_s: float = END_S) -> list[str]:
@@ -124,43 +130,45 @@ def unfinished(wait_s: float = END_S) -> list[str]:
 
     Each is returned once, so that one test fails and not all after it.
     """
-    there: set[int | threading.Thread] = set()
+    running: set[int | threading.Thread] = set()
     new: list[int | threading.Thread] = []
 
     def have_ended() -> bool:
-        nonlocal there, new
-        there = present(rescan=bool(new))
-        new = [one for one in there - _known if not _lasts(one)]
+        nonlocal running, new
+        running = running_threads_and_children(rescan=bool(new))
+        new = [item for item in running - _expected if not _is_lasting(item)]
         return not new
 
-    comes_true(have_ended, wait_s)
-    _known.clear()
-    _known.update(there)
+    becomes_true(have_ended, wait_s)
+    _expected.clear()
+    _expected.update(running)
     return sorted(map(_describe, new))
 
 
 def pytest_collection_finish() -> None:
-    """Know what importing the tests has started."""
-    _known.update(present())
+    """Record the threads and processes that importing the tests has started."""
+    _expected.update(running_threads_and_children())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
-    """Know what a fixture of a wider scope than one test starts."""
+    """Record the threads and processes that a fixture of a wider scope than one test
+    starts.
+    """
     if fixturedef.scope == "function":
         return (yield)
-    before = present()
+    before = running_threads_and_children()
     try:
         return (yield)
     finally:
-        _known.update(present() - before)
+        _expected.update(running_threads_and_children() - before)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown() -> Iterator[None]:
     """Fail the test that left something behind, after its fixtures have ended."""
     result = yield
-    found = unfinished()
-    if found:
-        pytest.fail("the test left behind: " + "; ".join(found), pytrace=False)
+    lines = unfinished()
+    if lines:
+        pytest.fail("the test left behind: " + "; ".join(lines), pytrace=False)
     return result

@@ -1,8 +1,8 @@
-"""Ports for tests: a fake that is open, a native one that is closed, what holds of
-every port before and after its life, and one shader.
+"""GPU ports for tests: an open fake port, a real wgpu port, checks that hold for every
+port, and one shader.
 
-`scaled` is the graph X * 2 + w, `source_of` the one shader it becomes, and `compute`
-what the fake runs in its place.
+`scaled_graph` is the graph X * 2 + w, `shader_source` the one shader it becomes, and
+`compute_scaled` what the fake runs in its place.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rlxweb.errors import (
     SessionClosed,
     ShaderRejected,
 )
-from rlxweb.gpu.drive import drive
-from rlxweb.gpu.native import NativePort
-from rlxweb.gpu.port import Want
-from tests.fake_port import Failure, FakePort, Kind
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.wgpu_port import WgpuPort
+from tests.fake_port import FailureKind, FakePort, InjectedFailure
 
-TELLS: dict[Kind, type[DeviceError]] = {
+ERROR_TYPES: dict[FailureKind, type[DeviceError]] = {
     "no-adapter": AdapterMissing,
     "lost-at-birth": DeviceLost,
     "lost": DeviceLost,
@@ -42,78 +42,82 @@ TELLS: dict[Kind, type[DeviceError]] = {
     "map-rejected": DeviceLost,
     "short-read": DeviceLost,
 }
-"""What each kind of failure must look like to the caller."""
+"""Exception type that the caller sees for each kind of failure."""
 
 
-def fake(*fail: Failure, **options: Any) -> FakePort:
-    """An open fake that fails as told."""
-    port = FakePort(fail, **options)
-    drive(port.open(Want()))
+def open_fake_port(*failures: InjectedFailure, **options: Any) -> FakePort:
+    """Return an open fake port with the given failures."""
+    port = FakePort(failures, **options)
+    run_blocking(port.open(AdapterRequest()))
     return port
 
 
 @contextmanager
-def native(adapter: Want, **options: Any) -> Iterator[NativePort]:
-    """An open port on a real adapter, closed with the block."""
-    port = NativePort(**options)
-    drive(port.open(adapter))
+def open_native_port(request: AdapterRequest, **options: Any) -> Iterator[WgpuPort]:
+    """Open a port on a real adapter and close it with the block."""
+    port = WgpuPort(**options)
+    run_blocking(port.open(request))
     yield port
-    drive(port.close())
+    run_blocking(port.close())
 
 
 def check_not_open(port: Any) -> None:
-    """Check that a port that was never opened says so, and can be closed."""
+    """Check that a port that was never opened raises an error and can be closed."""
     with pytest.raises(DeviceError, match="not open"):
-        port.buffer(4, "storage")
+        port.create_buffer(4, "storage")
     with pytest.raises(DeviceError, match="not open"):
         _ = port.facts
-    drive(port.close())
+    run_blocking(port.close())
 
 
-def check_closes(port: Any) -> None:
-    """Closing twice is fine and frees everything; every other verb is refused then."""
-    handle = port.buffer(4, "storage")
-    drive(port.close())
-    drive(port.close())
-    assert port.live == set()
-    for verb in (
-        lambda: port.buffer(4, "storage"),
+def check_closed_port(port: Any) -> None:
+    """Check that closing twice frees everything and that every other method raises
+    then.
+    """
+    handle = port.create_buffer(4, "storage")
+    run_blocking(port.close())
+    run_blocking(port.close())
+    assert port.live_handles == set()
+    for method in (
+        lambda: port.create_buffer(4, "storage"),
         lambda: port.write(handle, 0, memoryview(b"1234")),
         lambda: port.submit([]),
         lambda: port.destroy(handle),
-        lambda: drive(port.read(handle, 0, 4)),
-        lambda: drive(port.timed([])),
-        lambda: drive(port.pipeline("fn main() {}", (), {})),
-        lambda: drive(port.open(Want())),
+        lambda: run_blocking(port.read(handle, 0, 4)),
+        lambda: run_blocking(port.time_command_lists([])),
+        lambda: run_blocking(port.create_pipeline("fn main() {}", (), {})),
+        lambda: run_blocking(port.open(AdapterRequest())),
     ):
-        with pytest.raises(SessionClosed, match="was closed"):
-            verb()
+        with pytest.raises(SessionClosed, match="port is closed"):
+            method()
 
 
-def scaled(shape: tuple[int, ...] = (4, 3)) -> Graph:
-    """X * 2 + w, as one region."""
+def scaled_graph(shape: tuple[int, ...] = (4, 3)) -> Graph:
+    """Return the graph X * 2 + w, a single elementwise region."""
     graph = Graph("scaled")
     x, w = graph.input("x", shape), graph.param("w", shape)
     graph.set_outputs([x * 2.0 + w])
     return graph
 
 
-def compute(
+def compute_scaled(
     views: Sequence[memoryview], constants: Mapping[str, float], grid: tuple[int, ...]
 ) -> None:
-    """What the region of `scaled` computes; its reads lie dense, outermost first."""
+    """Compute the region of `scaled_graph`; its inputs are dense, in row-major
+    order.
+    """
     w, x, out = (np.frombuffer(v, np.float32) for v in views[:3])
     out[:] = x * 2 + w
 
 
-def prepared(backend: Any, graph: Graph) -> Any:
-    """The graph as a program of the backend."""
-    return drive(backend.prepare(compile_graph(graph, backend.target)))
+def prepare_graph(backend: Any, graph: Graph) -> Any:
+    """Return the graph as a program of the backend."""
+    return run_blocking(backend.prepare(compile_graph(graph, backend.target)))
 
 
-def source_of(graph: Graph, port: FakePort | None = None) -> str:
-    """The one shader that a graph needs."""
-    port = port or fake()
-    prepared(WebGpuBackend(port), graph)
-    (made,) = port.pipelines.values()
-    return made.source
+def shader_source(graph: Graph, port: FakePort | None = None) -> str:
+    """Return the source of the only shader that a graph needs."""
+    port = port or open_fake_port()
+    prepare_graph(WebGpuBackend(port), graph)
+    (pipeline,) = port.pipelines.values()
+    return pipeline.source

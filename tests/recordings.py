@@ -1,4 +1,6 @@
-"""EDF and BDF files of noise, written and read back by edfio; files refused."""
+"""EDF and BDF files of noise, written and read with edfio; checks for unreadable
+files.
+"""
 
 from __future__ import annotations
 
@@ -15,49 +17,50 @@ import pytest
 from rlxweb.errors import RecordingError, RecordingWarning, RlxError
 from rlxweb.io import Recording, Written, open_recording
 
-KINDS: dict[str, tuple[Any, Any, Any]] = {
+EDFIO_TYPES: dict[str, tuple[Any, Any, Any]] = {
     ".edf": (edfio.EdfSignal, edfio.Edf, edfio.read_edf),
     ".bdf": (edfio.BdfSignal, edfio.Bdf, edfio.read_bdf),
 }
 
 
-def written(
+def write_recording(
     path: Path, *channels: tuple[str, float], seconds: int = 4, **more: Any
 ) -> Path:
-    """Noise in microvolts: (label, rate) for each channel; `more` is edfio's.
+    """Write noise in microvolts, (label, rate) for each channel; `more` goes to edfio.
 
     Files of one name have the same noise, and those of other names another.
     """
     rng = np.random.default_rng(list(os.fsencode(path.name)))
-    signal, whole, _ = KINDS[path.suffix]
+    signal_type, file_type, _ = EDFIO_TYPES[path.suffix]
     span = {"physical_dimension": "uV", "physical_range": (-500, 500)}
     signals = [
-        signal(rng.normal(0, 50, round(fs * seconds)), fs, label=label, **span)
+        signal_type(rng.normal(0, 50, round(fs * seconds)), fs, label=label, **span)
         for label, fs in channels
     ]
-    whole(signals, **more).write(path)
+    file_type(signals, **more).write(path)
     return path
 
 
-def saved(path: Any, x: Any, **how: Any) -> Written:
-    """Save an array, or a recording; each loss is a warning that names the file.
+def save_recording(path: Any, x: Any, **how: Any) -> Written:
+    """Save an array or a recording; check that each loss is a warning that names the
+    file.
 
     how  `fs`, `channels` and `units` are those of the array, the rest is `save`'s
     """
     if not isinstance(x, Recording):
-        own = {key: how.pop(key) for key in ("channels", "units") if key in how}
-        x = Recording.from_array(x, how.pop("fs"), **own)
+        attributes = {key: how.pop(key) for key in ("channels", "units") if key in how}
+        x = Recording.from_array(x, how.pop("fs"), **attributes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        told = x.save(path, **how)
-    doing = f"writing {told.path!r}" if told.path else "writing a recording"
-    wanted = [(RecordingWarning, f"{doing}: {text}") for text in told.lost]
+        result = x.save(path, **how)
+    context = f"writing {result.path!r}" if result.path else "writing a recording"
+    wanted = [(RecordingWarning, f"{context}: {text}") for text in result.lost]
     assert [(w.category, str(w.message)) for w in caught] == wanted
-    return told
+    return result
 
 
 def write_eeg_recordings(folder: Path) -> Path:
-    """Write `test.edf` and `test.bdf`, laid out as recorders write them, by edfio.
+    """Write `test.edf` and `test.bdf` with edfio, laid out as EEG recorders do.
 
     test.edf  6 s: 138 channels of µV at 512 Hz and 16 bits, with a hum at 50 Hz; a
               status channel; annotations
@@ -83,33 +86,33 @@ def write_eeg_recordings(folder: Path) -> Path:
     edfio.Edf(signals, annotations=annotations).write(folder / "test.edf")
 
     n_samples = fs = 2048
-    labels = [*SITES, "M1", "M2", "EXG1", "EXG2", "HEOG", "VEOG", "IEOG", "EXG8"]
+    labels = [*ELECTRODES, "M1", "M2", "EXG1", "EXG2", "HEOG", "VEOG", "IEOG", "EXG8"]
     span = {"physical_dimension": "uV", "physical_range": (-262144, 262143)}
     rows = _brown_noise(rng, len(labels), n_samples) + rng.normal(0, 5000, (72, 1))
-    whole = [
+    bdf_signals = [
         edfio.BdfSignal(row, fs, label=label, **span, prefiltering="HP: DC; LP: 417 Hz")
         for label, row in zip(labels, rows, strict=True)
     ]
     status = np.repeat([0, 5, 0, 65280], n_samples // 4)
-    whole.append(
+    bdf_signals.append(
         edfio.BdfSignal(
             status, fs, label="Status", physical_range=(-(2**23), 2**23 - 1)
         )
     )
-    edfio.Bdf(whole).write(folder / "test.bdf")
+    edfio.Bdf(bdf_signals).write(folder / "test.bdf")
     return folder
 
 
 def _brown_noise(
     rng: np.random.Generator, n_channels: int, n_samples: int
 ) -> np.ndarray:
-    """Return µV whose power falls with the frequency, as that of an EEG does."""
+    """Return noise in µV whose power falls with frequency, like that of an EEG."""
     steps = rng.normal(0, 1, (n_channels, n_samples + 1))
     walk = np.cumsum(steps, axis=1)
     return (walk - walk.mean(axis=1, keepdims=True))[:, 1:] + steps[:, 1:]
 
 
-SITES = (
+ELECTRODES = (
     "Fp1 AF7 AF3 F1 F3 F5 F7 FT7 FC5 FC3 FC1 C1 C3 C5 T7 TP7 CP5 CP3 CP1 P1 P3 P5 P7 "
     "P9 PO7 PO3 O1 Iz Oz POz Pz CPz Fpz Fp2 AF8 AF4 AFz Fz F2 F4 F6 F8 FT8 FC6 FC4 FC2 "
     "FCz Cz C2 C4 C6 T8 TP8 CP6 CP4 CP2 P2 P4 P6 P8 P10 PO8 PO4 O2"
@@ -117,51 +120,55 @@ SITES = (
 """The 64 electrodes of a BioSemi cap."""
 
 
-def by_edfio(path: Path) -> dict[str, np.ndarray]:
-    """What edfio itself reads: samples by label."""
-    signals = KINDS[path.suffix][2](path).signals
+def read_with_edfio(path: Path) -> dict[str, np.ndarray]:
+    """Return the samples by label, as edfio reads them."""
+    signals = EDFIO_TYPES[path.suffix][2](path).signals
     return {signal.label: signal.data for signal in signals}
 
 
 def read_with_warning(path: Path, match: str, **how: Any) -> list[np.ndarray]:
-    """The samples of each group of a file that is read although something is wrong.
+    """Return the samples of each group of a file that is readable in spite of a defect.
 
     Told twice: as a warning that names the file, and in the recording itself.
     """
     with pytest.warns(RecordingWarning, match=match) as caught:
         recording = open_recording(path, **how)
     with recording:
-        told = [str(w.message) for w in caught]
-        assert told == [f"reading {str(path)!r}: {text}" for text in recording.warnings]
+        messages = [str(w.message) for w in caught]
+        assert messages == [
+            f"reading {str(path)!r}: {text}" for text in recording.warnings
+        ]
         return [group.read() for group in recording.groups]
 
 
 def check_unreadable(path: Path, match: str, **how: Any) -> None:
-    """Check that a file is no recording: the message says why, and names it."""
+    """Check that opening a file raises an error that matches and names the file."""
     with pytest.raises(RecordingError, match=match) as caught:
         open_recording(path, **how)
     assert path.name in str(caught.value)
 
 
-def discontinuous(
+def write_discontinuous(
     path: Path,
     starts: Sequence[str],
     *channels: tuple[str, float],
     notes: Sequence[tuple[str, str]] = (),
 ) -> Path:
-    """An EDF+D file of one-second records that begin at `starts`, as they are written.
+    """Write an EDF+D file of one-second records that begin at `starts`, given as text.
 
     notes  (onset and duration, text), all kept in the first record
     """
-    room = edfio.EdfAnnotation(0, None, "room for what is noted" * (1 + len(notes)))
-    written(path, *channels, seconds=len(starts), annotations=[room])
-    return restarted(path, starts, notes)
+    placeholder = edfio.EdfAnnotation(
+        0, None, "room for what is noted" * (1 + len(notes))
+    )
+    write_recording(path, *channels, seconds=len(starts), annotations=[placeholder])
+    return make_discontinuous(path, starts, notes)
 
 
-def restarted(
+def make_discontinuous(
     path: Path, starts: Sequence[str], notes: Sequence[tuple[str, str]] = ()
 ) -> Path:
-    """The same file as EDF+D (or BDF+D), with other times of its records and notes.
+    """Turn a file into EDF+D (or BDF+D), with other times of its records and notes.
 
     Source  EDF+ specification, 2.2: the TALs of an annotation signal
     """
@@ -176,17 +183,17 @@ def restarted(
     for record, start in enumerate(starts):
         tals = f"+{start}\x14\x14\x00"
         if record == 0:
-            tals += "".join(f"+{when}\x14{text}\x14\x00" for when, text in notes)
+            tals += "".join(f"+{onset}\x14{text}\x14\x00" for onset, text in notes)
         block = tals.encode().ljust(width * sizes[-1], b"\x00")
         assert len(block) == width * sizes[-1], "no room for the notes"
-        here = at + record * width * sum(sizes)
-        raw[here : here + len(block)] = block
+        record_offset = at + record * width * sum(sizes)
+        raw[record_offset : record_offset + len(block)] = block
     path.write_bytes(bytes(raw))
     return path
 
 
-def attempt(path: Path, n_samples: int = 9000, **how: Any) -> str:
-    """What becomes of a damaged file: "read", or "refused" by an error that names it.
+def try_reading(path: Path, n_samples: int = 9000, **how: Any) -> str:
+    """Return "read", or "refused" for an error that names the damaged file.
 
     Any other exception passes.
     """
@@ -197,7 +204,7 @@ def attempt(path: Path, n_samples: int = 9000, **how: Any) -> str:
             _ = recording.annotations
         return "read"
     except RlxError as error:
-        told = error
-    assert told.exit_code == 2
-    assert path.name in str(told)
+        refusal = error
+    assert refusal.exit_code == 2
+    assert path.name in str(refusal)
     return "refused"

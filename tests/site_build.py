@@ -1,4 +1,4 @@
-"""The real site, built once for all tests of a run, however many workers it has.
+"""Real site, built once per test run for all of its workers.
 
 Import the fixture in a conftest.py:
 
@@ -22,72 +22,78 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import ROOT, Said, python
+from tests.command_line import ROOT, CommandResult, run_python
 
 ASSEMBLE = ROOT / "site" / "assemble.py"
 
 if str(ASSEMBLE.parent) not in sys.path:
     sys.path.append(str(ASSEMBLE.parent))  # `assembly`, the builder's own package
 
-from assembly.serve import Quiet  # noqa: E402  # found by the line before
+from assembly.serve import QuietHttpServer  # noqa: E402  # found by the line before
 
-__all__ = ["ASSEMBLE", "ROOT", "BuiltSite", "Quiet", "assemble", "built_site"]
+__all__ = ["ASSEMBLE", "ROOT", "BuiltSite", "QuietHttpServer", "assemble", "built_site"]
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltSite:
-    """The site as `./dev site` makes it."""
+    """Site as built by `./dev site`."""
 
     folder: Path
-    said: str
+    output: str
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What site.json says."""
+        """Content of site.json."""
         return json.loads((self.folder / "site.json").read_text("utf-8"))
 
     @property
     def lock(self) -> dict[str, Any]:
-        """What the site's own Pyodide lock file says."""
+        """Content of the site's own Pyodide lock file."""
         path = self.folder / "runtime" / "pyodide-lock.json"
         return json.loads(path.read_text("utf-8"))
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One process at a time; the operating system frees it when the process dies."""
+def file_lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file, which the operating system frees when the
+    process dies.
+    """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The temporary folder that all workers of a run have in common."""
+    """Return the temporary folder that all workers of a run share."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
-def assemble(*words: str, **environment: str) -> Said:
-    """The builder, run to its end."""
-    return python(ASSEMBLE, *words, timeout=900, **environment)
+def assemble(*args: str, **environment: str) -> CommandResult:
+    """Run the builder and return its result."""
+    return run_python(ASSEMBLE, *args, timeout=900, **environment)
 
 
 def build_once(base: Path) -> tuple[int, str]:
-    """Build into `base`/site unless a process of this run has tried; how that ended."""
-    with locked(base / "site.lock"):
-        outcome = base / "site-outcome.json"
-        if not outcome.exists():
-            done = assemble("--out", str(base / "site"))
-            outcome.write_text(json.dumps([done.code, done.err]), "utf-8")
-        code, said = json.loads(outcome.read_text("utf-8"))
-    return code, said
+    """Build into `base`/site unless this run has tried before; return the exit code and
+    output.
+    """
+    with file_lock(base / "site.lock"):
+        outcome_file = base / "site-outcome.json"
+        if not outcome_file.exists():
+            result = assemble("--out", str(base / "site"))
+            outcome_file.write_text(json.dumps([result.code, result.err]), "utf-8")
+        code, output = json.loads(outcome_file.read_text("utf-8"))
+    return code, output
 
 
 @pytest.fixture(scope="session")
 def built_site(tmp_path_factory: pytest.TempPathFactory) -> BuiltSite:
-    """The whole site in a temporary folder, for reading: other tests share it."""
+    """Build the whole site in a temporary folder; read only, since other tests share
+    it.
+    """
     base = shared_folder(tmp_path_factory)
-    code, said = build_once(base)
+    code, output = build_once(base)
     if code:
-        pytest.fail(f"the site could not be built:\n{said}", pytrace=False)
-    return BuiltSite(base / "site", said)
+        pytest.fail(f"the site could not be built:\n{output}", pytrace=False)
+    return BuiltSite(base / "site", output)

@@ -1,4 +1,4 @@
-"""A command on a terminal of some size, as somebody sits before it."""
+"""Command run on a pseudo-terminal of a given size."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import threading
 from types import TracebackType
 from typing import IO, Any, Self
 
-from tests.command_line import ROOT, environment
-from tests.fork_server import Forked, server
+from tests.command_line import ROOT, subprocess_environment
+from tests.fork_server import ForkedProcess, find_server
 
 WAIT_S = 100.0
 
 
 class Terminal:
-    """`rlxweb ARGS` with a pseudo-terminal for its output, and a pipe for its input.
+    """`rlxweb ARGS` with a pseudo-terminal as output and a pipe as input.
 
     It is forked from a process that has the package loaded, where there is one.
 
@@ -32,32 +32,39 @@ class Terminal:
     def __init__(
         self, *args: object, columns: int = 80, rows: int = 24, **more: str
     ) -> None:
-        self._ours, theirs = pty.openpty()
+        self._terminal_fd, process_fd = pty.openpty()
         size = struct.pack("HHHH", rows, columns, 0, 0)
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
-        words = ["-m", "rlxweb", *map(str, args)]
-        variables = environment(**{"TERM": "xterm-256color", **more})
-        self.process: Forked | subprocess.Popen[bytes]
-        if there := server(variables):
-            forked = Forked(
-                there, words, variables, folder=ROOT, stdout=theirs, stderr=theirs
+        fcntl.ioctl(process_fd, termios.TIOCSWINSZ, size)
+        arguments = ["-m", "rlxweb", *map(str, args)]
+        variables = subprocess_environment(**{"TERM": "xterm-256color", **more})
+        self.process: ForkedProcess | subprocess.Popen[bytes]
+        if fork_server := find_server(variables):
+            forked = ForkedProcess(
+                fork_server,
+                arguments,
+                variables,
+                folder=ROOT,
+                stdout=process_fd,
+                stderr=process_fd,
             )
             self.process = forked
             self._input: IO[bytes] = forked.stdin.buffer  # type: ignore[attr-defined]
         else:
-            fresh = subprocess.Popen(
-                [sys.executable, *words],
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
                 stdin=subprocess.PIPE,
-                stdout=theirs,
-                stderr=theirs,
+                stdout=process_fd,
+                stderr=process_fd,
                 env=variables,
                 cwd=ROOT,
             )
-            assert fresh.stdin is not None
-            self.process, self._input = fresh, fresh.stdin
-        os.close(theirs)
-        self._said, self._is_over = bytearray(), False
-        self._turn = threading.Condition()  # its lock can be taken again by its holder
+            assert process.stdin is not None
+            self.process, self._input = process, process.stdin
+        os.close(process_fd)
+        self._output, self._is_over = bytearray(), False
+        self._condition = (
+            threading.Condition()
+        )  # its lock can be taken again by its holder
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -73,38 +80,38 @@ class Terminal:
         self.process.kill()
         self.process.wait(WAIT_S)
         self._reader.join(WAIT_S)
-        os.close(self._ours)
+        os.close(self._terminal_fd)
         self._input.close()
 
     def _read(self) -> None:
         while True:
             try:
-                part = os.read(self._ours, 1 << 16)
+                part = os.read(self._terminal_fd, 1 << 16)
             except OSError:  # Linux's word for the end of a terminal
                 part = b""
-            with self._turn:
-                self._said += part
+            with self._condition:
+                self._output += part
                 self._is_over = not part
-                self._turn.notify_all()
+                self._condition.notify_all()
             if not part:
                 return
 
     @property
-    def said(self) -> str:
-        with self._turn:
-            return self._said.decode(errors="replace")
+    def output(self) -> str:
+        with self._condition:
+            return self._output.decode(errors="replace")
 
-    def until(self, pattern: str) -> re.Match[str]:
-        """Wait for it; fails with what was said instead."""
-        with self._turn:
-            self._turn.wait_for(
-                lambda: re.search(pattern, self.said) or self._is_over, WAIT_S
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until the output matches; fail with the output if it never does."""
+        with self._condition:
+            self._condition.wait_for(
+                lambda: re.search(pattern, self.output) or self._is_over, WAIT_S
             )
-            found = re.search(pattern, self.said)
-        assert found, f"{pattern!r} is not in {self.said[-2000:]!r}"
-        return found
+            match = re.search(pattern, self.output)
+        assert match, f"{pattern!r} is not in {self.output[-2000:]!r}"
+        return match
 
-    def give(self, data: bytes) -> None:
+    def write_input(self, data: bytes) -> None:
         """Write to the process's standard input."""
         self._input.write(data)
         self._input.flush()
@@ -112,14 +119,14 @@ class Terminal:
     def end_input(self) -> None:
         self._input.close()
 
-    def code(self) -> int:
-        """The code with which the process ended."""
+    def exit_code(self) -> int:
+        """Wait for the process to end and return its exit code."""
         self._reader.join(WAIT_S)
         return self.process.wait(WAIT_S)
 
 
-def finished(*args: object, **how: Any) -> tuple[int, str]:
-    """How a command ended that is given nothing, and all that it said."""
-    with Terminal(*args, **how) as terminal:
+def run_in_terminal(*args: object, **options: Any) -> tuple[int, str]:
+    """Run a command without input; return its exit code and all of its output."""
+    with Terminal(*args, **options) as terminal:
         terminal.end_input()
-        return terminal.code(), terminal.said
+        return terminal.exit_code(), terminal.output

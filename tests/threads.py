@@ -1,4 +1,4 @@
-"""Work done at once, by threads that are not waited for for ever."""
+"""Concurrent work in threads, with limits on how long they are waited for."""
 
 from __future__ import annotations
 
@@ -14,43 +14,45 @@ WAIT_S = 60
 
 
 def submitting_threads() -> set[threading.Thread]:
-    """Return the threads that wait for a GPU; other tests may have left others."""
+    """Return the threads that wait for a GPU; other tests may have left some."""
     return {t for t in threading.enumerate() if t.name == "rlxweb-submit"}
 
 
-def begin(works: Sequence[Callable[[], object]]) -> list[threading.Thread]:
-    """A thread for each; one that hangs does not keep the process alive."""
-    threads = [threading.Thread(target=work, daemon=True) for work in works]
+def start_threads(functions: Sequence[Callable[[], object]]) -> list[threading.Thread]:
+    """Start a thread for each function; one that hangs does not keep the process
+    alive.
+    """
+    threads = [threading.Thread(target=function, daemon=True) for function in functions]
     for thread in threads:
         thread.start()
     return threads
 
 
-def at_once(works: Sequence[Callable[[], object]]) -> None:
-    """Run each in a thread of its own, begun together; raise the first error of any."""
-    raised: list[BaseException] = []
-    ready = threading.Barrier(len(works))
+def run_concurrently(functions: Sequence[Callable[[], object]]) -> None:
+    """Run each function in its own thread, started together; raise the first error."""
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(len(functions))
 
-    def guarded(work: Callable[[], object]) -> None:
+    def catch_errors(function: Callable[[], object]) -> None:
         try:
-            ready.wait(WAIT_S)
-            work()
+            barrier.wait(WAIT_S)
+            function()
         except BaseException as error:
-            raised.append(error)
+            errors.append(error)
 
-    threads = begin([partial(guarded, work) for work in works])
+    threads = start_threads([partial(catch_errors, function) for function in functions])
     for thread in threads:
         thread.join(WAIT_S)
         assert not thread.is_alive(), f"a thread hangs: over {WAIT_S} s"
-    if raised:
-        raise raised[0]
+    if errors:
+        raise errors[0]
 
 
-def in_a_loop(work: Coroutine[Any, Any, T]) -> T:
-    """The work's answer, from an event loop on a thread of its own.
+def run_in_event_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return a coroutine's result, from an event loop in its own thread.
 
     On the test's thread a loop may be running: Playwright leaves one there.
     """
-    answers: list[T] = []
-    at_once([lambda: answers.append(asyncio.run(work))])
-    return answers[0]
+    results: list[T] = []
+    run_concurrently([lambda: results.append(asyncio.run(coroutine))])
+    return results[0]

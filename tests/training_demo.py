@@ -1,4 +1,4 @@
-"""The Python of the page that trains, as the Worker of the page has it."""
+"""Python modules of the site's training page, as its Web Worker imports them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from typing import Any
 from tests.command_line import ROOT
 
 FOLDER = ROOT / "site" / "demo" / "train"
-NAMES = ("vowels", "network", "data", "train")
+MODULE_NAMES = ("vowels", "network", "data", "train")
 
 
 @contextmanager
 def training_demo() -> Iterator[Any]:
-    """Modules of the demo as attributes, imported by their short names meanwhile."""
-    before = {name: sys.modules.pop(name) for name in NAMES if name in sys.modules}
+    """Yield the demo's modules as attributes, importable by their short names in the
+    block.
+    """
+    previous_modules = {
+        name: sys.modules.pop(name) for name in MODULE_NAMES if name in sys.modules
+    }
     calibration = os.environ.get("RLX_CALIBRATION")
     sys.path.insert(0, str(FOLDER))
-    found = ModuleType("training_demo")
+    demo = ModuleType("training_demo")
     try:
-        for name in NAMES:
-            setattr(found, name, import_module(name))
-        yield found
+        for name in MODULE_NAMES:
+            setattr(demo, name, import_module(name))
+        yield demo
     finally:
         sys.path.remove(str(FOLDER))
         os.environ.pop("RLX_CALIBRATION", None)  # the page turns it off for itself
         if calibration is not None:
             os.environ["RLX_CALIBRATION"] = calibration
-        for name in NAMES:
+        for name in MODULE_NAMES:
             sys.modules.pop(name, None)
-        sys.modules.update(before)
+        sys.modules.update(previous_modules)

@@ -9,44 +9,47 @@ from typing import IO
 
 import pytest
 
-from tests.threads import WAIT_S, begin
+from tests.threads import WAIT_S, start_threads
 
-LOOK_S = 0.02
-"""Seconds between two looks at a condition."""
+POLL_S = 0.02
+"""Seconds between two evaluations of a condition."""
 
 
-def comes_true(
-    is_so: Callable[[], object], deadline_s: float, look_s: float = LOOK_S
+def becomes_true(
+    condition: Callable[[], object], deadline_s: float, poll_s: float = POLL_S
 ) -> bool:
     """Return whether a condition becomes true before the deadline passes."""
-    end, pause = time.monotonic() + deadline_s, threading.Event()
-    while not is_so():
-        if time.monotonic() > end:
+    deadline, never_set = time.monotonic() + deadline_s, threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
             return False
-        pause.wait(look_s)
+        never_set.wait(poll_s)
     return True
 
 
-def until(
-    is_so: Callable[[], object],
-    what: str,
+def wait_until(
+    condition: Callable[[], object],
+    description: str,
     deadline_s: float = WAIT_S,
-    look_s: float = LOOK_S,
+    poll_s: float = POLL_S,
 ) -> None:
-    """Wait for a condition; fail with its name when the deadline passes."""
-    if not comes_true(is_so, deadline_s, look_s):
-        pytest.fail(f"after {deadline_s:g} s it is not so that {what}")
+    """Wait for a condition; fail the test with its description when the deadline
+    passes.
+    """
+    if not becomes_true(condition, deadline_s, poll_s):
+        pytest.fail(f"after {deadline_s:g} s it is not so that {description}")
 
 
-def next_line(stream: IO[str], what: str, deadline_s: float = WAIT_S) -> str:
-    """Return the next line of a process, "" at the end; fail when none comes in time.
+def next_line(stream: IO[str], description: str, deadline_s: float = WAIT_S) -> str:
+    """Return the next line of a process, "" at the end; fail the test when none comes
+    in time.
 
-    what   what the line is to tell
+    description  what the line is to tell
     Where it fails, the thread that reads ends with the process.
     """
     lines: list[str] = []
-    (thread,) = begin([lambda: lines.append(stream.readline())])
+    (thread,) = start_threads([lambda: lines.append(stream.readline())])
     thread.join(deadline_s)
     if not lines:
-        pytest.fail(f"after {deadline_s:g} s no line has come with {what}")
+        pytest.fail(f"after {deadline_s:g} s no line has come with {description}")
     return lines[0]

@@ -1,1 +1,3 @@
-"""Engines that run plans: NumPy, WGSL through a GPU port. One file each."""
+"""Backends that run plans: NumPy, array libraries, and WGSL through a GPU port; one
+file each.
+"""

@@ -1,4 +1,5 @@
-"""Runs a plan over any NumPy-like namespace by the ops' references.
+"""Backend that runs a plan over any NumPy-like namespace with the ops' reference
+implementations.
 
 This is the meaning of every op put to work: `ArrayBackend` is an engine on NumPy or on
 a library that looks like it. Nothing here touches a device array but through its own
@@ -17,73 +18,79 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.backends.array_calls import Call, by_strangers, order_of_release
-from rlxweb.backends.array_residents import (
-    ArrayResident,
-    KeepsArrays,
-    OwnArray,
-    laid,
-    of_type,
-    unshared,
+from rlxweb.backends.array_device_arrays import (
+    LibraryArray,
+    LibraryArrayBackend,
+    LibraryDeviceBuffer,
+    copy_if_shared,
+    restore_dtype,
+    upload_array,
 )
-from rlxweb.backends.array_timed import StepClock
-from rlxweb.backends.array_trips import ArrayTrips
+from rlxweb.backends.array_latency import ArrayLatencyProbes
+from rlxweb.backends.array_node_calls import (
+    NodeCall,
+    call_custom_reference,
+    dead_after_steps,
+)
+from rlxweb.backends.array_step_clock import StepClock
 from rlxweb.backends.protocol import (
     Array,
     Backend,
+    DeviceBuffer,
     Feeds,
     Program,
-    Resident,
-    own,
-    own_resident,
-    released,
+    released_error,
+    require_own_buffer,
+    require_own_program,
 )
-from rlxweb.backends.timed import Timed
-from rlxweb.compile.plan import Plan, Step
+from rlxweb.backends.timed_run import TimedRun
+from rlxweb.cancellation import cancellation_check
+from rlxweb.compile.plan import Plan, PlanStep
 from rlxweb.compile.target import Target
 from rlxweb.errors import OutOfMemory
-from rlxweb.host.variants import Variant
-from rlxweb.ir.dtype import NARROW, DType
+from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose, Leaf
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
-from rlxweb.ir.verify import wrong_result
-from rlxweb.stopping import stop_check
+from rlxweb.ir.verify import result_type_error
 
-_SMALL: Final = 1 << 12
-"""Bytes that a run may as well keep to its end."""
-Work = tuple[Node, Callable[..., OwnArray], tuple[int, ...]]
-"""What is computed, how, and of which nodes."""
-Compute = Callable[[dict[int, OwnArray]], list[OwnArray]]
+_SMALL_BYTES: Final = 1 << 12
+"""Values below this size are kept to the end of the run."""
+NodeWork = tuple[Node, Callable[..., LibraryArray], tuple[int, ...]]
+"""A node, the function that computes it, and the ids of its operands."""
+Compute = Callable[[dict[int, LibraryArray]], list[LibraryArray]]
 
 
 @dataclass(slots=True)
 class ArrayProgram(Program):
-    """A plan as one function; constants and params lie on the device.
+    """Plan compiled to one function; constants and params are on the device.
 
-    named    the nodes of inputs and params, by name
+    leaf_ids  the nodes of inputs and params, by name
     compute  leaves by node, which are used up → outputs
     calls    the same one by one, in order
     """
 
     plan: Plan
     engine: Backend
-    named: Mapping[str, int]
+    leaf_ids: Mapping[str, int]
     compute: Compute
-    calls: Sequence[Call]
-    constants: dict[int, OwnArray]
-    params: dict[str, OwnArray] = field(default_factory=dict)
-    released: bool = False
+    calls: Sequence[NodeCall]
+    constants: dict[int, LibraryArray]
+    params: dict[str, LibraryArray] = field(default_factory=dict)
+    is_released: bool = False
 
 
 def array_target(name: str, dtypes: frozenset[DType]) -> Target:
-    """The target of a library that has every op, makes its own views and no kernels."""
+    """Return the target of a library that implements every op, makes its own views and
+    has no kernels.
+    """
     return Target(
         name=name,
-        dtypes=dtypes - NARROW,
-        stores=dtypes & NARROW,
-        native=lambda op, *about: (
-            not (isinstance(op.lower, Compose) and op.lower.apart)
+        dtypes=dtypes - PACKED_DTYPES,
+        storage_dtypes=dtypes & PACKED_DTYPES,
+        native=lambda op, *arguments: (
+            not (isinstance(op.lower, Compose) and op.lower.is_always_expanded)
         ),
         max_operands=1 << 30,
         keeps_views=True,
@@ -91,11 +98,12 @@ def array_target(name: str, dtypes: frozenset[DType]) -> Target:
     )
 
 
-quiet = partial(np.errstate, all="ignore")
+ignore_float_errors = partial(np.errstate, all="ignore")
 
 
-class ArrayBackend(KeepsArrays):
-    """See `protocol.Backend`. Values are dropped once no later step reads them.
+class ArrayBackend(LibraryArrayBackend):
+    """Backend over a NumPy-like array library; values are dropped once no later step
+    reads them.
 
     xp         the namespace: the functions that references call, and the dtypes
     target     what the compiler is told; `array_target` makes the usual one
@@ -124,12 +132,12 @@ class ArrayBackend(KeepsArrays):
         api: str = "",
         driver: str = "",
         software: bool = False,
-        to_device: Callable[[Array], OwnArray],
+        to_device: Callable[[Array], LibraryArray],
         to_host: Callable[[Any], Array],
-        copied: Callable[[Any], OwnArray] | None = None,
-        from_dlpack: Callable[[object], OwnArray] | None = None,
-        variants: Sequence[Variant] = (),
-        around: Callable[[], AbstractContextManager[Any]] = quiet,
+        copied: Callable[[Any], LibraryArray] | None = None,
+        from_dlpack: Callable[[object], LibraryArray] | None = None,
+        variants: Sequence[ArrayVariant] = (),
+        around: Callable[[], AbstractContextManager[Any]] = ignore_float_errors,
         why_lost: Callable[[], str] = str,
         room: float = inf,
     ) -> None:
@@ -138,38 +146,44 @@ class ArrayBackend(KeepsArrays):
         self.api, self.driver = api, driver
         self.software = software
         self._xp = xp
-        self._to_device, self._to_host = partial(laid, to_device), to_host
-        self._copied = copied or partial(xp.asarray, copy=True)
+        self._to_device, self._copy_to_host = partial(upload_array, to_device), to_host
+        self._copy_array = copied or partial(xp.asarray, copy=True)
         self._from_dlpack = from_dlpack
         self.variants = tuple(variants)
-        self._around, self._why_lost, self._room = around, why_lost, room
+        self._library_context, self._loss_reason, self._max_array_bytes = (
+            around,
+            why_lost,
+            room,
+        )
         with around():
-            one = to_device(np.zeros(1, np.float32))
+            probe = to_device(np.zeros(1, np.float32))
             # A library whose arrays lie in host memory lends it: twice the same bytes.
-            self._lends = np.may_share_memory(to_host(one), to_host(one))
+            self._shares_host_memory = np.may_share_memory(
+                to_host(probe), to_host(probe)
+            )
 
     @property
     def lost(self) -> str:
-        return self._why_lost()
+        return self._loss_reason()
 
     async def prepare(self, plan: Plan) -> ArrayProgram:
         graph = plan.graph
-        self._check_room(graph)
-        parts = [self._work(graph, step) for step in plan.steps]
-        todo, steps = self._together(
+        self._check_array_sizes(graph)
+        step_work = [self._step_work(graph, step) for step in plan.steps]
+        work, steps = self._fuse_calls(
             graph,
-            [one for part in parts for one in part],
-            [at for at, part in enumerate(parts) for _ in part],
+            [item for work_items in step_work for item in work_items],
+            [index for index, work_items in enumerate(step_work) for _ in work_items],
         )
-        keep = set(graph.outputs) | {
+        keep_ids = set(graph.outputs) | {
             n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
         }
-        keep |= {n.id for n in graph.nodes() if n.type.nbytes < _SMALL}
-        drops = order_of_release([inputs for _, _, inputs in todo], keep)
-        with self._around():
+        keep_ids |= {n.id for n in graph.nodes() if n.type.nbytes < _SMALL_BYTES}
+        dead_values = dead_after_steps([inputs for _, _, inputs in work], keep_ids)
+        with self._library_context():
             dtypes = {
                 dtype: self._to_device(np.zeros(1, dtype.numpy)).dtype
-                for dtype in {n.type.dtype for n, _, _ in todo}
+                for dtype in {n.type.dtype for n, _, _ in work}
             }
             constants = {
                 n.id: self._to_device(n.attrs["value"].array)
@@ -177,234 +191,274 @@ class ArrayBackend(KeepsArrays):
                 if n.op == "constant"
             }
         calls = [
-            Call(node, function, inputs, tuple(drop), dtypes[node.type.dtype], at)
-            for (node, function, inputs), drop, at in zip(
-                todo, drops, steps, strict=True
+            NodeCall(
+                node, function, inputs, tuple(dead), dtypes[node.type.dtype], index
+            )
+            for (node, function, inputs), dead, index in zip(
+                work, dead_values, steps, strict=True
             )
         ]
-        compute = self._computation(graph, calls)
+        compute = self._bind_computation(graph, calls)
         nodes = graph.named("input") | graph.named("param")
-        named = {name: node.id for name, node in nodes.items()}
-        return ArrayProgram(plan, self, named, compute, calls, constants)
+        leaf_ids = {name: node.id for name, node in nodes.items()}
+        return ArrayProgram(plan, self, leaf_ids, compute, calls, constants)
 
-    def _check_room(self, graph: Graph) -> None:
+    def _check_array_sizes(self, graph: Graph) -> None:
         for node in graph.nodes():
-            if node.type.nbytes > self._room:
+            if node.type.nbytes > self._max_array_bytes:
                 raise OutOfMemory(
                     f"{node} on {self.name}",
-                    f"it takes {node.type.nbytes:,} bytes",
-                    f"there are {self._room:,}",
+                    f"the result takes {node.type.nbytes:,} bytes",
+                    f"the device has {self._max_array_bytes:,}",
                     "use a smaller problem, or split the batch",
                 )
 
-    def _work(self, graph: Graph, step: Step) -> list[Work]:
-        """The calls of a step: one for each node, or one for all of a region."""
-        region = self._region(graph, step) if step.kind == "region" else None
+    def _step_work(self, graph: Graph, step: PlanStep) -> list[NodeWork]:
+        """Return the calls of a step: one for each node, or one for a whole region."""
+        region = self._region_function(graph, step) if step.kind == "region" else None
         if region is not None:
             return [(graph.node(step.nodes[-1]), *region)]
         nodes = [graph.node(i) for i in step.nodes]
-        return [(node, self._function(graph, node), node.inputs) for node in nodes]
+        return [(node, self._node_function(graph, node), node.inputs) for node in nodes]
 
-    def _together(
-        self, graph: Graph, todo: list[Work], steps: list[int]
-    ) -> tuple[list[Work], list[int]]:
-        """Calls of several steps as one, where there is such a one."""
-        return todo, steps
+    def _fuse_calls(
+        self, graph: Graph, work: list[NodeWork], steps: list[int]
+    ) -> tuple[list[NodeWork], list[int]]:
+        """Merge calls of several steps into one where the engine can."""
+        return work, steps
 
-    def _region(
-        self, graph: Graph, step: Step
-    ) -> tuple[Callable[..., OwnArray], tuple[int, ...]] | None:
-        """One function for a region and the nodes it reads, where there is one."""
+    def _region_function(
+        self, graph: Graph, step: PlanStep
+    ) -> tuple[Callable[..., LibraryArray], tuple[int, ...]] | None:
+        """Return one function for a region and the ids of the nodes it reads; None to
+        run it op by op.
+        """
         return None
 
-    def _computation(self, graph: Graph, calls: Sequence[Call]) -> Compute:
-        """How the outputs come of the leaves."""
-        return partial(self._computed, graph, calls)
+    def _bind_computation(self, graph: Graph, calls: Sequence[NodeCall]) -> Compute:
+        """Return the function that computes the outputs from the leaves."""
+        return partial(self._compute_outputs, graph, calls)
 
-    def _function(self, graph: Graph, node: Node) -> Callable[..., OwnArray]:
+    def _node_function(self, graph: Graph, node: Node) -> Callable[..., LibraryArray]:
         types = tuple(graph.node(i).type for i in node.inputs)
-        for row in self.variants if node.type.numel else ():
-            if row.op == node.op and row.takes(types, node.type, node.attrs):
-                return row.of(types, node.type, node.attrs)
+        for variant in self.variants if node.type.numel else ():
+            if variant.op == node.op and variant.can_run(types, node.type, node.attrs):
+                return variant.function_for_node(types, node.type, node.attrs)
         op = registry.get(node.op)
-        if op.has("custom"):
-            return partial(by_strangers, op.reference, self._xp)
+        if op.has_trait("custom"):
+            return partial(call_custom_reference, op.reference, self._xp)
         if not node.type.numel and op.guard is None:
             # There libraries raise, or read what is not theirs.
-            return partial(self._no_elements, node.type)
+            return partial(self._empty_result, node.type)
         return partial(op.reference, self._xp)
 
-    def _no_elements(self, kind: TensorType, *given: object) -> OwnArray:
-        return self._to_device(np.zeros(kind.shape, kind.dtype.numpy))
+    def _empty_result(self, out: TensorType, *operands: object) -> LibraryArray:
+        return self._to_device(np.zeros(out.shape, out.dtype.numpy))
 
-    async def trips(self) -> ArrayTrips | None:
-        """None for a library that computes on the host's own cores."""
+    async def trips(self) -> ArrayLatencyProbes | None:
+        """Return the latency probes; None for a library that computes on the host's own
+        cores.
+        """
         if self.software or self._xp is np:
             return None
-        return ArrayTrips(self._to_device, self._to_host, self._copied, self._around)
+        return ArrayLatencyProbes(
+            self._to_device, self._copy_to_host, self._copy_array, self._library_context
+        )
 
     def variants_for(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
-        rows = (row for row in self.variants if row.op == op.name)
-        return tuple(row.name for row in rows if row.takes(inputs, out, attrs))
+        variants = (candidate for candidate in self.variants if candidate.op == op.name)
+        return tuple(
+            candidate.name
+            for candidate in variants
+            if candidate.can_run(inputs, out, attrs)
+        )
 
-    def forced(self, variant: str) -> Backend:
-        rows = tuple(row for row in self.variants if row.name == variant)
-        if not rows:
-            return super().forced(variant)
-        other = copy(self)
-        other.variants = rows
-        return other
+    def with_variant(self, variant: str) -> Backend:
+        variants = tuple(
+            candidate for candidate in self.variants if candidate.name == variant
+        )
+        if not variants:
+            return super().with_variant(variant)
+        engine = copy(self)
+        engine.variants = variants
+        return engine
 
-    async def prepare_beside(self, plan: Plan, other: Program) -> ArrayProgram:
+    async def prepare_sharing_params(self, plan: Plan, other: Program) -> ArrayProgram:
         program = await self.prepare(plan)
-        program.params = own(self, ArrayProgram, other).params
+        program.params = require_own_program(self, ArrayProgram, other).params
         return program
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
-        program = own(self, ArrayProgram, program)
-        if name not in program.named:  # it is of no type of ours and never read
+        program = require_own_program(self, ArrayProgram, program)
+        if name not in program.leaf_ids:  # it is of no type of ours and never read
             return
-        with self._around():
+        with self._library_context():
             program.params[name] = self._to_device(np.array(value))
 
     async def get_param(self, program: Program, name: str) -> Array:
-        program = own(self, ArrayProgram, program)
-        with self._around():
-            held = np.array(self._to_host(program.params[name]))
-        return of_type(held, program.plan.graph.named("param")[name].type.dtype)
+        program = require_own_program(self, ArrayProgram, program)
+        with self._library_context():
+            values = np.array(self._copy_to_host(program.params[name]))
+        return restore_dtype(values, program.plan.graph.named("param")[name].type.dtype)
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        program = own(self, ArrayProgram, program)
-        with self._around():
-            compute, values = self._leaves(program, feeds)
+        program = require_own_program(self, ArrayProgram, program)
+        with self._library_context():
+            compute, values = self._bind_leaves(program, feeds)
             leaves = list(values.values())
-            made = compute(values)
-            return self._handed_out(program.plan.graph, made, leaves)
+            outputs = compute(values)
+            return self._caller_outputs(program.plan.graph, outputs, leaves)
 
-    def _handed_out(
-        self, graph: Graph, made: Sequence[OwnArray], leaves: Sequence[OwnArray]
+    def _caller_outputs(
+        self,
+        graph: Graph,
+        outputs: Sequence[LibraryArray],
+        leaves: Sequence[LibraryArray],
     ) -> list[Array]:
-        """The outputs as the caller's own: none lies where a leaf does."""
-        others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
-        outs: list[Array] = []
-        for at, one in zip(graph.outputs, made, strict=True):
-            mine = unshared(self._to_host(one), others + outs)
-            outs.append(of_type(mine, graph.node(at).type.dtype))
-        return outs
+        """Return the outputs in memory of the caller's own; none shares memory with a
+        leaf.
+        """
+        leaf_arrays = (
+            [self._copy_to_host(leaf) for leaf in leaves]
+            if self._shares_host_memory
+            else []
+        )
+        results: list[Array] = []
+        for node_id, output in zip(graph.outputs, outputs, strict=True):
+            array = copy_if_shared(self._copy_to_host(output), leaf_arrays + results)
+            results.append(restore_dtype(array, graph.node(node_id).type.dtype))
+        return results
 
-    async def timed(self, program: Program, feeds: Mapping[str, Array]) -> Timed:
-        program = own(self, ArrayProgram, program)
-        clock = StepClock(len(program.plan.steps), self._to_host)
-        with self._around():
-            _, values = self._leaves(program, feeds)
-            leaves = [clock.waited(leaf) for leaf in values.values()]
-            clock.uploaded()
-            made = self._computed(program.plan.graph, program.calls, values, clock)
-            clock.worked()
-            outs = self._handed_out(program.plan.graph, made, leaves)
-            return clock.timed(outs)
+    async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
+        program = require_own_program(self, ArrayProgram, program)
+        clock = StepClock(len(program.plan.steps), self._copy_to_host)
+        with self._library_context():
+            _, values = self._bind_leaves(program, feeds)
+            leaves = [clock.wait_for(leaf) for leaf in values.values()]
+            clock.end_upload()
+            outputs = self._compute_outputs(
+                program.plan.graph, program.calls, values, clock
+            )
+            clock.end_work()
+            results = self._caller_outputs(program.plan.graph, outputs, leaves)
+            return clock.timed_run(results)
 
-    def _leaves(
+    def _bind_leaves(
         self, program: ArrayProgram, feeds: Feeds
-    ) -> tuple[Compute, dict[int, OwnArray]]:
-        """What a run computes, and the values it starts from."""
+    ) -> tuple[Compute, dict[int, LibraryArray]]:
+        """Return the function that a run computes and the values it starts from."""
         compute = program.compute
         # Taken before it is asked whether they are still there: runs need no turns.
-        held, values = dict(program.params), dict(program.constants)
-        if program.released:
-            raise released(f"run '{program.plan.graph.name}' on {self.name}")
-        for name, at in program.named.items():
-            values[at] = held[name] if name in held else self._fed(feeds[name])
+        params, values = dict(program.params), dict(program.constants)
+        if program.is_released:
+            raise released_error(f"run '{program.plan.graph.name}' on {self.name}")
+        for name, node_id in program.leaf_ids.items():
+            values[node_id] = (
+                params[name] if name in params else self._feed_array(feeds[name])
+            )
         return compute, values
 
     async def run_resident(
         self, program: Program, feeds: Feeds, keep: Sequence[bool]
-    ) -> list[Array | Resident]:
-        program = own(self, ArrayProgram, program)
+    ) -> list[Array | DeviceBuffer]:
+        program = require_own_program(self, ArrayProgram, program)
         graph = program.plan.graph
         # What stays may be an input, or read it still when the caller writes there: a
         # library may take over the host's memory as it is.
-        private = {
-            name: one if isinstance(one, Resident) else np.array(one)
-            for name, one in feeds.items()
+        private_feeds = {
+            name: array if isinstance(array, DeviceBuffer) else np.array(array)
+            for name, array in feeds.items()
         }
-        with self._around():
-            compute, values = self._leaves(program, private)
+        with self._library_context():
+            compute, values = self._bind_leaves(program, private_feeds)
             leaves = list(values.values())
-            made = compute(values)
-            kinds = [graph.node(i).type for i in graph.outputs]
-            stay = {
-                at: self._resident(kind, self._dense(made[at]))
-                for at, kind in enumerate(kinds)
-                if keep[at]
+            outputs = compute(values)
+            types = [graph.node(i).type for i in graph.outputs]
+            on_device = {
+                index: self._device_buffer(out_type, self._contiguous(outputs[index]))
+                for index, out_type in enumerate(types)
+                if keep[index]
             }
-            mine = [*leaves, *(one.value for one in stay.values())]
-            others = [self._to_host(one) for one in mine] if self._lends else []
-            outs: list[Array | Resident] = []
-            for at, one in enumerate(made):
-                if at not in stay:
-                    fresh = unshared(self._to_host(one), others)
-                    others.append(of_type(fresh, kinds[at].dtype))
-                outs.append(stay[at] if at in stay else others[-1])
-        return outs
+            device_values = [*leaves, *(array.value for array in on_device.values())]
+            host_arrays = (
+                [self._copy_to_host(array) for array in device_values]
+                if self._shares_host_memory
+                else []
+            )
+            results: list[Array | DeviceBuffer] = []
+            for index, array in enumerate(outputs):
+                if index not in on_device:
+                    own_array = copy_if_shared(self._copy_to_host(array), host_arrays)
+                    host_arrays.append(restore_dtype(own_array, types[index].dtype))
+                results.append(
+                    on_device[index] if index in on_device else host_arrays[-1]
+                )
+        return results
 
     async def set_param_resident(
-        self, program: Program, name: str, value: Resident
+        self, program: Program, name: str, value: DeviceBuffer
     ) -> None:
-        program = own(self, ArrayProgram, program)
-        program.params[name] = own_resident(self, ArrayResident, value).value
+        program = require_own_program(self, ArrayProgram, program)
+        program.params[name] = require_own_buffer(
+            self, LibraryDeviceBuffer, value
+        ).value
 
-    def _computed(
+    def _compute_outputs(
         self,
         graph: Graph,
-        calls: Sequence[Call],
-        values: dict[int, OwnArray],
+        calls: Sequence[NodeCall],
+        values: dict[int, LibraryArray],
         clock: StepClock | None = None,
-    ) -> list[OwnArray]:
-        """The outputs, call by call, under a clock where they are timed."""
-        self.call_all(calls, values, clock)
+    ) -> list[LibraryArray]:
+        """Compute the outputs call by call, timed if a clock is given."""
+        self.run_calls(calls, values, clock)
         return [values[i] for i in graph.outputs]
 
-    def call_all(
+    def run_calls(
         self,
-        calls: Sequence[Call],
-        values: dict[int, OwnArray],
+        calls: Sequence[NodeCall],
+        values: dict[int, LibraryArray],
         clock: StepClock | None = None,
     ) -> None:
-        """What calls make of values, among which it is put."""
-        check, plain = stop_check(), np.ndarray if self._xp is np else None
+        """Run the calls in order and store each result in `values`."""
+        check, ndarray_type = (
+            cancellation_check(),
+            np.ndarray if self._xp is np else None,
+        )
         # A small network would feel every question that is asked twice.
         for call in calls:
-            node, function, inputs, drop, dtype, step = call
+            node, function, inputs, dead_values, dtype, step = call
             if check is not None:
                 check()
             if len(inputs) == 1:
-                made: Any = function(node.attrs, values[inputs[0]])
+                result: Any = function(node.attrs, values[inputs[0]])
             elif len(inputs) == 2:
-                made = function(node.attrs, values[inputs[0]], values[inputs[1]])
+                result = function(node.attrs, values[inputs[0]], values[inputs[1]])
             else:
-                made = function(node.attrs, *[values[i] for i in inputs])
-            right = type(made) is plain and made.dtype is dtype
-            if not right or made.shape != node.type.shape:
-                made = self._checked(call, made)
-            values[node.id] = made
+                result = function(node.attrs, *[values[i] for i in inputs])
+            is_expected = type(result) is ndarray_type and result.dtype is dtype
+            if not is_expected or result.shape != node.type.shape:
+                result = self._check_result(call, result)
+            values[node.id] = result
             if clock is not None:
-                clock.did(step, made)
-            for at in drop:
-                values.pop(at, None)
+                clock.end_call(step, result)
+            for node_id in dead_values:
+                values.pop(node_id, None)
 
-    def _checked(self, call: Call, made: object) -> OwnArray:
-        """The array, or GraphError when a reference breaks its own shape rule."""
-        array: OwnArray = self._xp.asarray(made)
+    def _check_result(self, call: NodeCall, result: object) -> LibraryArray:
+        """Return the result as an array; raise GraphError when a reference breaks its
+        own shape rule.
+        """
+        array: LibraryArray = self._xp.asarray(result)
         if array.dtype != call.dtype or tuple(array.shape) != call.node.type.shape:
-            raise wrong_result(call.node, array.shape, array.dtype)
+            raise result_type_error(call.node, array.shape, array.dtype)
         return array
 
     async def release(self, program: Program) -> None:
-        program = own(self, ArrayProgram, program)
-        program.released = True
+        program = require_own_program(self, ArrayProgram, program)
+        program.is_released = True
         # New ones, as a run on another thread may be going through the old.
         program.constants, program.params = {}, {}
         program.calls, program.compute = (), lambda values: []

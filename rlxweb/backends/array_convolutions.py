@@ -1,4 +1,4 @@
-"""Convolutions by what array libraries have for them: PyTorch's, XLA's, MLX's.
+"""Convolution variants that call the array library's own: PyTorch's and XLA's.
 
 Rule: deleting any row changes no result, only time. A library that lays windows out in
 memory instead, as the references do, moves each element once for every tap.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rlxweb.host.variants import Variant
+from rlxweb.host.numpy_variants import ArrayVariant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.recipes.windows import windows_of
+from rlxweb.recipes.sliding_windows import sliding_windows
 
 
-class Around(NamedTuple):
-    """Strides and dilations, and what is added at both ends of each axis; below 0: cut
-    off.
+class ConvGeometry(NamedTuple):
+    """Strides, dilations and padding at both ends of each axis; negative padding
+    crops.
     """
 
     strides: tuple[int, ...]
@@ -24,49 +24,55 @@ class Around(NamedTuple):
     pads: tuple[tuple[int, int], ...]
 
 
-def around(attrs: Attrs, x: Any, w: Any) -> Around:
-    """Of a convolution of these arrays."""
-    made = windows_of(tuple(x.shape[2:]), tuple(w.shape[2:]), attrs)
+def conv_geometry(attrs: Attrs, x: Any, w: Any) -> ConvGeometry:
+    """Return the geometry of a convolution of these arrays."""
+    windows = sliding_windows(tuple(x.shape[2:]), tuple(w.shape[2:]), attrs)
     pads = tuple(
-        (before, reach - before - size)
-        for before, reach, size in zip(made.before, made.reach, made.size, strict=True)
+        (pad_before, padded_size - pad_before - size)
+        for pad_before, padded_size, size in zip(
+            windows.pads_before, windows.extents, windows.spatial_shape, strict=True
+        )
     )
-    return Around(made.strides, made.dilations, pads)
+    return ConvGeometry(windows.strides, windows.dilations, pads)
 
 
-def wide_floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Float32 or float64, and something to sum."""
+def is_nonempty_float(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return whether the output is float32 or float64 and the weights are not empty."""
     return out.dtype in (DType.F32, DType.F64) and inputs[1].numel > 0
 
 
-def torch_convolution(torch: Any) -> Variant:
-    """By PyTorch's, for tensors of any device."""
+def torch_convolution(torch: Any) -> ArrayVariant:
+    """Return the variant that calls PyTorch's convolution, for tensors of any
+    device.
+    """
     functions = torch.nn.functional
-    named = {3: functions.conv1d, 4: functions.conv2d, 5: functions.conv3d}
+    by_rank = {3: functions.conv1d, 4: functions.conv2d, 5: functions.conv3d}
 
     def conv(attrs: Attrs, x: Any, w: Any) -> Any:
-        how = around(attrs, x, w)
-        ends = [end for pair in reversed(how.pads) for end in pair]
-        x = functions.pad(x, ends) if any(ends) else x
-        own = named[x.ndim]
-        return own(x, w, None, how.strides, 0, how.dilations, attrs["groups"])
+        geometry = conv_geometry(attrs, x, w)
+        padding = [amount for pair in reversed(geometry.pads) for amount in pair]
+        x = functions.pad(x, padding) if any(padding) else x
+        library_conv = by_rank[x.ndim]
+        return library_conv(
+            x, w, None, geometry.strides, 0, geometry.dilations, attrs["groups"]
+        )
 
-    return Variant("conv, PyTorch's", "conv", wide_floats, conv)
+    return ArrayVariant("conv, PyTorch's", "conv", is_nonempty_float, conv)
 
 
-def xla_convolution(lax: Any) -> Variant:
-    """By XLA's, with all the digits that it has."""
+def xla_convolution(lax: Any) -> ArrayVariant:
+    """Return the variant that calls XLA's convolution at its highest precision."""
 
     def conv(attrs: Attrs, x: Any, w: Any) -> Any:
-        how = around(attrs, x, w)
+        geometry = conv_geometry(attrs, x, w)
         return lax.conv_general_dilated(
             x,
             w,
-            how.strides,
-            how.pads,
-            rhs_dilation=how.dilations,
+            geometry.strides,
+            geometry.pads,
+            rhs_dilation=geometry.dilations,
             feature_group_count=attrs["groups"],
             precision=lax.Precision.HIGHEST,
         )
 
-    return Variant("conv, XLA's", "conv", wide_floats, conv)
+    return ArrayVariant("conv, XLA's", "conv", is_nonempty_float, conv)

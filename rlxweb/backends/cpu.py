@@ -1,4 +1,6 @@
-"""NumPy on the CPU: always there, the embedded default and the definition of right."""
+"""NumPy backend on the CPU: always available, the embedded default and the numerical
+reference.
+"""
 
 from __future__ import annotations
 
@@ -12,45 +14,64 @@ from typing import Final
 
 import numpy as np
 
-from rlxweb.backends.array import ArrayBackend, ArrayProgram, Work, array_target
-from rlxweb.backends.array_residents import OwnArray
-from rlxweb.backends.cpu_attention import COMPILED as ATTENTION
+from rlxweb.backends.array import ArrayBackend, ArrayProgram, NodeWork, array_target
+from rlxweb.backends.array_device_arrays import LibraryArray
+from rlxweb.backends.cpu_attention import ATTENTION_VARIANTS as ATTENTION
 from rlxweb.backends.cpu_attention import attention_kernels
-from rlxweb.backends.cpu_attention import joins as joins_compiled
-from rlxweb.backends.cpu_blocks import RegionByNumPy
-from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
+from rlxweb.backends.cpu_attention import prefers_fused_attention as joins_compiled
+from rlxweb.backends.cpu_convolution import CONV_VARIANTS as CONVOLUTIONS
 from rlxweb.backends.cpu_convolution import conv_kernels
-from rlxweb.backends.cpu_halves import ByFloat32, by_float32, half_kernels
-from rlxweb.backends.cpu_lines import COMPILED as LINES
-from rlxweb.backends.cpu_lines import line_kernels
-from rlxweb.backends.cpu_phases import phase_kernels
-from rlxweb.backends.cpu_products import product_kernels
-from rlxweb.backends.cpu_recurrence import COMPILED as RECURRENCES
+from rlxweb.backends.cpu_float16 import (
+    Float16ViaFloat32,
+    float16_kernels,
+    float16_variants,
+)
+from rlxweb.backends.cpu_matmul import matmul_kernels
+from rlxweb.backends.cpu_matmul_epilogue import MATMUL_VARIANTS as PRODUCTS
+from rlxweb.backends.cpu_matmul_epilogue import (
+    EpilogueCall,
+    MatmulCall,
+    fuse_epilogue,
+    has_epilogue,
+)
+from rlxweb.backends.cpu_native_program import (
+    CONSTANT_OPS,
+    UnitCalls,
+    native_program_kernels,
+    plan_segments,
+    step_units,
+)
+from rlxweb.backends.cpu_numpy_regions import NumpyRegion
+from rlxweb.backends.cpu_phase_split import phase_kernels
+from rlxweb.backends.cpu_recurrence import RECURRENCE_VARIANTS as RECURRENCES
 from rlxweb.backends.cpu_recurrence import RecurrenceCall, recurrence_kernels
-from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
+from rlxweb.backends.cpu_reductions import REDUCTION_VARIANTS as REDUCTIONS
 from rlxweb.backends.cpu_reductions import reduction_kernels
-from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
-from rlxweb.backends.cpu_tails import COMPILED as PRODUCTS
-from rlxweb.backends.cpu_tails import ProductCall, Tailed, is_joined, joined
-from rlxweb.backends.cpu_tape import LEAVES, Way, segments_of, tape_kernels, units_of
+from rlxweb.backends.cpu_regions import RegionCall, compilable_region, region_kernels
+from rlxweb.backends.cpu_softmax_norms import SOFTMAX_NORM_VARIANTS as LINES
+from rlxweb.backends.cpu_softmax_norms import softmax_norm_kernels
 from rlxweb.backends.protocol import CPU_ENGINE
-from rlxweb.backends.wasm_attention import ATTENTION as ATTENTION_IN_THE_TAB
-from rlxweb.backends.wasm_attention import joins as joins_in_the_tab
-from rlxweb.backends.wasm_lines import LINES as IN_THE_TAB
-from rlxweb.backends.wasm_tails import SHARED, SharedCall, shared_regions
-from rlxweb.compile.plan import Plan, Step
-from rlxweb.host.pooling import ROWS as POOLS
-from rlxweb.host.variants import VARIANTS, Variant
-from rlxweb.host.wasm_products import Product
+from rlxweb.backends.wasm_attention import ATTENTION_VARIANTS as ATTENTION_IN_THE_TAB
+from rlxweb.backends.wasm_attention import should_fuse_attention as joins_in_the_tab
+from rlxweb.backends.wasm_matmul_epilogues import (
+    SHARED_MATMUL_VARIANTS,
+    SharedMatmul,
+    shared_region_cache,
+)
+from rlxweb.backends.wasm_softmax_norms import SOFTMAX_NORM_VARIANTS as IN_THE_TAB
+from rlxweb.cancellation import raise_if_cancelled
+from rlxweb.compile.plan import Plan, PlanStep
+from rlxweb.host.numpy_variants import NUMPY_VARIANTS, ArrayVariant
+from rlxweb.host.pooling import POOL_VARIANTS as POOLS
+from rlxweb.host.wasm_matmul import WasmMatmul
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
-from rlxweb.stopping import check_stopped
 
-_OWN: Final = (
+_NATIVE_VARIANTS: Final = (
     *IN_THE_TAB,
     *ATTENTION_IN_THE_TAB,
-    *SHARED,
+    *SHARED_MATMUL_VARIANTS,
     *LINES,
     *ATTENTION,
     *PRODUCTS,
@@ -58,61 +79,65 @@ _OWN: Final = (
     *POOLS,
     *REDUCTIONS,
     *RECURRENCES,
-    *VARIANTS,
+    *NUMPY_VARIANTS,
 )
-ROWS: Final = (*_OWN, *by_float32(_OWN))
-"""Ways to run an op: by compiled code, by NumPy used well."""
-WORKSHOPS: Final = (
+CPU_VARIANTS: Final = (*_NATIVE_VARIANTS, *float16_variants(_NATIVE_VARIANTS))
+"""Kernel variants of the CPU: compiled code first, then efficient NumPy."""
+JIT_CACHES: Final = (
     region_kernels,
-    line_kernels,
+    softmax_norm_kernels,
     attention_kernels,
     conv_kernels,
-    half_kernels,
+    float16_kernels,
     phase_kernels,
     reduction_kernels,
     recurrence_kernels,
-    tape_kernels,
-    product_kernels,
-    shared_regions,
+    native_program_kernels,
+    matmul_kernels,
+    shared_region_cache,
 )
-"""What this engine has compiled."""
+"""JIT caches of this engine."""
 
 
-def joins(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Where what spells an op out is better done as that op."""
-    about = op, inputs, out, attrs
-    return joins_in_the_tab(*about) or joins_compiled(*about)
+def prefers_fused_op(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return whether a fusion pattern should be replaced by the fused op."""
+    arguments = op, inputs, out, attrs
+    return joins_in_the_tab(*arguments) or joins_compiled(*arguments)
 
 
 def _is_weight(graph: Graph, i: int) -> bool:
-    """Is it a param or a constant, or such a one turned?"""
+    """Return whether a node is a param or a constant, possibly transposed or
+    reshaped.
+    """
     node = graph.node(i)
     while node.op in ("transpose", "reshape"):
         node = graph.node(node.inputs[0])
-    return node.op in LEAVES
+    return node.op in CONSTANT_OPS
 
 
-def _in_parts(
+def _run_segments(
     graph: Graph,
-    parts: Sequence[Callable[[dict[int, OwnArray]], None]],
-    values: dict[int, OwnArray],
-) -> list[OwnArray]:
-    for part in parts:
-        check_stopped()
-        part(values)
+    segments: Sequence[Callable[[dict[int, LibraryArray]], None]],
+    values: dict[int, LibraryArray],
+) -> list[LibraryArray]:
+    for segment in segments:
+        raise_if_cancelled()
+        segment(values)
     return [values[i] for i in graph.outputs]
 
 
 class CpuBackend(ArrayBackend):
-    """`ArrayBackend` over NumPy itself; without `variants` by the references alone."""
+    """`ArrayBackend` over NumPy; without `variants` it runs the references alone."""
 
     target = array_target("NumPy", frozenset(DType))
 
-    def __init__(self, variants: Sequence[Variant] = ROWS) -> None:
+    def __init__(self, variants: Sequence[ArrayVariant] = CPU_VARIANTS) -> None:
         adapter, api, driver = CPU_ENGINE
         super().__init__(
             np,
-            replace(self.target, joins=joins) if variants else self.target,
+            replace(self.target, fuses_pattern=prefers_fused_op)
+            if variants
+            else self.target,
             name=adapter,
             api=api,
             driver=driver,
@@ -122,75 +147,88 @@ class CpuBackend(ArrayBackend):
         )
 
     async def prepare(self, plan: Plan) -> ArrayProgram:
-        """Small steps that follow each other are one call, where code is compiled."""
+        """Prepare a plan; consecutive small steps become one call where code is
+        compiled.
+        """
         program = await super().prepare(plan)
         for call in program.calls:
             function = call.function
-            if isinstance(function, ByFloat32):
-                each = enumerate(call.inputs)
-                function.keep([at for at, i in each if _is_weight(plan.graph, i)])
+            if isinstance(function, Float16ViaFloat32):
+                operands = enumerate(call.inputs)
+                function.cache_operands(
+                    [index for index, i in operands if _is_weight(plan.graph, i)]
+                )
                 function = function.function
-            if isinstance(function, SharedCall):
+            if isinstance(function, SharedMatmul):
                 function = function.product
-            if isinstance(function, ProductCall | RecurrenceCall | Product):
+            if isinstance(function, MatmulCall | RecurrenceCall | WasmMatmul):
                 function.is_weight = _is_weight(plan.graph, call.inputs[1])
-        if self.variants and tape_kernels.is_open and not tape_kernels.why_not:
-            ways: list[Way] = []
-            for at, group in groupby(program.calls, attrgetter("step")):
-                step, calls = plan.steps[at], list(group)
-                if any(is_joined(call.function) for call in calls):
-                    ways.append((None, calls))
+        if (
+            self.variants
+            and native_program_kernels.is_enabled
+            and not native_program_kernels.disabled_reason
+        ):
+            unit_calls: list[UnitCalls] = []
+            for index, group in groupby(program.calls, attrgetter("step")):
+                step, calls = plan.steps[index], list(group)
+                if any(has_epilogue(call.function) for call in calls):
+                    unit_calls.append((None, calls))
                     continue
-                whole = step.kind == "region"
-                own = [calls] if whole else [[call] for call in calls]
-                ways += zip(units_of(plan.graph, step), own, strict=True)
-            parts = segments_of(plan, ways, self.call_all)
-            if parts is not None:
-                program.compute = partial(_in_parts, plan.graph, parts)
+                is_region = step.kind == "region"
+                call_groups = [calls] if is_region else [[call] for call in calls]
+                unit_calls += zip(
+                    step_units(plan.graph, step), call_groups, strict=True
+                )
+            segments = plan_segments(plan, unit_calls, self.run_calls)
+            if segments is not None:
+                program.compute = partial(_run_segments, plan.graph, segments)
         return program
 
-    def _together(
-        self, graph: Graph, todo: list[Work], steps: list[int]
-    ) -> tuple[list[Work], list[int]]:
-        """Products and what is done with them, where that is one region's alone."""
-        made = {node.id: at for at, (node, _, _) in enumerate(todo)}
-        uses = Counter(i for _, _, inputs in todo for i in inputs)
-        uses.update(graph.outputs)
-        todo, gone = list(todo), set()
-        for at, (_, function, inputs) in enumerate(todo):
+    def _fuse_calls(
+        self, graph: Graph, work: list[NodeWork], steps: list[int]
+    ) -> tuple[list[NodeWork], list[int]]:
+        """Fuse a product with the elementwise region that alone reads it."""
+        producers = {node.id: index for index, (node, _, _) in enumerate(work)}
+        use_counts = Counter(i for _, _, inputs in work for i in inputs)
+        use_counts.update(graph.outputs)
+        work, merged = list(work), set()
+        for index, (_, function, inputs) in enumerate(work):
             if not isinstance(function, RegionCall):
                 continue
             for i in inputs:
-                before = made.get(i)
-                if before is None or before in gone or uses[i] > 1:
+                producer = producers.get(i)
+                if producer is None or producer in merged or use_counts[i] > 1:
                     continue
-                if not isinstance(todo[before][1], Tailed):
+                if not isinstance(work[producer][1], EpilogueCall):
                     continue
-                one = joined(graph, todo[before], todo[at], function)
-                if one is not None:
-                    todo[at] = one
-                    steps[at] = steps[before]
-                    gone.add(before)
+                fused = fuse_epilogue(graph, work[producer], work[index], function)
+                if fused is not None:
+                    work[index] = fused
+                    steps[index] = steps[producer]
+                    merged.add(producer)
                     break
-        left = [at for at in range(len(todo)) if at not in gone]
-        return [todo[at] for at in left], [steps[at] for at in left]
+        remaining = [index for index in range(len(work)) if index not in merged]
+        return [work[index] for index in remaining], [
+            steps[index] for index in remaining
+        ]
 
-    def _region(
-        self, graph: Graph, step: Step
-    ) -> tuple[Callable[..., OwnArray], tuple[int, ...]] | None:
-        """By compiled code where that is open, else in blocks where they are many.
+    def _region_function(
+        self, graph: Graph, step: PlanStep
+    ) -> tuple[Callable[..., LibraryArray], tuple[int, ...]] | None:
+        """Return compiled code for a region if it is available, else blocked NumPy for
+        large ones.
 
         The references define what is right.
         """
         nodes = [graph.node(i) for i in step.nodes]
-        if not self.variants or not all(registry.is_ours(node.op) for node in nodes):
+        if not self.variants or not all(registry.is_builtin(node.op) for node in nodes):
             return None
-        functions = [self._function(graph, node) for node in nodes]
-        by_numpy = RegionByNumPy(graph, nodes, functions, step.reads)
-        is_open = region_kernels.is_open
-        region = region_of(graph, step.nodes, step.reads) if is_open else None
+        functions = [self._node_function(graph, node) for node in nodes]
+        by_numpy = NumpyRegion(graph, nodes, functions, step.reads)
+        is_open = region_kernels.is_enabled
+        region = compilable_region(graph, step.nodes, step.reads) if is_open else None
         if region is not None:
             return RegionCall(region, nodes[-1], by_numpy), step.reads
-        if not by_numpy.is_cut:
+        if not by_numpy.is_blocked:
             return None
         return by_numpy.call, step.reads

@@ -1,4 +1,4 @@
-"""Attention of float32 on the CPU: machine code, or products of BLAS and our softmax.
+"""Attention of float32 on the CPU: native code, or BLAS products with a native softmax.
 
 Machine code takes it whole where there is no cap, and no mask but one that is added:
 scores never leave a core's cache. The rest has its scores from NumPy's BLAS.
@@ -12,190 +12,213 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_lines import computed, line_kernels
-from rlxweb.host.arrays import pool
-from rlxweb.host.compiled import address
-from rlxweb.host.row_blocks import usable_cpus
-from rlxweb.host.shared_code import Shared
-from rlxweb.host.variants import Variant
+from rlxweb.backends.cpu_softmax_norms import run_softmax_norm, softmax_norm_kernels
+from rlxweb.host.compiled_welch import array_address
+from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.result_pool import result_pool
+from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
-from rlxweb.machine import library
-from rlxweb.machine.jobs import packed
-from rlxweb.machine.making import code_of, fast_mode
-from rlxweb.machine.workshop import Workshop
-from rlxweb.ops.nn import in_heads, masked
-from rlxweb.recipes.attention_sizes import Sizes, sizes_of
+from rlxweb.machine import llvm_compiler
+from rlxweb.machine.compile_cache import compile_cached, jit_mode
+from rlxweb.machine.jit_cache import JitCache
+from rlxweb.machine.job_arguments import pack_arguments
+from rlxweb.ops.attention import apply_mask, split_heads
+from rlxweb.recipes.attention_sizes import AttentionSizes, infer_attention_sizes
 
-LEAST: Final = 1 << 11
-"""Elements of a result from which a call of ours is faster than several of NumPy's."""
-_THREADED: Final = 1 << 20
-"""Multiplications from which a second thread is worth its start."""
-_QUERIES: Final = 48
-"""Of a task, where heads are few."""
+MIN_ELEMENTS: Final = 1 << 11
+"""Elements of a result from which one native call is faster than several NumPy calls.
+"""
+_MIN_THREADED_WORK: Final = 1 << 20
+"""Multiplications from which starting a second thread pays off."""
+_QUERIES_PER_TASK: Final = 48
+"""Queries of a task where there are few heads."""
 _MANY_HEADS: Final = 8
-_MOST_KEYS: Final = 1 << 19
-"""Numbers of a head's keys, which a thread keeps transposed."""
-_NAME: Final = "attention"
+_MAX_KEY_ELEMENTS: Final = 1 << 19
+"""Largest number of key elements of a head, which a thread keeps transposed."""
+_KERNEL_KEY: Final = "attention"
 
 
-def _made(about: object) -> Shared:
-    from rlxweb.machine.attention import attention_text
+def _compile_kernel(key: object) -> ParallelNativeFunction:
+    from rlxweb.machine.attention import attention_llvm_ir
 
-    return function_of(code_of(attention_text(library.processor().nbytes)))
-
-
-def function_of(code: library.Code) -> Shared:
-    """What a module of attention exports, as `machine/attention.py` says."""
-    return Shared.of(code, "attention")
+    return exported_kernel(
+        compile_cached(attention_llvm_ir(llvm_compiler.host_cpu().vector_nbytes))
+    )
 
 
-attention_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
-"""The compiled attention of this process."""
+def exported_kernel(code: llvm_compiler.LoadedCode) -> ParallelNativeFunction:
+    """Return the function that a compiled attention module exports."""
+    return ParallelNativeFunction.from_code(code, "attention")
 
 
-def is_whole(s: Sizes, attrs: Attrs) -> bool:
-    """Whether the machine code can say it."""
-    plain = attrs["mask_kind"] in ("none", "bias") and attrs["softcap"] is None
-    fours = s.D % 16 == 0 and s.DV % 16 == 0 and s.DV > 0
-    fits = s.SK >= 16 and s.SQ >= 6 and s.SK * s.D <= _MOST_KEYS
-    return plain and fours and fits
+attention_kernels: JitCache[ParallelNativeFunction] = JitCache(
+    _compile_kernel, jit_mode
+)
+"""JIT cache of this process's attention kernel."""
 
 
-def _open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """In float32, whatever the mask is of."""
-    alike = all(one.dtype is DType.F32 for one in inputs[:3])
-    return alike and out.numel >= LEAST and line_kernels.is_open
+def fits_native_kernel(s: AttentionSizes, attrs: Attrs) -> bool:
+    """Return whether the native kernel supports these sizes and attributes."""
+    is_plain = attrs["mask_kind"] in ("none", "bias") and attrs["softcap"] is None
+    is_aligned = s.D % 16 == 0 and s.DV % 16 == 0 and s.DV > 0
+    fits = s.SK >= 16 and s.SQ >= 6 and s.SK * s.D <= _MAX_KEY_ELEMENTS
+    return is_plain and is_aligned and fits
 
 
-def _attention(
+def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return whether queries, keys and values are float32 and the output is large
+    enough.
+    """
+    is_float32 = all(tensor_type.dtype is DType.F32 for tensor_type in inputs[:3])
+    return is_float32 and out.numel >= MIN_ELEMENTS and softmax_norm_kernels.is_enabled
+
+
+def _compute_attention(
     attrs: Attrs,
     q: NDArray[Any],
     k: NDArray[Any],
     v: NDArray[Any],
     mask: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    s = sizes_of(q.shape, k.shape, v.shape, attrs)
-    if not is_whole(s, attrs):
-        return _by_products(s, attrs, q, k, v, mask)
-    kernel = attention_kernels.ready(_NAME)
+    s = infer_attention_sizes(q.shape, k.shape, v.shape, attrs)
+    if not fits_native_kernel(s, attrs):
+        return _attention_by_blas(s, attrs, q, k, v, mask)
+    kernel = attention_kernels.get_kernel(_KERNEL_KEY)
     if kernel is not None:
-        return _computed(kernel, s, attrs, (q, k, v), mask)
-    begun = perf_counter()
-    made = _by_products(s, attrs, q, k, v, mask)
-    attention_kernels.spent(_NAME, perf_counter() - begun)
-    return made
+        return _run_kernel(kernel, s, attrs, (q, k, v), mask)
+    start = perf_counter()
+    output = _attention_by_blas(s, attrs, q, k, v, mask)
+    attention_kernels.record_fallback_time(_KERNEL_KEY, perf_counter() - start)
+    return output
 
 
-def _by_products(
-    s: Sizes,
+def _attention_by_blas(
+    s: AttentionSizes,
     attrs: Attrs,
     q: NDArray[Any],
     k: NDArray[Any],
     v: NDArray[Any],
     mask: NDArray[Any] | None,
 ) -> NDArray[Any]:
-    """Products by NumPy's BLAS, the scores' softmax between them in place."""
-    kernel = line_kernels.ready("softmax") if s.SK else None
+    """Compute attention with NumPy's BLAS and the scores' softmax in place."""
+    kernel = softmax_norm_kernels.get_kernel("softmax") if s.SK else None
     if kernel is None:
-        begun = perf_counter()
-        given = (q, k, v) if mask is None else (q, k, v, mask)
-        made: NDArray[Any] = registry.get("attention").reference(np, attrs, *given)
-        line_kernels.spent("softmax", perf_counter() - begun)
-        return made
-    qh = in_heads(s, q, s.H, s.D) * np.float32(scale_of(s, attrs))
-    kh, vh = in_heads(s, k, s.HK, s.D), in_heads(s, v, s.HK, s.DV)
+        start = perf_counter()
+        operands = (q, k, v) if mask is None else (q, k, v, mask)
+        output: NDArray[Any] = registry.get("attention").reference(np, attrs, *operands)
+        softmax_norm_kernels.record_fallback_time("softmax", perf_counter() - start)
+        return output
+    qh = split_heads(s, q, s.H, s.D) * np.float32(score_scale(s, attrs))
+    kh, vh = split_heads(s, k, s.HK, s.D), split_heads(s, v, s.HK, s.DV)
     if s.H != s.HK:
-        kh, vh = (np.repeat(one, s.H // s.HK, axis=1) for one in (kh, vh))
-    scores = pool.empty((s.B, s.H, s.SQ, s.SK), np.float32)
+        kh, vh = (np.repeat(array, s.H // s.HK, axis=1) for array in (kh, vh))
+    scores = result_pool.empty((s.B, s.H, s.SQ, s.SK), np.float32)
     np.matmul(qh, kh.swapaxes(2, 3), out=scores)
     if attrs["softcap"] is not None:
         scores /= np.float32(attrs["softcap"])
         np.tanh(scores, out=scores)
         scores *= np.float32(attrs["softcap"])
-    scores = masked(np, attrs, s, scores, mask)
-    out = computed(kernel, {}, scores, (), scores) @ vh
+    scores = apply_mask(np, attrs, s, scores, mask)
+    out = run_softmax_norm(kernel, {}, scores, (), scores) @ vh
     if s.layout != "heads":
         out = out.swapaxes(1, 2)
-    return np.ascontiguousarray(out).reshape(s.output)
+    return np.ascontiguousarray(out).reshape(s.output_shape)
 
 
-def scale_of(s: Sizes, attrs: Attrs) -> float:
-    """What scores are multiplied by."""
+def score_scale(s: AttentionSizes, attrs: Attrs) -> float:
+    """Return the factor of the scores."""
     scale = attrs["score_scale"]
     return float(s.D**-0.5 if scale is None else scale)
 
 
-def steps_of(layout: str, heads: int, length: int, size: int) -> tuple[int, int, int]:
-    """Elements from one batch, head and row to the next."""
+def layout_strides(
+    layout: str, heads: int, length: int, size: int
+) -> tuple[int, int, int]:
+    """Return the strides of batch, head and row, in elements."""
     if layout == "heads":
         return heads * length * size, length * size, size
     return heads * length * size, size, heads * size
 
 
-def bias_of(
-    s: Sizes, mask: NDArray[Any] | None
+def dense_bias(
+    s: AttentionSizes, mask: NDArray[Any] | None
 ) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """What is added to the scores, key by key, and the elements from one batch, head
-    and row to the next.
+    """Return the bias of the scores, contiguous along the keys, and its strides of
+    batch, head and row in elements.
     """
     if mask is None:
         return np.zeros(s.SK, np.float32), (0, 0, 0)
     dense = np.ascontiguousarray(mask, np.float32)
     if dense.shape[-1] != s.SK:  # one number for all keys
         dense = np.repeat(dense, s.SK, axis=-1)
-    whole = np.broadcast_to(dense, (s.B, s.H, s.SQ, s.SK))
-    return dense, tuple(step // whole.itemsize for step in whole.strides[:3])
+    broadcast = np.broadcast_to(dense, (s.B, s.H, s.SQ, s.SK))
+    return dense, tuple(step // broadcast.itemsize for step in broadcast.strides[:3])
 
 
-def joins(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Where what spells attention out is better done by the machine code."""
-    if op.name != _NAME or not attention_kernels.is_open:
+def prefers_fused_attention(
+    op: Op, inputs: Types, out: TensorType, attrs: Attrs
+) -> bool:
+    """Return whether a fusion pattern of attention should run as the native kernel."""
+    if op.name != _KERNEL_KEY or not attention_kernels.is_enabled:
         return False
-    q, k, v = (one.shape for one in inputs[:3])
-    in_f32 = all(one.dtype is DType.F32 for one in inputs)
-    return in_f32 and out.numel >= LEAST and is_whole(sizes_of(q, k, v, attrs), attrs)
+    q, k, v = (tensor_type.shape for tensor_type in inputs[:3])
+    is_float32 = all(tensor_type.dtype is DType.F32 for tensor_type in inputs)
+    return (
+        is_float32
+        and out.numel >= MIN_ELEMENTS
+        and fits_native_kernel(infer_attention_sizes(q, k, v, attrs), attrs)
+    )
 
 
-def _computed(
-    kernel: Shared,
-    s: Sizes,
+def _run_kernel(
+    kernel: ParallelNativeFunction,
+    s: AttentionSizes,
     attrs: Attrs,
-    given: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    operands: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
     mask: NDArray[Any] | None,
 ) -> NDArray[Any]:
-    from rlxweb.machine.attention import room_for
+    from rlxweb.machine.attention import attention_scratch_floats
 
-    out = pool.empty(s.output, np.float32)
-    dense = [np.ascontiguousarray(one) for one in given]
-    bias, bias_steps = bias_of(s, mask)
-    each = s.SQ if s.B * s.H >= _MANY_HEADS else _QUERIES
-    blocks = -(-s.SQ // each)
-    steps = [
-        steps_of(s.layout, s.H, s.SQ, s.D),
-        steps_of(s.layout, s.HK, s.SK, s.D),
-        steps_of(s.layout, s.HK, s.SK, s.DV),
-        steps_of(s.layout, s.H, s.SQ, s.DV),
-        bias_steps,
+    out = result_pool.empty(s.output_shape, np.float32)
+    dense = [np.ascontiguousarray(item) for item in operands]
+    bias, bias_strides = dense_bias(s, mask)
+    queries_per_task = s.SQ if s.B * s.H >= _MANY_HEADS else _QUERIES_PER_TASK
+    blocks = -(-s.SQ // queries_per_task)
+    strides = [
+        layout_strides(s.layout, s.H, s.SQ, s.D),
+        layout_strides(s.layout, s.HK, s.SK, s.D),
+        layout_strides(s.layout, s.HK, s.SK, s.DV),
+        layout_strides(s.layout, s.H, s.SQ, s.DV),
+        bias_strides,
     ]
     job = np.array(
         [
-            *map(address, (*dense, out, bias)),
-            *(step for one in steps for step in one),
-            *(s.H, s.H // s.HK, s.B * s.H * blocks, blocks, each),
+            *map(array_address, (*dense, out, bias)),
+            *(stride for item in strides for stride in item),
+            *(s.H, s.H // s.HK, s.B * s.H * blocks, blocks, queries_per_task),
             *(s.SQ, s.SK, s.D, s.DV),
         ],
         np.int64,
     )
-    taken, floats = np.zeros(2, np.int64), room_for(s.SK, s.D)
-    threaded = s.B * s.H * s.SQ * s.SK * s.D >= _THREADED
-    room = pool.empty((floats * (usable_cpus() if threaded else 1),), np.float32)
-    own = packed(
-        address(job), scale_of(s, attrs), address(room), floats, address(taken)
+    claimed, scratch_floats = np.zeros(2, np.int64), attention_scratch_floats(s.SK, s.D)
+    is_threaded = s.B * s.H * s.SQ * s.SK * s.D >= _MIN_THREADED_WORK
+    scratch = result_pool.empty(
+        (scratch_floats * (usable_cpus() if is_threaded else 1),), np.float32
     )
-    kernel(own, threaded=threaded)
+    arguments = pack_arguments(
+        array_address(job),
+        score_scale(s, attrs),
+        array_address(scratch),
+        scratch_floats,
+        array_address(claimed),
+    )
+    kernel(arguments, threaded=is_threaded)
     return out
 
 
-COMPILED: Final = (Variant("attention, compiled", "attention", _open, _attention),)
-"""The row, before NumPy's."""
+ATTENTION_VARIANTS: Final = (
+    ArrayVariant("attention, compiled", "attention", _is_supported, _compute_attention),
+)
+"""Variants of attention by compiled code; they precede NumPy's."""

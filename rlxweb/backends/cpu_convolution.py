@@ -1,4 +1,4 @@
-"""Convolution of floats on the CPU: machine code, or products with the windows.
+"""Convolution of floats on the CPU: native code, or matrix products over the windows.
 
 Rows of the table of variants. The code for few channels wants lines of a vector's
 length; where an image has shorter ones its lines are taken as one, and what stands
@@ -16,241 +16,299 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_phases import PhasesCall
-from rlxweb.backends.cpu_products import multiply, product_kernels
-from rlxweb.backends.cpu_windows import MOST_PLACES, ConvCall, shares_of
-from rlxweb.host.arrays import pool
-from rlxweb.host.compiled import address
-from rlxweb.host.convolution import Products
-from rlxweb.host.phases import lengths_of, taps_of
-from rlxweb.host.row_blocks import usable_cpus
-from rlxweb.host.shared_code import Shared
-from rlxweb.host.variants import Variant
-from rlxweb.host.wasm_windows import Windows
+from rlxweb.backends.cpu_im2col import MAX_OFFSETS, Im2colConvCall, im2col_tiling
+from rlxweb.backends.cpu_matmul import matmul_into, matmul_kernels
+from rlxweb.backends.cpu_phase_split import PhaseSplitCall
+from rlxweb.host.compiled_welch import array_address
+from rlxweb.host.numpy_convolution import NumpyConvolution
+from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.phase_split import phase_lengths, tap_offsets
+from rlxweb.host.result_pool import result_pool
+from rlxweb.host.thread_tasks import usable_cpus
+from rlxweb.host.wasm_convolution import WasmConvolution
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape import Shape
-from rlxweb.machine import library
-from rlxweb.machine.jobs import packed
-from rlxweb.machine.making import code_of, fast_mode
-from rlxweb.machine.workshop import Workshop
-from rlxweb.recipes.conv_calls import Convolution, convolution
+from rlxweb.machine import llvm_compiler
+from rlxweb.machine.compile_cache import compile_cached, jit_mode
+from rlxweb.machine.jit_cache import JitCache
+from rlxweb.machine.job_arguments import pack_arguments
+from rlxweb.recipes.conv_plan import ConvolutionShape, convolution_shape
 
 Array = NDArray[Any]
-Run = Callable[..., Array]
+ConvFunction = Callable[..., Array]
 
-LEAST: Final = 1 << 12
-"""Multiplications from which a call of ours is faster than several of NumPy's."""
-_MANY: Final = 16
-"""Channels from which a product with the windows is faster."""
-_LEAST_OF_PRODUCTS: Final = 1 << 16
-"""The same for windows of one element, which are one call of NumPy's."""
-_THREADED: Final = 1 << 19
-_TASKS: Final = 8
-"""For each thread, so that none waits long for the last."""
-_MOST_WEIGHTS: Final = 1 << 19
-"""Weights of a group that stay in a core's cache while its lines are gone through."""
-_MOST_PHASES: Final = 16
-_WASTE: Final = 1.25
-"""Of vectors, from which on the lines of an image are taken as one."""
-
-
-def _made(about: object) -> Shared:
-    from rlxweb.machine.convolution import Tile, convolution_text
-
-    assert isinstance(about, Tile)
-    return function_of(code_of(convolution_text(about, library.processor().nbytes)))
+MIN_WORK: Final = 1 << 12
+"""Multiplications from which one native call is faster than several NumPy calls."""
+_MANY_CHANNELS: Final = 16
+"""Output channels from which a matrix product over the windows is faster."""
+_MIN_POINTWISE_WORK: Final = 1 << 16
+"""Minimum multiplications for windows of one element, which are one NumPy call."""
+_MIN_THREADED_WORK: Final = 1 << 19
+_TASKS_PER_THREAD: Final = 8
+"""Tasks per thread, so that no thread waits long for the last one."""
+_MAX_GROUP_WEIGHTS: Final = 1 << 19
+"""Largest number of weights of a group that stay in a core's cache during a pass over
+its rows.
+"""
+_MAX_PHASES: Final = 16
+_MAX_VECTOR_WASTE: Final = 1.25
+"""Ratio of wasted vectors above which the rows of an image are processed as one."""
 
 
-def function_of(code: library.Code) -> Shared:
-    """What a module of convolution exports, as `machine/convolution.py` says."""
-    return Shared.of(code, "convolution")
+def _compile_kernel(tile: object) -> ParallelNativeFunction:
+    from rlxweb.machine.convolution import ConvolutionTile, convolution_llvm_ir
+
+    assert isinstance(tile, ConvolutionTile)
+    return exported_kernel(
+        compile_cached(
+            convolution_llvm_ir(tile, llvm_compiler.host_cpu().vector_nbytes)
+        )
+    )
 
 
-conv_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
-"""The compiled convolutions of this process, by their tiles."""
+def exported_kernel(code: llvm_compiler.LoadedCode) -> ParallelNativeFunction:
+    """Return the function that a compiled convolution module exports."""
+    return ParallelNativeFunction.from_code(code, "convolution")
 
 
-class Lines(NamedTuple):
-    """Lines that the code goes through: how many, how long, and where they lie.
+conv_kernels: JitCache[ParallelNativeFunction] = JitCache(_compile_kernel, jit_mode)
+"""JIT cache of this process's convolution kernels, by tile."""
 
-    image    lines of an image, and of its inner axis
-    apart    elements of the result from one line to the next, outer and inner axis
-    flat     the inner lines of an image are one, `between` elements from each other
+
+class ConvRowLayout(NamedTuple):
+    """Rows that the native kernel processes: their number, length and strides.
+
+    counts   lines of an image, and of its inner axis
+    strides  elements of the result from one line to the next, outer and inner axis
+    is_flat  the inner lines of an image are one, `pitch` elements from each other
     """
 
-    image: tuple[int, int]
+    counts: tuple[int, int]
     length: int
-    apart: tuple[int, int]
-    flat: bool
-    between: int
+    strides: tuple[int, int]
+    is_flat: bool
+    pitch: int
 
 
-def _open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Floats, and something to sum."""
-    wide = inputs[0].dtype in (DType.F32, DType.F64)
-    return wide and inputs[1].numel > 0
+def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return whether the input is float32 or float64 and the weights are not empty."""
+    is_float = inputs[0].dtype in (DType.F32, DType.F64)
+    return is_float and inputs[1].numel > 0
 
 
-def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+def _fits_native_kernel(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     x, w = inputs
-    fits = x.dtype is DType.F32 and _open(inputs, out, attrs)
-    if not fits or not conv_kernels.is_open:
+    fits = x.dtype is DType.F32 and _is_supported(inputs, out, attrs)
+    if not fits or not conv_kernels.is_enabled:
         return False
-    one = convolution(x.shape, w.shape, attrs)
-    windows, m = one.windows, one.channels[1]
+    conv = convolution_shape(x.shape, w.shape, attrs)
+    windows, m = conv.windows, conv.channels[1]
     work = out.numel * prod(w.shape[1:])
-    small = w.numel // one.groups <= _MOST_WEIGHTS
-    few = prod(windows.strides) <= _MOST_PHASES
-    few = few and prod(windows.size) <= MOST_PLACES
-    is_product = prod(windows.kernel) == 1 and windows.out == windows.size
-    least = _LEAST_OF_PRODUCTS if is_product else LEAST
-    return m < _MANY and work >= least and small and few
+    weights_fit = w.numel // conv.groups <= _MAX_GROUP_WEIGHTS
+    phases_fit = prod(windows.strides) <= _MAX_PHASES
+    phases_fit = phases_fit and prod(windows.spatial_shape) <= MAX_OFFSETS
+    is_pointwise = (
+        prod(windows.kernel) == 1 and windows.out_shape == windows.spatial_shape
+    )
+    min_work = _MIN_POINTWISE_WORK if is_pointwise else MIN_WORK
+    return m < _MANY_CHANNELS and work >= min_work and weights_fit and phases_fit
 
 
-def _by_products(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
-    """How a node is run by products: with windows that code gathers, or that NumPy
-    laid side by side.
+def _plan_matmul(inputs: Types, out: TensorType, attrs: Attrs) -> ConvFunction:
+    """Plan a node as matrix products, over windows gathered by native code or laid side
+    by side by NumPy.
     """
-    one = convolution(inputs[0].shape, inputs[1].shape, attrs)
-    made = Products(one, multiply) if product_kernels.is_open else Products(one)
-    slowly = partial(_multiplied, made, out.shape)
-    if inputs[0].dtype is not DType.F32 or made.by_taps:
-        return slowly
-    if made.windows is not None:
-        return partial(_gathered, made.windows, out.shape)
-    shares = shares_of(one)
-    if shares is None:
-        return slowly
-    return ConvCall(one, shares, out.shape, slowly)
+    conv = convolution_shape(inputs[0].shape, inputs[1].shape, attrs)
+    products = (
+        NumpyConvolution(conv, matmul_into)
+        if matmul_kernels.is_enabled
+        else NumpyConvolution(conv)
+    )
+    fallback = partial(_run_products, products, out.shape)
+    if inputs[0].dtype is not DType.F32 or products.is_depthwise:
+        return fallback
+    if products.wasm_convolution is not None:
+        return partial(_run_windows, products.wasm_convolution, out.shape)
+    tiling = im2col_tiling(conv)
+    if tiling is None:
+        return fallback
+    return Im2colConvCall(conv, tiling, out.shape, fallback)
 
 
-def _multiplied(
-    products: Products, shape: Shape, attrs: Attrs, x: Array, w: Array
+def _run_products(
+    products: NumpyConvolution, shape: Shape, attrs: Attrs, x: Array, w: Array
 ) -> Array:
-    made = products(_shaped(products.one, x), np.ascontiguousarray(w))
-    return made.reshape(shape)
+    result = products(_with_spatial_axes(products.conv, x), np.ascontiguousarray(w))
+    return result.reshape(shape)
 
 
-def _gathered(
-    windows: Windows, shape: Shape, attrs: Attrs, x: Array, w: Array
+def _run_windows(
+    windows: WasmConvolution, shape: Shape, attrs: Attrs, x: Array, w: Array
 ) -> Array:
     return windows(x, w).reshape(shape)
 
 
-def _shaped(one: Convolution, x: Array) -> Array:
-    return x.reshape(*x.shape[:2], *one.windows.size)
+def _with_spatial_axes(conv: ConvolutionShape, x: Array) -> Array:
+    return x.reshape(*x.shape[:2], *conv.windows.spatial_shape)
 
 
-def _compiled(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
-    """How a node is run by machine code; by BLAS where its lines are too short."""
-    from rlxweb.machine.convolution import tiles
+def _plan_native(inputs: Types, out: TensorType, attrs: Attrs) -> ConvFunction:
+    """Plan a node as native code; as BLAS products if its rows are too short."""
+    from rlxweb.machine.convolution import convolution_tiles
 
-    one = convolution(inputs[0].shape, inputs[1].shape, attrs)
-    by_numpy = _by_products(inputs, out, attrs)
-    nbytes = library.processor().nbytes
-    found = lines_of(one, lengths_of(one.windows), nbytes // 4)
-    if found is None:
-        return by_numpy
+    conv = convolution_shape(inputs[0].shape, inputs[1].shape, attrs)
+    fallback = _plan_matmul(inputs, out, attrs)
+    nbytes = llvm_compiler.host_cpu().vector_nbytes
+    rows = conv_row_layout(conv, phase_lengths(conv.windows), nbytes // 4)
+    if rows is None:
+        return fallback
     tile = min(
-        (t for t in tiles(nbytes) if t.rows <= one.channels[1]),
-        key=lambda t: _cycles(one.channels[1], found, t, nbytes // 4),
+        (
+            candidate
+            for candidate in convolution_tiles(nbytes)
+            if candidate.rows <= conv.channels[1]
+        ),
+        key=lambda candidate: _estimate_cycles(
+            conv.channels[1], rows, candidate, nbytes // 4
+        ),
     )
-    return LinesCall(one, tile, found, out.shape, by_numpy)
+    return DirectConvCall(conv, tile, rows, out.shape, fallback)
 
 
-def lines_of(one: Convolution, q: tuple[int, ...], lanes: int) -> Lines | None:
-    """The lines of a result whose phases have these lengths; None: they are too short.
+def conv_row_layout(
+    conv: ConvolutionShape, phase_lengths: tuple[int, ...], lanes: int
+) -> ConvRowLayout | None:
+    """Return the rows of a result whose phases have these lengths; None if they are too
+    short.
 
     As they are, or those of the inner axis as one where that wastes less.
     """
-    o0, o1, o2 = one.windows.out
-    whole = (o1 - 1) * q[2] + o2
-    if whole < lanes:
+    o0, o1, o2 = conv.windows.out_shape
+    flat_length = (o1 - 1) * phase_lengths[2] + o2
+    if flat_length < lanes:
         return None
     vectors = o1 * -(-o2 // lanes)
-    if o2 >= lanes and vectors <= _WASTE * -(-whole // lanes):
-        return Lines((o0 * o1, o1), o2, (o1 * o2, o2), False, o2)
-    return Lines((o0, 1), whole, (o1 * q[2], 0), True, q[2])
+    if o2 >= lanes and vectors <= _MAX_VECTOR_WASTE * -(-flat_length // lanes):
+        return ConvRowLayout((o0 * o1, o1), o2, (o1 * o2, o2), False, o2)
+    return ConvRowLayout(
+        (o0, 1), flat_length, (o1 * phase_lengths[2], 0), True, phase_lengths[2]
+    )
 
 
-def _cycles(m: int, lines: Lines, tile: tuple[int, int], lanes: int) -> float:
-    """About how long a tap takes: products, loads, and the chain of one sum."""
+def _estimate_cycles(
+    m: int, layout: ConvRowLayout, tile: tuple[int, int], lanes: int
+) -> float:
+    """Estimate the cycles of a tap from multiplications, loads and the dependency chain
+    of one sum.
+    """
     rows, vectors = tile
-    turns = -(-lines.length // (vectors * lanes))
-    each = max(rows * vectors / 2, (rows + vectors) / 2, 4.0)
-    return -(-m // rows) * turns * each
+    iterations = -(-layout.length // (vectors * lanes))
+    tile_cycles = max(rows * vectors / 2, (rows + vectors) / 2, 4.0)
+    return -(-m // rows) * iterations * tile_cycles
 
 
-class LinesCall:
-    """A convolution of few channels, line by line, with all that its sizes tell worked
-    out.
+class DirectConvCall:
+    """Convolution of few channels, row by row, with everything that depends on sizes
+    precomputed.
 
-    by_numpy  (attributes, x, w) → the result, while there is no code
+    fallback  (attributes, x, w) → the result, while there is no code
     """
 
     def __init__(
         self,
-        one: Convolution,
+        conv: ConvolutionShape,
         tile: tuple[int, int],
-        lines: Lines,
+        layout: ConvRowLayout,
         shape: Shape,
-        by_numpy: Run,
+        fallback: ConvFunction,
     ) -> None:
-        self.one, self.lines, self.shape = one, lines, shape
-        self.by_numpy, self.tile = by_numpy, tile
-        (c, m), windows = one.channels, one.windows
-        batch, groups, (rows, vectors) = one.batch, one.groups, tile
-        lanes = library.processor().nbytes // 4
-        o0, o1, _ = windows.out
-        self.phases = PhasesCall(batch, groups * c, windows)
-        q1, q2 = self.phases.shape[-2:]
-        every = prod(self.phases.shape[2:])
-        own = taps_of(windows, lengths_of(windows))
-        self.taps = (np.arange(c)[:, None] * every + own[None, :]).reshape(-1)
-        self.made = batch, groups * m, o0, o1, lines.between
-        self.threaded = prod(self.made) * self.taps.size >= _THREADED
-        blocks, last = -(-m // rows), m - rows
-        channel = o0 * o1 * lines.between
-        count = batch * groups * lines.image[0]
-        wanted = _TASKS * usable_cpus() if self.threaded else 1
+        self.conv, self.layout, self.shape = conv, layout, shape
+        self.fallback, self.tile = fallback, tile
+        (c, m), windows = conv.channels, conv.windows
+        batch, groups, (rows, vectors) = conv.batch, conv.groups, tile
+        lanes = llvm_compiler.host_cpu().vector_nbytes // 4
+        o0, o1, _ = windows.out_shape
+        self.phase_split = PhaseSplitCall(batch, groups * c, windows)
+        q1, q2 = self.phase_split.shape[-2:]
+        channel_elements = prod(self.phase_split.shape[2:])
+        offsets = tap_offsets(windows, phase_lengths(windows))
+        self.taps = (
+            np.arange(c)[:, None] * channel_elements + offsets[None, :]
+        ).reshape(-1)
+        self.buffer_shape = batch, groups * m, o0, o1, layout.pitch
+        self.is_threaded = (
+            prod(self.buffer_shape) * self.taps.size >= _MIN_THREADED_WORK
+        )
+        blocks, last_block_rows = -(-m // rows), m - rows
+        channel_stride = o0 * o1 * layout.pitch
+        row_count = batch * groups * layout.counts[0]
+        min_tasks = _TASKS_PER_THREAD * usable_cpus() if self.is_threaded else 1
         # Few lines are shared out by their channels.
-        share = -(-blocks // min(blocks, -(-wanted // count)))
-        shares = -(-blocks // share)
-        tasks = count * shares
-        each = max(1, tasks // wanted)
+        blocks_per_task = -(-blocks // min(blocks, -(-min_tasks // row_count)))
+        tasks_per_row = -(-blocks // blocks_per_task)
+        tasks = row_count * tasks_per_row
+        tasks_per_claim = max(1, tasks // min_tasks)
         self.job = np.array(
             [
-                *(0, 0, 0, address(self.taps)),
-                *(self.taps.size, tasks, each, groups, m, blocks, last, shares, share),
-                *lines.image,
-                *(lines.length, -(-lines.length // (vectors * lanes))),
-                *(groups * c * every, c * every, q1 * q2, q2),
-                *(groups * m * channel, m * channel, channel, *lines.apart),
+                *(0, 0, 0, array_address(self.taps)),
+                *(
+                    self.taps.size,
+                    tasks,
+                    tasks_per_claim,
+                    groups,
+                    m,
+                    blocks,
+                    last_block_rows,
+                    tasks_per_row,
+                    blocks_per_task,
+                ),
+                *layout.counts,
+                *(layout.length, -(-layout.length // (vectors * lanes))),
+                *(groups * c * channel_elements, c * channel_elements, q1 * q2, q2),
+                *(
+                    groups * m * channel_stride,
+                    m * channel_stride,
+                    channel_stride,
+                    *layout.strides,
+                ),
             ],
             np.int64,
         )
 
     def __call__(self, attrs: Attrs, x: Array, w: Array) -> Array:
-        """The result [N, M, …] of x [N, C, …] and w [M, C / groups, …], float32."""
-        kernel = conv_kernels.ready(self.tile)
+        """Return the result [N, M, …] of x [N, C, …] and w [M, C / groups, …],
+        float32.
+        """
+        kernel = conv_kernels.get_kernel(self.tile)
         if kernel is None:
-            begun = perf_counter()
-            made = self.by_numpy(attrs, x, w)
-            conv_kernels.spent(self.tile, perf_counter() - begun)
-            return made
-        values, weights = self.phases(_shaped(self.one, x)), np.ascontiguousarray(w)
-        out = pool.empty(self.made, np.float32)
-        job, taken = self.job.copy(), np.zeros(1, np.int64)
-        job[:3] = address(values), address(weights), address(out)
-        kernel(packed(address(job), address(taken)), threaded=self.threaded)
-        if self.lines.flat:
-            out = np.ascontiguousarray(out[..., : self.one.windows.out[2]])
+            start = perf_counter()
+            result = self.fallback(attrs, x, w)
+            conv_kernels.record_fallback_time(self.tile, perf_counter() - start)
+            return result
+        values, weights = (
+            self.phase_split(_with_spatial_axes(self.conv, x)),
+            np.ascontiguousarray(w),
+        )
+        out = result_pool.empty(self.buffer_shape, np.float32)
+        job, claimed = self.job.copy(), np.zeros(1, np.int64)
+        job[:3] = array_address(values), array_address(weights), array_address(out)
+        kernel(
+            pack_arguments(array_address(job), array_address(claimed)),
+            threaded=self.is_threaded,
+        )
+        if self.layout.is_flat:
+            out = np.ascontiguousarray(out[..., : self.conv.windows.out_shape[2]])
         return out.reshape(self.shape)
 
 
-COMPILED: Final = (
-    Variant("conv, compiled", "conv", _compiled_open, _compiled, planned=True),
-    Variant("conv, windows in cache", "conv", _open, _by_products, planned=True),
+CONV_VARIANTS: Final = (
+    ArrayVariant(
+        "conv, compiled", "conv", _fits_native_kernel, _plan_native, is_planned=True
+    ),
+    ArrayVariant(
+        "conv, windows in cache", "conv", _is_supported, _plan_matmul, is_planned=True
+    ),
 )
-"""The rows, before NumPy's."""
+"""Variants of convolution by compiled code; they precede NumPy's."""

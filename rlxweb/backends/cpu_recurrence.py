@@ -1,4 +1,5 @@
-"""Recurrent networks of float32 on the CPU as machine code: which, and their rows.
+"""Recurrent networks of float32 on the CPU as native code: which ones, and how threads
+share their rows.
 
 A row of a direction is one call over all its steps, and threads share the rows: many
 rows of many units are NumPy's, whose product of a step reads the weights once for all.
@@ -15,154 +16,180 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_panels import PANELS
-from rlxweb.backends.cpu_recurrence_text import ROOM, Walked, recurrence_text, walked
-from rlxweb.host import recurrent
-from rlxweb.host.compiled import address
-from rlxweb.host.laid_out import Steady
-from rlxweb.host.row_blocks import Task, run_tasks
-from rlxweb.host.variants import Variant
+from rlxweb.backends.cpu_packed_weights import PANEL_CACHE
+from rlxweb.backends.cpu_recurrence_codegen import (
+    SCRATCH_SLOTS,
+    RecurrenceSpec,
+    recurrence_spec,
+    recurrence_text,
+)
+from rlxweb.host import recurrent_networks
+from rlxweb.host.compiled_welch import array_address
+from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.pack_cache import ConstantOperandTracker
+from rlxweb.host.thread_tasks import Task, run_tasks
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.machine import library
-from rlxweb.machine.making import code_of, fast_mode
-from rlxweb.machine.workshop import Workshop
-from rlxweb.recipes.recurrent_cells import GATES, Kind, Network, network
+from rlxweb.machine import llvm_compiler
+from rlxweb.machine.compile_cache import compile_cached, jit_mode
+from rlxweb.machine.jit_cache import JitCache
+from rlxweb.recipes.recurrent_cells import (
+    GATE_COUNTS,
+    RecurrentKind,
+    RecurrentNetwork,
+    recurrent_network,
+)
 
 Array = NDArray[Any]
 
 FEW_ROWS: Final = 8
-"""Rows up to which weights are read again for each, however many they are."""
-_IN_CACHE: Final = 1 << 16
-"""Weights that stay in a core's cache: those may be read for any number of rows."""
-_THREADED: Final = 1 << 18
-"""Multiplications of a row from which a second thread gives more than its start takes.
-"""
+"""Rows up to which the weights are read again for each row, however many they are."""
+_CACHE_WEIGHTS: Final = 1 << 16
+"""Weights that stay in a core's cache and may be read for any number of rows."""
+_MIN_THREADED_WORK: Final = 1 << 18
+"""Multiplications of a row from which starting a second thread pays off."""
 
 
-def _made(about: object) -> Callable[..., None]:
-    assert isinstance(about, Walked)
-    code = code_of(recurrence_text(about))
-    return code.function("recurrence", None, *(c_void_p,) * 6, *(c_int64,) * 4)
+def _compile_kernel(spec: object) -> Callable[..., None]:
+    assert isinstance(spec, RecurrenceSpec)
+    code = compile_cached(recurrence_text(spec))
+    return code.get_function("recurrence", None, *(c_void_p,) * 6, *(c_int64,) * 4)
 
 
-recurrence_kernels: Workshop[Callable[..., None]] = Workshop(_made, fast_mode)
-"""The compiled networks of this process, by their cells."""
+recurrence_kernels: JitCache[Callable[..., None]] = JitCache(_compile_kernel, jit_mode)
+"""JIT cache of this process's recurrent network kernels, by cell."""
 
 
-def _open(kind: Kind, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    if any(one.dtype is not DType.F32 for one in inputs if one.dtype.is_float):
+def _is_supported(
+    kind: RecurrentKind, inputs: Types, out: TensorType, attrs: Attrs
+) -> bool:
+    if any(
+        tensor_type.dtype is not DType.F32
+        for tensor_type in inputs
+        if tensor_type.dtype.is_float
+    ):
         return False
-    net = network(kind, inputs, attrs)
-    few = net.B <= FEW_ROWS or net.gates * net.H * net.H <= _IN_CACHE
-    return few and net.T > 1 and net.B * net.H > 0 and recurrence_kernels.is_open
+    net = recurrent_network(kind, inputs, attrs)
+    is_small = net.B <= FEW_ROWS or net.gate_count * net.H * net.H <= _CACHE_WEIGHTS
+    return (
+        is_small and net.T > 1 and net.B * net.H > 0 and recurrence_kernels.is_enabled
+    )
 
 
-def laid(w: Array, about: Walked) -> Array:
-    """Weights [hidden, gates · hidden] as [blocks, hidden, gates, units of one]."""
+def pack_weights(w: Array, spec: RecurrenceSpec) -> Array:
+    """Pack weights [hidden, gates · hidden] as [blocks, hidden, gates, units of a
+    block].
+    """
     hidden, gates = w.shape[0], w.shape[1] // w.shape[0]
-    width = about.width
-    made = np.empty((-(-hidden // width), hidden, gates, width), np.float32)
-    every = w.reshape(hidden, gates, hidden)
-    for at, block in enumerate(made):
-        begin = min(at * width, hidden - width)
-        block[...] = every[:, :, begin : begin + width]
-    return made
+    width = spec.width
+    blocks = np.empty((-(-hidden // width), hidden, gates, width), np.float32)
+    gate_weights = w.reshape(hidden, gates, hidden)
+    for index, block in enumerate(blocks):
+        begin = min(index * width, hidden - width)
+        block[...] = gate_weights[:, :, begin : begin + width]
+    return blocks
 
 
 class RecurrenceCall:
-    """A network as a function of its operands; by NumPy while there is no code.
+    """Recurrent network as a function of its operands; NumPy computes it until its code
+    is compiled.
 
     is_weight  the recurrent weights are the same from run to run, until a param is set
     """
 
     is_weight = False
 
-    def __init__(self, net: Network) -> None:
-        lanes = library.processor().nbytes // 4
-        self.net, self._steady = net, Steady()
-        self.cells = [walked(net, d, lanes) for d in range(net.D)]
-        self.slowly = partial(recurrent.run, net)
+    def __init__(self, net: RecurrentNetwork) -> None:
+        lanes = llvm_compiler.host_cpu().vector_nbytes // 4
+        self.net, self._constant_check = net, ConstantOperandTracker()
+        self.specs = [recurrence_spec(net, d, lanes) for d in range(net.D)]
+        self.fallback = partial(recurrent_networks.run_network, net)
         self.kernels: list[Callable[..., None]] = []  # stay as long as their call
 
     def __call__(self, attrs: Attrs, *operands: Array) -> Array:
         if not self.kernels:
-            ready = [recurrence_kernels.ready(one) for one in self.cells]
-            found = [one for one in ready if one is not None]
-            self.kernels = found if len(found) == len(ready) else []
+            ready = [recurrence_kernels.get_kernel(item) for item in self.specs]
+            compiled = [item for item in ready if item is not None]
+            self.kernels = compiled if len(compiled) == len(ready) else []
         if self.kernels:
-            return self._run(self.kernels, operands)
-        begun = perf_counter()
-        made = self.slowly(attrs, *operands)
-        for one in self.cells:
-            recurrence_kernels.spent(one, perf_counter() - begun)
-        return made
+            return self._run_kernels(self.kernels, operands)
+        start = perf_counter()
+        output = self.fallback(attrs, *operands)
+        for item in self.specs:
+            recurrence_kernels.record_fallback_time(item, perf_counter() - start)
+        return output
 
-    def _weights(self, y: Array) -> list[Array]:
-        """Of every direction, laid out; kept where they are the same as before."""
-        root, made = self._steady.root(y), []
-        for d, about in enumerate(self.cells):
-            one: Array | None = None
+    def _packed_weights(self, y: Array) -> list[Array]:
+        """Return the packed weights of every direction; constant weights are cached."""
+        root, weights = self._constant_check.constant_root(y), []
+        for d, spec in enumerate(self.specs):
+            packed: Array | None = None
             if self.is_weight and root is not None:
-                key = address(y[d]), y.shape, y.strides, about.lanes, about.vectors
-                one = PANELS.of(root, key, partial(laid, y[d], about))
-            made.append(laid(y[d], about) if one is None else one)
-        return made
+                key = array_address(y[d]), y.shape, y.strides, spec.lanes, spec.vectors
+                packed = PANEL_CACHE.get_or_pack(
+                    root, key, partial(pack_weights, y[d], spec)
+                )
+            weights.append(pack_weights(y[d], spec) if packed is None else packed)
+        return weights
 
-    def _run(self, kernels: list[Callable[..., None]], operands: Any) -> Array:
+    def _run_kernels(self, kernels: list[Callable[..., None]], operands: Any) -> Array:
         net = self.net
         T, B, D, H = net.T, net.B, net.D, net.H
         gates = np.ascontiguousarray(operands[0])
-        weights = self._weights(operands[1])
-        out = np.empty(net.output, np.float32)
-        state = np.zeros((D, B, net.parts, H), np.float32)
-        if net.state is not None:
-            for part in range(net.parts):
-                state[:, :, part] = operands[net.state + part]
+        weights = self._packed_weights(operands[1])
+        out = np.empty(net.output_shape, np.float32)
+        state = np.zeros((D, B, net.state_count, H), np.float32)
+        if net.state_input is not None:
+            for part in range(net.state_count):
+                state[:, :, part] = operands[net.state_input + part]
         extra = state  # nothing reads it where there is none
-        if net.extra is not None:
-            extra = np.ascontiguousarray(operands[net.extra])
+        if net.extra_input is not None:
+            extra = np.ascontiguousarray(operands[net.extra_input])
         counts = [T] * B
-        if net.lengths is not None:
-            counts = np.clip(operands[net.lengths], 0, T).tolist()
+        if net.lengths_input is not None:
+            counts = np.clip(operands[net.lengths_input], 0, T).tolist()
 
         def make_worker() -> Task:
-            room = np.empty(ROOM * H, np.float32)
+            scratch = np.empty(SCRATCH_SLOTS * H, np.float32)
 
-            def task(at: int) -> None:
-                d, b = divmod(at, B)
+            def task(index: int) -> None:
+                d, b = divmod(index, B)
                 steps, sign = counts[b], -1 if net.is_reversed(d) else 1
                 first = steps - 1 if sign < 0 and steps else 0
                 out[steps:T, d, b] = 0.0
                 kernels[d](
-                    address(gates[first, b, d * net.gates * H :]),
-                    address(weights[d]),
-                    address(extra[d]),
-                    address(state[d, b]),
-                    address(room),
-                    address(out[first, d, b]),
+                    array_address(gates[first, b, d * net.gate_count * H :]),
+                    array_address(weights[d]),
+                    array_address(extra[d]),
+                    array_address(state[d, b]),
+                    array_address(scratch),
+                    array_address(out[first, d, b]),
                     steps,
                     H,
-                    sign * B * D * net.gates * H,
+                    sign * B * D * net.gate_count * H,
                     sign * D * B * H,
                 )
 
             return task
 
-        heavy = T * net.gates * H * H >= _THREADED
-        run_tasks(D * B, make_worker, threads=None if heavy else 1)
+        is_heavy = T * net.gate_count * H * H >= _MIN_THREADED_WORK
+        run_tasks(D * B, make_worker, threads=None if is_heavy else 1)
         out[T:] = state.transpose(2, 0, 1, 3)
         return out
 
 
-def _planned(kind: Kind, inputs: Types, out: TensorType, attrs: Attrs) -> Any:
-    return RecurrenceCall(network(kind, inputs, attrs))
+def _plan(kind: RecurrentKind, inputs: Types, out: TensorType, attrs: Attrs) -> Any:
+    return RecurrenceCall(recurrent_network(kind, inputs, attrs))
 
 
-COMPILED: Final = tuple(
-    Variant(
-        f"{kind}, compiled", kind, partial(_open, kind), partial(_planned, kind), True
+RECURRENCE_VARIANTS: Final = tuple(
+    ArrayVariant(
+        f"{kind}, compiled",
+        kind,
+        partial(_is_supported, kind),
+        partial(_plan, kind),
+        True,
     )
-    for kind in GATES
+    for kind in GATE_COUNTS
 )
-"""The rows, before NumPy's."""
+"""Variants of recurrent networks by compiled code; they precede NumPy's."""

@@ -1,4 +1,4 @@
-"""Reductions of float32 on the CPU by machine code, along lines or down columns."""
+"""Reductions of float32 on the CPU by native code, along rows or down columns."""
 
 from __future__ import annotations
 
@@ -11,52 +11,56 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host import short_sums
-from rlxweb.host.compiled import address
-from rlxweb.host.row_blocks import usable_cpus
-from rlxweb.host.shared_code import Shared
-from rlxweb.host.variants import Variant
+from rlxweb.host import mixed_precision_sums
+from rlxweb.host.compiled_welch import array_address
+from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
-from rlxweb.ir.shape import Shape, normal_axes
-from rlxweb.machine import library
-from rlxweb.machine.jobs import packed
-from rlxweb.machine.making import code_of, fast_mode
-from rlxweb.machine.workshop import Workshop
+from rlxweb.ir.shape import Shape, normalize_sorted_axes
+from rlxweb.machine import llvm_compiler
+from rlxweb.machine.compile_cache import compile_cached, jit_mode
+from rlxweb.machine.jit_cache import JitCache
+from rlxweb.machine.job_arguments import pack_arguments
 
-LEAST: Final = 1 << 12
-"""Elements from which a call of ours is faster than NumPy's."""
-_SHORTEST: Final = 16
-"""Elements of a line, or columns: the lanes of the widest vectors."""
-_TASK: Final = 1 << 15
-_COLUMNS: Final = 1 << 12
-"""Side by side: what they have so far stays in the nearest cache."""
-_SHARE: Final = 1 << 9
-"""Columns of a thread, at least."""
-_THREADED: Final = 1 << 18
-"""Elements from which a second thread gives more than its start takes."""
-_LONG: Final = 1 << 21
-"""Elements of few lines from which each is shared out."""
-_FEWEST: Final = 8
-"""Rows from which columns are worth what is kept for them."""
-_FIRST: Final = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
-_WIDE: Final = ("sum", "prod")
+MIN_ELEMENTS: Final = 1 << 12
+"""Elements from which one native call is faster than NumPy's."""
+_MIN_VECTOR_ELEMENTS: Final = 16
+"""Minimum elements of a row, or columns: the lanes of the widest vectors."""
+_TASK_ELEMENTS: Final = 1 << 15
+_MAX_TASK_COLUMNS: Final = 1 << 12
+"""Adjacent columns whose partial results stay in the nearest cache."""
+_MIN_TASK_COLUMNS: Final = 1 << 9
+"""Minimum columns of a thread."""
+_MIN_THREADED_ELEMENTS: Final = 1 << 18
+"""Elements from which starting a second thread pays off."""
+_SPLIT_ELEMENTS: Final = 1 << 21
+"""Elements of a row, of few rows, from which each row is split among threads."""
+_MIN_ROWS: Final = 8
+"""Rows from which a reduction down columns pays off."""
+_IDENTITY_ELEMENTS: Final = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
+_FLOAT64_FOLDS: Final = ("sum", "prod")
 
 
-class Axes(NamedTuple):
-    """A reduction as one along the middle of three axes."""
+class ReductionAxes(NamedTuple):
+    """Reduction as one along the middle of three axes."""
 
     outer: int
     length: int
     inner: int
 
 
-def axes_of(shape: Shape, reduced: tuple[int, ...]) -> Axes | None:
-    """Three axes for those of a shape, or None where those left are not in two runs."""
-    told = [(at in reduced, size) for at, size in enumerate(shape) if size != 1]
+def reduction_axes(shape: Shape, reduced: tuple[int, ...]) -> ReductionAxes | None:
+    """Merge the axes of a shape to three; None if that needs more than three."""
+    flagged_sizes = [
+        (axis in reduced, size) for axis, size in enumerate(shape) if size != 1
+    ]
     runs = [
-        (is_reduced, prod(size for _, size in some))
-        for is_reduced, some in groupby(told, key=lambda one: one[0])
+        (is_reduced, prod(size for _, size in group))
+        for is_reduced, group in groupby(
+            flagged_sizes, key=lambda flagged_size: flagged_size[0]
+        )
     ]
     sizes = [size for _, size in runs]
     pattern = "".join("r" if is_reduced else "k" for is_reduced, _ in runs)
@@ -64,115 +68,146 @@ def axes_of(shape: Shape, reduced: tuple[int, ...]) -> Axes | None:
     inner = sizes[-1] if pattern[-1:] == "k" else 1
     if pattern not in ("r", "kr", "rk", "krk"):
         return None
-    return Axes(outer, sizes[pattern.index("r")], inner)
+    return ReductionAxes(outer, sizes[pattern.index("r")], inner)
 
 
-def _made(about: object) -> Shared:
-    from rlxweb.machine.reductions import reduction_text
+def _compile_kernel(key: object) -> ParallelNativeFunction:
+    from rlxweb.machine.axis_reductions import axis_reduction_llvm_ir
 
-    assert isinstance(about, tuple)
-    fold, lines = about
-    return function_of(code_of(reduction_text(fold, lines, library.processor().nbytes)))
-
-
-def function_of(code: library.Code) -> Shared:
-    """What a module of a reduction exports, as `machine/reductions.py` says."""
-    return Shared.of(code, "reduce")
-
-
-reduction_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
-"""The compiled reductions of this process, by fold and by whether along lines."""
+    assert isinstance(key, tuple)
+    fold, is_row_reduction = key
+    return exported_kernel(
+        compile_cached(
+            axis_reduction_llvm_ir(
+                fold, is_row_reduction, llvm_compiler.host_cpu().vector_nbytes
+            )
+        )
+    )
 
 
-def _axes(shape: Shape, attrs: Attrs) -> Axes | None:
-    axes = axes_of(shape, normal_axes(attrs["axes"], len(shape)))
+def exported_kernel(code: llvm_compiler.LoadedCode) -> ParallelNativeFunction:
+    """Return the function that a compiled reduction module exports."""
+    return ParallelNativeFunction.from_code(code, "reduce")
+
+
+reduction_kernels: JitCache[ParallelNativeFunction] = JitCache(
+    _compile_kernel, jit_mode
+)
+"""JIT cache of this process's reduction kernels, by fold and direction."""
+
+
+def _supported_axes(shape: Shape, attrs: Attrs) -> ReductionAxes | None:
+    axes = reduction_axes(shape, normalize_sorted_axes(attrs["axes"], len(shape)))
     if axes is None:
         return None
     if axes.inner == 1:
-        return axes if axes.length >= _SHORTEST else None
-    fits = axes.inner >= _SHORTEST and axes.length >= _FEWEST
+        return axes if axes.length >= _MIN_VECTOR_ELEMENTS else None
+    fits = axes.inner >= _MIN_VECTOR_ELEMENTS and axes.length >= _MIN_ROWS
     return axes if fits else None
 
 
-def _open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     x = inputs[0]
-    if x.dtype is not DType.F32 or x.numel < LEAST or not reduction_kernels.is_open:
+    if (
+        x.dtype is not DType.F32
+        or x.numel < MIN_ELEMENTS
+        or not reduction_kernels.is_enabled
+    ):
         return False
-    return _axes(x.shape, attrs) is not None
+    return _supported_axes(x.shape, attrs) is not None
 
 
-def _run(op: str) -> Callable[..., Any]:
+def _make_runner(op: str) -> Callable[..., Any]:
     fold = "sum" if op == "mean" else op
 
     def run(attrs: Attrs, x: NDArray[Any]) -> NDArray[Any]:
-        axes = _axes(x.shape, attrs)
+        axes = _supported_axes(x.shape, attrs)
         assert axes is not None  # the gate asked
-        about = fold, axes.inner == 1
-        kernel = reduction_kernels.ready(about)
+        key = fold, axes.inner == 1
+        kernel = reduction_kernels.get_kernel(key)
         if kernel is None:
-            begun = perf_counter()
-            made = _by_numpy(op, attrs, x)
-            reduction_kernels.spent(about, perf_counter() - begun)
-            return made
-        kept = _computed(kernel, fold, axes, np.ascontiguousarray(x))
+            start = perf_counter()
+            result = _reduce_by_numpy(op, attrs, x)
+            reduction_kernels.record_fallback_time(key, perf_counter() - start)
+            return result
+        folded = _run_kernel(kernel, fold, axes, np.ascontiguousarray(x))
         if op == "mean":
-            kept /= axes.length
-        gone = normal_axes(attrs["axes"], x.ndim)
-        shape = [1 if at in gone else size for at, size in enumerate(x.shape)]
+            folded /= axes.length
+        reduced_axes = normalize_sorted_axes(attrs["axes"], x.ndim)
+        shape = [
+            1 if axis in reduced_axes else size for axis, size in enumerate(x.shape)
+        ]
         if not attrs["keep_dim"]:
-            shape = [size for at, size in enumerate(x.shape) if at not in gone]
-        return kept.astype(np.float32, copy=False).reshape(shape)
+            shape = [
+                size for axis, size in enumerate(x.shape) if axis not in reduced_axes
+            ]
+        return folded.astype(np.float32, copy=False).reshape(shape)
 
     return run
 
 
-def _by_numpy(op: str, attrs: Attrs, x: NDArray[Any]) -> NDArray[Any]:
+def _reduce_by_numpy(op: str, attrs: Attrs, x: NDArray[Any]) -> NDArray[Any]:
     types = (TensorType(x.shape, DType.F32),)
-    own = registry.get(op)
-    if op in ("sum", "mean") and short_sums.is_open(types, types[0], attrs):
-        return short_sums.in_runs(op)(attrs, x)
-    made: NDArray[Any] = own.reference(np, attrs, x)
-    return made
+    record = registry.get(op)
+    if op in ("sum", "mean") and mixed_precision_sums.is_supported(
+        types, types[0], attrs
+    ):
+        return mixed_precision_sums.sum_in_runs(op)(attrs, x)
+    result: NDArray[Any] = record.reference(np, attrs, x)
+    return result
 
 
-def _computed(kernel: Shared, fold: str, axes: Axes, x: NDArray[Any]) -> NDArray[Any]:
-    """The reduction, (outer · inner,), as wide as it is kept."""
+def _run_kernel(
+    kernel: ParallelNativeFunction, fold: str, axes: ReductionAxes, x: NDArray[Any]
+) -> NDArray[Any]:
+    """Reduce to (outer · inner,) in the accumulator's type."""
     outer, count, inner = axes
-    kind = np.float64 if fold in _WIDE else np.float32
-    if inner == 1 and count >= _LONG and outer < 8:  # shares of each line
-        lines = x.reshape(outer, count)
-        share = count // 16
-        cut = [
+    dtype = np.float64 if fold in _FLOAT64_FOLDS else np.float32
+    if inner == 1 and count >= _SPLIT_ELEMENTS and outer < 8:  # shares of each line
+        rows = x.reshape(outer, count)
+        chunk = count // 16
+        partials = [
             np.append(
-                _computed(kernel, fold, Axes(16, share, 1), line[: 16 * share]),
-                _rest(fold, line[16 * share :], kind),
+                _run_kernel(
+                    kernel, fold, ReductionAxes(16, chunk, 1), row[: 16 * chunk]
+                ),
+                _remainder_elements(fold, row[16 * chunk :], dtype),
             )
-            for line in lines
+            for row in rows
         ]
-        how = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-        found: NDArray[Any] = how[fold].reduce(np.array(cut), axis=1)
-        return found
-    out = np.full(outer * inner, _FIRST[fold], kind)
-    threaded = x.size >= _THREADED
+        ufuncs = {
+            "sum": np.add,
+            "prod": np.multiply,
+            "max": np.maximum,
+            "min": np.minimum,
+        }
+        totals: NDArray[Any] = ufuncs[fold].reduce(np.array(partials), axis=1)
+        return totals
+    out = np.full(outer * inner, _IDENTITY_ELEMENTS[fold], dtype)
+    is_threaded = x.size >= _MIN_THREADED_ELEMENTS
     if inner == 1:
-        each = max(1, _TASK // count)
+        task_size = max(1, _TASK_ELEMENTS // count)
     else:
-        share = -(-inner // usable_cpus()) if threaded else inner
-        each = min(_COLUMNS, max(_SHARE, share))
-    taken = np.zeros(1, np.int64)
-    job = packed(address(x), address(out), *axes, each, address(taken))
-    kernel(job, threaded=threaded and outer * inner > each)
+        chunk = -(-inner // usable_cpus()) if is_threaded else inner
+        task_size = min(_MAX_TASK_COLUMNS, max(_MIN_TASK_COLUMNS, chunk))
+    claimed = np.zeros(1, np.int64)
+    job = pack_arguments(
+        array_address(x), array_address(out), *axes, task_size, array_address(claimed)
+    )
+    kernel(job, threaded=is_threaded and outer * inner > task_size)
     return out
 
 
-def _rest(fold: str, line: NDArray[Any], kind: type) -> NDArray[Any]:
-    """The few elements that shares of one length leave."""
-    start = np.array([_FIRST[fold]])
-    return np.append(start, line).astype(kind)
+def _remainder_elements(fold: str, row: NDArray[Any], dtype: type) -> NDArray[Any]:
+    """Return the few elements that chunks of equal length leave over, after the fold's
+    identity.
+    """
+    start = np.array([_IDENTITY_ELEMENTS[fold]])
+    return np.append(start, row).astype(dtype)
 
 
-COMPILED: Final = tuple(
-    Variant(f"{op}, compiled", op, _open, _run(op))
+REDUCTION_VARIANTS: Final = tuple(
+    ArrayVariant(f"{op}, compiled", op, _is_supported, _make_runner(op))
     for op in ("sum", "mean", "max", "min", "prod")
 )
-"""The rows, before NumPy's."""
+"""Variants of reductions by compiled code; they precede NumPy's."""

@@ -1,4 +1,4 @@
-"""CuPy as an engine: CUDA and ROCm by cuFFT and cuBLAS, or hipFFT and rocBLAS.
+"""CuPy backend: CUDA and ROCm by cuFFT and cuBLAS, or hipFFT and rocBLAS.
 
 Imported when one of its devices is opened and never before. Elementwise regions are one
 generated kernel each (`cupy_regions.py`), Welch estimates and lines are kernels beside
@@ -13,27 +13,33 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rlxweb.backends.array import ArrayBackend, array_target, quiet
-from rlxweb.backends.array_faults import around_library
-from rlxweb.backends.array_forks import LibraryThreads
-from rlxweb.backends.array_library import first_named, library, tried
-from rlxweb.backends.array_residents import ArrayResident
-from rlxweb.backends.cupy_regions import region_kernel
+from rlxweb.backends.array import ArrayBackend, array_target, ignore_float_errors
+from rlxweb.backends.array_device_arrays import LibraryDeviceBuffer
+from rlxweb.backends.array_errors import library_context
+from rlxweb.backends.array_fork_safety import LibraryForkGuard
+from rlxweb.backends.array_library_import import (
+    call_library,
+    find_device_index,
+    import_library,
+)
+from rlxweb.backends.cupy_regions import build_region_kernel
 from rlxweb.backends.cupy_variants import cupy_variants
-from rlxweb.backends.protocol import Backend, Resident
-from rlxweb.compile.plan import Step
+from rlxweb.backends.protocol import Backend, DeviceBuffer
+from rlxweb.compile.plan import PlanStep
 from rlxweb.errors import AdapterMissing
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 
-INSTALL = "pip install 'rlxweb[cuda]' (CUDA 12), 'rlxweb[cuda13]' or 'rlxweb[rocm]'"
+INSTALL_HINT = (
+    "pip install 'rlxweb[cuda]' (CUDA 12), 'rlxweb[cuda13]' or 'rlxweb[rocm]'"
+)
 # Each operation rounds by itself, as NumPy's do.
-FLAGS = {"cuda": ("-fmad=false",), "hip": ("-ffp-contract=off",)}
-threads = LibraryThreads("CuPy")
+COMPILER_FLAGS = {"cuda": ("-fmad=false",), "hip": ("-ffp-contract=off",)}
+fork_guard = LibraryForkGuard("CuPy")
 
 
 class CupyBackend(ArrayBackend):
-    """`ArrayBackend` on CuPy; a region is one kernel where each op has a row.
+    """`ArrayBackend` on CuPy; a region is one kernel if each op has a CUDA expression.
 
     kernel   `cupy.ElementwiseKernel` with its flags, or None: op by op
     stream   where all of it runs; `around` makes it the current one
@@ -41,86 +47,90 @@ class CupyBackend(ArrayBackend):
 
     def __init__(
         self,
-        *of_arrays: Any,
+        *arguments: Any,
         kernel: Callable[..., Any] | None,
         stream: Any,
-        **how: Any,
+        **options: Any,
     ) -> None:
         self._kernel, self._stream = kernel, stream
-        super().__init__(*of_arrays, **how)
+        super().__init__(*arguments, **options)
 
-    async def take(self, given: object) -> ArrayResident | None:
+    async def take(self, array: object) -> LibraryDeviceBuffer | None:
         # DLPack has our copy wait for its maker; here the copy is waited for, as its
         # maker may write there next, in a stream that knows nothing of ours.
-        taken = await super().take(given)
-        self._settled()
-        return taken
+        buffer = await super().take(array)
+        self._synchronize()
+        return buffer
 
-    def lend(self, resident: Resident, copy: bool = False) -> object | None:
+    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> object | None:
         # CuPy has a borrower wait for the stream that is current when it asks, which
         # is the caller's and not ours.
-        lent = super().lend(resident, copy)
-        self._settled()
-        return lent
+        array = super().lend(buffer, copy)
+        self._synchronize()
+        return array
 
-    def _settled(self) -> None:
-        with self._around():
+    def _synchronize(self) -> None:
+        with self._library_context():
             self._stream.synchronize()
 
-    def _region(
-        self, graph: Graph, step: Step
+    def _region_function(
+        self, graph: Graph, step: PlanStep
     ) -> tuple[Callable[..., Any], tuple[int, ...]] | None:
         if self._kernel is None:
             return None
-        return region_kernel(graph, step, self._kernel)
+        return build_region_kernel(graph, step, self._kernel)
 
 
 async def open_cupy(kind: str = "cuda", adapter: str = "") -> Backend:
-    """The engine on "cuda" or "hip" (ROCm).
+    """Open the engine on "cuda" or "hip" (ROCm).
 
     adapter   part of the name of a GPU, or ""
 
     Errors   AdapterMissing with the reason, for whatever is missing or broken.
     """
-    doing = f"open CuPy on '{kind}'"
-    threads.begin(doing)
-    cupy = library("cupy", doing, INSTALL)
-    compat = library("array_api_compat.cupy", doing, INSTALL)
-    at, name = tried(
-        lambda: _device(cupy, kind, adapter, doing),
-        doing,
-        "CuPy was asked for its devices and failed",
-        INSTALL,
+    context = f"open CuPy on '{kind}'"
+    fork_guard.claim(context)
+    cupy = import_library("cupy", context, INSTALL_HINT)
+    compat = import_library("array_api_compat.cupy", context, INSTALL_HINT)
+    index, name = call_library(
+        lambda: _find_device(cupy, kind, adapter, context),
+        context,
+        "CuPy failed to list its devices",
+        INSTALL_HINT,
     )
-    return _engine(cupy, compat, kind, at, name)
+    return _make_backend(cupy, compat, kind, index, name)
 
 
-def _device(cupy: Any, kind: str, adapter: str, doing: str) -> tuple[int, str]:
-    """Number and name of the first GPU whose name has that in it."""
-    made_for = "hip" if cupy.cuda.runtime.is_hip else "cuda"
-    if made_for != kind:
-        raise AdapterMissing(doing, f"this CuPy is built for {made_for}", hint=INSTALL)
+def _find_device(cupy: Any, kind: str, adapter: str, context: str) -> tuple[int, str]:
+    """Return index and name of the first GPU whose name contains `adapter`."""
+    build_kind = "hip" if cupy.cuda.runtime.is_hip else "cuda"
+    if build_kind != kind:
+        raise AdapterMissing(
+            context, f"this CuPy is built for {build_kind}", hint=INSTALL_HINT
+        )
     count = cupy.cuda.runtime.getDeviceCount()
-    found = [cupy.cuda.runtime.getDeviceProperties(i)["name"] for i in range(count)]
-    names = [n.decode() if isinstance(n, bytes) else str(n) for n in found]
-    at = first_named(doing, names, adapter)
-    return at, names[at]
+    raw_names = [cupy.cuda.runtime.getDeviceProperties(i)["name"] for i in range(count)]
+    names = [n.decode() if isinstance(n, bytes) else str(n) for n in raw_names]
+    index = find_device_index(context, names, adapter)
+    return index, names[index]
 
 
-def _engine(cupy: Any, compat: Any, kind: str, at: int, name: str) -> CupyBackend:
+def _make_backend(
+    cupy: Any, compat: Any, kind: str, index: int, name: str
+) -> CupyBackend:
     version = f"CuPy {cupy.__version__}"
     runtime = cupy.cuda.runtime
     driver = (
         f"runtime {runtime.runtimeGetVersion()}, driver {runtime.driverGetVersion()}"
     )
     title = f"{name} ({version})"
-    device = partial(cupy.cuda.Device, at)
+    device = partial(cupy.cuda.Device, index)
     with device():
         stream = cupy.cuda.Stream(non_blocking=True)
     return CupyBackend(
         compat,
         array_target(title, frozenset(DType)),
-        kernel=partial(cupy.ElementwiseKernel, options=FLAGS[kind]),
+        kernel=partial(cupy.ElementwiseKernel, options=COMPILER_FLAGS[kind]),
         stream=stream,
         name=title,
         adapter=name,
@@ -130,7 +140,16 @@ def _engine(cupy: Any, compat: Any, kind: str, at: int, name: str) -> CupyBacken
         to_host=cupy.asnumpy,
         copied=cupy.array,
         from_dlpack=cupy.from_dlpack,
-        variants=cupy_variants(cupy, partial(cupy.RawModule, options=FLAGS[kind])),
-        why_lost=lambda: threads.why_not,
-        around=partial(around_library, title, threads, quiet, device, lambda: stream),
+        variants=cupy_variants(
+            cupy, partial(cupy.RawModule, options=COMPILER_FLAGS[kind])
+        ),
+        why_lost=lambda: fork_guard.fork_problem,
+        around=partial(
+            library_context,
+            title,
+            fork_guard,
+            ignore_float_errors,
+            device,
+            lambda: stream,
+        ),
     )

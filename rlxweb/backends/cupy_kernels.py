@@ -1,4 +1,4 @@
-"""CUDA text of the kernels that lines and Welch estimates run as on CuPy.
+"""CUDA source of the kernels for softmax, norms, top-k and Welch estimates on CuPy.
 
 `T` is float or double. Lanes of a block walk a line together and meet in shared memory;
 a block has a power of two of them, 256 at most. `HIP` compiles the text as it is. It
@@ -7,9 +7,9 @@ has been compiled for sm_90 and run on the host, block by block; never on a GPU 
 
 from __future__ import annotations
 
-MOST_LANES = 256
+MAX_BLOCK_THREADS = 256
 
-_TOGETHER = """
+_BLOCK_SUM = """
 typedef long long wide;
 
 __device__ T sum_of(T mine, T* cells) {
@@ -79,7 +79,7 @@ extern "C" __global__ void normed(const T* x, const T* gamma, const T* beta, T* 
 
 # The k best by k searches, each for the first after the last one found: k is small and
 # the line stays in cache. A NaN comes after every number, ties in order of place.
-_STRONGEST = """
+_TOP_K = """
 __device__ bool before(T a, wide i, T b, wide j) {
     bool no_a = a != a, no_b = b != b;
     if (no_a != no_b) return no_b;
@@ -167,7 +167,7 @@ extern "C" __global__ void welch_frames(
 """
 
 # A block has 32 bins of a row, and a lane for each and every 8th segment (of 256).
-_POWER = """
+_MEAN_POWER = """
 extern "C" __global__ void welch_mean(
         const T* z, double* total, T* out, wide bins, wide count, wide start,
         wide stop, double factor, wide begins, wide ends) {
@@ -193,7 +193,7 @@ extern "C" __global__ void welch_mean(
 """
 
 
-def cuda_text(kind: str) -> str:
-    """All kernels for elements of "float" or "double", as one module."""
-    parts = (_TOGETHER, _SOFTMAX, _NORM, _STRONGEST, _FRAMES, _POWER)
-    return f"typedef {kind} T;\n" + "".join(parts)
+def cuda_source(element_type: str) -> str:
+    """Return all kernels for elements of "float" or "double", as one module."""
+    parts = (_BLOCK_SUM, _SOFTMAX, _NORM, _TOP_K, _FRAMES, _MEAN_POWER)
+    return f"typedef {element_type} T;\n" + "".join(parts)

@@ -1,4 +1,4 @@
-"""JAX as an engine: a whole plan goes through `jax.jit`, to a TPU, a GPU or the CPU.
+"""JAX engine: a whole plan is compiled by `jax.jit` for a TPU, a GPU or the CPU.
 
 Imported when one of its devices is opened and never before. JAX's own settings, which
 its other users have made, stay as they are: what is needed here holds for the thread
@@ -12,83 +12,94 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array import array_target, quiet
+from rlxweb.backends.array import array_target, ignore_float_errors
 from rlxweb.backends.array_convolutions import xla_convolution
-from rlxweb.backends.array_faults import around_library
-from rlxweb.backends.array_forks import LibraryThreads
-from rlxweb.backends.array_library import first_named, library, tried
+from rlxweb.backends.array_errors import library_context
+from rlxweb.backends.array_fork_safety import LibraryForkGuard
+from rlxweb.backends.array_library_import import (
+    call_library,
+    find_device_index,
+    import_library,
+)
 from rlxweb.backends.protocol import Backend
-from rlxweb.backends.traced import TracedArrayBackend
+from rlxweb.backends.traced_array_backend import TracedArrayBackend
 from rlxweb.ir.dtype import DType
 
 INSTALL = "pip install 'rlxweb[jax]'; for your accelerator: docs.jax.dev, installation"
-threads = LibraryThreads("JAX")
+library_threads = LibraryForkGuard("JAX")
 
 
 async def open_jax(
-    kind: str = "cpu", adapter: str = "", *, traced: bool = True
+    kind: str = "cpu", adapter: str = "", *, trace_plans: bool = True
 ) -> Backend:
-    """The engine on "cpu", "gpu" or "tpu".
+    """Open the JAX engine on "cpu", "gpu" or "tpu".
 
     adapter   part of the name of a device, or ""
-    traced    whether plans are compiled whole; op by op it is slower
+    trace_plans  whether plans are compiled whole; op by op it is slower
 
     Errors   AdapterMissing with the reason, for whatever is missing or broken.
     """
-    doing = f"open JAX on '{kind}'"
-    threads.begin(doing)
-    jax = library("jax", doing, INSTALL)
-    device = tried(
-        lambda: _device(jax, kind, adapter, doing),
-        doing,
-        f"JAX has no {kind.upper()} here",
+    context = f"open JAX on '{kind}'"
+    library_threads.claim(context)
+    jax = import_library("jax", context, INSTALL)
+    device = call_library(
+        lambda: _find_device(jax, kind, adapter, context),
+        context,
+        f"JAX finds no {kind.upper()} on this machine",
         INSTALL,
     )
-    return _engine(jax, kind, device, traced)
+    return _build_engine(jax, kind, device, trace_plans)
 
 
-def _device(jax: Any, kind: str, adapter: str, doing: str) -> Any:
+def _find_device(jax: Any, kind: str, adapter: str, context: str) -> Any:
+    """Return the JAX device of that kind whose name contains `adapter`."""
     devices = jax.devices(kind)
-    return devices[first_named(doing, [*map(_name, devices)], adapter)]
+    return devices[find_device_index(context, [*map(_device_name, devices)], adapter)]
 
 
-def _name(device: Any) -> str:
+def _device_name(device: Any) -> str:
+    """Return the name of a JAX device for messages."""
     kind: str = device.device_kind
     return "JAX on the CPU" if kind == "cpu" else kind
 
 
-def _engine(jax: Any, kind: str, device: Any, traced: bool) -> TracedArrayBackend:
+def _build_engine(
+    jax: Any, kind: str, device: Any, trace_plans: bool
+) -> TracedArrayBackend:
+    """Return the engine for one JAX device."""
     version = f"JAX {jax.__version__}"
     on_cpu = kind == "cpu"
-    adapter = _name(device)
+    adapter = _device_name(device)
 
     name = version if on_cpu else f"{adapter} ({version})"
     settings = partial(jax.enable_x64, True), partial(jax.default_device, device)
     return TracedArrayBackend(
         jax.numpy,
         array_target(version, frozenset(DType)),
-        trace=jax.jit if traced else None,
+        trace=jax.jit if trace_plans else None,
         name=name,
         adapter=adapter,
         api="jax",
         driver=version if on_cpu else f"{version}, {device.client.platform_version}",
         software=on_cpu,
-        to_device=lambda array: jax.device_put(_native(array), device),
-        to_host=_here,
+        to_device=lambda array: jax.device_put(_to_native_byte_order(array), device),
+        to_host=_to_host,
         from_dlpack=jax.numpy.from_dlpack,
         variants=(xla_convolution(jax.lax),),
-        why_lost=lambda: threads.why_not,
-        around=partial(around_library, name, threads, quiet, *settings),
+        why_lost=lambda: library_threads.fork_problem,
+        around=partial(
+            library_context, name, library_threads, ignore_float_errors, *settings
+        ),
     )
 
 
-def _here(array: Any) -> Any:
-    """Its numbers. Waited for first, as NumPy's look at one that failed ends the
-    process, and waiting raises why.
+def _to_host(array: Any) -> Any:
+    """Copy an array to the host. It is waited for first: NumPy's access to an array
+    whose computation failed ends the process, and waiting raises the reason.
     """
     return np.array(array.block_until_ready())
 
 
-def _native(array: Any) -> Any:
-    """The same values in this machine's byte order."""
+def _to_native_byte_order(array: Any) -> Any:
+    """Return the same values in this machine's byte order."""
     return array.astype(array.dtype.newbyteorder("="), copy=False)

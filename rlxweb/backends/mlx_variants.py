@@ -1,4 +1,4 @@
-"""Faster ways to run an op on MLX, each behind a gate: its `mx.fast` and views.
+"""Kernel variants of ops on MLX, each with a condition: `mx.fast` and strided views.
 
 Rule: deleting any row changes no result, only time. The first row whose gate opens is
 taken; the op's own reference is the last resort.
@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.backends.array_variants import along_last, framed, plain_attention
-from rlxweb.host.variants import Variant
+from rlxweb.backends.array_variants import (
+    frame_view_variants,
+    is_float_along_last_axis,
+    is_plain_attention,
+)
+from rlxweb.host.numpy_variants import ArrayVariant
 from rlxweb.ir.op import Attrs
 
 
-def mlx_variants(mx: Any, xp: Any) -> tuple[Variant, ...]:
-    """The rows for arrays of the namespace `xp`."""
+def mlx_variants(mx: Any, xp: Any) -> tuple[ArrayVariant, ...]:
+    """Return the variants for arrays of the namespace `xp`."""
 
-    def cut(x: Any, size: int, hop: int, count: int) -> Any:
+    def frame_signal(x: Any, size: int, hop: int, count: int) -> Any:
         dense = mx.contiguous(x)
         strides: list[int] = []
-        step = 1
+        stride = 1
         for extent in reversed(x.shape):
-            strides.insert(0, step)
-            step *= extent
+            strides.insert(0, stride)
+            stride *= extent
         shape = (*x.shape[:-1], count, size)
         return mx.as_strided(dense, shape, (*strides[:-1], hop, 1))
 
@@ -36,7 +40,9 @@ def mlx_variants(mx: Any, xp: Any) -> tuple[Variant, ...]:
         return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
 
     return (
-        *framed(xp, cut),
-        Variant("rms_norm, mx.fast", "rms_norm", along_last, rms_norm),
-        Variant("attention, mx.fast", "attention", plain_attention, attention),
+        *frame_view_variants(xp, frame_signal),
+        ArrayVariant(
+            "rms_norm, mx.fast", "rms_norm", is_float_along_last_axis, rms_norm
+        ),
+        ArrayVariant("attention, mx.fast", "attention", is_plain_attention, attention),
     )

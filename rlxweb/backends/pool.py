@@ -1,4 +1,5 @@
-"""Open backends, one per device and adapter, shared by all sessions of the process.
+"""Pool of open backends, one per device and adapter, shared by all sessions of the
+process.
 
 Opening an adapter takes from milliseconds to seconds and some drivers dislike being
 opened twice, so a backend stays open until `close_all` or the end of the process.
@@ -12,132 +13,151 @@ from time import perf_counter_ns
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import (
     NO_BACKEND,
-    blocker,
-    how_to_get,
-    look_again,
-    opened_as,
-    row_of,
+    absence_reason,
+    canonical_label,
+    clear_detection_caches,
+    find_row,
+    hint_or_default,
 )
-from rlxweb.device import adapter_name
+from rlxweb.device import check_adapter_name
 from rlxweb.errors import AdapterMissing, DeviceError, GraphError, MustAwait
-from rlxweb.forked import ForkLock
-from rlxweb.gpu.drive import drive
+from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.gpu.blocking import run_blocking
 from rlxweb.limits import Limits
 
-Key = tuple[str, str]
+BackendKey = tuple[str, str]
 
 
-class Pool:
-    """Backends by (device label, adapter name); failures are remembered too."""
+class BackendPool:
+    """Open backends by (device label, adapter name); failures are remembered too."""
 
     def __init__(self) -> None:
-        self._open: dict[Key, Backend] = {}
-        self._failed: dict[Key, DeviceError] = {}
-        self._opening_ns: dict[Key, int] = {}
-        self._limited: dict[tuple[str, str, Limits], Backend] = {}
-        self._lock = ForkLock()
+        self._backends: dict[BackendKey, Backend] = {}
+        self._failures: dict[BackendKey, DeviceError] = {}
+        self._opening_ns: dict[BackendKey, int] = {}
+        self._limited_backends: dict[tuple[str, str, Limits], Backend] = {}
+        self._lock = ForkSafeLock()
 
     def backend(self, label: str, adapter: str = "") -> Backend:
-        """The open backend. Errors  AdapterMissing, DeviceLost, with the reason."""
-        known = self._known(label, adapter)
-        return drive(self._opened(label, adapter)) if known is None else known
+        """Return the open backend of a device, opening it if need be. Errors
+        AdapterMissing, DeviceLost, with the reason.
+        """
+        open_backend = self._open_backend_or_none(label, adapter)
+        return (
+            run_blocking(self._open_backend(label, adapter))
+            if open_backend is None
+            else open_backend
+        )
 
     async def backend_async(self, label: str, adapter: str = "") -> Backend:
-        """`backend` for hosts that must be awaited."""
-        known = self._known(label, adapter)
-        return await self._opened(label, adapter) if known is None else known
+        """Return the open backend of a device in hosts that must be awaited; see
+        `backend`.
+        """
+        open_backend = self._open_backend_or_none(label, adapter)
+        return (
+            await self._open_backend(label, adapter)
+            if open_backend is None
+            else open_backend
+        )
 
-    def _known(self, label: str, adapter: str) -> Backend | None:
-        """The backend if it is open. Errors  AdapterMissing; what opening it raised."""
-        key = _key(label, adapter)
-        reason = blocker(label, looked=key in self._open)
+    def _open_backend_or_none(self, label: str, adapter: str) -> Backend | None:
+        """Return the backend if it is open; close one whose device was lost. Errors
+        AdapterMissing; the error of an earlier opening.
+        """
+        key = _backend_key(label, adapter)
+        reason = absence_reason(label, was_opened=key in self._backends)
         if reason:
             raise AdapterMissing(
-                f"open device '{label}'", reason, hint=how_to_get(label)
+                f"open device '{label}'", reason, hint=hint_or_default(label)
             )
         with self._lock:
-            if key in self._failed:
-                raise self._failed[key]
-            backend = self._open.get(key)
+            if key in self._failures:
+                raise self._failures[key]
+            backend = self._backends.get(key)
             if backend is not None and backend.lost:
                 # Its device went away: it is closed, and opened anew.
-                del self._open[key]
-                for known in [k for k in self._limited if k[:2] == key]:
-                    drive(self._limited.pop(known).close())
-                drive(backend.close())
-            return self._open.get(key)
+                del self._backends[key]
+                for limited_key in [k for k in self._limited_backends if k[:2] == key]:
+                    run_blocking(self._limited_backends.pop(limited_key).close())
+                run_blocking(backend.close())
+            return self._backends.get(key)
 
-    async def _opened(self, label: str, adapter: str) -> Backend:
-        key = _key(label, adapter)
+    async def _open_backend(self, label: str, adapter: str) -> Backend:
+        """Open a backend and remember it or its failure."""
+        key = _backend_key(label, adapter)
         with self._lock:
-            if key in self._open:
-                return self._open[key]
-            begun = perf_counter_ns()
+            if key in self._backends:
+                return self._backends[key]
+            start_ns = perf_counter_ns()
             try:
-                backend = _checked(label, await _open(key[0], adapter))
+                backend = _require_backend(label, await _open_device(key[0], adapter))
             except MustAwait:
                 raise  # it may well open when it is awaited
             except DeviceError as error:
-                self._failed[key] = error
+                self._failures[key] = error
                 raise
             # In a tab another task may have opened it while this one waited.
-            if key in self._open:
+            if key in self._backends:
                 await backend.close()
             else:
-                self._open[key] = backend
-                self._opening_ns[key] = perf_counter_ns() - begun
-            return self._open[key]
+                self._backends[key] = backend
+                self._opening_ns[key] = perf_counter_ns() - start_ns
+            return self._backends[key]
 
     def opening_ns(self, label: str, adapter: str = "") -> int:
-        """How long opening the backend took, when it was opened last; 0 before that."""
-        return self._opening_ns.get(_key(label, adapter), 0)
+        """Nanoseconds that the last opening of the backend took; 0 before that."""
+        return self._opening_ns.get(_backend_key(label, adapter), 0)
 
-    def limited(self, label: str, adapter: str, limits: Limits) -> Backend:
-        """The backend under stricter limits, on the same device.
+    def backend_with_limits(self, label: str, adapter: str, limits: Limits) -> Backend:
+        """Return the backend under stricter limits, on the same device.
 
         Errors   as `backend`; Unsupported for an engine that has no such limits.
         """
         backend = self.backend(label, adapter)
-        key = (*_key(label, adapter), limits)
+        key = (*_backend_key(label, adapter), limits)
         with self._lock:
-            if key not in self._limited:
-                self._limited[key] = backend.limited(limits)
-            return self._limited[key]
+            if key not in self._limited_backends:
+                self._limited_backends[key] = backend.limited(limits)
+            return self._limited_backends[key]
 
     def close_all(self) -> None:
-        """Close every backend and forget failures; the next use opens afresh."""
-        look_again()
+        """Close every backend and forget failures; the next use opens them again."""
+        clear_detection_caches()
         with self._lock:
-            backends = [*self._open.values(), *self._limited.values()]
-            self._open.clear()
-            self._limited.clear()
-            self._failed.clear()
+            backends = [*self._backends.values(), *self._limited_backends.values()]
+            self._backends.clear()
+            self._limited_backends.clear()
+            self._failures.clear()
         for backend in backends:
-            drive(backend.close())
+            run_blocking(backend.close())
 
 
-def _key(label: str, adapter: str) -> Key:
-    return opened_as(label), adapter_name(adapter).lower()
+def _backend_key(label: str, adapter: str) -> BackendKey:
+    """Return the pool's key of a device label and an adapter name."""
+    return canonical_label(label), check_adapter_name(adapter).lower()
 
 
-async def _open(label: str, adapter: str) -> object:
-    row = row_of(label)
+async def _open_device(label: str, adapter: str) -> object:
+    """Open a device by its registry row."""
+    row = find_row(label)
     if row is None:
         raise AdapterMissing(f"open device '{label}'", NO_BACKEND)
     return await row.open(adapter)
 
 
-def _checked(label: str, backend: object) -> Backend:
-    """What a row opened, if it is an engine. Errors  GraphError saying what is not."""
+def _require_backend(label: str, backend: object) -> Backend:
+    """Return the opened object if it is a Backend. Errors  GraphError that names its
+    type.
+    """
     if isinstance(backend, Backend):
         return backend
     raise GraphError(
         f"open device '{label}'",
-        f"its row opened a {type(backend).__name__}, which is no engine",
-        "an engine is a subclass of rlxweb.backends.protocol.Backend",
-        "let the class say so: class MyEngine(Backend)",
+        f"its row opened a {type(backend).__name__}, which is not an engine",
+        "an engine must be a subclass of rlxweb.backends.protocol.Backend",
+        "declare the class as a subclass: class MyEngine(Backend)",
     )
 
 
-pool = Pool()
+pool = BackendPool()
 atexit.register(pool.close_all)

@@ -1,4 +1,5 @@
-"""What every engine offers, and all that anybody may ask of one.
+"""Interface of all engines: abstract class `Backend`, prepared programs, device buffers
+and latency probes.
 
 An engine is a subclass of `Backend`: `name`, `target` and four coroutines are its own,
 everything else has an answer here that is right for an engine that computes in the
@@ -24,17 +25,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from rlxweb.backends.timed import Timed
+from rlxweb.backends.timed_run import TimedRun
 from rlxweb.errors import GraphError, SessionClosed, Unsupported
-from rlxweb.gpu.turns import Turn
-from rlxweb.kept import Kept
+from rlxweb.gpu.async_lock import AsyncLock
+from rlxweb.lru_cache import LruCache
 
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
 
     from rlxweb.compile.plan import Plan
     from rlxweb.compile.target import Target
-    from rlxweb.cost.race import Race
+    from rlxweb.cost.autotune_result import AutotuneResult
     from rlxweb.ir.op import Attrs, Op, TensorType, Types
     from rlxweb.limits import Limits
 
@@ -49,9 +50,10 @@ CPU_ENGINE = (
 
 
 class Program:
-    """A prepared plan. What else is in it is known to its engine alone.
+    """Plan that was prepared by an engine; what else is in it is known to that engine
+    alone.
 
-    engine   the one that prepared it; `own` asks
+    engine   the one that prepared it; `require_own_program` asks
     nbytes   of the device's memory that it holds
     params   where its params lie: one object for programs that share them
     params_nbytes  what these take of its memory
@@ -65,8 +67,8 @@ class Program:
     params: object = None
 
 
-class Resident:
-    """An array that stays on an engine between runs; nothing changes it any more.
+class DeviceBuffer:
+    """Array that stays on an engine between runs and is never changed.
 
     Where its numbers lie is known to its engine alone; `Backend.holds` asks.
 
@@ -81,100 +83,115 @@ class Resident:
         self.engine, self.shape, self.dtype = engine, shape, dtype
 
 
-class HostResident(Resident):
-    """One in the host's memory: `array` cannot be written."""
+class HostBuffer(DeviceBuffer):
+    """Device buffer in the host's memory; `array` cannot be written."""
 
     __slots__ = ("array",)
 
     def __init__(self, engine: Backend, array: Array) -> None:
         super().__init__(engine, array.shape, array.dtype)
-        self.array = sealed(array)
+        self.array = read_only_view(array)
 
 
-Feeds: TypeAlias = "Mapping[str, Array | Resident]"
+Feeds: TypeAlias = "Mapping[str, Array | DeviceBuffer]"
 P = TypeVar("P", bound=Program)
-R = TypeVar("R", bound=Resident)
+R = TypeVar("R", bound=DeviceBuffer)
 T = TypeVar("T")
-KEPT, KEPT_BYTES = 32, 256 << 20
+MAX_CACHED_PROGRAMS, MAX_CACHED_PROGRAM_BYTES = 32, 256 << 20
 """How many prepared programs an engine keeps for a next time, and their memory."""
-Trip = Callable[[], Coroutine[Any, None, None]]
-"""One trip to a device and back, to be timed."""
+LatencyProbe = Callable[[], Coroutine[Any, None, None]]
+"""Coroutine function that makes one round trip to a device, to be timed."""
 
 
-class Trips(Protocol):
-    """Bare trips to a device: what a run pays besides its kernels, for calibration."""
+class LatencyProbes(Protocol):
+    """Bare round trips to a device, for calibration: the cost of a run besides its
+    kernels.
+    """
 
-    async def wait(self) -> None:
+    async def submit_and_wait(self) -> None:
         """Submit next to nothing and wait for it."""
 
-    async def dispatches(self, count: int) -> None:
-        """So many trivial kernels in one submission, and the wait."""
+    async def dispatch_and_wait(self, count: int) -> None:
+        """Dispatch `count` trivial kernels in one submission and wait for them."""
 
-    def upload(self, nbytes: int) -> Trip:
-        """Host bytes to the device, and the wait. Errors  OutOfMemory, LimitExceeded"""
+    def upload_probe(self, nbytes: int) -> LatencyProbe:
+        """Return a probe that moves host bytes to the device and waits. Errors
+        OutOfMemory, LimitExceeded
+        """
 
-    def readback(self, nbytes: int) -> Trip:
-        """Device bytes to the host. Errors  as `upload`."""
+    def readback_probe(self, nbytes: int) -> LatencyProbe:
+        """Return a probe that moves device bytes to the host. Errors  as
+        `upload_probe`.
+        """
 
     def close(self) -> None:
-        """Free what the trips need."""
+        """Free the buffers and pipelines of the probes."""
 
 
 class Backend(ABC):
-    """One engine. Coroutines so that a browser can wait; natives never suspend."""
+    """One engine. Its methods are coroutines so that a browser can wait; native engines
+    never suspend.
+    """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The engine in words: "NumPy 2.4", "llvmpipe (vulkan)"."""
+        """Name of the engine for messages: "NumPy 2.4", "llvmpipe (vulkan)"."""
 
     @property
     @abstractmethod
     def target(self) -> Target:
-        """What the compiler must know: dtypes, limits, which ops are native."""
+        """Description for the compiler: dtypes, limits, natively supported ops."""
 
     @property
     def adapter(self) -> str:
-        """The hardware or library alone; measurements are kept under it."""
+        """Name of the hardware or library alone; measurements are stored under it."""
         return self.name
 
     api: str = ""
-    """How it is reached: "vulkan", "numpy", "cuda"; "" where the name says it."""
+    """Interface to the hardware: "vulkan", "numpy", "cuda"; "" if the name tells it."""
     driver: str = ""
-    """The driver and its version; a new one makes measurements out of date."""
+    """Driver and its version; measurements of another version are out of date."""
     compiler: str = ""
-    """What comes before the driver and its version, where a device has several."""
+    """Prefix of the driver and its version, for a device with several shader compilers.
+    """
     vendor: str = ""
-    """Who made the hardware; "" where that says nothing."""
+    """Maker of the hardware; "" if unknown."""
     software: bool = False
-    """Does it pretend to be a device and compute on the CPU's own cores?"""
+    """True if it presents itself as a device and computes on the CPU's own cores."""
 
     waits: bool = False
-    """Does it answer only when a browser's event loop turns? In a tab it is not picked
-    by blocking code that cannot wait."""
+    """True if it answers only when a browser's event loop turns. In a tab, blocking
+    code that cannot wait does not choose it.
+    """
     skips: bool = False
-    """May it leave out of a plan what no output reads? Who compiles it whole does."""
+    """True if it may leave out of a plan what no output reads, as engines that compile
+    it whole do.
+    """
 
-    passed_over: tuple[tuple[str, str], ...] = ()
-    """Libraries that would come first here and cannot be used, with the reasons."""
+    skipped_libraries: tuple[tuple[str, str], ...] = ()
+    """Libraries that have priority here and cannot be used, with the reasons."""
 
     @property
-    def tried(self) -> dict[Hashable, object]:
-        """The custom ops that were compared here with their references."""
-        tried: dict[Hashable, object] = self.__dict__.setdefault("_tried", {})
-        return tried
+    def checked_custom_ops(self) -> dict[Hashable, object]:
+        """Custom ops that were compared with their references on this engine."""
+        checked: dict[Hashable, object] = self.__dict__.setdefault("_tried", {})
+        return checked
 
     @property
     def lost(self) -> str:
-        """Why the device is gone for good; "" while it is there."""
+        """Reason why the device is gone for good; "" while it is usable."""
         return ""
 
     @abstractmethod
     async def prepare(self, plan: Plan) -> Program:
-        """Make everything a run needs. Errors  LimitExceeded, ShaderRejected …"""
+        """Create everything that runs of a plan need. Errors  LimitExceeded,
+        ShaderRejected …
+        """
 
-    async def prepare_beside(self, plan: Plan, other: Program) -> Program:
-        """`prepare`, with the params of another program here where they can be shared.
+    async def prepare_sharing_params(self, plan: Plan, other: Program) -> Program:
+        """Prepare a plan and share the params of another program of this engine where
+        possible.
 
         Then `params` of both are one object, and what is set in one is set in both; a
         graph whose sizes vary has one copy of its weights on the device.
@@ -184,65 +201,79 @@ class Backend(ABC):
 
     @abstractmethod
     async def set_param(self, program: Program, name: str, value: Array) -> None:
-        """Keep a param's value for the runs to come."""
+        """Store a param's value for all later runs."""
 
     async def get_param(self, program: Program, name: str) -> Array:
-        """A param's value, given by `set_param` or `set_param_resident`.
+        """Return a param's value, as given by `set_param` or `set_param_resident`.
 
         Errors   DeviceLost, GpuTimeout; Unsupported where no value comes back.
         """
         raise Unsupported(
             f"get param '{name}'",
-            f"{self.name} does not give params back",
-            hint="compile the graph for device 'cpu' and set it there",
+            f"{self.name} cannot return params",
+            hint="compile the graph for device 'cpu' and set the param there",
         )
 
     @abstractmethod
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        """Outputs in graph order, in memory of their own. Callers at once take turns.
+        """Run a program; return outputs in graph order, in memory of their own.
+        Concurrent callers take turns.
 
         Errors   SessionClosed after `release`; DeviceLost, GpuTimeout.
         """
 
-    async def timed(self, program: Program, feeds: Mapping[str, Array]) -> Timed:
-        """`run`, and the time of each step where the engine can tell."""
-        begun = perf_counter_ns()
+    async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
+        """Run a program and time each step where the engine can tell."""
+        start_ns = perf_counter_ns()
         outs = await self.run(program, feeds)
-        return Timed(outs, "whole run", (), 0.0, float(perf_counter_ns() - begun), 0.0)
+        return TimedRun(
+            outs, "whole run", (), 0.0, float(perf_counter_ns() - start_ns), 0.0
+        )
 
     async def run_each(
         self,
         program: Program,
         feeds: Iterable[Mapping[str, Array]],
-        take: Callable[[list[Array]], object],
+        consume: Callable[[list[Array]], object],
     ) -> None:
-        """`run` over one after the other; `take` gets the outputs of each, in order.
+        """Run a program over each of the feeds in turn; `consume` gets the outputs of
+        each, in order.
 
-        An engine may ask for the next feeds, which may be read until `take` has their
-        outputs, before it hands out those of the run before. What breaks off leaves
-        the program as it was. Errors   as `run`, and those of `feeds` and `take`.
+        An engine may ask for the next feeds, which may be read until `consume` has
+        their outputs, before it hands out those of the run before. What breaks off
+        leaves the program as it was. Errors   as `run`, and those of `feeds` and
+        `consume`.
         """
-        for one in feeds:
-            take(await self.run(program, one))
+        for run_feeds in feeds:
+            consume(await self.run(program, run_feeds))
 
     @abstractmethod
     async def release(self, program: Program) -> None:
-        """Free what `prepare` made, once no run needs it. Idempotent."""
+        """Free the memory of a program, once no run needs it. Idempotent."""
 
     @property
-    def kept(self) -> Kept[Any, Any]:
-        """Prepared work that will be wanted again: one table for all who run here."""
-        return self._made("_kept", lambda: Kept(KEPT, KEPT_BYTES))
+    def program_cache(self) -> LruCache[Any, Any]:
+        """Cache of prepared work that will be wanted again, shared by all callers of
+        this engine.
+        """
+        return self._cached_attribute(
+            "_kept", lambda: LruCache(MAX_CACHED_PROGRAMS, MAX_CACHED_PROGRAM_BYTES)
+        )
 
     @property
-    def turn(self) -> Turn:
-        """Held by whoever runs work that is `kept`."""
-        return self._made("_turn", Turn)
+    def run_lock(self) -> AsyncLock:
+        """Lock to be held while work from `program_cache` is run."""
+        return self._cached_attribute("_turn", AsyncLock)
 
-    def _made(self, name: str, make: Callable[[], T]) -> T:
+    def _cached_attribute(self, name: str, make: Callable[[], T]) -> T:
+        """Return an attribute of the instance, created by `make` at first use."""
         # An engine need not call this class's constructor; threads agree on one.
-        known: dict[str, T] = vars(self)
-        return known[name] if name in known else known.setdefault(name, make())
+        attributes: dict[str, T] = vars(self)
+        return (
+            attributes[name]
+            if name in attributes
+            else attributes.setdefault(name, make())
+        )
 
     async def close(self) -> None:  # noqa: B027  most hold nothing open
         """Free everything. Idempotent."""
@@ -250,166 +281,177 @@ class Backend(ABC):
     # --- arrays that stay. Here for engines that compute in the host's memory, where
     # nothing has to be moved; one that keeps them elsewhere writes all of these.
 
-    async def put(self, array: Array) -> Resident:
-        """A copy of an array on the device, to stay. Errors  OutOfMemory …"""
-        return HostResident(self, np.array(array, order="C"))
+    async def put(self, array: Array) -> DeviceBuffer:
+        """Copy an array to the device, to stay. Errors  OutOfMemory …"""
+        return HostBuffer(self, np.array(array, order="C"))
 
-    async def take(self, given: object) -> Resident | None:
-        """A copy of what another library holds, through `__dlpack__`.
+    async def take(self, array: object) -> DeviceBuffer | None:
+        """Copy another library's array to the device, through `__dlpack__`.
 
         None where it must come by way of the host: also from another device of the
         same kind. Errors  as `put`.
         """
         return None
 
-    async def get(self, resident: Resident) -> Array:
-        """Its numbers. Read only where they are lent and not copied.
+    async def get(self, buffer: DeviceBuffer) -> Array:
+        """Return the numbers of a device buffer. Read only if they are lent and not
+        copied.
 
         Errors   DeviceLost, GpuTimeout; GraphError for another engine's.
         """
-        return own_resident(self, HostResident, resident).array
+        return require_own_buffer(self, HostBuffer, buffer).array
 
-    def holds(self, resident: Resident) -> bool:
-        """Does it lie where this engine can compute with it?"""
-        return resident.engine is self
+    def holds(self, buffer: DeviceBuffer) -> bool:
+        """Return True if a buffer lies where this engine can compute with it."""
+        return buffer.engine is self
 
-    async def free(self, resident: Resident) -> None:  # noqa: B027  nothing to free
-        """Give its memory back; whoever dropped the last reference need not call."""
+    async def free(self, buffer: DeviceBuffer) -> None:  # noqa: B027  nothing to free
+        """Free a buffer's memory; not needed after its last reference was dropped."""
 
     async def part(
-        self, resident: Resident, first: int, shape: tuple[int, ...]
-    ) -> Resident:
-        """Its numbers from `first` on, row by row, as an array of that shape.
+        self, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
+    ) -> DeviceBuffer:
+        """Return the numbers of a buffer from `first` on, in row-major order, as a
+        buffer of that shape.
 
         They are not moved: a part lasts as long as the whole.
         """
-        flat = own_resident(self, HostResident, resident).array.reshape(-1)
-        return HostResident(self, flat[first : first + prod(shape)].reshape(shape))
+        flat = require_own_buffer(self, HostBuffer, buffer).array.reshape(-1)
+        return HostBuffer(self, flat[first : first + prod(shape)].reshape(shape))
 
-    def lend(self, resident: Resident, copy: bool = False) -> object | None:
-        """What has `__dlpack__`, over its memory or a copy beside it.
+    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> object | None:
+        """Return an object with `__dlpack__` over a buffer's memory, or over a copy.
 
         None where no other library can have it.
         """
-        array = own_resident(self, HostResident, resident).array
+        array = require_own_buffer(self, HostBuffer, buffer).array
         return array.copy() if copy else array
 
     async def run_resident(
         self, program: Program, feeds: Feeds, keep: Sequence[bool]
-    ) -> list[Array | Resident]:
-        """`run` over arrays of the host and those that stay; some outputs stay too.
+    ) -> list[Array | DeviceBuffer]:
+        """Run a program over host arrays and device buffers; keep some outputs on the
+        device too.
 
         keep     for each output, in graph order: does it stay?
         returns  a Resident for each that does; nothing of it is read back
         """
-        given = {n: await self._on_host(one) for n, one in feeds.items()}
-        outs = await self.run(program, given)
-        both = zip(outs, keep, strict=True)
-        return [await self.put(out) if stays else out for out, stays in both]
+        host_feeds = {n: await self._to_host(value) for n, value in feeds.items()}
+        outs = await self.run(program, host_feeds)
+        pairs = zip(outs, keep, strict=True)
+        return [await self.put(out) if stays else out for out, stays in pairs]
 
     async def repeat(self, program: Program, feeds: Feeds, times: int) -> None:
-        """The work of a run so many times, then wait: what a benchmark times.
+        """Run a program `times` times, then wait: the work that a benchmark times.
 
         Nobody waits in between and no result is handed out.
         """
-        outs = program.plan.graph.outputs
+        output_ids = program.plan.graph.outputs
         for _ in range(times):
-            kept = await self.run_resident(program, feeds, [True] * len(outs))
-        for one in kept:
-            if isinstance(one, Resident) and 0 not in one.shape:
-                await self.get(await self.part(one, 0, (1,)))
+            outputs = await self.run_resident(program, feeds, [True] * len(output_ids))
+        for output in outputs:
+            if isinstance(output, DeviceBuffer) and 0 not in output.shape:
+                await self.get(await self.part(output, 0, (1,)))
                 break
 
     async def set_param_resident(
-        self, program: Program, name: str, value: Resident
+        self, program: Program, name: str, value: DeviceBuffer
     ) -> None:
-        """`set_param` of an array that is here already."""
-        await self.set_param(program, name, await self._on_host(value))
+        """Set a param to an array that is on the device already."""
+        await self.set_param(program, name, await self._to_host(value))
 
-    async def _on_host(self, one: Array | Resident) -> Array:
-        return await self.get(one) if isinstance(one, Resident) else one
+    async def _to_host(self, value: Array | DeviceBuffer) -> Array:
+        """Return the numbers of an array or device buffer in the host's memory."""
+        return await self.get(value) if isinstance(value, DeviceBuffer) else value
 
-    async def trips(self) -> Trips | None:
-        """What a calibration times apart; None where nothing is submitted or moved."""
+    async def trips(self) -> LatencyProbes | None:
+        """Return the latency probes of a calibration; None if nothing is submitted or
+        moved.
+        """
         return None
 
     def variants_for(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
-        """The faster ways it could run that node by, whether it would or not."""
+        """Names of the kernel variants that could run a node, chosen or not."""
         return ()
 
-    def rivals(
+    def candidate_variants(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
-        """The ways that node may be run by here, for a race; the op's own kernel goes
-        by the op's name.
+        """Names of the kernels that may run a node here, for autotuning; the op's own
+        kernel goes by the op's name.
         """
         return ()
 
-    def prefer(self, races: Sequence[Race]) -> None:  # noqa: B027  has one way each
-        """Choose from now on by how these races of its ways ended."""
+    def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:  # noqa: B027  has one way each
+        """Choose kernel variants from now on by these autotuning results."""
 
-    def forced(self, variant: str) -> Backend:
-        """The same device, which runs by this one of its faster ways wherever that
-        fits and else as the ops declare; by none of them for "". Errors  Unsupported.
+    def with_variant(self, variant: str) -> Backend:
+        """Return an engine on the same device that uses this kernel variant wherever it
+        fits, and else the kernels that the ops declare; "" means no variant at all.
+        Errors  Unsupported.
         """
         raise Unsupported(
-            f"run by {variant!r} on {self.name}",
-            "this engine has one way for each op",
-            hint="leave `variant` out",
+            f"select variant {variant!r} on {self.name}",
+            "this engine has no kernel variants",
+            hint="omit `variant`",
         )
 
     def limited(self, limits: Limits) -> Backend:
-        """The same device under stricter limits. Errors  Unsupported."""
+        """Return an engine on the same device under stricter limits. Errors
+        Unsupported.
+        """
         raise Unsupported(
-            f"stricter limits on {self.name}",
-            "limits can be set for wgpu devices only",
-            hint="leave `limits` out",
+            f"set stricter limits on {self.name}",
+            "only wgpu devices support limits",
+            hint="omit `limits`",
         )
 
 
-def sealed(array: Array) -> Array:
-    """The same numbers as an array that cannot be written."""
+def read_only_view(array: Array) -> Array:
+    """Return a view of an array that cannot be written."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-def own_resident(engine: Backend, kind: type[R], resident: Resident) -> R:
-    """The resident as the engine's kind. Errors  GraphError for another engine's."""
-    if isinstance(resident, kind) and engine.holds(resident):
-        return resident
+def require_own_buffer(engine: Backend, kind: type[R], buffer: DeviceBuffer) -> R:
+    """Return a buffer as the engine's kind. Errors  GraphError for another engine's."""
+    if isinstance(buffer, kind) and engine.holds(buffer):
+        return buffer
     raise GraphError(
         f"use an array on {engine.name}",
-        f"it lies on {resident.engine.name}",
-        "an engine computes with what lies on it",
-        "get it there and put it here",
+        f"the array is on {buffer.engine.name}",
+        "an engine can only use arrays on its own device",
+        "copy it to the host and put it on this engine",
     )
 
 
-def own(engine: Backend, kind: type[P], program: Program) -> P:
-    """The program as its engine's kind. Errors  GraphError for another engine's."""
+def require_own_program(engine: Backend, kind: type[P], program: Program) -> P:
+    """Return a program as its engine's kind. Errors  GraphError for another
+    engine's.
+    """
     if isinstance(program, kind) and program.engine is engine:
         return program
     maker = getattr(program, "engine", None)
-    by = "" if maker is None else f" by {maker.name}"
+    maker_phrase = "" if maker is None else f" by {maker.name}"
     raise GraphError(
         f"run '{program.plan.graph.name}' on {engine.name}",
-        f"it was prepared as a {type(program).__name__}{by}",
-        f"this engine runs a {kind.__name__} of its own",
+        f"it was prepared as a {type(program).__name__}{maker_phrase}",
+        f"this engine can only run its own {kind.__name__} objects",
         "run it on the engine that prepared it",
     )
 
 
-def released(doing: str) -> SessionClosed:
-    """The error for a program that is run after its `release`."""
+def released_error(context: str) -> SessionClosed:
+    """Return the error for a program that is run after its `release`."""
     return SessionClosed(
-        doing, "this compiled graph was closed", hint="compile it again"
+        context, "this compiled graph was closed", hint="compile it again"
     )
 
 
 def as_bytes(array: Array) -> memoryview:
-    """The array's bytes in row-major order, without a copy where possible."""
+    """Return the array's bytes in row-major order, without a copy where possible."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(np.uint8).data

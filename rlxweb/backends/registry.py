@@ -1,4 +1,5 @@
-"""Device label → how its engine is opened. A new engine is one module and one row.
+"""Registry of engines: device label → function that opens the engine. A new engine is
+one module and one row.
 
 What an engine is made of is imported when it is opened, so that a job on the CPU loads
 no shader and no GPU library. Engines that other packages add are asked for where ours
@@ -12,272 +13,330 @@ from functools import cache
 from importlib import invalidate_caches
 from typing import TYPE_CHECKING, Final
 
-from rlxweb.backends import presence
-from rlxweb.backends.entry_points import Declared, declared, forget
-from rlxweb.backends.presence import installed, torch_built_for
+from rlxweb.backends import library_detection
+from rlxweb.backends.entry_points import (
+    InstalledBackends,
+    clear_cache,
+    installed_backends,
+)
+from rlxweb.backends.library_detection import installation_check, torch_build_check
 from rlxweb.backends.protocol import Backend
-from rlxweb.backends.row import Open, Row, Way, Why, arrays, by_libraries
+from rlxweb.backends.registry_row import (
+    AbsenceCheck,
+    EngineLibrary,
+    OpenEngine,
+    Row,
+    array_library,
+    row_from_libraries,
+)
 from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
 
 if TYPE_CHECKING:
-    from rlxweb.gpu.libraries import Library
     from rlxweb.gpu.port import BackendType
+    from rlxweb.gpu.wgpu_libraries import WgpuLibrary
 
 
-async def _cpu(adapter: str) -> Backend:
+async def _open_cpu(adapter: str) -> Backend:
+    """Open the CPU engine."""
     from rlxweb.backends.cpu import CpuBackend
 
     return CpuBackend()
 
 
-async def _browser(adapter: str) -> Backend:
+async def _open_browser_gpu(adapter: str) -> Backend:
+    """Open the browser's WebGPU engine."""
     from rlxweb.backends.webgpu import WebGpuBackend
-    from rlxweb.gpu.browser import BrowserPort
-    from rlxweb.gpu.port import Want
+    from rlxweb.gpu.browser_port import BrowserPort
+    from rlxweb.gpu.port import AdapterRequest
 
     port = BrowserPort()
-    await port.open(Want(name=adapter))
+    await port.open(AdapterRequest(name=adapter))
     return WebGpuBackend(port)
 
 
-def _native(*backends: BackendType, library: Library = "wgpu") -> Open:
+def _native_gpu_opener(
+    *backends: BackendType, library: WgpuLibrary = "wgpu"
+) -> OpenEngine:
+    """Return a function that opens a native WebGPU library on one of these GPU
+    interfaces.
+    """
+
     async def open_backend(adapter: str) -> Backend:
         from rlxweb.backends.webgpu import WebGpuBackend
-        from rlxweb.gpu.native import NativePort
-        from rlxweb.gpu.port import Want
+        from rlxweb.gpu.port import AdapterRequest
+        from rlxweb.gpu.wgpu_port import WgpuPort
 
-        port = NativePort(library=library)
-        await port.open(Want(backends=backends, name=adapter))
+        port = WgpuPort(library=library)
+        await port.open(AdapterRequest(backends=backends, name=adapter))
         return WebGpuBackend(port)
 
     return open_backend
 
 
-def _cupy(kind: str) -> Way:
-    return arrays("CuPy", "cupy", kind, installed("cupy", "CuPy"))
+def _cupy_library(kind: str) -> EngineLibrary:
+    """Return CuPy as a library that serves a kind of device."""
+    return array_library("CuPy", "cupy", kind, installation_check("cupy", "CuPy"))
 
 
-def _torch(kind: str, here: Why) -> Way:
-    return arrays("PyTorch", "torch", kind, here)
+def _torch_library(kind: str, absence_check: AbsenceCheck) -> EngineLibrary:
+    """Return PyTorch as a library that serves a kind of device."""
+    return array_library("PyTorch", "torch", kind, absence_check)
 
 
-def _jax(kind: str) -> Way:
-    return arrays("JAX", "jax", kind, installed("jax", "JAX"))
+def _jax_library(kind: str) -> EngineLibrary:
+    """Return JAX as a library that serves a kind of device."""
+    return array_library("JAX", "jax", kind, installation_check("jax", "JAX"))
 
 
-def _mlx(kind: str, here: Why) -> Way:
-    return arrays("MLX", "mlx", kind, here)
+def _mlx_library(kind: str, absence_check: AbsenceCheck) -> EngineLibrary:
+    """Return MLX as a library that serves a kind of device."""
+    return array_library("MLX", "mlx", kind, absence_check)
 
 
-def _mps_here() -> str:
-    elsewhere = presence.apple_silicon()
-    said = elsewhere and f"PyTorch's Metal engine {elsewhere}"
-    return said or torch_built_for("mps")()
+def _torch_mps_absence() -> str:
+    """Reason why PyTorch's Metal engine cannot be tried; "" if it can."""
+    platform_reason = library_detection.apple_silicon_absence()
+    reason = platform_reason and f"PyTorch's Metal engine {platform_reason}"
+    return reason or torch_build_check("mps")()
 
 
-def _mlx_here() -> str:
-    return presence.apple_silicon() or presence.mlx()
+def _mlx_metal_absence() -> str:
+    """Reason why MLX cannot use an Apple GPU; "" if it can be tried."""
+    return library_detection.apple_silicon_absence() or library_detection.mlx_absence()
 
 
-def _mlx_gpu_here() -> str:
-    return presence.mlx() or ("MLX has no GPU here" if presence.mlx_on_cpu() else "")
+def _mlx_gpu_absence() -> str:
+    """Reason why MLX cannot use a GPU; "" if it can be tried."""
+    return library_detection.mlx_absence() or (
+        "MLX finds no GPU on this machine" if library_detection.mlx_uses_cpu() else ""
+    )
 
 
-_CUDA = _cupy("cuda"), _torch("cuda", torch_built_for("cuda"))
-_ROCM = _cupy("hip"), _torch("hip", torch_built_for("rocm"))
-_MPS = _torch("mps", _mps_here)
-_MLX = _mlx("gpu", _mlx_gpu_here), _MPS, _mlx("cpu", presence.mlx)
-_WGPU_METAL = Way("wgpu", installed("wgpu", "wgpu"), _native("metal"), proves=True)
-_METAL = _mlx("gpu", _mlx_here), _MPS, _WGPU_METAL
-_TORCH_CPU = _torch("cpu", installed("torch", "PyTorch"))
-_TPU, _JAX_CPU = _jax("tpu"), _jax("cpu")
-_DAWN = Way(
+_CUDA_LIBRARIES = (
+    _cupy_library("cuda"),
+    _torch_library("cuda", torch_build_check("cuda")),
+)
+_ROCM_LIBRARIES = _cupy_library("hip"), _torch_library("hip", torch_build_check("rocm"))
+_TORCH_MPS_LIBRARY = _torch_library("mps", _torch_mps_absence)
+_MLX_LIBRARIES = (
+    _mlx_library("gpu", _mlx_gpu_absence),
+    _TORCH_MPS_LIBRARY,
+    _mlx_library("cpu", library_detection.mlx_absence),
+)
+_WGPU_METAL_LIBRARY = EngineLibrary(
+    "wgpu",
+    installation_check("wgpu", "wgpu"),
+    _native_gpu_opener("metal"),
+    has_self_test=True,
+)
+_METAL_LIBRARIES = (
+    _mlx_library("gpu", _mlx_metal_absence),
+    _TORCH_MPS_LIBRARY,
+    _WGPU_METAL_LIBRARY,
+)
+_TORCH_CPU_LIBRARY = _torch_library("cpu", installation_check("torch", "PyTorch"))
+_JAX_TPU_LIBRARY, _JAX_CPU_LIBRARY = _jax_library("tpu"), _jax_library("cpu")
+_DAWN_LIBRARY = EngineLibrary(
     "Dawn",
-    installed("wgpudawn", "Dawn"),
-    _native(library="wgpudawn"),
-    proves=True,
+    installation_check("wgpudawn", "Dawn"),
+    _native_gpu_opener(library="wgpudawn"),
+    has_self_test=True,
     distribution="wgpudawn",
 )
 
 
-def _no_ane() -> str:
+def _ane_absence() -> str:
+    """Reason why Apple's Neural Engine cannot be used."""
     return (
-        "only Core ML reaches the Neural Engine, and nobody is told what ran there; "
-        "'metal' and 'mlx' use the GPU beside it"
+        "only Core ML can use the Neural Engine, and it does not report what ran "
+        "there; use 'metal' or 'mlx' for the GPU"
     )
 
 
-async def _ane(adapter: str) -> Backend:
-    raise AdapterMissing("open device 'ane'", _no_ane())
+async def _open_ane(adapter: str) -> Backend:
+    """Raise AdapterMissing: Apple's Neural Engine cannot be opened."""
+    raise AdapterMissing("open device 'ane'", _ane_absence())
 
 
 ROWS: dict[str, Row] = {
-    "cpu": Row(_cpu),
-    "gpu": Row(_native()),
-    "vulkan": Row(_native("vulkan")),
-    "opengl": Row(_native("opengl")),
-    "directx": Row(_native("directx"), ("win32",)),
-    "metal": by_libraries("metal", *_METAL, platforms=("darwin",)),
-    "webgpu": Row(_browser, ("emscripten",)),
-    "cuda": by_libraries(
+    "cpu": Row(_open_cpu),
+    "gpu": Row(_native_gpu_opener()),
+    "vulkan": Row(_native_gpu_opener("vulkan")),
+    "opengl": Row(_native_gpu_opener("opengl")),
+    "directx": Row(_native_gpu_opener("directx"), ("win32",)),
+    "metal": row_from_libraries("metal", *_METAL_LIBRARIES, platforms=("darwin",)),
+    "webgpu": Row(_open_browser_gpu, ("emscripten",)),
+    "cuda": row_from_libraries(
         "cuda",
-        *_CUDA,
-        needs=presence.nvidia_driver,
-        hint="it takes an NVIDIA GPU with its driver, and CuPy: pip install "
-        "'rlxweb[cuda]' (CUDA 12) or 'rlxweb[cuda13]'; device 'gpu' is any GPU",
+        *_CUDA_LIBRARIES,
+        requirement=library_detection.nvidia_driver_absence,
+        hint="needs an NVIDIA GPU with its driver, and CuPy: pip install "
+        "'rlxweb[cuda]' (CUDA 12) or 'rlxweb[cuda13]'; device 'gpu' works with any "
+        "GPU",
     ),
-    "rocm": by_libraries(
+    "rocm": row_from_libraries(
         "rocm",
-        *_ROCM,
-        needs=presence.amd_driver,
-        hint="it takes an AMD GPU with its driver, and CuPy: pip install "
-        "'rlxweb[rocm]', or PyTorch built for ROCm; device 'gpu' is any GPU",
+        *_ROCM_LIBRARIES,
+        requirement=library_detection.amd_driver_absence,
+        hint="needs an AMD GPU with its driver, and CuPy: pip install 'rlxweb[rocm]', "
+        "or PyTorch built for ROCm; device 'gpu' works with any GPU",
     ),
-    "mlx": by_libraries(
+    "mlx": row_from_libraries(
         "mlx",
-        *_MLX,
-        named_only=presence.mlx_on_cpu,
-        hint="pip install 'rlxweb[mlx]'; without a GPU MLX computes on the CPU",
+        *_MLX_LIBRARIES,
+        named_only=library_detection.mlx_uses_cpu,
+        hint="pip install 'rlxweb[mlx]'; without a GPU, MLX runs on the CPU",
     ),
-    "tpu": by_libraries(
+    "tpu": row_from_libraries(
         "tpu",
-        _TPU,
-        needs=presence.tpu,
+        _JAX_TPU_LIBRARY,
+        requirement=library_detection.tpu_absence,
         hint="on a machine with a TPU: pip install 'rlxweb[tpu]'",
     ),
-    "ane": Row(_ane, present=_no_ane),
-    "torch-cpu": by_libraries(
+    "ane": Row(_open_ane, present=_ane_absence),
+    "torch-cpu": row_from_libraries(
         "torch-cpu",
-        _TORCH_CPU,
+        _TORCH_CPU_LIBRARY,
         display="PyTorch (CPU)",
         named_only=True,
         hint="pip install 'rlxweb[torch]'",
     ),
-    "jax-cpu": by_libraries(
+    "jax-cpu": row_from_libraries(
         "jax-cpu",
-        _JAX_CPU,
+        _JAX_CPU_LIBRARY,
         display="JAX (CPU)",
         named_only=True,
         hint="pip install 'rlxweb[jax]'",
     ),
-    "dawn": by_libraries(
+    "dawn": row_from_libraries(
         "dawn",
-        _DAWN,
+        _DAWN_LIBRARY,
         display="WebGPU (Dawn)",
         named_only=True,
-        hint="pip install 'rlxweb[dawn]'; it takes the GPUs that wgpu takes, by "
-        "another compiler of shaders",
+        hint="pip install 'rlxweb[dawn]'; supports the same GPUs as wgpu, with "
+        "another shader compiler",
     ),
 }
 
-_DESKTOP = {n: row for n, row in ROWS.items() if n not in ("cpu", "gpu", "webgpu")}
-"""Ours that need a library or an interface which no tab has."""
+_DESKTOP_ROWS = {n: row for n, row in ROWS.items() if n not in ("cpu", "gpu", "webgpu")}
+"""Own rows that need a library or an interface which no browser tab has."""
 
-_PLATFORMS = {
+_PLATFORM_PHRASES = {
     "emscripten": "in a browser tab",
     "win32": "on Windows",
     "darwin": "on macOS",
 }
 
 
-def _others() -> Declared:
-    """What other packages add."""
-    return declared(ROWS)
+def _declared_engines() -> InstalledBackends:
+    """Return the engines that other packages declare."""
+    return installed_backends(ROWS)
 
 
-def row_of(label: str) -> Row | None:
-    """Ours, else that of another package; None where nobody has an engine for it."""
-    return ROWS.get(label) or _others().row_of(label)
+def find_row(label: str) -> Row | None:
+    """Return the row of a label: our own, else another package's; None if there is no
+    engine for it.
+    """
+    return ROWS.get(label) or _declared_engines().find_row(label)
 
 
-def further_labels() -> tuple[str, ...]:
-    """Labels of all engines that RLX has no name for: ours, then other packages'."""
+def extra_labels() -> tuple[str, ...]:
+    """Labels of all engines that RLX has no name for: our own, then other packages'."""
     known = {d.label for d in Device}
-    ours = [label for label in ROWS if label not in known]
-    return (*ours, *sorted(_others().engines))
+    own_labels = [label for label in ROWS if label not in known]
+    return (*own_labels, *sorted(_declared_engines().entry_points))
 
 
-def labels() -> tuple[str, ...]:
-    """Labels of all devices that have an engine, ours and other packages'."""
-    return tuple(dict.fromkeys((*ROWS, *further_labels())))
+def engine_labels() -> tuple[str, ...]:
+    """Labels of all devices that have an engine, our own and other packages'."""
+    return tuple(dict.fromkeys((*ROWS, *extra_labels())))
 
 
-def opened_as(label: str) -> str:
-    """The label a device is kept under: a tab has one GPU, whatever it is called."""
+def canonical_label(label: str) -> str:
+    """Return the label under which an open device is stored: a tab has one GPU,
+    whatever it is called.
+    """
     return "webgpu" if label == "gpu" and sys.platform == "emscripten" else label
 
 
 NO_BACKEND = "there is no backend for it"
 
 
-def blocker(label: str, *, looked: bool = False) -> str:
-    """Why this device cannot even be tried here; "" when it can. Imports no library.
+def absence_reason(label: str, *, was_opened: bool = False) -> str:
+    """Reason why this device cannot even be tried here; "" if it can. Imports no
+    library.
 
-    looked   its library and driver were found before, and it was opened
+    was_opened  its library and driver were found before, and it was opened
     """
-    row = row_of(label)
+    row = find_row(label)
     if row is None:
         return NO_BACKEND
     if row.platforms and sys.platform not in row.platforms:
-        only = " or ".join(_PLATFORMS.get(p, f"on {p}") for p in row.platforms)
-        return f"only {only}; this is {sys.platform}"
-    if sys.platform == "emscripten" and row is _DESKTOP.get(label):
+        platform_names = " or ".join(
+            _PLATFORM_PHRASES.get(p, f"on {p}") for p in row.platforms
+        )
+        return f"available only {platform_names}; this is {sys.platform}"
+    if sys.platform == "emscripten" and row is _DESKTOP_ROWS.get(label):
         return "a browser tab has WebGPU and no other GPU interface; use 'webgpu'"
-    return "" if looked else _absent(row)
+    return "" if was_opened else _cached_absence_reason(row)
 
 
-def named_only(label: str) -> bool:
-    """Does "auto" leave the device alone unless somebody names it?"""
-    row = row_of(label)
-    return row is not None and _waits(row)
-
-
-@cache
-def _absent(row: Row) -> str:
-    return row.why_absent()
+def is_named_only(label: str) -> bool:
+    """Return True if "auto" leaves the device alone unless somebody names it."""
+    row = find_row(label)
+    return row is not None and _cached_is_named_only(row)
 
 
 @cache
-def _waits(row: Row) -> bool:
+def _cached_absence_reason(row: Row) -> str:
+    """Return the row's absence reason, computed once."""
+    return row.absence_reason()
+
+
+@cache
+def _cached_is_named_only(row: Row) -> bool:
+    """Return the row's `is_named_only()`, computed once."""
     return row.is_named_only()
 
 
-def look_again() -> None:
+def clear_detection_caches() -> None:
     """Forget which libraries, drivers and packages were found: some may be new."""
-    _absent.cache_clear()
-    _waits.cache_clear()
-    forget()
+    _cached_absence_reason.cache_clear()
+    _cached_is_named_only.cache_clear()
+    clear_cache()
     invalidate_caches()
 
 
-def package_of(label: str) -> str:
-    """The package that adds an engine, and its version; "" for our own."""
-    offered = _others().engines.get(label)
-    return "" if offered is None else offered.package
+def providing_package(label: str) -> str:
+    """Package that adds an engine, and its version; "" for our own."""
+    engine = _declared_engines().entry_points.get(label)
+    return "" if engine is None else engine.package
 
 
 def refused_entry_points() -> tuple[str, ...]:
-    """Engines of other packages that were not taken, with the reasons."""
-    return _others().refused
+    """Engines of other packages that were refused, with the reasons."""
+    return _declared_engines().rejections
 
 
-def found_here(label: str) -> str:
-    """What would serve a device, by name and version; "" where nobody can say."""
-    row = row_of(label)
-    return "" if row is None else row.found()
+def installed_library(label: str) -> str:
+    """Name and version of the library that would serve a device; "" if unknown."""
+    row = find_row(label)
+    return "" if row is None else row.installed_library()
 
 
-LISTED: Final = "see `rlxweb devices`"
-"""Advice where nothing better is known, but for `rlxweb devices` itself."""
+DEFAULT_HINT: Final = "see `rlxweb devices`"
+"""Advice if nothing better is known; `rlxweb devices` itself does not use it."""
 
 
-def hint_of(label: str) -> str:
+def row_hint(label: str) -> str:
     """Return the advice for a missing device; "" where nothing helps."""
-    row = row_of(label)
+    row = find_row(label)
     return row.hint if row else ""
 
 
-def how_to_get(label: str) -> str:
-    """`hint_of`, or where all devices are listed."""
-    return hint_of(label) or LISTED
+def hint_or_default(label: str) -> str:
+    """Return the advice for a missing device, or else the command that lists all
+    devices.
+    """
+    return row_hint(label) or DEFAULT_HINT

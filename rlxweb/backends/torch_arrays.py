@@ -1,4 +1,4 @@
-"""PyTorch as an engine: on the CPU, on CUDA and ROCm, on Apple's Metal.
+"""PyTorch engine: on the CPU, on CUDA and ROCm, on Apple's Metal.
 
 Imported when one of its devices is opened and never before. Names that PyTorch has
 under other rules come from array-api-compat; what is left is the class below.
@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array import ArrayBackend, array_target, quiet
-from rlxweb.backends.array_faults import around_library
-from rlxweb.backends.array_forks import LibraryThreads
-from rlxweb.backends.array_library import first_named, library, tried
+from rlxweb.backends.array import ArrayBackend, array_target, ignore_float_errors
+from rlxweb.backends.array_errors import library_context
+from rlxweb.backends.array_fork_safety import LibraryForkGuard
+from rlxweb.backends.array_library_import import (
+    call_library,
+    find_device_index,
+    import_library,
+)
 from rlxweb.backends.protocol import Array, Backend
 from rlxweb.backends.torch_variants import torch_variants
 from rlxweb.errors import AdapterMissing
@@ -22,13 +26,13 @@ from rlxweb.ir.dtype import DType
 
 INSTALL = "pip install 'rlxweb[torch]'; a build for your GPU: pytorch.org/get-started"
 # Its unsigned integers can be stored, not added, compared or sorted.
-DTYPES = frozenset(DType) - {DType.U32, DType.U64}
+SUPPORTED_DTYPES = frozenset(DType) - {DType.U32, DType.U64}
 # Kinds of which there is one, and its name.
-ALONE = {"cpu": "PyTorch on the CPU", "mps": "Apple GPU (PyTorch)"}
-threads = LibraryThreads("PyTorch")
+SINGLE_DEVICES = {"cpu": "PyTorch on the CPU", "mps": "Apple GPU (PyTorch)"}
+library_threads = LibraryForkGuard("PyTorch")
 
 
-class TorchArrays:
+class TorchNamespace:
     """NumPy's names over tensors of one device."""
 
     def __init__(self, torch: Any, compat: Any, device: Any) -> None:
@@ -38,9 +42,9 @@ class TorchArrays:
     def __getattr__(self, name: str) -> Any:
         if name == "float64" and self._device.type == "mps":
             raise AttributeError(name)
-        found = getattr(self._compat, name)
-        setattr(self, name, found)
-        return found
+        attribute = getattr(self._compat, name)
+        setattr(self, name, attribute)
+        return attribute
 
     def asarray(self, value: Any, dtype: Any = None) -> Any:
         if isinstance(value, self._torch.Tensor):
@@ -48,8 +52,9 @@ class TorchArrays:
         return self._torch.as_tensor(value, dtype=dtype, device=self._device)
 
     def remainder(self, x: Any, y: Any) -> Any:
-        """Of floats on the CPU in float64: PyTorch's own of float32 is NaN or inexact
-        where the quotient has more digits than a float32.
+        """Return the remainder; that of floats on the CPU is computed in float64, as
+        PyTorch's own of float32 is NaN or inexact where the quotient has more digits
+        than a float32.
         """
         torch = self._torch
         if self._device.type != "cpu" or not x.dtype.is_floating_point:
@@ -64,52 +69,54 @@ class TorchArrays:
 
 
 async def open_torch(kind: str = "cpu", adapter: str = "") -> Backend:
-    """The engine on "cpu", "cuda", "hip" (ROCm) or "mps" (Metal).
+    """Open the PyTorch engine on "cpu", "cuda", "hip" (ROCm) or "mps" (Metal).
 
     adapter   part of the name of a GPU, or ""
 
     Errors   AdapterMissing with the reason, for whatever is missing or broken.
     """
-    doing = f"open PyTorch on '{kind}'"
-    threads.begin(doing)
-    torch = library("torch", doing, INSTALL)
-    compat = library("array_api_compat.torch", doing, INSTALL)
-    device = tried(
-        lambda: _device(torch, kind, adapter, doing),
-        doing,
-        "PyTorch was asked for its devices and failed",
+    context = f"open PyTorch on '{kind}'"
+    library_threads.claim(context)
+    torch = import_library("torch", context, INSTALL)
+    compat = import_library("array_api_compat.torch", context, INSTALL)
+    device = call_library(
+        lambda: _find_device(torch, kind, adapter, context),
+        context,
+        "PyTorch failed to list its devices",
         INSTALL,
     )
-    return _engine(torch, compat, kind, device)
+    return _build_engine(torch, compat, kind, device)
 
 
-def _device(torch: Any, kind: str, adapter: str, doing: str) -> Any:
-    if kind in ALONE:
+def _find_device(torch: Any, kind: str, adapter: str, context: str) -> Any:
+    """Return the PyTorch device of that kind whose name contains `adapter`."""
+    if kind in SINGLE_DEVICES:
         if kind == "mps" and not torch.backends.mps.is_available():
-            raise AdapterMissing(doing, "PyTorch sees no Metal device", hint=INSTALL)
-        first_named(doing, [ALONE[kind]], adapter)
+            raise AdapterMissing(context, "PyTorch finds no Metal device", hint=INSTALL)
+        find_device_index(context, [SINGLE_DEVICES[kind]], adapter)
         return torch.device(kind)
-    made_for = "ROCm" if torch.version.hip else "CUDA" if torch.version.cuda else ""
-    if made_for != {"cuda": "CUDA", "hip": "ROCm"}[kind]:
+    built_for = "ROCm" if torch.version.hip else "CUDA" if torch.version.cuda else ""
+    if built_for != {"cuda": "CUDA", "hip": "ROCm"}[kind]:
         raise AdapterMissing(
-            doing,
+            context,
             f"this PyTorch ({torch.__version__}) is built "
-            + (f"for {made_for}" if made_for else "without CUDA and ROCm"),
+            + (f"for {built_for}" if built_for else "without CUDA and ROCm"),
             hint=INSTALL,
         )
     if not torch.cuda.is_available():
-        raise AdapterMissing(doing, "PyTorch sees no such GPU", hint=INSTALL)
+        raise AdapterMissing(context, "PyTorch finds no such GPU", hint=INSTALL)
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return torch.device("cuda", first_named(doing, names, adapter))
+    return torch.device("cuda", find_device_index(context, names, adapter))
 
 
-def _engine(torch: Any, compat: Any, kind: str, device: Any) -> ArrayBackend:
-    adapter, driver = _named(torch, kind, device)
+def _build_engine(torch: Any, compat: Any, kind: str, device: Any) -> ArrayBackend:
+    """Return the engine for one PyTorch device."""
+    adapter, driver = _adapter_and_driver(torch, kind, device)
     version = f"PyTorch {torch.__version__}"
-    dtypes = DTYPES - {DType.F64} if kind == "mps" else DTYPES
+    dtypes = SUPPORTED_DTYPES - {DType.F64} if kind == "mps" else SUPPORTED_DTYPES
     name = version if kind == "cpu" else f"{adapter} ({version})"
 
-    xp = TorchArrays(torch, compat, device)
+    xp = TorchNamespace(torch, compat, device)
     return ArrayBackend(
         xp,
         array_target(version, dtypes),
@@ -118,29 +125,37 @@ def _engine(torch: Any, compat: Any, kind: str, device: Any) -> ArrayBackend:
         api="torch" if kind == "cpu" else kind,
         driver=driver,
         software=kind == "cpu",
-        to_device=lambda array: _tensor(torch, array).to(device),
+        to_device=lambda array: _to_tensor(torch, array).to(device),
         to_host=lambda tensor: np.asarray(tensor.cpu().numpy()),
         copied=torch.clone,
         from_dlpack=torch.from_dlpack,
         variants=torch_variants(torch, xp),
-        why_lost=lambda: threads.why_not,
-        around=partial(around_library, name, threads, quiet, torch.inference_mode),
+        why_lost=lambda: library_threads.fork_problem,
+        around=partial(
+            library_context,
+            name,
+            library_threads,
+            ignore_float_errors,
+            torch.inference_mode,
+        ),
     )
 
 
-def _named(torch: Any, kind: str, device: Any) -> tuple[str, str]:
-    """The hardware, and what it is driven by."""
+def _adapter_and_driver(torch: Any, kind: str, device: Any) -> tuple[str, str]:
+    """Return the names of the hardware and of its driver."""
     version = f"PyTorch {torch.__version__}"
-    if kind in ALONE:
-        return ALONE[kind], version
+    if kind in SINGLE_DEVICES:
+        return SINGLE_DEVICES[kind], version
     runtime = torch.version.cuda or torch.version.hip
-    word = "CUDA" if kind == "cuda" else "ROCm"
-    return torch.cuda.get_device_name(device), f"{version}, {word} {runtime}"
+    runtime_name = "CUDA" if kind == "cuda" else "ROCm"
+    return torch.cuda.get_device_name(device), f"{version}, {runtime_name} {runtime}"
 
 
-def _tensor(torch: Any, array: Array) -> Any:
-    """A tensor over the array's memory where PyTorch can have it, else over a copy."""
-    usable = array.flags.writeable and array.dtype.isnative
-    if not usable or any(s < 0 or s % array.itemsize for s in array.strides):
+def _to_tensor(torch: Any, array: Array) -> Any:
+    """Return a tensor over the array's memory if PyTorch can use it, else over a
+    copy.
+    """
+    is_usable = array.flags.writeable and array.dtype.isnative
+    if not is_usable or any(s < 0 or s % array.itemsize for s in array.strides):
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     return torch.from_numpy(array)

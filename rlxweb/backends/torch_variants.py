@@ -1,4 +1,4 @@
-"""Faster ways to run an op on PyTorch, each behind a gate.
+"""Kernel variants of ops on PyTorch, each with a condition.
 
 Rule: deleting any row changes no result, only time. The first row whose gate opens is
 taken; the op's own reference is the last resort.
@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from rlxweb.backends.array_convolutions import torch_convolution
-from rlxweb.backends.array_variants import along_last, framed
-from rlxweb.host.variants import Variant
+from rlxweb.backends.array_variants import frame_view_variants, is_float_along_last_axis
+from rlxweb.host.numpy_variants import ArrayVariant
 from rlxweb.ir.op import Attrs
 
 
-def torch_variants(torch: Any, xp: Any) -> tuple[Variant, ...]:
-    """The rows for tensors of the namespace `xp`."""
+def torch_variants(torch: Any, xp: Any) -> tuple[ArrayVariant, ...]:
+    """Return the variants for tensors of the namespace `xp`."""
     functions = torch.nn.functional
 
-    def cut(x: Any, size: int, hop: int, count: int) -> Any:
+    def frame_signal(x: Any, size: int, hop: int, count: int) -> Any:
         return x.unfold(-1, size, hop)[..., :count, :]
 
     def softmax(attrs: Attrs, x: Any) -> Any:
@@ -28,9 +28,13 @@ def torch_variants(torch: Any, xp: Any) -> tuple[Variant, ...]:
         return functions.layer_norm(x, x.shape[-1:], gamma, beta, attrs["eps"])
 
     return (
-        *framed(xp, cut),
-        Variant("softmax, PyTorch's", "softmax", along_last, softmax),
-        Variant("layer_norm, PyTorch's", "layer_norm", along_last, layer_norm),
+        *frame_view_variants(xp, frame_signal),
+        ArrayVariant(
+            "softmax, PyTorch's", "softmax", is_float_along_last_axis, softmax
+        ),
+        ArrayVariant(
+            "layer_norm, PyTorch's", "layer_norm", is_float_along_last_axis, layer_norm
+        ),
         torch_convolution(torch),
         # Not its attention, which makes 0 of a query that is NaN.
     )

@@ -1,4 +1,4 @@
-"""Attention of float32 in a browser's Python, by WebAssembly.
+"""Attention in float32 in a browser's Python, by WebAssembly: one kernel variant.
 
 A row of the table of variants. The module is made once, when the first node wants it.
 """
@@ -12,100 +12,129 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_attention import bias_of, scale_of, steps_of
-from rlxweb.backends.wasm_attention_text import FIELDS, attention_module, room_for
-from rlxweb.host.arrays import pool
-from rlxweb.host.compiled import address
-from rlxweb.host.variants import Variant
-from rlxweb.host.wasm_products import ROOM
+from rlxweb.backends.cpu_attention import dense_bias, layout_strides, score_scale
+from rlxweb.backends.wasm_attention_codegen import (
+    JOB_FIELDS,
+    attention_module,
+    wasm_scratch_floats,
+)
+from rlxweb.host.compiled_welch import array_address
+from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.result_pool import result_pool
+from rlxweb.host.wasm_matmul import WASM_SCRATCH
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
-from rlxweb.machine.making import fast_mode
-from rlxweb.machine.wasm import IN_A_TAB, opened_fused
-from rlxweb.recipes.attention_sizes import sizes_of
+from rlxweb.machine.compile_cache import jit_mode
+from rlxweb.machine.wasm_builder import IN_BROWSER, load_fused_module
+from rlxweb.recipes.attention_sizes import infer_attention_sizes
 
-LEAST: Final = 1 << 9
-"""Elements of a result from which a call is faster than several of NumPy's; on paper,
-as for lines.
+MIN_ELEMENTS: Final = 1 << 9
+"""Elements of a result from which one call is faster than several NumPy calls;
+estimated, as for softmax and norms.
 """
-_MOST_ROOM: Final = 1 << 26
-"""Floats."""
-_BIAS_STEPS: Final = slice(FIELDS.index("bias_batch"), FIELDS.index("bias_row") + 1)
-_ROOM: Final = FIELDS.index("room")
-_ELEMENT: Final = 4
+_MAX_SCRATCH_FLOATS: Final = 1 << 26
+"""Largest scratch memory, in floats."""
+_BIAS_STRIDE_FIELDS: Final = slice(
+    JOB_FIELDS.index("bias_batch"), JOB_FIELDS.index("bias_row") + 1
+)
+_SCRATCH_FIELD: Final = JOB_FIELDS.index("room")
+_ELEMENT_BYTES: Final = 4
 Array = NDArray[Any]
 
 
 @cache
-def _function() -> Callable[[int], None] | None:
+def _compiled_function() -> Callable[[int], None] | None:
+    """Return the compiled function; None in a browser that refuses it."""
     try:
-        (made,) = opened_fused(attention_module, "attention")
+        (function,) = load_fused_module(attention_module, "attention")
     except OSError:  # a browser that refuses it
         return None
-    return made
+    return function
 
 
-def _open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """In float32, large enough, and no mask but one that is added."""
-    if not IN_A_TAB or fast_mode() == "off" or out.numel < LEAST:
+def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return True for large enough attention in float32 with no mask but one that is
+    added.
+    """
+    if not IN_BROWSER or jit_mode() == "off" or out.numel < MIN_ELEMENTS:
         return False
-    if any(one.dtype is not DType.F32 for one in inputs[:3]):
+    if any(operand.dtype is not DType.F32 for operand in inputs[:3]):
         return False
     if attrs["mask_kind"] not in ("none", "bias") or attrs["softcap"] is not None:
         return False
-    q, k, v = (one.shape for one in inputs[:3])
-    s = sizes_of(q, k, v, attrs)
-    fits = s.SK >= 4 and s.D > 0 and room_for(s.SQ, s.SK, s.D) <= _MOST_ROOM
-    return fits and _function() is not None
+    q, k, v = (operand.shape for operand in inputs[:3])
+    sizes = infer_attention_sizes(q, k, v, attrs)
+    fits = (
+        sizes.SK >= 4
+        and sizes.D > 0
+        and wasm_scratch_floats(sizes.SQ, sizes.SK, sizes.D) <= _MAX_SCRATCH_FLOATS
+    )
+    return fits and _compiled_function() is not None
 
 
-class Attention:
-    """`attention` of one node."""
+class WasmAttention:
+    """Attention of one node, called with its operands."""
 
     def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
-        function = _function()
+        function = _compiled_function()
         assert function is not None  # the gate asked
         self._function, self._shape = function, out.shape
-        q, k, v = (one.shape for one in inputs[:3])
-        s = self._sizes = sizes_of(q, k, v, attrs)
-        steps = [
-            *steps_of(s.layout, s.H, s.SQ, s.D),
-            *steps_of(s.layout, s.HK, s.SK, s.D),
-            *steps_of(s.layout, s.HK, s.SK, s.DV),
-            *steps_of(s.layout, s.H, s.SQ, s.DV),
+        q, k, v = (operand.shape for operand in inputs[:3])
+        sizes = self._sizes = infer_attention_sizes(q, k, v, attrs)
+        strides = [
+            *layout_strides(sizes.layout, sizes.H, sizes.SQ, sizes.D),
+            *layout_strides(sizes.layout, sizes.HK, sizes.SK, sizes.D),
+            *layout_strides(sizes.layout, sizes.HK, sizes.SK, sizes.DV),
+            *layout_strides(sizes.layout, sizes.H, sizes.SQ, sizes.DV),
             *(0, 0, 0),
         ]
-        sizes = s.B, s.H, s.H // s.HK, s.SQ, s.SK, s.D, s.DV
-        told = [0] * 5 + [_ELEMENT * step for step in steps] + [*sizes, 0]
-        self._job = np.array(told, np.uint32)
-        self._where = address(self._job)
-        self._floats = room_for(s.SQ, s.SK, s.D)
-        self._scale = np.float32(scale_of(s, attrs))
+        counts = (
+            sizes.B,
+            sizes.H,
+            sizes.H // sizes.HK,
+            sizes.SQ,
+            sizes.SK,
+            sizes.D,
+            sizes.DV,
+        )
+        job_words = [0] * 5 + [_ELEMENT_BYTES * step for step in strides] + [*counts, 0]
+        self._job = np.array(job_words, np.uint32)
+        self._job_address = array_address(self._job)
+        self._scratch_floats = wasm_scratch_floats(sizes.SQ, sizes.SK, sizes.D)
+        self._scale = np.float32(score_scale(sizes, attrs))
 
     def __call__(
         self, attrs: Attrs, q: Array, k: Array, v: Array, mask: Array | None = None
     ) -> Array:
-        """The weighted values."""
-        out, job = pool.empty(self._shape, np.float32), self._job
-        held = [*map(np.ascontiguousarray, (q, k, v)), out]
-        bias, steps = bias_of(self._sizes, mask)
-        for at, one in enumerate((*held, bias)):
-            job[at] = address(one)
-        job[_BIAS_STEPS] = [_ELEMENT * step for step in steps]
-        room = ROOM.array(self._floats)
-        room[:4] = self._scale
-        job[_ROOM] = address(room)
-        self._function(self._where)
+        """Return the weighted values."""
+        out, job = result_pool.empty(self._shape, np.float32), self._job
+        operands = [*map(np.ascontiguousarray, (q, k, v)), out]
+        bias, bias_strides = dense_bias(self._sizes, mask)
+        for field, operand in enumerate((*operands, bias)):
+            job[field] = array_address(operand)
+        job[_BIAS_STRIDE_FIELDS] = [_ELEMENT_BYTES * step for step in bias_strides]
+        scratch = WASM_SCRATCH.buffer(self._scratch_floats)
+        scratch[:4] = self._scale
+        job[_SCRATCH_FIELD] = array_address(scratch)
+        self._function(self._job_address)
         return out
 
 
-def joins(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Where what spells attention out is better done as one call."""
-    in_f32 = all(one.dtype is DType.F32 for one in inputs)
-    return op.name == "attention" and in_f32 and _open(inputs, out, attrs)
+def should_fuse_attention(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return True if a pattern of ops that means attention is better done as one
+    call.
+    """
+    in_f32 = all(operand.dtype is DType.F32 for operand in inputs)
+    return op.name == "attention" and in_f32 and _is_supported(inputs, out, attrs)
 
 
-ATTENTION: Final = (
-    Variant("attention, by WebAssembly", "attention", _open, Attention, planned=True),
+ATTENTION_VARIANTS: Final = (
+    ArrayVariant(
+        "attention, by WebAssembly",
+        "attention",
+        _is_supported,
+        WasmAttention,
+        is_planned=True,
+    ),
 )
-"""The row, before all others."""
+"""Variant of attention, tried before all others."""

@@ -1,4 +1,4 @@
-"""WGSL on a GPU port: the one place where `kernels` and `gpu` meet.
+"""WGSL engine on a GPU port: the one place where `kernels` and `gpu` meet.
 
 `prepare` turns each step into launches, makes pipelines, buffers and one command list;
 a run writes the inputs, submits the list once and reads all outputs back at once. It
@@ -15,56 +15,76 @@ from typing import Any
 from rlxweb.backends.protocol import (
     Array,
     Backend,
+    DeviceBuffer,
     Feeds,
     Program,
-    Resident,
-    own,
-    released,
+    released_error,
+    require_own_program,
 )
-from rlxweb.backends.timed import Timed
-from rlxweb.backends.webgpu_batches import Batches
-from rlxweb.backends.webgpu_bindings import BoundWork
-from rlxweb.backends.webgpu_buffers import Params, free, freed_with, stored_bytes, write
-from rlxweb.backends.webgpu_narrow import NARROWER, fed
-from rlxweb.backends.webgpu_pipelines import Pipelines, Trusts
+from rlxweb.backends.timed_run import TimedRun
+from rlxweb.backends.webgpu_bindings import BoundCommands
+from rlxweb.backends.webgpu_buffers import (
+    ParamBuffers,
+    free_handles,
+    free_when_collected,
+    stored_bytes,
+    write_buffer,
+)
+from rlxweb.backends.webgpu_demotion import DEMOTED_DTYPES, demote_input
+from rlxweb.backends.webgpu_device_arrays import (
+    WebGpuArrayStore,
+    WebGpuDeviceBuffer,
+    copies_into,
+)
+from rlxweb.backends.webgpu_kernel_selection import (
+    KernelSelector,
+    assumed_fusion_gate,
+    kernel_hardware,
+)
+from rlxweb.backends.webgpu_latency import WebGpuLatencyProbes
+from rlxweb.backends.webgpu_overlapped_runs import OverlappedRuns
+from rlxweb.backends.webgpu_pipelines import PipelineCache, TrustLevel
 from rlxweb.backends.webgpu_program import (
-    Packed,
-    ProgramBuilder,
-    Spot,
+    OutputLocation,
+    ReadbackLayout,
     WebGpuProgram,
-    check_fault,
+    WebGpuProgramBuilder,
+    check_index_fault,
     param_type,
 )
-from rlxweb.backends.webgpu_recipes import Recipes, assumed_gate, hardware_of
-from rlxweb.backends.webgpu_residents import BufferResident, Residents, copies_into
-from rlxweb.backends.webgpu_timed import timed_run
-from rlxweb.backends.webgpu_trips import WebGpuTrips
-from rlxweb.backends.webgpu_warm import Warm
+from rlxweb.backends.webgpu_timed_run import time_program
+from rlxweb.backends.webgpu_warm_up import PipelineWarmUp
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
-from rlxweb.cost.race import Race
+from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.errors import DeviceLost, SessionClosed
-from rlxweb.gpu.drive import can_wait
-from rlxweb.gpu.port import Copy, Port, Range
-from rlxweb.ir.dtype import NARROW, DType
+from rlxweb.gpu.blocking import can_wait
+from rlxweb.gpu.port import BufferCopy, BufferRange, GpuPort
+from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
-from rlxweb.recipes.variants import COPIES, VARIANTS, CopyVariant, Variant
+from rlxweb.recipes.kernel_variants import (
+    COPY_VARIANTS,
+    VARIANTS,
+    CopyVariant,
+    KernelVariant,
+)
 
-UNWAITED = 64
-"""Runs of which nothing comes back that may be on their way; more wait their turn."""
+MAX_UNAWAITED_RUNS = 64
+"""Runs without results for the host that may be in flight; more wait."""
 
-TOGETHER = 16
-"""Runs of one submission where a program is repeated."""
+RUNS_PER_SUBMISSION = 16
+"""Runs in one submission if a program is repeated."""
 
 
 class WebGpuBackend(Backend):
-    """WGSL on one port. Owns the port: `close` closes it.
+    """WGSL engine on one port. It owns the port: `close` closes it.
 
-    trusts    which shaders of this package are compiled without checks at run time:
+    trusted_shaders  which shaders of this package are compiled without checks at run
+                     time:
               those that say they stay inside, all or none. WGSL of callers is checked
     pipelines those of another engine on the port; what either makes serves both
-    overlaps  whether the next run of a job is handed over before the last is read;
+    overlaps_runs  whether the next run of a job is handed over before the last is read;
               None: outside a browser
     """
 
@@ -74,35 +94,42 @@ class WebGpuBackend(Backend):
 
     def __init__(
         self,
-        port: Port,
+        port: GpuPort,
         *,
         limits: Limits | None = None,
-        variants: Sequence[Variant] = VARIANTS,
-        copies: Sequence[CopyVariant] = COPIES,
-        trusts: Trusts = "proven",
-        overlaps: bool | None = None,
-        pipelines: Pipelines | None = None,
+        variants: Sequence[KernelVariant] = VARIANTS,
+        copies: Sequence[CopyVariant] = COPY_VARIANTS,
+        trusted_shaders: TrustLevel = "proven",
+        overlaps_runs: bool | None = None,
+        pipelines: PipelineCache | None = None,
     ) -> None:
         self.port = port
         self.facts = facts = port.facts
         self.name, self.adapter = f"{facts.name} ({facts.backend})", facts.name
         self.api, self.driver, self.vendor = facts.backend, facts.driver, facts.vendor
         self.software, self.compiler = facts.software, port.compiler
-        self.limits = facts.limits.lowest(limits) if limits else facts.limits
-        self.recipes = Recipes(hardware_of(facts, self.limits), variants, copies)
+        self.limits = facts.limits.intersect(limits) if limits else facts.limits
+        self.kernel_selector = KernelSelector(
+            kernel_hardware(facts, self.limits), variants, copies
+        )
         if pipelines is None:
-            pipelines = Pipelines(port, trusts=trusts)
-        self.pipelines = shared = pipelines
-        self._warm = Warm(port, shared.warmed)
+            pipelines = PipelineCache(port, trusted_shaders=trusted_shaders)
+        self.pipelines = pipeline_cache = pipelines
+        self._warm_up = PipelineWarmUp(port, pipeline_cache.warmed_up_handles)
         # In a tab every wait is a turn of its event loop, and none was measured yet.
-        self.overlaps = facts.backend != "webgpu" if overlaps is None else overlaps
-        self._programs, self._builders = shared.programs, shared.builders
-        self.closed = False
+        self.overlaps_runs = (
+            facts.backend != "webgpu" if overlaps_runs is None else overlaps_runs
+        )
+        self._programs, self._builders = (
+            pipeline_cache.programs,
+            pipeline_cache.builders,
+        )
+        self.is_closed = False
         # Buffers of programs that were dropped without `release`. The collector may
         # run at any moment, so it only notes them; they are freed at the next call.
-        self._dropped: deque[list[int]] = deque()
-        self._residents = Residents(self, port, self.limits, self._dropped)
-        self._unwaited = 0
+        self._dropped_handles: deque[list[int]] = deque()
+        self._arrays = WebGpuArrayStore(self, port, self.limits, self._dropped_handles)
+        self._unawaited_runs = 0
 
     @property
     def lost(self) -> str:
@@ -114,296 +141,347 @@ class WebGpuBackend(Backend):
         return Target(
             name=self.name,
             dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL} | half),
-            stores=NARROW,
-            joins=self.recipes.native,
-            native=self.recipes.native,
-            refusal=self.recipes.refusal,
-            launches=self.recipes.launch_count,
-            extra_bytes=self.recipes.extra_bytes,
-            finishes=self.recipes.finishes,
-            line_length=self.recipes.line_length,
-            gate=assumed_gate(),
+            storage_dtypes=PACKED_DTYPES,
+            fuses_pattern=self.kernel_selector.is_native,
+            native=self.kernel_selector.is_native,
+            refusal=self.kernel_selector.exceeded_limit,
+            launches=self.kernel_selector.launch_count,
+            extra_bytes=self.kernel_selector.extra_bytes,
+            finishes=self.kernel_selector.can_fuse_epilogue,
+            line_length=self.kernel_selector.line_length,
+            gate=assumed_fusion_gate(),
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
             limits=self.limits,
             features=self.facts.features,
-            narrower=NARROWER,
+            demotions=DEMOTED_DTYPES,
         )
 
-    async def prepare(self, plan: Plan, params: Params | None = None) -> WebGpuProgram:
+    async def prepare(
+        self, plan: Plan, params: ParamBuffers | None = None
+    ) -> WebGpuProgram:
         self._check_open("prepare a plan")
         self._free_dropped()
         self.pipelines.trim()
-        get = self.pipelines.get
+        get_pipeline = self.pipelines.get
         if params is None:
-            params = Params()
-            freed_with(params, params.owned, self._dropped)
-        builder = ProgramBuilder(
-            self, self.port, self.limits, self.recipes, plan, get, params
+            params = ParamBuffers()
+            free_when_collected(params, params.owned_handles, self._dropped_handles)
+        builder = WebGpuProgramBuilder(
+            self,
+            self.port,
+            self.limits,
+            self.kernel_selector,
+            plan,
+            get_pipeline,
+            params,
         )
         self._builders.append(builder)
         try:
             program = await builder.build()
-            await self._warm.up(program)
+            await self._warm_up.warm_up(program)
             self._programs.add(program)
         except BaseException:
             builder.abandon()
             raise
         finally:
             self._builders.remove(builder)
-        freed_with(program, program.owned, self._dropped)
-        params.users += 1
+        free_when_collected(program, program.owned_handles, self._dropped_handles)
+        params.user_count += 1
         return program
 
-    async def prepare_beside(self, plan: Plan, other: Program) -> WebGpuProgram:
-        beside = own(self, WebGpuProgram, other)
+    async def prepare_sharing_params(self, plan: Plan, other: Program) -> WebGpuProgram:
+        other_program = require_own_program(self, WebGpuProgram, other)
         # What is looked through when it is given is looked through for each plan.
-        is_checked = plan.given.keys() & plan.graph.named("param").keys()
-        return await self.prepare(plan, None if is_checked else beside.params)
+        is_checked = plan.demoted_inputs.keys() & plan.graph.named("param").keys()
+        return await self.prepare(plan, None if is_checked else other_program.params)
 
     def _free_dropped(self) -> None:
-        while self._dropped:
-            free(self.port, self._dropped.popleft())
+        while self._dropped_handles:
+            free_handles(self.port, self._dropped_handles.popleft())
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
-        program = own(self, WebGpuProgram, program)
-        doing = f"set param '{name}'"
-        async with program.turn:
-            self._check_usable(doing, program)
+        program = require_own_program(self, WebGpuProgram, program)
+        context = f"set param '{name}'"
+        async with program.lock:
+            self._check_usable(context, program)
             handle = program.params.handles.get(name)
             if handle is not None:  # else it is of no type of ours and never read
-                write(self.port, handle, fed(program.plan, name, value))
+                write_buffer(self.port, handle, demote_input(program.plan, name, value))
 
     async def get_param(self, program: Program, name: str) -> Array:
-        program = own(self, WebGpuProgram, program)
-        doing, kind = f"get param '{name}'", param_type(program, name)
-        async with program.turn:
-            self._check_usable(doing, program)
+        program = require_own_program(self, WebGpuProgram, program)
+        context, tensor_type = f"get param '{name}'", param_type(program, name)
+        async with program.lock:
+            self._check_usable(context, program)
             handle = program.params.handles[name]
-            raw = await self.port.read(handle, 0, stored_bytes(kind))
-        return Spot(0, kind).take(raw)
+            raw = await self.port.read(handle, 0, stored_bytes(tensor_type))
+        return OutputLocation(0, tensor_type).decode(raw)
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        program = own(self, WebGpuProgram, program)
-        doing = f"run '{program.plan.graph.name}' on {self.name}"
-        async with program.turn:
-            self._check_usable(doing, program)
+        program = require_own_program(self, WebGpuProgram, program)
+        context = f"run '{program.plan.graph.name}' on {self.name}"
+        async with program.lock:
+            self._check_usable(context, program)
             self._free_dropped()
-            self._write(program, feeds)
+            self._write_inputs(program, feeds)
             self.port.submit(program.commands)
-            return await self._outputs(doing, program, program.readback)
+            return await self._read_outputs(context, program, program.readback_handle)
 
-    async def timed(self, program: Program, feeds: Mapping[str, Array]) -> Timed:
-        program = own(self, WebGpuProgram, program)
-        doing = f"profile '{program.plan.graph.name}' on {self.name}"
+    async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
+        program = require_own_program(self, WebGpuProgram, program)
+        context = f"profile '{program.plan.graph.name}' on {self.name}"
 
-        async with program.turn:
-            self._check_usable(doing, program)
+        async with program.lock:
+            self._check_usable(context, program)
             self._free_dropped()
-            outputs = partial(self._outputs, doing, program, program.readback)
-            return await timed_run(
-                self.port, program, partial(self._write, program, feeds), outputs
+            read_outputs = partial(
+                self._read_outputs, context, program, program.readback_handle
+            )
+            return await time_program(
+                self.port,
+                program,
+                partial(self._write_inputs, program, feeds),
+                read_outputs,
             )
 
-    def _write(self, program: WebGpuProgram, feeds: Mapping[str, Array]) -> None:
-        for name, handle in program.inputs.items():
-            write(self.port, handle, fed(program.plan, name, feeds[name]))
+    def _write_inputs(self, program: WebGpuProgram, feeds: Mapping[str, Array]) -> None:
+        """Write the inputs of a run into their buffers."""
+        for name, handle in program.input_handles.items():
+            write_buffer(
+                self.port, handle, demote_input(program.plan, name, feeds[name])
+            )
 
-    async def _outputs(
-        self, doing: str, program: WebGpuProgram, readback: int
+    async def _read_outputs(
+        self, context: str, program: WebGpuProgram, readback: int
     ) -> list[Array]:
+        """Read the outputs of a run back from a buffer."""
         raw = await self.port.read(readback, 0, program.readback_bytes)
-        check_fault(doing, raw, program.fault_at)
-        return [spot.take(raw) for spot in program.outputs]
+        check_index_fault(context, raw, program.fault_offset)
+        return [location.decode(raw) for location in program.outputs]
 
     async def run_each(
         self,
         program: Program,
         feeds: Iterable[Mapping[str, Array]],
-        take: Callable[[list[Array]], object],
+        consume: Callable[[list[Array]], object],
     ) -> None:
-        """Where runs overlap, with two sets of buffers while there is more than one."""
-        if not self.overlaps:
-            return await super().run_each(program, feeds, take)
-        program = own(self, WebGpuProgram, program)
-        doing = f"run '{program.plan.graph.name}' on {self.name}"
-        async with program.turn:
-            self._check_usable(doing, program)
+        """Run a program over each of the feeds; runs overlap with two sets of buffers
+        if there is more than one.
+        """
+        if not self.overlaps_runs:
+            return await super().run_each(program, feeds, consume)
+        program = require_own_program(self, WebGpuProgram, program)
+        context = f"run '{program.plan.graph.name}' on {self.name}"
+        async with program.lock:
+            self._check_usable(context, program)
             self._free_dropped()
             owned: list[int] = []
-            outputs = partial(self._outputs, doing, program)
-            batches = Batches(self.port, self.limits, program, outputs, owned)
+            read_outputs = partial(self._read_outputs, context, program)
+            batches = OverlappedRuns(
+                self.port, self.limits, program, read_outputs, owned
+            )
             try:
-                await batches.run(feeds, take)
+                await batches.run(feeds, consume)
             finally:
-                if not self.closed:
-                    free(self.port, owned)
+                if not self.is_closed:
+                    free_handles(self.port, owned)
 
     async def run_resident(
         self, program: Program, feeds: Feeds, keep: Sequence[bool]
-    ) -> list[Array | Resident]:
-        """Inputs that lie here are bound or copied; what stays is copied out.
+    ) -> list[Array | DeviceBuffer]:
+        """Run a program; input buffers on this device are bound or copied, outputs that
+        stay are copied out of the program's buffers.
 
         Nothing is waited for unless something comes back, or an index has to be proved
         right.
         """
-        program = own(self, WebGpuProgram, program)
-        doing = f"run '{program.plan.graph.name}' on {self.name}"
-        async with program.turn:
-            self._check_usable(doing, program)
+        program = require_own_program(self, WebGpuProgram, program)
+        context = f"run '{program.plan.graph.name}' on {self.name}"
+        async with program.lock:
+            self._check_usable(context, program)
             self._free_dropped()
-            kinds = [spot.type for spot in program.outputs]
-            returned = program.plan.returned or (None,) * len(kinds)
-            with self._residents.steady:
-                fed, bound = self._feed(doing, program, feeds)
-                every = list(zip(kinds, bound.sources, keep, strict=True))
-                back = [(kind, source) for kind, source, stays in every if not stays]
-                packed = Packed.of(back, program.fault)
-                stay = [
-                    self._residents.made(k, held) if stays else None
-                    for (k, _, stays), held in zip(every, returned, strict=True)
+            types = [location.type for location in program.outputs]
+            value_ranges = program.plan.demoted_outputs or (None,) * len(types)
+            with self._arrays.freeing_lock:
+                input_copies, bound = self._prepare_inputs(context, program, feeds)
+                outputs = list(zip(types, bound.output_ranges, keep, strict=True))
+                returned_outputs = [
+                    (tensor_type, source)
+                    for tensor_type, source, stays in outputs
+                    if not stays
                 ]
-                out = copies_into(stay, bound.sources)
-                lists = fed, bound.work, out + packed.copies(program.readback)
-                self.port.submit(*filter(None, lists))
-            raw = await self._answer(program, packed)
-        check_fault(doing, raw, packed.fault_at)
-        came = iter([spot.take(raw) for spot in packed.spots])
-        return [next(came) if one is None else one for one in stay]
+                layout = ReadbackLayout.pack(returned_outputs, program.fault_handle)
+                kept_buffers = [
+                    self._arrays.allocate(k, value_range) if stays else None
+                    for (k, _, stays), value_range in zip(
+                        outputs, value_ranges, strict=True
+                    )
+                ]
+                output_copies = copies_into(kept_buffers, bound.output_ranges)
+                command_lists = (
+                    input_copies,
+                    bound.commands,
+                    output_copies + layout.copy_commands(program.readback_handle),
+                )
+                self.port.submit(*filter(None, command_lists))
+            raw = await self._read_results(program, layout)
+        check_index_fault(context, raw, layout.fault_offset)
+        host_outputs = iter([location.decode(raw) for location in layout.locations])
+        return [
+            next(host_outputs) if buffer is None else buffer for buffer in kept_buffers
+        ]
 
-    def _feed(
-        self, doing: str, program: WebGpuProgram, feeds: Feeds
-    ) -> tuple[list[Copy], BoundWork]:
-        """Writes what comes from the host; copies of what is here, the work over it."""
-        lying = {}
-        for name, handle in program.inputs.items():
-            one = feeds[name]
-            if isinstance(one, Resident):
-                lying[handle] = self._residents.fed(doing, program.plan, name, one)
+    def _prepare_inputs(
+        self, context: str, program: WebGpuProgram, feeds: Feeds
+    ) -> tuple[list[BufferCopy], BoundCommands]:
+        """Write host inputs into their buffers; return the copies of inputs on the
+        device, and the commands over them.
+        """
+        placements = {}
+        for name, handle in program.input_handles.items():
+            value = feeds[name]
+            if isinstance(value, DeviceBuffer):
+                placements[handle] = self._arrays.input_placement(
+                    context, program.plan, name, value
+                )
             else:
-                write(self.port, handle, fed(program.plan, name, one))
-        return program.bindings.over(lying)
+                write_buffer(self.port, handle, demote_input(program.plan, name, value))
+        return program.bindings.bind(placements)
 
-    async def _answer(self, program: WebGpuProgram, packed: Packed) -> memoryview:
-        """What comes back. Where nothing does, only some runs are waited for."""
-        self._unwaited += 1
-        nbytes = packed.nbytes if packed.spots or packed.sources else 0
-        if nbytes or (self._unwaited >= UNWAITED and can_wait()):
-            self._unwaited = 0
-            return await self.port.read(program.readback, 0, nbytes)
+    async def _read_results(
+        self, program: WebGpuProgram, layout: ReadbackLayout
+    ) -> memoryview:
+        """Read the results back. If there are none, wait for only some of the runs."""
+        self._unawaited_runs += 1
+        nbytes = layout.nbytes if layout.locations or layout.copy_sources else 0
+        if nbytes or (self._unawaited_runs >= MAX_UNAWAITED_RUNS and can_wait()):
+            self._unawaited_runs = 0
+            return await self.port.read(program.readback_handle, 0, nbytes)
         return memoryview(b"")
 
     async def repeat(self, program: Program, feeds: Feeds, times: int) -> None:
-        program = own(self, WebGpuProgram, program)
-        doing = f"repeat '{program.plan.graph.name}' on {self.name}"
-        async with program.turn:
-            self._check_usable(doing, program)
+        program = require_own_program(self, WebGpuProgram, program)
+        context = f"repeat '{program.plan.graph.name}' on {self.name}"
+        async with program.lock:
+            self._check_usable(context, program)
             self._free_dropped()
-            with self._residents.steady:
-                fed, bound = self._feed(doing, program, feeds)
-                self.port.submit(*filter(None, (fed,)))
+            with self._arrays.freeing_lock:
+                input_copies, bound = self._prepare_inputs(context, program, feeds)
+                self.port.submit(*filter(None, (input_copies,)))
                 # A few a submission: the device works while the next are encoded.
-                for at in range(0, times, TOGETHER):
-                    self.port.submit(*[bound.work] * min(TOGETHER, times - at))
-                for source in bound.sources[:1]:
+                for start in range(0, times, RUNS_PER_SUBMISSION):
+                    self.port.submit(
+                        *[bound.commands] * min(RUNS_PER_SUBMISSION, times - start)
+                    )
+                for source in bound.output_ranges[:1]:
                     if source is not None:  # a word of it comes after all work
-                        word = Range(source.handle, source.offset, 4)
-                        self.port.submit([Copy(word, program.readback)])
-            await self.port.read(program.readback, 0, 4)
+                        word = BufferRange(source.handle, source.offset, 4)
+                        self.port.submit([BufferCopy(word, program.readback_handle)])
+            await self.port.read(program.readback_handle, 0, 4)
 
     async def set_param_resident(
-        self, program: Program, name: str, value: Resident
+        self, program: Program, name: str, value: DeviceBuffer
     ) -> None:
-        program = own(self, WebGpuProgram, program)
-        doing = f"set param '{name}'"
-        async with program.turn:
-            self._check_usable(doing, program)
-            with self._residents.steady:
+        program = require_own_program(self, WebGpuProgram, program)
+        context = f"set param '{name}'"
+        async with program.lock:
+            self._check_usable(context, program)
+            with self._arrays.freeing_lock:
                 handle = program.params.handles[name]
-                span = self._residents.fed(doing, program.plan, name, value).span
-                self.port.submit([Copy(span, handle)] if span.nbytes else [])
+                source = self._arrays.input_placement(
+                    context, program.plan, name, value
+                ).span
+                self.port.submit([BufferCopy(source, handle)] if source.nbytes else [])
 
-    def holds(self, resident: Resident) -> bool:
-        return isinstance(resident, BufferResident) and resident.port is self.port
+    def holds(self, buffer: DeviceBuffer) -> bool:
+        return isinstance(buffer, WebGpuDeviceBuffer) and buffer.port is self.port
 
-    async def put(self, array: Array) -> BufferResident:
+    async def put(self, array: Array) -> WebGpuDeviceBuffer:
         self._check_open(f"put an array on {self.name}")
         self._free_dropped()
-        return self._residents.put(array)
+        return self._arrays.put(array)
 
-    async def get(self, resident: Resident) -> Array:
-        doing = f"get an array from {self.name}"
-        self._check_open(doing)
-        return await self._residents.get(doing, resident)
+    async def get(self, buffer: DeviceBuffer) -> Array:
+        context = f"get an array from {self.name}"
+        self._check_open(context)
+        return await self._arrays.get(context, buffer)
 
-    async def free(self, resident: Resident) -> None:
-        if not self.closed:
-            self._residents.free(resident)
+    async def free(self, buffer: DeviceBuffer) -> None:
+        if not self.is_closed:
+            self._arrays.free(buffer)
             self._free_dropped()
 
     async def part(
-        self, resident: Resident, first: int, shape: tuple[int, ...]
-    ) -> BufferResident:
-        doing = f"part of an array on {self.name}"
-        return self._residents.part(doing, resident, first, shape)
+        self, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
+    ) -> WebGpuDeviceBuffer:
+        context = f"part of an array on {self.name}"
+        return self._arrays.part(context, buffer, first, shape)
 
-    def lend(self, resident: Resident, copy: bool = False) -> None:
+    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> None:
         return None
 
     async def release(self, program: Program) -> None:
-        mine = own(self, WebGpuProgram, program)
-        async with mine.turn:
-            mine.params.users -= not mine.released
-            mine.released = True
-            if not self.closed:
-                free(self.port, mine.owned)
-                if not mine.params.users:
-                    free(self.port, mine.params.owned)
-                self._programs.discard(mine)
+        own_program = require_own_program(self, WebGpuProgram, program)
+        async with own_program.lock:
+            own_program.params.user_count -= not own_program.is_released
+            own_program.is_released = True
+            if not self.is_closed:
+                free_handles(self.port, own_program.owned_handles)
+                if not own_program.params.user_count:
+                    free_handles(self.port, own_program.params.owned_handles)
+                self._programs.discard(own_program)
                 self._free_dropped()
 
     async def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self.pipelines.forget()
+        if not self.is_closed:
+            self.is_closed = True
+            self.pipelines.clear()
             await self.port.close()
 
-    async def trips(self) -> WebGpuTrips:
-        return await WebGpuTrips.on(self.port)
+    async def trips(self) -> WebGpuLatencyProbes:
+        return await WebGpuLatencyProbes.create(self.port)
 
     def variants_for(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
-        return self.recipes.ways(op, inputs, out, attrs)
+        return self.kernel_selector.applicable_variants(op, inputs, out, attrs)
 
-    def rivals(
+    def candidate_variants(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
-        return self.recipes.rivals(op, inputs, out, attrs)
+        return self.kernel_selector.candidate_variants(op, inputs, out, attrs)
 
-    def prefer(self, races: Sequence[Race]) -> None:
-        self.recipes.prefer(races)
+    def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:
+        self.kernel_selector.apply_autotuning(races)
 
-    def forced(self, variant: str) -> Backend:
-        of = self.recipes
-        rows = [v for v in of.rows if v.name == variant and v.is_open(of.hardware)]
-        copies = [v for v in of.copies if v.name == variant]
-        if variant and not rows and not copies:
-            return super().forced(variant)
-        return self._beside(limits=self.limits, variants=rows, copies=copies)
+    def with_variant(self, variant: str) -> Backend:
+        selector = self.kernel_selector
+        variants = [
+            v
+            for v in selector.variants
+            if v.name == variant and v.is_supported(selector.hardware)
+        ]
+        copies = [v for v in selector.copy_variants if v.name == variant]
+        if variant and not variants and not copies:
+            return super().with_variant(variant)
+        return self._engine_on_same_port(
+            limits=self.limits, variants=variants, copies=copies
+        )
 
     def limited(self, limits: Limits) -> WebGpuBackend:
-        return self._beside(limits=limits)
+        return self._engine_on_same_port(limits=limits)
 
-    def _beside(self, **how: Any) -> WebGpuBackend:
-        return WebGpuBackend(self.port, pipelines=self.pipelines, **how)
+    def _engine_on_same_port(self, **options: Any) -> WebGpuBackend:
+        """Return an engine with other options on the same port."""
+        return WebGpuBackend(self.port, pipelines=self.pipelines, **options)
 
-    def _check_open(self, doing: str) -> None:
-        if self.closed and self.lost:
-            raise DeviceLost(doing, f"{self.name} was lost ({self.lost})")
-        if self.closed:
-            raise SessionClosed(doing, f"{self.name} was closed")
+    def _check_open(self, context: str) -> None:
+        if self.is_closed and self.lost:
+            raise DeviceLost(context, f"{self.name} was lost ({self.lost})")
+        if self.is_closed:
+            raise SessionClosed(context, f"{self.name} was closed")
 
-    def _check_usable(self, doing: str, program: WebGpuProgram) -> None:
-        if program.released:
-            raise released(doing)
-        self._check_open(doing)
+    def _check_usable(self, context: str, program: WebGpuProgram) -> None:
+        if program.is_released:
+            raise released_error(context)
+        self._check_open(context)

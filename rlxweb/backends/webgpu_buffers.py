@@ -1,4 +1,4 @@
-"""Buffers on a GPU port: how large they are, filled and freed; those of params."""
+"""Buffers on a GPU port: their sizes, writing and freeing; the buffers of params."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.backends.protocol import Array, as_bytes
-from rlxweb.backends.webgpu_narrow import held_as
+from rlxweb.backends.webgpu_demotion import demoted_dtype
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.port import Port
+from rlxweb.gpu.port import GpuPort
 from rlxweb.ir.op import TensorType
-from rlxweb.kernels.launch import width_of
+from rlxweb.kernels.kernel_launch import element_nbytes
 from rlxweb.limits import Limits
 
 
 def as_stored(array: Array) -> Array:
-    """The array as it lies in a buffer: bools take a word each."""
+    """Return the array as it lies in a buffer: bools take a word each."""
     return array.astype(np.uint32) if array.dtype == np.bool_ else array
 
 
-def write(port: Port, handle: int, array: Array) -> None:
-    """Fill a buffer from its beginning."""
+def write_buffer(port: GpuPort, handle: int, array: Array) -> None:
+    """Write an array into a buffer, from the beginning."""
     if array.size:
         port.write(handle, 0, as_bytes(as_stored(array)))
 
 
-def free(port: Port, owned: list[int]) -> None:
-    """Free what is listed and empty the list."""
-    while owned:
-        port.destroy(owned.pop())
+def free_handles(port: GpuPort, handles: list[int]) -> None:
+    """Free the buffers of a list and empty the list."""
+    while handles:
+        port.destroy(handles.pop())
 
 
-def buffer_bytes(nbytes: int, limits: Limits, what: str) -> int:
-    """The size of a buffer for so many bytes. Errors  LimitExceeded."""
+def checked_buffer_bytes(nbytes: int, limits: Limits, purpose: str) -> int:
+    """Return the size of a buffer for that many bytes. Errors  LimitExceeded."""
     nbytes = max(16, -(-nbytes // 4) * 4)
     if nbytes > limits.max_buffer_size:
         raise LimitExceeded(
-            f"buffer for {what}",
+            f"buffer for {purpose}",
             f"it needs {nbytes:,} bytes",
             f"this device allows {limits.max_buffer_size:,} per buffer",
             Advice("split the batch, or use {}", device="cpu"),
@@ -48,27 +48,31 @@ def buffer_bytes(nbytes: int, limits: Limits, what: str) -> int:
     return nbytes
 
 
-def stored_bytes(kind: TensorType) -> int:
-    """What an array of that type takes in a buffer."""
-    return kind.numel * width_of(held_as(kind.dtype))
+def stored_bytes(tensor_type: TensorType) -> int:
+    """Bytes of an array of that type in a buffer."""
+    return tensor_type.numel * element_nbytes(demoted_dtype(tensor_type.dtype))
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Params:
-    """The buffers of params by name, for all programs that share them.
+class ParamBuffers:
+    """Buffers of params by name, for all programs that share them.
 
-    sizes  bytes of each buffer
-    owned  those to free, when the last program has gone
-    users  programs that were not released
+    buffer_sizes  bytes of each buffer
+    owned_handles  those to free, when the last program has gone
+    user_count  programs that were not released
     """
 
     handles: dict[str, int] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-    owned: list[int] = field(default_factory=list)
-    users: int = 0
+    buffer_sizes: dict[int, int] = field(default_factory=dict)
+    owned_handles: list[int] = field(default_factory=list)
+    user_count: int = 0
 
 
-def freed_with(whole: object, owned: list[int], dropped: deque[list[int]]) -> None:
-    """Note the buffers of what is dropped without being released."""
-    finalizer = weakref.finalize(whole, dropped.append, owned)
+def free_when_collected(
+    owner: object, handles: list[int], dropped_handles: deque[list[int]]
+) -> None:
+    """Note the buffers of an object that is collected without being released, to free
+    them later.
+    """
+    finalizer = weakref.finalize(owner, dropped_handles.append, handles)
     finalizer.atexit = False

@@ -1,4 +1,5 @@
-"""Pipelines of one device: made once per shader, forgotten when nobody needs them.
+"""Pipeline cache of one device: each shader is compiled once; the least recently used
+are freed.
 
 The least recently asked-for go first once there are more than a bound, or once they
 take more memory, but never one that a program dispatches. Engines on the same port
@@ -12,103 +13,124 @@ from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Literal, cast
 from weakref import WeakSet
 
-from rlxweb.forked import ForkLock
-from rlxweb.gpu.port import Access, Port
-from rlxweb.kept import Kept
-from rlxweb.kernels.launch import Shader
+from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.gpu.port import BindingAccess, GpuPort
+from rlxweb.kernels.kernel_launch import ComputeShader
+from rlxweb.lru_cache import LruCache
 
 if TYPE_CHECKING:
-    from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
+    from rlxweb.backends.webgpu_program import WebGpuProgram, WebGpuProgramBuilder
 
-Trusts = Literal["none", "proven", "all"]
-CAPACITY = 256
-CAPACITY_BYTES = 128 << 20
+TrustLevel = Literal["none", "proven", "all"]
+MAX_PIPELINES = 256
+MAX_PIPELINE_BYTES = 128 << 20
 # What drivers keep cannot be asked for. On lavapipe, the hungriest that was measured, a
 # pipeline took 0.2 MB and 130 bytes for each character of its shader.
-_EACH, _PER_CHARACTER = 200_000, 130
+_BYTES_PER_PIPELINE, _BYTES_PER_CHARACTER = 200_000, 130
 
 
-class Pipelines:
-    """Shader → pipeline handle of a port.
+class PipelineCache:
+    """Cache of a port's pipelines: shader → pipeline handle.
 
-    trusts    which of the shaders that this package wrote are compiled without checks:
+    trusted_shaders  which of the shaders that this package wrote are compiled without
+                     checks:
               those that say they stay inside, all, or none
     programs  those that dispatch them, of every engine on the port
     builders  those that make such programs now
-    warmed    handles that were dispatched before
+    warmed_up_handles  handles that were dispatched before
     """
 
     def __init__(
         self,
-        port: Port,
-        capacity: int = CAPACITY,
-        most_bytes: int = CAPACITY_BYTES,
+        port: GpuPort,
+        capacity: int = MAX_PIPELINES,
+        max_bytes: int = MAX_PIPELINE_BYTES,
         *,
-        trusts: Trusts = "none",
+        trusted_shaders: TrustLevel = "none",
     ) -> None:
         self.port = port
-        self.trusts = trusts
+        self.trusted_shaders = trusted_shaders
         self.programs: WeakSet[WebGpuProgram] = WeakSet()
-        self.builders: list[ProgramBuilder] = []
-        self.warmed: set[int] = set()
-        self._made: Kept[tuple[Shader, bool], int] = Kept(capacity, most_bytes)
-        self._lock = ForkLock()
+        self.builders: list[WebGpuProgramBuilder] = []
+        self.warmed_up_handles: set[int] = set()
+        self._handles: LruCache[tuple[ComputeShader, bool], int] = LruCache(
+            capacity, max_bytes
+        )
+        self._lock = ForkSafeLock()
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._handles)
 
     @property
     def capacity(self) -> int:
-        return self._made.count
+        return self._handles.max_count
 
-    def values(self) -> tuple[int, ...]:
-        """All handles, least recently asked-for first."""
-        return tuple(self._made.values())
+    def handles(self) -> tuple[int, ...]:
+        """Return all handles, least recently used first."""
+        return tuple(self._handles.values())
 
-    async def get(self, shader: Shader, claimed: set[int], ours: bool = False) -> int:
-        """The handle, compiled now if need be.
+    async def get(
+        self,
+        shader: ComputeShader,
+        claimed_handles: set[int],
+        is_own_shader: bool = False,
+    ) -> int:
+        """Return a shader's handle, compiled now if need be.
 
-        claimed   gets it before anybody can free it
-        ours      whether this package wrote all of the shader
+        claimed_handles  gets it before anybody can free it
+        is_own_shader  whether this package wrote all of the shader
         Errors    ShaderRejected.
         """
-        trusted = self.trusts == "all" or (self.trusts == "proven" and shader.in_bounds)
-        checked = not (ours and trusted)
-        key = (shader, checked)
-        while (found := self._claim(key, claimed)) is None:
-            layout = cast("tuple[Access, ...]", shader.layout)
-            constants = dict(shader.constants)
-            handle = await self.port.pipeline(
-                shader.source, layout, constants, checked=checked
+        is_trusted = self.trusted_shaders == "all" or (
+            self.trusted_shaders == "proven" and shader.is_in_bounds
+        )
+        is_checked = not (is_own_shader and is_trusted)
+        key = (shader, is_checked)
+        while (cached_handle := self._claim(key, claimed_handles)) is None:
+            layout = cast("tuple[BindingAccess, ...]", shader.layout)
+            constants = dict(shader.overrides)
+            handle = await self.port.create_pipeline(
+                shader.source, layout, constants, needs_checks=is_checked
             )
             with self._lock:
                 # Another thread or task may have made it meanwhile; one is kept.
-                if key in self._made:
+                if key in self._handles:
                     self.port.destroy(handle)
                 else:
-                    nbytes = _EACH + _PER_CHARACTER * len(shader.source)
-                    self._made.put(key, handle, nbytes)
-        return found
+                    nbytes = _BYTES_PER_PIPELINE + _BYTES_PER_CHARACTER * len(
+                        shader.source
+                    )
+                    self._handles.put(key, handle, nbytes)
+        return cached_handle
 
-    def _claim(self, key: tuple[Shader, bool], claimed: set[int]) -> int | None:
+    def _claim(
+        self, key: tuple[ComputeShader, bool], claimed_handles: set[int]
+    ) -> int | None:
+        """Return a cached handle and add it to `claimed_handles`; None if it is not
+        cached.
+        """
         with self._lock:
-            found = self._made.get(key)
-            if found is not None:
-                claimed.add(found)
-            return found
+            handle = self._handles.get(key)
+            if handle is not None:
+                claimed_handles.add(handle)
+            return handle
 
-    def in_use(self) -> set[int]:
-        """What is dispatched by a program, or will be by one that is being made."""
-        in_use = {h for p in list(self.programs) for h in p.pipelines}
-        return in_use | {h for b in list(self.builders) for h in b.claimed}
+    def handles_in_use(self) -> set[int]:
+        """Return the handles that a program dispatches, or one that is being built."""
+        program_handles = {h for p in list(self.programs) for h in p.pipelines}
+        return program_handles | {
+            h for b in list(self.builders) for h in b.claimed_pipelines
+        }
 
-    def trim(self, in_use: Callable[[], Set[int]] | None = None) -> None:
-        """Free the oldest beyond the bounds, sparing handles that are in use."""
+    def trim(self, handles_in_use: Callable[[], Set[int]] | None = None) -> None:
+        """Free the oldest handles beyond the bounds, except those in use."""
         with self._lock:
-            for handle in self._made.trim((in_use or self.in_use)().__contains__):
-                self.warmed.discard(handle)
+            for handle in self._handles.evict(
+                (handles_in_use or self.handles_in_use)().__contains__
+            ):
+                self.warmed_up_handles.discard(handle)
                 self.port.destroy(handle)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop all handles without freeing them: the port is about to close."""
-        self._made.clear()
+        self._handles.clear()

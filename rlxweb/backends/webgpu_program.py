@@ -1,4 +1,5 @@
-"""Builds the command list of a plan: buffers, pipelines, uniforms, copies, read-back.
+"""Builder of WebGPU programs: buffers, pipelines, uniforms and the command list of a
+plan.
 
 Everything a run needs is made here once. Slots become storage buffers, every launch's
 uniforms lie in one buffer, all outputs are packed into one read-back buffer.
@@ -15,395 +16,493 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.backends.webgpu_bindings import Bindings, BoundWork
+from rlxweb.backends.webgpu_bindings import BoundCommands, InputBindings
 from rlxweb.backends.webgpu_buffers import (
-    Params,
+    ParamBuffers,
     as_stored,
-    buffer_bytes,
-    free,
+    checked_buffer_bytes,
+    free_handles,
     stored_bytes,
-    write,
+    write_buffer,
 )
-from rlxweb.backends.webgpu_narrow import held_as, widened
-from rlxweb.backends.webgpu_recipes import Recipes
-from rlxweb.compile.plan import Operand, Plan, Step
+from rlxweb.backends.webgpu_demotion import demoted_dtype, widen_output
+from rlxweb.backends.webgpu_kernel_selection import KernelSelector
+from rlxweb.compile.plan import Plan, PlanOperand, PlanStep
 from rlxweb.errors import IndexRefused, RlxError, Unsupported
-from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
-from rlxweb.gpu.turns import Turn
+from rlxweb.gpu.async_lock import AsyncLock
+from rlxweb.gpu.port import (
+    BufferClear,
+    BufferCopy,
+    BufferRange,
+    BufferUsage,
+    Command,
+    Dispatch,
+    GpuPort,
+)
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Call, Join, Ref
+from rlxweb.ir.lowering import BufferRef, ConcatLowering, KernelDispatch
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.kernels.expression import region_call
-from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
+from rlxweb.kernels.elementwise_wgsl import region_dispatch
+from rlxweb.kernels.kernel_launch import (
+    BoundOperand,
+    ComputeShader,
+    KernelLaunch,
+    MergedOperands,
+    build_launches,
+    element_nbytes,
+)
 from rlxweb.limits import Limits
 
 
-def check_fault(doing: str, raw: memoryview, at: int | None) -> None:
-    """The flag that kernels raise for an index. Errors  IndexRefused."""
-    if at is not None and np.frombuffer(raw, np.uint32, 1, at)[0]:
+def check_index_fault(context: str, raw: memoryview, offset: int | None) -> None:
+    """Raise IndexRefused if a kernel set the fault flag for an index outside its
+    table.
+    """
+    if offset is not None and np.frombuffer(raw, np.uint32, 1, offset)[0]:
         raise IndexRefused(
-            doing,
-            "an index lies outside its table",
-            "an index is below the number of rows, and no further back than the first",
-            Advice("check the index array; {} names the position", device="cpu"),
+            context,
+            "an index is out of range for its table",
+            "expected -rows <= index < rows",
+            Advice("check the index array; {} reports the position", device="cpu"),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """Where one output lies in the read-back buffer."""
+class OutputLocation:
+    """Place of one output in the read-back buffer."""
 
     offset: int
     type: TensorType
 
-    def take(self, raw: memoryview) -> Array:
-        """The output as an array over the bytes just read (they are ours)."""
-        kind = self.type
-        is_truth, held = kind.dtype is DType.BOOL, held_as(kind.dtype).numpy
-        stored = np.uint32 if is_truth else held
-        flat = np.frombuffer(raw, stored, kind.numel, self.offset)
-        flat = flat != 0 if is_truth else widened(flat, kind.dtype.numpy)
-        return flat.reshape(kind.shape)
+    def decode(self, raw: memoryview) -> Array:
+        """Return the output as an array over the bytes just read, without a copy."""
+        tensor_type = self.type
+        is_bool, numpy_dtype = (
+            tensor_type.dtype is DType.BOOL,
+            demoted_dtype(tensor_type.dtype).numpy,
+        )
+        stored_dtype = np.uint32 if is_bool else numpy_dtype
+        flat = np.frombuffer(raw, stored_dtype, tensor_type.numel, self.offset)
+        flat = flat != 0 if is_bool else widen_output(flat, tensor_type.dtype.numpy)
+        return flat.reshape(tensor_type.shape)
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """How outputs and the flag of a refused index lie in the read-back buffer."""
+class ReadbackLayout:
+    """Layout of outputs and fault flag in the read-back buffer."""
 
-    spots: tuple[Spot, ...]
-    sources: tuple[tuple[Range, int], ...]
-    fault_at: int | None
+    locations: tuple[OutputLocation, ...]
+    copy_sources: tuple[tuple[BufferRange, int], ...]
+    fault_offset: int | None
     nbytes: int
 
     @classmethod
-    def of(
-        cls, wanted: Sequence[tuple[TensorType, Range | None]], fault: int | None
-    ) -> Packed:
-        """One after the other, each from a multiple of 16 bytes on."""
-        spots, sources, filled, fault_at = [], [], 0, None
-        for kind, source in wanted:
-            spots.append(Spot(filled, kind))
+    def pack(
+        cls,
+        outputs: Sequence[tuple[TensorType, BufferRange | None]],
+        fault_handle: int | None,
+    ) -> ReadbackLayout:
+        """Lay out outputs one after the other, each at a multiple of 16 bytes."""
+        locations, copy_sources, end, fault_offset = [], [], 0, None
+        for tensor_type, source in outputs:
+            locations.append(OutputLocation(end, tensor_type))
             if source is not None:
-                sources.append((source, filled))
-                filled += -(-source.nbytes // 16) * 16
-        if fault is not None:
-            fault_at = filled
-            sources.append((Range(fault, 0, 4), filled))
-            filled += 16
-        return cls(tuple(spots), tuple(sources), fault_at, max(filled, 16))
+                copy_sources.append((source, end))
+                end += -(-source.nbytes // 16) * 16
+        if fault_handle is not None:
+            fault_offset = end
+            copy_sources.append((BufferRange(fault_handle, 0, 4), end))
+            end += 16
+        return cls(tuple(locations), tuple(copy_sources), fault_offset, max(end, 16))
 
-    def copies(self, readback: int) -> list[Copy]:
-        """What fills the read-back buffer."""
-        return [Copy(source, readback, at) for source, at in self.sources]
+    def copy_commands(self, readback: int) -> list[BufferCopy]:
+        """Return the commands that fill the read-back buffer."""
+        return [
+            BufferCopy(source, readback, offset) for source, offset in self.copy_sources
+        ]
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class WebGpuProgram(Program):
-    """A prepared plan on one port.
+    """Prepared plan on one port.
 
     commands  all of a run: the work, and every output into the read-back buffer
     bindings  the work without these copies, and over which arrays
-    steps     the work by the steps of the plan; before them stands what begins a run
-    fault     the buffer of the flag that an index was refused, and where it is read
+    step_commands  the work by the steps of the plan; before them stands what begins a
+                   run
+    fault_handle  the buffer of the flag that an index was refused, and where it is read
     """
 
     plan: Plan
     engine: Backend
     commands: tuple[Command, ...]
-    bindings: Bindings
-    steps: tuple[tuple[Command, ...], ...]
-    inputs: dict[str, int]
+    bindings: InputBindings
+    step_commands: tuple[tuple[Command, ...], ...]
+    input_handles: dict[str, int]
     pipelines: frozenset[int]
-    owned: list[int]
-    readback: int
+    owned_handles: list[int]
+    readback_handle: int
     readback_bytes: int
-    outputs: tuple[Spot, ...]
-    fault: int | None
-    fault_at: int | None
+    outputs: tuple[OutputLocation, ...]
+    fault_handle: int | None
+    fault_offset: int | None
     nbytes: int = 0
     params_nbytes: int = 0
-    params: Params = field(default_factory=Params)
-    turn: Turn = field(default_factory=Turn)
-    released: bool = False
+    params: ParamBuffers = field(default_factory=ParamBuffers)
+    lock: AsyncLock = field(default_factory=AsyncLock)
+    is_released: bool = False
 
 
 def param_type(program: WebGpuProgram, name: str) -> TensorType:
-    """What a param is."""
+    """Return the type of a param."""
     return program.plan.graph.named("param")[name].type
 
 
 @dataclass(slots=True)
-class _Pending:
-    """A launch with its operands' buffers found, waiting for its uniforms."""
+class _PendingLaunch:
+    """Launch whose operands' buffers are found, waiting for its uniforms."""
 
-    launch: Launch
+    launch: KernelLaunch
     pipeline: int
-    find: Callable[[Ref], tuple[int, int]]
-    step: Step
+    resolve_buffer: Callable[[BufferRef], tuple[int, int]]
+    step: PlanStep
 
 
 @dataclass(slots=True, eq=False)
-class ProgramBuilder:
-    """One use: `build` (or `abandon` when that broke).
+class WebGpuProgramBuilder:
+    """Builder of one program: call `build` once, and `abandon` if that failed.
 
     params  where they lie; those of another program that they are shared with
     """
 
     engine: Backend
-    port: Port
+    port: GpuPort
     limits: Limits
-    recipes: Recipes
+    kernel_selector: KernelSelector
     plan: Plan
-    pipeline: Callable[[Shader, set[int], bool], Awaitable[int]]
-    params: Params = field(default_factory=Params)
-    claimed: set[int] = field(default_factory=set)
-    inputs: dict[str, int] = field(default_factory=dict)
-    values: dict[int, int] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-    scratch: list[int] = field(default_factory=list)
+    get_pipeline: Callable[[ComputeShader, set[int], bool], Awaitable[int]]
+    params: ParamBuffers = field(default_factory=ParamBuffers)
+    claimed_pipelines: set[int] = field(default_factory=set)
+    input_handles: dict[str, int] = field(default_factory=dict)
+    value_handles: dict[int, int] = field(default_factory=dict)
+    buffer_sizes: dict[int, int] = field(default_factory=dict)
+    scratch_handles: list[int] = field(default_factory=list)
     scratch_bytes: list[int] = field(default_factory=list)
-    pending: list[_Pending] = field(default_factory=list)
+    pending_launches: list[_PendingLaunch] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
-    by_step: dict[int, list[Command]] = field(default_factory=lambda: defaultdict(list))
-    fault: int | None = None
+    commands_by_step: dict[int, list[Command]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    fault_handle: int | None = None
 
-    def _buffer(
-        self, nbytes: int, usage: Usage, what: str, *, is_fed: bool = False
+    def _create_buffer(
+        self, nbytes: int, usage: BufferUsage, purpose: str, *, is_fed: bool = False
     ) -> int:
-        nbytes = buffer_bytes(nbytes, self.limits, what)
-        handle = self.port.buffer(nbytes, usage, is_fed=is_fed)
-        self.sizes[handle] = nbytes
+        """Create a buffer and note its size."""
+        nbytes = checked_buffer_bytes(nbytes, self.limits, purpose)
+        handle = self.port.create_buffer(nbytes, usage, is_host_written=is_fed)
+        self.buffer_sizes[handle] = nbytes
         return handle
 
-    def _upload(self, array: Array, what: str) -> int:
+    def _upload(self, array: Array, purpose: str) -> int:
+        """Create a buffer that holds an array."""
         stored = as_stored(array)
-        handle = self._buffer(stored.nbytes, "storage", what)
-        write(self.port, handle, stored)
+        handle = self._create_buffer(stored.nbytes, "storage", purpose)
+        write_buffer(self.port, handle, stored)
         return handle
 
-    def _leaves(self) -> None:
-        read = {o.value for s in self.plan.steps for o in s.inputs}
-        read |= {o.value for o in self.plan.outputs}
+    def _create_leaf_buffers(self) -> None:
+        """Create the buffers of inputs, params and constants."""
+        used_ids = {
+            operand.value for step in self.plan.steps for operand in step.inputs
+        }
+        used_ids |= {operand.value for operand in self.plan.outputs}
         for node in self.plan.graph.nodes():
             if node.op == "input":
                 size = stored_bytes(node.type)
-                handle = self._buffer(size, "storage", str(node), is_fed=True)
-                self.inputs[node.name] = self.values[node.id] = handle
+                handle = self._create_buffer(size, "storage", str(node), is_fed=True)
+                self.input_handles[node.name] = self.value_handles[node.id] = handle
             elif node.op == "param":
-                self.values[node.id] = self._param(node)
-            elif node.op == "constant" and node.id in read:
+                self.value_handles[node.id] = self._param_buffer(node)
+            elif node.op == "constant" and node.id in used_ids:
                 array = node.attrs["value"].array
-                self.values[node.id] = self._upload(array, str(node))
+                self.value_handles[node.id] = self._upload(array, str(node))
 
-    def _param(self, node: Node) -> int:
+    def _param_buffer(self, node: Node) -> int:
+        """Return the buffer of a param, shared with other programs or new."""
         params = self.params
         handle = params.handles.get(node.name)
         if handle is None:
-            handle = self._buffer(stored_bytes(node.type), "storage", str(node))
+            handle = self._create_buffer(stored_bytes(node.type), "storage", str(node))
             params.handles[node.name] = handle
-            params.sizes[handle] = self.sizes[handle]
-            params.owned.append(handle)
-        self.sizes[handle] = params.sizes[handle]
+            params.buffer_sizes[handle] = self.buffer_sizes[handle]
+            params.owned_handles.append(handle)
+        self.buffer_sizes[handle] = params.buffer_sizes[handle]
         return handle
 
     async def build(self) -> WebGpuProgram:
-        """Everything made and in order. Errors  those of buffers and pipelines."""
-        self._leaves()
+        """Build the program. Errors  those of buffers and pipelines."""
+        self._create_leaf_buffers()
         slots = [
-            self._buffer(n, "storage", f"slot {i} of '{self.plan.graph.name}'")
+            self._create_buffer(n, "storage", f"slot {i} of '{self.plan.graph.name}'")
             for i, n in enumerate(self.plan.slot_bytes)
         ]
         for value, slot in self.plan.slots.items():
-            self.values[value] = slots[slot]
+            self.value_handles[value] = slots[slot]
         for step in self.plan.steps:
             try:
-                await self._step(step)
+                await self._add_step(step)
             except RlxError as error:
                 error.doing = f"step {step.label} ({error.doing})"
                 raise
-        self._encode()
-        return self._program()
+        self._encode_commands()
+        return self._make_program()
 
-    async def _step(self, step: Step) -> None:
+    async def _add_step(self, step: PlanStep) -> None:
+        """Queue the launches of a step."""
         out = self.plan.types[step.output]
         if out.numel == 0:
             return
         if step.kind == "kernel":
-            await self._kernel(step)
+            await self._add_kernel(step)
         elif step.kind == "region":
             layouts = (o.layout for o in step.inputs)
             reads = list(zip(step.reads, layouts, strict=True))
-            fits = len(reads) < self.limits.max_storage_buffers_per_shader_stage
-            made = region_call(self.plan.graph, step.nodes, reads, allow_wide=fits)
-            await self._generated(step, made, step.inputs)
+            allow_wide = len(reads) < self.limits.max_storage_buffers_per_shader_stage
+            dispatch = region_dispatch(
+                self.plan.graph, step.nodes, reads, allow_vec4=allow_wide
+            )
+            await self._add_dispatch(step, dispatch, step.inputs)
         elif step.kind == "lines":
-            made = self.recipes.along(self.plan.graph, step)
-            await self._generated(step, made, step.inputs)
+            dispatch = self.kernel_selector.line_dispatch(self.plan.graph, step)
+            await self._add_dispatch(step, dispatch, step.inputs)
         elif step.kind == "copy":
             layout = Layout.dense(out.shape)
-            made = self.recipes.copy(step.inputs[0].layout, layout, out.dtype)
-            await self._generated(step, made, step.inputs)
+            dispatch = self.kernel_selector.copy_dispatch(
+                step.inputs[0].layout, layout, out.dtype
+            )
+            await self._add_dispatch(step, dispatch, step.inputs)
         else:
-            await self._join(step)
+            await self._add_join(step)
 
-    async def _join(self, step: Step) -> None:
+    async def _add_join(self, step: PlanStep) -> None:
+        """Queue the copies that lay operands side by side."""
         node = self.plan.graph.node(step.nodes[0])
-        lower = registry.get(node.op).lower
-        if not isinstance(lower, Join):
-            raise Unsupported(str(node), "it is not a join")
+        lowering = registry.get(node.op).lower
+        if not isinstance(lowering, ConcatLowering):
+            raise Unsupported(str(node), "the step is not a concat")
         shapes = [o.layout.shape for o in step.inputs]
-        parts = lower.place(Layout.dense(node.type.shape), shapes, node.attrs)
-        for operand, part in zip(step.inputs, parts, strict=True):
-            if 0 not in part.shape:
-                made = self.recipes.copy(operand.layout, part, node.type.dtype)
-                await self._generated(step, made, (operand,))
+        target_layouts = lowering.part_layouts(
+            Layout.dense(node.type.shape), shapes, node.attrs
+        )
+        for operand, target in zip(step.inputs, target_layouts, strict=True):
+            if 0 not in target.shape:
+                dispatch = self.kernel_selector.copy_dispatch(
+                    operand.layout, target, node.type.dtype
+                )
+                await self._add_dispatch(step, dispatch, (operand,))
 
-    async def _generated(
-        self, step: Step, made: Call, operands: Sequence[Operand]
+    async def _add_dispatch(
+        self, step: PlanStep, dispatch: KernelDispatch, operands: Sequence[PlanOperand]
     ) -> None:
+        """Queue the launches of a generated kernel over these operands."""
         dtypes = [self.plan.types[o.value].dtype for o in operands]
         dtypes.append(self.plan.types[step.output].dtype)
 
-        def find(ref: Ref) -> tuple[int, int]:
-            at = step.output if ref.kind == "out" else operands[ref.index].value
-            return self.values[at], 0
+        def resolve_buffer(ref: BufferRef) -> tuple[int, int]:
+            value_id = step.output if ref.kind == "out" else operands[ref.index].value
+            return self.value_handles[value_id], 0
 
-        for launch in launches(made, dtypes, self.limits):
-            await self._queue(launch, find, step)
+        for launch in build_launches(dispatch, dtypes, self.limits):
+            await self._queue_launch(launch, resolve_buffer, step)
 
-    async def _kernel(self, step: Step) -> None:
+    async def _add_kernel(self, step: PlanStep) -> None:
+        """Queue the launches of an op's kernel, with its tables and scratch buffers."""
         graph = self.plan.graph
         node = graph.node(step.nodes[0])
-        chosen = self.recipes.of_step(graph, step)
-        if chosen is None:
+        kernel = self.kernel_selector.select_for_step(graph, step)
+        if kernel is None:
             raise Unsupported(str(node), "no kernel of this op fits the device")
         name = f"table of {step.label}"
-        tables = [self._upload(table, name) for table in chosen.recipe.tables]
-        sizes = [one.numel * 4 for one in chosen.recipe.scratch]
-        both = zip_longest(self.scratch_bytes, sizes, fillvalue=0)
-        self.scratch_bytes = [max(pair) for pair in both]
+        tables = [self._upload(table, name) for table in kernel.kernel_plan.tables]
+        sizes = [buffer.numel * 4 for buffer in kernel.kernel_plan.scratch]
+        size_pairs = zip_longest(self.scratch_bytes, sizes, fillvalue=0)
+        self.scratch_bytes = [max(pair) for pair in size_pairs]
 
-        def find(ref: Ref) -> tuple[int, int]:
+        def resolve_buffer(ref: BufferRef) -> tuple[int, int]:
             if ref.kind == "table":
                 return tables[ref.index], 0
             if ref.kind == "scratch":
-                return self.scratch[ref.index], 0  # made when all sizes are known
+                return self.scratch_handles[
+                    ref.index
+                ], 0  # made when all sizes are known
             if ref.kind == "out":
-                return self.values[step.output], 0
+                return self.value_handles[step.output], 0
             operand = step.inputs[ref.index]
-            width = width_of(self.plan.types[operand.value].dtype)
-            return self.values[operand.value], operand.layout.offset * width
+            width = element_nbytes(self.plan.types[operand.value].dtype)
+            return self.value_handles[operand.value], operand.layout.offset * width
 
-        for launch in chosen.launches:
-            await self._queue(launch, find, step)
+        for launch in kernel.launches:
+            await self._queue_launch(launch, resolve_buffer, step)
 
-    async def _queue(
-        self, launch: Launch, find: Callable[[Ref], tuple[int, int]], step: Step
+    async def _queue_launch(
+        self,
+        launch: KernelLaunch,
+        resolve_buffer: Callable[[BufferRef], tuple[int, int]],
+        step: PlanStep,
     ) -> None:
+        """Get a launch's pipeline and queue the launch until its uniforms are
+        packed.
+        """
         ops = {self.plan.graph.node(i).op for i in step.nodes}
-        ours = all(registry.is_ours(op) for op in ops)
-        handle = await self.pipeline(launch.shader, self.claimed, ours)
-        self.pending.append(_Pending(launch, handle, find, step))
-
-    def _encode(self) -> None:
-        for nbytes in self.scratch_bytes:
-            self.scratch.append(self._buffer(nbytes, "storage", "scratch"))
-        every = (bound for one in self.pending for bound in one.launch.bindings)
-        most = max((b.nbytes for b in every if isinstance(b, Gathered)), default=0)
-        gather = self._buffer(most, "storage", "merged operands") if most else 0
-        if any(p.launch.faults for p in self.pending):
-            self.fault = self._buffer(4, "storage", "fault flag")
-            self.commands.append(Clear(Range(self.fault, 0, 4)))
-        align = self.limits.min_uniform_buffer_offset_alignment
-        packed, spans = bytearray(), []
-        for one in self.pending:
-            spans.append((len(packed), len(one.launch.uniforms)))
-            packed += one.launch.uniforms
-            packed += bytes(-len(packed) % align)
-        if not self.pending:
-            return
-        uniforms = self._buffer(len(packed), "uniform", "uniforms")
-        for one, span in zip(self.pending, spans, strict=True):
-            before = len(self.commands)
-            self._dispatch(one, Range(uniforms, *span), gather)
-            self.by_step[one.step.output] += self.commands[before:]
-        self.port.write(uniforms, 0, memoryview(packed))
-
-    def _dispatch(self, one: _Pending, uniform: Range, gather: int) -> None:
-        ranges: list[Range] = []
-        for bound in one.launch.bindings:
-            if isinstance(bound, Gathered):
-                for part, at in bound.parts:
-                    self.commands.append(Copy(self._range(one, part), gather, at))
-                ranges.append(Range(gather, 0, bound.nbytes))
-            else:
-                ranges.append(self._range(one, bound))
-        if one.launch.faults and self.fault is not None:
-            ranges.append(Range(self.fault, 0, 4))
-        label = one.step.label
-        self.commands.append(
-            Dispatch(one.pipeline, (*ranges, uniform), one.launch.grid, label)
+        is_own_shader = all(registry.is_builtin(op) for op in ops)
+        handle = await self.get_pipeline(
+            launch.shader, self.claimed_pipelines, is_own_shader
+        )
+        self.pending_launches.append(
+            _PendingLaunch(launch, handle, resolve_buffer, step)
         )
 
-    def _range(self, one: _Pending, bound: Bound) -> Range:
-        handle, offset = one.find(bound.ref)
+    def _encode_commands(self) -> None:
+        """Create the shared buffers, pack all uniforms and append the commands."""
+        for nbytes in self.scratch_bytes:
+            self.scratch_handles.append(
+                self._create_buffer(nbytes, "storage", "scratch")
+            )
+        bindings = (
+            bound
+            for pending in self.pending_launches
+            for bound in pending.launch.bindings
+        )
+        max_gathered_bytes = max(
+            (b.nbytes for b in bindings if isinstance(b, MergedOperands)), default=0
+        )
+        gather_handle = (
+            self._create_buffer(max_gathered_bytes, "storage", "merged operands")
+            if max_gathered_bytes
+            else 0
+        )
+        if any(p.launch.reports_faults for p in self.pending_launches):
+            self.fault_handle = self._create_buffer(4, "storage", "fault flag")
+            self.commands.append(BufferClear(BufferRange(self.fault_handle, 0, 4)))
+        alignment = self.limits.min_uniform_buffer_offset_alignment
+        uniform_bytes, spans = bytearray(), []
+        for pending in self.pending_launches:
+            spans.append((len(uniform_bytes), len(pending.launch.uniforms)))
+            uniform_bytes += pending.launch.uniforms
+            uniform_bytes += bytes(-len(uniform_bytes) % alignment)
+        if not self.pending_launches:
+            return
+        uniforms = self._create_buffer(len(uniform_bytes), "uniform", "uniforms")
+        for pending, span in zip(self.pending_launches, spans, strict=True):
+            first_command = len(self.commands)
+            self._encode_dispatch(pending, BufferRange(uniforms, *span), gather_handle)
+            self.commands_by_step[pending.step.output] += self.commands[first_command:]
+        self.port.write(uniforms, 0, memoryview(uniform_bytes))
+
+    def _encode_dispatch(
+        self, pending: _PendingLaunch, uniform: BufferRange, gather_handle: int
+    ) -> None:
+        """Append the commands of one launch."""
+        ranges: list[BufferRange] = []
+        for bound in pending.launch.bindings:
+            if isinstance(bound, MergedOperands):
+                for part, offset in bound.parts:
+                    self.commands.append(
+                        BufferCopy(
+                            self._bound_range(pending, part), gather_handle, offset
+                        )
+                    )
+                ranges.append(BufferRange(gather_handle, 0, bound.nbytes))
+            else:
+                ranges.append(self._bound_range(pending, bound))
+        if pending.launch.reports_faults and self.fault_handle is not None:
+            ranges.append(BufferRange(self.fault_handle, 0, 4))
+        label = pending.step.label
+        self.commands.append(
+            Dispatch(pending.pipeline, (*ranges, uniform), pending.launch.grid, label)
+        )
+
+    def _bound_range(self, pending: _PendingLaunch, bound: BoundOperand) -> BufferRange:
+        """Return the buffer range that a launch binds, cut off at the buffer's end."""
+        handle, offset = pending.resolve_buffer(bound.ref)
         start = offset + bound.offset
         # A piece's span may reach past the last element; never past the buffer.
-        return Range(handle, start, min(bound.nbytes, self.sizes[handle] - start))
+        return BufferRange(
+            handle, start, min(bound.nbytes, self.buffer_sizes[handle] - start)
+        )
 
-    def _program(self) -> WebGpuProgram:
-        """The finished program, with the read-back copies at the end."""
-        kinds = [
+    def _make_program(self) -> WebGpuProgram:
+        """Return the finished program, with the read-back copies at the end."""
+        types = [
             TensorType(
-                o.layout.shape, wide.dtype if wide else self.plan.types[o.value].dtype
+                operand.layout.shape,
+                value_range.dtype
+                if value_range
+                else self.plan.types[operand.value].dtype,
             )
-            for o, wide in zip_longest(self.plan.outputs, self.plan.returned)
+            for operand, value_range in zip_longest(
+                self.plan.outputs, self.plan.demoted_outputs
+            )
         ]
         sources = [
-            self._source(o, kind)
-            for o, kind in zip(self.plan.outputs, kinds, strict=True)
+            self._output_range(operand, tensor_type)
+            for operand, tensor_type in zip(self.plan.outputs, types, strict=True)
         ]
-        wanted = list(zip(kinds, sources, strict=True))
-        packed = Packed.of(wanted, self.fault)
-        readback = self._buffer(packed.nbytes, "readback", "results")
+        outputs = list(zip(types, sources, strict=True))
+        layout = ReadbackLayout.pack(outputs, self.fault_handle)
+        readback_handle = self._create_buffer(layout.nbytes, "readback", "results")
         return WebGpuProgram(
             plan=self.plan,
             engine=self.engine,
-            commands=(*self.commands, *packed.copies(readback)),
-            bindings=self._bindings(sources),
-            steps=tuple(tuple(self.by_step[one.output]) for one in self.plan.steps),
-            inputs=self.inputs,
+            commands=(*self.commands, *layout.copy_commands(readback_handle)),
+            bindings=self._make_bindings(sources),
+            step_commands=tuple(
+                tuple(self.commands_by_step[step.output]) for step in self.plan.steps
+            ),
+            input_handles=self.input_handles,
             params=self.params,
-            pipelines=frozenset(self.claimed),
-            owned=self._own(),
-            nbytes=sum(self.sizes.values()),
-            params_nbytes=sum(self.params.sizes.values()),
-            readback=readback,
-            readback_bytes=packed.nbytes,
-            outputs=packed.spots,
-            fault=self.fault,
-            fault_at=packed.fault_at,
+            pipelines=frozenset(self.claimed_pipelines),
+            owned_handles=self._own_handles(),
+            nbytes=sum(self.buffer_sizes.values()),
+            params_nbytes=sum(self.params.buffer_sizes.values()),
+            readback_handle=readback_handle,
+            readback_bytes=layout.nbytes,
+            outputs=layout.locations,
+            fault_handle=self.fault_handle,
+            fault_offset=layout.fault_offset,
         )
 
-    def _bindings(self, sources: Sequence[Range | None]) -> Bindings:
-        own = BoundWork(tuple(self.commands), tuple(sources))
-        align = self.limits.min_storage_buffer_offset_alignment
-        return Bindings(own, self.inputs.values(), align)
+    def _make_bindings(self, sources: Sequence[BufferRange | None]) -> InputBindings:
+        """Return the bindings of the program's commands."""
+        default = BoundCommands(tuple(self.commands), tuple(sources))
+        alignment = self.limits.min_storage_buffer_offset_alignment
+        return InputBindings(default, self.input_handles.values(), alignment)
 
-    def _source(self, operand: Operand, kind: TensorType) -> Range | None:
-        """Where an output lies after the work, in whole words."""
-        nbytes = -(-stored_bytes(kind) // 4) * 4
-        start = operand.layout.offset * width_of(held_as(kind.dtype))
-        return Range(self.values[operand.value], start, nbytes) if nbytes else None
+    def _output_range(
+        self, operand: PlanOperand, tensor_type: TensorType
+    ) -> BufferRange | None:
+        """Return the buffer range of an output after the commands, in whole words."""
+        nbytes = -(-stored_bytes(tensor_type) // 4) * 4
+        start = operand.layout.offset * element_nbytes(demoted_dtype(tensor_type.dtype))
+        return (
+            BufferRange(self.value_handles[operand.value], start, nbytes)
+            if nbytes
+            else None
+        )
 
     def abandon(self) -> None:
-        """Free what was made before building broke."""
-        free(self.port, self._own())
-        if not self.params.users:
-            free(self.port, self.params.owned)
+        """Free the buffers that were created before building failed."""
+        free_handles(self.port, self._own_handles())
+        if not self.params.user_count:
+            free_handles(self.port, self.params.owned_handles)
 
-    def _own(self) -> list[int]:
-        """The buffers that are this program's alone."""
-        return [handle for handle in self.sizes if handle not in self.params.sizes]
+    def _own_handles(self) -> list[int]:
+        """Return the buffers that are not shared with other programs."""
+        return [
+            handle
+            for handle in self.buffer_sizes
+            if handle not in self.params.buffer_sizes
+        ]

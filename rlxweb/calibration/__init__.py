@@ -1,1 +1,3 @@
-"""Measured figures: taking them, keeping them, and what runs say of them since."""
+"""Calibration: measurement of engines, storage of results, and corrections from
+observed runs.
+"""

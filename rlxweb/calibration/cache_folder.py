@@ -1,4 +1,4 @@
-"""Where calibrations are kept; JSON files that are written whole or not at all.
+"""Folder where calibrations are kept, as JSON files that are written atomically.
 
 The one file that knows the platform's cache folder. Where there is none (a browser, a
 read-only home) what was measured lives as long as the process, and that is said once.
@@ -17,24 +17,26 @@ import numpy as np
 
 from rlxweb.devices.policy import cache_dir_from_env
 from rlxweb.errors import CalibrationWarning
-from rlxweb.forked import ForkLock
-from rlxweb.gpu.drive import in_a_tab
+from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.gpu.blocking import is_browser
 
 # A calibration is some 20 KB; what is larger is not one of ours.
-LARGEST_FILE = 4 << 20
+MAX_FILE_NBYTES = 4 << 20
 # A tab's Python has a small stack: a file that nests deeply ends it, with no exception.
-DEEPEST = 100
+MAX_JSON_DEPTH = 100
 
-_said: set[str] = set()
-_lock = ForkLock()
+_warned_folders: set[str] = set()
+_lock = ForkSafeLock()
 
 
 def cache_folder() -> Path | None:
-    """RLX_CACHE_DIR, else the platform's folder; None where there is no such thing."""
-    asked = cache_dir_from_env()
-    if asked is not None:
-        return Path(asked)
-    if in_a_tab():  # or every call would search for platformdirs in vain
+    """Return RLX_CACHE_DIR, else the platform's cache folder; None where there is
+    none.
+    """
+    configured = cache_dir_from_env()
+    if configured is not None:
+        return Path(configured)
+    if is_browser():  # or every call would search for platformdirs in vain
         return None
     try:
         from platformdirs import user_cache_dir
@@ -44,50 +46,57 @@ def cache_folder() -> Path | None:
 
 
 def read_json(path: Path) -> Any:
-    """What the file holds; None when it is missing, too large, or no JSON.
+    """Return the content of a JSON file; None when it is missing, too large, or not
+    JSON.
 
     Only figures are taken from it, so it does not matter whose file it is.
     """
     try:
-        text = regular_file(path, LARGEST_FILE)
-        return None if text is None or _depth(text) > DEEPEST else json.loads(text)
+        text = read_regular_file(path, MAX_FILE_NBYTES)
+        return (
+            None
+            if text is None or _bracket_depth(text) > MAX_JSON_DEPTH
+            else json.loads(text)
+        )
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def _depth(text: bytes) -> int:
-    """How deep brackets lie in brackets, at most; those in strings count as well."""
-    marks = np.frombuffer(text, np.uint8)
-    opened = (marks == ord("[")) | (marks == ord("{"))
-    closed = (marks == ord("]")) | (marks == ord("}"))
-    steps = opened.astype(np.int64) - closed
+def _bracket_depth(text: bytes) -> int:
+    """Return the maximum nesting depth of brackets; those in strings count as well."""
+    characters = np.frombuffer(text, np.uint8)
+    is_opening = (characters == ord("[")) | (characters == ord("{"))
+    is_closing = (characters == ord("]")) | (characters == ord("}"))
+    steps = is_opening.astype(np.int64) - is_closing
     return int(steps.cumsum().max(initial=0))
 
 
-def regular_file(path: Path, most: int) -> bytes | None:
-    """Return the bytes of a regular file, None where it is another kind or has more.
+def read_regular_file(path: Path, max_nbytes: int) -> bytes | None:
+    """Return the bytes of a regular file; None for another kind of file or more than
+    `max_nbytes` bytes.
 
     What it is is asked once it is open. A pipe is not waited for. Errors  OSError.
     """
-    how = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    handle = os.open(path, how)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, flags)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return None
         with open(handle, "rb", closefd=False) as file:
-            found = file.read(most + 1)
-        return found if len(found) <= most else None
+            content = file.read(max_nbytes + 1)
+        return content if len(content) <= max_nbytes else None
     finally:
         os.close(handle)
 
 
 def write_json(path: Path, document: Any) -> bool:
-    """Put the document there in one step; False, and said once, when that cannot be.
+    """Write the document atomically; return False, with one warning, when that is
+    impossible.
 
     Readers see the old file or the new one, whoever else writes at the same time.
     """
     # Written seldom, and never in a tab: not worth its place in every import.
-    from rlxweb.whole_file import atomic_path, reason
+    from rlxweb.atomic_file import atomic_path, error_reason
 
     text = json.dumps(document, indent=1, allow_nan=False)
     try:
@@ -96,18 +105,19 @@ def write_json(path: Path, document: Any) -> bool:
             temporary.write_text(text, encoding="utf-8")
         return True
     except OSError as error:  # a RecordingError is one
-        _say_once(path.parent, reason(error))
+        _warn_once(path.parent, error_reason(error))
     return False
 
 
-def _say_once(folder: Path, why: str) -> None:
+def _warn_once(folder: Path, reason: str) -> None:
+    """Warn once per folder that measurements cannot be kept in it."""
     with _lock:
-        if str(folder) in _said:
+        if str(folder) in _warned_folders:
             return
-        _said.add(str(folder))
+        _warned_folders.add(str(folder))
     warnings.warn(
-        f"measurements cannot be kept in {folder} ({why}); they "
-        "last as long as this process. RLX_CACHE_DIR names another folder",
+        f"measurements cannot be saved in {folder} ({reason}); they are lost "
+        "when this process ends. Set RLX_CACHE_DIR to another folder",
         CalibrationWarning,
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""The Welch jobs that a calibration times: a small grid of sizes, few and telling.
+"""Welch jobs that a calibration times: a small grid of informative sizes.
 
 Lengths, segments and rows are spread so that the model in `cost/welch_model.py` can
 tell its parts from each other; what lies between is interpolated. Every size runs as it
@@ -13,21 +13,25 @@ from functools import partial
 
 import numpy as np
 
-from rlxweb.calibration.kernels import Job, Prepared
+from rlxweb.calibration.calibration_jobs import CalibrationJob, CalibrationProgram
 from rlxweb.device import Device
-from rlxweb.devices.place import Place
+from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import Unsupported
-from rlxweb.host.compiled import wanted
-from rlxweb.host.compiled_rows import Samples, powers, strongest
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.spectrum import welch_power
-from rlxweb.host.strongest import strongest_bins
+from rlxweb.host.compiled_welch import welch_kernel_key
+from rlxweb.host.compiled_welch_rows import (
+    KernelSamples,
+    compiled_power,
+    compiled_strongest_bins,
+)
+from rlxweb.host.strongest_bins import strongest_bins
 from rlxweb.host.welch_graph import welch_graph
-from rlxweb.host.welch_kernels import welch_kernels
+from rlxweb.host.welch_kernel_cache import welch_kernels
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.host.welch_spectrum import welch_power
 
 # (n, segments, k) → rows; k = 0 is the spectrum alone, without the search. Each line is
 # a shader to compile. Long transforms of many rows take longest and say least new.
-GRID = {
+SIZE_GRID = {
     (32, 4, 4): (16, 2048),
     (128, 2, 16): (1, 24, 384, 3072),
     (128, 2, 0): (1024,),
@@ -39,29 +43,38 @@ GRID = {
 }
 
 
-def welch_jobs(place: Place) -> Iterator[Job]:
-    """One job per size of the grid, on the engine of a place; nothing is run yet."""
-    what = "welch_host" if place.device is Device.CPU else "welch_fused"
-    draw = np.random.default_rng(0)
-    for (n, segments, k), all_rows in GRID.items():
+def welch_jobs(place: DevicePlace) -> Iterator[CalibrationJob]:
+    """Yield one job per size of the grid, on the engine of a place; nothing runs
+    yet.
+    """
+    point_kind = "welch_host" if place.device is Device.CPU else "welch_fused"
+    rng = np.random.default_rng(0)
+    for (n, segments, k), all_rows in SIZE_GRID.items():
         for n_rows in all_rows:
             n_samples = n + (segments - 1) * (n // 2)
-            spec = plain_spec(n)
-            x = draw.standard_normal((n_rows, n_samples), np.float32)
+            spec = default_welch_spec(n)
+            x = rng.standard_normal((n_rows, n_samples), np.float32)
             size = {"n": n, "segments": segments, "rows": n_rows, "k": k}
             if place.device is Device.CPU:
-                yield Job(what, size, partial(_on_host, x, spec, k))
-                if welch_kernels.is_open:
-                    compiled = partial(_compiled, x, spec, k)
-                    yield Job("welch_compiled", size, compiled)
+                yield CalibrationJob(point_kind, size, partial(_run_numpy, x, spec, k))
+                if welch_kernels.is_enabled:
+                    run_compiled = partial(_run_compiled, x, spec, k)
+                    yield CalibrationJob("welch_compiled", size, run_compiled)
             else:
                 # The first call of a job, in which this compiles, is not counted.
-                graph = Prepared(place, welch_graph(x.shape, spec, k))
-                yield Job(what, size, partial(graph.run, {"x": x}), close=graph.close)
+                program = CalibrationProgram(place, welch_graph(x.shape, spec, k))
+                yield CalibrationJob(
+                    point_kind,
+                    size,
+                    partial(program.run, {"x": x}),
+                    close=program.close,
+                )
 
 
-def plain_spec(n: int) -> WelchSpec:
-    """RLX's estimate of length n: symmetric Hann, half overlap, nothing scaled."""
+def default_welch_spec(n: int) -> WelchSpec:
+    """Return RLX's estimate of length n: symmetric Hann, half overlap, nothing
+    scaled.
+    """
     return WelchSpec(
         nperseg=n,
         hop=max(1, n // 2),
@@ -76,20 +89,26 @@ def plain_spec(n: int) -> WelchSpec:
     )
 
 
-def _compiled(x: np.ndarray, spec: WelchSpec, k: int) -> None:
-    about = wanted(spec, k)
-    assert not isinstance(about, str)  # the grid is of plain estimates
-    welch_kernels.now(about)  # at once but for the first call, which is not counted
-    kernel = welch_kernels.ready(about)
+def _run_compiled(x: np.ndarray, spec: WelchSpec, k: int) -> None:
+    """Run the compiled estimate, compiling it first. Errors  Unsupported where that
+    fails.
+    """
+    key = welch_kernel_key(spec, k)
+    assert not isinstance(key, str)  # the grid is of plain estimates
+    welch_kernels.compile_now(
+        key
+    )  # at once but for the first call, which is not counted
+    kernel = welch_kernels.get_kernel(key)
     if kernel is None:
-        raise Unsupported("time compiled code", welch_kernels.state(about))
+        raise Unsupported("time compiled code", welch_kernels.missing_reason(key))
     if k:
-        strongest(kernel, Samples.of(x), spec, k)
+        compiled_strongest_bins(kernel, KernelSamples.from_samples(x), spec, k)
     else:
-        powers(kernel, Samples.of(x), spec)
+        compiled_power(kernel, KernelSamples.from_samples(x), spec)
 
 
-def _on_host(x: np.ndarray, spec: WelchSpec, k: int) -> None:
+def _run_numpy(x: np.ndarray, spec: WelchSpec, k: int) -> None:
+    """Run the NumPy estimate, and the search if k is given."""
     power = welch_power(x, spec)
     if k:
         strongest_bins(power, k)

@@ -1,1 +1,1 @@
-"""WHERE and HOW to run: one chooser for graphs and for Welch jobs."""
+"""Device choice: one chooser for graphs and for Welch jobs."""

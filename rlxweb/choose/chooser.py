@@ -1,4 +1,4 @@
-"""Who runs this job? One question for graphs and for Welch estimates, all in one file.
+"""Device choice for one job, shared by graphs and Welch estimates.
 
 A job offers its ways at a place, each priced or blocked with a reason. Asked in turn:
 
@@ -23,22 +23,29 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from rlxweb.calibration.calibration_store import calibration_store
 from rlxweb.calibration.corrections import Bucket, corrections
-from rlxweb.calibration.known import UNMEASURED, measure_if_worth_it
-from rlxweb.calibration.store import store
-from rlxweb.calibration.worth import Worth, worth
-from rlxweb.callers import outside
-from rlxweb.choose.recent_picks import recent
-from rlxweb.decision.candidate import Candidate, candidate_name, comparison, ranked
+from rlxweb.calibration.engine_calibrations import (
+    UNMEASURED_REASON,
+    measure_if_profitable,
+)
+from rlxweb.calibration.profitability import ProfitabilityPolicy, profitability_policy
+from rlxweb.choose.recent_picks import recent_picks
+from rlxweb.decision.candidate import (
+    Candidate,
+    candidate_name,
+    comparison_text,
+    rank_candidates,
+)
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, is_open, parse_device
+from rlxweb.device import Device, DeviceLike, is_auto, parse_device
 from rlxweb.devices.availability import open_async, probe
-from rlxweb.devices.place import CPU, Place, available_places
+from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, available_places
 from rlxweb.devices.policy import (
     DevicePolicy,
+    choice_environment,
     device_from_env,
     forced_device_from_env,
-    spelled_by_env,
 )
 from rlxweb.errors import (
     DeviceError,
@@ -47,62 +54,77 @@ from rlxweb.errors import (
     RlxError,
     UsageError,
 )
-from rlxweb.forked import cached_property
-from rlxweb.gpu.drive import awaited, can_block
-from rlxweb.gpu.drivers import drivers
+from rlxweb.fork_safety import cached_property
+from rlxweb.gpu.blocking import assume_awaited, can_block
+from rlxweb.gpu.driver_fork_guard import driver_fork_guard
+from rlxweb.stacklevel import caller_stacklevel
 
 # A preferred device is taken when it is predicted to be at most this much slower.
 PREFER_WITHIN = 1.10
 # What may be wrong with a job on one device and right on the next.
-REFUSALS = (DeviceError, DTypeError, UsageError)
+REFUSAL_ERRORS = (DeviceError, DTypeError, UsageError)
 
-Reach = Literal["anywhere", "cpu", "devices"]
+AllowedDevices = Literal["anywhere", "cpu", "devices"]
 
 
-class Job(Protocol):
-    """What is to be run somewhere."""
+class PlaceableJob(Protocol):
+    """Protocol of a job that can run in several places."""
 
     @property
     def title(self) -> str:
-        """The job in an error or a warning: "graph 'mlp'"."""
+        """Name of the job in an error or a warning, such as "graph 'mlp'"."""
 
     @property
     def key(self) -> Hashable:
-        """What a pick is remembered under, the job itself; None where it is not."""
+        """Cache key of the job's picks; the job itself by default, None where picks are
+        not cached.
+        """
         return self  # type: ignore[return-value]  # frozen, or it says otherwise
 
     @property
-    def reach(self) -> Reach:
-        """Where any of its ways runs at all."""
+    def allowed_devices(self) -> AllowedDevices:
+        """Devices that can run any candidate of the job at all."""
 
     def cpu_ns(self) -> float:
-        """What the CPU is predicted to take; infinite where it cannot run it."""
+        """Return the predicted time on the CPU; infinite where the CPU cannot run the
+        job.
+        """
 
-    def offers(self, place: Place) -> Iterable[Candidate]:
-        """Its ways at a place, priced or blocked with the reason; none raises."""
+    def candidates(self, place: DevicePlace) -> Iterable[Candidate]:
+        """Return the job's candidates at a place, each priced or blocked with the
+        reason. Blocked candidates never raise.
+        """
 
-    def asked(self, place: Place) -> Sequence[Candidate]:
-        """The same at a place that was named. Errors  why it cannot be used."""
+    def requested_candidates(self, place: DevicePlace) -> Sequence[Candidate]:
+        """Return the candidates at a place that the caller named. Raises the reason why
+        the place cannot be used.
+        """
 
-    def points(self, place: Place) -> tuple[str, ...]:
-        """The kinds of measured points a price rests on there; any one will do."""
+    def point_kinds(self, place: DevicePlace) -> tuple[str, ...]:
+        """Return the kinds of calibration points that a price at a place rests on; any
+        one of them suffices.
+        """
 
     def bucket(self, candidate: Candidate) -> Bucket | None:
-        """Where observed runs of such a job by this way are kept."""
+        """Return the correction bucket of the candidate's observed runs, None where
+        runs are not recorded.
+        """
 
-    def numbers(self, candidate: Candidate) -> dict[str, Any]:
-        """What a decision says of the job itself."""
+    def decision_numbers(self, candidate: Candidate) -> dict[str, Any]:
+        """Return the facts about the job that its decision carries."""
 
-    def nobody(self, reasons: str, places: Sequence[Place]) -> RlxError:
-        """The error where no way is open; `reasons` of all that are blocked."""
+    def no_device_error(self, reasons: str, places: Sequence[DevicePlace]) -> RlxError:
+        """Return the error for a job whose candidates are all blocked; `reasons` joins
+        their blockers.
+        """
 
 
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound=PlaceableJob)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the caller says of the place.
+class PlaceRequest:
+    """Request of a caller: device, adapter and policy.
 
     device    one by name; None or "auto" leaves it open
     adapter   part of an adapter's name; alone it asks for a GPU
@@ -115,24 +137,26 @@ class Asked:
     adapter: str = ""
     policy: DevicePolicy | None = None
     adapters: Mapping[Device, str] = field(default_factory=dict)
-    why: str = "it was asked for"
+    why: str = "it was requested"
 
-    def place(self) -> tuple[Place | None, str]:
-        """The place that is named, and why it is; None when it is left open."""
-        if self.device is not None and not is_open(self.device):
-            return Place(parse_device(self.device), self.adapter), self.why
+    def named_place(self) -> tuple[DevicePlace | None, str]:
+        """Return the named place and why it is named; None when the caller left it
+        open.
+        """
+        if self.device is not None and not is_auto(self.device):
+            return DevicePlace(parse_device(self.device), self.adapter), self.why
         if not isinstance(self.adapter, str) or self.adapter:
-            why = "its adapter was asked for by name"
-            return Place(Device.GPU, self.adapter), why
+            why = "its adapter was requested by name"
+            return DevicePlace(Device.GPU, self.adapter), why
         return None, ""
 
 
-OPEN = Asked()
+ANY_PLACE = PlaceRequest()
 
 
 @dataclass(frozen=True, eq=False)
-class Pick(Generic[J]):
-    """What was picked for a job, and what is needed to learn from its runs.
+class DevicePick(Generic[J]):
+    """Picked candidate of a job, with what is needed to learn from its runs.
 
     cpu_ns   what the CPU was predicted to take; 0 where it was not asked
     took_ns  what the run took; 0 before there was one
@@ -150,175 +174,198 @@ class Pick(Generic[J]):
 
     @property
     def engine(self) -> str:
-        """In words, as results name it."""
+        """Engine of the picked candidate in words, as results name it."""
         return self.candidate.engine
 
     @cached_property
-    def _expected(self) -> tuple[Bucket | None, float]:
-        """Where runs by the way that was picked are kept, and their predicted time."""
+    def _expected_run(self) -> tuple[Bucket | None, float]:
+        """Correction bucket of the picked candidate and its predicted time."""
         bucket, terms = self.job.bucket(self.candidate), self.candidate.terms
         return (None, 0.0) if terms is None else (bucket, terms.total_ns)
 
     def observe(self, took_ns: float, device: Device | None = None) -> None:
-        """Let a warm run of this very job correct the model of the way that ran.
+        """Correct the cost model of the candidate that ran by the time of a warm run.
 
         device   where it ran, if not where the pick says; by its only way then
         """
-        if worth.is_trivial(took_ns):
+        if profitability_policy.is_trivial(took_ns):
             return
-        ran = [self]
+        picks = [self]
         if device not in (None, self.device):
-            ways = (c for c in self.decision.candidates if c.device is device)
-            ran = [replace(self, candidate=way) for way in ways]
-        for bucket, predicted_ns in (pick._expected for pick in ran):
+            candidates = (c for c in self.decision.candidates if c.device is device)
+            picks = [replace(self, candidate=candidate) for candidate in candidates]
+        for bucket, predicted_ns in (pick._expected_run for pick in picks):
             # Of jobs that are too short to be noted only those that were disturbed
             # would be.
-            if bucket is not None and not worth.is_trivial(predicted_ns):
-                corrections.note(bucket, predicted_ns, took_ns)
+            if bucket is not None and not profitability_policy.is_trivial(predicted_ns):
+                corrections.record_run(bucket, predicted_ns, took_ns)
 
 
-def choose(job: J, asked: Asked = OPEN) -> Pick[J]:
-    """Where and how a job runs, and why: cases 1 to 5 above.
+def choose_place(job: J, request: PlaceRequest = ANY_PLACE) -> DevicePick[J]:
+    """Choose where and how a job runs, by cases 1 to 5 of the module.
 
     Errors   UnknownDevice; those of `job.asked` for a place that was named; those of
     `job.nobody` when nothing may run it.
     """
-    place, why = asked.place()
+    place, why = request.named_place()
     if place is None and device_from_env() is not None:  # 2, warned of at each call
-        policy = asked.policy or DevicePolicy.from_env()
-        named = by_environment(job, policy, asked)
-        return named or predicted(job, policy, asked.adapters)
-    about = place, why, asked.policy, spelled_by_env(), *asked.adapters.items()
+        policy = request.policy or DevicePolicy.from_env()
+        named_pick = choose_by_environment(job, policy, request)
+        return named_pick or choose_by_prediction(job, policy, request.adapters)
+    context = (
+        place,
+        why,
+        request.policy,
+        choice_environment(),
+        *request.adapters.items(),
+    )
 
-    def settled() -> Pick[J]:
+    def compute_pick() -> DevicePick[J]:
         if place is not None:  # 1
-            return _named(job, place, why)
-        policy = asked.policy or DevicePolicy.from_env()
-        return predicted(job, policy, asked.adapters)
+            return _choose_at_place(job, place, why)
+        policy = request.policy or DevicePolicy.from_env()
+        return choose_by_prediction(job, policy, request.adapters)
 
-    return _lately(job, about, settled)
+    return _cached_pick(job, context, compute_pick)
 
 
-def predicted(
+def choose_by_prediction(
     job: J, policy: DevicePolicy, adapters: Mapping[Device, str] | None = None
-) -> Pick[J]:
-    """Who is predicted to be fastest (4, 5), whatever RLX_DEVICE says.
+) -> DevicePick[J]:
+    """Choose the candidate predicted to be fastest (cases 4 and 5), whatever RLX_DEVICE
+    says.
 
     RLX_FORCE_DEVICE is followed.
 
     adapters   part of an adapter's name by device
     Errors     those of `job.nobody`.
     """
-    forced = by_force(job, adapters or {})
+    forced = choose_forced(job, adapters or {})
     if forced is not None:
         return forced
-    places, allowed = None, list[Place]()
+    places, allowed = None, list[DevicePlace]()
     if policy != DevicePolicy.all() or adapters:
         places = available_places(policy.candidates, adapters)
         names = adapters or {}
-        allowed = [Place(d, names.get(d, "")) for d in policy.candidates]
-    return decide(job, places=places, prefer=policy.prefer, allowed=allowed)
+        allowed = [DevicePlace(d, names.get(d, "")) for d in policy.candidates]
+    return choose_fastest(job, places=places, prefer=policy.prefer, allowed=allowed)
 
 
-async def choose_async(job: J, asked: Asked = OPEN) -> Pick[J]:
-    """`choose` where opening a device must be awaited: a browser without JSPI."""
+async def choose_place_async(
+    job: J, request: PlaceRequest = ANY_PLACE
+) -> DevicePick[J]:
+    """Choose like `choose_place` where opening a device must be awaited: a browser
+    without JSPI.
+    """
     if not can_block():
         # Choosing opens devices and cannot wait for them.
         await open_async("webgpu")
-    with awaited():
-        return choose(job, asked)
+    with assume_awaited():
+        return choose_place(job, request)
 
 
 # --- 1 and 2: somebody named a place ----------------------------------------------
 
 
-def _named(job: J, place: Place, why: str) -> Pick[J]:
-    """The best way there. Unmeasured ones stay open: the place was asked for."""
-    return best_of(job, job.asked(place), why)
+def _choose_at_place(job: J, place: DevicePlace, why: str) -> DevicePick[J]:
+    """Pick the best candidate at a named place. Unmeasured candidates stay open because
+    the place was requested.
+    """
+    return fastest_of(job, job.requested_candidates(place), why)
 
 
-def best_of(job: J, ways: Sequence[Candidate], why: str) -> Pick[J]:
-    """The fastest of the ways at a place that was named.
+def fastest_of(job: J, candidates: Sequence[Candidate], why: str) -> DevicePick[J]:
+    """Pick the fastest candidate at a place that was named.
 
     Errors   those of `job.nobody`.
     """
-    found = _unmeasured(ways)
-    measured = any(c.terms is not None for c in found)
-    pick = _first(job, ranked(found) if measured else found)
-    if measured and pick.decision.why:
+    unblocked = _unblock_unmeasured(candidates)
+    is_measured = any(c.terms is not None for c in unblocked)
+    pick = _pick_first(job, rank_candidates(unblocked) if is_measured else unblocked)
+    if is_measured and pick.decision.why:
         why = f"{why}; {pick.decision.why}" if why else pick.decision.why
     return replace(pick, decision=replace(pick.decision, why=why))
 
 
-def a_device_is_named() -> bool:
-    """Does the environment name a device?"""
+def is_device_named_by_env() -> bool:
+    """Tell whether an environment variable names a device."""
     return device_from_env() is not None or forced_device_from_env() is not None
 
 
-def by_force(job: J, adapters: Mapping[Device, str]) -> Pick[J] | None:
-    """The job on RLX_FORCE_DEVICE, if that is set. Errors  why it cannot run there."""
+def choose_forced(job: J, adapters: Mapping[Device, str]) -> DevicePick[J] | None:
+    """Pick for RLX_FORCE_DEVICE, None if that is not set. Raises why the job cannot run
+    there.
+    """
     device = forced_device_from_env()
     if device is None:
         return None
-    place = Place(device, adapters.get(device, ""))
-    return _named(job, place, f"RLX_FORCE_DEVICE={device.label}")
+    place = DevicePlace(device, adapters.get(device, ""))
+    return _choose_at_place(job, place, f"RLX_FORCE_DEVICE={device.label}")
 
 
-def by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None:
-    """The job on the device that a variable names, if one does and can run it.
+def choose_by_environment(
+    job: J, policy: DevicePolicy, request: PlaceRequest
+) -> DevicePick[J] | None:
+    """Pick the device that an environment variable names, if one does and it can run
+    the job.
 
     RLX_DEVICE comes first. What it cannot run is warned about and passed on; where
     RLX_FORCE_DEVICE cannot, that is an error.
     """
     device = device_from_env()
     if device is None:
-        return by_force(job, asked.adapters)
+        return choose_forced(job, request.adapters)
     allowed = ", ".join(d.label for d in policy.candidates)
     why_not: str | RlxError = f"the policy allows {allowed or 'no device'}"
-    if asked.policy is None:
+    if request.policy is None:
         why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"
     if policy.permits(device):
-        place = Place(device, asked.adapters.get(device, ""))
+        place = DevicePlace(device, request.adapters.get(device, ""))
         why = f"RLX_DEVICE={device.label}"
         try:
-            return _lately(job, (place, why), lambda: _named(job, place, why))
-        except REFUSALS as error:
+            return _cached_pick(
+                job, (place, why), lambda: _choose_at_place(job, place, why)
+            )
+        except REFUSAL_ERRORS as error:
             why_not = error
-    said = f"RLX_DEVICE={device.label} cannot run {job.title} and is not followed"
-    warnings.warn(EnvironmentWarning(said, why_not), stacklevel=outside())
-    return by_force(job, asked.adapters)
+    message = f"RLX_DEVICE={device.label} cannot run {job.title} and is ignored"
+    warnings.warn(EnvironmentWarning(message, why_not), stacklevel=caller_stacklevel())
+    return choose_forced(job, request.adapters)
 
 
 # --- 3: it was settled lately -----------------------------------------------------
 
 
-def _lately(
-    job: J, about: tuple[Hashable, ...], make: Callable[[], Pick[J]]
-) -> Pick[J]:
-    """The pick made lately for the job under the same circumstances, or a new one."""
-    own = job.key  # a walk over all nodes of a graph
-    if own is None:
-        return make()
-    key = (own, about, store.changes)
-    pick = recent.get(key)
+def _cached_pick(
+    job: J, context: tuple[Hashable, ...], compute_pick: Callable[[], DevicePick[J]]
+) -> DevicePick[J]:
+    """Return the cached pick of a job under the same circumstances, or compute and
+    cache a new one.
+    """
+    job_key = job.key  # a walk over all nodes of a graph
+    if job_key is None:
+        return compute_pick()
+    key = (job_key, context, calibration_store.change_count)
+    pick = recent_picks.get(key)
     if pick is None:
-        pick = make()
-        recent.keep(key, pick)
+        pick = compute_pick()
+        recent_picks.add(key, pick)
     return pick
 
 
 # --- 4 and 5: nobody did ----------------------------------------------------------
 
 
-def decide(
+def choose_fastest(
     job: J,
     *,
-    places: Sequence[Place] | None = None,
+    places: Sequence[DevicePlace] | None = None,
     prefer: Sequence[Device] = (),
-    worthwhile: Worth = worth,
-    allowed: Sequence[Place] = (),
-) -> Pick[J]:
-    """The fastest way there is, by prediction, with every other way beside it.
+    profitability: ProfitabilityPolicy = profitability_policy,
+    allowed: Sequence[DevicePlace] = (),
+) -> DevicePick[J]:
+    """Pick the candidate with the shortest predicted time and record all others in its
+    decision.
 
     places    where it may run; None: the CPU, and the other engines of the machine if
               they are worth opening for it
@@ -328,74 +375,101 @@ def decide(
     """
     cpu_ns = job.cpu_ns()
     spent_ns = cpu_ns if cpu_ns < float("inf") else 0.0
-    worthwhile.add(spent_ns)
+    profitability.add_job(spent_ns)
     note = ""
     if places is None:
-        places, note = _places_worth_it(job, cpu_ns, worthwhile)
-    if tuple(places) == (CPU,):
-        note = note or drivers.why_not
+        places, note = _profitable_places(job, cpu_ns, profitability)
+    if tuple(places) == (CPU_PLACE,):
+        note = note or driver_fork_guard.unusable_reason
     else:
-        measure_if_worth_it(places, job.points, cpu_ns, worthwhile)
-    found = ranked(way for place in places for way in job.offers(place))
-    if all(c.blocker for c in found):
-        found = (*_unmeasured(found), *_missing(allowed))
-    pick = _first(job, found, prefer, note, places)
+        measure_if_profitable(places, job.point_kinds, cpu_ns, profitability)
+    candidates = rank_candidates(
+        candidate for place in places for candidate in job.candidates(place)
+    )
+    if all(c.blocker for c in candidates):
+        candidates = (
+            *_unblock_unmeasured(candidates),
+            *_unavailable_candidates(allowed),
+        )
+    pick = _pick_first(job, candidates, prefer, note, places)
     return replace(pick, cpu_ns=spent_ns)
 
 
-def _places_worth_it(
-    job: Job, cpu_ns: float, worthwhile: Worth
-) -> tuple[tuple[Place, ...], str]:
-    if job.reach == "cpu":
-        return (CPU,), ""
-    if job.reach == "anywhere" and worthwhile.is_trivial(cpu_ns):
-        return (CPU,), "too small to pay for a trip to any device"
-    if job.reach == "anywhere" and not worthwhile.opening(cpu_ns):
-        return (CPU,), worthwhile.rule
+def _profitable_places(
+    job: PlaceableJob, cpu_ns: float, profitability: ProfitabilityPolicy
+) -> tuple[tuple[DevicePlace, ...], str]:
+    """Return the places that are worth opening for a job, and a note that says why
+    others are not.
+    """
+    if job.allowed_devices == "cpu":
+        return (CPU_PLACE,), ""
+    if job.allowed_devices == "anywhere" and profitability.is_trivial(cpu_ns):
+        return (CPU_PLACE,), "the job is too small to benefit from another device"
+    if job.allowed_devices == "anywhere" and not profitability.should_open(cpu_ns):
+        return (CPU_PLACE,), profitability.rule
     return available_places(), ""
 
 
-def _missing(places: Sequence[Place]) -> list[Candidate]:
+def _unavailable_candidates(places: Sequence[DevicePlace]) -> list[Candidate]:
     """Return the places that do not open, each blocked with the reason."""
     rows = [(place, probe(place.device, place.adapter)) for place in places]
     return [
-        Candidate(at.device, at.label, adapter=at.adapter, blocker=row.blocker)
-        for at, row in rows
+        Candidate(
+            missing_place.device,
+            missing_place.label,
+            adapter=missing_place.adapter,
+            blocker=row.blocker,
+        )
+        for missing_place, row in rows
         if not row.available
     ]
 
 
-def _unmeasured(found: Sequence[Candidate]) -> list[Candidate]:
-    """Ways nobody has measured or can guess are better than none."""
+def _unblock_unmeasured(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Unblock candidates that were neither measured nor estimated, without a price:
+    better than none.
+    """
     return [
-        replace(c, blocker="", terms=None) if c.blocker == UNMEASURED else c
-        for c in found
+        replace(c, blocker="", terms=None) if c.blocker == UNMEASURED_REASON else c
+        for c in candidates
     ]
 
 
-def _first(
+def _pick_first(
     job: J,
-    found: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     prefer: Sequence[Device] = (),
     note: str = "",
-    places: Sequence[Place] = (),
-) -> Pick[J]:
-    """The first way that is open, or a preferred one near it, and why."""
-    open_ = [c for c in found if not c.blocker]
-    if not open_:
-        blocked = (f"{candidate_name(c, with_how=False)}: {c.blocker}" for c in found)
-        raise job.nobody("; ".join(blocked), places)
-    near = [c for c in open_ if c.predicted_ns <= PREFER_WITHIN * open_[0].predicted_ns]
-    wanted = (c for device in prefer for c in near if c.device is device)
-    picked = next(wanted, open_[0])
-    why = [comparison(picked, found)]
-    if picked is not open_[0]:
-        why.append(f"preferred, being within {PREFER_WITHIN - 1:.0%} of the best")
-    numbers = job.numbers(picked)
+    places: Sequence[DevicePlace] = (),
+) -> DevicePick[J]:
+    """Pick the first unblocked candidate, or a preferred one nearly as fast, and say
+    why.
+    """
+    unblocked = [c for c in candidates if not c.blocker]
+    if not unblocked:
+        blocked = (
+            f"{candidate_name(c, with_how=False)}: {c.blocker}" for c in candidates
+        )
+        raise job.no_device_error("; ".join(blocked), places)
+    near_best = [
+        c
+        for c in unblocked
+        if c.predicted_ns <= PREFER_WITHIN * unblocked[0].predicted_ns
+    ]
+    preferred = (c for device in prefer for c in near_best if c.device is device)
+    picked = next(preferred, unblocked[0])
+    reasons = [comparison_text(picked, candidates)]
+    if picked is not unblocked[0]:
+        reasons.append(
+            f"preferred because it is within {PREFER_WITHIN - 1:.0%} of the best"
+        )
+    numbers = job.decision_numbers(picked)
     if picked.terms is not None:
         numbers["predicted_ms"] = round(picked.predicted_ns / 1e6, 4)
         numbers["source"] = picked.source
     kind = "device " if picked.strategy == "graph" else ""
     what = kind + candidate_name(picked, with_how=False)
-    said = "; ".join([*why, *([note] if note else [])])
-    return Pick(job, picked, Decision(what, said, numbers, tuple(found)))
+    explanation = "; ".join([*reasons, *([note] if note else [])])
+    return DevicePick(
+        job, picked, Decision(what, explanation, numbers, tuple(candidates))
+    )

@@ -1,4 +1,4 @@
-"""Run on the first device of a list that succeeds; every failure is recorded.
+"""Run on the first device of a list that succeeds and record every failure.
 
 Any exception is a failed attempt, also one that is not an `RlxError`: a driver's crash
 must not keep the next device from being tried. Ctrl-C is not a failure.
@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from rlxweb.arguments import switch
-from rlxweb.choose.resolve import NOT_SEEN, and_named, devices_for, why_refused
+from rlxweb.arguments import coerce_bool
+from rlxweb.choose.resolve import (
+    NOT_DETECTED,
+    add_named_devices,
+    devices_for,
+    refusal_reason,
+)
 from rlxweb.decision.attempt import Attempt
-from rlxweb.device import Device, DeviceLike, devices_named
-from rlxweb.devices.policy import DevicePolicy, policy_of
+from rlxweb.device import Device, DeviceLike, parse_devices
+from rlxweb.devices.policy import DevicePolicy, check_policy
 from rlxweb.errors import DeviceFallbackError
 from rlxweb.ir.graph import Graph
 
@@ -23,7 +28,7 @@ EMPTY_CHAIN = "empty fallback chain"
 
 
 def first_success(
-    doing: str,
+    context: str,
     chain: Sequence[Device],
     viable: Sequence[Device],
     fn: Callable[[Device], T],
@@ -41,13 +46,13 @@ def first_success(
     """
     for device in chain:
         if device not in viable:
-            attempts.append(Attempt(device, why_not(device) or NOT_SEEN))
+            attempts.append(Attempt(device, why_not(device) or NOT_DETECTED))
         else:
             try:
                 result = fn(device)
             except Exception as error:
-                said = str(error) or type(error).__name__
-                attempts.append(Attempt(device, said, error))
+                message = str(error) or type(error).__name__
+                attempts.append(Attempt(device, message, error))
             else:
                 attempts.append(Attempt(device, ""))
                 return device, result
@@ -56,7 +61,7 @@ def first_success(
     causes = [a.cause for a in attempts if a.cause is not None]
     tried = [(a.device, a.error) for a in attempts]
     cause = causes[-1] if causes else None
-    raise DeviceFallbackError(doing, tried, EMPTY_CHAIN) from cause
+    raise DeviceFallbackError(context, tried, EMPTY_CHAIN) from cause
 
 
 def run_with_fallback(
@@ -72,13 +77,13 @@ def run_with_fallback(
     Devices that cannot run the graph under the policy count as tried and failed.
     Errors   DeviceFallbackError with every attempt; UnknownDevice.
     """
-    wanted = devices_named(chain)
-    policy = policy_of(policy)
-    viable = and_named(devices_for(graph, policy), wanted, graph, policy, {})
-    doing = f"run '{graph.name}' with fallback"
-    strict = switch("strict", strict, doing)
+    devices = parse_devices(chain)
+    policy = check_policy(policy)
+    viable = add_named_devices(devices_for(graph, policy), devices, graph, policy, {})
+    context = f"run '{graph.name}' with fallback"
+    strict = coerce_bool("strict", strict, context)
 
     def why_not(device: Device) -> str:
-        return why_refused(device, graph, policy)
+        return refusal_reason(device, graph, policy)
 
-    return first_success(doing, wanted, viable, fn, [], strict, why_not)
+    return first_success(context, devices, viable, fn, [], strict, why_not)

@@ -1,4 +1,4 @@
-"""Picks of jobs that come again and again, kept for some uses.
+"""Cache of the picks of recurring jobs; each entry serves a limited number of uses.
 
 What makes a pick the same is the caller's key. Knows no job and no way.
 """
@@ -9,24 +9,24 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.calibration.worth import worth
-from rlxweb.forked import ForkLock, watch
+from rlxweb.calibration.profitability import profitability_policy
+from rlxweb.fork_safety import ForkSafeLock, register_child_callback
 
 if TYPE_CHECKING:
-    from rlxweb.choose.chooser import Pick
+    from rlxweb.choose.chooser import DevicePick
 
 
 @dataclass(slots=True, eq=False)
-class _Recent:
-    """A pick, and how often it may still be used."""
+class _CachedPick:
+    """Cached pick and the number of times it may still be used."""
 
-    pick: Pick[Any]
+    pick: DevicePick[Any]
     uses: int
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class RecentPicks:
-    """Picks of jobs that come again and again, so that small ones stay quick.
+class PickCache:
+    """Cache of picks for recurring jobs, which keeps the choice cheap for small ones.
 
     Each is used `uses` times and then made anew, with what runs have taught meanwhile,
     so the oldest go first: whatever is in use is young. A forked child makes its own:
@@ -35,38 +35,44 @@ class RecentPicks:
 
     uses: int = 256
     capacity: int = 256
-    _left: dict[Hashable, _Recent] = field(default_factory=dict)
-    _lock: ForkLock = field(default_factory=ForkLock)
+    _entries: dict[Hashable, _CachedPick] = field(default_factory=dict)
+    _lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def __post_init__(self) -> None:
-        watch(self, RecentPicks._in_child)
+        register_child_callback(self, PickCache._clear_in_child)
 
-    def _in_child(self) -> None:
-        self._left.clear()
+    def _clear_in_child(self) -> None:
+        """Remove all cached picks in a forked child, which cannot use every engine of
+        its parent.
+        """
+        self._entries.clear()
 
-    def get(self, key: Hashable) -> Pick[Any] | None:
-        """The pick, if it was made lately."""
+    def get(self, key: Hashable) -> DevicePick[Any] | None:
+        """Return the cached pick of a key; None if there is none or its uses are
+        spent.
+        """
         # Without the lock: two threads at once may use it once more than was said.
-        found = self._left.get(key)
-        if found is None or found.uses < 1:
+        entry = self._entries.get(key)
+        if entry is None or entry.uses < 1:
             return None
-        found.uses -= 1
-        pick = found.pick
+        entry.uses -= 1
+        pick = entry.pick
         if pick.cpu_ns:  # 0 where a place was named
-            worth.add(pick.cpu_ns)
+            profitability_policy.add_job(pick.cpu_ns)
         return pick
 
-    def keep(self, key: Hashable, pick: Pick[Any]) -> None:
+    def add(self, key: Hashable, pick: DevicePick[Any]) -> None:
+        """Cache a pick and evict the oldest ones beyond the capacity."""
         with self._lock:
-            self._left.pop(key, None)  # the newest is the last
-            self._left[key] = _Recent(pick, self.uses)
-            while len(self._left) > self.capacity:
-                del self._left[next(iter(self._left))]
+            self._entries.pop(key, None)  # the newest is the last
+            self._entries[key] = _CachedPick(pick, self.uses)
+            while len(self._entries) > self.capacity:
+                del self._entries[next(iter(self._entries))]
 
-    def forget(self) -> None:
-        """Decide anew from here on."""
+    def clear(self) -> None:
+        """Remove all cached picks, so that every job is decided again."""
         with self._lock:
-            self._left.clear()
+            self._entries.clear()
 
 
-recent = RecentPicks()
+recent_picks = PickCache()

@@ -1,4 +1,5 @@
-"""What RLX's callers ask about a graph and devices: who can run it, who runs it best.
+"""Device resolution with RLX's functions: which devices can run a graph, and which runs
+it best.
 
 A device that is asked for is used or refused, never swapped. What the environment names
 and cannot be used is warned about and passed over; RLX passes over it in silence.
@@ -11,18 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import how_to_get, named_only
+from rlxweb.backends.registry import hint_or_default, is_named_only
 from rlxweb.choose.chooser import (
-    Asked,
-    Pick,
-    a_device_is_named,
-    by_environment,
-    by_force,
-    choose,
-    predicted,
+    DevicePick,
+    PlaceRequest,
+    choose_by_environment,
+    choose_by_prediction,
+    choose_forced,
+    choose_place,
+    is_device_named_by_env,
 )
-from rlxweb.choose.graphs import NOBODY, GraphJob, checked_mode
-from rlxweb.choose.seed import seed_pick
+from rlxweb.choose.graph_job import NO_DEVICE, GraphJob, check_cost_mode
+from rlxweb.choose.seed_choice import seed_pick
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
@@ -30,39 +31,39 @@ from rlxweb.device import (
     Adapters,
     Device,
     DeviceLike,
-    adapters_of,
-    devices_named,
+    none_if_auto,
+    parse_adapters,
     parse_device,
-    unless_open,
+    parse_devices,
 )
 from rlxweb.devices.availability import is_available, probe
 from rlxweb.devices.policy import (
     DevicePolicy,
+    check_policy,
+    denial_reason,
     device_chain_from_env,
     device_from_env,
     forced_device_from_env,
-    policy_of,
-    why_not_permitted,
 )
 from rlxweb.errors import DeviceError, DTypeError, LimitExceeded, Unsupported
-from rlxweb.ir.binding import sample_bound
+from rlxweb.ir.binding import sample_graph
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.verify import must_be_graph
-from rlxweb.names import formerly
+from rlxweb.ir.verify import require_graph
+from rlxweb.lazy_names import accept_deprecated_keywords
 
-_ID = re.compile(r"%\d+")
-NOT_SEEN = "it could not run the graph when devices were looked for"
-NOT_THERE = "not available on this host or in this build"
+_NODE_ID = re.compile(r"%\d+")
+NOT_DETECTED = "it could not run the graph when the devices were detected"
+NOT_AVAILABLE = "not available on this host or in this build"
 
 
 # --- who can run it ---------------------------------------------------------------
 
 
 def lowering_blocker(device: Device, graph: Graph, adapter: str = "") -> str:
-    """What of the graph the open device cannot run, as text; "" when nothing."""
+    """Return why the open device cannot run the graph; "" when it can."""
     try:
         target = pool.backend(device.label, adapter).target
-        compile_graph(sample_bound(graph), target)
+        compile_graph(sample_graph(graph), target)
     except LimitExceeded as error:
         return "" if graph.dims else str(error)  # other sizes may keep the limit
     except (DeviceError, DTypeError) as error:
@@ -71,27 +72,31 @@ def lowering_blocker(device: Device, graph: Graph, adapter: str = "") -> str:
 
 
 def unsupported_node(device: Device, graph: Graph, adapter: str = "") -> str:
-    """The blocker in RLX's words, "unsupported op at node 3: topk", and why."""
-    whole = lowering_blocker(device, graph, adapter)
-    for node in sample_bound(graph).nodes() if whole else ():
+    """Return the blocker in RLX's words, "unsupported op at node 3: topk", with the
+    reason.
+    """
+    blocker = lowering_blocker(device, graph, adapter)
+    for node in sample_graph(graph).nodes() if blocker else ():
         # The compiler's errors begin with the node they stopped at, as it stands in the
         # rewritten graph, where nodes are counted anew.
-        if _ID.sub("%", whole).startswith(_ID.sub("%", str(node))):
-            return f"unsupported op at node {node.id}: {node.op} ({whole})"
-    return whole
+        if _NODE_ID.sub("%", blocker).startswith(_NODE_ID.sub("%", str(node))):
+            return f"unsupported op at node {node.id}: {node.op} ({blocker})"
+    return blocker
 
 
 def supports_graph(device: DeviceLike, graph: Graph, adapter: str = "") -> bool:
-    """Is the device there, and can it run every op of the graph?
+    """Tell whether the device is available and can run every op of the graph.
 
     Ops it has no kernel for count when they can be built from others.
     Errors   UnknownDevice.
     """
-    which = parse_device(device)
-    return is_available(which) and not lowering_blocker(which, graph, adapter)
+    parsed_device = parse_device(device)
+    return is_available(parsed_device) and not lowering_blocker(
+        parsed_device, graph, adapter
+    )
 
 
-def why_refused(
+def refusal_reason(
     device: Device, graph: Graph, policy: DevicePolicy, adapter: str = ""
 ) -> str:
     """Return why a device does not run a graph, as a sentence; "" if it does.
@@ -99,19 +104,19 @@ def why_refused(
     The first that applies: the policy, the device is missing, what of the graph it
     cannot run. A device that the policy does not permit is not opened.
     """
-    barred = why_not_permitted(policy, device)
-    if barred:
-        return f"device {device} is {barred}"
+    denial = denial_reason(policy, device)
+    if denial:
+        return f"device {device} is {denial}"
     row = probe(device, adapter)
     if not row.available:
-        named = f" with an adapter named {adapter!r}" if adapter else ""
-        return f"device {device}{named} is not available: {row.blocker}"
+        adapter_note = f" with an adapter named {adapter!r}" if adapter else ""
+        return f"device {device}{adapter_note} is not available: {row.blocker}"
     blocker = lowering_blocker(device, graph, adapter)
     return f"device {device} cannot run this graph: {blocker}" if blocker else ""
 
 
-def refusal(
-    doing: str,
+def refusal_error(
+    context: str,
     device: Device,
     graph: Graph,
     policy: DevicePolicy,
@@ -122,57 +127,65 @@ def refusal(
 
     viable   the devices that do
     """
-    why = why_refused(device, graph, policy, adapter)
-    if not why:
-        why = f"device {device} is refused: {NOT_SEEN}"
+    reason = refusal_reason(device, graph, policy, adapter)
+    if not reason:
+        reason = f"device {device} is not usable: {NOT_DETECTED}"
     is_missing = policy.permits(device) and not is_available(device)
-    hint = how_to_get(device.label) if is_missing else ""
-    return Unsupported(doing, why, f"viable backends are {_list(viable)}", hint)
+    hint = hint_or_default(device.label) if is_missing else ""
+    return Unsupported(
+        context, reason, f"viable backends are {_device_list(viable)}", hint
+    )
 
 
-def nobody(
-    doing: str, graph: Graph, policy: DevicePolicy, adapters: Mapping[Device, str]
+def no_device_error(
+    context: str, graph: Graph, policy: DevicePolicy, adapters: Mapping[Device, str]
 ) -> Unsupported:
-    """Return the error for a graph that no allowed device runs, with each's reason."""
-    every = policy.candidates
-    reasons = [why_refused(d, graph, policy, adapters.get(d, "")) for d in every]
-    return Unsupported(doing, NOBODY, "; ".join(reasons) or "no device is allowed")
+    """Return the error for a graph that no allowed device runs, with the reason of each
+    device.
+    """
+    devices = policy.candidates
+    reasons = [refusal_reason(d, graph, policy, adapters.get(d, "")) for d in devices]
+    return Unsupported(context, NO_DEVICE, "; ".join(reasons) or "no device is allowed")
 
 
 def devices_for(
     graph: Graph, policy: DevicePolicy | None = None, adapters: Adapters | None = None
 ) -> tuple[Device, ...]:
-    """The available devices that can run a graph, as the policy orders them."""
-    policy = policy_of(policy)
-    names = adapters_of(adapters)
+    """Return the available devices that can run a graph, in the policy's order."""
+    policy = check_policy(policy)
+    names = parse_adapters(adapters)
     allowed = policy.candidates  # a denied device is not even opened
     return tuple(d for d in allowed if supports_graph(d, graph, names.get(d, "")))
 
 
-def and_named(
-    found: Sequence[Device],
-    named: Iterable[Device],
+def add_named_devices(
+    devices: Sequence[Device],
+    named_devices: Iterable[Device],
     graph: Graph,
     policy: DevicePolicy,
     adapters: Mapping[Device, str],
 ) -> tuple[Device, ...]:
-    """Those found, and of the devices that somebody names the others that can run it.
+    """Add the named devices that can run the graph to those already found.
 
     Others there are only where a device waits to be named (MLX on a CPU, say).
     """
-    waiting = (d for d in dict.fromkeys(named) if d not in found and policy.permits(d))
-    more = (
+    missing = (
         d
-        for d in waiting
-        if named_only(d.label) and supports_graph(d, graph, adapters.get(d, ""))
+        for d in dict.fromkeys(named_devices)
+        if d not in devices and policy.permits(d)
     )
-    return (*found, *more)
+    additions = (
+        d
+        for d in missing
+        if is_named_only(d.label) and supports_graph(d, graph, adapters.get(d, ""))
+    )
+    return (*devices, *additions)
 
 
-def named_by_environment() -> tuple[Device, ...]:
-    """The devices that variables name, one by one or as a chain."""
-    ones = device_from_env(), forced_device_from_env()
-    return (*(d for d in ones if d is not None), *device_chain_from_env())
+def devices_named_by_env() -> tuple[Device, ...]:
+    """Return the devices that environment variables name, one by one or as a chain."""
+    devices = device_from_env(), forced_device_from_env()
+    return (*(d for d in devices if d is not None), *device_chain_from_env())
 
 
 # --- who runs it ------------------------------------------------------------------
@@ -185,39 +198,40 @@ def fastest_device_for(
     cost_mode: str = "calibrated",
     adapters: Adapters | None = None,
 ) -> Device:
-    """The device predicted to run a graph fastest.
+    """Return the device predicted to run a graph fastest.
 
     policy     allowed, denied and preferred devices; all of them when left out
     cost_mode  "calibrated" or RLX's "seed"
     Errors     Unsupported when no allowed device can run it.
     """
-    return fastest(graph, policy, adapters, cost_mode).device
+    return pick_fastest(graph, policy, adapters, cost_mode).device
 
 
-def fastest(
+def pick_fastest(
     graph: Graph,
     policy: DevicePolicy | None = None,
     adapters: Adapters | None = None,
     cost_mode: str = "calibrated",
-) -> Pick[GraphJob]:
-    """The prediction's pick, whatever RLX_DEVICE says; RLX_FORCE_DEVICE comes first.
+) -> DevicePick[GraphJob]:
+    """Return the pick by prediction, whatever RLX_DEVICE says; RLX_FORCE_DEVICE comes
+    first.
 
     Errors   Unsupported; UsageError for an unknown cost_mode.
     """
-    job, policy = GraphJob(graph, cost_mode=cost_mode), policy_of(policy)
-    names = adapters_of(adapters)
-    if checked_mode(cost_mode) == "calibrated":
-        return predicted(job, policy, names)
-    forced = by_force(job, names)
+    job, policy = GraphJob(graph, cost_mode=cost_mode), check_policy(policy)
+    names = parse_adapters(adapters)
+    if check_cost_mode(cost_mode) == "calibrated":
+        return choose_by_prediction(job, policy, names)
+    forced = choose_forced(job, names)
     if forced is not None:
         return forced
-    found = devices_for(graph, policy, adapters)
-    if not found:
-        raise nobody(job.title, graph, policy, names)
-    return _by_constants(job, found)
+    viable = devices_for(graph, policy, adapters)
+    if not viable:
+        raise no_device_error(job.title, graph, policy, names)
+    return _pick_by_constants(job, viable)
 
 
-@formerly(hint="device")
+@accept_deprecated_keywords(hint="device")
 def resolve_device(
     graph: Graph,
     device: DeviceLike | None = None,
@@ -227,20 +241,20 @@ def resolve_device(
     adapters: Adapters | None = None,
     cost_mode: str = "calibrated",
 ) -> Device:
-    """The device asked for if it is viable, else RLX_DEVICE, else the fastest.
+    """Return the requested device if it is viable, else RLX_DEVICE, else the fastest.
 
     viable     the devices that can run the graph, where the caller knows them already
     cost_mode  what predicts the fastest: "calibrated" or RLX's "seed"
     Errors     Unsupported when nothing can run the graph or the device asked for is not
                viable; UnknownDevice.
     """
-    pick = decide_device(
+    pick = pick_device(
         graph, device, policy, viable=viable, adapters=adapters, cost_mode=cost_mode
     )
     return pick.device
 
 
-def decide_device(
+def pick_device(
     graph: Graph,
     device: DeviceLike | None = None,
     policy: DevicePolicy | None = None,
@@ -248,81 +262,107 @@ def decide_device(
     viable: Sequence[Device] | None = None,
     adapters: Adapters | None = None,
     cost_mode: str = "calibrated",
-) -> Pick[GraphJob]:
-    """`resolve_device` with the decision that says why."""
-    must_be_graph(graph)
-    policy, names = policy_of(policy), adapters_of(adapters)
-    doing = f"resolve a device for '{graph.name}'"
-    job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
-    found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
-    device = unless_open(device)
-    which = None if device is None else parse_device(device)
-    named = named_by_environment() if which is None else (which,)
-    found = and_named(found, named, graph, policy, names)
-    if which is not None:
-        if which not in found:
-            adapter = names.get(which, "")
-            raise refusal(doing, which, graph, policy, adapter, found)
-        return _only(job, which, "it was asked for")
-    if not found:
-        raise nobody(doing, graph, policy, names)
-    if len(found) == 1 and not a_device_is_named():
-        return _only(job, found[0], "no other device can run it")
-    pick = _chosen(job, found, _among(found, policy), names)
-    if pick.device not in found and pick.device is not forced_device_from_env():
+) -> DevicePick[GraphJob]:
+    """Resolve a device like `resolve_device` and return the pick, whose decision says
+    why.
+    """
+    require_graph(graph)
+    policy, names = check_policy(policy), parse_adapters(adapters)
+    context = f"resolve a device for '{graph.name}'"
+    job = GraphJob(graph, cost_mode=check_cost_mode(cost_mode))
+    viable_devices = (
+        devices_for(graph, policy, adapters) if viable is None else tuple(viable)
+    )
+    device = none_if_auto(device)
+    requested = None if device is None else parse_device(device)
+    named_devices = devices_named_by_env() if requested is None else (requested,)
+    viable_devices = add_named_devices(
+        viable_devices, named_devices, graph, policy, names
+    )
+    if requested is not None:
+        if requested not in viable_devices:
+            adapter = names.get(requested, "")
+            raise refusal_error(
+                context, requested, graph, policy, adapter, viable_devices
+            )
+        return _unpriced_pick(job, requested, "it was requested")
+    if not viable_devices:
+        raise no_device_error(context, graph, policy, names)
+    if len(viable_devices) == 1 and not is_device_named_by_env():
+        return _unpriced_pick(job, viable_devices[0], "no other device can run it")
+    pick = _pick_by_mode(
+        job, viable_devices, _restrict_policy(viable_devices, policy), names
+    )
+    if (
+        pick.device not in viable_devices
+        and pick.device is not forced_device_from_env()
+    ):
         # Where all are allowed, only those worth opening were asked; now the viable.
-        only = replace(policy, allow=found)
-        pick = _chosen(job, found, only, names)
-    if pick.device is forced_device_from_env() and pick.device not in found:
+        restricted_policy = replace(policy, allow=viable_devices)
+        pick = _pick_by_mode(job, viable_devices, restricted_policy, names)
+    if pick.device is forced_device_from_env() and pick.device not in viable_devices:
         forced, why = pick.device, pick.decision.why
-        error = refusal(doing, forced, graph, policy, names.get(forced, ""), found)
-        raise Unsupported(doing, f"{why}: {error.problem}", error.rule, error.hint)
+        error = refusal_error(
+            context, forced, graph, policy, names.get(forced, ""), viable_devices
+        )
+        raise Unsupported(context, f"{why}: {error.problem}", error.rule, error.hint)
     return pick
 
 
-def _chosen(
+def _pick_by_mode(
     job: GraphJob,
-    found: Sequence[Device],
+    viable: Sequence[Device],
     policy: DevicePolicy,
     adapters: Mapping[Device, str],
-) -> Pick[GraphJob]:
-    asked = Asked(policy=policy, adapters=adapters)
+) -> DevicePick[GraphJob]:
+    """Pick among all devices that the policy allows, by the job's cost mode."""
+    request = PlaceRequest(policy=policy, adapters=adapters)
     if job.cost_mode == "calibrated":
-        return choose(job, asked)
-    return by_environment(job, policy, asked) or _by_constants(job, found)
+        return choose_place(job, request)
+    return choose_by_environment(job, policy, request) or _pick_by_constants(
+        job, viable
+    )
 
 
-def decide_by_environment(
+def pick_by_environment(
     graph: Graph,
     policy: DevicePolicy | None = None,
     *,
     viable: Sequence[Device],
     adapters: Adapters | None = None,
     cost_mode: str = "calibrated",
-) -> Pick[GraphJob] | None:
-    """The device a variable names, where one does and the graph can run on it."""
-    job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
-    policy = replace(policy_of(policy), allow=tuple(viable))
-    asked = Asked(policy=policy, adapters=adapters_of(adapters))
-    return by_environment(job, policy, asked)
+) -> DevicePick[GraphJob] | None:
+    """Return the pick of a device that a variable names; None where none does or it
+    cannot run the graph.
+    """
+    job = GraphJob(graph, cost_mode=check_cost_mode(cost_mode))
+    policy = replace(check_policy(policy), allow=tuple(viable))
+    request = PlaceRequest(policy=policy, adapters=parse_adapters(adapters))
+    return choose_by_environment(job, policy, request)
 
 
-def _among(found: Sequence[Device], policy: DevicePolicy) -> DevicePolicy:
-    """The policy, allowing those alone; one that allows all is left as it is."""
+def _restrict_policy(devices: Sequence[Device], policy: DevicePolicy) -> DevicePolicy:
+    """Return the policy restricted to these devices; a policy that allows all stays
+    unchanged.
+    """
     if policy == DevicePolicy.all():
         return policy
-    return replace(policy, allow=tuple(found))
+    return replace(policy, allow=tuple(devices))
 
 
-def _only(job: GraphJob, device: Device, why: str) -> Pick[GraphJob]:
-    """A device that no prediction of ours chose."""
+def _unpriced_pick(job: GraphJob, device: Device, why: str) -> DevicePick[GraphJob]:
+    """Return the pick of a device that was not chosen by a prediction."""
     decision = Decision(f"device {device.label}", why)
-    return Pick(job, Candidate(device, device.label), decision)
+    return DevicePick(job, Candidate(device, device.label), decision)
 
 
-def _by_constants(job: GraphJob, found: Sequence[Device]) -> Pick[GraphJob]:
-    """RLX's own pick among the devices that can run it, at least one."""
-    return _only(job, seed_pick(job.graph, found), "by RLX's published constants")
+def _pick_by_constants(
+    job: GraphJob, devices: Sequence[Device]
+) -> DevicePick[GraphJob]:
+    """Return RLX's own pick among the devices that can run the graph, at least one."""
+    return _unpriced_pick(
+        job, seed_pick(job.graph, devices), "by RLX's published constants"
+    )
 
 
 def resolve_device_chain(
@@ -333,26 +373,33 @@ def resolve_device_chain(
     viable: Sequence[Device] | None = None,
     adapters: Adapters | None = None,
 ) -> Device:
-    """The first device of a chain that can run a graph.
+    """Return the first device of a chain that can run a graph.
 
     Errors   Unsupported with the reason of each device of the chain, and what is
              viable; UnknownDevice.
     """
-    must_be_graph(graph)
-    policy, names = policy_of(policy), adapters_of(adapters)
-    found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
-    wanted = devices_named(chain)
-    found = and_named(found, wanted, graph, policy, names)
-    for device in wanted:
-        if device in found:
+    require_graph(graph)
+    policy, names = check_policy(policy), parse_adapters(adapters)
+    viable_devices = (
+        devices_for(graph, policy, adapters) if viable is None else tuple(viable)
+    )
+    chain_devices = parse_devices(chain)
+    viable_devices = add_named_devices(
+        viable_devices, chain_devices, graph, policy, names
+    )
+    for device in chain_devices:
+        if device in viable_devices:
             return device
     raise Unsupported(
         f"resolve a device for '{graph.name}'",
-        f"no device in chain {_list(wanted)} can run this graph — viable: "
-        f"{_list(found)}",
-        "; ".join(why_refused(d, graph, policy, names.get(d, "")) for d in wanted),
+        f"no device in chain {_device_list(chain_devices)} can run this graph — "
+        f"viable: "
+        f"{_device_list(viable_devices)}",
+        "; ".join(
+            refusal_reason(d, graph, policy, names.get(d, "")) for d in chain_devices
+        ),
     )
 
 
-def _list(devices: Sequence[Device]) -> str:
+def _device_list(devices: Sequence[Device]) -> str:
     return "[" + ", ".join(str(d) for d in devices) + "]"

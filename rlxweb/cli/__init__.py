@@ -1,4 +1,5 @@
-"""The command line: one file per command, no logic that a library user would miss.
+"""Command-line interface: one module per command, without logic that a library user
+would miss.
 
 `main.py` owns the error boundary and the exit codes, `job.py` the work, and the files
 beside them what is written, drawn and printed. Nothing below may import this room.

@@ -1,4 +1,4 @@
-"""`rlxweb bands FILE…`: the power of recordings in bands of frequency."""
+"""`rlxweb bands FILE…`: the power of recordings in frequency bands."""
 
 from __future__ import annotations
 
@@ -8,45 +8,48 @@ from typing import Any
 import click
 
 from rlxweb.cli import options
-from rlxweb.cli.bands_options import VALUES, bands_asked
-from rlxweb.cli.bands_outputs import Outputs
+from rlxweb.cli.bands_options import VALUE_OPTIONS, pop_bands_request
+from rlxweb.cli.bands_outputs import BandsOutputs
 from rlxweb.cli.bands_table import print_bands
-from rlxweb.cli.batch import run_batch
-from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
-from rlxweb.cli.keeping import Keeping
-from rlxweb.cli.look import DARK, look_of
-from rlxweb.cli.screen import say, screen
-from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.targets import goes_to_stdout, write_all
+from rlxweb.cli.batch import analyze_recordings
+from rlxweb.cli.console import make_console, print_lines
+from rlxweb.cli.epochs_options import EPOCH_OPTIONS, pop_epoching
+from rlxweb.cli.output_files import uses_stdout, write_results
+from rlxweb.cli.plot_options import DARK_OPTION, pop_plot_style
+from rlxweb.cli.result_retention import ResultRetention
+from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import UsageError
 from rlxweb.jobs.analysis import check_device
-from rlxweb.jobs.bands import Banded, BandsAsked, bands_of, lowest_edge
+from rlxweb.jobs.bands import BandRequest, FileBands, compute_bands, lowest_edge
 from rlxweb.jobs.settings import Settings
-from rlxweb.signal.bands import BANDS, CYCLES, Bands
+from rlxweb.signal.band_power import BAND_PRESETS, MIN_CYCLES, BandsLike
 
-LEAST_SEGMENT_S = 4.0
+MIN_SEGMENT_S = 4.0
 
 
-def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
-    """A preset by name, or `name=low:high` with commas between."""
+def _parse_bands(ctx: click.Context, param: click.Parameter, text: str) -> BandsLike:
+    """Parse a preset's name, or bands written as `name=low:high` and separated by
+    commas.
+    """
     if "=" not in text:
-        if text in BANDS:
+        if text in BAND_PRESETS:
             return text
         raise click.BadParameter(
-            f"{text!r} is none of {', '.join(BANDS)}; your own are mu=8:12,beta=13:30"
+            f"expected one of {', '.join(BAND_PRESETS)}, or bands like "
+            f"mu=8:12,beta=13:30, got {text!r}"
         )
-    own: dict[str, tuple[float, float]] = {}
+    custom_bands: dict[str, tuple[float, float]] = {}
     for part in text.split(","):
         name, _, edges = part.partition("=")
         low, _, high = edges.partition(":")
-        options.check_new("--bands", name.strip(), own)
+        options.check_not_repeated("--bands", name.strip(), custom_bands)
         try:
-            own[name.strip()] = (float(low), float(high))
+            custom_bands[name.strip()] = (float(low), float(high))
         except ValueError:
             raise click.BadParameter(
-                f"{part.strip()!r} is no band; write it like mu=8:12"
+                f"{part.strip()!r} is not a band; write it like mu=8:12"
             ) from None
-    return own
+    return custom_bands
 
 
 @click.command(name="bands")
@@ -55,91 +58,106 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
     "--bands",
     default="eeg",
     show_default=True,
-    callback=_bands,
-    help="eeg, hrv, or your own: mu=8:12,beta=13:30, in Hz.",
+    callback=_parse_bands,
+    help="eeg, hrv, or custom bands in Hz (mu=8:12,beta=13:30).",
 )
-@VALUES
+@VALUE_OPTIONS
 @options.FS
 @click.option(
     "--segment-s",
     type=click.FloatRange(0, min_open=True),
-    help="Seconds per segment; default: two cycles of the lowest edge, at least 4; or "
-    "a whole epoch.",
+    help="Seconds per segment; default: two cycles of the lowest edge, but at least 4; "
+    "with --epochs, one epoch.",
 )
-@options.SAMPLES
-@EPOCHS
-@STORAGE
-@options.COMPUTING
-@options.file_path("csv", "Write a line per channel and band; - is stdout.")
-@options.file_path("parquet", "Write the same as a typed table (.parquet).")
-@options.file_path("json", "Write the run record; - is stdout.")
-@options.file_path(
+@options.SAMPLE_OPTIONS
+@EPOCH_OPTIONS
+@STORAGE_OPTION
+@options.COMPUTE_OPTIONS
+@options.output_file_option(
+    "csv", "Write one CSV row per channel and band; - is stdout."
+)
+@options.output_file_option("parquet", "Write the same table as Parquet (.parquet).")
+@options.output_file_option("json", "Write the run record; - is stdout.")
+@options.output_file_option(
     "plot",
-    "Draw each channel's shares, and maps of the head where names are of the 10-20 "
-    "system (.png, .svg, .pdf, .html).",
+    "Draw each channel's shares; with 10-20 channel names also scalp maps "
+    "(.png, .svg, .pdf, .html).",
 )
-@DARK
+@DARK_OPTION
 @options.JOBS
-@click.option("--quiet", "-q", is_flag=True, help="No table.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not print the table.")
 @options.KEEP_GOING
 def command(
-    files: tuple[str, ...], bands: Bands, quiet: bool, keep_going: bool, **asked: Any
+    files: tuple[str, ...],
+    bands: BandsLike,
+    quiet: bool,
+    keep_going: bool,
+    **option_values: Any,
 ) -> None:
-    """Power in bands of frequency, per channel, of recordings.
+    """Compute the power in frequency bands for each channel of recordings.
 
-    The density is Welch's (periodic Hann, half overlapped, mean removed), integrated
-    between the edges of each band. Shares are of the power between the lowest and the
-    highest edge; a peak is a band's strongest local maximum. --aperiodic splits the
-    density into its 1/f part and the peaks above that, as specparam does.
+    The Welch density (periodic Hann window, 50 % overlap, mean removed) is integrated
+    between the edges of each band. A share is relative to the power between the lowest
+    and the highest edge; a peak is the strongest local maximum in a band. --aperiodic
+    splits the density into its 1/f part and the peaks above it, as specparam does.
 
     Example  rlxweb bands night/*.edf --bands eeg --csv bands.csv --plot bands.png
     """
-    meant_of = bands_asked(bands, asked)
-    look = look_of(asked)
-    paths = {n: asked.pop(f"{n}_path") for n in ("csv", "parquet", "json", "plot")}
-    outputs = Outputs(**paths, look=look)
-    jobs = asked.pop("jobs")
-    settings = _settings(meant_of, asked)
-    err = screen(stderr=True)
+    request = pop_bands_request(bands, option_values)
+    style = pop_plot_style(option_values)
+    paths = {
+        name: option_values.pop(f"{name}_path")
+        for name in ("csv", "parquet", "json", "plot")
+    }
+    outputs = BandsOutputs(**paths, style=style)
+    jobs = option_values.pop("jobs")
+    settings = _density_settings(request, option_values)
+    err = make_console(stderr=True)
 
-    def begin(meant: Sequence[str]) -> Keeping:
-        outputs.check(meant)
+    def prepare_outputs(recordings: Sequence[str]) -> ResultRetention:
+        outputs.check(recordings)
         check_device(settings)
-        return Keeping()
+        return ResultRetention()
 
-    named = [path for path in outputs.paths if path is not None]
-    done = run_batch(
+    output_paths = [path for path in outputs.paths if path is not None]
+    batch = analyze_recordings(
         files,
         settings,
         err,
-        outputs=named,
+        outputs=output_paths,
         keep_going=keep_going,
-        begin=begin,
+        prepare_outputs=prepare_outputs,
         jobs=jobs,
     )
-    found = [Banded(one, bands_of(one, meant_of)) for one in done.results]
-    write_all(outputs.puts(done, found, meant_of))
-    for picture in outputs.pictures(done).values():
-        say(err, f"picture: {picture}")
+    band_results = [
+        FileBands(result, compute_bands(result, request)) for result in batch.results
+    ]
+    write_results(outputs.writers(batch, band_results, request))
+    for picture in outputs.picture_paths(batch).values():
+        print_lines(err, f"picture: {picture}")
     if not quiet:
-        print_bands(err if goes_to_stdout(named) else screen(), found)
-    click.get_current_context().exit(done.exit_code)
+        print_bands(err if uses_stdout(output_paths) else make_console(), band_results)
+    click.get_current_context().exit(batch.exit_code)
 
 
-def _settings(of: BandsAsked, asked: dict[str, Any]) -> Settings:
-    """Of the density that is integrated. Errors  UsageError for a band that is none."""
-    bands = of.bands
-    named = bands if not isinstance(bands, str) else BANDS[bands]
-    for name, (low, high) in named.items():
+def _density_settings(request: BandRequest, option_values: dict[str, Any]) -> Settings:
+    """Return the settings of the density that is integrated. Raises UsageError for a
+    band without a name or with edges that do not rise.
+    """
+    bands = request.bands
+    edges_by_band = bands if not isinstance(bands, str) else BAND_PRESETS[bands]
+    for name, (low, high) in edges_by_band.items():
         if not name or not 0 <= low < high:
             raise UsageError(
                 "--bands",
                 f"band {name!r} is {low:g}:{high:g}",
-                "a name and two edges in Hz, 0 ≤ low < high",
+                "a band needs a name and two edges in Hz, 0 ≤ low < high",
             )
-    epochs = asked["epochs"] = epochs_asked(asked)
-    if asked["segment_s"] is None and epochs is not None:
-        asked["nperseg"] = None  # of whole epochs
-    elif asked["segment_s"] is None:
-        asked["segment_s"] = max(LEAST_SEGMENT_S, CYCLES / lowest_edge(named))
-    return Settings(**asked, preset="scipy", k=1)
+    epochs = option_values["epochs"] = pop_epoching(option_values)
+    if option_values["segment_s"] is None and epochs is not None:
+        option_values["nperseg"] = None  # of whole epochs
+    elif option_values["segment_s"] is None:
+        option_values["segment_s"] = max(
+            MIN_SEGMENT_S, MIN_CYCLES / lowest_edge(edges_by_band)
+        )
+    return Settings(**option_values, preset="scipy", k=1)

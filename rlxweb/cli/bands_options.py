@@ -1,4 +1,6 @@
-"""What `rlxweb bands` is asked beside the bands: values, ratios, the 1/f part."""
+"""Options of `rlxweb bands` other than the bands: displayed values, ratios and the 1/f
+fit.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from typing import Any
 import click
 import numpy as np
 
-from rlxweb.cli.options import Decorator, all_of
+from rlxweb.cli.options import Decorator, combine_options
 from rlxweb.errors import UnknownName, UsageError, did_you_mean, shown
-from rlxweb.jobs.bands import BandsAsked, usual_fit
-from rlxweb.signal.bands import BANDS, Bands
+from rlxweb.jobs.bands import BandRequest, default_fit_range
+from rlxweb.signal.band_power import BAND_PRESETS, BandsLike
 
 
-def stretch(
+def parse_frequency_range(
     ctx: click.Context, param: click.Parameter, text: str | None
 ) -> tuple[float, float] | None:
-    """`2:40`, two rising numbers."""
+    """Parse a range written as two rising numbers, such as `2:40`."""
     if text is None:
         return None
     try:
@@ -26,79 +28,87 @@ def stretch(
     except ValueError:
         low = high = nan
     if not low < high:
-        raise click.BadParameter(f"{text!r} is no stretch; write it like 2:40")
+        raise click.BadParameter(f"{text!r} is not a range; write it like 2:40")
     return low, high
 
 
-def _ratios(
+def _parse_ratios(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    found = []
-    for part in (one.strip() for value in values for one in value.split(",")):
-        over, _, under = (word.strip() for word in part.partition("/"))
-        if not over or not under:
-            raise click.BadParameter(f"{part!r} is no ratio; write it like theta/beta")
-        found.append((over, under))
-    return tuple(dict.fromkeys(found))
+    """Parse ratios written as `theta/beta`, several separated by commas."""
+    ratios = []
+    for part in (piece.strip() for value in values for piece in value.split(",")):
+        numerator, _, denominator = (word.strip() for word in part.partition("/"))
+        if not numerator or not denominator:
+            raise click.BadParameter(
+                f"{part!r} is not a ratio; write it like theta/beta"
+            )
+        ratios.append((numerator, denominator))
+    return tuple(dict.fromkeys(ratios))
 
 
-VALUES: Decorator = all_of(
-    click.option("--relative", is_flag=True, help="Show the shares alone."),
-    click.option("--log", is_flag=True, help="Show log10 of what is shown."),
+VALUE_OPTIONS: Decorator = combine_options(
+    click.option("--relative", is_flag=True, help="Show only the shares."),
+    click.option("--log", is_flag=True, help="Show log10 of the values."),
     click.option(
         "--ratios",
         multiple=True,
-        callback=_ratios,
+        callback=_parse_ratios,
         metavar="A/B",
-        help="Power of one band over another's: theta/beta,alpha/theta.",
+        help="Ratios of band powers: theta/beta,alpha/theta.",
     ),
     click.option(
         "--aperiodic",
         is_flag=True,
-        help="Fit the 1/f part, and tell its exponent and the peaks above it.",
+        help="Fit the 1/f part; show its exponent and the peaks above it.",
     ),
-    click.option("--knee", is_flag=True, help="The same with a line that may bend."),
+    click.option(
+        "--knee", is_flag=True, help="Like --aperiodic, with a knee in the 1/f part."
+    ),
     click.option(
         "--fit",
         metavar="LOW:HIGH",
-        callback=stretch,
-        help="Where it is fitted, in Hz [1 Hz to the highest edge].",
+        callback=parse_frequency_range,
+        help="Frequency range of the fit, in Hz [1 Hz to the highest edge].",
     ),
 )
 
 
-def bands_asked(bands: Bands, asked: dict[str, Any]) -> BandsAsked:
-    """Takes these options out of all that were given.
+def pop_bands_request(bands: BandsLike, option_values: dict[str, Any]) -> BandRequest:
+    """Remove these options from `option_values` and return the request they describe.
 
     Errors   UnknownName for a ratio of a band that is not asked for; UsageError for
              --fit without a fit
     """
-    names = BANDS[bands] if isinstance(bands, str) else bands
-    _check_known(asked["ratios"], names)
-    is_bent, fit_hz = asked.pop("knee"), asked.pop("fit")
-    is_fitted = asked.pop("aperiodic") or is_bent
+    edges_by_band = BAND_PRESETS[bands] if isinstance(bands, str) else bands
+    _check_ratio_names(option_values["ratios"], edges_by_band)
+    is_bent, fit_hz = option_values.pop("knee"), option_values.pop("fit")
+    is_fitted = option_values.pop("aperiodic") or is_bent
     if fit_hz is not None and not is_fitted:
-        said = "it is of the 1/f part, and that is not asked for"
-        raise UsageError("--fit", said, hint="give --aperiodic or --knee")
+        problem = "it applies only to a fit of the 1/f part"
+        raise UsageError("--fit", problem, hint="add --aperiodic or --knee")
     elif is_fitted and fit_hz is None:
-        usual_fit(np.array(list(names.values())))
-    return BandsAsked(
+        default_fit_range(np.array(list(edges_by_band.values())))
+    return BandRequest(
         bands,
-        relative=asked.pop("relative"),
-        log=asked.pop("log"),
-        ratios=asked.pop("ratios"),
+        relative=option_values.pop("relative"),
+        log=option_values.pop("log"),
+        ratios=option_values.pop("ratios"),
         fit=("knee" if is_bent else "fixed") if is_fitted else None,
         fit_hz=fit_hz,
     )
 
 
-def _check_known(ratios: Iterable[tuple[str, str]], names: Iterable[str]) -> None:
-    known = list(names)
+def _check_ratio_names(
+    ratios: Iterable[tuple[str, str]], band_names: Iterable[str]
+) -> None:
+    """Raise UnknownName for a ratio that names a band which is not computed."""
+    known_names = list(band_names)
     for name in (name for pair in ratios for name in pair):
-        if name not in known:
+        if name not in known_names:
             raise UnknownName(
                 "--ratios",
-                f"no band is called {shown(name)}",
-                f"there are {', '.join(known)}",
-                did_you_mean(name, known),
+                f"there is no band {shown(name)}",
+                f"known bands: {', '.join(known_names)}",
+                did_you_mean(name, known_names),
             )

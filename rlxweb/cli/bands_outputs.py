@@ -1,4 +1,4 @@
-"""What the files of `rlxweb bands` hold: a row for each channel and band."""
+"""Output files of `rlxweb bands`: one row for each channel and band."""
 
 from __future__ import annotations
 
@@ -9,149 +9,212 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from rlxweb.cli.bands_plot import put_picture
-from rlxweb.cli.batch import Done
-from rlxweb.cli.look import PLAIN, Look
-from rlxweb.cli.peaks_table import OF_EPOCHS
-from rlxweb.cli.plot import PAGES, check_plot, picture_format
-from rlxweb.cli.record import rlxweb_version, run_document, versions
-from rlxweb.cli.targets import Put, check_targets
-from rlxweb.cli.wanted import pictures_of
+from rlxweb.cli.bands_plot import write_bands_picture
+from rlxweb.cli.batch import AnalysisBatchResult
+from rlxweb.cli.json_documents import (
+    json_run_document,
+    library_versions,
+    rlxweb_version,
+)
+from rlxweb.cli.output_files import ResultWriter, check_output_paths
+from rlxweb.cli.peaks_parquet import EPOCH_COLUMNS
+from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
+from rlxweb.cli.welch_output_options import picture_paths
+from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
 from rlxweb.errors import UsageError
 from rlxweb.io import write_csv, write_json
-from rlxweb.io.parquet import SUFFIX, Column, Rows, check_parquet, write_parquet
-from rlxweb.jobs.bands import Banded, BandsAsked
-from rlxweb.jobs.entries import epochs_entry, ran_entry, text_of
+from rlxweb.io.parquet import (
+    PARQUET_SUFFIX,
+    ColumnValues,
+    TableColumn,
+    require_pyarrow,
+    write_parquet,
+)
+from rlxweb.jobs.bands import BandRequest, FileBands
+from rlxweb.jobs.record_entries import epochs_entry, path_text, timing_entry
 
 SCHEMA = "rlxweb.bands/1"
 COLUMNS = (
-    Column("file", "text", "", "the recording, as it was named"),
-    Column("channel", "text", "", "its name"),
-    Column("unit", "text", "", "of the samples; null where the file names none"),
-    Column("fs", "float64", "Hz", "samples per second"),
-    Column("band", "text", "", "its name"),
-    Column("low_hz", "float64", "Hz", "lower edge"),
-    Column("high_hz", "float64", "Hz", "upper edge"),
-    Column("power", "float64", "unit squared", "integral of the density"),
-    Column("share", "float64", "", "of the power from the lowest to the highest edge"),
-    Column("peak_hz", "float64", "Hz", "strongest local maximum; null without one"),
-    Column("device", "text", "", "where the density was computed"),
+    TableColumn("file", "text", "", "name of the recording, as given"),
+    TableColumn("channel", "text", "", "name of the channel"),
+    TableColumn("unit", "text", "", "unit of the samples; null if the file has none"),
+    TableColumn("fs", "float64", "Hz", "samples per second"),
+    TableColumn("band", "text", "", "name of the band"),
+    TableColumn("low_hz", "float64", "Hz", "lower edge"),
+    TableColumn("high_hz", "float64", "Hz", "upper edge"),
+    TableColumn("power", "float64", "unit squared", "integral of the density"),
+    TableColumn(
+        "share", "float64", "", "share of the power from the lowest to the highest edge"
+    ),
+    TableColumn(
+        "peak_hz", "float64", "Hz", "strongest local maximum; null if there is none"
+    ),
+    TableColumn("device", "text", "", "device that computed the density"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """Files that a run should leave behind; None where not asked for.
+class BandsOutputs:
+    """Files that a run writes; None where a file is not requested.
 
-    look    of the picture
+    style   of the picture
     """
 
     csv: str | None
     parquet: str | None
     json: str | None
     plot: str | None
-    look: Look = PLAIN
+    style: PlotStyle = DEFAULT_PLOT_STYLE
 
     @property
     def paths(self) -> tuple[str | None, ...]:
         return self.csv, self.parquet, self.json, self.plot
 
     def check(self, files: Sequence[str]) -> None:
-        """Refuse now what would be refused after the work is done."""
-        named = [("--csv", self.csv), ("--json", self.json)]
+        """Raise the errors of the outputs before the work begins instead of after
+        it.
+        """
+        targets = [("--csv", self.csv), ("--json", self.json)]
         if self.parquet is not None:
-            doing = f"--parquet {self.parquet!r}"
-            if Path(self.parquet).suffix.lower() != SUFFIX:
-                raise UsageError(doing, f"the name does not end in {SUFFIX}")
-            check_parquet(doing)
-            named.append(("--parquet", self.parquet))
+            context = f"--parquet {self.parquet!r}"
+            if Path(self.parquet).suffix.lower() != PARQUET_SUFFIX:
+                raise UsageError(context, f"the file name must end in {PARQUET_SUFFIX}")
+            require_pyarrow(context)
+            targets.append(("--parquet", self.parquet))
         if self.plot is not None:
-            check_plot(self.plot, PAGES)
-            named += [("--plot", path) for path in pictures_of(self.plot, files)]
-        check_targets(files, named)
+            check_plot(self.plot, PLOT_SUFFIXES)
+            targets += [("--plot", path) for path in picture_paths(self.plot, files)]
+        check_output_paths(files, targets)
 
-    def pictures(self, done: Done) -> dict[str, str]:
-        """The path of every picture, by the recording it is of."""
+    def picture_paths(self, batch: AnalysisBatchResult) -> dict[str, str]:
+        """Return the path of each picture by the path of its recording."""
         if self.plot is None:
             return {}
-        every = dict(zip(done.files, pictures_of(self.plot, done.files), strict=True))
-        return {one.path: every[one.path] for one in done.results}
+        path_by_file = dict(
+            zip(batch.files, picture_paths(self.plot, batch.files), strict=True)
+        )
+        return {result.path: path_by_file[result.path] for result in batch.results}
 
-    def puts(
-        self, done: Done, found: Sequence[Banded], asked: BandsAsked
-    ) -> Iterator[tuple[str, Put]]:
-        """Every file that is to be written, and what writes it."""
-        columns = columns_of(done, asked)
+    def writers(
+        self,
+        batch: AnalysisBatchResult,
+        band_results: Sequence[FileBands],
+        request: BandRequest,
+    ) -> Iterator[tuple[str, ResultWriter]]:
+        """Yield each output path with the function that writes the file."""
+        columns = table_columns(batch, request)
         if self.csv is not None:
-            yield self.csv, partial(put_csv, columns=columns, found=found)
+            yield (
+                self.csv,
+                partial(write_bands_csv, columns=columns, band_results=band_results),
+            )
         if self.parquet is not None:
             yield (
                 self.parquet,
                 partial(
-                    put_parquet, columns=columns, done=done, found=found, asked=asked
+                    write_bands_parquet,
+                    columns=columns,
+                    batch=batch,
+                    band_results=band_results,
+                    request=request,
                 ),
             )
         if self.json is not None:
-            yield self.json, partial(put_json, done=done, found=found, asked=asked)
-        pictures = self.pictures(done)
-        for one in found if pictures else ():
-            picture = pictures[one.result.path]
-            how = picture_format(picture)
-            yield picture, partial(put_picture, found=one, how=how, look=self.look)
+            yield (
+                self.json,
+                partial(
+                    write_bands_json,
+                    batch=batch,
+                    band_results=band_results,
+                    request=request,
+                ),
+            )
+        pictures = self.picture_paths(batch)
+        for file_bands in band_results if pictures else ():
+            picture = pictures[file_bands.result.path]
+            file_format = picture_format(picture)
+            yield (
+                picture,
+                partial(
+                    write_bands_picture,
+                    file_bands=file_bands,
+                    file_format=file_format,
+                    style=self.style,
+                ),
+            )
 
 
-OF_FIT = (
-    Column("exponent", "float64", "", "of the 1/f part: how steeply it falls"),
-    Column("offset", "float64", "log10 power", "of the 1/f part at 1 Hz"),
-    Column("knee", "float64", "", "of the 1/f part; 0 where it is a line"),
-    Column("r_squared", "float64", "", "of the fit, in log10 power"),
-    Column("above_hz", "float64", "Hz", "the highest peak above the 1/f part in it"),
-    Column("above_height", "float64", "log10 power", "its height; null without one"),
-    Column("above_width", "float64", "Hz", "its width, two standard deviations"),
+FIT_COLUMNS = (
+    TableColumn(
+        "exponent", "float64", "", "exponent of the 1/f part: how steeply it falls"
+    ),
+    TableColumn("offset", "float64", "log10 power", "value of the 1/f part at 1 Hz"),
+    TableColumn("knee", "float64", "", "knee of the 1/f part; 0 without a knee"),
+    TableColumn("r_squared", "float64", "", "R² of the fit, in log10 power"),
+    TableColumn(
+        "above_hz", "float64", "Hz", "highest peak above the 1/f part in the band"
+    ),
+    TableColumn(
+        "above_height",
+        "float64",
+        "log10 power",
+        "height of that peak; null if there is none",
+    ),
+    TableColumn(
+        "above_width", "float64", "Hz", "width of that peak, two standard deviations"
+    ),
 )
-"""Beside these, where the 1/f part was fitted."""
+"""Columns added when the 1/f part is fitted."""
 
 
-def columns_of(done: Done, asked: BandsAsked) -> tuple[Column, ...]:
-    """Of the tables of a run: what was asked for has columns of its own."""
-    more: list[Column] = []
-    if asked.shows_values:
-        what = "share" if asked.relative else "power"
-        said = f"log10 of the {what}" if asked.log else f"the {what}"
-        more.append(Column("value", "float64", "", f"what was asked for: {said}"))
-    for over, under in asked.ratios:
-        said = f"power of {over} over that of {under}"
-        more.append(Column(f"{over}/{under}", "float64", "", said))
-    more += OF_FIT if asked.fit is not None else ()
-    more += OF_EPOCHS if done.settings.epochs is not None else ()
-    return (*COLUMNS, *more)
+def table_columns(
+    batch: AnalysisBatchResult, request: BandRequest
+) -> tuple[TableColumn, ...]:
+    """Return the columns of a run's tables, with one for each requested value and
+    ratio.
+    """
+    extra_columns: list[TableColumn] = []
+    if request.shows_values:
+        quantity = "share" if request.relative else "power"
+        description = f"log10 of the {quantity}" if request.log else quantity
+        extra_columns.append(
+            TableColumn("value", "float64", "", f"requested value: {description}")
+        )
+    for numerator, denominator in request.ratios:
+        description = f"power of {numerator} divided by power of {denominator}"
+        extra_columns.append(
+            TableColumn(f"{numerator}/{denominator}", "float64", "", description)
+        )
+    extra_columns += FIT_COLUMNS if request.fit is not None else ()
+    extra_columns += EPOCH_COLUMNS if batch.settings.epochs is not None else ()
+    return (*COLUMNS, *extra_columns)
 
 
-def put_csv(
-    file: IO[bytes], columns: Sequence[Column], found: Sequence[Banded]
+def write_bands_csv(
+    file: IO[bytes], columns: Sequence[TableColumn], band_results: Sequence[FileBands]
 ) -> None:
-    """A line for each channel and band."""
+    """Write a CSV line for each channel and band."""
     names = [column.name for column in columns]
     rows = (
         tuple("" if row[name] is None else row[name] for name in names)
-        for one in found
-        for row in one.rows()
+        for file_bands in band_results
+        for row in file_bands.rows()
     )
     write_csv(file, names, rows)
 
 
-def put_parquet(
+def write_bands_parquet(
     file: IO[bytes],
-    columns: Sequence[Column],
-    done: Done,
-    found: Sequence[Banded],
-    asked: BandsAsked,
+    columns: Sequence[TableColumn],
+    batch: AnalysisBatchResult,
+    band_results: Sequence[FileBands],
+    request: BandRequest,
 ) -> None:
-    """The same, typed; one group of rows for each recording."""
+    """Write a typed Parquet table with one row group for each recording."""
 
-    def groups() -> Iterator[Rows]:
-        for one in found:
-            rows = list(one.rows())
+    def row_groups() -> Iterator[ColumnValues]:
+        for file_bands in band_results:
+            rows = list(file_bands.rows())
             if rows:
                 yield {
                     column.name: [
@@ -161,40 +224,45 @@ def put_parquet(
                     for column in columns
                 }
 
-    about = {
+    metadata = {
         "schema": SCHEMA,
         "rlxweb": rlxweb_version(),
-        "versions": versions(),
-        "settings": done.settings.as_json() | asked.as_json(),
+        "versions": library_versions(),
+        "settings": batch.settings.as_json() | request.as_json(),
     }
-    write_parquet(file, columns, groups(), {"rlxweb": json.dumps(about)})
+    write_parquet(file, columns, row_groups(), {"rlxweb": json.dumps(metadata)})
 
 
-def put_json(
-    file: IO[bytes], done: Done, found: Sequence[Banded], asked: BandsAsked
+def write_bands_json(
+    file: IO[bytes],
+    batch: AnalysisBatchResult,
+    band_results: Sequence[FileBands],
+    request: BandRequest,
 ) -> None:
-    """The run record: settings, versions, decisions, every band, and what failed."""
+    """Write the run record: settings, versions, decisions, all bands and all
+    failures.
+    """
     files = [
         {
-            "path": text_of(one.result.path),
-            "format": one.result.format,
+            "path": path_text(file_bands.result.path),
+            "format": file_bands.result.format,
             "groups": [
                 {
-                    "fs": float(own.group.fs),
-                    "n_samples": own.group.n_samples,
-                    "n_segments": own.group.n_segments,
-                    "nperseg": own.group.spec.nperseg,
-                    "engine": own.group.engine,
-                    "decision": own.group.decision.as_json(),
-                    **epochs_entry(own.group),
-                    **own.as_json(),
+                    "fs": float(group_bands.group.fs),
+                    "n_samples": group_bands.group.n_samples,
+                    "n_segments": group_bands.group.n_segments,
+                    "nperseg": group_bands.group.spec.nperseg,
+                    "engine": group_bands.group.engine,
+                    "decision": group_bands.group.decision.as_json(),
+                    **epochs_entry(group_bands.group),
+                    **group_bands.as_json(),
                 }
-                for own in one.groups
+                for group_bands in file_bands.groups
             ],
-            **ran_entry(one.result.wall_s, one.result.stages),
+            **timing_entry(file_bands.result.wall_s, file_bands.result.stages),
         }
-        for one in found
+        for file_bands in band_results
     ]
-    settings = done.settings.as_json() | asked.as_json()
-    record = run_document(SCHEMA, settings, files, done.failed, done.wall_s)
+    settings = batch.settings.as_json() | request.as_json()
+    record = json_run_document(SCHEMA, settings, files, batch.failures, batch.wall_s)
     write_json(file, record)

@@ -1,4 +1,4 @@
-"""The table of `rlxweb bands`: a line per channel, a column per band.
+"""Terminal table of `rlxweb bands`: one line per channel and one column per band.
 
 Many bands are lines, and channels the columns.
 """
@@ -10,139 +10,185 @@ from math import isfinite
 
 from rich.console import Console
 
-from rlxweb.cli.screen import counted, say
-from rlxweb.cli.table import SHOWN_CHANNELS, Column, block, width_of
-from rlxweb.jobs.bands import Banded, GroupBands
-from rlxweb.printable import abridged, encodable, printable
-from rlxweb.results.units import decimals
+from rlxweb.cli.console import format_count, print_lines
+from rlxweb.cli.peaks_text_table import (
+    MAX_SHOWN_CHANNELS,
+    TextTableColumn,
+    column_width,
+    format_columns,
+)
+from rlxweb.jobs.bands import FileBands, GroupBands
+from rlxweb.printable import abbreviate, escape_unencodable, printable
+from rlxweb.results.units import frequency_decimals
 
-_MOST_NAME = 24
-_GAP = 2
-_PEAKS = 3
-_ACROSS = 8
-"""Bands that stand beside each other; more of them stand below each other."""
-_HEADS = {"exponent": "exponent", "knee": "knee", "r_squared": "R²"}
-
-
-def print_bands(console: Console, found: Sequence[Banded]) -> None:
-    """One table per group of equal rate."""
-    for one in found:
-        for group in one.groups:
-            say(console, *_told(console, one.result.path, group))
+_MAX_NAME_LENGTH = 24
+_COLUMN_GAP = 2
+_MAX_PEAKS = 3
+_MAX_BAND_COLUMNS = 8
+"""Largest number of bands that are shown as columns; more bands are shown as rows."""
+_FIT_HEADS = {"exponent": "exponent", "knee": "knee", "r_squared": "R²"}
 
 
-def _told(console: Console, path: str, own: GroupBands) -> Iterator[str]:
-    group = own.group
+def print_bands(console: Console, band_results: Sequence[FileBands]) -> None:
+    """Print one table for each group of equal sampling rate."""
+    for file_bands in band_results:
+        for group_bands in file_bands.groups:
+            print_lines(
+                console, *_group_lines(console, file_bands.result.path, group_bands)
+            )
+
+
+def _group_lines(console: Console, path: str, group_bands: GroupBands) -> Iterator[str]:
+    """Yield the lines that show one group: its heading and its table."""
+    group = group_bands.group
     units = set(group.units)
     unit = printable(units.pop()).replace("uV", "µV") if len(units) == 1 else ""
     yield (
-        f"{printable(path)}: {counted(len(group.names), 'channel')} at "
-        f"{group.fs:g} Hz, {counted(group.n_segments, 'segment')} of "
-        f"{group.spec.nperseg}, {_what(own, unit)}"
+        f"{printable(path)}: {format_count(len(group.names), 'channel')} at "
+        f"{group.fs:g} Hz, {format_count(group.n_segments, 'segment')} of "
+        f"{group.spec.nperseg}, {_cell_description(group_bands, unit)}"
     )
     if group.epochs is not None:
         yield str(group.epochs)
     is_limited = console.is_terminal
-    n_rows = min(len(group.names), SHOWN_CHANNELS) if is_limited else len(group.names)
+    n_rows = (
+        min(len(group.names), MAX_SHOWN_CHANNELS) if is_limited else len(group.names)
+    )
     names = [
-        encodable(
-            abridged(name, _MOST_NAME) if is_limited else printable(name),
+        escape_unencodable(
+            abbreviate(name, _MAX_NAME_LENGTH) if is_limited else printable(name),
             console.encoding,
         )
         for name in group.names[:n_rows]
     ]
-    naming: Column = ["channel", *names]
-    columns = [_column(own, k, n_rows) for k in range(len(own.bands.names))]
-    more: list[Column] = [
-        [printable(name), *(_number(values[at]) for at in range(n_rows))]
-        for name, values in own.ratios.items()
+    name_column: TextTableColumn = ["channel", *names]
+    columns = [
+        _band_column(group_bands, k, n_rows)
+        for k in range(len(group_bands.bands.names))
     ]
-    more += _fit_columns(own, n_rows)
-    room = console.width if is_limited else None
-    if len(columns) > _ACROSS and (is_limited or len(columns) > n_rows):
-        lines = zip(*([*column] for column in columns), strict=True)
-        heads, *cells = map(list, lines)
-        channels = [[name, *own] for name, own in zip(names, cells, strict=True)]
-        yield from _blocks(["band", *heads], channels, room)
+    extra_columns: list[TextTableColumn] = [
+        [printable(name), *(_format_number(values[row]) for row in range(n_rows))]
+        for name, values in group_bands.ratios.items()
+    ]
+    extra_columns += _fit_columns(group_bands, n_rows)
+    max_width = console.width if is_limited else None
+    if len(columns) > _MAX_BAND_COLUMNS and (is_limited or len(columns) > n_rows):
+        transposed = zip(*([*column] for column in columns), strict=True)
+        heads, *cells = map(list, transposed)
+        channels = [
+            [name, *group_bands] for name, group_bands in zip(names, cells, strict=True)
+        ]
+        yield from _column_blocks(["band", *heads], channels, max_width)
         columns = []
-    if columns or more:
-        yield from _blocks(naming, [*columns, *more], room)
-    hidden = len(group.names) - n_rows
-    if hidden:
-        where = "a pipe (| cat), --csv, --parquet and --json have all"
-        yield f"… and {counted(hidden, 'more channel')}; {where}"
+    if columns or extra_columns:
+        yield from _column_blocks(name_column, [*columns, *extra_columns], max_width)
+    n_hidden = len(group.names) - n_rows
+    if n_hidden:
+        hint = "see all with a pipe (| cat), --csv, --parquet or --json"
+        yield f"… and {format_count(n_hidden, 'more channel')}; {hint}"
 
 
-def _blocks(
-    naming: Column, columns: Sequence[Column], room: int | None
+def _column_blocks(
+    name_column: TextTableColumn,
+    columns: Sequence[TextTableColumn],
+    max_width: int | None,
 ) -> Iterator[str]:
-    """Columns beside the naming one, in as many blocks as the room takes.
+    """Yield the lines of tables that fit the width, each beginning with the name
+    column.
 
-    room   cells of a line; None: there is no end
+    max_width  cells of a line; None: there is no end
     """
-    first, held, used = width_of(naming), list[Column](), 0
+    name_width, block_columns, used_width = (
+        column_width(name_column),
+        list[TextTableColumn](),
+        0,
+    )
     for column in columns:
-        wide = _GAP + width_of(column)
-        if held and room is not None and first + used + wide > room:
-            yield from block([naming, *held], 1)
-            held, used = [], 0
-        held.append(column)
-        used += wide
-    yield from block([naming, *held], 1)
+        width = _COLUMN_GAP + column_width(column)
+        if (
+            block_columns
+            and max_width is not None
+            and name_width + used_width + width > max_width
+        ):
+            yield from format_columns([name_column, *block_columns], 1)
+            block_columns, used_width = [], 0
+        block_columns.append(column)
+        used_width += width
+    yield from format_columns([name_column, *block_columns], 1)
 
 
-def _what(own: GroupBands, unit: str) -> str:
-    """What the cells of the bands hold."""
+def _cell_description(group_bands: GroupBands, unit: str) -> str:
+    """Describe the values in the band cells."""
     power = f"power in {unit}²" if unit else "power"
-    if not own.asked.shows_values:
-        return f"{power} and its share"
-    what = "share of the power" if own.asked.relative else power
-    return f"log10 of the {what}" if own.asked.log else what
+    if not group_bands.request.shows_values:
+        return f"{power} and share"
+    quantity = "share of the power" if group_bands.request.relative else power
+    return f"log10 of the {quantity}" if group_bands.request.log else quantity
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
+    """Format a number with three digits, or a dash where it is not finite."""
     return f"{value:.3g}" if isfinite(value) else "–"
 
 
-def _fit_columns(own: GroupBands, n_rows: int) -> list[Column]:
-    """The 1/f part of each channel, and the highest peaks above it."""
-    fit = own.fit
+def _fit_columns(group_bands: GroupBands, n_rows: int) -> list[TextTableColumn]:
+    """Return the columns of the 1/f fit: its parameters and the highest peaks above
+    it.
+    """
+    fit = group_bands.fit
     if fit is None:
         return []
     low, high = fit.f[0], fit.f[-1]
-    names = ["exponent", *(["knee"] if own.asked.fit == "knee" else []), "r_squared"]
-    columns: list[Column] = [
+    names = [
+        "exponent",
+        *(["knee"] if group_bands.request.fit == "knee" else []),
+        "r_squared",
+    ]
+    columns: list[TextTableColumn] = [
         [
-            f"1/f {_HEADS[name]}",
-            *(_number(getattr(fit, name)[at]) for at in range(n_rows)),
+            f"1/f {_FIT_HEADS[name]}",
+            *(_format_number(getattr(fit, name)[row]) for row in range(n_rows)),
         ]
         for name in names
     ]
-    digits = decimals(own.group.resolution)
+    digits = frequency_decimals(group_bands.group.resolution)
     peaks = []
-    for at in range(n_rows):
-        found = sorted(own.peaks_above(at), key=lambda peak: -(peak["height"] or 0.0))
-        said = [f"{p['hz']:.{digits}f} ({p['height']:.2f})" for p in found[:_PEAKS]]
-        peaks.append(", ".join(said) or "–")
+    for row in range(n_rows):
+        row_peaks = sorted(
+            group_bands.peaks_above_fit(row), key=lambda peak: -(peak["height"] or 0.0)
+        )
+        peak_texts = [
+            f"{p['hz']:.{digits}f} ({p['height']:.2f})" for p in row_peaks[:_MAX_PEAKS]
+        ]
+        peaks.append(", ".join(peak_texts) or "–")
     head = f"above 1/f at {low:g}–{high:g} Hz: Hz (log10)"
     return [*columns, [head, *peaks]]
 
 
-def _column(own: GroupBands, k: int, n_rows: int) -> Column:
-    low, high = own.bands.edges[k]
-    head = f"{printable(own.bands.names[k])} {low:g}–{high:g} Hz"
-    return [head, *(_cell(own, at, k) for at in range(n_rows))]
+def _band_column(group_bands: GroupBands, k: int, n_rows: int) -> TextTableColumn:
+    """Return the column of one band: its heading and a cell for each channel."""
+    low, high = group_bands.bands.edges[k]
+    head = f"{printable(group_bands.bands.names[k])} {low:g}–{high:g} Hz"
+    return [head, *(_format_cell(group_bands, row, k) for row in range(n_rows))]
 
 
-def _cell(own: GroupBands, at: int, k: int) -> str:
-    power, share = own.bands.absolute[at, k], own.bands.relative[at, k]
-    if own.group.states[at] or not isfinite(power):
-        return own.group.states[at] or "–"
-    peak = own.bands.peak_hz[at, k]
-    where = f" @{peak:.{decimals(own.group.resolution)}f}" if isfinite(peak) else ""
-    value = own.bands.values[at, k]
-    if own.asked.log:
-        return f"{value:.2f}{where}" if isfinite(value) else f"–{where}"
-    if own.asked.relative:
-        return f"{value:.1%}{where}"
-    return f"{power:.3g} {share:4.0%}{where}"
+def _format_cell(group_bands: GroupBands, row: int, k: int) -> str:
+    """Format the power of one channel in one band, with its share and peak."""
+    power, share = (
+        group_bands.bands.absolute[row, k],
+        group_bands.bands.relative[row, k],
+    )
+    if group_bands.group.states[row] or not isfinite(power):
+        return group_bands.group.states[row] or "–"
+    peak = group_bands.bands.peak_hz[row, k]
+    peak_text = (
+        f" @{peak:.{frequency_decimals(group_bands.group.resolution)}f}"
+        if isfinite(peak)
+        else ""
+    )
+    value = group_bands.bands.values[row, k]
+    if group_bands.request.log:
+        return f"{value:.2f}{peak_text}" if isfinite(value) else f"–{peak_text}"
+    if group_bands.request.relative:
+        return f"{value:.1%}{peak_text}"
+    return f"{power:.3g} {share:4.0%}{peak_text}"

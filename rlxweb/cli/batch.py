@@ -1,4 +1,4 @@
-"""The recordings of one run, whoever does them, and what became of each.
+"""Process the recordings of one run, by any runner, and collect each outcome.
 
 Owns what is told about each file on the way, the order of the results, and that with
 `keep_going` a bad file costs itself alone.
@@ -15,240 +15,268 @@ from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 
-from rlxweb.cli.inputs import recordings_of
-from rlxweb.cli.keeping import Keeping, listed
-from rlxweb.cli.meter import Meter
-from rlxweb.cli.screen import counted, say
-from rlxweb.cli.wording import told
-from rlxweb.dask.decided import Decided
+from rlxweb.cli.console import format_count, print_lines
+from rlxweb.cli.error_messages import format_error
+from rlxweb.cli.recording_paths import resolve_recordings
+from rlxweb.cli.recording_progress import RecordingProgress
+from rlxweb.cli.result_retention import ResultRetention, list_names
+from rlxweb.dask.device_tally import DeviceShare
 from rlxweb.errors import DeviceLost, NotFinite, RecordingError, RlxError
-from rlxweb.io.access import Access
-from rlxweb.jobs.analysis import Analysis
-from rlxweb.jobs.entries import Entry, file_entry
-from rlxweb.jobs.results import Failure, FileResult, OfFile
+from rlxweb.io.storage_access import StorageAccess
+from rlxweb.jobs.analysis import AnalysisJob
+from rlxweb.jobs.file_jobs import FileJob, FileRunner, RunProgress, run_sequentially
+from rlxweb.jobs.record_entries import RecordEntry, file_entry
+from rlxweb.jobs.results import Failure, FileOutcome, FileResult
+from rlxweb.jobs.resumable_run import ResumableRun
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.spreading import Job, Spread, Told, each
-from rlxweb.jobs.unfinished import Unfinished
 
-_WAY_ROUND = "--keep-going does the other recordings"
+_KEEP_GOING_HINT = "add --keep-going to process the other recordings"
 
-R = TypeVar("R", bound=OfFile)
-How = Callable[[Sequence[str], Told], Iterable[tuple[str, R | RlxError]]]
-"""Does files, in any order, and says what came of each."""
+R = TypeVar("R", bound=FileOutcome)
+FileRunnerFactory = Callable[
+    [Sequence[str], RunProgress], Iterable[tuple[str, R | RlxError]]
+]
+"""Function that processes files in any order and yields the outcome of each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Came(Generic[R]):
-    """What came of files.
+class BatchResult(Generic[R]):
+    """Results and failures of a run over files.
 
     files     the recordings that were meant, done or failed
     results   in their order, those that are held
-    failed    with what stands for no recording at all
+    failures  with what stands for no recording at all
     wall_s    until the last of them was done, in seconds
     """
 
     files: list[str]
     results: list[R]
-    failed: list[Failure]
+    failures: list[Failure]
     wall_s: float = 0.0
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.failed else 0
+        """Exit code of the command: 1 if a recording failed, else 0."""
+        return 1 if self.failures else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What came of a run.
+class AnalysisBatchResult:
+    """Results and failures of a run that analysed recordings.
 
     files       the recordings that were meant, done or failed
     results     those that are held, of the recordings that were done
-    failed      with what stands for no recording at all
-    unfinished  where the results are noted that need not be held
-    shares      what the workers of a cluster ran on which device
+    failures    with what stands for no recording at all
+    journal     where the results are noted that need not be held
+    worker_decisions  what the workers of a cluster ran on which device
     wall_s      until the last recording was done, in seconds
     """
 
     settings: Settings
     files: list[str] = field(default_factory=list)
     results: list[FileResult] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
-    unfinished: Unfinished | None = None
-    shares: list[Decided] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    journal: ResumableRun | None = None
+    worker_decisions: list[DeviceShare] = field(default_factory=list)
     wall_s: float = 0.0
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.failed else 0
+        """Exit code of the command: 1 if a recording failed, else 0."""
+        return 1 if self.failures else 0
 
     @property
-    def n_good(self) -> int:
-        """How many recordings were done, here or in an earlier run."""
-        return len(set(self.files) - {failure.path for failure in self.failed})
+    def n_successful(self) -> int:
+        """Number of recordings done, here or in an earlier run."""
+        return len(set(self.files) - {failure.path for failure in self.failures})
 
-    def entries(self) -> Iterator[tuple[str, Entry | None]]:
-        """What is remembered of each file in their order; None for one that failed."""
-        failed = {failure.path for failure in self.failed}
-        held = {result.path: result for result in self.results}
+    def entries(self) -> Iterator[tuple[str, RecordEntry | None]]:
+        """Yield each file with its stored entry, in order; None for a file that
+        failed.
+        """
+        failed_paths = {failure.path for failure in self.failures}
+        results_by_path = {result.path: result for result in self.results}
         for file in self.files:
-            if file in failed:
+            if file in failed_paths:
                 yield file, None
-            elif self.unfinished is not None:
-                yield file, self.unfinished.entry(file)
+            elif self.journal is not None:
+                yield file, self.journal.read_entry(file)
             else:
-                yield file, file_entry(held[file])
+                yield file, file_entry(results_by_path[file])
 
 
-def run_batch(
-    named: Sequence[str],
+def analyze_recordings(
+    names: Sequence[str],
     settings: Settings,
     err: Console,
     *,
     outputs: Sequence[str] = (),
     keep_going: bool = False,
-    begin: Callable[[Sequence[str]], Keeping] = lambda files: Keeping(),
-    spread: Spread | None = None,
-    beside: Callable[[], str] = str,
+    prepare_outputs: Callable[[Sequence[str]], ResultRetention] = lambda files: (
+        ResultRetention()
+    ),
+    spread: FileRunner | None = None,
+    progress_note: Callable[[], str] = str,
     jobs: int = 1,
-) -> Done:
-    """Every recording that is meant by a name, analysed.
+) -> AnalysisBatchResult:
+    """Analyse every recording that the names stand for.
 
     outputs     paths of results, which are no recordings
     keep_going  what is wrong with one is told, kept, and the next one is done; a device
                 that is lost ends the run all the same
-    begin       is handed the files before the first is opened, to refuse them or to
+    prepare_outputs  is handed the files before the first is opened, to refuse them or
+                     to
                 say what becomes of their results
     spread      does the files, in any order; None is here, one after another
-    beside      what else the bar says: who is at work
+    progress_note  what else the bar says: who is at work
     jobs        processes of this machine that do them, where `spread` is None
-    Errors      those of `recordings_of`, `begin`, `open_recording` and `analyse`.
+    Errors      those of `resolve_recordings`, `prepare_outputs`, `open_recording` and
+                `analyse`.
     """
-    how: How[FileResult] = how_of(Analysis(settings), jobs)
+    runner: FileRunnerFactory[FileResult] = make_file_runner(
+        AnalysisJob(settings), jobs
+    )
     if spread is not None:
 
-        def how(files: Sequence[str], _: Told) -> Iterable[tuple[str, Any]]:
+        def runner(files: Sequence[str], _: RunProgress) -> Iterable[tuple[str, Any]]:
             return spread(files, settings)
 
-    kept: list[Keeping] = []
+    retentions: list[ResultRetention] = []
 
-    def begun(files: Sequence[str]) -> Keeping:
-        kept.append(begin(files))
-        return kept[0]
+    def keep_retention(files: Sequence[str]) -> ResultRetention:
+        retentions.append(prepare_outputs(files))
+        return retentions[0]
 
-    came = run_files(
-        named,
+    batch = run_files(
+        names,
         settings.storage,
-        how,
+        runner,
         err,
         outputs=outputs,
         keep_going=keep_going,
-        begin=begun,
-        beside=beside,
+        prepare_outputs=keep_retention,
+        progress_note=progress_note,
     )
-    return Done(
+    return AnalysisBatchResult(
         settings,
-        came.files,
-        came.results,
-        came.failed,
-        kept[0].unfinished,
-        wall_s=came.wall_s,
+        batch.files,
+        batch.results,
+        batch.failures,
+        retentions[0].journal,
+        wall_s=batch.wall_s,
     )
 
 
-def how_of(job: Job[R], jobs: int) -> How[R]:
-    """One file after another, here or by so many processes."""
+def make_file_runner(job: FileJob[R], jobs: int) -> FileRunnerFactory[R]:
+    """Return a runner that processes files one after another here, or in `jobs`
+    processes.
+    """
     if jobs == 1:
-        return partial(each, job)
-    from rlxweb.cli.children import Children
+        return partial(run_sequentially, job)
+    from rlxweb.cli.process_pool import ProcessPool
 
-    return Children(job, jobs).each
+    return ProcessPool(job, jobs).process_files
 
 
 def run_files(
-    named: Sequence[str],
-    access: Access,
-    how: How[R],
+    names: Sequence[str],
+    access: StorageAccess,
+    runner: FileRunnerFactory[R],
     err: Console,
     *,
     outputs: Sequence[str] = (),
     keep_going: bool = False,
-    begin: Callable[[Sequence[str]], Keeping] = lambda files: Keeping(),
-    beside: Callable[[], str] = str,
-) -> Came[R]:
-    """Every recording that is meant by a name, done; arguments as of `run_batch`."""
-    begun = perf_counter()
+    prepare_outputs: Callable[[Sequence[str]], ResultRetention] = lambda files: (
+        ResultRetention()
+    ),
+    progress_note: Callable[[], str] = str,
+) -> BatchResult[R]:
+    """Process every recording that the names stand for; parameters as in
+    `analyze_recordings`.
+    """
+    started = perf_counter()
     files: list[str] = []
     failures: list[Failure] = []
 
-    def failed(name: str, error: RlxError) -> None:
+    def handle_failure(name: str, error: RlxError) -> None:
         if not keep_going or isinstance(error, DeviceLost):
-            several = max(len(named), len(files)) > 1
-            if several and isinstance(error, RecordingError | NotFinite):
+            has_several = max(len(names), len(files)) > 1
+            if has_several and isinstance(error, RecordingError | NotFinite):
                 hint = getattr(error.hint, "as_flags", error.hint)
-                error.hint = "; ".join(filter(None, (hint, _WAY_ROUND)))
+                error.hint = "; ".join(filter(None, (hint, _KEEP_GOING_HINT)))
             raise error
-        failure = Failure(name, "; ".join(told(error).split("\n")))
-        say(err, f"rlxweb: {failure.error}")
+        failure = Failure(name, "; ".join(format_error(error).split("\n")))
+        print_lines(err, f"rlxweb: {failure.error}")
         failures.append(failure)
 
-    tell = partial(say, err, style="dim")
-    files.extend(recordings_of(named, outputs, tell, failed, access))
-    keeping = begin(files)
+    notify = partial(print_lines, err, style="dim")
+    files.extend(resolve_recordings(names, outputs, notify, handle_failure, access))
+    retention = prepare_outputs(files)
     results: list[R] = []
-    left_out = LeftOut()
-    to_do = keeping.to_do(files, tell)
-    with Meter(err, len(to_do), beside) as meter, ExitStack() as stack:
-        outcomes = how(to_do, meter.within)
+    skipped_channels = SkippedChannels()
+    remaining = retention.remaining_files(files, notify)
+    with (
+        RecordingProgress(err, len(remaining), progress_note) as meter,
+        ExitStack() as stack,
+    ):
+        outcomes = runner(remaining, meter.add_samples)
         # Whoever is at work elsewhere is told at once that a run has ended early.
         stack.callback(getattr(outcomes, "close", bool))
         for file, outcome in outcomes:
-            meter.finished(file)
+            meter.mark_finished(file)
             if isinstance(outcome, RlxError):
-                failed(file, outcome)
+                handle_failure(file, outcome)
                 continue
-            left_out.note(outcome)
-            keeping.note(outcome)
-            if keeping.holds:
+            skipped_channels.add(outcome)
+            retention.store(outcome)
+            if retention.keeps_in_memory:
                 results.append(outcome)
-    left_out.tell(err, len(files))
-    came = Came(files, results, failures, perf_counter() - begun)
-    _put_in_order(came)
-    _tell_failed(err, came)
-    return came
+    skipped_channels.report(err, len(files))
+    batch = BatchResult(files, results, failures, perf_counter() - started)
+    _sort_by_input_order(batch)
+    _report_failures(err, batch)
+    return batch
 
 
-def _put_in_order(done: Came[R]) -> None:
-    """Results and failures as the files were named, whatever came first."""
-    place = {file: at for at, file in enumerate(done.files)}
-    done.results.sort(key=lambda result: place[result.path])
+def _sort_by_input_order(batch: BatchResult[R]) -> None:
+    """Sort results and failures into the order in which the files were named."""
+    position = {file: index for index, file in enumerate(batch.files)}
+    batch.results.sort(key=lambda result: position[result.path])
     # What stands for no recording has no place among them and comes first.
-    done.failed.sort(key=lambda failure: place.get(failure.path, -1))
+    batch.failures.sort(key=lambda failure: position.get(failure.path, -1))
 
 
-def _tell_failed(err: Console, done: Came[R]) -> None:
-    if done.failed:
-        paths = [one.path for one in done.failed]
-        everything = len({*paths, *done.files})
-        of = f"{len(paths)} of {counted(everything, 'recording')}"
-        say(err, f"rlxweb: {of} failed: {listed(paths)}")
+def _report_failures(err: Console, batch: BatchResult[R]) -> None:
+    """Print how many recordings failed, and which."""
+    if batch.failures:
+        paths = [failure.path for failure in batch.failures]
+        n_recordings = len({*paths, *batch.files})
+        summary = f"{len(paths)} of {format_count(n_recordings, 'recording')}"
+        print_lines(err, f"rlxweb: {summary} failed: {list_names(paths)}")
 
 
-class LeftOut:
-    """Channels that were not taken: a line per reason and set of them, not per file."""
+class SkippedChannels:
+    """Channels that were left out, reported once per reason and set of names, not per
+    file.
+    """
 
     def __init__(self) -> None:
-        self._files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        self._files_by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
 
-    def note(self, result: OfFile) -> None:
-        """What was left out of a file."""
+    def add(self, result: FileOutcome) -> None:
+        """Add the channels that were left out of a file."""
         reasons: dict[str, list[str]] = {}
-        for name, why in result.left_out:
-            reasons.setdefault(why, []).append(name)
-        for why, left in reasons.items():
-            self._files.setdefault((why, tuple(left)), []).append(result.path)
+        for name, reason in result.left_out:
+            reasons.setdefault(reason, []).append(name)
+        for reason, skipped_names in reasons.items():
+            self._files_by_reason.setdefault((reason, tuple(skipped_names)), []).append(
+                result.path
+            )
 
-    def tell(self, err: Console, n_files: int) -> None:
-        """However many files share it."""
-        for (why, names), paths in self._files.items():
-            of = f"of {listed(sorted(paths))} " if n_files > 1 else ""
-            say(err, f"left out {of}{listed(names)}: {why}", style="dim")
+    def report(self, err: Console, n_files: int) -> None:
+        """Print one line for each reason and set of channels."""
+        for (reason, names), paths in self._files_by_reason.items():
+            files_text = f"of {list_names(sorted(paths))} " if n_files > 1 else ""
+            print_lines(
+                err, f"left out {files_text}{list_names(names)}: {reason}", style="dim"
+            )

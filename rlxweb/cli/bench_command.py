@@ -1,4 +1,4 @@
-"""`rlxweb bench`: what each engine of this machine reaches."""
+"""`rlxweb bench`: measure the throughput of each engine of this machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import click
 from rich.console import Console
 
 from rlxweb.cli import options
-from rlxweb.cli.bench_compare import HEADS, SCHEMA, comparison, read_record
-from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import progress_on, say, screen, show_table
-from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
-from rlxweb.decision.terms import human_ns
-from rlxweb.devices.place import available_places
+from rlxweb.cli.bench_compare import HEADS, SCHEMA, compare_times, read_benchmark_result
+from rlxweb.cli.console import make_console, make_progress, print_lines, print_table
+from rlxweb.cli.json_documents import json_document, library_versions
+from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
+from rlxweb.decision.cost_terms import format_ns
+from rlxweb.devices.device_place import available_places
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
 
@@ -26,16 +26,22 @@ COLUMNS = (
     *("engine", "median", "spread", "GB/s", "TFLOP/s", "of the roof"),
     *("predicted", "measured / predicted"),
 )
-LEAST_ROUNDS: Final = 7
+MIN_ROUNDS: Final = 7
 
 
 @click.command(name="bench")
-@options.devices("every engine of this machine")
-@click.option("--quick", is_flag=True, help="Small cases; no figures to publish.")
-@click.option("--rounds", type=click.IntRange(LEAST_ROUNDS), help="Samples [7].")
-@options.file_path("json", "All of it, after each case; - is stdout.")
+@options.devices_option("every engine of this machine")
 @click.option(
-    "--compare", nargs=2, metavar="A B", help="Two files of --json, side by side."
+    "--quick", is_flag=True, help="Run small cases; the results are not representative."
+)
+@click.option(
+    "--rounds", type=click.IntRange(MIN_ROUNDS), help="Number of timing rounds [7]."
+)
+@options.output_file_option(
+    "json", "Write all results, updated after each case; - is stdout."
+)
+@click.option(
+    "--compare", nargs=2, metavar="A B", help="Compare two --json files side by side."
 )
 def command(
     devices: Sequence[str],
@@ -44,36 +50,41 @@ def command(
     json_path: str | None,
     compare: tuple[str, str] | None,
 ) -> int:
-    """Measure what each engine of this machine reaches, beside what is predicted.
+    """Measure the throughput of each engine and compare it with the prediction.
 
-    Copy, reduction, FFT, matrix product and Welch peaks on data in the engine's memory;
-    Welch peaks of samples in the host's memory. Medians of runs in turns. Ctrl-C keeps
-    what was measured, marked partial.
+    Cases: copy, reduction, FFT, matrix product and Welch peaks on data in device
+    memory, and Welch peaks of samples in host memory. The engines take turns; medians
+    are shown. After Ctrl-C the results so far are kept and marked partial.
 
-    Exit codes: 0 all was measured; 1 an engine failed; 130 stopped.
+    Exit codes: 0 all cases were measured; 1 an engine failed; 130 interrupted.
     """
     if compare is not None:
         if devices or quick or rounds or json_path is not None:
-            raise UsageError("--compare", "it measures nothing", "it stands alone")
-        _compare(*compare)
+            raise UsageError(
+                "--compare",
+                "it cannot be combined with --device, --quick, --rounds or --json",
+                "it measures nothing",
+            )
+        _print_comparison(*compare)
         return 0
-    check_targets([], [("--json", json_path)])
-    return _measure(devices, quick, rounds or LEAST_ROUNDS, json_path)
+    check_output_paths([], [("--json", json_path)])
+    return _run_benchmark(devices, quick, rounds or MIN_ROUNDS, json_path)
 
 
-def _measure(
+def _run_benchmark(
     devices: Sequence[str], quick: bool, rounds: int, json_path: str | None
 ) -> int:
-    from rlxweb.cli.bench_cases import cases  # loads the vocabulary
-    from rlxweb.cli.bench_engines import Bench, engine_facts
+    """Run all cases on the engines, write the result after each case and print it."""
+    from rlxweb.cli.bench_cases import benchmark_cases  # loads the vocabulary
+    from rlxweb.cli.bench_engines import EngineBenchmark, engine_facts
 
-    err = screen(stderr=True)
-    out = err if goes_to_stdout([json_path]) else screen()
-    places = options.places_of(devices) or list(available_places())
-    work, started = cases(quick), monotonic()
-    record = document(
+    err = make_console(stderr=True)
+    out = err if uses_stdout([json_path]) else make_console()
+    places = options.parse_places(devices) or list(available_places())
+    selected_cases, started = benchmark_cases(quick), monotonic()
+    result = json_document(
         SCHEMA,
-        versions=versions(),
+        versions=library_versions(),
         machine={
             "system": platform.system(),
             "processor": platform.machine(),
@@ -81,90 +92,99 @@ def _measure(
         },
         quick=quick,
         rounds=rounds,
-        predicted="device memory: the kernels alone; host memory: the whole call",
+        predicted="device memory: only the kernels; host memory: the whole call",
         partial=True,
         seconds=0.0,
         engines=[],
         cases=[],
     )
-    stopped = False
+    is_interrupted = False
 
-    def write() -> None:
-        record["seconds"] = round(monotonic() - started, 3)
+    def write_result() -> None:
+        result["seconds"] = round(monotonic() - started, 3)
         if json_path is not None:
-            write_all([(json_path, partial(write_json, obj=record))])
+            write_results([(json_path, partial(write_json, obj=result))])
 
     try:
-        with progress_on(err) as bar:
-            task = bar.add_task("engines", total=len(places) + len(work))
+        with make_progress(err) as bar:
+            task = bar.add_task("engines", total=len(places) + len(selected_cases))
             for place in places:
                 bar.update(task, description=f"open and calibrate {place}")
-                record["engines"].append(engine_facts(place))
+                result["engines"].append(engine_facts(place))
                 bar.advance(task)
-            bench = Bench(
-                record["engines"],
+            bench = EngineBenchmark(
+                result["engines"],
                 places,
                 rounds,
-                begun=lambda text: bar.update(task, description=text),
+                on_progress=lambda text: bar.update(task, description=text),
             )
-            for entry in bench.run(work):
-                record["cases"].append(entry)
+            for entry in bench.run(selected_cases):
+                result["cases"].append(entry)
                 bar.advance(task)
                 if not err.is_terminal:
-                    say(err, f"measured: {entry['case']}, {entry['data']} memory")
-                if not goes_to_stdout([json_path]):
-                    write()
-        record["partial"] = False
+                    print_lines(
+                        err, f"measured: {entry['case']}, {entry['data']} memory"
+                    )
+                if not uses_stdout([json_path]):
+                    write_result()
+        result["partial"] = False
     except KeyboardInterrupt:
-        stopped = True
-    write()
-    _show(out, record)
-    if stopped:
+        is_interrupted = True
+    write_result()
+    _print_result(out, result)
+    if is_interrupted:
         raise KeyboardInterrupt
-    return int(any(row["why"] for entry in record["cases"] for row in entry["rows"]))
+    return int(any(row["why"] for entry in result["cases"] for row in entry["rows"]))
 
 
-def _show(console: Console, record: dict[str, Any]) -> None:
-    for facts in record["engines"]:
-        told = facts["why"] or f"{facts['engine']}, {facts['driver'] or 'no version'}"
+def _print_result(console: Console, result: dict[str, Any]) -> None:
+    """Print the engines and the table of each case."""
+    for facts in result["engines"]:
+        description = (
+            facts["why"] or f"{facts['engine']}, {facts['driver'] or 'no version'}"
+        )
         note = f" ({facts['note']})" if facts["note"] else ""
-        say(console, f"{facts['place']}: {told}{note}")
-    for entry in record["cases"]:
+        print_lines(console, f"{facts['place']}: {description}{note}")
+    for entry in result["cases"]:
         title = f"{entry['case']} {entry['shape']}, {entry['data']} memory"
         counts = f"{entry['bytes']:,} bytes, {entry['operations']:,} operations"
-        say(console, "", f"{title}: {counts}", style="bold")
-        rows = [_cells(row) for row in entry["rows"]]
-        show_table(console, COLUMNS, rows, right=COLUMNS[1:], whole=COLUMNS[2:])
-    if record["partial"]:
-        say(console, "partial: stopped before all cases were measured")
+        print_lines(console, "", f"{title}: {counts}", style="bold")
+        rows = [_row_cells(row) for row in entry["rows"]]
+        print_table(
+            console, COLUMNS, rows, right_aligned=COLUMNS[1:], no_wrap=COLUMNS[2:]
+        )
+    if result["partial"]:
+        print_lines(console, "partial: interrupted before all cases were measured")
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _row_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of one engine's row."""
     if row["why"]:
         return row["engine"], row["why"], *[""] * (len(COLUMNS) - 2)
-    shares = [row[name] for name in ("of_memory", "of_arithmetic") if row[name]]
+    roof_shares = [row[name] for name in ("of_memory", "of_arithmetic") if row[name]]
     predicted, ratio = row["predicted_ns"], row["measured_over_predicted"]
     return (
         row["engine"],
-        human_ns(row["ns"]),
+        format_ns(row["ns"]),
         f"{row['spread']:.0%}",
         f"{row['gb_s']:.1f}",
         f"{row['tflop_s']:.3g}",
-        f"{max(shares):.0%}" if shares else "not known",
-        human_ns(predicted) if predicted else "not calibrated",
+        f"{max(roof_shares):.0%}" if roof_shares else "unknown",
+        format_ns(predicted) if predicted else "not calibrated",
         f"{ratio:.2f}" if ratio else "",
     )
 
 
-def _compare(first: str, second: str) -> None:
-    a, b = read_record(first), read_record(second)
+def _print_comparison(first_path: str, second_path: str) -> None:
+    """Print two result files side by side."""
+    a, b = read_benchmark_result(first_path), read_benchmark_result(second_path)
     rows = []
-    for case, engine, left, right in comparison(a, b):
+    for case, engine, left, right in compare_times(a, b):
         ratio = f"{left / right:.2f}" if left and right else ""
-        times = ("no time" if ns is None else human_ns(ns) for ns in (left, right))
+        times = ("no time" if ns is None else format_ns(ns) for ns in (left, right))
         rows.append((case, engine, *times, ratio))
-    console = screen()
-    for name, path, record in (("A", first, a), ("B", second, b)):
-        part = ", partial" if record.get("partial") else ""
-        say(console, f"{name}: {path}{part}")
-    show_table(console, HEADS, rows, right=HEADS[2:], whole=HEADS[1:])
+    console = make_console()
+    for name, path, result in (("A", first_path, a), ("B", second_path, b)):
+        partial_mark = ", partial" if result.get("partial") else ""
+        print_lines(console, f"{name}: {path}{partial_mark}")
+    print_table(console, HEADS, rows, right_aligned=HEADS[2:], no_wrap=HEADS[1:])

@@ -1,4 +1,4 @@
-"""`rlxweb bench --compare`: two records of `rlxweb bench` side by side."""
+"""`rlxweb bench --compare`: show two benchmark result files side by side."""
 
 from __future__ import annotations
 
@@ -11,55 +11,60 @@ from rlxweb.errors import UsageError
 
 SCHEMA = "rlxweb.bench.engines/1"
 HEADS = ("case", "engine", "A", "B", "A / B")
-FASTEST = "the fastest"
-Times = dict[str, dict[str, float | None]]
+FASTEST = "fastest"
+CaseTimes = dict[str, dict[str, float | None]]
 """ns by case and engine; None for an engine that failed."""
 
 
-def read_record(path: str) -> dict[str, Any]:
-    """A record of `rlxweb bench --json`. Errors  UsageError for any other file."""
+def read_benchmark_result(path: str) -> dict[str, Any]:
+    """Read a result file of `rlxweb bench --json`. Raises UsageError for any other
+    file.
+    """
     try:
-        record = json.loads(Path(path).read_text("utf-8"))
+        result = json.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _refused(path, f"it cannot be read: {error}") from None
-    schema = record.get("schema") if isinstance(record, dict) else None
+        raise _file_error(path, f"it cannot be read: {error}") from None
+    schema = result.get("schema") if isinstance(result, dict) else None
     if schema != SCHEMA:
-        raise _refused(path, f"its schema is {schema!r}, not {SCHEMA!r}")
+        raise _file_error(path, f"its schema must be {SCHEMA!r}, got {schema!r}")
     try:
-        times_of(record)
+        case_times(result)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _refused(path, f"it is damaged: {error!r}") from None
-    return dict(record)
+        raise _file_error(path, f"it is damaged: {error!r}") from None
+    return dict(result)
 
 
-def _refused(path: str, why: str) -> UsageError:
+def _file_error(path: str, reason: str) -> UsageError:
+    """Return the error for a file that is no benchmark result."""
     return UsageError(
-        f"--compare {path!r}", why, "both files are those of `rlxweb bench --json`"
+        f"--compare {path!r}",
+        reason,
+        "both files must be written by `rlxweb bench --json`",
     )
 
 
-def times_of(record: Mapping[str, Any]) -> Times:
-    """The times of a record, that of its fastest engine first."""
-    found: Times = {}
-    for case in record["cases"]:
+def case_times(result: Mapping[str, Any]) -> CaseTimes:
+    """Return the times of a result by case and engine, the fastest engine first."""
+    times: CaseTimes = {}
+    for case in result["cases"]:
         label = f"{case['case']} {case['shape']}, {case['data']} memory"
         rows = {
             str(row["engine"]): None if row["ns"] is None else float(row["ns"])
             for row in case["rows"]
         }
-        timed = [ns for ns in rows.values() if ns is not None]
-        found[label] = {FASTEST: min(timed, default=None), **rows}
-    return found
+        known_times = [ns for ns in rows.values() if ns is not None]
+        times[label] = {FASTEST: min(known_times, default=None), **rows}
+    return times
 
 
-def comparison(
+def compare_times(
     a: Mapping[str, Any], b: Mapping[str, Any]
 ) -> list[tuple[str, str, float | None, float | None]]:
-    """(case, engine, ns of A, ns of B) of all cases that both have.
+    """Return (case, engine, ns of A, ns of B) for all cases that both results have.
 
     Errors   UsageError where there is none.
     """
-    left, right = times_of(a), times_of(b)
+    left, right = case_times(a), case_times(b)
     rows = [
         (case, engine, left[case].get(engine), right[case].get(engine))
         for case in left
@@ -70,6 +75,6 @@ def comparison(
         raise UsageError(
             "--compare",
             "the files have no case in common",
-            "--quick times other sizes; compare two of a kind",
+            "--quick runs other sizes; compare two runs with the same options",
         )
     return rows

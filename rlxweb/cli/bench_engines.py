@@ -1,4 +1,4 @@
-"""Times the cases of `rlxweb bench` on every engine, in turns."""
+"""Time the cases of `rlxweb bench` on every engine, in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -14,26 +14,32 @@ from typing import Any
 import numpy as np
 
 import rlxweb
-from rlxweb.backends.agreement import compare, oracle
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Resident
-from rlxweb.calibration.known import may_measure, record_for
+from rlxweb.backends.protocol import DeviceBuffer
+from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
+from rlxweb.calibration.engine_calibrations import is_measuring_allowed, record_for
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
-from rlxweb.choose.graphs import GraphJob
-from rlxweb.cli.bench_cases import CHECKED_ROWS, PEAKS, Arrays, Case, N
-from rlxweb.decision.candidate import ranked
-from rlxweb.devices.place import CPU, Place
-from rlxweb.gpu.drive import drive
-from rlxweb.io.writers import finite
+from rlxweb.choose.graph_job import GraphJob
+from rlxweb.cli.bench_cases import (
+    CHECKED_ROWS,
+    N_PEAKS,
+    SEGMENT_LENGTH,
+    BenchmarkCase,
+    NamedArrays,
+)
+from rlxweb.decision.candidate import rank_candidates
+from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.ir.op import registry
 from rlxweb.signal.crossover import welch_candidates
-from rlxweb.signal.offers import WelchJob
-from rlxweb.signal.presets import from_preset
+from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_job import WelchJob
 
-_SAMPLE_NS, _MOST_RUNS = 2e7, 2000
+_MIN_SAMPLE_NS, _MAX_RUNS = 2e7, 2000
 """A sample repeats runs until it lasts so long, at most so often."""
-SOFTWARE = "software driver: for correctness, not speed"
-ROOFS: dict[str, tuple[float, float]] = {
+SOFTWARE_NOTE = "software driver: meant for correctness, not speed"
+GPU_ROOFLINES: dict[str, tuple[float, float]] = {
     "H200": (4800, 66.9),
     "H100 PCIe": (2039, 51.2),
     "H100": (3350, 66.9),
@@ -44,24 +50,29 @@ ROOFS: dict[str, tuple[float, float]] = {
     "4090": (1008, 82.6),
     "3090": (936, 35.6),
 }
-"""GB/s and float32 TFLOP/s by words of a GPU's name, as its maker states them."""
+"""Bandwidth in GB/s and float32 TFLOP/s stated by the manufacturer, by words of the
+GPU's name.
+"""
 
 
-def roof_of(adapter: str) -> tuple[float, float]:
-    """Bandwidth and arithmetic of a GPU; NaN where they are not known."""
-    for name, roof in ROOFS.items():
+def gpu_roofline(adapter: str) -> tuple[float, float]:
+    """Return the peak bandwidth and arithmetic rate of a GPU; NaN where they are
+    unknown.
+    """
+    for name, roof in GPU_ROOFLINES.items():
         if all(part in adapter for part in name.split()):
             return roof
     return math.nan, math.nan
 
 
-def reason(error: Exception) -> str:
-    """One line of an error, with its kind."""
+def error_summary(error: Exception) -> str:
+    """Return one line that describes an error, with its class name."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
-def engine_facts(place: Place) -> dict[str, Any]:
-    """Name, driver and roof of an engine, or the reason why it does not open.
+def engine_facts(place: DevicePlace) -> dict[str, Any]:
+    """Return the name, driver and roofline of an engine, or the reason why it does not
+    open.
 
     An engine that was never calibrated is calibrated now, where that is allowed, so
     that its prediction can stand beside the measurement.
@@ -69,137 +80,160 @@ def engine_facts(place: Place) -> dict[str, Any]:
     facts: dict[str, Any] = {"place": place.label, "note": "", "why": ""}
     try:
         backend = pool.backend(place.device.label, place.adapter)
-        software = place != CPU and backend.software
-        memory, arithmetic = roof_of(backend.adapter)
+        software = place != CPU_PLACE and backend.software
+        memory, arithmetic = gpu_roofline(backend.adapter)
         facts |= {
             "engine": backend.name,
             "adapter": backend.adapter,
             "api": backend.api,
             "driver": backend.driver,
             "software": software,
-            "note": SOFTWARE if software else "",
-            "memory_gb_s": finite(memory),
-            "f32_tflop_s": finite(arithmetic),
+            "note": SOFTWARE_NOTE if software else "",
+            "memory_gb_s": finite_or_none(memory),
+            "f32_tflop_s": finite_or_none(arithmetic),
         }
     except Exception as error:  # each library fails in ways of its own
-        return facts | {"why": reason(error)}
-    if may_measure():
+        return facts | {"why": error_summary(error)}
+    if is_measuring_allowed():
         try:
             record_for(place.device, place.adapter)
         except Exception as error:  # the cases may run nevertheless
-            facts["note"] = f"{facts['note']}; not calibrated: {reason(error)}".lstrip(
-                "; "
+            facts["note"] = (
+                f"{facts['note']}; not calibrated: {error_summary(error)}".lstrip("; ")
             )
     return facts
 
 
 @dataclass(slots=True)
-class _Contender:
-    """An engine at work on a case: `go` does that many runs and waits for the end."""
+class _BenchmarkedEngine:
+    """Engine that runs a case; `run_repeatedly` does a number of runs and waits for the
+    last.
+    """
 
-    place: Place
+    place: DevicePlace
     row: dict[str, Any]
-    go: Callable[[int], object] = field(default=lambda count: None)
-    runs: int = 1
+    run_repeatedly: Callable[[int], object] = field(default=lambda count: None)
+    runs_per_sample: int = 1
 
-    def run(self) -> None:
+    def run_sample(self) -> None:
+        """Run one sample, unless the engine has failed; note an error in the row."""
         if not self.row["why"]:
             try:
-                self.go(self.runs)
+                self.run_repeatedly(self.runs_per_sample)
             except Exception as error:  # each library fails in ways of its own
-                self.row["why"] = reason(error)
+                self.row["why"] = error_summary(error)
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """The engines of this machine and the watch that times them.
+class EngineBenchmark:
+    """Benchmark of this machine's engines, with the clock that times them.
 
-    begun   told the case and the place that is being prepared
+    on_progress  told the case and the place that is being prepared
     """
 
     engines: Sequence[dict[str, Any]]
-    places: Sequence[Place]
+    places: Sequence[DevicePlace]
     rounds: int
     clock: Clock = time.perf_counter_ns
-    begun: Callable[[str], object] = str
+    on_progress: Callable[[str], object] = str
 
-    def run(self, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
-        """The entry of each case, as the record has it."""
+    def run(self, cases: Sequence[BenchmarkCase]) -> Iterator[dict[str, Any]]:
+        """Yield the result entry of each case."""
         for case in cases:
-            yield self._measured(case)
+            yield self._measure_case(case)
             gc.collect()
 
-    def _measured(self, case: Case) -> dict[str, Any]:
-        feeds = case.feeds()
+    def _measure_case(self, case: BenchmarkCase) -> dict[str, Any]:
+        """Prepare all engines for a case, time them in turns and return the entry."""
+        feeds = case.make_feeds()
         rows = []
-        with ExitStack() as opened:
-            ready = []
+        with ExitStack() as resources:
+            runnable = []
             for facts, place in zip(self.engines, self.places, strict=True):
-                one = _Contender(place, _empty_row(place, facts["why"]))
-                rows.append(one.row)
-                if not one.row["why"]:
-                    self.begun(f"{case.name}, {place}")
-                    self._prepare(case, feeds, one, opened)
-                if not one.row["why"]:
-                    ready.append(one)
-            self.begun(f"{case.name}: {self.rounds} rounds")
-            watch = Stopwatch(
-                sample_ns=0, samples=self.rounds, least=self.rounds, clock=self.clock
+                engine = _BenchmarkedEngine(place, _empty_row(place, facts["why"]))
+                rows.append(engine.row)
+                if not engine.row["why"]:
+                    self.on_progress(f"{case.name}, {place}")
+                    self._prepare(case, feeds, engine, resources)
+                if not engine.row["why"]:
+                    runnable.append(engine)
+            self.on_progress(f"{case.name}: {self.rounds} rounds")
+            stopwatch = Stopwatch(
+                sample_ns=0,
+                samples=self.rounds,
+                min_samples=self.rounds,
+                clock=self.clock,
             )
-            timings = watch.interleaved([one.run for one in ready], settle=False)
-        for one, timing in zip(ready, timings, strict=True):
-            if not one.row["why"]:
-                facts = self.engines[self.places.index(one.place)]
-                one.row |= _figures(case, facts, one, timing)
+            timings = stopwatch.time_interleaved(
+                [engine.run_sample for engine in runnable], warm_each=False
+            )
+        for engine, timing in zip(runnable, timings, strict=True):
+            if not engine.row["why"]:
+                facts = self.engines[self.places.index(engine.place)]
+                engine.row |= _measured_figures(case, facts, engine, timing)
         return {
             "case": case.name,
             "shape": case.shape,
-            "data": case.data,
+            "data": case.memory,
             "bytes": case.nbytes,
             "operations": case.operations,
-            "counted": case.counted,
+            "counted": case.counting_rule,
             "rows": rows,
         }
 
     def _prepare(
-        self, case: Case, feeds: Arrays, one: _Contender, opened: ExitStack
+        self,
+        case: BenchmarkCase,
+        feeds: NamedArrays,
+        engine: _BenchmarkedEngine,
+        resources: ExitStack,
     ) -> None:
-        """Prediction, check of the result, and the runs of a sample."""
+        """Predict the time, check the result and choose the number of runs per
+        sample.
+        """
         try:
-            prepare = _on_device if case.data == "device" else _from_host
-            prepare(case, feeds, one, opened)
-            one.go(1)
-            if case.data == "device":
+            prepare_runs = (
+                _prepare_on_device if case.memory == "device" else _prepare_from_host
+            )
+            prepare_runs(case, feeds, engine, resources)
+            engine.run_repeatedly(1)
+            if case.memory == "device":
                 for _ in range(2):
-                    begun = self.clock()
-                    one.go(one.runs)
-                    took = max(1.0, (self.clock() - begun) / one.runs)
-                    one.runs = max(1, min(_MOST_RUNS, int(_SAMPLE_NS / took)))
+                    start_ns = self.clock()
+                    engine.run_repeatedly(engine.runs_per_sample)
+                    run_ns = max(
+                        1.0, (self.clock() - start_ns) / engine.runs_per_sample
+                    )
+                    engine.runs_per_sample = max(
+                        1, min(_MAX_RUNS, int(_MIN_SAMPLE_NS / run_ns))
+                    )
         except Exception as error:  # each library fails in ways of its own
-            one.row["why"] = reason(error)
+            engine.row["why"] = error_summary(error)
 
 
-def _empty_row(place: Place, why: str) -> dict[str, Any]:
+def _empty_row(place: DevicePlace, error: str) -> dict[str, Any]:
+    """Return the row of an engine before it is measured."""
     names = "ns spread samples runs gb_s tflop_s of_memory of_arithmetic "
     names += "predicted_ns predicted_source measured_over_predicted"
-    return {"engine": place.label, **dict.fromkeys(names.split()), "why": why}
+    return {"engine": place.label, **dict.fromkeys(names.split()), "why": error}
 
 
-def _figures(
-    case: Case, facts: dict[str, Any], one: _Contender, timing: Any
+def _measured_figures(
+    case: BenchmarkCase, facts: dict[str, Any], engine: _BenchmarkedEngine, timing: Any
 ) -> dict[str, Any]:
-    ns = timing.ns / one.runs
+    """Return the throughput of an engine and its shares of the roofline."""
+    ns = timing.ns / engine.runs_per_sample
     gb_s, tflop_s = case.nbytes / ns, case.operations / ns / 1e3
-    predicted = one.row["predicted_ns"]
+    predicted = engine.row["predicted_ns"]
     # What lies in the host's memory is bound by the bus, whose roof is not known.
-    on_device = case.data == "device"
+    on_device = case.memory == "device"
     memory = facts["memory_gb_s"] if on_device else None
     arithmetic = facts["f32_tflop_s"] if on_device else None
     return {
         "ns": ns,
         "spread": timing.spread,
         "samples": timing.samples,
-        "runs": one.runs,
+        "runs": engine.runs_per_sample,
         "gb_s": gb_s,
         "tflop_s": tflop_s,
         "of_memory": gb_s / memory if memory else None,
@@ -208,75 +242,102 @@ def _figures(
     }
 
 
-def _on_device(case: Case, feeds: Arrays, one: _Contender, opened: ExitStack) -> None:
-    """The case as a graph whose inputs lie on the device.
+def _prepare_on_device(
+    case: BenchmarkCase,
+    feeds: NamedArrays,
+    engine: _BenchmarkedEngine,
+    resources: ExitStack,
+) -> None:
+    """Prepare the case as a graph whose inputs stay on the device.
 
     Predicted are the kernels alone: nothing is brought, fetched or waited for between
     the runs of a sample.
     """
-    place = one.place
+    place = engine.place
     backend = pool.backend(place.device.label, place.adapter)
-    graph = case.build(case.rows)
-    job = GraphJob(graph, there=frozenset(feeds))
-    (offer,) = job.offers(place)
-    if offer.terms is not None and not offer.blocker:
-        terms = offer.terms
+    graph = case.build_graph(case.n_rows)
+    job = GraphJob(graph, on_device=frozenset(feeds))
+    (candidate,) = job.candidates(place)
+    if candidate.terms is not None and not candidate.blocker:
+        terms = candidate.terms
         kernels = terms.dispatch_ns + terms.compute_ns + terms.traffic_ns
-        one.row["predicted_ns"] = kernels or None
-        one.row["predicted_source"] = offer.source
-    program = drive(backend.prepare(job.plan_on(backend, place)))
-    opened.callback(lambda: drive(backend.release(program)))
-    there: dict[str, Resident] = {}
+        engine.row["predicted_ns"] = kernels or None
+        engine.row["predicted_source"] = candidate.source
+    program = run_blocking(backend.prepare(job.plan_for(backend, place)))
+    resources.callback(lambda: run_blocking(backend.release(program)))
+    device_inputs: dict[str, DeviceBuffer] = {}
     for name, array in feeds.items():
-        there[name] = drive(backend.put(array))
-        opened.callback(_free, backend, there[name])
-    (out,) = drive(backend.run_resident(program, there, [True]))
-    assert isinstance(out, Resident)
+        device_inputs[name] = run_blocking(backend.put(array))
+        resources.callback(_free_buffer, backend, device_inputs[name])
+    (output,) = run_blocking(backend.run_resident(program, device_inputs, [True]))
+    assert isinstance(output, DeviceBuffer)
     try:
-        _check(case, feeds, backend, out)
+        _check_output(case, feeds, backend, output)
     finally:
-        drive(backend.free(out))
-    one.go = lambda count: drive(backend.repeat(program, there, count))
+        run_blocking(backend.free(output))
+    engine.run_repeatedly = lambda count: run_blocking(
+        backend.repeat(program, device_inputs, count)
+    )
 
 
-def _free(backend: Any, resident: Resident) -> None:
-    drive(backend.free(resident))
+def _free_buffer(backend: Any, buffer: DeviceBuffer) -> None:
+    """Free a device buffer and wait until it is done."""
+    run_blocking(backend.free(buffer))
 
 
-def _check(case: Case, feeds: Arrays, backend: Any, out: Any) -> None:
-    """Errors  ValueError for leading rows that differ from NumPy's in float64."""
-    few = case.build(min(case.rows, CHECKED_ROWS))
-    ends = {
+def _check_output(
+    case: BenchmarkCase, feeds: NamedArrays, backend: Any, output: Any
+) -> None:
+    """Raise ValueError if leading rows differ from NumPy's result in float64."""
+    small_graph = case.build_graph(min(case.n_rows, CHECKED_ROWS))
+    leading_inputs = {
         name: feeds[name][tuple(map(slice, node.type.shape))]
-        for name, node in few.named("input").items()
+        for name, node in small_graph.named("input").items()
     }
-    (want,) = oracle(few, ends)
-    got = np.array(drive(backend.get(drive(backend.part(out, 0, want.shape)))))
-    node = few.node(few.outputs[0])
-    allowed = registry.get(node.op).tolerance
-    found = compare(got, want, node.type.dtype, allowed, case.slack)
-    if found.why:
-        raise ValueError(f"wrong result: {found.why}")
+    (expected,) = reference_outputs(small_graph, leading_inputs)
+    computed = np.array(
+        run_blocking(backend.get(run_blocking(backend.part(output, 0, expected.shape))))
+    )
+    node = small_graph.node(small_graph.outputs[0])
+    tolerance = registry.get(node.op).tolerance
+    agreement = compare_to_reference(
+        computed, expected, node.type.dtype, tolerance, case.extra_tolerance
+    )
+    if agreement.reason:
+        raise ValueError(f"wrong result: {agreement.reason}")
 
 
-def _from_host(case: Case, feeds: Arrays, one: _Contender, opened: ExitStack) -> None:
-    """The call a user makes, on an array in the host's memory; predicted in whole."""
-    x, place = feeds["x"], one.place
-    spec = from_preset("rlx", x.shape[1], nperseg=N, dtype=np.float32)
-    job = WelchJob(spec, case.rows, x.shape[1], PEAKS, "bins", None)
-    best = ranked(c for c in welch_candidates(job, [place]) if not c.blocker)
-    if best and best[0].terms is not None:
-        one.row["predicted_ns"] = best[0].terms.total_ns
-        one.row["predicted_source"] = best[0].source
-    call = partial(rlxweb.welch_peaks, nperseg=N, k=PEAKS, strict=True)
-    ask = partial(call, x, device=place.device, adapter=place.adapter)
-    got = ask().power[:CHECKED_ROWS]
-    want = call(x[:CHECKED_ROWS].astype(np.float64), device="cpu").power
-    if not np.allclose(got, want, rtol=1e-3):
-        raise ValueError("wrong result: powers of the first rows differ from NumPy's")
+def _prepare_from_host(
+    case: BenchmarkCase,
+    feeds: NamedArrays,
+    engine: _BenchmarkedEngine,
+    resources: ExitStack,
+) -> None:
+    """Prepare the public call on an array in host memory; the prediction covers the
+    whole call.
+    """
+    x, place = feeds["x"], engine.place
+    spec = spec_from_preset("rlx", x.shape[1], nperseg=SEGMENT_LENGTH, dtype=np.float32)
+    job = WelchJob(spec, case.n_rows, x.shape[1], N_PEAKS, "bins", None)
+    ranked_candidates = rank_candidates(
+        c for c in welch_candidates(job, [place]) if not c.blocker
+    )
+    if ranked_candidates and ranked_candidates[0].terms is not None:
+        engine.row["predicted_ns"] = ranked_candidates[0].terms.total_ns
+        engine.row["predicted_source"] = ranked_candidates[0].source
+    estimate = partial(
+        rlxweb.welch_peaks, nperseg=SEGMENT_LENGTH, k=N_PEAKS, strict=True
+    )
+    estimate_on_engine = partial(
+        estimate, x, device=place.device, adapter=place.adapter
+    )
+    computed = estimate_on_engine().power[:CHECKED_ROWS]
+    expected = estimate(x[:CHECKED_ROWS].astype(np.float64), device="cpu").power
+    if not np.allclose(computed, expected, rtol=1e-3):
+        raise ValueError("wrong result: the powers of the first rows differ from NumPy")
 
-    def go(count: int) -> None:
+    def run_repeatedly(count: int) -> None:
         for _ in range(count):
-            ask()
+            estimate_on_engine()
 
-    one.go = go
+    engine.run_repeatedly = run_repeatedly

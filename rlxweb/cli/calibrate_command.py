@@ -1,4 +1,4 @@
-"""`rlxweb calibrate`: measure this machine's engines, or show what is known of them."""
+"""`rlxweb calibrate`: measure this machine's engines, or show stored measurements."""
 
 from __future__ import annotations
 
@@ -11,51 +11,63 @@ from rich.console import Console
 from rich.progress import SpinnerColumn, TimeElapsedColumn
 
 from rlxweb.backends.pool import pool
-from rlxweb.calibration.known import known_record, measure_now
-from rlxweb.calibration.measure import BUDGET_S
-from rlxweb.calibration.races import RACE_S
-from rlxweb.calibration.store import file_name, store
+from rlxweb.calibration.autotune import AUTOTUNE_S
+from rlxweb.calibration.calibration_store import (
+    calibration_file_name,
+    calibration_store,
+)
+from rlxweb.calibration.engine_calibrations import known_record, measure_now
+from rlxweb.calibration.measure_engine import BUDGET_S
 from rlxweb.cli import options
-from rlxweb.cli.record import document
-from rlxweb.cli.screen import Description, progress_on, say, screen, show_table
-from rlxweb.cost.kinds import rate_of
-from rlxweb.cost.record import Calibration, Point
-from rlxweb.decision.terms import human_ns
-from rlxweb.devices.place import Place, available_places, parse_place
+from rlxweb.cli.console import (
+    TaskDescriptionColumn,
+    make_console,
+    make_progress,
+    print_lines,
+    print_table,
+)
+from rlxweb.cli.json_documents import json_document
+from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.work_kinds import point_rate
+from rlxweb.decision.cost_terms import format_ns
+from rlxweb.devices.device_place import DevicePlace, available_places, parse_place
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_json
 
 SCHEMA = "rlxweb.calibrate/1"
 
 
-Measured = tuple[Calibration, Path | None]
-"""A record and the file it is kept in; None where it could not be kept."""
+StoredCalibration = tuple[Calibration, Path | None]
+"""Calibration and the file that stores it; None where it could not be stored."""
 
 
-def _number(context: click.Context, option: click.Parameter, value: float) -> float:
+def _check_not_nan(
+    context: click.Context, option: click.Parameter, value: float
+) -> float:
+    """Raise BadParameter for a NaN."""
     if math.isnan(value):
-        raise click.BadParameter("nan is not a number of seconds")
+        raise click.BadParameter("nan is not a valid number of seconds")
     return value
 
 
 @click.command(name="calibrate")
-@options.devices("every engine of this machine once")
-@click.option("--adapter", default="", help="Part of an adapter's name.")
+@options.devices_option("every engine of this machine")
+@click.option("--adapter", default="", help="Part of the adapter name.")
 @click.option(
     "--budget-s",
     type=click.FloatRange(min=0.0, min_open=True, max=600.0),
-    callback=_number,
+    callback=_check_not_nan,
     default=BUDGET_S,
     show_default=True,
-    help="Seconds per device after which nothing more is begun.",
+    help="Seconds per device; no new measurement starts after that.",
 )
 @click.option(
     "--race/--no-race",
     default=None,
-    help="Race the ways to run an op, seconds more [on GPUs].",
+    help="Time the kernel variants of each op (takes longer) [on GPUs].",
 )
-@click.option("--show", is_flag=True, help="Show what is known; measure nothing.")
-@click.option("--json", "as_json", is_flag=True, help="The records as JSON on stdout.")
+@click.option("--show", is_flag=True, help="Show stored results; measure nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 def command(
     devices: tuple[str, ...],
     adapter: str,
@@ -64,107 +76,127 @@ def command(
     show: bool,
     as_json: bool,
 ) -> None:
-    """Measure how fast each engine is: trips, transfers, our own kernels.
+    """Measure how fast each engine is: round trips, transfers, kernels.
 
-    The figures are kept per adapter, driver, shader compiler and rlxweb version, and
-    decide from then on where jobs run. Where an op can be run in several ways, a race
-    decides which is taken; what computes wrong is left out, and said.
+    The results are stored per adapter, driver, shader compiler and rlxweb version, and
+    determine where later jobs run. If an op has several kernel variants, they are timed
+    and the fastest is used; variants with wrong results are excluded and listed.
     """
-    err = screen(stderr=True)
-    failed: list[RlxError] = []
+    err = make_console(stderr=True)
+    errors: list[RlxError] = []
     if show:
-        found = _known(_places(devices, adapter) if devices or adapter else None)
+        calibrations = _stored_calibrations(
+            _requested_places(devices, adapter) if devices or adapter else None
+        )
     else:
-        found = []
-        for place in _places(devices, adapter):
+        calibrations = []
+        for place in _requested_places(devices, adapter):
             try:
-                found.append(_measure(place, budget_s, race, err))
+                calibrations.append(_measure_place(place, budget_s, race, err))
             except RlxError as error:  # what the others took seconds for is shown first
-                failed.append(error)
-    if found or not failed:
-        _tell(found, as_json)
-    for other in failed[1:]:
-        say(err, str(other))
-    if failed:
-        raise failed[0]
+                errors.append(error)
+    if calibrations or not errors:
+        _show_calibrations(calibrations, as_json)
+    for later_error in errors[1:]:
+        print_lines(err, str(later_error))
+    if errors:
+        raise errors[0]
 
 
-def _tell(found: Sequence[Measured], as_json: bool) -> None:
+def _show_calibrations(
+    calibrations: Sequence[StoredCalibration], as_json: bool
+) -> None:
+    """Print the calibrations, or write them as JSON."""
     if as_json:
         records = [
-            record.as_json() | {"file": None if path is None else str(path)}
-            for record, path in found
+            calibration.as_json() | {"file": None if path is None else str(path)}
+            for calibration, path in calibrations
         ]
-        write_json("-", document(SCHEMA, records=records))
+        write_json("-", json_document(SCHEMA, records=records))
         return
-    console = screen()
-    if not found:
-        say(console, "nothing was measured yet; `rlxweb calibrate` does it")
-    for record, path in found:
-        _print(console, record, path)
+    console = make_console()
+    if not calibrations:
+        print_lines(console, "nothing is measured yet; run `rlxweb calibrate`")
+    for calibration, path in calibrations:
+        _print_calibration(console, calibration, path)
 
 
-def _places(devices: Sequence[str], adapter: str) -> tuple[Place, ...]:
+def _requested_places(devices: Sequence[str], adapter: str) -> tuple[DevicePlace, ...]:
+    """Return the places that the options name; every available place without any."""
     if not devices:
         return (parse_place(f"gpu:{adapter}"),) if adapter else available_places()
-    places = options.places_of(devices)
+    places = options.parse_places(devices)
     if adapter and any(p.adapter for p in places):
         raise UsageError(
-            "--adapter", "a device names its adapter already", hint="leave it out"
+            "--adapter", "--device already names an adapter", hint="omit it"
         )
-    asked = (Place(p.device, p.adapter or adapter) for p in places)
-    return tuple(dict.fromkeys(asked))
+    adapter_places = (DevicePlace(p.device, p.adapter or adapter) for p in places)
+    return tuple(dict.fromkeys(adapter_places))
 
 
-def _known(places: Sequence[Place] | None) -> list[Measured]:
-    """What is kept of these places, or all that is kept, with its files."""
-    records = store.stored() if places is None else map(known_record, places)
-    found: list[Measured] = []
-    for record in filter(None, records):
-        path = store.folder and store.folder / file_name(record.identity)
-        found.append((record, path if path and path.is_file() else None))
-    return found
+def _stored_calibrations(
+    places: Sequence[DevicePlace] | None,
+) -> list[StoredCalibration]:
+    """Return the stored calibrations of these places, or all of them, with their
+    files.
+    """
+    records = (
+        calibration_store.load_all() if places is None else map(known_record, places)
+    )
+    calibrations: list[StoredCalibration] = []
+    for calibration in filter(None, records):
+        path = (
+            calibration_store.folder
+            and calibration_store.folder / calibration_file_name(calibration.identity)
+        )
+        calibrations.append((calibration, path if path and path.is_file() else None))
+    return calibrations
 
 
-def _measure(
-    place: Place, budget_s: float, race: bool | None, err: Console
-) -> Measured:
-    """Measured now; what is being measured and for how long is shown on a terminal."""
-    columns = SpinnerColumn(), Description(), TimeElapsedColumn()
-    with progress_on(err, *columns) as bar:
+def _measure_place(
+    place: DevicePlace, budget_s: float, race: bool | None, err: Console
+) -> StoredCalibration:
+    """Measure a place now; a terminal shows the current step and the elapsed time."""
+    columns = SpinnerColumn(), TaskDescriptionColumn(), TimeElapsedColumn()
+    with make_progress(err, *columns) as bar:
         task = bar.add_task(f"{place}: opening", total=None)
 
-        def step(said: str) -> None:
-            bar.update(task, description=f"{place}: {said}")
+        def show_step(text: str) -> None:
+            bar.update(task, description=f"{place}: {text}")
 
         if race is None:
             race = not pool.backend(place.device.label, place.adapter).software
-        race_s = RACE_S if race else 0.0
-        return measure_now(place, budget_s=budget_s, race_s=race_s, progress=step)
+        race_s = AUTOTUNE_S if race else 0.0
+        return measure_now(place, budget_s=budget_s, race_s=race_s, progress=show_step)
 
 
-def _print(console: Console, record: Calibration, path: Path | None) -> None:
-    kept = "" if path is None else f", kept in {path}"
-    say(
+def _print_calibration(
+    console: Console, calibration: Calibration, path: Path | None
+) -> None:
+    """Print the figures, autotuning results and omissions of a calibration."""
+    location = "" if path is None else f", stored in {path}"
+    print_lines(
         console,
-        f"{record.engine} ({record.backend}) as '{record.device}': "
-        f"{len(record.points)} figures in {record.took_s:.1f} s{kept}",
+        f"{calibration.engine} ({calibration.backend}) as '{calibration.device}': "
+        f"{len(calibration.points)} results in {calibration.took_s:.1f} s{location}",
     )
     rows = []
-    for point in record.points:
+    for point in calibration.points:
         size = ", ".join(f"{k} {v:,}" for k, v in point.size.items())
         spread = f"{point.spread:.0%}" if point.samples > 1 else ""
-        rows.append((point.what, size, human_ns(point.ns), spread, rate(point)))
+        rows.append((point.what, size, format_ns(point.ns), spread, format_rate(point)))
     numbers = ("time", "spread", "rate")
     heads = ("what", "size", *numbers)
-    show_table(console, heads, rows, right=numbers, whole=numbers, frame=None)
-    for race in record.races:
-        say(console, f"raced: {race}")
-    for why in record.left_out:
-        say(console, f"left out: {why}")
+    print_table(console, heads, rows, right_aligned=numbers, no_wrap=numbers, box=None)
+    for race in calibration.races:
+        print_lines(console, f"race: {race}")
+    for reason in calibration.left_out:
+        print_lines(console, f"left out: {reason}")
 
 
-def rate(point: Point) -> str:
-    """Bytes or operations per second, where the size says how many."""
-    per_ns, unit = rate_of(point)
+def format_rate(point: MeasuredPoint) -> str:
+    """Return the bytes or operations per second as text; empty where the size does not
+    give them.
+    """
+    per_ns, unit = point_rate(point)
     return f"{per_ns:.3g} {unit}" if per_ns else ""

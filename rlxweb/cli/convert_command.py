@@ -1,4 +1,4 @@
-"""`rlxweb convert FILE…`: recordings as files of another format.
+"""`rlxweb convert FILE…`: write recordings as files of another format.
 
 Owns which file each recording goes into, looked at before the work begins, and what is
 told of what was lost. Every file appears whole or not at all, when it is done.
@@ -15,70 +15,71 @@ import click
 from rich.console import Console
 
 from rlxweb.cli import options
-from rlxweb.cli.batch import Came, how_of, run_files
-from rlxweb.cli.keeping import Keeping, listed
-from rlxweb.cli.record import run_document
-from rlxweb.cli.screen import counted, say, screen
-from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
+from rlxweb.cli.batch import BatchResult, make_file_runner, run_files
+from rlxweb.cli.console import format_count, make_console, print_lines
+from rlxweb.cli.json_documents import json_run_document
+from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
+from rlxweb.cli.result_retention import ResultRetention, list_names
+from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
 from rlxweb.io.formats import WRITERS
-from rlxweb.io.outgoing import WrittenChannel
-from rlxweb.io.urls import file_name, is_url
-from rlxweb.io.writing import Written, check_format, format_of
-from rlxweb.jobs.conversion import Conversion, Converted, there_already
-from rlxweb.jobs.entries import ran_entry, text_of
-from rlxweb.jobs.settings import reading_of
+from rlxweb.io.recording_writer import Written, check_format_options, choose_format
+from rlxweb.io.urls import is_url, url_file_name
+from rlxweb.io.write_job import WrittenChannel
+from rlxweb.jobs.conversion import ConversionJob, ConversionResult, output_exists_error
+from rlxweb.jobs.record_entries import path_text, timing_entry
+from rlxweb.jobs.settings import build_open_options
+from rlxweb.output_streams import is_stream
 from rlxweb.printable import printable
-from rlxweb.streams import is_stream
 
 SCHEMA = "rlxweb.convert/1"
-_TOGETHER = 100
-_SHOWN = 32
-"""Of more recordings nobody reads a line each."""
+_TARGETS_PER_CHECK = 100
+_MAX_SHOWN = 32
+"""Largest number of recordings for which each file gets a line."""
 
 
 @click.command(name="convert")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@options.one_of(
-    "--to", tuple(WRITERS), "Format; default: that of the name given with --output."
+@options.choice_option(
+    "--to", tuple(WRITERS), "Format; default: from the file name of --output."
 )
 @click.option(
     "--output",
     "-o",
     "output_path",
     metavar="OUT",
-    callback=options.of_here,
-    help="A file, or a folder that is there; default: the folder you are in. "
-    "- is stdout.",
+    callback=options.check_local_path,
+    help="A file or an existing folder; default: the current folder. - is stdout.",
 )
 @click.option(
-    "--overwrite", is_flag=True, help="Replace files that are there and were not named."
+    "--overwrite",
+    is_flag=True,
+    help="Replace existing files that were not named with -o.",
 )
-@options.valued(
+@options.value_option(
     "--bits",
     int,
-    "Of samples: "
+    "Bits per sample: "
     + "; ".join(
         f"{kind.upper()} {', '.join(map(str, own.bits))}"
         for kind, own in WRITERS.items()
         if len(own.bits) > 1
     )
-    + ". The first is the default; 32 and 64 are floats.",
+    + ". The first is the default; 32 and 64 mean float.",
 )
-@options.valued(
+@options.value_option(
     "--full-scale",
     float,
-    "The value that the largest integer stands for, of WAV and FLAC [1], EDF and "
-    "BDF [each channel's own range].",
+    "Value of the largest integer: WAV and FLAC [1], EDF and BDF [the range of each "
+    "channel].",
 )
 @options.FS
-@options.SAMPLES
-@STORAGE
+@options.SAMPLE_OPTIONS
+@STORAGE_OPTION
 @options.JOBS
-@options.file_path("json", "Write the run record; - is stdout.")
-@click.option("--quiet", "-q", is_flag=True, help="Tell nothing but errors.")
+@options.output_file_option("json", "Write the run record; - is stdout.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 @options.KEEP_GOING
 def command(
     files: tuple[str, ...],
@@ -91,190 +92,225 @@ def command(
     jobs: int,
     quiet: bool,
     keep_going: bool,
-    **asked: Any,
+    **option_values: Any,
 ) -> None:
-    """Recordings as EDF+, BDF+, NPZ, WAV, FLAC or Parquet files.
+    """Convert recordings to EDF+, BDF+, NPZ, WAV, FLAC or Parquet files.
 
-    Read and written in blocks, so files may be larger than memory. What the options
-    take and make ready is what is written. A format that holds one rate (all but edf
-    and bdf) gets a file for each, with the rate in its name. What a file does not hold
-    of the recording is told, and how exact it is.
+    Files are read and written in blocks and may be larger than memory. The output holds
+    the samples after all selection and filter options. Formats that hold only one rate
+    (all except edf and bdf) get one file per rate, with the rate in its name. Omitted
+    parts of the recording and the rounding error are reported.
 
     Example  rlxweb convert 'nights/*.bdf' --to parquet -o tables/ --jobs 4
     """
-    kind = _format(to, output_path)
-    check_format(kind, bits, full_scale, f"--to {kind}")
-    access = asked.pop("storage")
-    reading = reading_of(asked, access)
-    err = screen(stderr=True)
-    made: list[Conversion] = []
+    file_format = _output_format(to, output_path)
+    check_format_options(file_format, bits, full_scale, f"--to {file_format}")
+    access = option_values.pop("storage")
+    reading = build_open_options(option_values, access)
+    err = make_console(stderr=True)
+    conversions: list[ConversionJob] = []
 
-    def begin(meant: Sequence[str]) -> Keeping:
-        targets = _targets(meant, kind, output_path, json_path, overwrite)
-        named = _is_file(output_path), overwrite
-        records = () if json_path is None else (json_path,)
-        one = Conversion(kind, targets, *named, reading, bits, full_scale, records)
-        made.append(one)
-        one.check()
-        return Keeping()
+    def prepare_outputs(recordings: Sequence[str]) -> ResultRetention:
+        targets = _target_paths(
+            recordings, file_format, output_path, json_path, overwrite
+        )
+        overwrite_options = _is_file_name(output_path), overwrite
+        record_paths = () if json_path is None else (json_path,)
+        conversion = ConversionJob(
+            file_format,
+            targets,
+            *overwrite_options,
+            reading,
+            bits,
+            full_scale,
+            record_paths,
+        )
+        conversions.append(conversion)
+        conversion.check_outputs()
+        return ResultRetention()
 
-    def how(to_do: Sequence[str], tell: Any) -> Any:
-        return how_of(made[0], jobs)(to_do, tell)
+    def runner(recordings: Sequence[str], progress: Any) -> Any:
+        return make_file_runner(conversions[0], jobs)(recordings, progress)
 
     outputs = [path for path in (output_path, json_path) if path is not None]
-    came: Came[Converted] = run_files(
-        files, access, how, err, outputs=outputs, keep_going=keep_going, begin=begin
+    batch: BatchResult[ConversionResult] = run_files(
+        files,
+        access,
+        runner,
+        err,
+        outputs=outputs,
+        keep_going=keep_going,
+        prepare_outputs=prepare_outputs,
     )
-    settings = {"to": kind, "bits": bits, "full_scale": full_scale, **reading}
+    settings = {"to": file_format, "bits": bits, "full_scale": full_scale, **reading}
     del settings["storage_options"]
     if json_path is not None:
-        write_all([(json_path, lambda f: _put_json(f, came, settings))])
+        write_results([(json_path, lambda f: _write_record(f, batch, settings))])
     if not quiet:
-        _show(err if goes_to_stdout(outputs) else screen(), err, came)
-    click.get_current_context().exit(came.exit_code)
+        _print_result(err if uses_stdout(outputs) else make_console(), err, batch)
+    click.get_current_context().exit(batch.exit_code)
 
 
 # --- which files ----------------------------------------------------------------------
 
 
-def _format(to: str | None, output: str | None) -> str:
-    """Errors  UsageError for none, and for a name that says another one."""
-    if not _is_file(output) or (output and to and is_stream(output)):
+def _output_format(to: str | None, output: str | None) -> str:
+    """Return the output format. Raises UsageError for none, or for an output name of
+    another format.
+    """
+    if not _is_file_name(output) or (output and to and is_stream(output)):
         if to is None:
             raise UsageError(
                 "rlxweb convert",
-                "no format is asked for",
-                f"written are {', '.join(WRITERS)}",
-                "give --to, or -o with the name of a file",
+                "the output format is missing",
+                f"supported: {', '.join(WRITERS)}",
+                "give --to, or -o with a file name",
             )
-        return format_of("", to, "--to")
+        return choose_format("", to, "--to")
     assert output is not None
-    own = format_of(output, None, f"-o {output!r}")
-    if to is not None and to != own:
-        said = f"-o {output!r} is a name for {own}"
-        raise UsageError(f"--to {to}", said, hint="leave one of them out")
-    return own
+    named_format = choose_format(output, None, f"-o {output!r}")
+    if to is not None and to != named_format:
+        problem = f"-o {output!r} means format {named_format}"
+        raise UsageError(f"--to {to}", problem, hint="omit one of them")
+    return named_format
 
 
-def _is_file(output: str | None) -> bool:
-    """Does it name a file, not a folder?"""
+def _is_file_name(output: str | None) -> bool:
+    """Return whether the output names a file, not a folder."""
     if output is None or output.endswith(("/", os.sep)):
         return False
     return not os.path.isdir(output)
 
 
-def _targets(
+def _target_paths(
     files: Sequence[str],
-    kind: str,
+    file_format: str,
     output: str | None,
     json: str | None,
     overwrite: bool,
 ) -> dict[str, str]:
-    """The file of each recording.
+    """Return the output file of each recording.
 
     Errors   UsageError for two in one file, for one over a recording, and for one that
              is there and was not named; RecordingError where nothing can be written
     """
-    if _is_file(output):
+    if _is_file_name(output):
         assert output is not None
         if len(files) > 1:
             raise UsageError(
                 f"-o {output!r}",
-                f"it names one file, and {len(files)} recordings are meant",
-                hint="name a folder that is there",
+                f"it is one file, but there are {len(files)} recordings",
+                hint="name an existing folder",
             )
-        found = dict.fromkeys(files, output)
+        target_by_file = dict.fromkeys(files, output)
     else:
-        names = _names(files, kind)
-        found = {
+        names = _file_names(files, file_format)
+        target_by_file = {
             file: os.path.join(output or "", name)
             for file, name in zip(files, names, strict=True)
         }
-    is_named = overwrite or _is_file(output)
-    for file, target in found.items():
+    is_named = overwrite or _is_file_name(output)
+    for file, target in target_by_file.items():
         if os.path.lexists(target) and not is_named:
-            check_targets(files, [("--output", target)])  # is it one of them?
-            raise there_already(f"converting {file!r}", target)
-    every = [("--output", target) for target in found.values()]
+            check_output_paths(files, [("--output", target)])  # is it one of them?
+            raise output_exists_error(f"converting {file!r}", target)
+    all_targets = [("--output", target) for target in target_by_file.values()]
     # A thousand need not be open at once.
-    for at in range(0, len(every), _TOGETHER):
-        check_targets(files, [("--json", json), *every[at : at + _TOGETHER]])
-    return found
+    for start in range(0, len(all_targets), _TARGETS_PER_CHECK):
+        check_output_paths(
+            files, [("--json", json), *all_targets[start : start + _TARGETS_PER_CHECK]]
+        )
+    return target_by_file
 
 
-def _names(files: Sequence[str], kind: str) -> list[str]:
-    """A name for each: its own with another suffix, or with its old one before it."""
-    every = [file_name(f) if is_url(f) else Path(f).name for f in files]
-    stems = [Path(name).stem for name in every]
+def _file_names(files: Sequence[str], file_format: str) -> list[str]:
+    """Return an output name for each recording; names that would clash keep the old
+    suffix.
+    """
+    names = [url_file_name(f) if is_url(f) else Path(f).name for f in files]
+    stems = [Path(name).stem for name in names]
     if len({stem.casefold() for stem in stems}) != len(stems):
-        stems = [name.replace(".", "-") for name in every]
+        stems = [name.replace(".", "-") for name in names]
     if len({stem.casefold() for stem in stems}) != len(stems):
         raise UsageError(
             "rlxweb convert",
-            "two of the recordings share a name, so their files would too",
+            "two recordings have the same name, so their output files would collide",
             hint="convert them one folder at a time",
         )
-    return [f"{stem}.{kind}" for stem in stems]
+    return [f"{stem}.{file_format}" for stem in stems]
 
 
 # --- what is told ---------------------------------------------------------------------
 
 
-def _put_json(file: IO[bytes], came: Came[Converted], settings: dict[str, Any]) -> None:
+def _write_record(
+    file: IO[bytes], batch: BatchResult[ConversionResult], settings: dict[str, Any]
+) -> None:
+    """Write the run record as JSON."""
     files = [
         {
-            "path": text_of(one.path),
-            "format": one.format,
-            "left_out": [{"channel": n, "reason": why} for n, why in one.left_out],
-            "warnings": list(one.warnings),
-            "written": [
-                {**own.as_json(), "path": text_of(own.path)} for own in one.written
+            "path": path_text(result.path),
+            "format": result.format,
+            "left_out": [
+                {"channel": n, "reason": reason} for n, reason in result.left_out
             ],
-            **ran_entry(one.wall_s, one.stages),
+            "warnings": list(result.warnings),
+            "written": [
+                {**written.as_json(), "path": path_text(written.path)}
+                for written in result.written_files
+            ],
+            **timing_entry(result.wall_s, result.stages),
         }
-        for one in came.results
+        for result in batch.results
     ]
-    record = run_document(SCHEMA, settings, files, came.failed, came.wall_s)
+    record = json_run_document(SCHEMA, settings, files, batch.failures, batch.wall_s)
     write_json(file, record)
 
 
-def _show(out: Console, err: Console, came: Came[Converted]) -> None:
-    """A line for each file; what they do not hold on stderr, once for all alike."""
-    if len(came.results) <= _SHOWN:
-        for one in came.results:
-            for own in one.written:
-                say(out, f"{printable(own.path)}: {_told(own)}")
+def _print_result(
+    out: Console, err: Console, batch: BatchResult[ConversionResult]
+) -> None:
+    """Print a line for each file, and on stderr what the formats could not hold."""
+    if len(batch.results) <= _MAX_SHOWN:
+        for result in batch.results:
+            for written in result.written_files:
+                print_lines(
+                    out, f"{printable(written.path)}: {_written_summary(written)}"
+                )
     else:
-        count = sum(len(one.written) for one in came.results)
-        say(
+        count = sum(len(result.written_files) for result in batch.results)
+        print_lines(
             out,
-            f"{counted(count, 'file')} of {counted(len(came.results), 'recording')}",
+            f"{format_count(count, 'file')} of "
+            f"{format_count(len(batch.results), 'recording')}",
         )
-    lost: dict[str, list[str]] = {}
-    for one in came.results:
-        for own in one.written:
-            for what in own.lost:
-                lost.setdefault(what, []).append(own.path)
-    for what, paths in lost.items():
-        say(err, f"{listed(paths)}: {what}", style="dim")
+    paths_by_loss: dict[str, list[str]] = {}
+    for result in batch.results:
+        for written in result.written_files:
+            for loss in written.lost:
+                paths_by_loss.setdefault(loss, []).append(written.path)
+    for loss, paths in paths_by_loss.items():
+        print_lines(err, f"{list_names(paths)}: {loss}", style="dim")
 
 
-def _told(own: Written) -> str:
+def _written_summary(written: Written) -> str:
+    """Describe a written file: channels, duration, annotations and exactness."""
     parts = [
-        f"{counted(len(group.channels), 'channel')} at {group.fs:g} Hz, "
+        f"{format_count(len(group.channels), 'channel')} at {group.fs:g} Hz, "
         f"{group.n_samples / group.fs:.6g} s"
-        for group in own.groups
+        for group in written.groups
     ]
-    if own.annotations:
-        parts.append(counted(own.annotations, "annotation"))
-    every = [channel for group in own.groups for channel in group.channels]
-    return f"{'; '.join(parts)}, {_exactness(every)}"
+    if written.annotations:
+        parts.append(format_count(written.annotations, "annotation"))
+    channels = [channel for group in written.groups for channel in group.channels]
+    return f"{'; '.join(parts)}, {_error_summary(channels)}"
 
 
-def _exactness(channels: Sequence[WrittenChannel]) -> str:
-    worst = max(channels, key=lambda one: one.error)
+def _error_summary(channels: Sequence[WrittenChannel]) -> str:
+    """Describe the largest rounding error of the channels."""
+    worst = max(channels, key=lambda channel: channel.error)
     if not worst.error:
         return "exact"
     unit = f" {worst.unit.replace('uV', 'µV')}" if worst.unit else ""
-    where = f" (largest in {printable(worst.name)})" if len(channels) > 1 else ""
-    return f"to ±{worst.error:.2g}{unit}{where}"
+    location = f" (largest in {printable(worst.name)})" if len(channels) > 1 else ""
+    return f"error up to {worst.error:.2g}{unit}{location}"

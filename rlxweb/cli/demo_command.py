@@ -1,4 +1,6 @@
-"""`rlxweb demo [FILE]`: the main job on a recording with known rhythms, or on yours."""
+"""`rlxweb demo [FILE]`: run the main analysis on a recording with known rhythms, or on
+yours.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +10,56 @@ from typing import Any
 
 import click
 
+from rlxweb.atomic_file import error_reason
 from rlxweb.cli import options
-from rlxweb.cli.look import AXIS, DARK, WAY, look_of
-from rlxweb.cli.screen import say, screen
-from rlxweb.cli.targets import goes_to_stdout
-from rlxweb.cli.wanted import Wanted
-from rlxweb.cli.welch_command import run_job
+from rlxweb.cli.console import make_console, print_lines
+from rlxweb.cli.output_files import uses_stdout
+from rlxweb.cli.plot_options import (
+    AXIS_OPTION,
+    DARK_OPTION,
+    LINES_OPTION,
+    pop_plot_style,
+)
+from rlxweb.cli.welch_command import run_welch_job
+from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.errors import RecordingError
 from rlxweb.io import open_recording, write_demo_recording
 from rlxweb.jobs.analysis import check_device
 from rlxweb.jobs.settings import Settings
-from rlxweb.whole_file import reason
 
 # Two seconds per segment: half a hertz per bin at any rate.
 SEGMENT_S = 2.0
-PEAKS = 5
+N_PEAKS = 5
 
 
 @click.command(name="demo")
 @click.argument("file", required=False)
 @click.option(
-    "--out", default="rlxweb-demo", show_default=True, help="Folder for the picture."
+    "--out", default="rlxweb-demo", show_default=True, help="Folder for the plot."
 )
 @options.AUTO_DEVICE
 @options.FS
-@options.file_path("json", "The run record; - is stdout.")
-@AXIS
-@WAY
-@DARK
+@options.output_file_option("json", "Write the run record; - is stdout.")
+@AXIS_OPTION
+@LINES_OPTION
+@DARK_OPTION
 def command(
     file: str | None,
     out: str,
     device: str,
     fs: float | None,
     json_path: str | None,
-    **asked: Any,
+    **option_values: Any,
 ) -> None:
-    """Peaks of a made recording with known rhythms (or of FILE), table and picture."""
+    """Show the peaks of a generated recording, or of FILE, as a table and a plot."""
     folder = Path(out)
     settings = Settings(
-        fs=fs, segment_s=SEGMENT_S, k=PEAKS, preset="scipy", mode="peaks", device=device
+        fs=fs,
+        segment_s=SEGMENT_S,
+        k=N_PEAKS,
+        preset="scipy",
+        mode="peaks",
+        device=device,
     )
     # What is wrong with the device or the file should not leave a folder behind.
     check_device(settings)
@@ -59,18 +71,22 @@ def command(
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise RecordingError(
-            f"demo in {out!r}", f"the folder cannot be made ({reason(error)})"
+            f"demo in {out!r}", f"the folder cannot be created ({error_reason(error)})"
         ) from None
-    console = screen(stderr=goes_to_stdout([json_path]))
+    console = make_console(stderr=uses_stdout([json_path]))
     truth = None
     if file is None:
         file = str(folder / "demo.edf")
         truth = write_demo_recording(file)
-        say(console, f"made {file}: {len(truth.rhythms)} EEG channels")
+        print_lines(console, f"created {file}: {len(truth.rhythms)} EEG channels")
     picture = str(folder / f"{Path(file).stem}.png")
-    look = look_of(asked)
-    wanted = Wanted(json=json_path, plot=picture, explain=True, look=look)
-    run_job([file], settings, wanted)
+    style = pop_plot_style(option_values)
+    run_outputs = WelchOutputOptions(
+        json=json_path, plot=picture, explain=True, style=style
+    )
+    run_welch_job([file], settings, run_outputs)
     for name, rhythms in truth.rhythms.items() if truth is not None else ():
-        put = ", ".join(f"{r.hz:g} Hz ({r.amplitude_uv:g} µV)" for r in rhythms)
-        say(console, f"put into {name}: {put}", style="dim")
+        rhythms_text = ", ".join(
+            f"{r.hz:g} Hz ({r.amplitude_uv:g} µV)" for r in rhythms
+        )
+        print_lines(console, f"rhythms in {name}: {rhythms_text}", style="dim")

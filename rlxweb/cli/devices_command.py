@@ -1,4 +1,6 @@
-"""`rlxweb devices`: what this machine can compute on, and why not the rest."""
+"""`rlxweb devices`: list the devices of this machine, and why others are
+unavailable.
+"""
 
 from __future__ import annotations
 
@@ -9,134 +11,162 @@ from typing import Final
 import click
 from rich.console import Console
 
-from rlxweb.backends.registry import hint_of, refused_entry_points
-from rlxweb.calibration.known import known_record
-from rlxweb.choose.report import device_report
-from rlxweb.cli.options import device_labels
-from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import Cell, say, screen, show_table
-from rlxweb.device import Device, devices_named
+from rlxweb.backends.registry import refused_entry_points, row_hint
+from rlxweb.calibration.engine_calibrations import known_record
+from rlxweb.choose.device_report import device_report
+from rlxweb.cli.console import Cell, make_console, print_lines, print_table
+from rlxweb.cli.json_documents import json_document, library_versions
+from rlxweb.cli.options import complete_device_label
+from rlxweb.device import Device, parse_devices
 from rlxweb.devices.availability import DeviceRow, probe
-from rlxweb.devices.place import Place
+from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.libraries import adapters
 from rlxweb.gpu.port import DeviceFacts
-from rlxweb.host.welch_kernels import welch_kernels
+from rlxweb.gpu.wgpu_libraries import list_adapters
+from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.io import write_json
 from rlxweb.library_probe import library_problem
-from rlxweb.machine.library import processor
+from rlxweb.machine.llvm_compiler import host_cpu
 
 SCHEMA = "rlxweb.devices/1"
-_WIDE: Final = 96
-"""Characters of a line about a device."""
-FACTS = ("name", "vendor", "backend", "driver", "software")
+_DETAIL_WIDTH: Final = 96
+"""Width of a detail line in characters where the output is no terminal."""
+ADAPTER_FIELDS = ("name", "vendor", "backend", "driver", "software")
 
 
 @click.command(name="devices")
-@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=device_labels)
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON on stdout.")
-@click.option("--verbose", "-v", is_flag=True, help="Limits, features and adapters.")
+@click.argument(
+    "names", nargs=-1, metavar="[NAME]...", shell_complete=complete_device_label
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option(
+    "--verbose", "-v", is_flag=True, help="Show limits, features and adapters."
+)
 def command(names: tuple[str, ...], as_json: bool, verbose: bool) -> None:
-    """List every device, or those of the names given: available or not, and why.
+    """List every device, or the named ones: available or not, and why.
 
-    What is marked "named" is only used where it is named, and opened where it is named
-    here.
+    Devices marked "named" are used only when a command names them, and are opened here
+    only when named.
     """
-    rows = [probe(name) for name in devices_named(names)] if names else device_report()
-    found: tuple[DeviceFacts, ...] = ()
-    why_none = ""
+    rows = [probe(name) for name in parse_devices(names)] if names else device_report()
+    gpu_adapters: tuple[DeviceFacts, ...] = ()
+    no_adapters_reason = ""
     try:
-        found = adapters()
+        gpu_adapters = list_adapters()
     except AdapterMissing as error:
-        why_none = str(error)
+        no_adapters_reason = str(error)
     if as_json:
-        record = document(
+        record = json_document(
             SCHEMA,
-            versions=versions(),
-            devices=[row.as_json() | {"raced": _raced(row)} for row in rows],
-            adapters=[{name: getattr(one, name) for name in FACTS} for one in found],
-            no_adapters=why_none,
-            compiled_code=compiled_code(),
+            versions=library_versions(),
+            devices=[row.as_json() | {"raced": _race_results(row)} for row in rows],
+            adapters=[
+                {name: getattr(adapter, name) for name in ADAPTER_FIELDS}
+                for adapter in gpu_adapters
+            ],
+            no_adapters=no_adapters_reason,
+            compiled_code=describe_compiled_code(),
             refused_entry_points=list(refused_entry_points()),
         )
         write_json("-", record)
         return
-    console = screen()
+    console = make_console()
     _print_devices(console, rows, verbose)
     if verbose:
-        say(console, f"compiled code for the CPU: {compiled_code()}")
-    for one in found if verbose else ():
-        kind = "software" if one.software else "hardware"
-        said = f"{one.name}, {one.backend}, {kind}, driver {one.driver or 'unnamed'}"
-        say(console, f"adapter: {said}")
-    for why in refused_entry_points():
-        say(console, f"entry point refused: {why}")
-    if not names and not any(r.available for r in rows if r.device is not Device.CPU):
-        why = f": {why_none}" if why_none else "; no GPU driver was found"
-        say(console, f"NumPy only{why}")
+        print_lines(console, f"native CPU code: {describe_compiled_code()}")
+    for adapter in gpu_adapters if verbose else ():
+        kind = "software" if adapter.software else "hardware"
+        description = (
+            f"{adapter.name}, {adapter.backend}, {kind}, driver "
+            f"{adapter.driver or 'unknown'}"
+        )
+        print_lines(console, f"adapter: {description}")
+    for reason in refused_entry_points():
+        print_lines(console, f"entry point rejected: {reason}")
+    if not names and not any(
+        device_row.available
+        for device_row in rows
+        if device_row.device is not Device.CPU
+    ):
+        reason = (
+            f": {no_adapters_reason}"
+            if no_adapters_reason
+            else "; no GPU driver was found"
+        )
+        print_lines(console, f"NumPy only{reason}")
 
 
-def compiled_code() -> str:
-    """What code for the CPU is compiled by, and for; or why there is none."""
-    if welch_kernels.why_not:
-        return f"none: {welch_kernels.why_not}"
+def describe_compiled_code() -> str:
+    """Describe the compiler and target of native CPU code, or why there is none."""
+    if welch_kernels.disabled_reason:
+        return f"none: {welch_kernels.disabled_reason}"
     problem = library_problem("llvmlite", "rlxweb.cli.devices_command:try_compiler")
     if problem:
         return f"none: llvmlite cannot be used ({problem})"
     try:
-        return processor().words
+        return host_cpu().description
     except AdapterMissing as error:
         return f"none: {error}"
 
 
-def try_compiler(opened: Callable[[], object]) -> None:
-    """Load llvmlite and ask it for the processor: the work of a child."""
-    processor()
-    opened()
+def try_compiler(on_loaded: Callable[[], object]) -> None:
+    """Load llvmlite and query the processor; runs in a child process."""
+    host_cpu()
+    on_loaded()
 
 
 def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -> None:
-    """Every device of the enum: there or not, what it is, or why not."""
+    """Print every device: available or not, with its engine or the reason."""
     cells: list[Sequence[Cell]] = []
     for row in rows:
         mark = ("yes", "green") if row.available else ("no", "dim")
-        said = row.engine if row.available else row.blocker
+        description = row.engine if row.available else row.blocker
         if row.available and row.named_only:
-            said = f"{said} (named only)"
+            description = f"{description} (named only)"
         if row.waits:
             mark = ("named", "yellow")
-        cells.append((row.device.label, (row.device.display, "dim"), mark, said))
+        cells.append((row.device.label, (row.device.display, "dim"), mark, description))
         if verbose:
-            wide = None if console.is_terminal else _WIDE
-            cells += [("", "", "", (one, "dim")) for one in _details(row, wide)]
-    heads = ("device", "", "available", "engine, or why not")
-    show_table(console, heads, cells, whole=heads[:3])
+            max_width = None if console.is_terminal else _DETAIL_WIDTH
+            cells += [
+                ("", "", "", (detail, "dim"))
+                for detail in _detail_lines(row, max_width)
+            ]
+    heads = ("device", "", "available", "engine or reason")
+    print_table(console, heads, cells, no_wrap=heads[:3])
 
 
-def _details(row: DeviceRow, wide: int | None) -> Iterator[str]:
-    """Facts of a device beside its name.
+def _detail_lines(row: DeviceRow, max_width: int | None) -> Iterator[str]:
+    """Yield the facts of a device, wrapped to a width.
 
-    wide   characters after which a list goes on in a new line; None: never
+    max_width  characters after which a list goes on in a new line; None: never
     """
     if row.available:
-        told = [f"{name}: {_short(value)}" for name, value in row.facts.items()]
-        told += [f"raced: {race}" for race in _raced(row)]
+        details = [
+            f"{name}: {_format_value(value)}" for name, value in row.facts.items()
+        ]
+        details += [f"race: {race}" for race in _race_results(row)]
     else:
-        told = [] if row.waits else [hint_of(row.device.label)]
-    for one in filter(None, told):
-        if wide is None:
-            yield one
+        details = [] if row.waits else [row_hint(row.device.label)]
+    for detail in filter(None, details):
+        if max_width is None:
+            yield detail
             continue
-        yield from wrap(one, wide, subsequent_indent="  ", break_on_hyphens=False)
+        yield from wrap(
+            detail, max_width, subsequent_indent="  ", break_on_hyphens=False
+        )
 
 
-def _raced(row: DeviceRow) -> list[str]:
-    """In what order the ways to run an op ended, where `rlxweb calibrate` did that."""
-    record = known_record(Place(row.device)) if row.available else None
-    return [] if record is None else [str(race) for race in record.races]
+def _race_results(row: DeviceRow) -> list[str]:
+    """Return the autotuning results of a device as lines, where `rlxweb calibrate`
+    measured them.
+    """
+    calibration = known_record(DevicePlace(row.device)) if row.available else None
+    return [] if calibration is None else [str(race) for race in calibration.races]
 
 
-def _short(value: object) -> str:
+def _format_value(value: object) -> str:
+    """Format a fact as text; dictionaries and lists as comma-separated items."""
     if isinstance(value, dict):
         return ", ".join(f"{k} = {v:,}" for k, v in value.items())
     if isinstance(value, list):

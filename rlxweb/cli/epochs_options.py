@@ -1,4 +1,6 @@
-"""`--epochs` and what belongs to it: options of welch, bands and spectrogram."""
+"""Options for epochs: `--epochs` and its companions, of welch, bands and
+spectrogram.
+"""
 
 from __future__ import annotations
 
@@ -6,58 +8,67 @@ from typing import Any
 
 import click
 
-from rlxweb.cli.options import Decorator, all_of, one_of, valued
+from rlxweb.cli.options import Decorator, choice_option, combine_options, value_option
 from rlxweb.errors import UsageError
-from rlxweb.jobs.epoching import BY, Epoching
+from rlxweb.jobs.epoching import EPOCH_GROUPINGS, EpochOptions
 
-EPOCHS: Decorator = all_of(
-    valued("--epochs", str, "Average epochs around these annotations ('Stim*')."),
-    valued("--tmin", float, "Epochs begin so many seconds from them [0]."),
-    valued("--tmax", float, "And end here; the sample at tmax is left out."),
-    one_of("--by", BY, "One average of all, or one for each text [all]."),
-    valued(
+EPOCH_OPTIONS: Decorator = combine_options(
+    value_option(
+        "--epochs", str, "Average epochs around matching annotations ('Stim*')."
+    ),
+    value_option(
+        "--tmin", float, "Start of an epoch, in seconds from its annotation [0]."
+    ),
+    value_option("--tmax", float, "End of an epoch; the sample at tmax is excluded."),
+    choice_option(
+        "--by",
+        EPOCH_GROUPINGS,
+        "One average over all epochs, or one per annotation text [all].",
+    ),
+    value_option(
         "--reject",
         click.FloatRange(0, min_open=True),
-        "Leave out epochs in which a channel swings by more µV, peak to peak.",
+        "Drop epochs in which a channel exceeds this peak-to-peak value in µV.",
     ),
     click.option(
         "--keep-bad",
         is_flag=True,
         default=None,
-        help="Keep epochs in stretches whose annotation begins with bad.",
+        help="Keep epochs that overlap annotations starting with 'bad'.",
     ),
 )
-_NAMES = ("epochs", "tmin", "tmax", "by", "reject", "keep_bad")
+_OPTION_NAMES = ("epochs", "tmin", "tmax", "by", "reject", "keep_bad")
 
 
-def epochs_asked(asked: dict[str, Any]) -> Epoching | None:
-    """Takes these options out of all that were given; None where no epochs are.
+def pop_epoching(option_values: dict[str, Any]) -> EpochOptions | None:
+    """Remove these options from `option_values` and return the epoching; None without
+    --epochs.
 
     Errors   UsageError for one of them without --epochs, and for an epoch that has no
              end or ends before it begins
     """
-    around, *rest = (asked.pop(name) for name in _NAMES)
-    given = {
+    text_pattern, *other_values = (option_values.pop(name) for name in _OPTION_NAMES)
+    given_values = {
         name: value
-        for name, value in zip(_NAMES[1:], rest, strict=True)
+        for name, value in zip(_OPTION_NAMES[1:], other_values, strict=True)
         if value is not None
     }
-    if around is None:
-        for name in given:
-            said = "it is of epochs, and none are asked for"
+    if text_pattern is None:
+        for name in given_values:
+            problem = "it requires --epochs"
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(flag, said, hint="give --epochs TEXT")
+            raise UsageError(flag, problem, hint="add --epochs TEXT")
         return None
-    if not around.strip():
-        raise UsageError("--epochs", "no annotation is named", hint="leave it out")
-    if "tmax" not in given:
-        said = "an epoch needs an end"
-        raise UsageError(f"--epochs {around!r}", said, hint="give --tmax S")
-    made = Epoching(around.strip(), **given)
-    if not made.tmin < made.tmax:
+    if not text_pattern.strip():
+        raise UsageError("--epochs", "the annotation text is empty", hint="omit it")
+    if "tmax" not in given_values:
+        problem = "the end of the epochs is missing"
+        raise UsageError(f"--epochs {text_pattern!r}", problem, hint="add --tmax S")
+    epoching = EpochOptions(text_pattern.strip(), **given_values)
+    if not epoching.tmin < epoching.tmax:
         raise UsageError(
-            f"--epochs {around!r}",
-            f"tmax is {made.tmax:g} s",
-            f"after tmin, {made.tmin:g} s",
+            f"--epochs {text_pattern!r}",
+            f"got tmax {epoching.tmax:g} s",
+            f"tmax must be greater than tmin, {epoching.tmin:g} s",
         )
-    return made
+    return epoching

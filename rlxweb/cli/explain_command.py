@@ -1,4 +1,4 @@
-"""`rlxweb explain`: every way a Welch job could run, what each costs, and the pick."""
+"""`rlxweb explain`: every candidate of a Welch job with its cost, and the choice."""
 
 from __future__ import annotations
 
@@ -10,220 +10,258 @@ import click
 import numpy as np
 from rich.console import Console
 
-from rlxweb.calibration.known import known_record
+from rlxweb.calibration.engine_calibrations import known_record
 from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.choose.chooser import best_of
-from rlxweb.choose.seed import seed_candidates
+from rlxweb.choose.chooser import fastest_of
+from rlxweb.choose.seed_choice import seed_candidates
 from rlxweb.cli import options
-from rlxweb.cli.record import document
-from rlxweb.cli.screen import counted, say, screen
-from rlxweb.cli.storage import STORAGE
-from rlxweb.decision.candidate import comparison, ranked
+from rlxweb.cli.console import format_count, make_console, print_lines
+from rlxweb.cli.json_documents import json_document
+from rlxweb.cli.storage_option import STORAGE_OPTION
+from rlxweb.decision.candidate import comparison_text, rank_candidates
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision, explain_json
 from rlxweb.device import Device
-from rlxweb.devices.place import Place, available_places, engine_key
+from rlxweb.devices.device_place import DevicePlace, available_places, engine_key
 from rlxweb.errors import RlxError, UsageError
-from rlxweb.gpu.drive import drive
-from rlxweb.host.spec import WelchSpec
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import open_recording, write_json
-from rlxweb.jobs.settings import Settings, group_spec, group_taken
-from rlxweb.signal.crossover import crossover, welch_candidates
-from rlxweb.signal.offers import STRATEGIES, WelchJob, engine_for
-from rlxweb.signal.peaks_asked import checked_min_segments
-from rlxweb.signal.presets import from_preset
+from rlxweb.jobs.settings import Settings, group_sample_type, group_spec
+from rlxweb.signal.crossover import crossover_text, welch_candidates
+from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_job import STRATEGIES, WelchJob, engine_for_candidate
+from rlxweb.signal.welch_peaks_arguments import validate_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
 SEED_NOTE = (
-    "RLX's formulas price ultra as 1 and the others as 2 segments, whatever is asked"
+    "RLX's formulas count 1 segment for ultra and 2 for the others, not --segments"
 )
-SIZE = click.IntRange(1, 1 << 40)
-LONGEST = 1 << 24
-MOST_GIB = 1.5
-"""--measure refuses rows that take more memory."""
-MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
+POSITIVE_SIZE = click.IntRange(1, 1 << 40)
+MAX_N_FFT = 1 << 24
+MAX_MEASURED_GIB = 1.5
+"""Largest size of the rows that --measure generates."""
+STOPWATCH = Stopwatch(samples=9, min_samples=7, budget_ns=2e9)
 
 
 @click.command(name="explain")
 @click.argument("file", required=False)
-@click.option("--batch", type=SIZE, help="Rows, without a FILE [32].")
+@click.option(
+    "--batch", type=POSITIVE_SIZE, help="Number of rows, if there is no FILE [32]."
+)
 @click.option(
     "--n-fft",
     "--nperseg",
     "n_fft",
-    type=click.IntRange(1, LONGEST),
+    type=click.IntRange(1, MAX_N_FFT),
     default=256,
     show_default=True,
 )
-@click.option("--k", type=SIZE, help=options.K_HELP)
+@click.option("--k", type=POSITIVE_SIZE, help=options.K_HELP)
 @click.option(
     "--segments",
     "--nsegments",
     "segments",
-    type=SIZE,
+    type=POSITIVE_SIZE,
     help="Segments per row [8].",
 )
 @options.FS
 @options.CHANNELS
 @options.ARRAY
 @options.LAYOUT
-@STORAGE
+@STORAGE_OPTION
 @options.PRECISION
-@options.devices("all")
+@options.devices_option("all")
 @options.MIN_SEGMENTS
-@options.one_of(
+@options.choice_option(
     "--cost-mode",
     ["calibrated", "seed"],
     "seed: RLX's published formulas.",
     "calibrated",
 )
-@click.option("--measure", is_flag=True, help="Run every way and compare.")
-@click.option("--json", "as_json", is_flag=True, help="The decisions as JSON.")
-def command(file: str | None, as_json: bool, **asked: Any) -> None:
-    """Say where a Welch job would run and why: of FILE, or of the numbers given.
+@click.option("--measure", is_flag=True, help="Run every candidate and compare.")
+@click.option("--json", "as_json", is_flag=True, help="Print the decisions as JSON.")
+def command(file: str | None, as_json: bool, **option_values: Any) -> None:
+    """Explain where a Welch job would run, for FILE or for the given sizes.
 
-    Every candidate with its terms, the model's own error, what blocks it, and from
-    which batch on another engine would win. Nothing is computed unless --measure asks.
+    Lists every candidate with its cost terms, the error of the cost model, the reason
+    if it cannot run, and the batch size from which another engine would be faster.
+    Nothing is computed without --measure.
     """
-    named = options.places_of(asked["devices"])
-    if asked["cost_mode"] == "calibrated":
-        for place in named:
+    requested_places = options.parse_places(option_values["devices"])
+    if option_values["cost_mode"] == "calibrated":
+        for place in requested_places:
             engine_key(place)  # raises where it cannot be opened
-    places = named or list(available_places())
-    found = [
-        (title, _decision(job, places, asked)) for title, job in _jobs(file, asked)
+    places = requested_places or list(available_places())
+    decisions = [
+        (title, _decide(job, places, option_values))
+        for title, job in _requested_jobs(file, option_values)
     ]
-    raced = _raced(places) if asked["cost_mode"] == "calibrated" else {}
+    race_results = (
+        _race_results(places) if option_values["cost_mode"] == "calibrated" else {}
+    )
     if as_json:
-        jobs = [{"job": title, **explain_json(d)} for title, d in found]
-        write_json("-", document(SCHEMA, jobs=jobs, raced=raced))
+        jobs = [
+            {"job": title, **explain_json(job_decision)}
+            for title, job_decision in decisions
+        ]
+        write_json("-", json_document(SCHEMA, jobs=jobs, raced=race_results))
         return
-    console = screen()
-    for title, decision in found:
+    console = make_console()
+    for title, decision in decisions:
         print_decision(console, decision, title)
-    for label, races in raced.items():
+    for label, races in race_results.items():
         for race in races:
-            say(console, f"'{label}' raced {race}")
+            print_lines(console, f"race on '{label}': {race}")
 
 
-def _raced(places: Sequence[Place]) -> dict[str, list[str]]:
-    """Of each place how the ways to run Welch peaks ended, where they were raced."""
-    records = ((place.label, known_record(place)) for place in places)
-    found = {
-        label: [str(race) for race in record.races if race.op == "welch_row_peaks"]
-        for label, record in records
-        if record is not None
+def _race_results(places: Sequence[DevicePlace]) -> dict[str, list[str]]:
+    """Return the autotuning results of Welch peaks by place, where they were
+    measured.
+    """
+    calibrations = ((place.label, known_record(place)) for place in places)
+    results = {
+        label: [str(race) for race in calibration.races if race.op == "welch_row_peaks"]
+        for label, calibration in calibrations
+        if calibration is not None
     }
-    return {label: races for label, races in found.items() if races}
+    return {label: races for label, races in results.items() if races}
 
 
 def print_decision(console: Console, decision: Decision, title: str = "") -> None:
-    """The decision as prose, under a title."""
-    head = [title] if title else []
-    say(console, *head, *explain_decision(decision).split("\n"))
+    """Print a decision as prose under a title."""
+    heading = [title] if title else []
+    print_lines(console, *heading, *explain_decision(decision).split("\n"))
 
 
-def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]:
+def _requested_jobs(
+    file: str | None, option_values: dict[str, Any]
+) -> list[tuple[str, WelchJob]]:
+    """Return the jobs to explain with their titles: one per group of the file, or one
+    of the given sizes.
+    """
     if file is None:
-        return [_job_of_numbers(asked)]
-    if asked["batch"]:
-        raise UsageError("--batch", "the file says how many rows there are")
-    which = {name: asked[name] for name in ("fs", "channels", "array", "layout")}
+        return [_job_from_sizes(option_values)]
+    if option_values["batch"]:
+        raise UsageError("--batch", "the number of rows is read from FILE")
+    reading = {
+        name: option_values[name] for name in ("fs", "channels", "array", "layout")
+    }
     settings = Settings(
-        nperseg=asked["n_fft"],
-        nsegments=asked["segments"],
-        precision=asked["precision"],
+        nperseg=option_values["n_fft"],
+        nsegments=option_values["segments"],
+        precision=option_values["precision"],
     )
     jobs = []
     with open_recording(
         file,
-        **which | {"channels": which["channels"] or None},
-        storage_options=asked["storage"],
+        **reading | {"channels": reading["channels"] or None},
+        storage_options=option_values["storage"],
     ) as recording:
         for group in recording.signals:
-            spec = group_spec(settings, group, settings.nperseg_of(group))
+            spec = group_spec(settings, group, settings.nperseg_for(group))
             n_rows = len(group.channels)
-            title = f"{recording.path}: {counted(n_rows, 'channel')} at {group.fs:g} Hz"
-            job = _job(spec, n_rows, group.n_samples, asked)
-            jobs.append((title, replace(job, taken=group_taken(settings, group))))
+            title = (
+                f"{recording.path}: {format_count(n_rows, 'channel')} at "
+                f"{group.fs:g} Hz"
+            )
+            job = _make_job(spec, n_rows, group.n_samples, option_values)
+            jobs.append(
+                (title, replace(job, sample_type=group_sample_type(settings, group)))
+            )
     return jobs
 
 
-def _job_of_numbers(asked: dict[str, Any]) -> tuple[str, WelchJob]:
+def _job_from_sizes(option_values: dict[str, Any]) -> tuple[str, WelchJob]:
+    """Return the job of the sizes given as options, with its title."""
     for name in ("fs", "channels", "array", "layout"):
-        if asked[name] not in (None, ()):
-            raise UsageError(f"--{name}", "there is no FILE that it could be of")
-    batch, segments = asked["batch"] or 32, asked["segments"] or 8
-    n_fft = asked["n_fft"]
+        if option_values[name] not in (None, ()):
+            raise UsageError(f"--{name}", "it requires a FILE")
+    batch, segments = option_values["batch"] or 32, option_values["segments"] or 8
+    n_fft = option_values["n_fft"]
     n_samples = n_fft + (segments - 1) * max(1, n_fft // 2)
-    spec = from_preset("rlx", n_samples, nperseg=n_fft, dtype=np.float32)
-    job = _job(spec, batch, n_samples, asked)
+    spec = spec_from_preset("rlx", n_samples, nperseg=n_fft, dtype=np.float32)
+    job = _make_job(spec, batch, n_samples, option_values)
     rows = f"{batch:,} row{'s' * (batch != 1)}"
     return f"Welch peaks of {rows}, {segments} × {n_fft} samples, k {job.k}", job
 
 
-def _job(
-    spec: WelchSpec, n_rows: int, n_samples: int, asked: dict[str, Any]
+def _make_job(
+    spec: WelchSpec, n_rows: int, n_samples: int, option_values: dict[str, Any]
 ) -> WelchJob:
-    k = Settings(k=asked["k"]).k_of(spec)
-    segments = spec.segments_of(n_samples)
-    least = checked_min_segments(asked["min_segments"], segments)
-    return WelchJob(spec, n_rows, n_samples, k, "bins", least)
+    """Return the Welch job of rows that have this specification."""
+    k = Settings(k=option_values["k"]).peak_count_for(spec)
+    segments = spec.segments_per_row(n_samples)
+    min_segments = validate_min_segments(option_values["min_segments"], segments)
+    return WelchJob(spec, n_rows, n_samples, k, "bins", min_segments)
 
 
-def _decision(
-    job: WelchJob, places: Sequence[Place], asked: dict[str, Any]
+def _decide(
+    job: WelchJob, places: Sequence[DevicePlace], option_values: dict[str, Any]
 ) -> Decision:
-    if asked["cost_mode"] == "seed":
-        found = seed_candidates(places, job.n_rows, job.spec.nfft, job.k)
+    """Price the candidates of a job, time them if requested, and return the
+    decision.
+    """
+    if option_values["cost_mode"] == "seed":
+        candidates = seed_candidates(places, job.n_rows, job.spec.nfft, job.k)
     else:
-        found = welch_candidates(job, places)
-    if all(c.blocker for c in found):
+        candidates = welch_candidates(job, places)
+    if all(c.blocker for c in candidates):
         # Asked for by name: ways that nobody has measured are open then.
-        found = best_of(job, found, "").decision.candidates
-    if asked["measure"]:
+        candidates = fastest_of(job, candidates, "").decision.candidates
+    if option_values["measure"]:
         _check_memory(job)
-        found = tuple(_measured(c, job) for c in found)
-    open_ = [c for c in found if not c.blocker]
-    picked = open_[0] if open_ else best_of(job, found, "").candidate
+        candidates = tuple(_measure_candidate(c, job) for c in candidates)
+    available = [c for c in candidates if not c.blocker]
+    picked = available[0] if available else fastest_of(job, candidates, "").candidate
     numbers: dict[str, Any] = {
         "rows": job.n_rows,
         "n_fft": job.spec.nfft,
-        "segments": job.spec.segments_of(job.n_samples),
+        "segments": job.spec.segments_per_row(job.n_samples),
         "k": job.k,
     }
-    if asked["cost_mode"] == "seed":
+    if option_values["cost_mode"] == "seed":
         numbers["notes"] = [SEED_NOTE]
     elif picked.terms is not None:
-        numbers["crossover"] = crossover(job, places)
-    what = f"{picked.strategy} on {picked.engine}"
-    return Decision(what, comparison(picked, found), numbers, ranked(found))
+        numbers["crossover"] = crossover_text(job, places)
+    choice = f"{picked.strategy} on {picked.engine}"
+    return Decision(
+        choice,
+        comparison_text(picked, candidates),
+        numbers,
+        rank_candidates(candidates),
+    )
 
 
 def _check_memory(job: WelchJob) -> None:
+    """Raise UsageError if the rows to measure take too much memory."""
     gib = 4 * job.n_rows * job.n_samples / 2**30
-    if gib > MOST_GIB:
+    if gib > MAX_MEASURED_GIB:
         raise UsageError(
             "--measure",
-            f"the rows take {gib:.3g} GiB",
-            f"at most {MOST_GIB} GiB are made up",
-            "leave it out or ask about a smaller --batch",
+            f"the rows need {gib:.3g} GiB",
+            f"at most {MAX_MEASURED_GIB} GiB of test data are generated",
+            "omit it or give a smaller --batch",
         )
 
 
-def _measured(candidate: Any, job: WelchJob) -> Any:
-    """The candidate with the median time of real runs; blocked ones as they are."""
-    on_host = STRATEGIES[candidate.strategy].on_host
-    elsewhere = on_host and candidate.device is not Device.CPU
-    if candidate.blocker or elsewhere:
+def _measure_candidate(candidate: Any, job: WelchJob) -> Any:
+    """Return the candidate with the median time of real runs; blocked ones
+    unchanged.
+    """
+    on_host = STRATEGIES[candidate.strategy].runs_on_host
+    is_wrong_device = on_host and candidate.device is not Device.CPU
+    if candidate.blocker or is_wrong_device:
         return candidate
-    spec = job.by(candidate).spec
+    spec = job.job_for_candidate(candidate).spec
     shape = (job.n_rows, job.n_samples)
     x = np.random.default_rng(0).standard_normal(shape)
     x = (1000 * x).astype(np.int16) if spec.is_digital else x.astype(spec.dtype)
     try:
-        engine = engine_for(candidate, job)
-        timing = MEASURE.time(lambda: drive(engine.strongest(x, spec, job.k)))
+        engine = engine_for_candidate(candidate, job)
+        timing = STOPWATCH.time(
+            lambda: run_blocking(engine.strongest_bins(x, spec, job.k))
+        )
     except (RlxError, MemoryError) as error:
-        return replace(candidate, blocker=f"it failed: {error or 'out of memory'}")
+        return replace(candidate, blocker=f"failed: {error or 'out of memory'}")
     return replace(candidate, measured_ns=timing.ns)

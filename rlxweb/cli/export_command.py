@@ -1,4 +1,6 @@
-"""`rlxweb export WHAT DIR`: a graph, or a Welch estimate, for pages without Python."""
+"""`rlxweb export WHAT DIR`: export a graph or a Welch estimate for web pages without
+Python.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +12,29 @@ import click
 from rich.console import Console
 
 from rlxweb.cli import options
-from rlxweb.cli.named_graph import compiled_object
-from rlxweb.cli.record import document
-from rlxweb.cli.screen import counted, progress_on, say, screen, show_table
+from rlxweb.cli.console import (
+    format_count,
+    make_console,
+    make_progress,
+    print_lines,
+    print_table,
+)
+from rlxweb.cli.graph_import import load_compiled_graph
+from rlxweb.cli.json_documents import json_document
 from rlxweb.errors import UsageError, did_you_mean
-from rlxweb.export.package import Package
-from rlxweb.export.recorded import FEATURES
-from rlxweb.export.written import Exported, Tell, To
-from rlxweb.gpu.browser_words import their_limit
+from rlxweb.export.npm_package import NpmPackage
+from rlxweb.export.recorded_graph import FEATURES
+from rlxweb.export.web_export import ExportProgress, ExportSummary, ExportTarget
+from rlxweb.gpu.browser_bridge import webgpu_limit
 from rlxweb.io import write_json
 from rlxweb.limits import Limits
-from rlxweb.signal.exported import export_welch
-from rlxweb.signal.page_estimate import Output
+from rlxweb.signal.exported_estimate import Output
+from rlxweb.signal.welch_export import export_welch
 
 SCHEMA = "rlxweb.export/1"
-_WELCH = "welch"
+_WELCH_NAME = "welch"
 # Options of one of the two, for the other to refuse.
-_OF_WELCH = {
+_WELCH_OPTIONS = {
     "rows": None,
     "samples": None,
     "fs": None,
@@ -42,162 +50,218 @@ _OF_WELCH = {
     "detrend": None,
     "scaling": None,
 }
-_OF_GRAPHS = ("weights", "outputs", "features")
+_GRAPH_OPTIONS = ("weights", "outputs", "features")
 
 
 @click.command(name="export")
 @click.argument("what", metavar="welch|MODULE:GRAPH")
 @click.argument("folder", metavar="DIR")
-@options.one_of("--to", get_args(To), "A folder for a server, or a package.", "web")
-@options.valued("--name", str, "Of the module, NAME.js; default: the graph's.")
-@options.valued("--rows", int, "welch: rows that a page gives at once.")
-@options.valued("--samples", int, "welch: samples of a row.")
-@options.valued("--fs", float, "welch: rate in Hz.")
-@options.valued("--nperseg", int, "welch: samples per segment [256].")
-@options.valued("--noverlap", int, "welch: samples two segments share.")
-@options.valued("--nsegments", int, "welch: average only the first so many.")
-@options.valued("--nfft", int, "welch: length of the transform [nperseg].")
-@options.valued("--k", int, f"welch: {options.K_HELP}")
-@options.one_of("--output", get_args(Output), "welch: what a page gets [peaks].")
-@options.one_of("--preset", ["rlx", "scipy", "mne"], "welch: as of `rlxweb welch`.")
-@options.one_of("--mode", ["bins", "peaks"], "welch: strongest bins [bins].")
+@options.choice_option(
+    "--to",
+    get_args(ExportTarget),
+    "Write a folder for a web server, or an npm package.",
+    "web",
+)
+@options.value_option(
+    "--name", str, "Name of the module (NAME.js); default: name of the graph."
+)
+@options.value_option("--rows", int, "welch: rows per call.")
+@options.value_option("--samples", int, "welch: samples per row.")
+@options.value_option("--fs", float, "welch: sampling rate in Hz.")
+@options.value_option("--nperseg", int, "welch: samples per segment [256].")
+@options.value_option("--noverlap", int, "welch: samples of overlap between segments.")
+@options.value_option("--nsegments", int, "welch: average only the first N segments.")
+@options.value_option("--nfft", int, "welch: length of the transform [nperseg].")
+@options.value_option("--k", int, f"welch: {options.K_HELP}")
+@options.choice_option("--output", get_args(Output), "welch: result of a call [peaks].")
+@options.choice_option(
+    "--preset", ["rlx", "scipy", "mne"], "welch: see `rlxweb welch`."
+)
+@options.choice_option(
+    "--mode", ["bins", "peaks"], "welch: strongest bins or local maxima [bins]."
+)
 @options.WINDOW
-@options.one_of(
+@options.choice_option(
     "--detrend",
     ["none", "constant", "linear"],
-    "welch: removed from each segment; default: the preset's.",
+    "welch: trend to remove from each segment; default: from the preset.",
 )
-@options.one_of(
+@options.choice_option(
     "--scaling",
     ["density", "spectrum", "none"],
-    "welch: of the power; default: the preset's.",
+    "welch: scaling of the power; default: from the preset.",
 )
-@options.valued("--weights", str, "Graphs: NPZ file with an array for each param.")
-@click.option("--outputs", help="Graphs: names of the outputs, after commas.")
+@options.value_option("--weights", str, "Graphs: NPZ file with one array per param.")
+@click.option("--outputs", help="Graphs: comma-separated output names.")
 @click.option(
     "--feature",
     "features",
     multiple=True,
     type=click.Choice(FEATURES),
-    help="Graphs: what a GPU must have; repeatable.",
+    help="Graphs: required GPU feature; repeatable.",
 )
-@options.valued("--vectors", click.IntRange(0, 16), "Test vectors [1; 0: none].")
+@options.value_option("--vectors", click.IntRange(0, 16), "Number of test vectors [1].")
 @click.option(
     "--limit",
     "limits",
     multiple=True,
     metavar="NAME=N",
-    help="A limit of WebGPU the plan may use (maxBufferSize=1073741824); repeatable.",
+    help="WebGPU limit that the plan may use (maxBufferSize=1073741824); repeatable.",
 )
-@options.valued("--package", str, "npm: name of the package; default: the module's.")
-@options.valued("--package-version", str, "npm: its version.", "1.0.0")
+@options.value_option("--package", str, "npm: package name; default: the module name.")
+@options.value_option("--package-version", str, "npm: package version.", "1.0.0")
 @click.option("--force", is_flag=True, help="Replace an earlier export in DIR.")
-@click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
-def command(what: str, folder: str, as_json: bool, **given: Any) -> None:
-    """Write a page's part of a job: WGSL, weights and a module, without Python.
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a list of the files as JSON."
+)
+def command(what: str, folder: str, as_json: bool, **option_values: Any) -> None:
+    """Export a graph or a Welch estimate for web pages without Python.
 
-    DIR is made, whole or not at all: a module (NAME.js, with types), the plan and its
-    shaders, weights, test vectors and a page that shows it. MODULE:GRAPH is a Graph, a
-    CompiledGraph or a GraphDevices of your code, or a function that returns one.
+    DIR is written completely or not at all: a module (NAME.js, with types), the plan,
+    its WGSL shaders, weights, test vectors and an example page. MODULE:GRAPH names a
+    Graph, a CompiledGraph or a GraphDevices in your code, or a function that returns
+    one.
 
     Example  rlxweb export welch out --rows 32 --samples 1024 --fs 256
     """
-    is_welch = what == _WELCH
-    _check(given, is_welch)
-    given["limits"] = limits_of(given["limits"])
-    with progress_on(screen(stderr=True)) as bar:
+    is_welch = what == _WELCH_NAME
+    _check_options(option_values, is_welch)
+    option_values["limits"] = parse_limits(option_values["limits"])
+    with make_progress(make_console(stderr=True)) as bar:
         task = bar.add_task("compiling", total=None)
 
-        def tell(doing: str, done: int, of: int) -> None:
-            bar.update(task, description=doing, completed=done, total=of)
+        def show_progress(step: str, n_done: int, n_total: int) -> None:
+            bar.update(task, description=step, completed=n_done, total=n_total)
 
-        write = _welch if is_welch else _graph
-        made = write(what, folder, given, tell)
+        export = _export_welch if is_welch else _export_graph
+        exported = export(what, folder, option_values, show_progress)
     if as_json:
-        write_json("-", document(SCHEMA, **made.as_json()))
+        write_json("-", json_document(SCHEMA, **exported.as_json()))
         return
-    is_scoped = (given["package"] or "").startswith("@")
-    _print(screen(), made, " --access public" if is_scoped else "")
+    is_scoped = (option_values["package"] or "").startswith("@")
+    _print_summary(make_console(), exported, " --access public" if is_scoped else "")
 
 
-def _check(given: Mapping[str, Any], is_welch: bool) -> None:
-    """Errors  UsageError for an option that says nothing here."""
-    others = _OF_GRAPHS if is_welch else tuple(_OF_WELCH)
-    for name in others:
-        if given[name] not in (None, ()):
+def _check_options(option_values: Mapping[str, Any], is_welch: bool) -> None:
+    """Raise UsageError for an option that does not apply, or for one that is
+    missing.
+    """
+    foreign_options = _GRAPH_OPTIONS if is_welch else tuple(_WELCH_OPTIONS)
+    for name in foreign_options:
+        if option_values[name] not in (None, ()):
             flag = "--feature" if name == "features" else f"--{name}"
-            kind = "a graph's" if is_welch else "of `export welch`"
-            raise UsageError(flag, f"it is {kind}", hint="leave it out")
+            kind = "graphs" if is_welch else "`export welch`"
+            raise UsageError(flag, f"it applies only to {kind}", hint="omit it")
     for name in ("rows", "samples", "fs"):
-        if is_welch and given[name] is None:
+        if is_welch and option_values[name] is None:
             raise UsageError(
                 "export welch",
                 f"--{name} is missing",
-                "a page's plan is of one size",
-                f"say --{name}, as --rows 32 --samples 1024 --fs 256",
+                "an exported plan has a fixed size",
+                f"add --{name}, as in --rows 32 --samples 1024 --fs 256",
             )
-    if given["package"] is not None and given["to"] != "npm":
-        raise UsageError("--package", "it is of --to npm", hint="add --to npm")
+    if option_values["package"] is not None and option_values["to"] != "npm":
+        raise UsageError("--package", "it requires --to npm", hint="add --to npm")
 
 
-def limits_of(given: Sequence[str]) -> Limits | None:
-    """WebGPU's defaults with these in their place. Errors  UsageError."""
-    known = {their_limit(name): name for name in Limits.__dataclass_fields__}
-    own: dict[str, int] = {}
-    for one in given:
-        name, _, value = one.partition("=")
+def parse_limits(texts: Sequence[str]) -> Limits | None:
+    """Return WebGPU's default limits with the given ones in their place. Raises
+    UsageError.
+    """
+    known = {webgpu_limit(name): name for name in Limits.__dataclass_fields__}
+    limits: dict[str, int] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
         if name not in known:
             hint = did_you_mean(name, known) or f"known: {', '.join(known)}"
-            raise UsageError(f"--limit {one}", f"there is no limit {name!r}", hint=hint)
+            raise UsageError(
+                f"--limit {text}", f"there is no limit {name!r}", hint=hint
+            )
         if not value.isdecimal() or not int(value):
-            raise UsageError(f"--limit {one}", "a whole number above 0 is wanted")
-        options.check_new("--limit", name, {n for n in known if known[n] in own})
-        own[known[name]] = int(value)
-    return Limits(**own) if own else None
+            raise UsageError(f"--limit {text}", "the value must be an integer above 0")
+        options.check_not_repeated(
+            "--limit", name, {n for n in known if known[n] in limits}
+        )
+        limits[known[name]] = int(value)
+    return Limits(**limits) if limits else None
 
 
-def _common(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: given[name] for name in ("to", "limits", "force")} | {
-        "name": given["name"] or "",
-        "package": Package(given["package"] or "", given["package_version"]),
+def _common_arguments(option_values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that both kinds of export take."""
+    return {name: option_values[name] for name in ("to", "limits", "force")} | {
+        "name": option_values["name"] or "",
+        "package": NpmPackage(
+            option_values["package"] or "", option_values["package_version"]
+        ),
     }
 
 
-def _welch(what: str, folder: str, given: Mapping[str, Any], tell: Tell) -> Exported:
-    own = {name: given[name] for name in _OF_WELCH if given[name] is not None}
-    if own.get("detrend") == "none":
-        own["detrend"] = None
-    common = _common(given) | {"name": given["name"] or _WELCH}
-    vectors = given["vectors"] is None or given["vectors"] > 0
-    return export_welch(folder, vectors=vectors, tell=tell, **own, **common)
-
-
-def _graph(what: str, folder: str, given: Mapping[str, Any], tell: Tell) -> Exported:
-    made = compiled_object(what, given["weights"])
-    names = given["outputs"]
-    return made.export_web(
-        Path(folder),
-        outputs=None if names is None else [n.strip() for n in names.split(",")],
-        vectors=1 if given["vectors"] is None else given["vectors"],
-        features=given["features"],
-        tell=tell,
-        **_common(given),
+def _export_welch(
+    what: str,
+    folder: str,
+    option_values: Mapping[str, Any],
+    show_progress: ExportProgress,
+) -> ExportSummary:
+    """Export a Welch estimate."""
+    welch_options = {
+        name: option_values[name]
+        for name in _WELCH_OPTIONS
+        if option_values[name] is not None
+    }
+    if welch_options.get("detrend") == "none":
+        welch_options["detrend"] = None
+    common = _common_arguments(option_values) | {
+        "name": option_values["name"] or _WELCH_NAME
+    }
+    vectors = option_values["vectors"] is None or option_values["vectors"] > 0
+    return export_welch(
+        folder, vectors=vectors, tell=show_progress, **welch_options, **common
     )
 
 
-def _print(console: Console, made: Exported, publicly: str) -> None:
-    """`publicly`: what npm wants to hear before it shows a scoped package to all."""
-    rows = [(f.path, f"{f.nbytes:,}", f"{f.gzipped:,}") for f in made.files]
-    total = f"{made.nbytes:,}", f"{sum(f.gzipped for f in made.files):,}"
-    right = ("bytes", "as sent (gzip)")
-    show_table(console, ("file", *right), [*rows, ("", *total)], right=right)
-    say(console, f"{counted(len(made.files), 'file')} in {made.folder}")
-    for note in made.notes:
-        say(console, f"note: {note}")
-    if made.to == "npm":
+def _export_graph(
+    what: str,
+    folder: str,
+    option_values: Mapping[str, Any],
+    show_progress: ExportProgress,
+) -> ExportSummary:
+    """Export a graph or compiled graph."""
+    compiled = load_compiled_graph(what, option_values["weights"])
+    names = option_values["outputs"]
+    return compiled.export_web(
+        Path(folder),
+        outputs=None if names is None else [n.strip() for n in names.split(",")],
+        vectors=1 if option_values["vectors"] is None else option_values["vectors"],
+        features=option_values["features"],
+        tell=show_progress,
+        **_common_arguments(option_values),
+    )
+
+
+def _print_summary(console: Console, exported: ExportSummary, access_flag: str) -> None:
+    """Print the files, notes and next steps; `access_flag` makes npm publish a scoped
+    package publicly.
+    """
+    rows = [(f.path, f"{f.nbytes:,}", f"{f.gzipped:,}") for f in exported.files]
+    total = f"{exported.nbytes:,}", f"{sum(f.gzipped for f in exported.files):,}"
+    number_heads = ("bytes", "gzip bytes")
+    print_table(
+        console,
+        ("file", *number_heads),
+        [*rows, ("", *total)],
+        right_aligned=number_heads,
+    )
+    print_lines(
+        console, f"{format_count(len(exported.files), 'file')} in {exported.folder}"
+    )
+    for note in exported.notes:
+        print_lines(console, f"note: {note}")
+    if exported.to == "npm":
         # Without a slash npm takes it for the name of a package.
-        here = "" if made.folder.is_absolute() else "./"
-        say(console, f"publish it: npm publish {here}{made.folder}{publicly}")
+        here = "" if exported.folder.is_absolute() else "./"
+        print_lines(
+            console, f"to publish: npm publish {here}{exported.folder}{access_flag}"
+        )
         return
-    say(console, f"see it: python -m http.server -d {made.folder} 8000")
-    say(console, "        and open http://localhost:8000")
+    print_lines(console, f"to view: python -m http.server -d {exported.folder} 8000")
+    print_lines(console, "         and open http://localhost:8000")

@@ -1,4 +1,4 @@
-"""`rlxweb info FILE…`: what recordings hold, before anything is computed of them."""
+"""`rlxweb info FILE…`: describe recordings before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,32 @@ import click
 from rich.console import Console
 
 from rlxweb.cli import options
-from rlxweb.cli.inputs import recordings_of
-from rlxweb.cli.keeping import listed
-from rlxweb.cli.record import document
-from rlxweb.cli.screen import counted, say, screen, show_table
-from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
-from rlxweb.cli.wording import told
+from rlxweb.cli.console import format_count, make_console, print_lines, print_table
+from rlxweb.cli.error_messages import format_error
+from rlxweb.cli.json_documents import json_document
+from rlxweb.cli.output_files import (
+    ResultWriter,
+    check_output_paths,
+    uses_stdout,
+    write_results,
+)
+from rlxweb.cli.recording_paths import resolve_recordings
+from rlxweb.cli.result_retention import list_names
+from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import RecordingWarning, RlxError
 from rlxweb.io import Annotation, open_recording, write_csv, write_json
-from rlxweb.io.access import Access
-from rlxweb.jobs.description import file_description
-from rlxweb.jobs.entries import Entry, text_of
+from rlxweb.io.storage_access import StorageAccess
+from rlxweb.jobs.record_entries import RecordEntry, path_text
+from rlxweb.jobs.recording_description import file_description
 from rlxweb.jobs.results import Failure
-from rlxweb.printable import abridged, printable
+from rlxweb.printable import abbreviate, printable
 
 SCHEMA = "rlxweb.info/1"
-COLUMNS = ("file", "onset_s", "duration_s", "text")
+CSV_COLUMNS = ("file", "onset_s", "duration_s", "text")
 # What a terminal shows; a pipe gets all.
-_TEXTS = 24
-_NAMES = 64
-_MOST_NAME = 40
+_MAX_TEXTS = 24
+_MAX_NAMES = 64
+_MAX_NAME_LENGTH = 40
 _DAY_S = 86_400
 
 
@@ -41,169 +46,201 @@ _DAY_S = 86_400
 @options.FS
 @options.ARRAY
 @options.LAYOUT
-@STORAGE
-@options.file_path("csv", "Write a line per annotation; - is stdout.")
-@options.file_path("json", "Write what is shown; - is stdout.")
-@click.option("--quiet", "-q", is_flag=True, help="Show nothing.")
-@click.option("--keep-going", is_flag=True, help="A bad file costs itself alone.")
+@STORAGE_OPTION
+@options.output_file_option("csv", "Write one CSV row per annotation; - is stdout.")
+@options.output_file_option("json", "Write the description as JSON; - is stdout.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing.")
+@click.option(
+    "--keep-going", is_flag=True, help="Continue with the other files after an error."
+)
 def command(
     files: tuple[str, ...],
     csv_path: str | None,
     json_path: str | None,
     quiet: bool,
     keep_going: bool,
-    storage: Access,
+    storage: StorageAccess,
     **reading: Any,
 ) -> None:
-    """What recordings hold: format, rates, channels, units, annotations, times.
+    """Show what recordings contain: format, rates, channels, annotations, times.
 
-    Also what is left out and why, and what is wrong with a file. The words of
-    annotations are those that --start, --stop and --epochs take.
+    Also shows skipped channels with the reason, and problems of a file. The annotation
+    texts are those that --start, --stop and --epochs accept.
 
     Example  rlxweb info night.edf
     """
-    err = screen(stderr=True)
+    err = make_console(stderr=True)
     outputs = [path for path in (csv_path, json_path) if path is not None]
-    failed: list[Failure] = []
+    failures: list[Failure] = []
 
-    def refused(name: str, error: RlxError) -> None:
+    def handle_failure(name: str, error: RlxError) -> None:
         if not keep_going:
             raise error
-        failed.append(Failure(name, "; ".join(told(error).split("\n"))))
-        say(err, f"rlxweb: {failed[-1].error}")
+        failures.append(Failure(name, "; ".join(format_error(error).split("\n"))))
+        print_lines(err, f"rlxweb: {failures[-1].error}")
 
-    tell = partial(say, err, style="dim")
-    meant = recordings_of(files, outputs, tell, refused, storage)
-    check_targets(meant, [("--csv", csv_path), ("--json", json_path)])
-    found: list[tuple[Entry, tuple[Annotation, ...]]] = []
-    out = err if goes_to_stdout(outputs) else screen()
-    for at, file in enumerate(meant):
+    notify = partial(print_lines, err, style="dim")
+    recordings = resolve_recordings(files, outputs, notify, handle_failure, storage)
+    check_output_paths(recordings, [("--csv", csv_path), ("--json", json_path)])
+    descriptions: list[tuple[RecordEntry, tuple[Annotation, ...]]] = []
+    out = err if uses_stdout(outputs) else make_console()
+    for index, file in enumerate(recordings):
         try:
-            found.append(_looked_at(file, reading, storage))
+            descriptions.append(_describe_file(file, reading, storage))
         except RlxError as error:
-            refused(file, error)
+            handle_failure(file, error)
             continue
         if not quiet:
-            if at:
-                say(out, "")
-            _show(out, found[-1][0])
-    write_all(_puts(csv_path, json_path, found, failed))
-    if failed:
-        of = f"{len(failed)} of {counted(len(meant), 'recording')}"
-        say(err, f"rlxweb: {of} failed: {listed([one.path for one in failed])}")
-    click.get_current_context().exit(1 if failed else 0)
+            if index:
+                print_lines(out, "")
+            _print_description(out, descriptions[-1][0])
+    write_results(_output_writers(csv_path, json_path, descriptions, failures))
+    if failures:
+        summary = f"{len(failures)} of {format_count(len(recordings), 'recording')}"
+        print_lines(
+            err,
+            f"rlxweb: {summary} failed: "
+            f"{list_names([failure.path for failure in failures])}",
+        )
+    click.get_current_context().exit(1 if failures else 0)
 
 
-def _looked_at(
-    file: str, reading: dict[str, Any], storage: Access
-) -> tuple[Entry, tuple[Annotation, ...]]:
+def _describe_file(
+    file: str, reading: dict[str, Any], storage: StorageAccess
+) -> tuple[RecordEntry, tuple[Annotation, ...]]:
+    """Return the description and the annotations of a recording."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecordingWarning)  # they are listed
         with open_recording(file, **reading, storage_options=storage) as recording:
             return file_description(recording), recording.annotations
 
 
-def _puts(
+def _output_writers(
     csv_path: str | None,
     json_path: str | None,
-    found: Sequence[tuple[Entry, tuple[Annotation, ...]]],
-    failed: Sequence[Failure],
-) -> Iterator[tuple[str, Put]]:
+    descriptions: Sequence[tuple[RecordEntry, tuple[Annotation, ...]]],
+    failures: Sequence[Failure],
+) -> Iterator[tuple[str, ResultWriter]]:
+    """Yield each output path with the function that writes the file."""
     if csv_path is not None:
-        yield csv_path, partial(_put_csv, found=found)
+        yield csv_path, partial(_write_annotations_csv, descriptions=descriptions)
     if json_path is not None:
-        record = document(
+        record = json_document(
             SCHEMA,
-            files=[entry for entry, _ in found],
-            failed=[{"path": text_of(f.path), "error": f.error} for f in failed],
+            files=[entry for entry, _ in descriptions],
+            failed=[{"path": path_text(f.path), "error": f.error} for f in failures],
         )
         yield json_path, partial(write_json, obj=record)
 
 
-def _put_csv(
-    file: IO[bytes], found: Sequence[tuple[Entry, tuple[Annotation, ...]]]
+def _write_annotations_csv(
+    file: IO[bytes], descriptions: Sequence[tuple[RecordEntry, tuple[Annotation, ...]]]
 ) -> None:
+    """Write a CSV line for each annotation."""
     rows = (
-        (entry["path"], one.onset, one.duration, one.text)
-        for entry, notes in found
-        for one in notes
+        (entry["path"], annotation.onset, annotation.duration, annotation.text)
+        for entry, annotations in descriptions
+        for annotation in annotations
     )
-    write_csv(file, COLUMNS, rows)
+    write_csv(file, CSV_COLUMNS, rows)
 
 
 # --- for people -----------------------------------------------------------------------
 
 
-def _show(out: Console, entry: Entry) -> None:
-    begun, day = entry["begun_s"], entry["date"]
-    said = [f"on {day}"] if day else []
-    said += [] if begun is None else [f"at {_clock(begun % _DAY_S)}"]
-    since = f", begins {' '.join(said)}" if said else ""
-    lasts = f"lasts {_clock(entry['seconds'])} ({entry['seconds']:.10g} s)"
-    lines = [f"{printable(entry['path'])}: {entry['format']}{since}, {lasts}"]
+def _print_description(out: Console, entry: RecordEntry) -> None:
+    """Print what a recording contains."""
+    start_s, day = entry["begun_s"], entry["date"]
+    start_parts = [f"on {day}"] if day else []
+    start_parts += [] if start_s is None else [f"at {_format_clock(start_s % _DAY_S)}"]
+    start_text = f", begins {' '.join(start_parts)}" if start_parts else ""
+    duration_text = (
+        f"lasts {_format_clock(entry['seconds'])} ({entry['seconds']:.10g} s)"
+    )
+    lines = [
+        f"{printable(entry['path'])}: {entry['format']}{start_text}, {duration_text}"
+    ]
     for group in entry["groups"]:
         lines += _group_lines(out, group)
     lines += [f"  warning: {text}" for text in entry["warnings"]]
-    for one in entry["left_out"]:
-        name = abridged(one["channel"], _MOST_NAME)
-        lines.append(f"  left out {name!r}: {one['reason']}")
+    for item in entry["left_out"]:
+        name = abbreviate(item["channel"], _MAX_NAME_LENGTH)
+        lines.append(f"  left out {name!r}: {item['reason']}")
     texts = entry["annotations"]
-    count = sum(one["count"] for one in texts)
-    of = f" of {counted(len(texts), 'text')}" if texts else ""
-    lines.append(f"  {counted(count, 'annotation') if count else 'no annotations'}{of}")
-    say(out, *lines)
+    count = sum(item["count"] for item in texts)
+    texts_count = f" with {format_count(len(texts), 'different text')}" if texts else ""
+    lines.append(
+        "  "
+        + (format_count(count, "annotation") if count else "no annotations")
+        + texts_count
+    )
+    print_lines(out, *lines)
     if texts:
-        _show_texts(out, texts)
+        _print_annotation_texts(out, texts)
 
 
-def _group_lines(out: Console, group: Entry) -> Iterator[str]:
+def _group_lines(out: Console, group: RecordEntry) -> Iterator[str]:
+    """Yield the lines of one sampling rate: its channels by unit."""
     channels = group["channels"]
     yield (
-        f"  {counted(len(channels), 'channel')} at {group['fs']:.10g} Hz, "
+        f"  {format_count(len(channels), 'channel')} at {group['fs']:.10g} Hz, "
         f"{group['n_samples']:,} samples each, read as {group['samples']}"
     )
     by_unit: dict[str, list[str]] = {}
-    for one in channels:
-        by_unit.setdefault(one["unit"], []).append(one["name"])
+    for channel in channels:
+        by_unit.setdefault(channel["unit"], []).append(channel["name"])
     for unit, names in by_unit.items():
-        most = _NAMES if out.is_terminal else len(names)
-        some = ", ".join(abridged(name, _MOST_NAME) for name in names[:most])
-        more = f", … and {len(names) - most} more" if len(names) > most else ""
-        of = f"in {printable(unit).replace('uV', 'µV')}" if unit else "without a unit"
-        line = f"    {of}: {some}{more}"
+        max_names = _MAX_NAMES if out.is_terminal else len(names)
+        shown_names = ", ".join(
+            abbreviate(name, _MAX_NAME_LENGTH) for name in names[:max_names]
+        )
+        rest_text = (
+            f", … and {len(names) - max_names} more" if len(names) > max_names else ""
+        )
+        unit_text = (
+            f"in {printable(unit).replace('uV', 'µV')}" if unit else "without a unit"
+        )
+        line = f"    {unit_text}: {shown_names}{rest_text}"
         if out.is_terminal:
             yield from wrap(line, out.width, subsequent_indent=" " * 6)
         else:
             yield line
 
 
-def _show_texts(out: Console, texts: Sequence[Entry]) -> None:
-    shown = texts[:_TEXTS] if out.is_terminal else texts
+def _print_annotation_texts(out: Console, texts: Sequence[RecordEntry]) -> None:
+    """Print a table of the annotation texts, shortened on a terminal."""
+    shown = texts[:_MAX_TEXTS] if out.is_terminal else texts
     rows = [
         (
-            abridged(one["text"], _MOST_NAME) if out.is_terminal else one["text"],
-            str(one["count"]),
-            f"{one['first_s']:.10g}",
-            f"{one['last_s']:.10g}",
-            _span(one["least_duration_s"], one["most_duration_s"]),
+            abbreviate(entry["text"], _MAX_NAME_LENGTH)
+            if out.is_terminal
+            else entry["text"],
+            str(entry["count"]),
+            f"{entry['first_s']:.10g}",
+            f"{entry['last_s']:.10g}",
+            _format_duration_range(entry["least_duration_s"], entry["most_duration_s"]),
         )
-        for one in shown
+        for entry in shown
     ]
     heads = ("annotation", "count", "first (s)", "last (s)", "lasts (s)")
-    show_table(out, heads, rows, right=heads[1:], whole=heads)
+    print_table(out, heads, rows, right_aligned=heads[1:], no_wrap=heads)
     if len(shown) < len(texts):
-        left = counted(len(texts) - len(shown), "more text")
-        say(out, f"  … and {left}; a pipe (| cat) and --json have all")
+        hidden_count = format_count(len(texts) - len(shown), "more text")
+        print_lines(
+            out, f"  … and {hidden_count}; see all with a pipe (| cat) or --json"
+        )
 
 
-def _span(least: float, most: float) -> str:
-    if most == 0:
+def _format_duration_range(shortest: float, longest: float) -> str:
+    """Format the shortest and the longest duration; a dash for events without one."""
+    if longest == 0:
         return "–"
-    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
+    return f"{shortest:g}" if shortest == longest else f"{shortest:g} to {longest:g}"
 
 
-def _clock(seconds: float) -> str:
-    """`7:58:20`, with what is left of a second."""
-    whole, ms = divmod(round(1000 * seconds), 1000)
-    rest = f".{ms:03}".rstrip("0").rstrip(".")
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}{rest}"
+def _format_clock(seconds: float) -> str:
+    """Format seconds as `7:58:20`, with the fraction of a second if there is one."""
+    whole_seconds, ms = divmod(round(1000 * seconds), 1000)
+    fraction = f".{ms:03}".rstrip("0").rstrip(".")
+    minutes, seconds = divmod(whole_seconds, 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}{fraction}"

@@ -1,4 +1,6 @@
-"""`rlxweb inspect MODEL`: its ops, shapes and dims, what is missing, memory, time."""
+"""`rlxweb inspect MODEL`: show a model's ops, shapes, dims, unsupported ops, memory and
+run time.
+"""
 
 from __future__ import annotations
 
@@ -9,144 +11,171 @@ import click
 from rich.console import Console
 
 from rlxweb.cli import options
-from rlxweb.cli.model_files import MODEL, opened
-from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import counted, progress_on, say, screen, show_table
-from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
-from rlxweb.decision.terms import human_ns
+from rlxweb.cli.console import (
+    format_count,
+    make_console,
+    make_progress,
+    print_lines,
+    print_table,
+)
+from rlxweb.cli.json_documents import json_document, library_versions
+from rlxweb.cli.model_inputs import MODEL_ARGUMENT, load_model
+from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
+from rlxweb.decision.cost_terms import format_ns
 from rlxweb.errors import UsageError, shown
 from rlxweb.io import write_json
 from rlxweb.onnx.model import Model
-from rlxweb.onnx.survey import MISSING, Sized, Survey, survey
+from rlxweb.onnx.model_summary import MISSING, ModelCosts, ModelSummary, summarize_model
 
 SCHEMA = "rlxweb.inspect/1"
-_PLACES = 6
+_MAX_PLACES = 6
 
 
-def _dims(
+def _parse_dims(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, int]:
-    found: dict[str, int] = {}
+    """Parse sizes of dims written as NAME=SIZE."""
+    dims: dict[str, int] = {}
     for text in texts:
         name, equals, size = text.rpartition("=")
         if not equals or not name or not (size.isascii() and size.isdigit()):
             raise UsageError(
-                "--dim", f"{shown(text)} is none", "it is written NAME=SIZE", "batch=8"
+                "--dim", f"got {shown(text)}", "expected NAME=SIZE", "--dim batch=8"
             )
-        options.check_new("--dim", name, found)
-        found[name] = int(size)
-    return found
+        options.check_not_repeated("--dim", name, dims)
+        dims[name] = int(size)
+    return dims
 
 
 @click.command(name="inspect")
-@MODEL
+@MODEL_ARGUMENT
 @click.option(
     "--dim",
     "dims",
     multiple=True,
     metavar="NAME=SIZE",
-    callback=_dims,
-    help="The size of a free dim; repeatable. Of the others it is 1.",
+    callback=_parse_dims,
+    help="Size of a free dim; repeatable. The default size is 1.",
 )
-@options.devices("every device that is there")
-@options.file_path("json", "All that is known; - is stdout.")
+@options.devices_option("every available device")
+@options.output_file_option("json", "Write the full report; - is stdout.")
 def command(
     model: str, dims: dict[str, int], devices: Sequence[str], json_path: str | None
 ) -> None:
-    """Look into a model, the file MODEL of ONNX: nothing of it is run.
+    """Inspect an ONNX model, the file MODEL, without running it.
 
-    Its inputs and outputs with their dims, every op and who does it, what is missing
-    and where it stands, how much memory it takes and how long a run is expected to
-    take, device by device.
+    Shows its inputs and outputs with their dims, every op and how it is implemented,
+    unsupported ops and their nodes, the memory needed and the predicted time of a run
+    on each device.
     """
-    check_targets([model], [("--json", json_path)], "model")
-    places = options.places_of(devices)
-    with progress_on(screen(stderr=True)) as bar:
+    check_output_paths([model], [("--json", json_path)], "model")
+    places = options.parse_places(devices)
+    with make_progress(make_console(stderr=True)) as bar:
         bar.add_task(f"inspect {model}", total=None)
-        loaded = opened(model)
+        loaded = load_model(model)
         if not isinstance(loaded, Model):
             raise UsageError(
                 f"inspect {model}",
-                "it is a graph that rlxweb saved",
-                "models of ONNX are inspected",
-                "run it: rlxweb run",
+                "the file is a saved rlxweb graph",
+                "only ONNX models can be inspected",
+                "run it with rlxweb run",
             )
-        found = survey(loaded, dims, places)
-    out = screen(stderr=goes_to_stdout([json_path]))
+        model_survey = summarize_model(loaded, dims, places)
+    out = make_console(stderr=uses_stdout([json_path]))
     if json_path is not None:
-        record = document(SCHEMA, versions=versions(), **found.as_json())
-        write_all([(json_path, partial(write_json, obj=record))])
-    _show(out, found)
+        record = json_document(
+            SCHEMA, versions=library_versions(), **model_survey.as_json()
+        )
+        write_results([(json_path, partial(write_json, obj=record))])
+    _print_survey(out, model_survey)
 
 
-def _show(out: Console, found: Survey) -> None:
-    model = found.model
+def _print_survey(out: Console, model_survey: ModelSummary) -> None:
+    """Print the inputs, outputs, ops and unsupported ops of a model."""
+    model = model_survey.model
     opsets = ", ".join(f"{k or 'ai.onnx'} {v}" for k, v in model.opsets.items())
-    by = f" by {model.producer}" if model.producer else ""
-    say(
+    producer_text = f" by {model.producer}" if model.producer else ""
+    print_lines(
         out,
-        f"{model.name}{by}, opset {opsets}, {_weights(found)}",
+        f"{model.name}{producer_text}, opset {opsets}, "
+        f"{_weights_summary(model_survey)}",
         *(f"  in   {port}" for port in model.inputs.values()),
         *(f"  out  {port}" for port in model.outputs.values()),
     )
     rows = [
-        ((one.op, "red" if one.how == MISSING else ""), str(one.count), one.how)
-        for one in found.ops
+        ((op.op, "red" if op.how == MISSING else ""), str(op.count), op.how)
+        for op in model_survey.ops
     ]
-    show_table(out, ("op", "times", "done by"), rows, right=["times"])
-    for name, places in found.missing.items():
-        more = f", … {len(places) - _PLACES} more" if len(places) > _PLACES else ""
-        say(out, f"missing: {name}, at {', '.join(places[:_PLACES])}{more}")
-    if found.sized is not None:
-        _show_sized(out, found.sized)
-    elif not found.missing:
-        say(out, *("not converted: " + found.why_not).split("\n"))
+    print_table(out, ("op", "count", "implemented by"), rows, right_aligned=["count"])
+    for name, places in model_survey.missing.items():
+        rest_text = (
+            f", … {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+        )
+        print_lines(
+            out,
+            f"not supported: {name}, at {', '.join(places[:_MAX_PLACES])}{rest_text}",
+        )
+    if model_survey.costs is not None:
+        _print_sized(out, model_survey.costs)
+    elif not model_survey.missing:
+        print_lines(
+            out, *("not converted: " + model_survey.conversion_error).split("\n")
+        )
 
 
-def _weights(found: Survey) -> str:
-    """The bytes of the weights, of quantised ones by type."""
-    whole = f"{_size(found.weights)} of weights"
-    if len(found.kinds) < 2:
-        return whole
-    each = ", ".join(f"{_size(n)} {name}" for name, n in found.kinds.items() if n)
-    return f"{whole} ({each})"
-
-
-def _show_sized(out: Console, sized: Sized) -> None:
-    dims = ", ".join(f"{name} {size}" for name, size in sized.dims.items())
-    of = f"with {dims}: " if dims else ""
-    say(
-        out,
-        f"{of}{counted(sized.nodes, 'node')}, {_count(sized.flops)} operations, "
-        f"{_size(sized.params)} of weights in use, {_size(sized.values)} of values",
+def _weights_summary(model_survey: ModelSummary) -> str:
+    """Describe the size of the weights, by type for quantised ones."""
+    total = f"{_format_nbytes(model_survey.weight_nbytes)} of weights"
+    if len(model_survey.bytes_by_type) < 2:
+        return total
+    by_type = ", ".join(
+        f"{_format_nbytes(n)} {name}"
+        for name, n in model_survey.bytes_by_type.items()
+        if n
     )
-    ones = [name for name, size in sized.dims.items() if size == 1]
-    if ones:
-        flags = " ".join(f"--dim {name}=8" for name in ones)
-        say(out, f"other sizes are asked for: {flags}")
+    return f"{total} ({by_type})"
+
+
+def _print_sized(out: Console, sized: ModelCosts) -> None:
+    """Print the cost and the candidates of a model whose dims have sizes."""
+    dims = ", ".join(f"{name} {size}" for name, size in sized.dims.items())
+    prefix = f"with {dims}: " if dims else ""
+    print_lines(
+        out,
+        f"{prefix}{format_count(sized.nodes, 'node')}, {_format_count(sized.flops)} "
+        f"operations, "
+        f"{_format_nbytes(sized.params)} of weights in use, "
+        f"{_format_nbytes(sized.values)} of values",
+    )
+    unit_dims = [name for name, size in sized.dims.items() if size == 1]
+    if unit_dims:
+        flags = " ".join(f"--dim {name}=8" for name in unit_dims)
+        print_lines(out, f"to set other sizes: {flags}")
     rows = [
         (
-            way.device.label,
-            way.engine,
-            "–" if way.blocker else human_ns(way.predicted_ns),
-            way.blocker or way.source,
+            candidate.device.label,
+            candidate.engine,
+            "–" if candidate.blocker else format_ns(candidate.predicted_ns),
+            candidate.blocker or candidate.source,
         )
-        for way in sized.candidates
+        for candidate in sized.candidates
     ]
     if rows:
-        heads = ("device", "engine", "a run", "by")
-        show_table(out, heads, rows, right=["a run"], whole=heads[:3])
+        heads = ("device", "engine", "time per run", "source")
+        print_table(out, heads, rows, right_aligned=heads[2:3], no_wrap=heads[:3])
 
 
-def _size(nbytes: float) -> str:
+def _format_nbytes(nbytes: float) -> str:
+    """Format a number of bytes with a binary unit."""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if nbytes >= factor:
             return f"{nbytes / factor:.3g} {unit}"
     return f"{nbytes:.0f} bytes"
 
 
-def _count(number: float) -> str:
-    for factor, word in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+def _format_count(number: float) -> str:
+    """Format a number with an SI prefix."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= factor:
-            return f"{number / factor:.3g} {word}"
+            return f"{number / factor:.3g} {prefix}"
     return f"{number:.0f}"

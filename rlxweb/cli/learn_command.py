@@ -1,4 +1,4 @@
-"""`rlxweb learn FILE…`: a transform that is trained for recordings and a band."""
+"""`rlxweb learn FILE…`: train a transform for recordings and a frequency band."""
 
 from __future__ import annotations
 
@@ -13,38 +13,58 @@ from rich.console import Console
 
 from rlxweb.advice import Advice
 from rlxweb.cli import options
-from rlxweb.cli.bands_options import stretch
-from rlxweb.cli.batch import LeftOut
-from rlxweb.cli.inputs import recordings_of
-from rlxweb.cli.learn_plot import put_picture
-from rlxweb.cli.look import DARK
-from rlxweb.cli.plot import check_plot, picture_format
-from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import Cell, counted, progress_on, say, screen, show_table
-from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
+from rlxweb.cli.bands_options import parse_frequency_range
+from rlxweb.cli.batch import SkippedChannels
+from rlxweb.cli.console import (
+    Cell,
+    format_count,
+    make_console,
+    make_progress,
+    print_lines,
+    print_table,
+)
+from rlxweb.cli.json_documents import json_document, library_versions
+from rlxweb.cli.learn_plot import write_learning_picture
+from rlxweb.cli.output_files import (
+    ResultWriter,
+    check_output_paths,
+    uses_stdout,
+    write_results,
+)
+from rlxweb.cli.plot_options import DARK_OPTION
+from rlxweb.cli.recording_paths import resolve_recordings
+from rlxweb.cli.storage_option import STORAGE_OPTION
+from rlxweb.cli.welch_plot import check_plot, picture_format
 from rlxweb.errors import NotFinite, RlxError, UsageError
 from rlxweb.io import Group, check_finite, open_recording, write_json
-from rlxweb.io.access import Access
-from rlxweb.jobs.entries import text_of
-from rlxweb.jobs.settings import Settings, reading_of
-from rlxweb.signal.learned.learn import PRICE, STEPS, Learned, learn_welch
-from rlxweb.signal.learned.network import stages_of
-from rlxweb.signal.learned.prunings import Pruning, front
-from rlxweb.signal.request import PRESETS
+from rlxweb.io.storage_access import StorageAccess
+from rlxweb.jobs.record_entries import path_text
+from rlxweb.jobs.settings import Settings, build_open_options
+from rlxweb.signal.learned.gated_fft import stage_count
+from rlxweb.signal.learned.learn import (
+    DEFAULT_PRICE,
+    DEFAULT_STEPS,
+    Learned,
+    learn_welch,
+)
+from rlxweb.signal.learned.pruning import Pruning, pareto_front
+from rlxweb.signal.welch_request import PRESETS
 
 SCHEMA = "rlxweb.learn/1"
 SUFFIX = ".rlxl"
-OUTPUTS = ("out", "json", "plot", "resume")
+OUTPUT_OPTIONS = ("out", "json", "plot", "resume")
 HEADS = ("", "gates", "transforms", "error", "peaks found", "arithmetic")
-_ABOVE_0 = click.FloatRange(0, min_open=True)
+_POSITIVE = click.FloatRange(0, min_open=True)
 
 
-def _power_of_two(ctx: click.Context, param: click.Parameter, value: int) -> int:
+def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    """Raise BadParameter for a segment length that is no power of two."""
     try:
-        stages_of(value)
+        stage_count(value)
     except ValueError as error:
-        raise click.BadParameter(f"{error}: butterflies meet in pairs") from None
+        raise click.BadParameter(
+            f"{error}, because every butterfly combines two values"
+        ) from None
     return value
 
 
@@ -57,224 +77,269 @@ def _power_of_two(ctx: click.Context, param: click.Parameter, value: int) -> int
     type=int,
     default=256,
     show_default=True,
-    callback=_power_of_two,
-    help="Samples of a segment, a power of two.",
+    callback=_check_power_of_two,
+    help="Samples per segment; a power of two.",
 )
 @click.option(
     "--band",
     metavar="LOW:HIGH",
     required=True,
-    callback=stretch,
-    help="The bins that it gives, in Hz: 0.5:45.",
+    callback=parse_frequency_range,
+    help="Frequency band of the output bins, in Hz (0.5:45).",
 )
-@options.valued("--k", click.IntRange(1), options.K_HELP.replace("keep", "look for"))
-@options.valued(
+@options.value_option("--k", click.IntRange(1), options.K_HELP)
+@options.value_option(
     "--error",
     click.FloatRange(0, 1, min_open=True, max_open=True),
-    "What the power of a bin may be off by, relative, root mean square.",
+    "Allowed relative error of the power of a bin (root mean square).",
     1e-3,
 )
-@options.file_path(
+@options.output_file_option(
     "out",
-    f"The transform ({SUFFIX}), for model= of rlx.welch_peaks.",
+    f"Write the transform ({SUFFIX}), for model= of rlx.welch_peaks.",
     required=True,
 )
-@options.one_of("--preset", tuple(PRESETS), "Whose conventions.", "rlx")
+@options.choice_option(
+    "--preset", tuple(PRESETS), "Conventions of the spectrum.", "rlx"
+)
 @options.WINDOW
-@options.one_of(
-    "--detrend", ["none", "constant"], "What segments lose before [the preset's]."
+@options.choice_option(
+    "--detrend",
+    ["none", "constant"],
+    "Trend to remove from each segment [from the preset].",
 )
 @options.FS
-@options.SAMPLES
-@STORAGE
-@options.valued("--steps", click.IntRange(0), "Steps of training.", STEPS)
-@options.valued("--seed", click.IntRange(0), "Of what is drawn in training.", 0)
-@options.valued(
-    "--price", click.FloatRange(0), "Of open gates, against the error.", PRICE
+@options.SAMPLE_OPTIONS
+@STORAGE_OPTION
+@options.value_option(
+    "--steps", click.IntRange(0), "Number of training steps.", DEFAULT_STEPS
+)
+@options.value_option(
+    "--seed", click.IntRange(0), "Seed of the random numbers in training.", 0
+)
+@options.value_option(
+    "--price",
+    click.FloatRange(0),
+    "Weight of open gates relative to the error.",
+    DEFAULT_PRICE,
 )
 @options.AUTO_DEVICE
 @options.ADAPTER
-@options.file_path(
-    "resume", "Keep the training here: stopped by Ctrl-C, it goes on the next time."
+@options.output_file_option(
+    "resume", "Save the training state here; after Ctrl-C, the next run continues it."
 )
-@options.file_path("json", "Write the report; - is stdout.")
-@options.file_path("plot", "Draw prunings and training (.png, .svg, .pdf).")
-@DARK
-@click.option("--quiet", "-q", is_flag=True, help="No table.")
-def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
-    """A transform that is trained for your recordings and your band.
+@options.output_file_option("json", "Write the report; - is stdout.")
+@options.output_file_option(
+    "plot", "Draw the prunings and the training (.png, .svg, .pdf)."
+)
+@DARK_OPTION
+@click.option("--quiet", "-q", is_flag=True, help="Do not print the table.")
+def command(files: tuple[str, ...], quiet: bool, **option_values: Any) -> None:
+    """Train a spectral transform for your recordings and your band.
 
-    It begins as the exact FFT, with a gate on every butterfly, and is trained on the
-    first part of each recording. What your spectra do not need is closed, and the rest
-    is tested on the last part; the cheapest within --error is taken, and where none is
-    that is the exact transform of the band. Spectra that fall steeply beyond the band
-    lose most of the arithmetic, white ones nothing.
+    Training starts from the exact FFT with a gate on every butterfly and uses the first
+    part of each recording. It closes gates that your spectra do not need. The pruned
+    transforms are tested on the last part; the cheapest one within --error is written,
+    or the exact transform of the band if there is none. Spectra that fall steeply
+    outside the band save most of the arithmetic, white spectra save nothing.
 
     Example  rlxweb learn night/*.edf --band 0.5:45 --error 1e-3 --out eeg.rlxl
     """
-    _check_names(asked["out_path"], asked["plot_path"])
-    outputs = {f"--{name}": asked[f"{name}_path"] for name in OUTPUTS}
+    _check_file_names(option_values["out_path"], option_values["plot_path"])
+    outputs = {f"--{name}": option_values[f"{name}_path"] for name in OUTPUT_OPTIONS}
     paths = [path for path in outputs.values() if path is not None]
-    access: Access = asked.pop("storage")
-    reading = reading_of(asked, access)
-    err = screen(stderr=True)
-    tell = partial(say, err, style="dim")
-    recordings = recordings_of(files, paths, tell, _refuse, access)
-    check_targets(recordings, outputs.items())
-    begun = perf_counter()
-    rows, fs = _read(recordings, reading, err, quiet)
-    learned = _learned(rows, fs, asked, quiet)
-    took = perf_counter() - begun
-    write_all(_results(learned, recordings, asked, took))
-    if asked["plot_path"] is not None:
-        say(err, f"picture: {asked['plot_path']}")
+    access: StorageAccess = option_values.pop("storage")
+    reading = build_open_options(option_values, access)
+    err = make_console(stderr=True)
+    notify = partial(print_lines, err, style="dim")
+    recordings = resolve_recordings(files, paths, notify, _raise_error, access)
+    check_output_paths(recordings, outputs.items())
+    started = perf_counter()
+    rows, fs = _read_recordings(recordings, reading, err, quiet)
+    learned = _train(rows, fs, option_values, quiet)
+    elapsed_s = perf_counter() - started
+    write_results(_output_writers(learned, recordings, option_values, elapsed_s))
+    if option_values["plot_path"] is not None:
+        print_lines(err, f"picture: {option_values['plot_path']}")
     if not quiet:
-        _show(err if goes_to_stdout(paths) else screen(), learned, asked, took)
+        _print_result(
+            err if uses_stdout(paths) else make_console(),
+            learned,
+            option_values,
+            elapsed_s,
+        )
 
 
-def _check_names(out: str, plot: str | None) -> None:
-    """Refuse names of files before the work. Errors  UsageError, Unsupported."""
+def _check_file_names(out: str, plot: str | None) -> None:
+    """Check the names of output files before the work. Raises UsageError,
+    Unsupported.
+    """
     if Path(out).suffix.lower() != SUFFIX:
-        problem = f"it is a transform, and the name does not end in {SUFFIX}"
+        problem = f"the name of a transform file must end in {SUFFIX}"
         raise UsageError(f"--out {out!r}", problem, hint=f"name it {out}{SUFFIX}")
     if plot is not None:
         check_plot(plot)
 
 
-def _refuse(name: str, error: RlxError) -> None:
+def _raise_error(name: str, error: RlxError) -> None:
+    """Raise the error of a name that stands for no recording."""
     raise error
 
 
-def _read(
+def _read_recordings(
     files: Sequence[str], reading: dict[str, Any], err: Console, quiet: bool
 ) -> tuple[list[Any], float]:
-    """All channels of all recordings, in pieces without a gap, and their rate."""
+    """Read all channels of all recordings, in pieces without a gap, and return them
+    with their rate.
+    """
     rows: list[Any] = []
     rates: dict[float, str] = {}
-    left_out = LeftOut()
-    with progress_on(err, shown=not quiet) as bar:
+    skipped_channels = SkippedChannels()
+    with make_progress(err, enabled=not quiet) as bar:
         task = bar.add_task("read", total=len(files))
         for path in files:
             bar.update(task, description=path)
             with open_recording(path, **reading) as recording:
-                left_out.note(recording)
+                skipped_channels.add(recording)
                 for group in recording.signals:
                     rates.setdefault(group.fs, path)
                     if len(rates) > 1:
-                        raise _two_rates(rates)
-                    rows += map(_samples, group.pieces)
+                        raise _rate_conflict_error(rates)
+                    rows += map(_read_finite_samples, group.pieces)
             bar.advance(task)
-    left_out.tell(err, len(files))
+    skipped_channels.report(err, len(files))
     return rows, next(iter(rates))
 
 
-def _samples(piece: Group) -> Any:
-    """Samples (C, T). Errors  NotFinite with the file, the channel and the sample."""
+def _read_finite_samples(piece: Group) -> Any:
+    """Read samples (C, T). Raises NotFinite with the file, the channel and the
+    sample.
+    """
     samples = piece.read()
     try:
         check_finite(samples, piece)
     except NotFinite as error:
-        error.hint = "repair the file, or leave the channel out"
+        error.hint = "repair the file, or omit the channel"
         raise
     return samples
 
 
-def _two_rates(rates: dict[float, str]) -> UsageError:
+def _rate_conflict_error(rates: dict[float, str]) -> UsageError:
+    """Return the error for channels of different sampling rates."""
     a, b = rates
     files = " and ".join(map(repr, dict.fromkeys(rates.values())))
     return UsageError(
         "learn a transform",
-        f"there are channels at {a:g} and at {b:g} Hz in {files}",
-        "a transform is for one rate",
-        Advice("bring all to one, {}, or choose channels", resample=f"{a:g}"),
+        f"channels have different rates, {a:g} and {b:g} Hz, in {files}",
+        "a transform needs a single rate",
+        Advice("resample all channels with {}, or choose channels", resample=f"{a:g}"),
     )
 
 
-def _learned(rows: list[Any], fs: float, asked: dict[str, Any], quiet: bool) -> Learned:
-    adapter = asked["adapter"]
-    device = Settings(device=asked["device"], adapter=adapter).asked_device
+def _train(
+    rows: list[Any], fs: float, option_values: dict[str, Any], quiet: bool
+) -> Learned:
+    """Train the transform and show its progress."""
+    adapter = option_values["adapter"]
+    device = Settings(device=option_values["device"], adapter=adapter).requested_device
     names = "nperseg", "k", "preset", "window", "steps", "price", "seed"
-    low, high = asked["band"]
-    detrend = asked["detrend"] or "preset"
-    with progress_on(screen(stderr=True), shown=not quiet) as bar:
-        task = bar.add_task("train", total=max(1, asked["steps"]))
+    low, high = option_values["band"]
+    detrend = option_values["detrend"] or "preset"
+    with make_progress(make_console(stderr=True), enabled=not quiet) as bar:
+        task = bar.add_task("train", total=max(1, option_values["steps"]))
 
-        def told(step: int, loss: float) -> None:
-            said = "prune and test" if step == asked["steps"] else "train"
-            bar.update(task, description=f"{said}, loss {loss:.3g}", completed=step)
+        def show_step(step: int, loss: float) -> None:
+            label = "prune and test" if step == option_values["steps"] else "train"
+            bar.update(task, description=f"{label}, loss {loss:.3g}", completed=step)
 
         return learn_welch(
             rows,
             fs,
-            **{name: asked[name] for name in names},
+            **{name: option_values[name] for name in names},
             fmin=low,
             fmax=high,
-            max_error=asked["error"],
+            max_error=option_values["error"],
             detrend=None if detrend == "none" else detrend,
             device=device,
             adapter=adapter,
-            save_to=asked["resume_path"],
-            told=told,
+            save_to=option_values["resume_path"],
+            told=show_step,
             progress=False,
         )
 
 
-def _results(
-    learned: Learned, files: Sequence[str], asked: dict[str, Any], took: float
-) -> Iterator[tuple[str, Put]]:
-    """Yield each file that was asked for, with the function that writes it."""
-    yield asked["out_path"], learned.save
-    if asked["json_path"] is not None:
+def _output_writers(
+    learned: Learned,
+    files: Sequence[str],
+    option_values: dict[str, Any],
+    elapsed_s: float,
+) -> Iterator[tuple[str, ResultWriter]]:
+    """Yield each requested output path with the function that writes the file."""
+    yield option_values["out_path"], learned.save
+    if option_values["json_path"] is not None:
         names = "nperseg", "preset", "window", "detrend", "steps", "seed", "price"
-        settings = {"band": list(asked["band"])} | {name: asked[name] for name in names}
-        record = document(
+        settings = {"band": list(option_values["band"])} | {
+            name: option_values[name] for name in names
+        }
+        record = json_document(
             SCHEMA,
-            versions=versions(),
+            versions=library_versions(),
             settings=settings,
-            files=[text_of(path) for path in files],
-            out=text_of(asked["out_path"]),
+            files=[path_text(path) for path in files],
+            out=path_text(option_values["out_path"]),
             **learned.as_json(),
-            wall_s=took,
+            wall_s=elapsed_s,
         )
-        yield asked["json_path"], lambda file: write_json(file, record)
-    if asked["plot_path"] is not None:
-        how = picture_format(asked["plot_path"])
-        dark = asked["dark"]
-        yield asked["plot_path"], lambda file: put_picture(file, learned, how, dark)
+        yield option_values["json_path"], lambda file: write_json(file, record)
+    if option_values["plot_path"] is not None:
+        file_format = picture_format(option_values["plot_path"])
+        dark = option_values["dark"]
+        yield (
+            option_values["plot_path"],
+            lambda file: write_learning_picture(file, learned, file_format, dark),
+        )
 
 
-def _show(out: Console, learned: Learned, asked: dict[str, Any], took: float) -> None:
-    """The exact transform, what is on the front, and what to type next."""
+def _print_result(
+    out: Console, learned: Learned, option_values: dict[str, Any], elapsed_s: float
+) -> None:
+    """Print the exact transform, the prunings on the Pareto front, and the next call to
+    type.
+    """
     exact = learned.tried[0]
-    shown = [exact, *(one for one in front(learned.tried) if one is not exact)]
-    rows = [_row(learned, one) for one in shown]
-    show_table(out, HEADS, rows, right=HEADS[1:], whole=HEADS)
+    prunings = [
+        exact,
+        *(pruning for pruning in pareto_front(learned.tried) if pruning is not exact),
+    ]
+    rows = [_pruning_row(learned, pruning) for pruning in prunings]
+    print_table(out, HEADS, rows, right_aligned=HEADS[1:], no_wrap=HEADS)
     run = learned.trained.run
     engine = f" on {run.engine}" if run.engine else ""
-    say(
+    print_lines(
         out,
-        f"{counted(run.steps, 'step')}{engine}, {len(learned.examples.learned):,} "
-        f"segments learned from, {len(learned.examples.rows):,} rows tested: "
-        f"{took:.2f} s",
+        f"{format_count(run.steps, 'step')}{engine}, "
+        f"{len(learned.examples.training_segments):,} "
+        f"training segments, {len(learned.examples.test_rows):,} test rows: "
+        f"{elapsed_s:.2f} s",
     )
     if learned.is_exact:
-        said = f"nothing can be left out within {learned.transform.asked:g}"
-        say(out, f"{said}: the file holds the exact transform of the band")
-    say(out, f"next: {_usage(learned, asked)}")
+        message = f"no gate can be closed within error {learned.transform.asked:g}"
+        print_lines(out, f"{message}: the file holds the exact transform of the band")
+    print_lines(out, f"next: {_usage_example(learned, option_values)}")
 
 
-def _usage(learned: Learned, asked: dict[str, Any]) -> str:
-    """A call that takes the transform, as it is typed in Python."""
-    model, (low, high) = learned.transform, asked["band"]
+def _usage_example(learned: Learned, option_values: dict[str, Any]) -> str:
+    """Return a Python call that uses the transform."""
+    model, (low, high) = learned.transform, option_values["band"]
     options: dict[str, Any] = {"fs": model.fs, "nperseg": model.n}
-    if asked["preset"] != "rlx":
-        options["preset"] = asked["preset"]
-    if asked["window"] is not None:
-        options["window"] = asked["window"]
-    if asked["detrend"] is not None:
+    if option_values["preset"] != "rlx":
+        options["preset"] = option_values["preset"]
+    if option_values["window"] is not None:
+        options["window"] = option_values["window"]
+    if option_values["detrend"] is not None:
         options["detrend"] = model.detrend or False
     options |= {"fmin": low, "fmax": high, "k": model.k}
-    options |= {"strategy": "learned", "model": asked["out_path"]}
+    options |= {"strategy": "learned", "model": option_values["out_path"]}
     words = (
         f"{name}={value:.15g}" if isinstance(value, float) else f"{name}={value!r}"
         for name, value in options.items()
@@ -282,16 +347,17 @@ def _usage(learned: Learned, asked: dict[str, Any]) -> str:
     return f"rlx.welch_peaks(x, {', '.join(words)})"
 
 
-def _row(learned: Learned, one: Pruning) -> tuple[Cell, ...]:
-    name, style = "exact" if one is learned.tried[0] else "pruned", ""
-    if one is learned.chosen:
+def _pruning_row(learned: Learned, pruning: Pruning) -> tuple[Cell, ...]:
+    """Return the table row of a pruning."""
+    name, style = "exact" if pruning is learned.tried[0] else "pruned", ""
+    if pruning is learned.chosen:
         name, style = f"{name}, chosen", "bold"
     cells = (
         name,
-        f"{one.active:,}",
-        f"{len(one.program.phases)} of {one.program.m}",
-        f"{one.error:.2g}",
-        f"{one.recall:.1%}",
-        f"{one.program.share:.1%}",
+        f"{pruning.active:,}",
+        f"{len(pruning.program.phases)} of {pruning.program.m}",
+        f"{pruning.error:.2g}",
+        f"{pruning.recall:.1%}",
+        f"{pruning.program.relative_cost:.1%}",
     )
     return tuple((cell, style) for cell in cells)

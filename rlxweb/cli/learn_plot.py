@@ -1,4 +1,4 @@
-"""The picture of `rlxweb learn`: the prunings by error and cost, and the training.
+"""Picture of `rlxweb learn`: prunings by error and cost, and the training losses.
 
 matplotlib is loaded here, only when a picture is asked for.
 """
@@ -9,20 +9,24 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from rlxweb.cli.plot import new_figure, put_figure
-from rlxweb.plot.theme import hairline, quiet_ink
-from rlxweb.results.svg import COLOURS
+from rlxweb.cli.welch_plot import new_figure, write_figure
+from rlxweb.plot.theme import hairline_colour, label_colour
+from rlxweb.results.svg_charts import COLOURS
 from rlxweb.signal.learned.learn import Learned
-from rlxweb.signal.learned.prunings import front
+from rlxweb.signal.learned.pruning import pareto_front
 
-_LEAST_ERROR: Final = 1e-7
-"""The least that is drawn, unless less is asked for: below it is rounding alone."""
-_MEAN_OVER: Final = 9
-"""Steps whose mean loss is the line over them."""
+_MIN_DRAWN_ERROR: Final = 1e-7
+"""Smallest error that is drawn, unless less is requested: below it there is only
+rounding.
+"""
+_MEAN_STEPS: Final = 9
+"""Number of steps over which the drawn mean loss is taken."""
 
 
-def put_picture(file: IO[bytes], learned: Learned, how: str, dark: bool) -> None:
-    """Two panels, in the format `how`. Errors  NotWritten."""
+def write_learning_picture(
+    file: IO[bytes], learned: Learned, file_format: str, dark: bool
+) -> None:
+    """Write the picture with two panels in an image format. Raises NotWritten."""
 
     def draw() -> Any:
         model = learned.transform
@@ -37,82 +41,100 @@ def put_picture(file: IO[bytes], learned: Learned, how: str, dark: bool) -> None
         _draw_losses(right, np.asarray(learned.trained.run.losses))
         return figure
 
-    put_figure(file, draw, how, doing="drawing what was learned", dark=dark)
+    write_figure(
+        file, draw, file_format, context="drawing the training result", dark=dark
+    )
 
 
 def _draw_prunings(axis: Any, learned: Learned) -> None:
-    """Error over open gates; the colour is the arithmetic that is left."""
-    tried, asked = learned.tried, learned.transform.asked
-    exact, chosen = tried[0], learned.chosen
-    ink, mark = quiet_ink(axis), COLOURS[4]
-    least = min(_LEAST_ERROR, 0.1 * asked)
-    drawn = [one for one in tried[1:] if one.error < 1.0]
+    """Draw error over open gates; the colour shows the remaining share of
+    arithmetic.
+    """
+    prunings, max_error = learned.tried, learned.transform.asked
+    exact, chosen = prunings[0], learned.chosen
+    ink_colour, accent_colour = label_colour(axis), COLOURS[4]
+    min_error = min(_MIN_DRAWN_ERROR, 0.1 * max_error)
+    drawn_prunings = [pruning for pruning in prunings[1:] if pruning.error < 1.0]
 
-    def spots(some: Any) -> tuple[list[int], list[float]]:
-        return [one.active for one in some], [max(least, one.error) for one in some]
+    def coordinates(selection: Any) -> tuple[list[int], list[float]]:
+        return [pruning.active for pruning in selection], [
+            max(min_error, pruning.error) for pruning in selection
+        ]
 
-    edge = [one for one in front(tried) if one in drawn]
-    axis.plot(*spots(edge), color=hairline(axis), lw=1.0, zorder=1)
+    front_prunings = [
+        pruning for pruning in pareto_front(prunings) if pruning in drawn_prunings
+    ]
+    axis.plot(
+        *coordinates(front_prunings), color=hairline_colour(axis), lw=1.0, zorder=1
+    )
     dots = axis.scatter(
-        *spots(drawn),
-        c=[100.0 * one.program.share for one in drawn],
+        *coordinates(drawn_prunings),
+        c=[100.0 * pruning.program.relative_cost for pruning in drawn_prunings],
         vmin=0.0,
         vmax=100.0,
         s=26,
         linewidths=0,
         zorder=2,
     )
-    axis.scatter(*spots([exact]), s=46, marker="s", color=ink, zorder=3)
-    ring = axis.scatter(*spots([chosen]), s=110, marker="o", zorder=4)
-    ring.set(facecolor="none", edgecolor=mark, linewidth=1.8)
-    axis.axhline(asked, color=ink, lw=0.9, ls="--", zorder=1)
-    axis.set(yscale="log", xlabel="gates that are open", ylabel="error of the power")
+    axis.scatter(*coordinates([exact]), s=46, marker="s", color=ink_colour, zorder=3)
+    ring = axis.scatter(*coordinates([chosen]), s=110, marker="o", zorder=4)
+    ring.set(facecolor="none", edgecolor=accent_colour, linewidth=1.8)
+    axis.axhline(max_error, color=ink_colour, lw=0.9, ls="--", zorder=1)
+    axis.set(yscale="log", xlabel="open gates", ylabel="error of the power")
     axis.margins(0.09, 0.12)
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.grid(visible=True)
-    more = len(tried) - 1 - len(drawn)
-    left_out = f"; not drawn: {more}, off by all of the power" if more else ""
-    axis.set_title(f"prunings that were tested{left_out}")
+    n_hidden = len(prunings) - 1 - len(drawn_prunings)
+    hidden_text = f"; {n_hidden} not shown: error of 100 %" if n_hidden else ""
+    axis.set_title(f"tested prunings{hidden_text}")
     bar = axis.figure.colorbar(dots, ax=axis, pad=0.02, aspect=28)
-    bar.set_label("arithmetic of the whole transform (%)")
+    bar.set_label("share of the full transform's arithmetic (%)")
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0)
 
-    def note(text: str, at: Any, offset: tuple[int, int], **look: Any) -> None:
+    def annotate(
+        text: str, position: Any, offset: tuple[int, int], **style: Any
+    ) -> None:
         side = "right" if offset[0] < 0 else "left"
         axis.annotate(
-            text, at, offset, textcoords="offset points", fontsize=8, ha=side, **look
+            text,
+            position,
+            offset,
+            textcoords="offset points",
+            fontsize=8,
+            ha=side,
+            **style,
         )
 
     width = axis.get_xlim()[1]
-    note(f"asked for: {asked:g}", (width, asked), (-2, 3), color=ink)
-    (x,), (y,) = spots([exact])
+    annotate(f"allowed: {max_error:g}", (width, max_error), (-2, 3), color=ink_colour)
+    (x,), (y,) = coordinates([exact])
     if exact is not chosen:
-        share = f"{exact.program.share:.0%}"
-        note(f"exact but for rounding, {share}", (x, y), (-8, 6))
-    (x,), (y,) = spots([chosen])
+        share = f"{exact.program.relative_cost:.0%}"
+        annotate(f"exact up to rounding, {share}", (x, y), (-8, 6))
+    (x,), (y,) = coordinates([chosen])
     name = "chosen: exact" if exact is chosen else "chosen"
     offset = (-10 if x > 0.6 * width else 10, -12)
-    share = f"{chosen.program.share:.0%}"
-    note(f"{name}, {share}", (x, y), offset, color=mark, fontweight="bold")
+    share = f"{chosen.program.relative_cost:.0%}"
+    annotate(f"{name}, {share}", (x, y), offset, color=accent_colour, fontweight="bold")
 
 
 def _draw_losses(axis: Any, losses: Any) -> None:
-    """The loss of every step, and its mean over some."""
+    """Draw the loss of every step and its moving mean."""
     if not len(losses):
         axis.set_axis_off()
-        said = "no steps of training were made"
-        axis.text(0.5, 0.5, said, transform=axis.transAxes, ha="center")
+        message = "no training steps"
+        axis.text(0.5, 0.5, message, transform=axis.transAxes, ha="center")
         return
     steps = np.arange(1, len(losses) + 1)
-    axis.plot(steps, losses, color=hairline(axis), lw=1.0)
-    if len(losses) > _MEAN_OVER:
-        means = np.convolve(losses, np.full(_MEAN_OVER, 1 / _MEAN_OVER), "valid")
-        half = _MEAN_OVER // 2
-        axis.plot(steps[half:-half], means, color=COLOURS[0], lw=1.6)
+    axis.plot(steps, losses, color=hairline_colour(axis), lw=1.0)
+    if len(losses) > _MEAN_STEPS:
+        means = np.convolve(losses, np.full(_MEAN_STEPS, 1 / _MEAN_STEPS), "valid")
+        half_window = _MEAN_STEPS // 2
+        axis.plot(steps[half_window:-half_window], means, color=COLOURS[0], lw=1.6)
     axis.set(xlabel="step", ylabel="loss", yscale="log")
     # The first loss is that of the exact transform, next to nothing.
-    later = losses[1:] if len(losses) > 1 else losses
-    axis.set_ylim(bottom=0.5 * max(later.min(), _LEAST_ERROR))
+    later_losses = losses[1:] if len(losses) > 1 else losses
+    axis.set_ylim(bottom=0.5 * max(later_losses.min(), _MIN_DRAWN_ERROR))
     axis.grid(visible=True)
-    axis.set_title("training; all gates are open at its first step")
+    axis.set_title("training; all gates are open at the first step")

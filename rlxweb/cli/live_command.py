@@ -1,4 +1,4 @@
-"""`rlxweb live SOURCE`: spectra, peaks and bands of a signal that is still running."""
+"""`rlxweb live SOURCE`: show spectra, peaks and bands of a running signal."""
 
 from __future__ import annotations
 
@@ -12,69 +12,92 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from rlxweb.callers import outside
 from rlxweb.cli import options
-from rlxweb.cli.live_view import line, status, view
-from rlxweb.cli.live_web import PAGE_S, check_page, page_of, told
-from rlxweb.cli.screen import say, screen
+from rlxweb.cli.console import make_console, print_lines
+from rlxweb.cli.live_view import format_line, render_status, render_view
+from rlxweb.cli.live_web import (
+    PAGE_UPDATE_INTERVAL_S,
+    check_page_options,
+    open_live_page,
+    throttle_updates,
+)
 from rlxweb.errors import RlxWarning, UsageError
-from rlxweb.live.file_source import GrowingFile, Replay
-from rlxweb.live.raw_source import KINDS, RawSource
-from rlxweb.live.source import Listener, Source
-from rlxweb.live.watch import Update, watch
-from rlxweb.live.web import LivePage
-from rlxweb.signal.band import Reach
-from rlxweb.signal.bands import BANDS, warn_left_out
+from rlxweb.live.file_source import GrowingFile, RecordingReplay
+from rlxweb.live.live_page import LivePageServer
+from rlxweb.live.raw_source import SAMPLE_FORMATS, RawPipeSource
+from rlxweb.live.source import SignalSource, SourceListener
+from rlxweb.live.watch import LiveUpdate, watch_signal
+from rlxweb.signal.band_power import BAND_PRESETS, warn_skipped_bands
+from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.welch_stream import WelchStream
+from rlxweb.stacklevel import caller_stacklevel
 
-_TERMINAL_S, _LINES_S = 0.15, 1.0
+_TERMINAL_INTERVAL_S, _LINE_INTERVAL_S = 0.15, 1.0
 """Between two updates on a terminal, and elsewhere."""
 
 
 @click.command(name="live")
 @click.argument("source", metavar="SOURCE")
-@options.one_of("--raw", tuple(KINDS), "What a pipe gives, little-endian, interleaved.")
-@options.valued("--channels", click.IntRange(1), "How many, of a pipe or microphone.")
-@options.valued("--fs", click.FloatRange(0, min_open=True), "Rate in Hz, of a pipe.")
-@click.option(
-    "--pick", "-c", multiple=True, metavar="C", help="Of a file: its channels."
+@options.choice_option(
+    "--raw",
+    tuple(SAMPLE_FORMATS),
+    "Sample type of a pipe (little-endian, interleaved).",
 )
-@options.valued("--replay", click.FloatRange(0, min_open=True),
-                "Play a file so many times as fast as it was recorded.")  # fmt: skip
-@click.option(
-    "--all", "since_begin", is_flag=True, help="A growing file from its begin."
+@options.value_option(
+    "--channels", click.IntRange(1), "Number of channels of a pipe or microphone."
 )
-@options.valued("--idle-s", click.FloatRange(0, min_open=True),
-                "End when a file did not grow for so long.")  # fmt: skip
-@options.valued("--segment-s", click.FloatRange(0, min_open=True),
+@options.value_option(
+    "--fs", click.FloatRange(0, min_open=True), "Sampling rate of a pipe, in Hz."
+)
+@click.option(
+    "--pick", "-c", multiple=True, metavar="C", help="Channels of a file to use."
+)
+@options.value_option("--replay", click.FloatRange(0, min_open=True),
+                "Replay a file; 2 is twice as fast as recorded.")  # fmt: skip
+@click.option(
+    "--all", "since_begin", is_flag=True, help="Read a growing file from its start."
+)
+@options.value_option("--idle-s", click.FloatRange(0, min_open=True),
+                "Stop when a file has not grown for this many seconds.")  # fmt: skip
+@options.value_option("--segment-s", click.FloatRange(0, min_open=True),
                 "Seconds per segment.", 2.0)  # fmt: skip
-@options.valued("--k", click.IntRange(1), "Peaks of a channel.", 3)
-@options.valued("--fmin", float, "Look from here, in Hz.", 0.5)
-@options.valued("--fmax", float, "Look up to here, in Hz; default: half the rate.")
-@options.one_of("--average", ("exponential", "last", "all", "none"),
-                "Over which segments.", "exponential")  # fmt: skip
-@options.valued("--half-life", click.FloatRange(0, min_open=True),
-                "Seconds after which a segment counts half.", 4.0)  # fmt: skip
-@options.valued("--last", click.IntRange(1), "Segments of --average last.", 8)
-@options.one_of("--bands", (*BANDS, "none"), "Shares that are shown.", "eeg")
-@options.valued(
-    "--show", str, "The channel whose spectrum is drawn; default: the first."
+@options.value_option("--k", click.IntRange(1), "Peaks per channel.", 3)
+@options.value_option("--fmin", float, "Lowest frequency, in Hz.", 0.5)
+@options.value_option(
+    "--fmax", float, "Highest frequency, in Hz; default: half the sampling rate."
 )
-@options.valued("--duration-s", click.FloatRange(0, min_open=True),
-                "End after so much signal.")  # fmt: skip
-@options.valued("--every-s", click.FloatRange(0.02), "Seconds between two updates.")
-@click.option("--json-lines", is_flag=True, help="An update per line on stdout.")
-@click.option("--spectra", is_flag=True, help="With --json-lines: the powers too.")
-@click.option("--web", is_flag=True, help="On a page in a browser of this machine.")
-@options.valued("--port", click.IntRange(1, 65535), "Of the page; default: any free.")
+@options.choice_option("--average", ("exponential", "last", "all", "none"),
+                "How segments are averaged.", "exponential")  # fmt: skip
+@options.value_option("--half-life", click.FloatRange(0, min_open=True),
+                "Half-life of a segment's weight, in seconds.", 4.0)  # fmt: skip
+@options.value_option(
+    "--last", click.IntRange(1), "Number of segments for --average last.", 8
+)
+@options.choice_option(
+    "--bands", (*BAND_PRESETS, "none"), "Bands whose shares are shown.", "eeg"
+)
+@options.value_option(
+    "--show", str, "Channel whose spectrum is drawn; default: the first."
+)
+@options.value_option("--duration-s", click.FloatRange(0, min_open=True),
+                "Stop after this many seconds of signal.")  # fmt: skip
+@options.value_option("--every-s", click.FloatRange(0.02), "Seconds between updates.")
 @click.option(
-    "--no-open", is_flag=True, help="Tell the page's address, do not open it."
+    "--json-lines", is_flag=True, help="Print each update as one line of JSON."
 )
-def command(source: str, json_lines: bool, spectra: bool, **asked: Any) -> None:
-    """Spectra, peaks and bands of a signal while it runs; Ctrl-C ends it.
+@click.option("--spectra", is_flag=True, help="With --json-lines: include the spectra.")
+@click.option("--web", is_flag=True, help="Show the result on a local web page.")
+@options.value_option(
+    "--port", click.IntRange(1, 65535), "Port of the page; default: any free port."
+)
+@click.option(
+    "--no-open", is_flag=True, help="Print the address of the page; do not open it."
+)
+def command(source: str, json_lines: bool, spectra: bool, **option_values: Any) -> None:
+    """Show spectra, peaks and bands of a running signal; Ctrl-C stops.
 
     SOURCE is a microphone (mic, mic:NAME), a stream of the Lab Streaming Layer (lsl,
-    lsl:NAME), a recording that is being written (its path), or - for numbers from a
+    lsl:NAME), the path of a recording that is being written, or - for samples from a
     pipe.
 
     Example  rlxweb live lsl:EEG
@@ -82,150 +105,199 @@ def command(source: str, json_lines: bool, spectra: bool, **asked: Any) -> None:
              rlxweb live night.edf --replay 1 --web
     """
     if spectra and not json_lines:
-        raise UsageError("--spectra", "it goes with --json-lines", hint="give both")
-    check_page(asked)
-    console = screen()
+        raise UsageError(
+            "--spectra", "it requires --json-lines", hint="add --json-lines"
+        )
+    check_page_options(option_values)
+    console = make_console()
     # A dumb terminal cannot go back to a line: it gets lines, as a file does.
-    drawn = not json_lines and console.is_terminal and not console.is_dumb_terminal
-    every = asked["every_s"] or (_TERMINAL_S if drawn else _LINES_S)
-    with Listener(_found(source, asked)) as listener:
-        about = listener.source.stream
-        stream = _stream(listener.source, asked)
-        bands = None if asked["bands"] == "none" else asked["bands"]
-        reached = _reached(bands, stream)
-        beside = console if drawn else screen(stderr=True)
-        with page_of(about, stream, reached, asked, beside) as page:
-            updates = watch(
+    is_drawn = not json_lines and console.is_terminal and not console.is_dumb_terminal
+    interval_s = option_values["every_s"] or (
+        _TERMINAL_INTERVAL_S if is_drawn else _LINE_INTERVAL_S
+    )
+    with SourceListener(_find_source(source, option_values)) as listener:
+        stream_info = listener.source.stream_info
+        stream = _make_stream(listener.source, option_values)
+        bands = None if option_values["bands"] == "none" else option_values["bands"]
+        covered_bands = _covered_bands(bands, stream)
+        note_console = console if is_drawn else make_console(stderr=True)
+        with open_live_page(
+            stream_info, stream, covered_bands, option_values, note_console
+        ) as page:
+            updates = watch_signal(
                 listener,
                 stream,
-                every_s=every if page is None else asked["every_s"] or PAGE_S,
-                bands=reached,
-                until_s=asked["duration_s"],
+                every_s=interval_s
+                if page is None
+                else option_values["every_s"] or PAGE_UPDATE_INTERVAL_S,
+                bands=covered_bands,
+                until_s=option_values["duration_s"],
             )
-            row = _row(asked["show"], about.channels)
-            due = told(updates, page, every)
+            row = _channel_row(option_values["show"], stream_info.channels)
+            due_updates = throttle_updates(updates, page, interval_s)
             if json_lines:
-                _write(due, spectra)
-            elif drawn:
-                _draw(console, due, row, page)
+                _write_json_lines(due_updates, spectra)
+            elif is_drawn:
+                _draw_terminal(console, due_updates, row, page)
             else:
-                for update in due:
-                    say(console, line(update))
+                for update in due_updates:
+                    print_lines(console, format_line(update))
 
 
-def _write(updates: Iterable[Update], spectra: bool) -> None:
+def _write_json_lines(updates: Iterable[LiveUpdate], spectra: bool) -> None:
+    """Write each update as a JSON line on standard output."""
     for update in updates:
-        told = update.as_json(spectra)
-        sys.stdout.write(json.dumps(told, allow_nan=False) + "\n")
+        entry = update.as_json(spectra)
+        sys.stdout.write(json.dumps(entry, allow_nan=False) + "\n")
         sys.stdout.flush()
 
 
-def _draw(
-    console: Console, updates: Iterable[Update], row: int, page: LivePage | None
+def _draw_terminal(
+    console: Console,
+    updates: Iterable[LiveUpdate],
+    row: int,
+    page: LivePageServer | None,
 ) -> None:
+    """Redraw the view on a terminal with each update."""
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for update in updates:
             width, height = console.size
             if page is not None:
-                drawn = status(update, width, page.board.viewers)
+                rendered = render_status(update, width, page.board.n_viewers)
             else:
-                tall, colour = max(3, height - 1), not console.no_color
-                drawn = view(update, width, tall, row, colour)
-            live.update(drawn, refresh=True)
+                view_height, colour = max(3, height - 1), not console.no_color
+                rendered = render_view(update, width, view_height, row, colour)
+            live.update(rendered, refresh=True)
 
 
-def _found(name: str, asked: dict[str, Any]) -> Source:
-    """The source, looked for while that is told."""
+def _find_source(name: str, option_values: dict[str, Any]) -> SignalSource:
+    """Return the source, and show a status while streams are searched on the
+    network.
+    """
     if name.partition(":")[0] != "lsl":
-        return _source(name, asked)
-    with screen(stderr=True).status("looking for streams on the network"):
-        return _source(name, asked)
+        return _open_source(name, option_values)
+    with make_console(stderr=True).status("looking for streams on the network"):
+        return _open_source(name, option_values)
 
 
-def _source(name: str, asked: dict[str, Any]) -> Source:
-    """Where it comes from. Errors  UsageError for options that do not go with it."""
-    kind, _, which = name.partition(":")
+def _open_source(name: str, option_values: dict[str, Any]) -> SignalSource:
+    """Open the source. Raises UsageError for options that do not apply to it."""
+    kind, _, source_name = name.partition(":")
     is_file = name != "-" and kind not in ("mic", "lsl")
-    _refuse("--raw", asked["raw"], name == "-", name)
-    _refuse("--channels", asked["channels"], name == "-" or kind == "mic", name)
-    _refuse("--fs", asked["fs"], kind != "lsl", name)
+    _refuse_option("--raw", option_values["raw"], name == "-", name)
+    _refuse_option(
+        "--channels", option_values["channels"], name == "-" or kind == "mic", name
+    )
+    _refuse_option("--fs", option_values["fs"], kind != "lsl", name)
     for flag in ("replay", "idle_s", "since_begin", "pick"):
-        _refuse(f"--{flag.replace('_', '-')}", asked[flag] or None, is_file, name)
+        _refuse_option(
+            f"--{flag.replace('_', '-')}", option_values[flag] or None, is_file, name
+        )
     if name == "-":
-        if None in (asked["raw"], asked["channels"], asked["fs"]):
-            said, rule = "a pipe says nothing of itself", "it is to be told"
-            hint = "--raw f32 --channels 8 --fs 256"
-            raise UsageError("rlxweb live -", said, rule, hint)
+        if None in (
+            option_values["raw"],
+            option_values["channels"],
+            option_values["fs"],
+        ):
+            problem = "the sample type, channel count or sampling rate is missing"
+            rule = "a pipe has no header"
+            hint = "give all three, as in --raw f32 --channels 8 --fs 256"
+            raise UsageError("rlxweb live -", problem, rule, hint)
         pipe = sys.stdin.buffer
-        return RawSource(pipe, asked["raw"], asked["channels"], asked["fs"])
+        return RawPipeSource(
+            pipe, option_values["raw"], option_values["channels"], option_values["fs"]
+        )
     if kind == "mic":
-        from rlxweb.live.microphone import Microphone
+        from rlxweb.live.microphone import MicrophoneSource
 
-        return Microphone(which, asked["fs"], asked["channels"] or 1)
+        return MicrophoneSource(
+            source_name, option_values["fs"], option_values["channels"] or 1
+        )
     if kind == "lsl":
-        from rlxweb.live.lsl import LslSource
+        from rlxweb.live.lsl_source import LslSource
 
-        return LslSource(which)
-    given = {"fs": asked["fs"], "channels": asked["pick"] or None}
-    if asked["replay"] is not None:
-        return Replay(name, asked["replay"], **given)
+        return LslSource(source_name)
+    recording_options = {
+        "fs": option_values["fs"],
+        "channels": option_values["pick"] or None,
+    }
+    if option_values["replay"] is not None:
+        return RecordingReplay(name, option_values["replay"], **recording_options)
     return GrowingFile(
-        name, since_begin=asked["since_begin"], idle_s=asked["idle_s"], **given
+        name,
+        since_begin=option_values["since_begin"],
+        idle_s=option_values["idle_s"],
+        **recording_options,
     )
 
 
-def _refuse(flag: str, value: object, fits: bool, source: str) -> None:
-    if value is not None and not fits:
-        raise UsageError(flag, f"it does not go with {source!r}", hint="leave it out")
+def _refuse_option(flag: str, value: object, is_applicable: bool, source: str) -> None:
+    """Raise UsageError for an option that does not apply to the source."""
+    if value is not None and not is_applicable:
+        raise UsageError(flag, f"it does not apply to {source!r}", hint="omit it")
 
 
-def _stream(source: Source, asked: dict[str, Any]) -> WelchStream:
-    about = source.stream
-    nperseg = max(1, round(asked["segment_s"] * about.fs))
-    average = asked["average"]
+def _make_stream(source: SignalSource, option_values: dict[str, Any]) -> WelchStream:
+    """Return the Welch stream for a source with the requested settings."""
+    stream_info = source.stream_info
+    nperseg = max(1, round(option_values["segment_s"] * stream_info.fs))
+    average = option_values["average"]
     bins = nperseg // 2 + 1
     return WelchStream(
-        about.fs,
+        stream_info.fs,
         nperseg,
-        min(asked["k"], bins),
-        len(about.channels),
-        fmin=asked["fmin"],
-        fmax=asked["fmax"],
+        min(option_values["k"], bins),
+        len(stream_info.channels),
+        fmin=option_values["fmin"],
+        fmax=option_values["fmax"],
         average=average,
-        half_life=asked["half_life"] if average == "exponential" else None,
-        last=asked["last"] if average == "last" else None,
+        half_life=option_values["half_life"] if average == "exponential" else None,
+        last=option_values["last"] if average == "last" else None,
         nan="skip",
     )
 
 
-def _reached(bands: str | None, stream: WelchStream) -> Any:
+def _covered_bands(bands: str | None, stream: WelchStream) -> Any:
     """Return the bands of a preset that lie wholly in the spectrum; None without any.
 
     Warns of the others.
     """
     if bands is None:
         return None
-    reach, low = Reach.of_bins(stream.f, stream.fs), float(stream.f[0])
-    step = stream.fs / stream.nperseg
-    preset = BANDS[bands]
-    whole = {
-        n: own for n, own in preset.items() if own[0] >= low and reach.holds(own[1])
+    limit, low = FrequencyLimit.from_bins(stream.f, stream.fs), float(stream.f[0])
+    bin_width = stream.fs / stream.nperseg
+    preset = BAND_PRESETS[bands]
+    covered = {
+        name: edges
+        for name, edges in preset.items()
+        if edges[0] >= low and limit.allows(edges[1])
     }
-    wide = {n: own for n, own in whole.items() if own[1] - own[0] >= step}
-    if len(whole) < len(preset):
-        left = {n: own for n, own in preset.items() if n not in whole}
-        warn_left_out(left, low, reach)
-    if len(wide) < len(whole):
-        narrow = ", ".join(n for n in whole if n not in wide)
-        said = f"--bands: {narrow} left out, narrower than the bins, {step:g} Hz"
-        warnings.warn(RlxWarning(said), stacklevel=outside())
-    return wide or None
+    resolved = {
+        name: edges
+        for name, edges in covered.items()
+        if edges[1] - edges[0] >= bin_width
+    }
+    if len(covered) < len(preset):
+        uncovered = {
+            name: edges for name, edges in preset.items() if name not in covered
+        }
+        warn_skipped_bands(uncovered, low, limit)
+    if len(resolved) < len(covered):
+        narrow = ", ".join(name for name in covered if name not in resolved)
+        message = (
+            f"--bands: {narrow} left out, narrower than the bin width, {bin_width:g} Hz"
+        )
+        warnings.warn(RlxWarning(message), stacklevel=caller_stacklevel())
+    return resolved or None
 
 
-def _row(name: str | None, names: tuple[str, ...]) -> int:
+def _channel_row(name: str | None, names: tuple[str, ...]) -> int:
+    """Return the row of the channel whose spectrum is drawn."""
     if name is None:
         return 0
     if name not in names:
-        some = ", ".join(names[:16])
-        raise UsageError("--show", f"no channel is called {name!r}", f"there: {some}")
+        first_names = ", ".join(names[:16])
+        raise UsageError(
+            "--show", f"there is no channel {name!r}", f"known channels: {first_names}"
+        )
     return names.index(name)

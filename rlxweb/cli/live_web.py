@@ -1,4 +1,4 @@
-"""`rlxweb live --web`: the page beside what the terminal and the lines tell."""
+"""Live web page of `rlxweb live --web`, shown in addition to the terminal output."""
 
 from __future__ import annotations
 
@@ -11,79 +11,91 @@ from typing import Any
 
 from rich.console import Console
 
-from rlxweb.cli.screen import say
+from rlxweb.cli.console import print_lines
 from rlxweb.errors import UsageError
-from rlxweb.live.source import Stream
-from rlxweb.live.watch import Update
-from rlxweb.live.web import LivePage
-from rlxweb.pages.browser import show
+from rlxweb.live.live_page import LivePageServer
+from rlxweb.live.source import StreamInfo
+from rlxweb.live.watch import LiveUpdate
+from rlxweb.pages.browser import open_in_browser
 from rlxweb.signal.welch_stream import WelchStream
 
-PAGE_S = 0.1
-"""Between two updates of a page."""
+PAGE_UPDATE_INTERVAL_S = 0.1
+"""Seconds between two updates of the page."""
 
 
-def check_page(asked: Mapping[str, Any]) -> None:
-    """Errors  UsageError for options of a page where none is asked for."""
+def check_page_options(option_values: Mapping[str, Any]) -> None:
+    """Raise UsageError for page options given without --web."""
     for flag in ("port", "no_open"):
-        if asked[flag] and not asked["web"]:
+        if option_values[flag] and not option_values["web"]:
             name = f"--{flag.replace('_', '-')}"
-            raise UsageError(name, "it goes with --web", hint="give both")
+            raise UsageError(name, "it requires --web", hint="add --web")
 
 
 @contextmanager
-def page_of(
-    stream: Stream,
+def open_live_page(
+    stream: StreamInfo,
     estimate: WelchStream,
     bands: Mapping[str, tuple[float, float]] | None,
-    asked: Mapping[str, Any],
+    option_values: Mapping[str, Any],
     console: Console,
-) -> Iterator[LivePage | None]:
-    """The page, if one is asked for, and its address told; it ends with the block."""
-    if not asked["web"]:
+) -> Iterator[LivePageServer | None]:
+    """Serve the page during the block, if requested, and print its address; yield None
+    without --web.
+    """
+    if not option_values["web"]:
         yield None
         return
-    said = _estimate(estimate)
-    made = LivePage(stream, estimate, about=said, bands=bands, port=asked["port"] or 0)
-    with made as page:
-        say(console, page.url)
-        if not asked["no_open"] and _has_windows() and console.is_terminal:
-            show(page.url_once())
+    description = _describe_estimate(estimate)
+    live_page = LivePageServer(
+        stream,
+        estimate,
+        estimate_text=description,
+        bands=bands,
+        port=option_values["port"] or 0,
+    )
+    with live_page as page:
+        print_lines(console, page.url)
+        if not option_values["no_open"] and _has_display() and console.is_terminal:
+            open_in_browser(page.one_time_url())
         yield page
 
 
-def told(
-    updates: Iterable[Update], page: LivePage | None, every_s: float
-) -> Iterator[Update]:
-    """All of them on the page; those that are due, and the last, to whoever asks."""
-    held, last = None, -every_s
+def throttle_updates(
+    updates: Iterable[LiveUpdate], page: LivePageServer | None, interval_s: float
+) -> Iterator[LiveUpdate]:
+    """Send every update to the page and yield only those that are due, and the last
+    one.
+    """
+    pending, last_yield = None, -interval_s
     for update in updates:
         if page is None:
             yield update
             continue
-        page.tell(update)
-        held, now = update, time.monotonic()
-        if now - last >= every_s:
-            last, held = now, None
+        page.publish(update)
+        pending, now = update, time.monotonic()
+        if now - last_yield >= interval_s:
+            last_yield, pending = now, None
             yield update
-    if held is not None:
-        yield held
+    if pending is not None:
+        yield pending
 
 
-def _estimate(stream: WelchStream) -> str:
-    own = stream.settings
+def _describe_estimate(stream: WelchStream) -> str:
+    settings = stream.settings
     average = {
-        "exponential": f"older ones count half after {own.half_life or 0:g} s",
-        "last": f"the mean of the last {own.last}",
-        "all": "the mean of all",
-        "none": "each by itself",
-    }[own.average]
+        "exponential": f"weights halve every {settings.half_life or 0:g} s",
+        "last": f"mean of the last {settings.last}",
+        "all": "mean of all",
+        "none": "not averaged",
+    }[settings.average]
     seconds = stream.nperseg / stream.fs
     return f"Segments of {stream.nperseg} samples ({seconds:.3g} s), {average}."
 
 
-def _has_windows() -> bool:
-    """Else a browser would take the terminal, if there is any."""
+def _has_display() -> bool:
+    """Return True if a browser can open a window instead of taking over the
+    terminal.
+    """
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

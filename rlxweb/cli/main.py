@@ -1,4 +1,4 @@
-"""`rlxweb`: the command group, the error boundary and the exit codes.
+"""Command group of `rlxweb`, its error handling and the exit codes.
 
 0 good · 1 wrong numbers or a failed case · 2 usage · 3 no usable device · 4 a required
 device or feature is missing · 75 device lost · 130 stopped by the user. Every error of
@@ -18,38 +18,38 @@ from typing import Any
 
 import click
 
-from rlxweb.cli.record import rlxweb_version
-from rlxweb.cli.signals import signals
-from rlxweb.cli.wording import point_to, told, told_by_click
+from rlxweb.cli.error_messages import attach_command, format_click_error, format_error
+from rlxweb.cli.json_documents import rlxweb_version
+from rlxweb.cli.process_signals import process_signals
 from rlxweb.errors import RlxError, RlxWarning, did_you_mean
-from rlxweb.printable import WRITTEN_OUT, printable
-from rlxweb.streams import STDOUT, discard
+from rlxweb.output_streams import STDOUT, discard_output
+from rlxweb.printable import ESCAPE_ERROR_HANDLER, printable
 
 # Name → the first line of its help, so that listing loads none of their modules.
 COMMANDS = {
-    "welch": "Welch spectra and their strongest peaks, of recordings.",
-    "bands": "Power in bands of frequency, per channel, of recordings.",
-    "spectrogram": "Spectra over time, per channel, of recordings.",
-    "convert": "Recordings as EDF+, BDF+, NPZ, WAV or Parquet files.",
-    "learn": "A transform that is trained for your recordings and your band.",
-    "live": "Spectra and peaks of a signal that is still running.",
-    "info": "What recordings hold: channels, rates, units, annotations, times.",
+    "welch": "Compute Welch spectra and their strongest peaks.",
+    "bands": "Compute the power in frequency bands.",
+    "spectrogram": "Compute spectra over time.",
+    "convert": "Convert recordings to EDF+, BDF+, NPZ, WAV, FLAC or Parquet files.",
+    "learn": "Train a spectral transform for your recordings and your band.",
+    "live": "Show spectra and peaks of a running signal.",
+    "info": "Show what recordings contain: channels, rates, units, annotations, times.",
     "devices": "List every device: available or not, and why.",
-    "explain": "Say where a Welch job would run and why.",
-    "profile": "Say where the time goes, of a recording or of a graph.",
-    "calibrate": "Measure how fast each engine is: trips, transfers, our own kernels.",
-    "smoke": "Try every engine of this machine: is it right, and how fast?",
-    "bench": "Measure what each engine of this machine reaches.",
-    "run": "Run a model, a file of ONNX, on arrays of files.",
-    "inspect": "Look into a model, a file of ONNX: ops, what is missing, memory, time.",
-    "export": "Write a graph or a Welch estimate for pages without Python.",
-    "demo": "Peaks of a made recording with known rhythms, or of yours.",
+    "explain": "Explain where a Welch job would run.",
+    "profile": "Profile the analysis of a recording, or a graph.",
+    "calibrate": "Measure how fast each engine is: round trips, transfers, kernels.",
+    "smoke": "Test every engine of this machine: correctness and speed.",
+    "bench": "Measure the throughput of each engine.",
+    "run": "Run an ONNX model or a saved graph on arrays from files.",
+    "inspect": "Inspect an ONNX model: ops, unsupported ops, memory, time.",
+    "export": "Export a graph or a Welch estimate for web pages without Python.",
+    "demo": "Show the peaks of a generated recording, or of your own.",
 }
-STOPPED = 130
+INTERRUPTED_EXIT_CODE = 130
 
 
 class LazyGroup(click.Group):
-    """Loads a command's module when it is used."""
+    """Command group that imports a command's module when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
             return None
         module = import_module(f"rlxweb.cli.{cmd_name}_command")
         command: click.Command = module.command
-        signals.begin()
+        process_signals.begin_command()
         return command
 
     def resolve_command(
@@ -67,8 +67,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            meant = did_you_mean(name, COMMANDS) or f"known: {', '.join(COMMANDS)}"
-            raise click.UsageError(f"no such command {name!r}; {meant}", ctx)
+            suggestion = did_you_mean(name, COMMANDS) or f"known: {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no such command {name!r}; {suggestion}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(
@@ -84,82 +84,94 @@ class LazyGroup(click.Group):
             name = ctx.invoked_subcommand or ""
             command = self.get_command(ctx, name)
             if command is not None:
-                point_to(error, command, click.Context(command, ctx, name))
+                attach_command(error, command, click.Context(command, ctx, name))
             raise
         except BrokenPipeError:
             # The reader of our output went away (`| head`); nobody is left to tell.
-            discard(STDOUT)
+            discard_output(STDOUT)
             return 0
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(rlxweb_version(), prog_name="rlxweb")
 def cli() -> None:
-    """Spectral peaks of recordings, on the best engine this machine has."""
+    """Find spectral peaks of recordings, on the fastest engine of this machine."""
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line; every error of ours becomes one line and an exit code."""
-    _fill_closed_streams()
-    _print_anything()
+    """Run the command line; turn every rlxweb error into one line on stderr and an exit
+    code.
+    """
+    _replace_closed_streams()
+    _escape_unencodable_output()
     with warnings.catch_warnings():
         warnings.showwarning = partial(_show_warning, set())
         # Whatever PYTHONWARNINGS says: they are told, and end nothing.
         warnings.simplefilter("always", RlxWarning)
-        code = _run(args)
-    sys.exit(_flushed(code))
+        code = _run_command(args)
+    sys.exit(_flush_stdout(code))
 
 
-def _run(args: list[str] | None) -> int:
+def _run_command(args: list[str] | None) -> int:
     try:
         code = cli.main(args, prog_name="rlxweb", standalone_mode=False)
     except BaseException as error:
-        return _told(error)
+        return _report_error(error)
     return code if isinstance(code, int) else 0
 
 
-def _told(error: BaseException) -> int:
-    """Say what ended the run; its exit code. What we know nothing of is raised on."""
+def _report_error(error: BaseException) -> int:
+    """Print the error that ended the run and return its exit code; raise unknown errors
+    again.
+    """
     # Native code may make something else of a KeyboardInterrupt.
-    if signals.number or isinstance(error, KeyboardInterrupt | click.exceptions.Abort):
-        return _stopped()
+    if process_signals.signal_number or isinstance(
+        error, KeyboardInterrupt | click.exceptions.Abort
+    ):
+        return _report_interrupt()
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
     if isinstance(error, click.ClickException):
-        return _say(told_by_click(error), error.exit_code)
+        return _print_message(format_click_error(error), error.exit_code)
     if isinstance(error, RlxError | MemoryError):
-        return _say(told(error), getattr(error, "exit_code", 1))
+        return _print_message(format_error(error), getattr(error, "exit_code", 1))
     if isinstance(error, OSError):
         # Files are the business of rlxweb.io; what is left is our own output.
-        return _unwritten(error)
+        return _report_write_error(error)
     raise error
 
 
-def _stopped() -> int:
-    return _say("stopped", 128 + (signals.number or signal.SIGINT))
+def _report_interrupt() -> int:
+    return _print_message(
+        "stopped", 128 + (process_signals.signal_number or signal.SIGINT)
+    )
 
 
 def _show_warning(
-    told: set[str], message: Warning | str, *where: Any, **more: Any
+    shown_texts: set[str], message: Warning | str, *location: Any, **options: Any
 ) -> None:
-    """One line, once, without the place in the source that is of no use to a user."""
-    said = message.with_flags if isinstance(message, RlxWarning) else str(message)
-    if said not in told:
-        told.add(said)
-        _say(said, 0)
+    """Print a warning as one line, once, without the source location, which is of no
+    use to a user.
+    """
+    text = message.with_flags if isinstance(message, RlxWarning) else str(message)
+    if text not in shown_texts:
+        shown_texts.add(text)
+        _print_message(text, 0)
 
 
-def _say(text: str, code: int) -> int:
-    """One line on stderr, whatever a driver or a file name put into the text."""
+def _print_message(text: str, code: int) -> int:
+    """Print one line on stderr, with unprintable characters from drivers or file names
+    escaped; return `code`.
+    """
     click.echo("rlxweb: " + printable("; ".join(text.split("\n"))), err=True)
     return code
 
 
-def _fill_closed_streams() -> None:
-    """Whoever closed one (`>&-`) wants to hear nothing.
+def _replace_closed_streams() -> None:
+    """Open the null device in place of standard streams that the caller closed (`>&-`).
 
     Left closed, its number would go to the next file that is opened, and what is meant
     for a terminal would be written into that.
@@ -174,30 +186,32 @@ def _fill_closed_streams() -> None:
             setattr(sys, name, open(number, mode, closefd=False))
 
 
-def _print_anything() -> None:
-    """No channel name may stop a run because the terminal lacks one of its letters."""
+def _escape_unencodable_output() -> None:
+    """Escape characters that the terminal cannot encode, so that no channel name stops
+    a run.
+    """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors=WRITTEN_OUT)
+            reconfigure(errors=ESCAPE_ERROR_HANDLER)
 
 
-def _unwritten(error: OSError) -> int:
-    discard(STDOUT)
-    return _say(f"writing the output: {error.strerror or error}", 1)
+def _report_write_error(error: OSError) -> int:
+    discard_output(STDOUT)
+    return _print_message(f"writing the output: {error.strerror or error}", 1)
 
 
-def _flushed(code: int) -> int:
-    """Send the last of stdout while an error can still be told."""
+def _flush_stdout(code: int) -> int:
+    """Flush stdout while an error can still be reported; return the exit code."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        discard(STDOUT)
+        discard_output(STDOUT)
     except OSError as error:
-        return _unwritten(error)
+        return _report_write_error(error)
     except KeyboardInterrupt:
-        discard(STDOUT)
-        return _stopped()
+        discard_output(STDOUT)
+        return _report_interrupt()
     return code
 
 

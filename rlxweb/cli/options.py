@@ -1,4 +1,6 @@
-"""Options that several commands take, and the short way to declare one of many."""
+"""Options shared by several commands, and helpers that declare common kinds of
+options.
+"""
 
 from __future__ import annotations
 
@@ -9,120 +11,138 @@ from typing import Any, get_args
 
 import click
 
-from rlxweb.backends.registry import labels
+from rlxweb.backends.registry import engine_labels
 from rlxweb.device import Device
-from rlxweb.devices.place import Place, parse_place
+from rlxweb.devices.device_place import DevicePlace, parse_place
 from rlxweb.errors import UsageError
-from rlxweb.host.row_blocks import usable_cpus
-from rlxweb.io.contents import Layout
-from rlxweb.io.urls import is_url, shown_url
+from rlxweb.host.thread_tasks import usable_cpus
+from rlxweb.io.file_contents import ArrayLayout
+from rlxweb.io.urls import is_url, redact_url
 from rlxweb.signal.precision import Precision
 
-K_HELP = "Peaks to keep [16, or all bins where there are fewer]."
+K_HELP = "Number of peaks [16, or all bins if there are fewer]."
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def device_labels(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """What a shell completes a device's name to; opens nothing."""
-    known = dict.fromkeys((*(d.label for d in Device), *labels()))
-    open_ = ("auto",) if param.name == "device" else ()
-    return [label for label in (*open_, *known) if label.startswith(begun)]
+def complete_device_label(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str]:
+    """Return the device labels that complete `incomplete` in a shell; opens no
+    device.
+    """
+    known = dict.fromkeys((*(d.label for d in Device), *engine_labels()))
+    auto_labels = ("auto",) if param.name == "device" else ()
+    return [label for label in (*auto_labels, *known) if label.startswith(incomplete)]
 
 
 AUTO_DEVICE = click.option(
     "--device",
-    shell_complete=device_labels,
+    shell_complete=complete_device_label,
     default="auto",
     show_default=True,
-    help="auto, or a name of `rlxweb devices`.",
+    help="auto, or a name from `rlxweb devices`.",
 )
-FS = click.option("--fs", type=float, help="Rate in Hz, for files that carry none.")
+FS = click.option(
+    "--fs", type=float, help="Sampling rate in Hz, for files without one."
+)
 MIN_SEGMENTS = click.option(
-    "--min-segments", type=click.IntRange(1), help="1 allows 'ultra'."
+    "--min-segments",
+    type=click.IntRange(1),
+    help="Least segments to average; 1 allows 'ultra'.",
 )
 
 
-def devices(default: str) -> Decorator:
-    """`--device`, repeatable: places of this machine. `default` ends the help."""
-    named = "A device, or device:part of an adapter's name; repeatable."
-    text = f"{named} Default: {default}."
+def devices_option(default: str) -> Decorator:
+    """Declare a repeatable `--device` option; `default` ends its help text."""
+    description = "Device, or DEVICE:PART with a part of the adapter name; repeatable."
+    help_text = f"{description} Default: {default}."
     return click.option(
         "--device",
         "devices",
         multiple=True,
         metavar="D",
-        help=text,
-        shell_complete=device_labels,
+        help=help_text,
+        shell_complete=complete_device_label,
     )
 
 
-def places_of(named: Iterable[str]) -> list[Place]:
-    """The places asked for, each once."""
-    return list(dict.fromkeys(map(parse_place, named)))
+def parse_places(labels_given: Iterable[str]) -> list[DevicePlace]:
+    """Parse device labels into places and drop duplicates."""
+    return list(dict.fromkeys(map(parse_place, labels_given)))
 
 
-def valued(flag: str, kind: Any, text: str, default: object = None) -> Decorator:
-    """An option of one value; a default is shown in the help."""
-    shown = default is not None
-    return click.option(flag, type=kind, help=text, default=default, show_default=shown)
-
-
-def check_new(flag: str, name: str, taken: Container[str]) -> None:
-    """Raise UsageError for a name that an option was given before."""
-    if name in taken:
-        raise UsageError(flag, f"{name!r} is given twice", "once is enough")
-
-
-def one_of(
-    flag: str, words: Sequence[str], text: str, default: str | None = None
+def value_option(
+    flag: str, value_type: Any, help_text: str, default: object = None
 ) -> Decorator:
-    """An option with a few words to choose from."""
-    return valued(flag, click.Choice(words), text, default)
+    """Declare an option with one value; a default is shown in the help."""
+    show_default = default is not None
+    return click.option(
+        flag,
+        type=value_type,
+        help=help_text,
+        default=default,
+        show_default=show_default,
+    )
 
 
-PRECISION = one_of(
+def check_not_repeated(flag: str, name: str, used_names: Container[str]) -> None:
+    """Raise UsageError for a name that was given to the option before."""
+    if name in used_names:
+        raise UsageError(flag, f"{name!r} is given twice", "each name is allowed once")
+
+
+def choice_option(
+    flag: str, choices: Sequence[str], help_text: str, default: str | None = None
+) -> Decorator:
+    """Declare an option with a few words to choose from."""
+    return value_option(flag, click.Choice(choices), help_text, default)
+
+
+PRECISION = choice_option(
     "--precision",
     get_args(Precision),
-    "auto: nothing is lost; f32: narrow; f64: float64 throughout.",
+    "auto: keeps the precision of the samples; f32: float32; f64: float64 throughout.",
     "auto",
 )
 
 
-def _window(
+def _parse_window(
     ctx: click.Context, param: click.Parameter, value: str | None
 ) -> str | tuple[object, ...] | None:
     if value is None or "," not in value:
         return value
     name, *params = (part.strip() for part in value.split(","))
-    return name, *map(_number, params)
+    return name, *map(_parse_number, params)
 
 
-def _number(text: str) -> float:
-    for kind in (int, float):
+def _parse_number(text: str) -> float:
+    for number_type in (int, float):
         with suppress(ValueError):
-            return kind(text)
-    raise click.BadParameter(f"{text!r} is no number; write it like kaiser,8.6")
+            return number_type(text)
+    raise click.BadParameter(f"{text!r} is not a number; write it like kaiser,8.6")
 
 
 WINDOW = click.option(
     "--window",
-    callback=_window,
-    help="Window name, parameters after commas (kaiser,8.6); default: the preset's.",
+    callback=_parse_window,
+    help="Window, with parameters after commas (kaiser,8.6); default: from the preset.",
 )
 
 
 # The names of a list: in quotes, or up to the next comma.
-_NAMES = re.compile(r'\s*"([^"]*)"\s*(?:,|$)|([^,]+)')
+_NAME_PATTERN = re.compile(r'\s*"([^"]*)"\s*(?:,|$)|([^,]+)')
 
 
-def _listed(
+def _parse_names(
     ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    parted = [quoted or bare for one in value for quoted, bare in _NAMES.findall(one)]
-    names = tuple(name.strip() for name in parted if name.strip())
+    raw_names = [
+        quoted or bare for text in value for quoted, bare in _NAME_PATTERN.findall(text)
+    ]
+    names = tuple(name.strip() for name in raw_names if name.strip())
     if value and not names:
-        raise UsageError(param.opts[0], "no channel is named", hint="leave it out")
+        raise UsageError(param.opts[0], "the channel name is empty", hint="omit it")
     return names
 
 
@@ -130,66 +150,74 @@ CHANNELS = click.option(
     "--channels",
     "-c",
     multiple=True,
-    callback=_listed,
-    help="Channel names or patterns ('EEG*'), repeatable or comma-separated; a name "
-    "with a comma in it stands in double quotes.",
+    callback=_parse_names,
+    help="Channel names or patterns ('EEG*'), repeatable or comma-separated; put a "
+    "name that contains a comma in double quotes.",
 )
 EXCLUDE = click.option(
     "--exclude",
     "-x",
     multiple=True,
-    callback=_listed,
-    help="Channels to leave out of these, named alike.",
+    callback=_parse_names,
+    help="Channels to exclude, in the same syntax.",
 )
-_MOMENT = "s, h:mm:ss, @time of day, or an annotation's words."
-START = click.option("--start", metavar="T", help=f"Take samples from here: {_MOMENT}")
-STOP = click.option("--stop", metavar="T", help=f"Take samples up to here: {_MOMENT}")
+_TIME_SYNTAX = "seconds, h:mm:ss, @time of day, or the text of an annotation."
+START = click.option(
+    "--start", metavar="T", help=f"Start of the samples: {_TIME_SYNTAX}"
+)
+STOP = click.option("--stop", metavar="T", help=f"End of the samples: {_TIME_SYNTAX}")
 
 
 ARRAY = click.option(
     "--array", help="Array of an NPZ, HDF5 or NWB file or a Zarr group."
 )
-LAYOUT = one_of(
+LAYOUT = choice_option(
     "--layout",
-    get_args(Layout),
-    "Of a 2-D array (NPY, NPZ, Zarr, HDF5); default: channels-first.",
+    get_args(ArrayLayout),
+    "Axis order of a 2-D array (NPY, NPZ, Zarr, HDF5); default: channels-first.",
 )
 
 
-def file_path(flag: str, text: str, *, required: bool = False) -> Decorator:
-    """An option that names a file to write, as `<flag>_path`; a URL is refused."""
+def output_file_option(
+    flag: str, help_text: str, *, required: bool = False
+) -> Decorator:
+    """Declare an option that names an output file, passed as `<flag>_path`; URLs are
+    refused.
+    """
     return click.option(
         f"--{flag}",
         f"{flag}_path",
         metavar="F",
         required=required,
-        help=text,
-        callback=of_here,
+        help=help_text,
+        callback=check_local_path,
     )
 
 
-def of_here(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """The path as it is. Errors  UsageError for a URL"""
+def check_local_path(
+    ctx: click.Context, param: click.Parameter, path: str | None
+) -> str | None:
+    """Return the path unchanged; raise UsageError for a URL."""
     if path is not None and is_url(path):
         raise UsageError(
-            f"{param.opts[0]} {shown_url(path)!r}",
-            "results are written as files of this machine",
-            "here they appear whole or not at all",
-            "name one, and send it on when it is there",
+            f"{param.opts[0]} {redact_url(path)!r}",
+            "results cannot be written to a URL",
+            "they are written as local files, completely or not at all",
+            "name a local file and upload it afterwards",
         )
     return path
 
 
 ADAPTER = click.option(
-    "--adapter", default="", help="Part of an adapter's name; implies a GPU."
+    "--adapter", default="", help="Part of the adapter name; implies a GPU."
 )
 
 
-def _jobs(ctx: click.Context, param: click.Parameter, text: str) -> int:
+def _parse_jobs(ctx: click.Context, param: click.Parameter, text: str) -> int:
     if text == "auto":
         return usable_cpus()
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise click.BadParameter(f"{text!r} is neither a number above 0 nor auto")
+        raise click.BadParameter(f"expected a number above 0 or auto, got {text!r}")
     return int(text)
 
 
@@ -198,27 +226,27 @@ JOBS = click.option(
     "-j",
     default="1",
     metavar="N",
-    callback=_jobs,
-    help="Do so many recordings at once, each in a process of this machine; auto: one "
-    "per processor core. Needs nothing installed.",
+    callback=_parse_jobs,
+    help="Process N recordings at once, each in a local process; auto: one per "
+    "processor core.",
 )
 KEEP_GOING = click.option(
-    "--keep-going", is_flag=True, help="A bad file costs itself alone."
+    "--keep-going", is_flag=True, help="Continue with the other files after an error."
 )
-NAN = one_of(
+NAN = choice_option(
     "--nan",
     ["raise", "propagate"],
-    "What to do about samples that are not finite.",
+    "How to handle samples that are not finite.",
     "raise",
 )
 
 
-def all_of(*decorators: Decorator) -> Decorator:
-    """Several options as one, listed in this order."""
+def combine_options(*decorators: Decorator) -> Decorator:
+    """Combine several options into one decorator, listed in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for one in reversed(decorators):
-            command = one(command)
+        for decorator in reversed(decorators):
+            command = decorator(command)
         return command
 
     return decorate
@@ -228,27 +256,32 @@ REFERENCE = click.option(
     "--reference",
     "-r",
     multiple=True,
-    callback=_listed,
-    help="Take the mean of all channels (average), or of these, from each; named like "
-    "channels, and read though -c does not take them.",
+    callback=_parse_names,
+    help="Subtract the mean of all channels (average), or of the named ones, from each "
+    "channel; -c need not include them.",
 )
-_ABOVE_0 = click.FloatRange(0, min_open=True)
+_POSITIVE = click.FloatRange(0, min_open=True)
 NOTCH = click.option(
-    "--notch", multiple=True, type=_ABOVE_0, help="Take this frequency out; repeatable."
+    "--notch",
+    multiple=True,
+    type=_POSITIVE,
+    help="Remove this frequency, in Hz; repeatable.",
 )
-SAMPLES = all_of(
+SAMPLE_OPTIONS = combine_options(
     CHANNELS,
     EXCLUDE,
     START,
     STOP,
     REFERENCE,
-    valued("--highpass", _ABOVE_0, "Filter out what is slower, in Hz, without delay."),
-    valued("--lowpass", _ABOVE_0, "Filter out what is faster, in Hz."),
+    value_option(
+        "--highpass", _POSITIVE, "Remove frequencies below this, in Hz, without delay."
+    ),
+    value_option("--lowpass", _POSITIVE, "Remove frequencies above this, in Hz."),
     NOTCH,
-    valued("--resample", _ABOVE_0, "Bring all to this rate, in Hz."),
+    value_option("--resample", _POSITIVE, "Resample all channels to this rate, in Hz."),
     ARRAY,
     LAYOUT,
 )
-"""What of a recording is taken, and how it is made ready."""
-COMPUTING = all_of(AUTO_DEVICE, ADAPTER, PRECISION, NAN)
-"""Where and how it is computed."""
+"""Options that select the samples of a recording and preprocess them."""
+COMPUTE_OPTIONS = combine_options(AUTO_DEVICE, ADAPTER, PRECISION, NAN)
+"""Options for where and in which precision to compute."""

@@ -1,4 +1,6 @@
-"""`rlxweb profile FILE`, `rlxweb profile --graph NAME`: where the time goes."""
+"""`rlxweb profile FILE` and `rlxweb profile --graph NAME`: report where the time
+goes.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +13,45 @@ import click
 import numpy as np
 
 from rlxweb.cli import options
-from rlxweb.cli.named_graph import arrays_of, compiled_object
-from rlxweb.cli.plot import check_plot, picture_format
-from rlxweb.cli.profile_plot import put_roofline
-from rlxweb.cli.record import document
-from rlxweb.cli.screen import progress_on, say, screen
-from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
-from rlxweb.cost.roofline import Roofline, Spent
-from rlxweb.cost.trace import Span, one_after_another, trace_of
-from rlxweb.decision.terms import human_ns
+from rlxweb.cli.console import make_console, make_progress, print_lines
+from rlxweb.cli.graph_import import load_compiled_graph, load_npz_arrays
+from rlxweb.cli.json_documents import json_document
+from rlxweb.cli.output_files import (
+    ResultWriter,
+    check_output_paths,
+    uses_stdout,
+    write_results,
+)
+from rlxweb.cli.roofline_plot import write_roofline_picture
+from rlxweb.cli.storage_option import STORAGE_OPTION
+from rlxweb.cli.welch_plot import check_plot, picture_format
+from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
+from rlxweb.cost.roofline import ProfileEntry, Roofline
+from rlxweb.decision.cost_terms import format_ns
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU
+from rlxweb.devices.device_place import CPU_PLACE
 from rlxweb.errors import UsageError
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.io import write_json
 from rlxweb.ir.graph import Node
 from rlxweb.jobs.analysis import analyse_file, check_device
-from rlxweb.jobs.averaging import block_samples
+from rlxweb.jobs.averaging import samples_per_block
 from rlxweb.jobs.results import GroupResult
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.stages import Stages
-from rlxweb.runtime.compiled import CompiledGraph
-from rlxweb.runtime.profile import HEADS, Profile, roof_line, roof_of, row_of, table_of
+from rlxweb.jobs.stage_timing import StageTimer
+from rlxweb.runtime.compiled_graph import CompiledGraph
+from rlxweb.runtime.profile import (
+    TABLE_HEADERS,
+    Profile,
+    find_roofline,
+    format_table,
+    profile_row,
+    roofline_text,
+)
 from rlxweb.runtime.session import Session
 
 SCHEMA = "rlxweb.profile/1"
-_OF_FILES = {
+_FILE_OPTIONS = {
     "fs": None,
     "nperseg": None,
     "noverlap": None,
@@ -50,199 +64,251 @@ _OF_FILES = {
     "layout": None,
     "precision": None,
 }
-_OF_GRAPHS = ("weights", "inputs")
+_GRAPH_OPTIONS = ("weights", "inputs")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a profile says, whatever it is of."""
+class ProfileReport:
+    """Contents of a profile report, of a recording or of a graph."""
 
     title: str
     lines: list[str]
-    parts: list[Spent]
-    roof: Roofline | None
-    spans: list[Span]
+    entries: list[ProfileEntry]
+    roofline: Roofline | None
+    spans: list[TraceSpan]
     facts: dict[str, Any]
 
 
 @click.command(name="profile")
 @click.argument("file", required=False)
-@click.option("--graph", metavar="NAME", help="A graph: MODULE:GRAPH or FILE.py:GRAPH.")
+@click.option(
+    "--graph", metavar="NAME", help="Graph to profile: MODULE:GRAPH or FILE.py:GRAPH."
+)
 @options.FS
-@options.valued("--nperseg", int, "FILE: samples per segment [256].")
-@options.valued("--noverlap", int, "FILE: samples two segments share.")
-@options.valued("--nsegments", int, "FILE: average only the first so many.")
-@options.one_of("--preset", ["rlx", "scipy", "mne"], "FILE: as of `rlxweb welch`.")
+@options.value_option("--nperseg", int, "FILE: samples per segment [256].")
+@options.value_option("--noverlap", int, "FILE: samples of overlap between segments.")
+@options.value_option("--nsegments", int, "FILE: average only the first N segments.")
+@options.choice_option("--preset", ["rlx", "scipy", "mne"], "FILE: see `rlxweb welch`.")
 @options.WINDOW
-@options.one_of("--detrend", ["none", "constant", "linear"], "FILE: of each segment.")
+@options.choice_option(
+    "--detrend",
+    ["none", "constant", "linear"],
+    "FILE: trend to remove from each segment.",
+)
 @options.CHANNELS
 @options.ARRAY
 @options.LAYOUT
-@STORAGE
-@options.one_of("--precision", ["auto", "f32", "f64"], "FILE: as of `rlxweb welch`.")
-@options.valued("--weights", str, "Graph: NPZ file with an array for each param.")
-@options.valued("--inputs", str, "Graph: NPZ file with an array for each input.")
+@STORAGE_OPTION
+@options.choice_option(
+    "--precision", ["auto", "f32", "f64"], "FILE: see `rlxweb welch`."
+)
+@options.value_option("--weights", str, "Graph: NPZ file with one array per param.")
+@options.value_option("--inputs", str, "Graph: NPZ file with one array per input.")
 @options.AUTO_DEVICE
-@click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
-@options.valued("--repeats", click.IntRange(1, 1000), "Runs; medians are told.", 7)
-@options.file_path("json", "All figures; - is stdout.")
-@options.file_path("trace", "A time line for https://ui.perfetto.dev (.json).")
-@options.file_path("plot", "The roofline as a picture (.png, .svg, .pdf).")
+@click.option("--adapter", default="", help="Part of the adapter name; implies a GPU.")
+@options.value_option(
+    "--repeats", click.IntRange(1, 1000), "Number of runs; medians are shown.", 7
+)
+@options.output_file_option("json", "Write all measurements; - is stdout.")
+@options.output_file_option(
+    "trace", "Write a timeline for https://ui.perfetto.dev (.json)."
+)
+@options.output_file_option("plot", "Draw the roofline (.png, .svg, .pdf).")
 def command(
     file: str | None,
     graph: str | None,
     json_path: str | None,
     trace_path: str | None,
     plot_path: str | None,
-    **asked: Any,
+    **option_values: Any,
 ) -> None:
-    """Say where the time goes, of the analysis of FILE or of a graph of your code.
+    """Profile the analysis of FILE, or a graph from your code.
 
-    FILE is analysed as `rlxweb welch` would, stage by stage; on a device the steps of
-    one block follow. A graph runs --repeats times, each step by the device's own clock
-    where it has one. Bytes and operations are the least that a step needs; "of the
-    roof" is the shortest time that the calibration allows for them over the time taken.
+    FILE is analysed like in `rlxweb welch`, with the time of each stage; on a device
+    also of each step of one block. A graph runs --repeats times; its steps are timed
+    with the device clock if there is one. Bytes and operations are the minimum that a
+    step needs; "of the roof" is the shortest possible time for them, according to the
+    calibration, divided by the measured time.
 
     Example  rlxweb profile --graph model.py:graph --device gpu --plot roof.png
     """
-    _check(file, graph, asked)
+    _check_arguments(file, graph, option_values)
     if plot_path is not None:
         check_plot(plot_path)
-    targets = ("--json", json_path), ("--trace", trace_path), ("--plot", plot_path)
-    check_targets([file] if file else [], targets)
-    told = _of_file(str(file), asked) if graph is None else _of_graph(graph, asked)
-    puts: list[tuple[str, Put]] = []
+    output_paths = ("--json", json_path), ("--trace", trace_path), ("--plot", plot_path)
+    check_output_paths([file] if file else [], output_paths)
+    report = (
+        _profile_file(str(file), option_values)
+        if graph is None
+        else _profile_graph(graph, option_values)
+    )
+    writers: list[tuple[str, ResultWriter]] = []
     if json_path is not None:
-        puts.append(
-            (json_path, partial(write_json, obj=document(SCHEMA, **told.facts)))
+        writers.append(
+            (json_path, partial(write_json, obj=json_document(SCHEMA, **report.facts)))
         )
     if trace_path is not None:
-        trace = trace_of(told.title, told.spans, told.roof)
-        puts.append((trace_path, partial(write_json, obj=trace)))
+        trace = build_chrome_trace(report.title, report.spans, report.roofline)
+        writers.append((trace_path, partial(write_json, obj=trace)))
     if plot_path is not None:
-        how, own = picture_format(plot_path), told
+        file_format, plotted_report = picture_format(plot_path), report
 
-        def put_plot(out: IO[bytes]) -> None:
-            put_roofline(out, own.title, own.parts, own.roof, how)
+        def write_plot(out: IO[bytes]) -> None:
+            write_roofline_picture(
+                out,
+                plotted_report.title,
+                plotted_report.entries,
+                plotted_report.roofline,
+                file_format,
+            )
 
-        puts.append((plot_path, put_plot))
-    write_all(puts)
-    to_stderr = goes_to_stdout(path for _, path in targets)
-    say(screen(stderr=to_stderr), *told.lines)
+        writers.append((plot_path, write_plot))
+    write_results(writers)
+    uses_stderr = uses_stdout(path for _, path in output_paths)
+    print_lines(make_console(stderr=uses_stderr), *report.lines)
 
 
-def _check(file: str | None, graph: str | None, asked: Mapping[str, Any]) -> None:
-    """Errors  UsageError for both, for neither, for options of the other one."""
+def _check_arguments(
+    file: str | None, graph: str | None, option_values: Mapping[str, Any]
+) -> None:
+    """Raise UsageError for a file and a graph, for neither, or for options of the other
+    kind.
+    """
     if (file is None) == (graph is None):
         raise UsageError(
             "profile",
-            "nothing is named" if file is None else "a FILE and a graph are named",
-            "one of both is profiled",
-            "give a FILE, or --graph NAME",
+            "got neither a FILE nor a graph"
+            if file is None
+            else "got a FILE and a graph",
+            "expected one of them",
+            "give either a FILE or --graph NAME",
         )
-    others = _OF_GRAPHS if graph is None else tuple(_OF_FILES)
-    for name in others:
-        if asked[name] not in (None, ()):
-            kind = "a graph's" if graph is None else "a FILE's"
-            raise UsageError(f"--{name}", f"it is {kind}", hint="leave it out")
+    unused_options = _GRAPH_OPTIONS if graph is None else tuple(_FILE_OPTIONS)
+    for name in unused_options:
+        if option_values[name] not in (None, ()):
+            kind = "graphs" if graph is None else "a FILE"
+            raise UsageError(f"--{name}", f"it applies only to {kind}", hint="omit it")
 
 
 # --- a recording ----------------------------------------------------------------------
 
 
-def _of_file(path: str, asked: Mapping[str, Any]) -> Told:
-    given = {name: asked[name] for name in _OF_FILES if asked[name] not in (None, ())}
-    given |= {name: asked[name] for name in ("device", "adapter", "storage")}
-    settings = Settings(**given)
+def _profile_file(path: str, option_values: Mapping[str, Any]) -> ProfileReport:
+    setting_values = {
+        name: option_values[name]
+        for name in _FILE_OPTIONS
+        if option_values[name] not in (None, ())
+    }
+    setting_values |= {
+        name: option_values[name] for name in ("device", "adapter", "storage")
+    }
+    settings = Settings(**setting_values)
     check_device(settings)
-    with progress_on(screen(stderr=True)) as bar:
-        task = bar.add_task(path, total=None)
+    with make_progress(make_console(stderr=True)) as progress:
+        task = progress.add_task(path, total=None)
 
-        def tell(work: int, done: int) -> None:
-            bar.update(task, total=work, advance=done)
+        def advance_bar(total: int, advance: int) -> None:
+            progress.update(task, total=total, advance=advance)
 
-        stages = Stages()
-        result = analyse_file(path, settings, tell, stages)
-    roof, why = roof_of(CPU)
-    parts = stages.parts()
+        stages = StageTimer()
+        result = analyse_file(path, settings, advance_bar, stages)
+    roofline, why = find_roofline(CPU_PLACE)
+    entries = stages.merged_stages()
     groups = result.groups
     rate = ", ".join(f"{len(g.names)} × {g.n_samples:,} at {g.fs:g} Hz" for g in groups)
     lines = [
         f"{path}: {rate}, on {', '.join(dict.fromkeys(g.engine for g in groups))}",
-        f"{human_ns(stages.total_ns)} in all, one run",
+        f"{format_ns(stages.total_ns)} in total, one run",
     ]
-    lines.append(roof_line(roof, why))
-    whole = sum(part.ns for part in parts)
-    rows = [(str(one.times), *row_of(one, whole, roof)) for one in parts]
-    cells = [(name, times, *rest) for times, name, *rest in rows]
-    lines += table_of(("stage", "times", *HEADS[1:]), cells)
-    spans, told = list(stages.spans), []
+    lines.append(roofline_text(roofline, why))
+    total_ns = sum(part.ns for part in entries)
+    rows = [
+        (str(entry.run_count), *profile_row(entry, total_ns, roofline))
+        for entry in entries
+    ]
+    cells = [(name, times, *other_cells) for times, name, *other_cells in rows]
+    lines += format_table(("stage", "times", *TABLE_HEADERS[1:]), cells)
+    spans, profiles = list(stages.spans), []
     for group in groups:
         if group.device != Device.CPU.label:
-            told.append(_device_steps(group, asked))
-    for one in told:
-        lines += ["", "one block on the device:", *str(one).split("\n")]
-        spans += one_after_another("one block on the device", one.steps)
+            profiles.append(_profile_device_block(group, option_values))
+    for entry in profiles:
+        lines += ["", "one block on the device:", *str(entry).split("\n")]
+        spans += sequential_spans("one block on the device", entry.steps)
     facts = {
         "file": path,
         "engines": [group.engine for group in groups],
         **stages.as_json(),
-        "roofline": None if roof is None else roof.as_json(),
-        "blocks": [one.as_json() for one in told],
+        "roofline": None if roofline is None else roofline.as_json(),
+        "blocks": [entry.as_json() for entry in profiles],
     }
-    return Told(f"Welch of {path}", lines, parts, roof, spans, facts)
+    return ProfileReport(f"Welch of {path}", lines, entries, roofline, spans, facts)
 
 
-def _device_steps(group: GroupResult, asked: Mapping[str, Any]) -> Profile:
-    """A block as the device has them, of noise."""
+def _profile_device_block(
+    group: GroupResult, option_values: Mapping[str, Any]
+) -> Profile:
+    """Profile one block of noise on the device of the group."""
     spec = group.spec
-    own = replace(spec, dtype="float32", n_segments=0) if spec.is_digital else spec
+    device_spec = (
+        replace(spec, dtype="float32", n_segments=0) if spec.is_digital else spec
+    )
     rows = len(group.names)
-    shape = rows, block_samples(spec, rows, group.n_samples)
-    session = Session(group.device, adapter=asked["adapter"])
-    made = session.compile(welch_graph(shape, own))
+    shape = rows, samples_per_block(spec, rows, group.n_samples)
+    session = Session(group.device, adapter=option_values["adapter"])
+    compiled = session.compile(welch_graph(shape, device_spec))
     noise = np.random.default_rng(0).standard_normal(shape, np.float32)
-    return made.profile({"x": noise}, asked["repeats"])
+    return compiled.profile({"x": noise}, option_values["repeats"])
 
 
 # --- a graph --------------------------------------------------------------------------
 
 
-def _of_graph(target: str, asked: Mapping[str, Any]) -> Told:
-    made = _placed(compiled_object(target, asked["weights"], "profile"), asked)
-    nodes = made.graph.named("input")
-    doing = f"profile {target}"
-    if asked["inputs"] is None:
-        feeds = _drawn(nodes)
+def _profile_graph(target: str, option_values: Mapping[str, Any]) -> ProfileReport:
+    compiled = _compile_for_device(
+        load_compiled_graph(target, option_values["weights"], "profile"), option_values
+    )
+    nodes = compiled.graph.named("input")
+    context = f"profile {target}"
+    if option_values["inputs"] is None:
+        feeds = _random_feeds(nodes)
     else:
-        doing = f"{doing}, inputs from '{asked['inputs']}'"
-        feeds = dict(arrays_of(doing, asked["inputs"], "input"))
-    found = made.profile(feeds, asked["repeats"])
-    lines = str(found).split("\n")
-    if asked["inputs"] is None and nodes:
-        lines.append("inputs: noise, and zeros for whole numbers (--inputs F.npz)")
-    parts = [found.upload, *found.steps, found.readback]
-    facts = {"target": target, **found.as_json()}
-    return Told(found.title, lines, parts, found.roofline, found.spans, facts)
+        context = f"{context}, inputs from '{option_values['inputs']}'"
+        feeds = dict(load_npz_arrays(context, option_values["inputs"], "input"))
+    profile = compiled.profile(feeds, option_values["repeats"])
+    lines = str(profile).split("\n")
+    if option_values["inputs"] is None and nodes:
+        lines.append("inputs: noise, zeros for integers (--inputs F.npz sets them)")
+    entries = [profile.upload, *profile.steps, profile.readback]
+    facts = {"target": target, **profile.as_json()}
+    return ProfileReport(
+        profile.title, lines, entries, profile.roofline, profile.spans, facts
+    )
 
 
-def _placed(made: CompiledGraph, asked: Mapping[str, Any]) -> CompiledGraph:
-    """The graph where it is asked for, with its params."""
-    device = Settings(device=asked["device"], adapter=asked["adapter"]).asked_device
-    session = Session(device, adapter=asked["adapter"])
-    there = session.compile(made.graph)
-    for name, value in made.params().items():
-        there.set_param(name, value)
-    return there
+def _compile_for_device(
+    compiled: CompiledGraph, option_values: Mapping[str, Any]
+) -> CompiledGraph:
+    """Compile the graph for the requested device and copy its params."""
+    device = Settings(
+        device=option_values["device"], adapter=option_values["adapter"]
+    ).requested_device
+    session = Session(device, adapter=option_values["adapter"])
+    on_device = session.compile(compiled.graph)
+    for name, value in compiled.params().items():
+        on_device.set_param(name, value)
+    return on_device
 
 
-def _drawn(nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """Noise; zeros for whole numbers, which may be indices."""
+def _random_feeds(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Return noise for each float input and zeros for integer inputs, which may be
+    indices.
+    """
     rng = np.random.default_rng(0)
-    made: dict[str, Any] = {}
+    feeds: dict[str, Any] = {}
     for name, node in nodes.items():
-        kind = node.type
-        zeros = np.zeros(kind.shape, kind.dtype.numpy)
-        noise = rng.standard_normal(kind.shape)
-        made[name] = noise.astype(zeros.dtype) if kind.dtype.is_float else zeros
-    return made
+        tensor_type = node.type
+        zeros = np.zeros(tensor_type.shape, tensor_type.dtype.numpy)
+        noise = rng.standard_normal(tensor_type.shape)
+        feeds[name] = noise.astype(zeros.dtype) if tensor_type.dtype.is_float else zeros
+    return feeds

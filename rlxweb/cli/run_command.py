@@ -1,4 +1,4 @@
-"""`rlxweb run MODEL`: the outputs of a model for arrays of files."""
+"""`rlxweb run MODEL`: compute the outputs of a model for arrays from files."""
 
 from __future__ import annotations
 
@@ -11,41 +11,55 @@ import click
 import numpy as np
 
 from rlxweb.cli import options
-from rlxweb.cli.model_files import MODEL, engine_of, given_arrays, opened
-from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import progress_on, say, screen, show_table
-from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
-from rlxweb.decision.terms import human_ns
+from rlxweb.cli.console import make_console, make_progress, print_lines, print_table
+from rlxweb.cli.json_documents import json_document, library_versions
+from rlxweb.cli.model_inputs import (
+    MODEL_ARGUMENT,
+    load_input_arrays,
+    load_model,
+    used_engine_name,
+)
+from rlxweb.cli.output_files import (
+    ResultWriter,
+    check_output_paths,
+    uses_stdout,
+    write_results,
+)
+from rlxweb.decision.cost_terms import format_ns
 from rlxweb.io import write_json, write_npz
-from rlxweb.ir.shape import show
+from rlxweb.ir.shape import format_shape
 from rlxweb.jobs.settings import Settings
-from rlxweb.onnx.signature import leaves
+from rlxweb.onnx.model_signature import flatten_input
 
 SCHEMA = "rlxweb.run/1"
-HEADS = ("output", "type", "least", "mean", "most")
+TABLE_HEADERS = ("output", "type", "least", "mean", "most")
 
 
 @click.command(name="run")
-@MODEL
+@MODEL_ARGUMENT
 @click.option(
     "--input",
     "-i",
     "named",
     multiple=True,
     metavar="NAME=FILE",
-    help="An input's array: an NPY file, FILE.npz:ARRAY, or numbers as JSON "
+    help="Array of an input: an NPY file, FILE.npz:ARRAY, or numbers as JSON "
     "(sr=16000); repeatable.",
 )
-@options.valued("--inputs", str, "NPZ file with an array for each input.")
+@options.value_option("--inputs", str, "NPZ file with one array per input.")
 @options.AUTO_DEVICE
 @options.ADAPTER
-@options.valued(
-    "--repeats", click.IntRange(1, 10_000), "Runs; their median is told.", 1
+@options.value_option(
+    "--repeats", click.IntRange(1, 10_000), "Number of runs; the median is shown.", 1
 )
-@click.option("--strict", is_flag=True, help="A lost run is not done again elsewhere.")
-@options.file_path("npz", "The outputs as arrays, under their names.")
-@options.file_path("json", "The outputs, and how they came about; - is stdout.")
-@click.option("--explain", is_flag=True, help="Say where it ran and why.")
+@click.option(
+    "--strict", is_flag=True, help="If the device is lost, do not retry on another one."
+)
+@options.output_file_option("npz", "Write the outputs as named arrays.")
+@options.output_file_option(
+    "json", "Write the outputs and how they were computed; - is stdout."
+)
+@click.option("--explain", is_flag=True, help="Show where the model ran and why.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing.")
 def command(
     model: str,
@@ -54,101 +68,134 @@ def command(
     npz_path: str | None,
     json_path: str | None,
     quiet: bool,
-    **asked: Any,
+    **option_values: Any,
 ) -> None:
-    """Run a model on arrays of files: MODEL is of ONNX, or a graph saved (.rlxg).
+    """Run MODEL, an ONNX file or a saved graph (.rlxg), on arrays from files.
 
-    Free dims take the sizes of the arrays. What a model wants is said by `rlxweb
-    inspect MODEL`.
+    Free dims take the sizes of the arrays. `rlxweb inspect MODEL` shows the inputs of
+    an ONNX model.
 
     Example  rlxweb run model.onnx --input x=x.npy --device gpu --npz out.npz
     """
-    targets = ("--npz", npz_path), ("--json", json_path)
-    check_targets([model], targets, "model")
-    with progress_on(screen(stderr=True), shown=not quiet) as bar:
-        task = bar.add_task(f"load {model}", total=None)
-        loaded = opened(model)
-        feeds = given_arrays(named, inputs, loaded.inputs)
-        bar.update(task, description=f"compile {model}")
-        settings = Settings(device=asked["device"], adapter=asked["adapter"])
-        device, adapter = settings.asked_device, asked["adapter"]
-        run = partial(
-            loaded.run, feeds, device=device, adapter=adapter, strict=asked["strict"]
+    output_paths = ("--npz", npz_path), ("--json", json_path)
+    check_output_paths([model], output_paths, "model")
+    with make_progress(make_console(stderr=True), enabled=not quiet) as progress:
+        task = progress.add_task(f"load {model}", total=None)
+        loaded = load_model(model)
+        feeds = load_input_arrays(named, inputs, loaded.inputs)
+        progress.update(task, description=f"compile {model}")
+        settings = Settings(
+            device=option_values["device"], adapter=option_values["adapter"]
         )
-        begun = perf_counter_ns()
-        outs = run()
-        first = perf_counter_ns() - begun
-        bar.update(task, description=f"run {model}", total=asked["repeats"])
-        times = []
-        for _ in range(asked["repeats"] if asked["repeats"] > 1 else 0):
-            begun = perf_counter_ns()
-            outs = run()
-            times.append(perf_counter_ns() - begun)
-            bar.advance(task)
+        device, adapter = settings.requested_device, option_values["adapter"]
+        run = partial(
+            loaded.run,
+            feeds,
+            device=device,
+            adapter=adapter,
+            strict=option_values["strict"],
+        )
+        start_ns = perf_counter_ns()
+        outputs = run()
+        first_ns = perf_counter_ns() - start_ns
+        progress.update(
+            task, description=f"run {model}", total=option_values["repeats"]
+        )
+        times_ns = []
+        for _ in range(option_values["repeats"] if option_values["repeats"] > 1 else 0):
+            start_ns = perf_counter_ns()
+            outputs = run()
+            times_ns.append(perf_counter_ns() - start_ns)
+            progress.advance(task)
     facts = {
         "model": model,
-        "engine": engine_of(loaded, feeds, device, adapter),
-        "first_ns": first,
-        "median_ns": int(np.median(times)) if times else None,
+        "engine": used_engine_name(loaded, feeds, device, adapter),
+        "first_ns": first_ns,
+        "median_ns": int(np.median(times_ns)) if times_ns else None,
     }
-    write_all(_puts(npz_path, json_path, outs, facts))
+    write_results(_output_writers(npz_path, json_path, outputs, facts))
     if not quiet:
-        out = screen(stderr=goes_to_stdout((npz_path, json_path)))
-        show_table(out, HEADS, _rows(outs), right=HEADS[2:], whole=HEADS)
-        say(out, _told(facts))
-        if asked["explain"]:
-            say(out, *loaded.explain().split("\n"))
+        console = make_console(stderr=uses_stdout((npz_path, json_path)))
+        print_table(
+            console,
+            TABLE_HEADERS,
+            _table_rows(outputs),
+            right_aligned=TABLE_HEADERS[2:],
+            no_wrap=TABLE_HEADERS,
+        )
+        print_lines(console, _timing_text(facts))
+        if option_values["explain"]:
+            print_lines(console, *loaded.explain().split("\n"))
 
 
-def _told(facts: Mapping[str, Any]) -> str:
-    again = facts["median_ns"]
-    more = "" if again is None else f", then {human_ns(again)} a run"
-    engine = facts["engine"] or "nothing was left to compute"
-    return f"{engine}: {human_ns(facts['first_ns'])} with compiling{more}"
+def _timing_text(facts: Mapping[str, Any]) -> str:
+    median_ns = facts["median_ns"]
+    median_text = "" if median_ns is None else f", then {format_ns(median_ns)} per run"
+    engine = facts["engine"] or "nothing to compute"
+    return (
+        f"{engine}: {format_ns(facts['first_ns'])} including compilation{median_text}"
+    )
 
 
-def _rows(outs: Mapping[str, Any]) -> Iterable[Sequence[str]]:
-    for name, given in outs.items():
-        if given is None:
+def _table_rows(outputs: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+    for name, value in outputs.items():
+        if value is None:
             yield name, "none", "", "", ""
-        for own, array in leaves(name, given):
-            yield own, f"{show(array.shape)} {array.dtype}", *_numbers(array)
+        for leaf_name, array in flatten_input(name, value):
+            yield (
+                leaf_name,
+                f"{format_shape(array.shape)} {array.dtype}",
+                *_value_range(array),
+            )
 
 
-def _numbers(array: Any) -> tuple[str, str, str]:
-    """The least, the mean and the greatest of an array."""
+def _value_range(array: Any) -> tuple[str, str, str]:
+    """Return the minimum, mean and maximum of an array as text."""
     if not array.size or array.dtype.kind not in "biuf":
         return "", "", ""
-    wide = array.astype(np.float64)
-    return f"{wide.min():.6g}", f"{wide.mean():.6g}", f"{wide.max():.6g}"
+    float64_array = array.astype(np.float64)
+    return (
+        f"{float64_array.min():.6g}",
+        f"{float64_array.mean():.6g}",
+        f"{float64_array.max():.6g}",
+    )
 
 
-def _puts(
+def _output_writers(
     npz_path: str | None,
     json_path: str | None,
-    outs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
     facts: Mapping[str, Any],
-) -> Iterable[tuple[str, Put]]:
+) -> Iterable[tuple[str, ResultWriter]]:
     if npz_path is not None:
-        arrays = dict(pair for name, one in outs.items() for pair in leaves(name, one))
+        arrays = dict(
+            pair
+            for name, value in outputs.items()
+            for pair in flatten_input(name, value)
+        )
 
-        def put_npz(file: IO[bytes]) -> None:
+        def write_output_npz(file: IO[bytes]) -> None:
             write_npz(file, **arrays)
 
-        yield npz_path, put_npz
+        yield npz_path, write_output_npz
     if json_path is not None:
-        record = document(SCHEMA, versions=versions(), **facts, outputs=_entries(outs))
+        record = json_document(
+            SCHEMA,
+            versions=library_versions(),
+            **facts,
+            outputs=_output_entries(outputs),
+        )
         yield json_path, partial(write_json, obj=record)
 
 
-def _entries(outs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _output_entries(outputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
-            "name": own,
+            "name": leaf_name,
             "shape": list(array.shape),
             "dtype": str(array.dtype),
             "values": array,
         }
-        for name, one in outs.items()
-        for own, array in leaves(name, one)
+        for name, value in outputs.items()
+        for leaf_name, array in flatten_input(name, value)
     ]

@@ -1,4 +1,6 @@
-"""`rlxweb smoke`: does every engine of this machine compute right, and how fast?"""
+"""`rlxweb smoke`: check every engine of this machine for correctness and measure its
+speed.
+"""
 
 from __future__ import annotations
 
@@ -11,71 +13,84 @@ from typing import Any
 import click
 
 from rlxweb.cli import options
-from rlxweb.cli.record import versions
-from rlxweb.cli.screen import progress_on, screen
+from rlxweb.cli.console import make_console, make_progress
+from rlxweb.cli.json_documents import library_versions
+from rlxweb.cli.smoke_browser import (
+    add_browser_options,
+    browser_engines,
+    make_browser_launch,
+    print_manual_address,
+    settings_for_engine,
+)
+from rlxweb.cli.smoke_console_report import print_report
 from rlxweb.cli.smoke_reports import (
-    Wanted,
-    completed,
-    report_options,
-    show_comparison,
-    show_known,
-    write,
+    SmokeReportOptions,
+    add_report_options,
+    complete_report,
+    print_comparison,
+    print_known_failures,
+    write_reports,
 )
-from rlxweb.cli.smoke_tab import (
-    announce,
-    launch_of,
-    settings_for,
-    tab_engines,
-    tab_options,
-)
-from rlxweb.cli.smoke_table import show_report
 from rlxweb.device import parse_device
 from rlxweb.errors import UsageError
 from rlxweb.smoke.case import Level
-from rlxweb.smoke.discovery import discover
-from rlxweb.smoke.engine import Engine
-from rlxweb.smoke.icds import with_icds
-from rlxweb.smoke.memory import fair_nbytes
-from rlxweb.smoke.pattern import pattern_of
-from rlxweb.smoke.process import Bounds
-from rlxweb.smoke.report import Asked, Document, document, fits
-from rlxweb.smoke.run import Outcome, Settings, Trying
-from rlxweb.smoke.sabotage import Sabotage
-from rlxweb.smoke.tab.node import GET_NODE, WASM, node_path
-from rlxweb.smoke.tab.runtime import runtime_folder
+from rlxweb.smoke.child_process import ChildLimits
+from rlxweb.smoke.engine_discovery import discover_engines
+from rlxweb.smoke.engine_run import EngineOutcome, EngineRun, SmokeSettings
+from rlxweb.smoke.fault_injection import FaultInjector
+from rlxweb.smoke.name_pattern import parse_pattern
+from rlxweb.smoke.process_memory import default_memory_limit
+from rlxweb.smoke.report import (
+    ReportDocument,
+    ReportRequest,
+    build_report,
+    matches_engine,
+)
+from rlxweb.smoke.smoke_engine import SmokeEngine
+from rlxweb.smoke.tab.node_pyodide import INSTALL_HINT, WASM, find_node
+from rlxweb.smoke.tab.pyodide_folder import find_pyodide_folder
+from rlxweb.smoke.vulkan_drivers import add_icds
 
-TOTAL_S: dict[Level, float] = {"quick": 900.0, "standard": 3600.0, "full": 14400.0}
-"""Seconds for all cases of an engine: many times what they take on a busy machine."""
-CASE_S = 60.0
+TOTAL_TIMEOUT_S: dict[Level, float] = {
+    "quick": 900.0,
+    "standard": 3600.0,
+    "full": 14400.0,
+}
+"""Seconds allowed for all cases of an engine: many times what they take on a busy
+machine.
+"""
+CASE_TIMEOUT_S = 60.0
 
 
-def _listed(
+def _parse_device_names(
     context: click.Context, option: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Names after commas or given repeatedly, each once."""
+    """Split comma-separated and repeated names, without duplicates."""
     names = (name.strip() for text in value for name in text.split(","))
     return tuple(dict.fromkeys(filter(None, names)))
 
 
 @click.command(name="smoke")
-@options.devices("every engine that is found")
-@click.option("--quick", "level", flag_value="quick", help="About 20 s an engine.")
-@click.option("--full", "level", flag_value="full", help="Everything; minutes.")
+@options.devices_option("every engine found")
+@click.option("--quick", "level", flag_value="quick", help="Run about 20 s per engine.")
+@click.option(
+    "--full", "level", flag_value="full", help="Run every case; takes minutes."
+)
 @click.option(
     "-k",
     "pattern",
     metavar="PATTERN",
     default="",
-    help="Only cases with such names: words joined by and, or, not, as in 'softmax and "
-    "not views', or a pattern as in 'variants/fft/*'.",
+    help="Run only matching cases: words joined by and, or, not ('softmax and not "
+    "views'), or a pattern ('variants/fft/*').",
 )
 @click.option(
     "--require",
     "required",
     multiple=True,
     metavar="D,D",
-    callback=_listed,
-    help="Devices that must be there and right; otherwise the exit code is 4.",
+    callback=_parse_device_names,
+    help="Devices that must be available and right; otherwise the exit code is 4.",
 )
 @click.option(
     "--icd",
@@ -83,15 +98,17 @@ def _listed(
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="F",
-    help="A Vulkan driver's JSON file, besides those that are found; repeatable.",
+    help="JSON file of an additional Vulkan driver; repeatable.",
 )
-@click.option("--verbose", "-v", is_flag=True, help="Every case, and what is missing.")
-@report_options
-@tab_options
+@click.option(
+    "--verbose", "-v", is_flag=True, help="List every case and every missing engine."
+)
+@add_report_options
+@add_browser_options
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0.1),
-    default=CASE_S,
+    default=CASE_TIMEOUT_S,
     show_default=True,
     help="Seconds after which a case counts as hung.",
 )
@@ -99,187 +116,234 @@ def _listed(
     "--memory",
     type=click.FloatRange(min=0.1),
     metavar="GIB",
-    help="What an engine's process may take [half of what the machine has].",
+    help="Memory limit of an engine's process [half of the machine's memory].",
 )
 @click.option("--sabotage", default="", hidden=True, help="A test hook: KIND:PATTERN.")
-def command(**given: Any) -> int:
-    """Try every engine of this machine: is it right, and how fast?
+def command(**option_values: Any) -> int:
+    """Test every engine of this machine: correctness and speed.
 
-    Every adapter of wgpu, NumPy and every library that computes are asked the same
-    cases, each in a process of its own, and judged by NumPy in float64.
+    Every wgpu adapter, NumPy and every supported compute library run the same cases,
+    each in a separate process. Results are compared with NumPy in float64.
 
-    Exit codes: 0 all that was to be tried ran and was right; 1 something was wrong,
-    crashed, hung or took too much memory; 3 there was nothing to test; 4 a required
-    engine is missing; 75 a device was lost; 130 stopped, the report has what was done.
+    Exit codes: 0 all cases ran and were right; 1 a result was wrong, or an engine
+    crashed, hung or exceeded its memory; 3 there was nothing to test; 4 a required
+    engine is missing; 75 a device was lost; 130 interrupted, the report is partial.
     """
-    return run(_Given.of(given))
+    return run_smoke_test(_SmokeRequest.from_params(option_values))
 
 
-class _Given:
-    """The options, checked before anything is begun."""
+class _SmokeRequest:
+    """Options of the command, validated before any work begins."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, option_values: Mapping[str, Any]) -> None:
         # Said at once, and not by each child.
-        pattern_of(given["pattern"])
-        Sabotage.of(given["sabotage"], str)
-        self.level: Level = given["level"] or "standard"
+        parse_pattern(option_values["pattern"])
+        FaultInjector.parse(option_values["sabotage"], str)
+        self.level: Level = option_values["level"] or "standard"
         self.devices: tuple[str, ...] = tuple(
-            place.label for place in options.places_of(given["devices"])
+            place.label for place in options.parse_places(option_values["devices"])
         )
-        names: tuple[str, ...] = given["required"]
-        places = options.places_of(tuple(name for name in names if name != WASM))
-        self.required = tuple(place.label for place in places) + tuple(
-            name for name in names if name == WASM
+        required_names: tuple[str, ...] = option_values["required"]
+        required_places = options.parse_places(
+            tuple(name for name in required_names if name != WASM)
         )
-        is_wasm = given["wasm"] or WASM in names
-        self.wasm = _wasm_engines(is_wasm, given["site"])
-        self.verbose: bool = given["verbose"]
-        self.wanted = Wanted.of(given)
-        self.launch = launch_of({**given, "wasm": is_wasm})
-        self.drivers = [*map(os.path.abspath, given["drivers"])]
-        nbytes = given["memory"]
-        bounds = Bounds(
-            start_s=max(120.0, given["deadline"]),
-            case_s=given["deadline"],
-            total_s=TOTAL_S[self.level],
-            nbytes=fair_nbytes() if nbytes is None else int(nbytes * (1 << 30)),
+        self.required = tuple(place.label for place in required_places) + tuple(
+            name for name in required_names if name == WASM
         )
-        self.environment = with_icds(os.environ, self.drivers)
-        self.settings = Settings(
+        needs_wasm = option_values["wasm"] or WASM in required_names
+        self.wasm_engines = _wasm_engines(needs_wasm, option_values["site"])
+        self.verbose: bool = option_values["verbose"]
+        self.report_options = SmokeReportOptions.from_params(option_values)
+        self.launch = make_browser_launch({**option_values, "wasm": needs_wasm})
+        self.drivers = [*map(os.path.abspath, option_values["drivers"])]
+        nbytes = option_values["memory"]
+        bounds = ChildLimits(
+            start_s=max(120.0, option_values["deadline"]),
+            case_s=option_values["deadline"],
+            total_s=TOTAL_TIMEOUT_S[self.level],
+            nbytes=default_memory_limit()
+            if nbytes is None
+            else int(nbytes * (1 << 30)),
+        )
+        self.environment = add_icds(os.environ, self.drivers)
+        self.settings = SmokeSettings(
             self.level,
-            given["pattern"],
+            option_values["pattern"],
             bounds,
             self.environment,
-            given["sabotage"],
+            option_values["sabotage"],
         )
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> _Given:
-        return cls(given)
+    def from_params(cls, option_values: Mapping[str, Any]) -> _SmokeRequest:
+        return cls(option_values)
 
 
-def run(asked: _Given) -> int:
-    """The whole test; the exit code."""
-    began, clock = datetime.now(UTC).isoformat(timespec="seconds"), monotonic()
-    settings = asked.settings
-    found = discover(settings.bounds, asked.environment, asked.drivers)
-    with tab_engines(asked.launch) as tabs:
-        here = chosen(found, asked.devices, asked.required)
-        engines = with_tabs(here, [*tabs, *asked.wasm])
-        outcomes = [Outcome(engine) for engine in engines]
-        stopped = _try(outcomes, settings)
-    ran = any(outcome.rows for outcome in outcomes)
-    if not stopped:
-        _check_matched(settings.pattern, outcomes)
-    named = asked.devices if ran else ()
-    required = tuple(dict.fromkeys([*asked.required, *named]))
-    told = Asked(asked.level, settings.pattern, required, began, versions())
-    made = document(told, outcomes, monotonic() - clock, stopped is not None)
-    report = completed(made, asked.wanted)
-    _show(report, asked)
-    if stopped is not None:
-        raise stopped
+def run_smoke_test(request: _SmokeRequest) -> int:
+    """Run the whole smoke test and return the exit code."""
+    started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), monotonic()
+    settings = request.settings
+    discovered = discover_engines(settings.limits, request.environment, request.drivers)
+    with browser_engines(request.launch) as browser_tabs:
+        selected = select_engines(discovered, request.devices, request.required)
+        engines = replace_missing_engines(
+            selected, [*browser_tabs, *request.wasm_engines]
+        )
+        outcomes = [EngineOutcome(engine) for engine in engines]
+        interruption = _run_engines(outcomes, settings)
+    has_results = any(outcome.rows for outcome in outcomes)
+    if not interruption:
+        _check_pattern_matched(settings.pattern, outcomes)
+    requested_devices = request.devices if has_results else ()
+    required = tuple(dict.fromkeys([*request.required, *requested_devices]))
+    report_request = ReportRequest(
+        request.level, settings.pattern, required, started_at, library_versions()
+    )
+    base_report = build_report(
+        report_request, outcomes, monotonic() - start_s, interruption is not None
+    )
+    report = complete_report(base_report, request.report_options)
+    _print_and_write(report, request)
+    if interruption is not None:
+        raise interruption
     return int(report["exit_code"])
 
 
-def chosen(
-    found: Sequence[Engine], devices: Sequence[str], required: Sequence[str] = ()
-) -> list[Engine]:
-    """The engines of the devices, without any all that were found; and the required.
+def select_engines(
+    discovered: Sequence[SmokeEngine],
+    devices: Sequence[str],
+    required: Sequence[str] = (),
+) -> list[SmokeEngine]:
+    """Select the engines of the given devices, or all that were found, and the required
+    ones.
 
     A name that means none is an engine that is missing.
     """
     names = [*devices, *required]
-    meant = [one for name in names if name != WASM for one in _meant(name, found)]
-    picked = [] if devices else list(found)
-    return picked + [
-        one for at, one in enumerate(meant) if one not in picked + meant[:at]
+    requested = [
+        engine
+        for name in names
+        if name != WASM
+        for engine in _engines_named(name, discovered)
+    ]
+    engines = [] if devices else list(discovered)
+    return engines + [
+        engine
+        for index, engine in enumerate(requested)
+        if engine not in engines + requested[:index]
     ]
 
 
-def _meant(name: str, found: Sequence[Engine]) -> list[Engine]:
-    mine = [one for one in found if fits(name, one.device, one.adapter)]
-    if mine:
-        return mine
-    label, _, part = name.partition(":")
-    others = [one for one in found if fits(label, one.device, "")]
-    gone = [one.missing for one in others if one.missing]
-    named = " and ".join(one.adapter for one in others if one.adapter)
-    why = f"no adapter's name holds {part!r}" + (f"; there is {named}" if named else "")
-    if len(gone) == len(others):
-        why = "; ".join(gone) or f"wgpu finds no {parse_device(label)} adapter"
-    return [Engine(label, part, missing=why)]
+def _engines_named(name: str, discovered: Sequence[SmokeEngine]) -> list[SmokeEngine]:
+    matches = [
+        engine
+        for engine in discovered
+        if matches_engine(name, engine.device, engine.adapter)
+    ]
+    if matches:
+        return matches
+    label, _, adapter_part = name.partition(":")
+    same_device = [
+        engine for engine in discovered if matches_engine(label, engine.device, "")
+    ]
+    missing_reasons = [engine.missing for engine in same_device if engine.missing]
+    adapters = " and ".join(engine.adapter for engine in same_device if engine.adapter)
+    why = f"no adapter name contains {adapter_part!r}" + (
+        f"; found {adapters}" if adapters else ""
+    )
+    if len(missing_reasons) == len(same_device):
+        why = (
+            "; ".join(missing_reasons) or f"wgpu finds no {parse_device(label)} adapter"
+        )
+    return [SmokeEngine(label, adapter_part, missing=why)]
 
 
-def with_tabs(engines: Sequence[Engine], tabs: Sequence[Engine]) -> list[Engine]:
-    """Those of tabs stand for what this machine itself has not: WebGPU in a tab."""
-    there = {tab.device for tab in tabs}
-    kept = [one for one in engines if not (one.missing and one.device in there)]
-    return [*kept, *tabs]
+def replace_missing_engines(
+    engines: Sequence[SmokeEngine], extra_engines: Sequence[SmokeEngine]
+) -> list[SmokeEngine]:
+    """Add extra engines and drop missing ones of the same device, such as WebGPU that
+    only a browser has.
+    """
+    extra_devices = {extra_engine.device for extra_engine in extra_engines}
+    remaining = [
+        engine
+        for engine in engines
+        if not (engine.missing and engine.device in extra_devices)
+    ]
+    return [*remaining, *extra_engines]
 
 
-def _try(outcomes: list[Outcome], settings: Settings) -> BaseException | None:
-    """Fill the outcomes; what stopped that, if the user did."""
-    err = screen(stderr=True)
+def _run_engines(
+    outcomes: list[EngineOutcome], settings: SmokeSettings
+) -> BaseException | None:
+    """Run the cases of every engine and fill the outcomes; return the interruption if
+    the user stopped it.
+    """
+    console = make_console(stderr=True)
     try:
-        with progress_on(err, shown=not os.environ.get("CI")) as bar:
-            task = bar.add_task("looking for engines", total=None)
+        with make_progress(console, enabled=not os.environ.get("CI")) as progress:
+            task = progress.add_task("looking for engines", total=None)
 
-            def heard(outcome: Outcome, case: str) -> None:
-                done = len(outcome.rows) - outcome.left
-                said = f"{outcome.engine.key}: {case}"
-                bar.update(
-                    task, description=said, completed=done, total=len(outcome.rows)
+            def show_case(outcome: EngineOutcome, case: str) -> None:
+                n_done = len(outcome.rows) - outcome.not_run_count
+                description = f"{outcome.engine.key}: {case}"
+                progress.update(
+                    task,
+                    description=description,
+                    completed=n_done,
+                    total=len(outcome.rows),
                 )
 
-            for at, outcome in enumerate(outcomes):
-                bar.update(task, description=outcome.engine.key, total=None)
-                announce(err, outcome.engine)
-                own = settings_for(outcome.engine, settings)
-                trying = Trying(outcome.engine, own, heard)
-                outcomes[at] = trying.outcome
-                trying.run()
-    except KeyboardInterrupt as stopped:
-        return stopped
+            for index, outcome in enumerate(outcomes):
+                progress.update(task, description=outcome.engine.key, total=None)
+                print_manual_address(console, outcome.engine)
+                engine_settings = settings_for_engine(outcome.engine, settings)
+                runner = EngineRun(outcome.engine, engine_settings, show_case)
+                outcomes[index] = runner.outcome
+                runner.run()
+    except KeyboardInterrupt as interruption:
+        return interruption
     return None
 
 
-def _check_matched(pattern: str, outcomes: Sequence[Outcome]) -> None:
-    """Errors   UsageError for a pattern that no case of any engine fits."""
-    opened = [outcome for outcome in outcomes if outcome.is_open]
-    if opened and not any(outcome.rows or outcome.events for outcome in opened):
+def _check_pattern_matched(pattern: str, outcomes: Sequence[EngineOutcome]) -> None:
+    """Raise UsageError if the pattern matches no case of any engine."""
+    available = [outcome for outcome in outcomes if outcome.is_open]
+    if available and not any(outcome.rows or outcome.events for outcome in available):
         raise UsageError(
             f"-k {pattern!r}",
-            "no case has such a name",
-            "names are family/op/…, as in samples/softmax/3",
-            "`rlxweb smoke -v` shows them all",
+            "no case matches",
+            "names have the form family/op/…, as in samples/softmax/3",
+            "list all names with `rlxweb smoke -v`",
         )
 
 
-def _show(report: Document, asked: _Given) -> None:
-    if not asked.wanted.takes_stdout:
-        console = screen()
-        show_report(console, report, asked.verbose)
-        show_known(console, report)
-        show_comparison(console, report, asked.wanted)
-    write(report, asked.wanted)
+def _print_and_write(report: ReportDocument, request: _SmokeRequest) -> None:
+    if not request.report_options.uses_stdout:
+        console = make_console()
+        print_report(console, report, request.verbose)
+        print_known_failures(console, report)
+        print_comparison(console, report, request.report_options)
+    write_reports(report, request.report_options)
 
 
-def _wasm_engines(is_asked: bool, site: str | None) -> list[Engine]:
-    """NumPy in WebAssembly as one more engine, with the reason where it cannot be
-    tried; none where nobody asks.
+def _wasm_engines(is_requested: bool, site: str | None) -> list[SmokeEngine]:
+    """Return NumPy in WebAssembly as one more engine, with the reason where it cannot
+    run; none where it is not requested.
     """
-    if not is_asked:
+    if not is_requested:
         return []
-    node = node_path()
+    node = find_node()
     if not node:
-        return [_missing(f"node is not there; {GET_NODE}")]
+        return [_missing_wasm_engine(f"node is not installed; {INSTALL_HINT}")]
     try:
-        runtime = runtime_folder(site)
+        runtime = find_pyodide_folder(site)
     except UsageError as error:
-        return [_missing(str(error))]
-    return [Engine(WASM, kind=WASM, launch={"node": node, "runtime": str(runtime)})]
+        return [_missing_wasm_engine(str(error))]
+    return [
+        SmokeEngine(WASM, kind=WASM, launch={"node": node, "runtime": str(runtime)})
+    ]
 
 
-def _missing(why: str) -> Engine:
-    return Engine(WASM, kind=WASM, missing=why)
+def _missing_wasm_engine(why: str) -> SmokeEngine:
+    return SmokeEngine(WASM, kind=WASM, missing=why)

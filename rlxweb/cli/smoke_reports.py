@@ -1,4 +1,6 @@
-"""What is made of a smoke report: known failures, what changed, a page, JUnit, JSON."""
+"""Outputs made from a smoke report: known failures, comparison, HTML page, JUnit,
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -11,189 +13,222 @@ from typing import Any
 import click
 from rich.console import Console
 
+from rlxweb.atomic_file import AtomicFiles
 from rlxweb.cli import options
-from rlxweb.cli.screen import Cell, counted, say, show_table
+from rlxweb.cli.console import Cell, format_count, print_lines, print_table
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
-from rlxweb.printable import abridged
-from rlxweb.smoke.compare import RATIO, comparison
-from rlxweb.smoke.junit import junit
-from rlxweb.smoke.known import KnownFailure, with_known
-from rlxweb.smoke.known_files import known_failures
-from rlxweb.smoke.page import page
-from rlxweb.smoke.report import RIGHT, Document, exit_code
+from rlxweb.printable import abbreviate
+from rlxweb.smoke.junit_report import junit_xml
+from rlxweb.smoke.known_failure_files import load_known_failures
+from rlxweb.smoke.known_failures import KnownFailure, mark_known_failures
+from rlxweb.smoke.report import EXIT_RIGHT, ReportDocument, exit_code
+from rlxweb.smoke.report_comparison import SLOWDOWN_RATIO, compare_reports
 from rlxweb.smoke.report_file import read_report
-from rlxweb.whole_file import WholeFiles
+from rlxweb.smoke.report_page import render_report_page
 
-FORMS = ("json", "html", "junit")
-_STYLES = {"became wrong": "bold red", "became right": "green", "other driver": "cyan"}
-_MOST_LINES = 30
-_MOST_WORDS = 160
-_OPTIONS = (
-    options.file_path("json", "Write the whole report as JSON; - is stdout."),
-    options.file_path("html", "Write it as one page, to be opened without a network."),
-    options.file_path("junit", "Write it as JUnit XML, for CI."),
+REPORT_FORMATS = ("json", "html", "junit")
+_CHANGE_STYLES = {
+    "became wrong": "bold red",
+    "became right": "green",
+    "other driver": "cyan",
+}
+_MAX_LINES = 30
+_MAX_TEXT_LENGTH = 160
+_REPORT_OPTIONS = (
+    options.output_file_option("json", "Write the whole report as JSON; - is stdout."),
+    options.output_file_option(
+        "html", "Write the report as one HTML page that works offline."
+    ),
+    options.output_file_option("junit", "Write the report as JUnit XML, for CI."),
     click.option(
         "--known-failures",
         "known",
         multiple=True,
         metavar="F",
-        help="TOML: what is known to be wrong, and why, beside rlxweb's own file, "
-        "which 'none' leaves out. Repeatable.",
+        help="TOML file of known failures and their reasons, in addition to rlxweb's "
+        "own; 'none' disables rlxweb's own. Repeatable.",
     ),
     click.option(
         "--strict-known",
         is_flag=True,
-        help="Right where it is known to fail: exit code 1, not only a line.",
+        help="Exit with code 1 if a known failure passes.",
     ),
     click.option(
         "--compare",
         metavar="OLD",
-        help="Tell what changed since that report (JSON); exit code 1 if something "
+        help="Show the changes since that report (JSON); exit code 1 if something "
         "became wrong.",
     ),
-    options.valued(
+    options.value_option(
         "--slower",
         click.FloatRange(min=1.01),
-        "How many times as long a case must take to be told, with --compare.",
-        RATIO,
+        "With --compare: report cases whose time changed by at least this factor.",
+        SLOWDOWN_RATIO,
     ),
 )
 
 
-def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say what is made of the report."""
-    for option in reversed(_OPTIONS):
+def add_report_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select the outputs of the report."""
+    for option in reversed(_REPORT_OPTIONS):
         command = option(command)
     return command
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be made of the report; all that it needs has been read."""
+class SmokeReportOptions:
+    """Requested outputs of the report; every file they need has been read."""
 
     paths: Mapping[str, str]
-    known: Sequence[KnownFailure]
+    known_failures: Sequence[KnownFailure]
     strict_known: bool
-    old: Document | None
+    old_report: ReportDocument | None
     old_path: str
-    ratio: float
+    slowdown_ratio: float
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Wanted:
-        """Errors   UsageError, RecordingError: before minutes of work."""
-        told = {form: given[f"{form}_path"] for form in FORMS}
-        paths = {form: path for form, path in told.items() if path is not None}
+    def from_params(cls, option_values: Mapping[str, Any]) -> SmokeReportOptions:
+        """Read the options and their files before minutes of work; raises UsageError
+        and RecordingError.
+        """
+        all_paths = {form: option_values[f"{form}_path"] for form in REPORT_FORMATS}
+        paths = {form: path for form, path in all_paths.items() if path is not None}
         for form, path in paths.items():
             _check_writable(f"--{form}", path)
-        if len(set(map(_place, paths.values()))) < len(paths):
+        if len(set(map(_canonical_path, paths.values()))) < len(paths):
             flags = " and ".join(f"--{form}" for form in paths)
-            raise UsageError(flags, "two of them name one file", hint="name another")
-        old_path = given["compare"] or ""
+            raise UsageError(
+                flags, "both name the same file", hint="choose another name"
+            )
+        old_path = option_values["compare"] or ""
         return cls(
             paths,
-            known_failures(given["known"]),
-            given["strict_known"],
+            load_known_failures(option_values["known"]),
+            option_values["strict_known"],
             read_report(old_path) if old_path else None,
             old_path,
-            given["slower"],
+            option_values["slower"],
         )
 
     @property
-    def takes_stdout(self) -> bool:
+    def uses_stdout(self) -> bool:
         return "-" in self.paths.values()
 
 
-def _place(path: str) -> str:
+def _canonical_path(path: str) -> str:
     return path if path == "-" else os.path.realpath(path)
 
 
 def _check_writable(flag: str, path: str) -> None:
-    """Before minutes of work. Errors  UsageError."""
+    """Raise UsageError before minutes of work if the file cannot be written."""
     if path == "-":
         return
     folder = Path(path).resolve().parent
     if not folder.is_dir():
         raise UsageError(flag, f"there is no folder {str(folder)!r}")
     if Path(path).is_dir():
-        raise UsageError(flag, f"{path!r} is a folder", hint="name a file in it")
+        raise UsageError(
+            flag, f"{path!r} is a folder", hint="name a file in that folder"
+        )
     if not os.access(folder, os.W_OK):
-        raise UsageError(flag, f"nothing may be written in {str(folder)!r}")
+        raise UsageError(flag, f"no write permission in {str(folder)!r}")
 
 
-def completed(report: Document, wanted: Wanted) -> Document:
-    """The report with what is known, what changed, and its final exit code."""
-    made = with_known(report, wanted.known) | {"strict_known": wanted.strict_known}
-    code = exit_code(made)
-    if wanted.old is not None:
-        found = comparison(wanted.old, made, ratio=wanted.ratio)
-        made["comparison"] = found
-        code = found["exit_code"] if code == RIGHT else code
-    return made | {"exit_code": code}
+def complete_report(
+    report: ReportDocument, report_options: SmokeReportOptions
+) -> ReportDocument:
+    """Return the report with known failures, changes, and its final exit code."""
+    updated_report = mark_known_failures(report, report_options.known_failures) | {
+        "strict_known": report_options.strict_known
+    }
+    code = exit_code(updated_report)
+    if report_options.old_report is not None:
+        changes = compare_reports(
+            report_options.old_report,
+            updated_report,
+            ratio=report_options.slowdown_ratio,
+        )
+        updated_report["comparison"] = changes
+        code = changes["exit_code"] if code == EXIT_RIGHT else code
+    return updated_report | {"exit_code": code}
 
 
-def write(report: Document, wanted: Wanted) -> None:
-    """Every form that was asked for, all of them or none."""
-    with WholeFiles(streams=True) as files:
-        for form, path in wanted.paths.items():
+def write_reports(report: ReportDocument, report_options: SmokeReportOptions) -> None:
+    """Write every requested format, all of them or none."""
+    with AtomicFiles(allow_streams=True) as files:
+        for form, path in report_options.paths.items():
             file = files.open(path)
             if form == "json":
                 write_json(file, report)
             elif form == "html":
-                file.write(page(report).encode())
+                file.write(render_report_page(report).encode())
             else:
-                file.write(junit(report, wanted.strict_known))
+                file.write(junit_xml(report, report_options.strict_known))
 
 
 # --- for people -----------------------------------------------------------------
 
 
-def show_known(console: Console, report: Document) -> None:
-    """A line for each engine that does what is known, or not any more."""
+def print_known_failures(console: Console, report: ReportDocument) -> None:
+    """Print a line for each engine with known failures or with cases that unexpectedly
+    pass.
+    """
     for engine in report["engines"]:
         counts = engine["counts"]
         if counts["known"]:
-            many = counted(counts["known"], "case")
-            say(console, f"{engine['key']}: {many} wrong as known")
+            case_count = format_count(counts["known"], "case")
+            print_lines(
+                console,
+                f"{engine['key']}: {case_count} wrong, listed as known failures",
+            )
         if counts["unexpected pass"]:
-            say(console, *_passes(engine), style="yellow")
+            print_lines(console, *_unexpected_pass_lines(engine), style="yellow")
 
 
-def _passes(engine: Mapping[str, Any]) -> Iterator[str]:
-    passed = [row for row in engine["rows"] if row["word"] == "unexpected pass"]
-    where = dict.fromkeys(row["known"]["where"] for row in passed)
+def _unexpected_pass_lines(engine: Mapping[str, Any]) -> Iterator[str]:
+    unexpected_rows = [
+        row for row in engine["rows"] if row["word"] == "unexpected pass"
+    ]
+    sources = dict.fromkeys(row["known"]["where"] for row in unexpected_rows)
     yield (
-        f"{engine['key']}: {counted(len(passed), 'case')} right though known to fail, "
-        f"{passed[0]['case']} first; see {', '.join(where)}"
+        f"{engine['key']}: {format_count(len(unexpected_rows), 'case')} right but "
+        f"listed as known failures, the first is "
+        f"{unexpected_rows[0]['case']}; see {', '.join(sources)}"
     )
 
 
-def show_comparison(console: Console, report: Document, wanted: Wanted) -> None:
-    """What changed, the worst first, and the sum of it."""
-    found = report.get("comparison")
-    if found is None:
+def print_comparison(
+    console: Console, report: ReportDocument, report_options: SmokeReportOptions
+) -> None:
+    """Print the changes, the worst first, and their totals."""
+    changes = report.get("comparison")
+    if changes is None:
         return
-    lines = found["lines"]
-    shown = lines[:_MOST_LINES]
+    lines = changes["lines"]
+    shown_lines = lines[:_MAX_LINES]
     rows: list[Sequence[Cell]] = [
         (
-            (one["what"], _STYLES.get(one["what"], "")),
-            one["engine"],
-            one["subject"],
-            abridged(one["said"], _MOST_WORDS),
+            (line["what"], _CHANGE_STYLES.get(line["what"], "")),
+            line["engine"],
+            line["subject"],
+            abbreviate(line["said"], _MAX_TEXT_LENGTH),
         )
-        for one in shown
+        for line in shown_lines
     ]
     if rows:
-        show_table(console, ("", "engine", "case", "what"), rows, whole=("",))
-    if len(lines) > len(shown):
-        say(console, f"and {len(lines) - len(shown):,} more changes, in the JSON")
-    say(console, *_compared(found, wanted.old_path))
+        print_table(console, ("", "engine", "case", "what"), rows, no_wrap=("",))
+    if len(lines) > len(shown_lines):
+        print_lines(
+            console,
+            f"and {len(lines) - len(shown_lines):,} more changes; see the JSON report",
+        )
+    print_lines(console, *_comparison_summary(changes, report_options.old_path))
 
 
-def _compared(found: Mapping[str, Any], old: str) -> Iterator[str]:
-    counts = [f"{n:,} {what}" for what, n in found["counts"].items() if n]
-    yield f"since {old}: {', '.join(counts) or 'nothing changed'}"
-    times = [f"{key} {mean:.2f} ×" for key, mean in found["times"].items()]
+def _comparison_summary(changes: Mapping[str, Any], old_path: str) -> Iterator[str]:
+    counts = [f"{n:,} {what}" for what, n in changes["counts"].items() if n]
+    yield f"changes since {old_path}: {', '.join(counts) or 'none'}"
+    times = [f"{key} {mean:.2f} ×" for key, mean in changes["times"].items()]
     if times:
-        yield f"a case takes, as a mean: {', '.join(times)} what it took"
+        yield f"mean time per case relative to before: {', '.join(times)}"

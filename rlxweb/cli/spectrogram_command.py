@@ -1,4 +1,6 @@
-"""`rlxweb spectrogram FILE…`: how the spectra of recordings change with time."""
+"""`rlxweb spectrogram FILE…`: compute how the spectra of recordings change with
+time.
+"""
 
 from __future__ import annotations
 
@@ -13,163 +15,193 @@ import click
 import numpy as np
 from rich.console import Console
 
+from rlxweb.atomic_file import AtomicFiles
 from rlxweb.cli import options
-from rlxweb.cli.bands_options import stretch
-from rlxweb.cli.batch import Came, How, how_of, run_files
-from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
-from rlxweb.cli.keeping import Keeping
-from rlxweb.cli.look import AXIS, DARK, Look, look_of
-from rlxweb.cli.plot import PAGES, check_plot, picture_format
-from rlxweb.cli.record import run_document
-from rlxweb.cli.screen import counted, say, screen, show_table
-from rlxweb.cli.spectrogram_plot import PANELS, put_picture
-from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, whole_files
-from rlxweb.cli.wanted import pictures_of
+from rlxweb.cli.bands_options import parse_frequency_range
+from rlxweb.cli.batch import BatchResult, FileRunnerFactory, make_file_runner, run_files
+from rlxweb.cli.console import format_count, make_console, print_lines, print_table
+from rlxweb.cli.epochs_options import EPOCH_OPTIONS, pop_epoching
+from rlxweb.cli.json_documents import json_run_document
+from rlxweb.cli.output_files import (
+    ResultWriter,
+    check_output_paths,
+    open_output_files,
+    uses_stdout,
+)
+from rlxweb.cli.plot_options import AXIS_OPTION, DARK_OPTION, PlotStyle, pop_plot_style
+from rlxweb.cli.result_retention import ResultRetention
+from rlxweb.cli.spectrogram_plot import MAX_PANELS, write_spectrogram_picture
+from rlxweb.cli.storage_option import STORAGE_OPTION
+from rlxweb.cli.welch_output_options import picture_paths
+from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_csv, write_json, write_npz
-from rlxweb.jobs.entries import epochs_entry, ran_entry, text_of
-from rlxweb.jobs.epoch_spectrogram import QUARTER
-from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
-from rlxweb.jobs.settings import OF_FILES, reading_of
+from rlxweb.jobs.epoch_spectrogram import DEFAULT_SEGMENT_DIVISOR
+from rlxweb.jobs.epoching import EPOCH_COLUMNS as OF_EPOCHS
+from rlxweb.jobs.file_jobs import RunProgress
+from rlxweb.jobs.record_entries import epochs_entry, path_text, timing_entry
+from rlxweb.jobs.recording_spectrogram import FileSpectrogram, SpectrogramJob
+from rlxweb.jobs.settings import READ_OPTIONS, build_open_options
 from rlxweb.jobs.spectrogram import (
-    COLUMNS,
+    MAX_COLUMNS,
     GroupSpectrogram,
     SpectrogramSettings,
 )
-from rlxweb.jobs.spectrogram_file import FileSpectrogram, SpectrogramOfFile
-from rlxweb.jobs.spreading import Told
 from rlxweb.printable import printable
-from rlxweb.results.units import decimals
-from rlxweb.whole_file import WholeFiles
+from rlxweb.results.units import frequency_decimals
 
 SCHEMA = "rlxweb.spectrogram/2"
-"""Before, times counted from the stretch that was taken."""
-USUAL_S = 2.0
+"""Schema of the JSON record; version 1 counted times from the start of the selected
+stretch.
+"""
+DEFAULT_SEGMENT_S = 2.0
 CSV_COLUMNS = ("file", "channel", "unit", "fs", "hz", "s", "power")
 
 
 @click.command(name="spectrogram")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.FS
-@options.valued(
+@options.value_option(
     "--segment-s",
     click.FloatRange(0, min_open=True),
-    "Seconds per segment [2; of epochs at most a quarter of one].",
+    "Seconds per segment [2; with --epochs at most a quarter of an epoch].",
 )
-@options.valued(
+@options.value_option(
     "--overlap",
     click.FloatRange(0, 1, max_open=True),
-    "Share of a segment that the next one has too [half; more in short recordings].",
+    "Overlap of segments as a fraction [0.5; more in short recordings].",
 )
-@options.valued(
-    "--columns", click.IntRange(1), "Moments in time that are kept, at most.", COLUMNS
+@options.value_option(
+    "--columns",
+    click.IntRange(1),
+    "Maximum number of time columns.",
+    MAX_COLUMNS,
 )
-@options.valued("--fmin", float, "Lowest frequency that is shown, in Hz.", 0.0)
-@options.valued("--fmax", float, "Highest frequency that is shown, in Hz.")
-@options.SAMPLES
-@EPOCHS
+@options.value_option("--fmin", float, "Lowest frequency shown, in Hz.", 0.0)
+@options.value_option("--fmax", float, "Highest frequency shown, in Hz.")
+@options.SAMPLE_OPTIONS
+@EPOCH_OPTIONS
 @click.option(
     "--baseline",
     metavar="A:B",
-    callback=stretch,
-    help="Powers over their mean between these seconds of an epoch, in dB.",
+    callback=parse_frequency_range,
+    help="Show powers in dB relative to their mean between these seconds of an epoch.",
 )
-@STORAGE
-@options.COMPUTING
-@options.file_path("plot", "Draw a panel per channel (.png, .svg, .pdf, .html).")
-@AXIS
-@DARK
-@options.file_path(
-    "csv", "Write a line per channel: where it is strongest; - is stdout."
+@STORAGE_OPTION
+@options.COMPUTE_OPTIONS
+@options.output_file_option(
+    "plot", "Draw one panel per channel (.png, .svg, .pdf, .html)."
 )
-@options.file_path("npz", "Write f, t and power as NPZ; - is stdout.")
-@options.file_path("json", "Write what was done; - is stdout.")
+@AXIS_OPTION
+@DARK_OPTION
+@options.output_file_option(
+    "csv", "Write one CSV row per channel with its maximum; - is stdout."
+)
+@options.output_file_option("npz", "Write f, t and power as NPZ; - is stdout.")
+@options.output_file_option("json", "Write the run record; - is stdout.")
 @options.JOBS
-@click.option("--quiet", "-q", is_flag=True, help="No table.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not print the table.")
 @options.KEEP_GOING
-def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
-    """Spectra over time, per channel, of recordings.
+def command(files: tuple[str, ...], quiet: bool, **option_values: Any) -> None:
+    """Compute spectra over time for each channel of recordings.
 
-    Welch's density segment by segment, read in blocks; where there are more segments
-    than --columns, neighbours are averaged. The table says where in time and frequency
-    each channel is strongest. Times are those of the file, as onsets of annotations
-    are, wherever --start is. With --epochs it is the average of these, and time counts
-    from their annotations.
+    The Welch density is computed per segment, in blocks. If there are more segments
+    than --columns, adjacent segments are averaged. The table shows the time and
+    frequency of each channel's maximum. Times count from the start of the file, like
+    the onsets of annotations, regardless of --start. With --epochs the spectra are
+    averaged over epochs and times count from the annotation.
 
     Example  rlxweb spectrogram night.edf -c 'EEG*' --fmax 40 --plot night.png
     """
-    outputs = Outputs(*(asked.pop(f"{n}_path") for n in Outputs.__slots__))
-    look = look_of(asked)
-    access, jobs, keep_going = (asked.pop(n) for n in ("storage", "jobs", "keep_going"))
-    reading = reading_of(asked, access)
-    for name in OF_FILES:
-        del asked[name]
-    epochs, baseline = epochs_asked(asked), asked.pop("baseline")
+    outputs = SpectrogramOutputs(
+        *(option_values.pop(f"{n}_path") for n in SpectrogramOutputs.__slots__)
+    )
+    style = pop_plot_style(option_values)
+    access, jobs, keep_going = (
+        option_values.pop(n) for n in ("storage", "jobs", "keep_going")
+    )
+    reading = build_open_options(option_values, access)
+    for name in READ_OPTIONS:
+        del option_values[name]
+    epochs, baseline = pop_epoching(option_values), option_values.pop("baseline")
     if baseline is not None and epochs is None:
-        raise UsageError("--baseline", "it is of epochs", hint="give --epochs TEXT")
-    if asked["segment_s"] is None:
-        most = USUAL_S if epochs is None else epochs.seconds / QUARTER
-        asked["segment_s"] = min(USUAL_S, most)
-    how = SpectrogramSettings(**asked)
-    shown = outputs.plot is not None or outputs.npz is not None
-    job = SpectrogramOfFile(how, reading, epochs, baseline, keeps_power=shown)
-    err = screen(stderr=True)
+        raise UsageError("--baseline", "it requires --epochs", hint="add --epochs TEXT")
+    if option_values["segment_s"] is None:
+        max_segment_s = (
+            DEFAULT_SEGMENT_S
+            if epochs is None
+            else epochs.seconds / DEFAULT_SEGMENT_DIVISOR
+        )
+        option_values["segment_s"] = min(DEFAULT_SEGMENT_S, max_segment_s)
+    settings = SpectrogramSettings(**option_values)
+    keeps_power = outputs.plot is not None or outputs.npz is not None
+    job = SpectrogramJob(settings, reading, epochs, baseline, keeps_power=keeps_power)
+    err = make_console(stderr=True)
     paths = [path for path in outputs.paths if path is not None]
 
-    def begin(meant: Sequence[str]) -> Keeping:
-        outputs.check(meant)
-        return Keeping()
+    def begin(recordings: Sequence[str]) -> ResultRetention:
+        outputs.check(recordings)
+        return ResultRetention()
 
-    with whole_files() as whole:
-        came = run_files(
+    with open_output_files() as output_files:
+        batch = run_files(
             files,
             access,
-            partial(_drawn, outputs, look, whole, how_of(job, jobs)),
+            partial(
+                _analyse_and_write,
+                outputs,
+                style,
+                output_files,
+                make_file_runner(job, jobs),
+            ),
             err,
             outputs=paths,
             keep_going=keep_going,
-            begin=begin,
+            prepare_outputs=begin,
         )
-        for path, put in outputs.puts(came, job):
-            put(whole.open(path))
-    for picture in outputs.pictures(came).values():
-        say(err, f"picture: {picture}")
+        for path, write_result in outputs.writers(batch, job):
+            write_result(output_files.open(path))
+    for picture in outputs.written_pictures(batch).values():
+        print_lines(err, f"picture: {picture}")
     if not quiet:
-        _show(err if goes_to_stdout(paths) else screen(), came.results)
-    click.get_current_context().exit(came.exit_code)
+        _print_summary(err if uses_stdout(paths) else make_console(), batch.results)
+    click.get_current_context().exit(batch.exit_code)
 
 
-def _drawn(
-    outputs: Outputs,
-    look: Look,
-    whole: WholeFiles,
-    how: How[FileSpectrogram],
+def _analyse_and_write(
+    outputs: SpectrogramOutputs,
+    style: PlotStyle,
+    output_files: AtomicFiles,
+    analyse_files: FileRunnerFactory[FileSpectrogram],
     files: Sequence[str],
-    progress: Told,
+    progress: RunProgress,
 ) -> Iterator[tuple[str, FileSpectrogram | RlxError]]:
-    """What comes of files, without the powers: who wants them has them at once, so that
-    no two recordings' are held.
+    """Analyse the files, write picture and NPZ of each at once, and yield the results
+    without their power, so that never two recordings' powers are held.
     """
-    pictures = outputs.pictures_of(files)
-    with closing(iter(how(files, progress))) as came:  # type: ignore[type-var]
-        for file, outcome in came:
+    pictures = outputs.picture_paths(files)
+    with closing(iter(analyse_files(files, progress))) as outcomes:  # type: ignore[type-var]
+        for file, outcome in outcomes:
             if isinstance(outcome, RlxError):
                 yield file, outcome
                 continue
             if file in pictures:
                 path = pictures[file]
-                put_picture(
-                    whole.open(path), file, outcome.groups, picture_format(path), look
+                write_spectrogram_picture(
+                    output_files.open(path),
+                    file,
+                    outcome.groups,
+                    picture_format(path),
+                    style,
                 )
             if outputs.npz is not None:
-                _put_npz(whole.open(outputs.npz), outcome.groups)
+                _write_npz(output_files.open(outputs.npz), outcome.groups)
             yield file, outcome.without_power()
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """Files that a run should leave behind; None where not asked for."""
+class SpectrogramOutputs:
+    """Output files requested from a run; None where not requested."""
 
     plot: str | None
     csv: str | None
@@ -181,138 +213,166 @@ class Outputs:
         return self.plot, self.csv, self.npz, self.json
 
     def check(self, files: Sequence[str]) -> None:
-        """Refuse now what would be refused after the work is done."""
-        named = [("--csv", self.csv), ("--npz", self.npz), ("--json", self.json)]
+        """Refuse invalid outputs before the work instead of after it."""
+        output_paths = [("--csv", self.csv), ("--npz", self.npz), ("--json", self.json)]
         if self.npz is not None and len(files) > 1:
             raise UsageError(
                 f"--npz {self.npz!r}",
-                f"it holds one recording, and {len(files)} are meant",
+                f"it holds one recording, but there are {len(files)}",
                 hint="name one file, or use --plot or --csv",
             )
         if self.plot is not None:
-            check_plot(self.plot, PAGES)
-            named += [("--plot", path) for path in pictures_of(self.plot, files)]
-        check_targets(files, named)
+            check_plot(self.plot, PLOT_SUFFIXES)
+            output_paths += [
+                ("--plot", path) for path in picture_paths(self.plot, files)
+            ]
+        check_output_paths(files, output_paths)
 
-    def pictures_of(self, files: Sequence[str]) -> dict[str, str]:
-        """The path of every picture, by the recording it is of."""
+    def picture_paths(self, files: Sequence[str]) -> dict[str, str]:
+        """Return the path of every picture by its recording."""
         if self.plot is None:
             return {}
-        return dict(zip(files, pictures_of(self.plot, files), strict=True))
+        return dict(zip(files, picture_paths(self.plot, files), strict=True))
 
-    def pictures(self, came: Came[FileSpectrogram]) -> dict[str, str]:
-        """Those of the recordings that were done."""
-        every = self.pictures_of(came.files)
-        return {p.path: every[p.path] for p in came.results if p.path in every}
-
-    def puts(
-        self, came: Came[FileSpectrogram], job: SpectrogramOfFile
-    ) -> Iterator[tuple[str, Put]]:
-        """The files of all recordings together, and what writes each."""
-        if self.csv is not None:
-            yield self.csv, partial(_put_csv, came=came, job=job)
-        if self.json is not None:
-            yield self.json, partial(_put_json, came=came, job=job)
-
-
-def _put_csv(
-    file: IO[bytes], came: Came[FileSpectrogram], job: SpectrogramOfFile
-) -> None:
-    """A line for each channel: where it is strongest."""
-    more = () if job.epochs is None else OF_EPOCHS
-    write_csv(file, (*CSV_COLUMNS, *more), _rows(came))
-
-
-def _rows(came: Came[FileSpectrogram]) -> Iterator[tuple[Any, ...]]:
-    for one in came.results:
-        for own in one.groups:
-            cells = () if own.epochs is None else own.epochs.cells
-            for told in own.strongest:
-                where = told["name"], told["unit"], float(own.fs)
-                found = (told[name] for name in ("hz", "s", "power"))
-                yield text_of(one.path), *where, *found, *cells
-
-
-def _put_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
-    """Arrays per group, prefixed `g0_` only when there is more than one group."""
-    arrays: dict[str, Any] = {}
-    for at, one in enumerate(groups):
-        head = f"g{at}_" if len(groups) > 1 else ""
-        arrays |= {
-            f"{head}f": one.f,
-            f"{head}t": one.t,
-            f"{head}power": one.power,
-            f"{head}channels": np.array(one.names),
-            f"{head}units": np.array(one.units),
-            f"{head}fs": np.array(one.fs),
+    def written_pictures(self, batch: BatchResult[FileSpectrogram]) -> dict[str, str]:
+        """Return the picture paths of the recordings that were completed."""
+        paths_by_file = self.picture_paths(batch.files)
+        return {
+            result.path: paths_by_file[result.path]
+            for result in batch.results
+            if result.path in paths_by_file
         }
-        if one.epochs is not None:
-            cells = zip(OF_EPOCHS, one.epochs.cells, strict=True)
-            arrays |= {f"{head}{name}": np.array(cell) for name, cell in cells}
-        if one.baseline is not None:
-            arrays[f"{head}baseline"] = np.array(one.baseline)
+
+    def writers(
+        self, batch: BatchResult[FileSpectrogram], job: SpectrogramJob
+    ) -> Iterator[tuple[str, ResultWriter]]:
+        """Yield the files that cover all recordings and the function that writes
+        each.
+        """
+        if self.csv is not None:
+            yield self.csv, partial(_write_csv, batch=batch, job=job)
+        if self.json is not None:
+            yield self.json, partial(_write_json, batch=batch, job=job)
+
+
+def _write_csv(
+    file: IO[bytes], batch: BatchResult[FileSpectrogram], job: SpectrogramJob
+) -> None:
+    """Write a line for each channel: where it is strongest."""
+    epoch_columns = () if job.epochs is None else OF_EPOCHS
+    write_csv(file, (*CSV_COLUMNS, *epoch_columns), _csv_rows(batch))
+
+
+def _csv_rows(batch: BatchResult[FileSpectrogram]) -> Iterator[tuple[Any, ...]]:
+    for result in batch.results:
+        for group in result.groups:
+            cells = () if group.epochs is None else group.epochs.table_cells
+            for peak in group.channel_maxima:
+                channel_cells = peak["name"], peak["unit"], float(group.fs)
+                peak_cells = (peak[name] for name in ("hz", "s", "power"))
+                yield path_text(result.path), *channel_cells, *peak_cells, *cells
+
+
+def _write_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
+    """Write the arrays of each group, prefixed `g0_` only when there is more than one
+    group.
+    """
+    arrays: dict[str, Any] = {}
+    for index, group in enumerate(groups):
+        prefix = f"g{index}_" if len(groups) > 1 else ""
+        arrays |= {
+            f"{prefix}f": group.f,
+            f"{prefix}t": group.t,
+            f"{prefix}power": group.power,
+            f"{prefix}channels": np.array(group.names),
+            f"{prefix}units": np.array(group.units),
+            f"{prefix}fs": np.array(group.fs),
+        }
+        if group.epochs is not None:
+            cells = zip(OF_EPOCHS, group.epochs.table_cells, strict=True)
+            arrays |= {f"{prefix}{name}": np.array(cell) for name, cell in cells}
+        if group.baseline is not None:
+            arrays[f"{prefix}baseline"] = np.array(group.baseline)
     write_npz(file, **arrays)
 
 
-def _put_json(
-    file: IO[bytes], came: Came[FileSpectrogram], job: SpectrogramOfFile
+def _write_json(
+    file: IO[bytes], batch: BatchResult[FileSpectrogram], job: SpectrogramJob
 ) -> None:
-    settings = {name: getattr(job.how, name) for name in SpectrogramSettings.__slots__}
+    settings = {
+        name: getattr(job.settings, name) for name in SpectrogramSettings.__slots__
+    }
     if job.epochs is not None:
         settings |= {"epochs": asdict(job.epochs), "baseline": job.baseline}
     files = [
         {
-            "path": text_of(one.path),
+            "path": path_text(result.path),
             "groups": [
                 {
-                    "fs": float(own.fs),
-                    "n_samples": own.n_samples,
-                    "nperseg": own.nperseg,
-                    "columns": len(own.t),
-                    "segments_per_column": own.merged,
-                    **epochs_entry(own),
-                    "channels": list(own.strongest),
+                    "fs": float(group.fs),
+                    "n_samples": group.n_samples,
+                    "nperseg": group.nperseg,
+                    "columns": len(group.t),
+                    "segments_per_column": group.segments_per_column,
+                    **epochs_entry(group),
+                    "channels": list(group.channel_maxima),
                 }
-                for own in one.groups
+                for group in result.groups
             ],
-            **ran_entry(one.wall_s, one.stages),
+            **timing_entry(result.wall_s, result.stages),
         }
-        for one in came.results
+        for result in batch.results
     ]
-    record = run_document(SCHEMA, settings, files, came.failed, came.wall_s)
+    record = json_run_document(SCHEMA, settings, files, batch.failures, batch.wall_s)
     write_json(file, record)
 
 
-def _density(own: GroupSpectrogram, at: int, power: float) -> str:
-    if own.baseline is not None:
+def _format_power(group: GroupSpectrogram, channel_index: int, power: float) -> str:
+    if group.baseline is not None:
         return f"{10.0 * log10(power):+.1f} dB" if power > 0 else "–"
-    unit = own.units[at].replace("uV", "µV")
+    unit = group.units[channel_index].replace("uV", "µV")
     return f"{power:.3g} {unit}²/Hz" if unit else f"{power:.3g} 1/Hz"
 
 
-def _show(console: Console, found: Sequence[FileSpectrogram]) -> None:
-    for one in found:
-        for own in one.groups:
-            step = own.fs / own.nperseg
-            each = counted(own.merged, "segment")
+def _print_summary(console: Console, results: Sequence[FileSpectrogram]) -> None:
+    for result in results:
+        for group in result.groups:
+            step = group.fs / group.nperseg
+            segments_text = format_count(group.segments_per_column, "segment")
             title = (
-                f"{printable(one.path)}: {counted(len(own.names), 'channel')} at "
-                f"{own.fs:g} Hz, {counted(len(own.t), 'column')} of {each} every "
-                f"{own.column_s:.3g} s, {step:.3g} Hz per bin"
+                f"{printable(result.path)}: "
+                f"{format_count(len(group.names), 'channel')} at "
+                f"{group.fs:g} Hz, {format_count(len(group.t), 'column')} of "
+                f"{segments_text} every "
+                f"{group.column_s:.3g} s, {step:.3g} Hz per bin"
             )
-            say(console, title)
-            if own.epochs is not None:
-                say(console, str(own.epochs))
+            print_lines(console, title)
+            if group.epochs is not None:
+                print_lines(console, str(group.epochs))
             rows = []
-            for at, told in enumerate(own.strongest):
-                if told["hz"] is None:
-                    rows.append([own.names[at], told["state"] or "–", "–", "–"])
+            for channel_index, peak in enumerate(group.channel_maxima):
+                if peak["hz"] is None:
+                    rows.append(
+                        [group.names[channel_index], peak["state"] or "–", "–", "–"]
+                    )
                     continue
-                density = _density(own, at, told["power"])
-                hz = f"{told['hz']:.{decimals(step)}f} Hz"
-                rows.append([own.names[at], hz, f"{told['s']:.2f} s", density])
-            rise = own.baseline is not None
-            heads = ("channel", "strongest", "at", "over baseline" if rise else "power")
-            show_table(console, heads, rows, right=heads[1:], whole=heads)
-            if len(own.names) > PANELS:
-                say(console, f"a picture shows {PANELS} channels; -c chooses them")
+                density = _format_power(group, channel_index, peak["power"])
+                hz = f"{peak['hz']:.{frequency_decimals(step)}f} Hz"
+                rows.append(
+                    [group.names[channel_index], hz, f"{peak['s']:.2f} s", density]
+                )
+            has_baseline = group.baseline is not None
+            headers = (
+                "channel",
+                "strongest",
+                "at",
+                "relative to baseline" if has_baseline else "power",
+            )
+            print_table(
+                console, headers, rows, right_aligned=headers[1:], no_wrap=headers
+            )
+            if len(group.names) > MAX_PANELS:
+                print_lines(
+                    console,
+                    f"a picture shows up to {MAX_PANELS} channels; choose them with -c",
+                )

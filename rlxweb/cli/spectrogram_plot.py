@@ -1,4 +1,4 @@
-"""The picture of `rlxweb spectrogram`: a panel per channel, one scale of colours."""
+"""Plot of `rlxweb spectrogram`: one panel per channel with a shared color scale."""
 
 from __future__ import annotations
 
@@ -7,170 +7,198 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from rlxweb.cli.look import PLAIN, Look
-from rlxweb.cli.plot import new_figure, put_figure, warn_of_letters
-from rlxweb.cli.screen import counted
+from rlxweb.cli.console import format_count
+from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
+from rlxweb.cli.welch_plot import new_figure, warn_missing_glyphs, write_figure
 from rlxweb.jobs.spectrogram import GroupSpectrogram
-from rlxweb.plot.frequencies import said_axis
-from rlxweb.plot.lettering import Lettering
-from rlxweb.plot.lines import decibel_label
-from rlxweb.plot.page import named, picture_page
-from rlxweb.plot.page import surface as surface_panel
-from rlxweb.plot.rows import SPAN_DB
-from rlxweb.plot.surface import levels_of, span_of, surface
-from rlxweb.plot.theme import AROUND, MAP, quiet_text
+from rlxweb.plot.font_selection import FontSelection
+from rlxweb.plot.frequency_axis import frequency_axis_label
+from rlxweb.plot.html_page import render_page, shorten_name
+from rlxweb.plot.html_page import surface_panel as surface_panel
+from rlxweb.plot.spectrum_plots import decibel_label
+from rlxweb.plot.spectrum_rows import MAX_SPAN_DB
+from rlxweb.plot.theme import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP, muted_text_colour
+from rlxweb.plot.time_frequency_plot import colour_limits, decibel_levels, draw_surface
 from rlxweb.results.units import power_unit
 
-PANELS = 16
-Shown = Callable[[str], str]
-"""How a name is."""
+MAX_PANELS = 16
+NameFormatter = Callable[[str], str]
+"""Function that formats a name for display."""
 # Units of a time axis: from how many seconds on, their length, their name.
-_TIMES = ((3 * 3600.0, 3600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
+_TIME_UNITS = ((3 * 3600.0, 3600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
-def put_picture(
+def write_spectrogram_picture(
     file: IO[bytes],
     path: str,
     groups: Sequence[GroupSpectrogram],
-    how: str,
-    look: Look = PLAIN,
+    file_format: str,
+    style: PlotStyle = DEFAULT_PLOT_STYLE,
 ) -> None:
-    """The first 16 channels of each group. Errors  NotWritten."""
-    if how == "html":
-        file.write(_page(path, groups, look).encode())
+    """Write a plot of the first 16 channels of all groups; raises NotWritten."""
+    if file_format == "html":
+        file.write(_html_page(path, groups, style).encode())
         return
-    texts = [path, *(name for one in groups for name in (*one.names, *one.units))]
-    texts += [one.epochs.condition for one in groups if one.epochs is not None]
-    letters = Lettering.of(texts)
-    doing = f"drawing {path!r}"
-    warn_of_letters(letters, doing)
-    draw = partial(_figure, path, groups, look, letters)
-    put_figure(file, draw, how, letters, doing, look.dark)
+    texts = [path, *(name for group in groups for name in (*group.names, *group.units))]
+    texts += [group.epochs.condition for group in groups if group.epochs is not None]
+    fonts = FontSelection.for_texts(texts)
+    context = f"drawing {path!r}"
+    warn_missing_glyphs(fonts, context)
+    draw = partial(_build_figure, path, groups, style, fonts)
+    write_figure(file, draw, file_format, fonts, context, style.dark)
 
 
-def shown_channels(
+def drawn_channels(
     groups: Sequence[GroupSpectrogram],
 ) -> list[tuple[GroupSpectrogram, int]]:
-    """The first 16 channels of all."""
-    every = [(own, at) for own in groups for at in range(len(own.names))]
-    return every[:PANELS]
+    """Return the group and channel index of the first 16 channels."""
+    channels = [(group, index) for group in groups for index in range(len(group.names))]
+    return channels[:MAX_PANELS]
 
 
-def facts_of(groups: Sequence[GroupSpectrogram]) -> str:
-    """What stands above a picture."""
+def plot_caption(groups: Sequence[GroupSpectrogram]) -> str:
+    """Return the caption above a plot."""
     first = groups[0]
-    every = sum(len(own.names) for own in groups)
-    more = f", {PANELS} panels drawn" if every > PANELS else ""
-    many = every
+    n_panels = sum(len(group.names) for group in groups)
+    details = f", {MAX_PANELS} panels shown" if n_panels > MAX_PANELS else ""
+    n_channels = n_panels
     if first.epochs is not None:
-        texts = dict.fromkeys(own.epochs.condition for own in groups if own.epochs)
-        more = f", {counted(len(texts), 'condition')}{more}"
-        many //= len(texts)
+        conditions = dict.fromkeys(
+            group.epochs.condition for group in groups if group.epochs
+        )
+        details = f", {format_count(len(conditions), 'condition')}{details}"
+        n_channels //= len(conditions)
     return (
-        f"{counted(many, 'channel')} at {first.fs:g} Hz{more} · "
+        f"{format_count(n_channels, 'channel')} at {first.fs:g} Hz{details} · "
         f"{first.nperseg} samples per segment, {first.fs / first.nperseg:.3g} Hz per "
         "bin"
     )
 
 
-def label_of(groups: Sequence[GroupSpectrogram], shown: Shown) -> str:
-    """Of the colours."""
+def colorbar_label(
+    groups: Sequence[GroupSpectrogram], format_name: NameFormatter
+) -> str:
+    """Return the label of the color bar."""
     baseline = groups[0].baseline
     if baseline is not None:
-        return "power over {:g} to {:g} s (dB)".format(*baseline)
-    units = {unit for own in groups for unit in own.units}
-    one = shown(units.pop()) if len(units) == 1 else ""
-    return decibel_label(power_unit(one, "density"))
+        return "power relative to {:g} to {:g} s (dB)".format(*baseline)
+    units = {unit for group in groups for unit in group.units}
+    unit_text = format_name(units.pop()) if len(units) == 1 else ""
+    return decibel_label(power_unit(unit_text, "density"))
 
 
-def range_of(groups: Sequence[GroupSpectrogram]) -> tuple[float, float]:
-    """Decibels from the faint to the strong of all that is drawn, an offset at 0 Hz
-    left aside; both sides of a baseline alike.
+def decibel_range(groups: Sequence[GroupSpectrogram]) -> tuple[float, float]:
+    """Return the range of decibels of everything drawn, without an offset at 0 Hz;
+    symmetric if there is a baseline.
     """
-    ends = []
-    for own in groups:
-        skip = 2 if own.f[0] == 0 and len(own.f) > 8 else 0
-        ends.append(span_of(levels_of(own.power[:PANELS, skip:]), SPAN_DB))
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    spans = []
+    for group in groups:
+        skip = 2 if group.f[0] == 0 and len(group.f) > 8 else 0
+        spans.append(
+            colour_limits(decibel_levels(group.power[:MAX_PANELS, skip:]), MAX_SPAN_DB)
+        )
+    low, high = min(low for low, _ in spans), max(high for _, high in spans)
     if groups[0].baseline is not None:
-        most = max(abs(low), abs(high), 1.0)
-        return -most, most
+        extent = max(abs(low), abs(high), 1.0)
+        return -extent, extent
     return low, high
 
 
-def _page(path: str, groups: Sequence[GroupSpectrogram], look: Look) -> str:
+def _html_page(path: str, groups: Sequence[GroupSpectrogram], style: PlotStyle) -> str:
     panels = []
-    left, limits = PANELS, range_of(groups)
-    for own in groups:
-        count = min(left, len(own.names))
-        left -= count
+    n_left, limits = MAX_PANELS, decibel_range(groups)
+    for group in groups:
+        count = min(n_left, len(group.names))
+        n_left -= count
         if not count:
             break
         panels.append(
             surface_panel(
-                [named(_name_of(own, at, str)) for at in range(count)],
-                own.f,
-                own.t,
-                [levels_of(one) for one in own.power[:count]],
+                [
+                    shorten_name(_panel_title(group, index, str))
+                    for index in range(count)
+                ],
+                group.f,
+                group.t,
+                [decibel_levels(power) for power in group.power[:count]],
                 limits,
-                label_of(groups, named),
+                colorbar_label(groups, shorten_name),
                 "",
-                scale="values" if own.baseline is None else "around",
-                since="" if own.epochs is None else "from the annotation",
-                steps=(own.column_s, own.fs / own.nperseg),
+                scale="values" if group.baseline is None else "around",
+                since="" if group.epochs is None else "from the annotation",
+                steps=(group.column_s, group.fs / group.nperseg),
             )
         )
-    return picture_page(Path(path).name, facts_of(groups), panels, look.log, look.dark)
+    return render_page(
+        Path(path).name, plot_caption(groups), panels, style.is_log, style.dark
+    )
 
 
-def _figure(
-    path: str, groups: Sequence[GroupSpectrogram], look: Look, letters: Lettering
+def _build_figure(
+    path: str,
+    groups: Sequence[GroupSpectrogram],
+    style: PlotStyle,
+    fonts: FontSelection,
 ) -> Any:
-    panels = shown_channels(groups)
-    tall = 2.8 if len(panels) == 1 else 1.4
-    figure = new_figure(11, 1.5 + tall * len(panels))
-    figure.suptitle(letters.shown(Path(path).name, 48), x=0.008, ha="left")
-    part = figure.subfigures()
-    part.suptitle(
-        facts_of(groups),
+    panels = drawn_channels(groups)
+    panel_height = 2.8 if len(panels) == 1 else 1.4
+    figure = new_figure(11, 1.5 + panel_height * len(panels))
+    figure.suptitle(fonts.drawable_text(Path(path).name, 48), x=0.008, ha="left")
+    subfigure = figure.subfigures()
+    subfigure.suptitle(
+        plot_caption(groups),
         x=0.008,
         ha="left",
         fontsize=9,
         fontweight="normal",
-        color=quiet_text(look.dark),
+        color=muted_text_colour(style.dark),
     )
-    axes = part.subplots(len(panels), 1, squeeze=False, sharex=len(groups) == 1)[:, 0]
-    limits = range_of(groups)
-    seconds = max(own.seconds for own in groups)
-    _, unit_s, unit = next(t for t in _TIMES if seconds >= t[0])
-    for axis, (own, at) in zip(axes, panels, strict=True):
-        image = surface(
+    axes = subfigure.subplots(len(panels), 1, squeeze=False, sharex=len(groups) == 1)[
+        :, 0
+    ]
+    limits = decibel_range(groups)
+    seconds = max(group.seconds for group in groups)
+    _, unit_s, unit = next(t for t in _TIME_UNITS if seconds >= t[0])
+    for axis, (group, index) in zip(axes, panels, strict=True):
+        image = draw_surface(
             axis,
-            own.t,
-            own.f,
-            levels_of(own.power[at]),
+            group.t,
+            group.f,
+            decibel_levels(group.power[index]),
             limits,
-            look.log,
-            MAP if own.baseline is None else AROUND,
-            steps=(own.column_s, own.fs / own.nperseg),
+            style.is_log,
+            SEQUENTIAL_COLORMAP if group.baseline is None else DIVERGING_COLORMAP,
+            steps=(group.column_s, group.fs / group.nperseg),
         )
-        if own.epochs is not None and own.t[0] < 0 < own.t[-1]:
-            axis.axvline(0.0, color=quiet_text(look.dark), lw=0.9, ls="--")
+        if group.epochs is not None and group.t[0] < 0 < group.t[-1]:
+            axis.axvline(0.0, color=muted_text_colour(style.dark), lw=0.9, ls="--")
         axis.set_title(
-            _name_of(own, at, partial(letters.shown, most=48)), fontsize=8.5, pad=3
+            _panel_title(group, index, partial(fonts.drawable_text, max_chars=48)),
+            fontsize=8.5,
+            pad=3,
         )
         axis.xaxis.set_major_formatter(lambda s, _: f"{s / unit_s:g}")
         axis.tick_params(labelsize=7.5)
-    since = "" if groups[0].epochs is None else " from the annotation"
-    axes[-1].set_xlabel(f"time{since} ({unit})")
-    quiet = quiet_text(look.dark)
-    part.supylabel(said_axis(look.log), fontsize=9, color=quiet)
-    bar = part.colorbar(image, ax=axes, pad=0.01, fraction=0.03, aspect=40)
-    bar.set_label(label_of(groups, partial(letters.shown, most=48)))
-    bar.outline.set_visible(False)
+    origin = "" if groups[0].epochs is None else " from the annotation"
+    axes[-1].set_xlabel(f"time{origin} ({unit})")
+    text_color = muted_text_colour(style.dark)
+    subfigure.supylabel(
+        frequency_axis_label(style.is_log), fontsize=9, color=text_color
+    )
+    colorbar = subfigure.colorbar(image, ax=axes, pad=0.01, fraction=0.03, aspect=40)
+    colorbar.set_label(
+        colorbar_label(groups, partial(fonts.drawable_text, max_chars=48))
+    )
+    colorbar.outline.set_visible(False)
     return figure
 
 
-def _name_of(own: GroupSpectrogram, at: int, shown: Shown) -> str:
-    name = shown(own.names[at])
-    return name if own.epochs is None else f"{name} · {shown(own.epochs.short)}"
+def _panel_title(
+    group: GroupSpectrogram, index: int, format_name: NameFormatter
+) -> str:
+    name = format_name(group.names[index])
+    return (
+        name
+        if group.epochs is None
+        else f"{name} · {format_name(group.epochs.summary)}"
+    )

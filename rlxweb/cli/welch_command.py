@@ -1,4 +1,4 @@
-"""`rlxweb welch FILE…`: spectra and peaks of recordings.
+"""`rlxweb welch FILE…`: compute spectra and peaks of recordings.
 
 Owns the options and the order of things: look at the outputs and the device, read and
 average, write the files, print. Standard output comes last, so a reader that leaves
@@ -17,213 +17,252 @@ import click
 from rich.console import Console
 
 from rlxweb.cli import options
-from rlxweb.cli.batch import Done, run_batch
-from rlxweb.cli.crowd import DASK, WORKERS, Crowd, crowd
-from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
+from rlxweb.cli.batch import AnalysisBatchResult, analyze_recordings
+from rlxweb.cli.cluster_runner import (
+    DASK_OPTION,
+    WORKERS_OPTION,
+    ClusterRunner,
+    make_cluster_runner,
+)
+from rlxweb.cli.console import format_count, make_console, print_lines
+from rlxweb.cli.epochs_options import EPOCH_OPTIONS, pop_epoching
 from rlxweb.cli.explain_command import print_decision
-from rlxweb.cli.keeping import Keeping, left_behind
-from rlxweb.cli.look import AXIS, DARK, WAY, look_of
-from rlxweb.cli.record import rlxweb_version, versions
-from rlxweb.cli.screen import counted, say, screen
-from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.table import print_peaks
-from rlxweb.cli.targets import goes_to_stdout, write_all
-from rlxweb.cli.wanted import Wanted
-from rlxweb.io.identity import identity
+from rlxweb.cli.json_documents import library_versions, rlxweb_version
+from rlxweb.cli.output_files import uses_stdout, write_results
+from rlxweb.cli.peaks_text_table import print_peaks
+from rlxweb.cli.plot_options import (
+    AXIS_OPTION,
+    DARK_OPTION,
+    LINES_OPTION,
+    pop_plot_style,
+)
+from rlxweb.cli.result_retention import ResultRetention, resume_hint
+from rlxweb.cli.storage_option import STORAGE_OPTION
+from rlxweb.cli.welch_output_options import WelchOutputOptions
+from rlxweb.io.state_fingerprint import state_fingerprint
 from rlxweb.jobs.analysis import check_device
+from rlxweb.jobs.file_jobs import FileRunner
+from rlxweb.jobs.resumable_run import ResumableRun
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.spreading import Spread
-from rlxweb.jobs.unfinished import Unfinished
+from rlxweb.output_streams import STDOUT, discard_output
 from rlxweb.printable import printable
-from rlxweb.streams import STDOUT, discard
 
 
 @click.command(name="welch")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.FS
-@options.valued("--nperseg", int, "Samples per segment [256, or a whole epoch].")
-@options.valued("--noverlap", int, "Samples two segments share; default: the preset's.")
-@options.valued("--nsegments", int, "Average only the first so many.")
-@options.valued("--k", int, options.K_HELP)
-@options.valued("--fmin", float, "Lowest frequency that is looked at, in Hz.")
-@options.valued("--fmax", float, "Highest frequency that is looked at, in Hz.")
-@options.one_of(
+@options.value_option(
+    "--nperseg", int, "Samples per segment [256; with --epochs, one epoch]."
+)
+@options.value_option(
+    "--noverlap", int, "Samples of overlap between segments; default: from the preset."
+)
+@options.value_option("--nsegments", int, "Average only the first N segments.")
+@options.value_option("--k", int, options.K_HELP)
+@options.value_option("--fmin", float, "Lowest frequency to use, in Hz.")
+@options.value_option("--fmax", float, "Highest frequency to use, in Hz.")
+@options.choice_option(
     "--preset",
     ["rlx", "scipy", "mne"],
-    "rlx: symmetric Hann, |X|² unscaled; scipy, mne: their density.",
+    "rlx: symmetric Hann, unscaled |X|²; scipy, mne: density as in that library.",
     "rlx",
 )
-@options.one_of(
+@options.choice_option(
     "--mode",
     ["bins", "peaks"],
     "Strongest bins, or true local maxima with refined frequency.",
     "bins",
 )
 @options.WINDOW
-@options.one_of(
+@options.choice_option(
     "--detrend",
     ["none", "constant", "linear"],
-    "Removed from each segment; default: the preset's.",
+    "Trend to remove from each segment; default: from the preset.",
 )
-@click.option("--prominence", type=float, help="Least prominence (mode peaks).")
-@options.SAMPLES
-@EPOCHS
-@STORAGE
-@options.COMPUTING
-@options.file_path("out", "Write the peaks as one Parquet file (.parquet).")
-@options.file_path("csv", "Write the peaks as CSV; - is stdout.")
-@options.file_path("npz", "Write spectra and peaks as NPZ; - is stdout.")
-@options.file_path("json", "Write the run record; - is stdout.")
-@options.file_path(
+@click.option("--prominence", type=float, help="Minimum prominence (--mode peaks).")
+@options.SAMPLE_OPTIONS
+@EPOCH_OPTIONS
+@STORAGE_OPTION
+@options.COMPUTE_OPTIONS
+@options.output_file_option("out", "Write the peaks as one Parquet file (.parquet).")
+@options.output_file_option("csv", "Write the peaks as CSV; - is stdout.")
+@options.output_file_option("npz", "Write spectra and peaks as NPZ; - is stdout.")
+@options.output_file_option("json", "Write the run record; - is stdout.")
+@options.output_file_option(
     "plot", "Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf, .html)."
 )
-@AXIS
-@WAY
-@DARK
-@click.option("--explain", is_flag=True, help="Say where it ran and why.")
-@click.option("--quiet", "-q", is_flag=True, help="No table.")
+@AXIS_OPTION
+@LINES_OPTION
+@DARK_OPTION
+@click.option("--explain", is_flag=True, help="Show where the job ran and why.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not print the table.")
 @click.option(
     "--keep-going",
     is_flag=True,
-    help="Do the other files when one is bad; the exit code is 1 then.",
+    help="Continue with the other files after an error; the exit code is then 1.",
 )
 @click.option(
     "--resume/--no-resume",
     default=None,
-    help="Do only what an earlier run of the same output has not done; or begin anew.",
+    help="Continue an unfinished run with the same output, or start over.",
 )
 @options.JOBS
-@DASK
-@WORKERS
-def command(files: tuple[str, ...], **asked: Any) -> None:
-    """Welch spectra and their strongest peaks, per channel, of recordings.
+@DASK_OPTION
+@WORKERS_OPTION
+def command(files: tuple[str, ...], **option_values: Any) -> None:
+    """Compute Welch spectra and their strongest peaks for each channel of recordings.
 
     Reads EDF, BDF, FIF, BrainVision, WAV, FLAC, NPZ, CSV, Zarr, Parquet, NWB and more
-    in blocks, so files may be larger than memory. A folder stands for the recordings in
-    it, a pattern ('night*/**/*.edf') for the files it matches, also behind URLs
-    (s3://bucket/night/, https://…/a.edf). Outputs are written all or none. With --out
-    what is done is noted beside the output, and --resume goes on after a run that was
-    stopped.
+    in blocks, so files may be larger than memory. FILE may also be a folder, a pattern
+    ('night*/**/*.edf') or a URL (s3://bucket/night/, https://…/a.edf). Either all
+    outputs are written or none. With --out a journal next to the output records
+    finished recordings; --resume continues an interrupted run.
     """
-    paths = {n: asked.pop(f"{n}_path") for n in ("out", "csv", "npz", "json", "plot")}
-    flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going", "resume")}
-    err = screen(stderr=True)
-    jobs = asked.pop("jobs")
-    others = crowd(err, asked.pop("scheduler"), asked.pop("workers"), jobs)
+    paths = {
+        n: option_values.pop(f"{n}_path") for n in ("out", "csv", "npz", "json", "plot")
+    }
+    flags = {
+        n: option_values.pop(n) for n in ("explain", "quiet", "keep_going", "resume")
+    }
+    err = make_console(stderr=True)
+    jobs = option_values.pop("jobs")
+    cluster = make_cluster_runner(
+        err, option_values.pop("scheduler"), option_values.pop("workers"), jobs
+    )
     # One of a thousand on a cluster does not cost the rest.
-    flags["keep_going"] |= others is not None
-    look = look_of(asked)
-    all_peaks = asked["k"] is not None
-    wanted = Wanted(**paths, **flags, jobs=jobs, all_peaks=all_peaks, look=look)
-    asked["epochs"] = epochs_asked(asked)
-    if asked["nperseg"] is None and asked["epochs"] is None:
-        del asked["nperseg"]
-    done = run_job(files, Settings(**asked), wanted, others, err)
-    click.get_current_context().exit(done.exit_code)
+    flags["keep_going"] |= cluster is not None
+    style = pop_plot_style(option_values)
+    all_peaks = option_values["k"] is not None
+    output_options = WelchOutputOptions(
+        **paths, **flags, jobs=jobs, all_peaks=all_peaks, style=style
+    )
+    option_values["epochs"] = pop_epoching(option_values)
+    if option_values["nperseg"] is None and option_values["epochs"] is None:
+        del option_values["nperseg"]
+    batch = run_welch_job(
+        files, Settings(**option_values), output_options, cluster, err
+    )
+    click.get_current_context().exit(batch.exit_code)
 
 
-def run_job(
-    named: Sequence[str],
+def run_welch_job(
+    names: Sequence[str],
     settings: Settings,
-    wanted: Wanted,
-    spread: Spread | None = None,
+    output_options: WelchOutputOptions,
+    distribute: FileRunner | None = None,
     err: Console | None = None,
-) -> Done:
-    """Analyse, save, print: what `welch` and `demo` share.
+) -> AnalysisBatchResult:
+    """Analyse the recordings, save the outputs and print the results, for `welch` and
+    `demo`.
 
-    spread   does the files; None is here, one after another
+    distribute  does the files; None is here, one after another
     err      where is told what happens; None is standard error
     """
-    err = err or screen(stderr=True)
-    others = spread if isinstance(spread, Crowd) else None
-    outputs = [path for path in wanted.paths if path is not None]
-    settings = replace(settings, spectra=wanted.spectra)
+    err = err or make_console(stderr=True)
+    cluster = distribute if isinstance(distribute, ClusterRunner) else None
+    outputs = [path for path in output_options.paths if path is not None]
+    settings = replace(settings, spectra=output_options.needs_spectra)
     with ExitStack() as stack:
 
-        def begin(files: Sequence[str]) -> Keeping:
-            wanted.check(files)
-            if others is None:
+        def begin(files: Sequence[str]) -> ResultRetention:
+            output_options.check(files)
+            if cluster is None:
                 check_device(settings)
             else:
-                others.check(settings)
-            notes = None
-            if wanted.noted_beside is not None:
-                notes = Unfinished(
-                    wanted.noted_beside,
-                    facts(settings),
-                    wanted.resume,
-                    partial(identity, access=settings.storage),
+                cluster.check(settings)
+            journal = None
+            if output_options.journaled_output is not None:
+                journal = ResumableRun(
+                    output_options.journaled_output,
+                    run_provenance(settings),
+                    output_options.resume,
+                    partial(state_fingerprint, access=settings.storage),
                 )
-                stack.enter_context(notes)
-                stack.push(partial(_tell_left_behind, err, notes, len(files)))
-            return Keeping(notes, wanted.holds(len(files)))
+                stack.enter_context(journal)
+                stack.push(partial(_report_unfinished, err, journal, len(files)))
+            return ResultRetention(
+                journal, output_options.needs_all_results(len(files))
+            )
 
-        done = run_batch(
-            named,
+        batch = analyze_recordings(
+            names,
             settings,
             err,
             outputs=outputs,
-            keep_going=wanted.keep_going,
-            begin=begin,
-            spread=spread,
-            beside=str if others is None else others.__str__,
-            jobs=wanted.jobs,
+            keep_going=output_options.keep_going,
+            prepare_outputs=begin,
+            spread=distribute,
+            progress_note=str if cluster is None else cluster.__str__,
+            jobs=output_options.jobs,
         )
-        if others is not None:
-            done.shares.extend(others.tally.shares())
-        _save(err, done, wanted)
+        if cluster is not None:
+            batch.worker_decisions.extend(cluster.tally.shares())
+        _write_outputs(err, batch, output_options)
     # The table would stand between the lines of what goes to standard output.
-    out = err if goes_to_stdout(outputs) else screen()
+    console = err if uses_stdout(outputs) else make_console()
     try:
-        _show(out, done, wanted)
+        _print_results(console, batch, output_options)
     except BrokenPipeError:
         # The reader has left (`| head`); that a recording failed is told all the same.
-        discard(STDOUT)
-    return done
+        discard_output(STDOUT)
+    return batch
 
 
-def facts(settings: Settings) -> dict[str, Any]:
-    """What makes results of a file what they are, besides the file."""
-    made_by = {"rlxweb": rlxweb_version(), **versions()}
-    return {"versions": made_by, "settings": settings.as_json()}
+def run_provenance(settings: Settings) -> dict[str, Any]:
+    """Return everything but the file that determines its results: versions and
+    settings.
+    """
+    software_versions = {"rlxweb": rlxweb_version(), **library_versions()}
+    return {"versions": software_versions, "settings": settings.as_json()}
 
 
-def _save(err: Console, done: Done, wanted: Wanted) -> None:
-    write_all(wanted.puts(done))
-    for _, picture in wanted.pictures(done):
-        say(err, f"picture: {picture}")
-    for share in () if wanted.quiet else done.shares:
-        say(err, str(share), style="dim")
-    if wanted.out is not None:
-        of = f"{done.n_good} of " if done.failed else ""
-        said = counted(len(done.files), "recording")
-        say(err, f"{wanted.out}: {of}{said}")
-    if done.unfinished is None:
-        return
-    if not done.failed:
-        done.unfinished.finish()
-    elif len(done.unfinished):
-        say(err, "the others are kept: with --resume only what failed is tried again")
-
-
-def _tell_left_behind(
-    err: Console, notes: Unfinished, n_files: int, kind: object, *rest: object
+def _write_outputs(
+    err: Console, batch: AnalysisBatchResult, output_options: WelchOutputOptions
 ) -> None:
-    if kind is not None and len(notes):
-        say(err, f"rlxweb: {left_behind(notes, n_files)}")
+    write_results(output_options.writers(batch))
+    for _, picture in output_options.result_pictures(batch):
+        print_lines(err, f"picture: {picture}")
+    for share in () if output_options.quiet else batch.worker_decisions:
+        print_lines(err, str(share), style="dim")
+    if output_options.out is not None:
+        good_prefix = f"{batch.n_successful} of " if batch.failures else ""
+        count_text = format_count(len(batch.files), "recording")
+        print_lines(err, f"{output_options.out}: {good_prefix}{count_text}")
+    if batch.journal is None:
+        return
+    if not batch.failures:
+        batch.journal.discard_journal()
+    elif len(batch.journal):
+        print_lines(
+            err,
+            "the other results are kept; --resume retries only the failed recordings",
+        )
 
 
-def _show(out: Console, done: Done, wanted: Wanted) -> None:
-    n_files = len(done.files)
-    if wanted.shows_table(n_files):
-        print_peaks(out, done.results, wanted.all_peaks)
-    if wanted.explain:
-        _explain(out, done)
+def _report_unfinished(
+    err: Console,
+    journal: ResumableRun,
+    n_files: int,
+    error_type: object,
+    *exit_details: object,
+) -> None:
+    if error_type is not None and len(journal):
+        print_lines(err, f"rlxweb: {resume_hint(journal, n_files)}")
 
 
-def _explain(out: Console, done: Done) -> None:
-    for result in done.results:
+def _print_results(
+    console: Console, batch: AnalysisBatchResult, output_options: WelchOutputOptions
+) -> None:
+    n_files = len(batch.files)
+    if output_options.shows_table(n_files):
+        print_peaks(console, batch.results, output_options.all_peaks)
+    if output_options.explain:
+        _print_decisions(console, batch)
+
+
+def _print_decisions(console: Console, batch: AnalysisBatchResult) -> None:
+    for result in batch.results:
         for group in result.groups:
-            where = f"{group.engine} in {group.dtype}"
-            title = f"{printable(result.path)} at {group.fs:g} Hz ran on {where}"
-            print_decision(out, group.decision, title)
+            engine_text = f"{group.engine} in {group.dtype}"
+            title = f"{printable(result.path)} at {group.fs:g} Hz ran on {engine_text}"
+            print_decision(console, group.decision, title)

@@ -1,1 +1,3 @@
-"""graph → Plan: rewrites, fusion, views, memory. Names no op; reads its record."""
+"""Compiler from a graph to a Plan: rewrites, fusion, views, memory. Names no op; reads
+its record.
+"""

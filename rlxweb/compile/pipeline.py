@@ -1,26 +1,26 @@
-"""The compiler: verify, rewrite, schedule, place in memory."""
+"""Compiler pipeline: verify, rewrite, schedule, assign memory."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from rlxweb.advice import Advice
-from rlxweb.compile.fused_ops import choose_fusions
-from rlxweb.compile.memory import assign
-from rlxweb.compile.narrow_types import in_wider_types
-from rlxweb.compile.narrowing import narrowed
+from rlxweb.compile.dtype_demotion import demote_graph
+from rlxweb.compile.fusion_choice import choose_fusions
+from rlxweb.compile.fusion_patterns import apply_fusion_patterns
 from rlxweb.compile.plan import Plan
-from rlxweb.compile.plan_work import profile_plan
+from rlxweb.compile.plan_workload import profile_plan
 from rlxweb.compile.rewrites import (
     decompose,
-    drop_dead,
-    drop_needless,
-    is_refused,
-    share_common,
-    without_needless,
+    eliminate_common_subexpressions,
+    eliminate_dead_nodes,
+    eliminate_noops,
+    is_unsupported,
+    simplify_constants,
 )
-from rlxweb.compile.schedule import schedule
-from rlxweb.compile.spellings import joined
+from rlxweb.compile.schedule import schedule_graph
+from rlxweb.compile.slot_assignment import assign_slots
+from rlxweb.compile.storage_dtype_widening import widen_storage_dtypes
 from rlxweb.compile.target import Target
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import DTypeError, LimitExceeded
@@ -29,7 +29,7 @@ from rlxweb.ir.verify import verify
 
 
 def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Plan:
-    """The plan of a graph on a target.
+    """Return the plan of a graph on a target.
 
     `optimise=False` keeps every node a step of its own with a slot of its own: the same
     answer, slower, for finding out whether a rewrite is at fault. Nodes that no output
@@ -39,29 +39,33 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     type the device has not; Unsupported for an op it cannot run.
     """
     verify(graph)
-    before = len(graph)
-    chosen: tuple[Decision, ...] = ()
-    graph = in_wider_types(drop_dead(graph, target), target)
-    graph = _pruned(graph, target, optimise)
-    graph, joins = joined(graph, target) if optimise else (graph, 0)
-    narrow = narrowed(graph, target)
-    graph = narrow.graph
+    node_count = len(graph)
+    fusion_decisions: tuple[Decision, ...] = ()
+    graph = widen_storage_dtypes(eliminate_dead_nodes(graph, target), target)
+    graph = _prune(graph, target, optimise)
+    graph, pattern_count = (
+        apply_fusion_patterns(graph, target) if optimise else (graph, 0)
+    )
+    demoted = demote_graph(graph, target)
+    graph = demoted.graph
     check_dtypes(graph, target)
-    check_room(graph, target)
+    check_buffer_sizes(graph, target)
     if optimise:
-        graph, chosen = choose_fusions(
-            graph, target, lambda one: profile_plan(_placed(one, target, True), target)
+        graph, fusion_decisions = choose_fusions(
+            graph,
+            target,
+            lambda variant: profile_plan(_schedule_plan(variant, target, True), target),
         )
-    plan = _placed(graph, target, optimise)
-    slots, sizes = assign(plan.steps, plan.outputs, plan.types, target, optimise)
+    plan = _schedule_plan(graph, target, optimise)
+    slots, sizes = assign_slots(plan.steps, plan.outputs, plan.types, target, optimise)
     decision = Decision(
         "plan",
-        f"{before} nodes became {len(plan.steps)} steps for {target.name}",
+        f"{node_count} nodes became {len(plan.steps)} steps for {target.name}",
         {
             "regions": sum(s.kind == "region" for s in plan.steps),
             "lines": sum(s.kind == "lines" for s in plan.steps),
             "copies": sum(s.kind == "copy" for s in plan.steps),
-            "joined": joins,
+            "joined": pattern_count,
             "slots": len(sizes),
             "slot_bytes": sum(sizes),
             "optimise": optimise,
@@ -71,63 +75,64 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
         plan,
         slots=slots,
         slot_bytes=sizes,
-        decisions=(decision, *narrow.decisions, *chosen),
-        given=narrow.given,
-        returned=narrow.outputs,
+        decisions=(decision, *demoted.decisions, *fusion_decisions),
+        demoted_inputs=demoted.demoted_inputs,
+        demoted_outputs=demoted.demoted_outputs,
     )
 
 
-def _placed(graph: Graph, target: Target, optimise: bool) -> Plan:
-    """The steps of a graph, without a place in memory yet."""
-    graph = decompose(drop_dead(graph, target), target)
-    graph = in_wider_types(graph, target)
+def _schedule_plan(graph: Graph, target: Target, optimise: bool) -> Plan:
+    """Return the plan of a graph without memory slots."""
+    graph = decompose(eliminate_dead_nodes(graph, target), target)
+    graph = widen_storage_dtypes(graph, target)
     if optimise:
-        graph = share_common(drop_needless(graph))
-    graph = _pruned(graph, target, optimise)
+        graph = eliminate_common_subexpressions(eliminate_noops(graph))
+    graph = _prune(graph, target, optimise)
     check_dtypes(graph, target)
-    placed = schedule(graph, target, fuse=optimise)
-    outputs = tuple(placed.at[i] for i in graph.outputs)
-    return Plan(graph, tuple(placed.steps), placed.types, {}, (), outputs)
+    scheduled = schedule_graph(graph, target, fuse=optimise)
+    outputs = tuple(scheduled.operands[i] for i in graph.outputs)
+    return Plan(graph, tuple(scheduled.steps), scheduled.types, {}, (), outputs)
 
 
-def _pruned(graph: Graph, target: Target, optimise: bool) -> Graph:
-    """Without dead nodes, needless ones and, where they are in the way, constants to
-    be computed.
+def _prune(graph: Graph, target: Target, optimise: bool) -> Graph:
+    """Remove dead nodes and no-ops and, where the device would refuse them, constants
+    that can be computed.
     """
-    graph = drop_dead(graph, target)
+    graph = eliminate_dead_nodes(graph, target)
     if optimise:
-        graph = drop_needless(graph)
-    if optimise or is_refused(graph, target):
-        graph = without_needless(graph, target)
+        graph = eliminate_noops(graph)
+    if optimise or is_unsupported(graph, target):
+        graph = simplify_constants(graph, target)
     return graph
 
 
 def check_dtypes(graph: Graph, target: Target) -> None:
-    """DTypeError for the first node of a type the target cannot hold."""
+    """Raise DTypeError for the first node of a type that the target cannot hold."""
     for node in graph.nodes():
-        if not target.has(graph, node):
+        if not target.supports_node_dtypes(graph, node):
             raise DTypeError(
                 f"{node} on {target.name}",
-                f"the device has no {node.type.dtype}",
-                "it has " + ", ".join(sorted(d.value for d in target.dtypes)),
+                f"the device has no {node.type.dtype} support",
+                "it supports " + ", ".join(sorted(d.value for d in target.dtypes)),
                 Advice("cast to f32 or i32, or run with {}", device="cpu"),
             )
 
 
-def check_room(graph: Graph, target: Target) -> None:
-    """LimitExceeded for what must lie in one buffer and is larger than any may be.
+def check_buffer_sizes(graph: Graph, target: Target) -> None:
+    """Raise LimitExceeded for an input, param or output larger than any buffer of the
+    device.
 
     Said before kernels are looked for: those of a thousand million rows are many.
     """
     if target.limits is None:
         return
-    ends = [graph.node(i) for i in graph.outputs]
-    for node in (*(n for n in graph.nodes() if n.op in ("input", "param")), *ends):
-        nbytes, most = target.nbytes(node.type), target.limits.max_buffer_size
-        if nbytes > most:
+    outputs = [graph.node(i) for i in graph.outputs]
+    for node in (*(n for n in graph.nodes() if n.op in ("input", "param")), *outputs):
+        nbytes, max_nbytes = target.nbytes(node.type), target.limits.max_buffer_size
+        if nbytes > max_nbytes:
             raise LimitExceeded(
                 f"buffer for {node} on {target.name}",
                 f"it needs {nbytes:,} bytes",
-                f"this device allows {most:,} per buffer",
+                f"the device allows at most {max_nbytes:,} per buffer",
                 Advice("split the batch, or use {}", device="cpu"),
             )

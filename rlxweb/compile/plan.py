@@ -1,4 +1,5 @@
-"""The Plan: what every backend receives. Frozen, printable, free of any device.
+"""Plan: the compiled graph that every backend receives. Frozen, printable, free of any
+device.
 
 A plan is a list of steps over values. A value is a node's result lying dense in a slot
 (or given from outside); an Operand reads a value through a Layout, so views cost
@@ -19,33 +20,33 @@ from rlxweb.ir.op import TensorType
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """Value `value` read through `layout`."""
+class PlanOperand:
+    """Value of a plan, read through a layout."""
 
     value: int
     layout: Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A value whose type the device has not, in a narrower one.
+class DemotedValue:
+    """Value of a type that the device lacks, stored in a narrower one.
 
     dtype      what it is declared as
     low, high  between which it lies: of what is given, checked; of a result, proven
-    floats     given doubles are exact in f32, are rounded to it, or, by the last bit,
+    precision  given doubles are exact in f32, are rounded to it, or, by the last bit,
                so that they can be rounded once more
-    because    the node that would not fit if they went further
+    limiting_node  the node that would not fit if they went further
     """
 
     dtype: DType
     low: float
     high: float
-    floats: Literal["exact", "rounded", "odd"] = "exact"
-    because: str = ""
+    precision: Literal["exact", "rounded", "odd"] = "exact"
+    limiting_node: str = ""
 
     def __str__(self) -> str:
         if self.dtype.is_float:
-            return {"exact": "f32 numbers"}.get(self.floats, "rounded")
+            return {"exact": "f32 numbers"}.get(self.precision, "rounded")
         return f"{self.low} to {self.high}"
 
 
@@ -53,8 +54,8 @@ StepKind = Literal["view", "region", "lines", "kernel", "join", "copy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One unit of work.
+class PlanStep:
+    """Step of a plan: one unit of work.
 
     view    `nodes[0]` moves no data (kept only for targets that make their own views)
     region  the elementwise `nodes`, in order, as one pass; the last is the result
@@ -71,7 +72,7 @@ class Step:
 
     kind: StepKind
     nodes: tuple[int, ...]
-    inputs: tuple[Operand, ...]
+    inputs: tuple[PlanOperand, ...]
     output: int
     label: str
     reads: tuple[int, ...] = ()
@@ -79,25 +80,25 @@ class Step:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """A compiled graph.
+    """Compiled graph: steps over values and the memory they use.
 
     graph    the rewritten graph the node ids refer to
     types    value → its type (values beyond the graph's nodes are copies)
     slots    value → index into `slot_bytes`, for values that steps produce
     outputs  what `run` returns, in order
-    given    inputs and params that the device holds in a narrower type, by name
+    demoted_inputs  inputs and params that the device holds in a narrower type, by name
     returned for each output the type that it is declared as, where it is another
     """
 
     graph: Graph
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     types: Mapping[int, TensorType]
     slots: Mapping[int, int]
     slot_bytes: tuple[int, ...]
-    outputs: tuple[Operand, ...]
+    outputs: tuple[PlanOperand, ...]
     decisions: tuple[Decision, ...] = ()
-    given: Mapping[str, Held] = field(default_factory=dict)
-    returned: tuple[Held | None, ...] = ()
+    demoted_inputs: Mapping[str, DemotedValue] = field(default_factory=dict)
+    demoted_outputs: tuple[DemotedValue | None, ...] = ()
 
     def __repr__(self) -> str:
         return f"Plan({self.graph.name!r}: {len(self.steps)} steps)"
@@ -112,7 +113,7 @@ class Plan:
                 f" : {self.types[step.output]}"
                 + (f" @{slot}" if slot is not None else "")
             )
-        back = ", ".join(f"v{o.value}" for o in self.outputs)
-        lines.append(f"  return {back}")
+        outputs = ", ".join(f"v{o.value}" for o in self.outputs)
+        lines.append(f"  return {outputs}")
         lines.append(f"  {len(self.slot_bytes)} slots, {sum(self.slot_bytes):,} bytes")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Graph → graph, one mechanism and six rewrites; the answer stays the same.
+"""Graph rewrites that keep the result: one mechanism and six rewrites.
 
 A rewrite is a function that is shown each node with its already rewritten operands and
 answers with the tensor that takes its place: dead nodes go, and so do those that change
@@ -17,204 +17,231 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.compile.target import Target
-from rlxweb.cost.graph_work import asked_of
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.errors import RlxError, Unsupported, VerifyError
-from rlxweb.ir.by_reference import by_reference
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph import Graph, Node, told_apart
-from rlxweb.ir.lowering import Compose, HostOnly, parts_of
-from rlxweb.ir.needless import is_needless, simpler
+from rlxweb.ir.graph import Graph, Node, attr_key
+from rlxweb.ir.lowering import Compose, HostOnly, decomposition
+from rlxweb.ir.noop_elimination import is_noop, simplify_node
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.reference_evaluation import evaluate_reference
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import check_result
 
 # Folding trades device work for buffer space; beyond this it stops being a bargain,
 # unless the result is smaller than what it is made of.
-FOLD_ELEMENTS = 1 << 14
+MAX_FOLD_ELEMENTS = 1 << 14
 # What the device would refuse is folded up to here.
-FOLD_UNHELD = 1 << 22
+MAX_FOLD_UNSUPPORTED_ELEMENTS = 1 << 22
 # Arithmetic that is not done while compiling, some tenths of a second.
-FOLD_FLOPS = 1 << 28
+MAX_FOLD_FLOPS = 1 << 28
 # A Compose that produces itself would never end; real nesting is below ten.
 MAX_ROUNDS = 32
 
-Rewrite = Callable[[Graph, Node, tuple[Tensor, ...]], Tensor]
+RewriteFunction = Callable[[Graph, Node, tuple[Tensor, ...]], Tensor]
 
 
-def rebuild(graph: Graph, rewrite: Rewrite, keep: set[int] | None = None) -> Graph:
-    """A new graph with each node (of `keep`, if given) passed through `rewrite`.
+def rebuild_graph(
+    graph: Graph, rewrite: RewriteFunction, kept_ids: set[int] | None = None
+) -> Graph:
+    """Return a new graph with each node (of `kept_ids`, if given) passed through
+    `rewrite`.
 
     Errors   VerifyError for a rewrite that changes a node's type.
     """
     out = Graph(graph.name)
-    made: dict[int, Tensor] = {}
+    tensors: dict[int, Tensor] = {}
     for node in graph.nodes():
-        if keep is not None and node.id not in keep:
+        if kept_ids is not None and node.id not in kept_ids:
             continue
-        operands = tuple(made[i] for i in node.inputs)
-        new = made[node.id] = rewrite(out, node, operands)
-        if out.node(new.id).type != node.type:
+        operands = tuple(tensors[i] for i in node.inputs)
+        tensor = tensors[node.id] = rewrite(out, node, operands)
+        if out.node(tensor.id).type != node.type:
             raise VerifyError(
                 f"rewriting {node}",
-                f"it became {out.node(new.id).type}",
-                f"its type is {node.type}",
-                "mend the composition of the op",
+                f"the result is {out.node(tensor.id).type}",
+                f"expected {node.type}",
+                "correct the composition of the op",
             )
-    out.set_outputs([made[i] for i in graph.outputs])
+    out.set_outputs([tensors[i] for i in graph.outputs])
     return out
 
 
-def drop_dead(graph: Graph, target: Target | None = None) -> Graph:
-    """Without the nodes no output depends on.
+def eliminate_dead_nodes(graph: Graph, target: Target | None = None) -> Graph:
+    """Remove the nodes that no output depends on.
 
     Inputs and params stay, but for those of a type that a given target has not.
     """
-    alive = set(graph.outputs)
+    live_ids = set(graph.outputs)
     for node in reversed(graph.nodes()):
         is_named = node.op in ("input", "param")
-        is_kept = is_named and (target is None or node.type.dtype in target.accepts)
-        if node.id in alive or is_kept:
-            alive.update((node.id, *node.inputs))
-    return graph if len(alive) == len(graph) else rebuild(graph, Graph.copied, alive)
+        is_kept = is_named and (
+            target is None or node.type.dtype in target.array_dtypes
+        )
+        if node.id in live_ids or is_kept:
+            live_ids.update((node.id, *node.inputs))
+    return (
+        graph
+        if len(live_ids) == len(graph)
+        else rebuild_graph(graph, Graph.copied, live_ids)
+    )
 
 
-def drop_needless(graph: Graph) -> Graph:
-    """Without nodes that change nothing, and with one for a chain that is one."""
+def eliminate_noops(graph: Graph) -> Graph:
+    """Remove nodes that change nothing, and replace a chain that equals one node by
+    that node.
+    """
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        made = simpler(out, node, operands)
-        return out.copied(node, operands) if made is None else made
+        simplified = simplify_node(out, node, operands)
+        return out.copied(node, operands) if simplified is None else simplified
 
-    if not any(is_needless(graph, node) for node in graph.nodes()):
+    if not any(is_noop(graph, node) for node in graph.nodes()):
         return graph
-    return drop_dead(rebuild(graph, rewrite))
+    return eliminate_dead_nodes(rebuild_graph(graph, rewrite))
 
 
-def share_common(graph: Graph) -> Graph:
-    """Equal op, attributes and operands → one node."""
+def eliminate_common_subexpressions(graph: Graph) -> Graph:
+    """Merge nodes with equal op, attributes and operands into one."""
     seen: dict[Any, Tensor] = {}
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
         ids = tuple(t.id for t in operands)
         try:
-            key = (node.op, ids, frozenset(map(told_apart, node.attrs.items())))
+            key = (node.op, ids, frozenset(map(attr_key, node.attrs.items())))
             if key not in seen:
                 seen[key] = out.copied(node, operands)
         except TypeError:  # an attribute of a custom op that cannot be hashed
             return out.copied(node, operands)
         return seen[key]
 
-    return rebuild(graph, rewrite)
+    return rebuild_graph(graph, rewrite)
 
 
 def fold_constants(graph: Graph, target: Target | None = None) -> Graph:
-    """Nodes over constants alone become constants, by the ops' references.
+    """Replace nodes over constants alone by constants, computed by the ops' references.
 
     Small ones, those smaller than what they are made of, and those that the target
     would be refused for. Errors  GraphError for a reference that breaks its shape rule.
     """
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        given = [out.node(t.id) for t in operands]
+        operand_nodes = [out.node(t.id) for t in operands]
         op = registry.get(node.op)
-        known = not op.has("leaf") and all(n.op == "constant" for n in given)
-        if not known or not _worth_folding(node, given, target):
+        is_constant = not op.has_trait("leaf") and all(
+            n.op == "constant" for n in operand_nodes
+        )
+        if not is_constant or not _should_fold(node, operand_nodes, target):
             return out.copied(node, operands)
-        values = (n.attrs["value"].array for n in given)
+        values = (n.attrs["value"].array for n in operand_nodes)
         try:
             with np.errstate(all="ignore"):
-                made = by_reference(node, values)
+                value = evaluate_reference(node, values)
         except RlxError:
             raise
         except Exception:  # a custom op's own: the run will say it
             return out.copied(node, operands)
-        check_result(node, made)
-        return out.constant(made)
+        check_result(node, value)
+        return out.constant(value)
 
-    return rebuild(graph, rewrite)
+    return rebuild_graph(graph, rewrite)
 
 
-def _worth_folding(node: Node, given: list[Node], target: Target | None) -> bool:
-    types = tuple(n.type for n in given)
+def _should_fold(node: Node, operand_nodes: list[Node], target: Target | None) -> bool:
+    types = tuple(n.type for n in operand_nodes)
     op = registry.get(node.op)
-    if op.flops(types, node.type, node.attrs) > FOLD_FLOPS:
+    if op.flops(types, node.type, node.attrs) > MAX_FOLD_FLOPS:
         return False
-    if node.type.numel <= FOLD_ELEMENTS:
+    if node.type.numel <= MAX_FOLD_ELEMENTS:
         return True
     if node.type.nbytes <= sum(t.nbytes for t in types):
         return True
-    if target is None or node.type.numel > FOLD_UNHELD:
+    if target is None or node.type.numel > MAX_FOLD_UNSUPPORTED_ELEMENTS:
         return False
-    unheld = any(t.dtype not in target.accepts for t in (*types, node.type))
-    return unheld or _cannot_be_run(target, (op, types, node.type, node.attrs))
+    has_unsupported_dtype = any(
+        t.dtype not in target.array_dtypes for t in (*types, node.type)
+    )
+    return has_unsupported_dtype or _is_unsupported(
+        target, (op, types, node.type, node.attrs)
+    )
 
 
-def narrow_constants(graph: Graph, target: Target) -> Graph:
-    """Constants of a wide integer type as i32, where that is all the device has.
+def demote_constants(graph: Graph, target: Target) -> Graph:
+    """Replace constants of a wide integer type by i32 where that is all the device has.
 
     Only where all values fit and the reader's result is of the same type with either,
     as of indices and casts. Of a custom op nothing of that kind is known.
     """
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        given = [out.node(t.id) for t in operands]
-        wide = [_is_wide(n, target) for n in given]
+        operand_nodes = [out.node(t.id) for t in operands]
+        is_wide = [_is_demotable_constant(n, target) for n in operand_nodes]
         op = registry.get(node.op)
-        if not any(wide) or op.has("custom"):
+        if not any(is_wide) or op.has_trait("custom"):
             return out.copied(node, operands)
-        types = [n.type for n in given]
+        types = [n.type for n in operand_nodes]
         types = [
             TensorType(t.shape, DType.I32) if w else t
-            for t, w in zip(types, wide, strict=True)
+            for t, w in zip(types, is_wide, strict=True)
         ]
         try:
-            same = op.output_type(types, node.attrs) == node.type
+            keeps_type = op.output_type(types, node.attrs) == node.type
         except RlxError:
-            same = False
-        if not same:
+            keeps_type = False
+        if not keeps_type:
             return out.copied(node, operands)
-        pairs = zip(operands, given, wide, strict=True)
-        narrow = [
+        pairs = zip(operands, operand_nodes, is_wide, strict=True)
+        demoted = [
             out.constant(n.attrs["value"].array.astype(np.int32)) if w else t
             for t, n, w in pairs
         ]
-        return out.copied(node, narrow)
+        return out.copied(node, demoted)
 
-    return rebuild(graph, rewrite)
+    return rebuild_graph(graph, rewrite)
 
 
-def _is_wide(node: Node, target: Target) -> bool:
-    """An integer constant of a type the device has not, whose values i32 holds."""
+def _is_demotable_constant(node: Node, target: Target) -> bool:
+    """Tell whether a node is an integer constant of a type that the device lacks, whose
+    values i32 holds.
+    """
     dtype = node.type.dtype
-    if node.op != "constant" or dtype in target.accepts or not dtype.is_integer:
+    if node.op != "constant" or dtype in target.array_dtypes or not dtype.is_integer:
         return False
     array, bounds = node.attrs["value"].array, np.iinfo(np.int32)
     return bool(((array >= bounds.min) & (array <= bounds.max)).all())
 
 
-def _cannot_be_run(target: Target, asked: tuple[Op, Types, TensorType, Attrs]) -> bool:
-    """Has the device no kernel for a node, and is there no other way to do it?"""
-    return not target.native(*asked) and composition(asked[0]) is None
+def _is_unsupported(
+    target: Target, signature: tuple[Op, Types, TensorType, Attrs]
+) -> bool:
+    """Tell whether the device has neither a kernel nor a composition for a node."""
+    return not target.native(*signature) and composition(signature[0]) is None
 
 
-def is_refused(graph: Graph, target: Target) -> bool:
-    """Would the device be refused for a type or for an op, as the graph stands?"""
-    return not target.holds(graph) or any(
-        _cannot_be_run(target, asked_of(graph, node)) for node in graph.nodes()
+def is_unsupported(graph: Graph, target: Target) -> bool:
+    """Tell whether the device lacks a type or an op of the graph as it stands."""
+    return not target.supports_dtypes(graph) or any(
+        _is_unsupported(target, node_signature(graph, node)) for node in graph.nodes()
     )
 
 
-def without_needless(graph: Graph, target: Target) -> Graph:
-    """Without what a device would be refused for, though it need never see it."""
-    graph = drop_dead(fold_constants(drop_dead(graph, target), target), target)
-    if target.holds(graph):
+def simplify_constants(graph: Graph, target: Target) -> Graph:
+    """Fold and demote constants that the device would be refused for but need never
+    see.
+    """
+    graph = eliminate_dead_nodes(
+        fold_constants(eliminate_dead_nodes(graph, target), target), target
+    )
+    if target.supports_dtypes(graph):
         return graph
-    return drop_dead(narrow_constants(graph, target), target)
+    return eliminate_dead_nodes(demote_constants(graph, target), target)
 
 
 def composition(op: Op) -> Compose | None:
-    """How to build this op from others, if its record says so."""
-    return parts_of(op.lower)
+    """Return the composition that builds this op from others; None if its record has
+    none.
+    """
+    return decomposition(op.lower)
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
@@ -224,32 +251,34 @@ def decompose(graph: Graph, target: Target) -> Graph:
     """
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        if node.id not in foreign:
+        if node.id not in unsupported_ids:
             return out.copied(node, operands)
         op = registry.get(node.op)
-        how = composition(op)
-        if how is not None:
-            made: Tensor = how.build(out, node.attrs, *operands)
-            return made
-        error = target.refusal(*asked_of(graph, node))
+        parts = composition(op)
+        if parts is not None:
+            tensor: Tensor = parts.build(out, node.attrs, *operands)
+            return tensor
+        error = target.refusal(*node_signature(graph, node))
         if error is not None:
             error.doing = f"{node} on {target.name} ({error.doing})"
             raise error
-        why = "the device cannot run this op and it is not built from others"
+        why = "the device cannot run this op, and the op has no composition"
         if isinstance(op.lower, HostOnly):
             why = op.lower.reason
-        doing = f"{node} on {target.name}"
-        raise Unsupported(doing, why, hint=Advice("run it with {}", device="cpu"))
+        context = f"{node} on {target.name}"
+        raise Unsupported(context, why, hint=Advice("run it with {}", device="cpu"))
 
     for _ in range(MAX_ROUNDS):
-        every = graph.nodes()
-        foreign = {n.id for n in every if not target.native(*asked_of(graph, n))}
-        if not foreign:
+        nodes = graph.nodes()
+        unsupported_ids = {
+            n.id for n in nodes if not target.native(*node_signature(graph, n))
+        }
+        if not unsupported_ids:
             return graph
-        graph = rebuild(graph, rewrite)
+        graph = rebuild_graph(graph, rewrite)
     raise Unsupported(
         f"graph '{graph.name}' on {target.name}",
-        "an op keeps being built from ops that need taking apart",
-        f"{MAX_ROUNDS} rounds",
+        "the composition of an op still contains unsupported ops",
+        f"at most {MAX_ROUNDS} rounds of decomposition are allowed",
         "check the composition of the custom op",
     )

@@ -1,4 +1,4 @@
-"""What a backend tells the compiler about itself. Plain data and one question."""
+"""Target: a backend's description of itself to the compiler."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
 
 T = TypeVar("T")
-Rule = Callable[[Op, Types, TensorType, Attrs], T]
-"""(op, input types, output type, attrs) → an answer about that node."""
-Finishes = Callable[
+TargetRule = Callable[[Op, Types, TensorType, Attrs], T]
+"""Rule that answers about one node from (op, input types, output type, attrs)."""
+EpilogueRule = Callable[
     [Graph, Sequence[int], Sequence[Layout], Sequence[tuple[int, Layout]]], bool
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The device as the compiler sees it.
+    """Device as the compiler sees it.
 
     name          for messages and decisions ("NumPy", "llvmpipe on vulkan")
     dtypes        element types it can hold and compute in
-    stores        element types that leaves and outputs may have beside these, and cast
+    storage_dtypes  element types that leaves and outputs may have beside these, and
+                    cast
                   nodes; all else of them is computed in wider ones
     native        (op, input types, output type, attrs) → may stay one step as it is;
                   ops for which it says no are taken apart by their Compose
@@ -47,47 +48,50 @@ class Target:
     gate          what a fusion must gain there; None fuses whatever has a kernel
     limits        what the device granted; None where there is nothing to stay under
     features      optional abilities of the device, by their WebGPU names
-    joins         whether an op is put in the place of several that spell it out
-    narrower      types that it has not → the one that values which fit are held in
+    fuses_pattern  whether an op is put in the place of several that spell it out
+    demotions     types that it has not → the one that values which fit are held in
     """
 
     name: str
     dtypes: frozenset[DType]
-    native: Rule[bool]
+    native: TargetRule[bool]
     max_operands: int = 8
     keeps_views: bool = False
     bool_bytes: int = 4
-    refusal: Rule[RlxError | None] = lambda op, inputs, out, attrs: None
-    launches: Rule[int] = lambda op, inputs, out, attrs: 1
-    extra_bytes: Rule[int] = lambda op, inputs, out, attrs: 0
-    finishes: Finishes | None = None
+    refusal: TargetRule[RlxError | None] = lambda op, inputs, out, attrs: None
+    launches: TargetRule[int] = lambda op, inputs, out, attrs: 1
+    extra_bytes: TargetRule[int] = lambda op, inputs, out, attrs: 0
+    finishes: EpilogueRule | None = None
     line_length: int = 0
     gate: IoFusionGate | None = None
     limits: Limits | None = None
     features: frozenset[str] = frozenset()
-    narrower: Mapping[DType, DType] = field(default_factory=dict)
-    stores: frozenset[DType] = frozenset()
-    joins: Rule[bool] = lambda op, inputs, out, attrs: False
+    demotions: Mapping[DType, DType] = field(default_factory=dict)
+    storage_dtypes: frozenset[DType] = frozenset()
+    fuses_pattern: TargetRule[bool] = lambda op, inputs, out, attrs: False
 
-    def holds(self, graph: Graph) -> bool:
-        """Has the device the element types of all nodes?"""
-        return all(self.has(graph, node) for node in graph.nodes())
+    def supports_dtypes(self, graph: Graph) -> bool:
+        """Tell whether the device has the element types of all nodes."""
+        return all(self.supports_node_dtypes(graph, node) for node in graph.nodes())
 
-    def has(self, graph: Graph, node: Node) -> bool:
-        """Has the device the element types of a node, for what the node is?"""
+    def supports_node_dtypes(self, graph: Graph, node: Node) -> bool:
+        """Tell whether the device has the element types that a node needs."""
         if node.op in ("input", "param", "constant", "cast"):
-            return node.type.dtype in self.accepts
+            return node.type.dtype in self.array_dtypes
         computed = (graph.node(i).type.dtype for i in node.inputs)
-        stored = any(one in self.stores and one not in self.dtypes for one in computed)
-        return node.type.dtype in self.dtypes and not stored
+        has_storage_only = any(
+            dtype in self.storage_dtypes and dtype not in self.dtypes
+            for dtype in computed
+        )
+        return node.type.dtype in self.dtypes and not has_storage_only
 
     @property
-    def accepts(self) -> frozenset[DType]:
-        """The element types that arrays on it may have."""
-        return self.dtypes | self.stores
+    def array_dtypes(self) -> frozenset[DType]:
+        """Element types that arrays on the device may have."""
+        return self.dtypes | self.storage_dtypes
 
-    def nbytes(self, kind: TensorType) -> int:
-        """Bytes a value takes in this device's memory."""
-        if kind.dtype is DType.BOOL:
-            return kind.numel * self.bool_bytes
-        return kind.nbytes
+    def nbytes(self, tensor_type: TensorType) -> int:
+        """Return the bytes that a value takes in this device's memory."""
+        if tensor_type.dtype is DType.BOOL:
+            return tensor_type.numel * self.bool_bytes
+        return tensor_type.nbytes

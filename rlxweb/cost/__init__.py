@@ -1,4 +1,4 @@
-"""HOW MUCH: cost models, IO profiles, fusion gates, and what they say of a graph.
+"""Cost models, IO profiles and fusion gates, and the costs they predict for a graph.
 
 Two modes share the names. "seed" is RLX's published arithmetic, digit for digit;
 "calibrated" is what was measured on this machine. Nothing here measures or opens a
@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.names import found, publish, published
+from rlxweb.lazy_names import load_published, publish_names, published_names
 
 if TYPE_CHECKING:
+    from rlxweb.cost.device_models import BackendCostModel as BackendCostModel
+    from rlxweb.cost.device_models import CpuCostModel as CpuCostModel
+    from rlxweb.cost.device_models import CudaCostModel as CudaCostModel
+    from rlxweb.cost.device_models import DiscreteGpuCostModel as DiscreteGpuCostModel
+    from rlxweb.cost.device_models import MetalCostModel as MetalCostModel
+    from rlxweb.cost.device_models import MlxCostModel as MlxCostModel
+    from rlxweb.cost.device_models import RocmCostModel as RocmCostModel
+    from rlxweb.cost.device_models import WgpuCostModel as WgpuCostModel
     from rlxweb.cost.estimate import estimate_graph_cost as estimate_graph_cost
     from rlxweb.cost.estimate import (
         estimate_graph_cost_with_io as estimate_graph_cost_with_io,
@@ -35,16 +43,8 @@ if TYPE_CHECKING:
     from rlxweb.cost.io_profile import (
         profile_graph_io_outputs as profile_graph_io_outputs,
     )
-    from rlxweb.cost.model import BackendCostModel as BackendCostModel
-    from rlxweb.cost.model import CpuCostModel as CpuCostModel
-    from rlxweb.cost.model import CudaCostModel as CudaCostModel
-    from rlxweb.cost.model import DiscreteGpuCostModel as DiscreteGpuCostModel
-    from rlxweb.cost.model import MetalCostModel as MetalCostModel
-    from rlxweb.cost.model import MlxCostModel as MlxCostModel
-    from rlxweb.cost.model import RocmCostModel as RocmCostModel
-    from rlxweb.cost.model import WgpuCostModel as WgpuCostModel
     from rlxweb.decision.candidate import Candidate as Candidate
-    from rlxweb.decision.terms import Terms as Terms
+    from rlxweb.decision.cost_terms import Terms as Terms
     from rlxweb.device import fastest_among as fastest_among
 
 _HOMES = {
@@ -60,17 +60,17 @@ _HOMES = {
         "GraphIoOptions GraphIoProfile host_sync_op_kinds profile_graph_io "
         "profile_graph_io_outputs"
     ),
-    "rlxweb.cost.model": (
+    "rlxweb.cost.device_models": (
         "BackendCostModel CpuCostModel CudaCostModel DiscreteGpuCostModel "
         "MetalCostModel MlxCostModel RocmCostModel WgpuCostModel"
     ),
     "rlxweb.decision.candidate": "Candidate",
-    "rlxweb.decision.terms": "Terms",
+    "rlxweb.decision.cost_terms": "Terms",
     "rlxweb.device": "fastest_among",
 }
-publish(__name__, _HOMES)
-__all__ = published(__name__)
+publish_names(__name__, _HOMES)
+__all__ = published_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    return found(__name__, name)
+    return load_published(__name__, name)

@@ -1,4 +1,4 @@
-"""Nanoseconds of a graph under a cost model, and the device where they are fewest.
+"""Predicted time of a graph under a cost model, and the device where it is shortest.
 
 A seed model is priced by RLX's formulas as they are, known flaws included (memory
 counted twice with IO, a charge for views, transforms priced by their bytes). A
@@ -11,110 +11,116 @@ import math
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from rlxweb.cost.graph_work import work_of_graph
+from rlxweb.cost.device_models import BackendCostModel
+from rlxweb.cost.graph_work import graph_workload
 from rlxweb.cost.io_profile import GraphIoProfile
-from rlxweb.cost.model import BackendCostModel
-from rlxweb.cost.price import Prices, terms_of
-from rlxweb.decision.terms import Terms
+from rlxweb.cost.work_pricing import FittedPrices, workload_terms
+from rlxweb.decision.cost_terms import Terms
 from rlxweb.device import Adapters, Device
 from rlxweb.errors import UsageError, shown
-from rlxweb.ir.binding import Ops, ops_of
+from rlxweb.ir.binding import OpGraph, op_graph
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.size import Size
-from rlxweb.ir.verify import must_be_graph
-from rlxweb.names import from_above
+from rlxweb.ir.sym_int import SymInt
+from rlxweb.ir.verify import require_graph
+from rlxweb.lazy_names import load_provider
 
 T = TypeVar("T")
 
-LEAVES = frozenset({"input", "param", "constant"})
-PRODUCTS = frozenset({"matmul", "fused_matmul_bias_act"})
+LEAF_OPS = frozenset({"input", "param", "constant"})
+MATMUL_OPS = frozenset({"matmul", "fused_matmul_bias_act"})
 
 
-def node_cost_ns(graph: Ops, node: Node, model: BackendCostModel) -> float:
-    """RLX's price of one node: arithmetic for products, output bytes for the rest.
+def node_cost_ns(graph: OpGraph, node: Node, model: BackendCostModel) -> float:
+    """Return RLX's price of one node: arithmetic for products, output bytes for the
+    rest.
 
     A size that varies counts 0.
     """
-    if node.op in LEAVES:
+    if node.op in LEAF_OPS:
         return 0.0
-    if node.op in PRODUCTS:
-        return _product_ns(graph, node, model) + model.dispatch_overhead_ns
+    if node.op in MATMUL_OPS:
+        return _matmul_ns(graph, node, model) + model.dispatch_overhead_ns
     if node.op == "attention":
         return _attention_ns(graph, node, model) + model.dispatch_overhead_ns
-    moved = node.type.known_numel * 4 / max(model.memory_bw, 1.0)
-    return moved + model.dispatch_overhead_ns
+    memory_ns = node.type.known_numel * 4 / max(model.memory_bw, 1.0)
+    return memory_ns + model.dispatch_overhead_ns
 
 
-def _product_ns(graph: Ops, node: Node, model: BackendCostModel) -> float:
+def _matmul_ns(graph: OpGraph, node: Node, model: BackendCostModel) -> float:
     left = graph.node(node.inputs[0]).type
-    n = _known(node.type.shape[-1])
+    n = _size_or_zero(node.type.shape[-1])
     m = node.type.known_numel // max(n, 1)
     k = left.known_numel // max(m, 1)
     return float(2.0 * m * k * n / (model.sgemm_gflops(m, k, n) + 1.0))
 
 
-def _known(size: int | Size) -> int:
-    return 0 if isinstance(size, Size) else size
+def _size_or_zero(size: int | SymInt) -> int:
+    """Return a static size, 0 for a symbolic one."""
+    return 0 if isinstance(size, SymInt) else size
 
 
-def _attention_ns(graph: Ops, node: Node, model: BackendCostModel) -> float:
+def _attention_ns(graph: OpGraph, node: Node, model: BackendCostModel) -> float:
     q = graph.node(node.inputs[0]).type
     heads, width = node.attrs["num_heads"], node.attrs["head_dim"]
-    seq = _known(q.shape[q.rank - 2])
+    seq = _size_or_zero(q.shape[q.rank - 2])
     batch = q.known_numel // max(seq * heads * width, 1)
     flops = float(2 * batch * heads * seq * seq * width)
     return flops / (model.sgemm_gflops(seq, width, seq) + 1.0)
 
 
 def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
-    """One round trip and the price of every node, ns.
+    """Return the predicted time of a graph in ns: one round trip and the price of every
+    node.
 
     A calibrated model prices real arithmetic and one traffic term instead. Sizes that
     vary count 0 in both: what is left is the price of starting the kernels.
 
     Errors   VerifyError, UsageError for what is no graph and no model.
     """
-    must_be_graph(graph, "estimate_graph_cost")
-    _must_be_model(model)
+    require_graph(graph, "estimate_graph_cost")
+    _require_model(model)
     if model.calibration is not None:
         return calibrated_terms(graph, model).total_ns
-    ops = ops_of(graph)
-    each = (node_cost_ns(ops, node, model) for node in ops.nodes())
-    return one_by_one(model.round_trip_overhead_ns, each)
+    ops = op_graph(graph)
+    node_costs = (node_cost_ns(ops, node, model) for node in ops.nodes())
+    return sequential_sum(model.round_trip_overhead_ns, node_costs)
 
 
-def _must_be_model(given: object) -> None:
-    if not isinstance(given, BackendCostModel):
-        problem = f"the model is {shown(given)}"
-        hint = "CpuCostModel.seed() is one; .calibrated() has what was measured here"
+def _require_model(value: object) -> None:
+    if not isinstance(value, BackendCostModel):
+        problem = f"the model is {shown(value)}"
+        hint = "pass CpuCostModel.seed(), or .calibrated() for measured values"
         raise UsageError("estimate_graph_cost", problem, hint=hint)
 
 
-def one_by_one(start: float, amounts: Iterable[float]) -> float:
-    """The amounts added to `start` one after the other, as RLX's loop does.
+def sequential_sum(total: float, amounts: Iterable[float]) -> float:
+    """Add the amounts to a total one after the other, as RLX's loop does.
 
     Python's sum() rounds otherwise: it begins at 0, and from 3.12 on it compensates.
     """
     for amount in amounts:
-        start += amount
-    return start
+        total += amount
+    return total
 
 
 def estimate_graph_cost_with_io(
     graph: Graph, model: BackendCostModel, io: GraphIoProfile
 ) -> float:
-    """The same plus the profile's traffic, read-back and host waits, ns.
+    """Return the predicted time of a graph with a profile's traffic, read-back and host
+    waits, in ns.
 
     For a calibrated model traffic and read-back are in already; the waits are added.
     """
     if model.calibration is not None:
         waits = io.sync_points * model.round_trip_overhead_ns
         return estimate_graph_cost(graph, model) + waits
-    return seed_with_io(estimate_graph_cost(graph, model), model, io)
+    return seed_cost_with_io(estimate_graph_cost(graph, model), model, io)
 
 
-def seed_with_io(nodes_ns: float, model: BackendCostModel, io: GraphIoProfile) -> float:
-    """RLX's sum of a graph's own time and what a profile adds to it, ns."""
+def seed_cost_with_io(
+    nodes_ns: float, model: BackendCostModel, io: GraphIoProfile
+) -> float:
+    """Return RLX's sum of a graph's own time and the time that a profile adds, ns."""
     return (
         nodes_ns
         + io.device_traffic_bytes / max(model.memory_bw, 1.0)
@@ -125,14 +131,16 @@ def seed_with_io(nodes_ns: float, model: BackendCostModel, io: GraphIoProfile) -
 
 
 def calibrated_terms(graph: Graph, model: BackendCostModel) -> Terms:
-    """The terms of a graph as it is written, on the device of a calibrated model."""
+    """Return the cost terms of a graph as it is written, on the device of a calibrated
+    model.
+    """
     if model.calibration is None:
         raise UsageError(
             f"terms on {model.device.display}",
-            "the model holds RLX's constants",
+            "the model contains RLX's constants, not measurements",
             hint=f"use {type(model).__name__}.calibrated()",
         )
-    return terms_of(work_of_graph(graph), Prices(model.calibration))
+    return workload_terms(graph_workload(graph), FittedPrices(model.calibration))
 
 
 def fastest_device_for(
@@ -142,31 +150,33 @@ def fastest_device_for(
     cost_mode: str = "calibrated",
     adapters: Adapters | None = None,
 ) -> Device:
-    """The device a graph is predicted to run fastest on, under a DevicePolicy.
+    """Return the device predicted to run a graph fastest under a DevicePolicy.
 
     cost_mode  "calibrated", what was measured here, or "seed", RLX's constants
     adapters   part of an adapter's name by device
     Errors     Unsupported when no allowed device can run it.
     """
-    ask = from_above("fastest_device_for")
-    answer: Device = ask(graph, policy, cost_mode=cost_mode, adapters=adapters)
-    return answer
+    resolve = load_provider("fastest_device_for")
+    device: Device = resolve(graph, policy, cost_mode=cost_mode, adapters=adapters)
+    return device
 
 
 def pick_best_device(graph: Graph, models: Iterable[BackendCostModel]) -> Device:
-    """The device whose model gives the smallest estimate.
+    """Return the device whose model gives the smallest estimate.
 
     The first of equals wins, what is not a number never does, and the CPU is the answer
     when there is none.
     """
     costs = ((m.device, estimate_graph_cost(graph, m)) for m in models)
-    return least_of(costs, Device.CPU)
+    return cheapest_of(costs, Device.CPU)
 
 
-def least_of(costs: Iterable[tuple[T, float]], otherwise: T) -> T:
-    """What costs least, the first of equals; `otherwise` where nothing has a price."""
-    least = math.inf
-    for one, ns in costs:
-        if ns < least:
-            otherwise, least = one, ns
-    return otherwise
+def cheapest_of(costs: Iterable[tuple[T, float]], default: T) -> T:
+    """Return the cheapest option, the first of equals; the default where nothing has a
+    price.
+    """
+    min_cost = math.inf
+    for option, ns in costs:
+        if ns < min_cost:
+            default, min_cost = option, ns
+    return default

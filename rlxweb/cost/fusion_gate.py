@@ -1,4 +1,5 @@
-"""Whether one plan is worth having instead of another: benefit, score, gate.
+"""Fusion gates: benefit and score of one plan against another, and RLX's thresholds per
+target.
 
 RLX's gates per target. Their constants are not those of its cost models, and on unified
 memory a saved byte counts 1 ns (the price of the host looking at it), far more than any
@@ -10,15 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.io_profile import GraphIoProfile
-from rlxweb.cost.model import BackendCostModel
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.errors import UsageError
-from rlxweb.names import also, also_made_with
+from rlxweb.lazy_names import alias_init_keywords, alias_keywords
 
 
 class FusionTarget(Enum):
-    """The kinds of device RLX has a gate for."""
+    """Kind of device that RLX has a gate for."""
 
     METAL = "metal"
     MLX = "mlx"
@@ -30,24 +31,29 @@ class FusionTarget(Enum):
 
     @classmethod
     def of(cls, device: DeviceLike) -> FusionTarget:
-        """The target that stands for a device; WGPU for one that RLX does not know."""
-        which = parse_device(device)
-        if which not in Device.__members__.values():
+        """Return the target that stands for a device; WGPU for one that RLX does not
+        know.
+        """
+        parsed_device = parse_device(device)
+        if parsed_device not in Device.__members__.values():
             return cls.WGPU
-        return _STAND_INS.get(which) or cls(which.label)
+        return _TARGET_BY_DEVICE.get(parsed_device) or cls(parsed_device.label)
 
 
-SHADERS = frozenset(
+WGSL_DEVICES = frozenset(
     {Device.GPU, Device.VULKAN, Device.WEBGPU, Device.DIRECTX, Device.OPENGL}
 )
-"""The devices that run WGSL."""
-_STAND_INS = dict.fromkeys(SHADERS, FusionTarget.WGPU) | {Device.ANE: FusionTarget.MLX}
+"""Devices that run WGSL."""
+_TARGET_BY_DEVICE = dict.fromkeys(WGSL_DEVICES, FusionTarget.WGPU) | {
+    Device.ANE: FusionTarget.MLX
+}
 
 
-@also_made_with(launches_saved="kernel_launches_saved")
+@alias_init_keywords(launches_saved="kernel_launches_saved")
 @dataclass(frozen=True, slots=True)
 class FusionBenefit:
-    """What `after` saves of `before`; negative where it costs more. Bytes in bytes.
+    """Savings of the plan `after` against the plan `before`; negative where it costs
+    more. Bytes in bytes.
 
     RLX's `launches_saved` is `kernel_launches_saved`.
     """
@@ -61,7 +67,7 @@ class FusionBenefit:
     def launches_saved(self) -> int:
         return self.kernel_launches_saved
 
-    @also(roundtrip_ns="round_trip_ns")
+    @alias_keywords(roundtrip_ns="round_trip_ns")
     def score_ns(
         self,
         dispatch_ns: float,
@@ -70,16 +76,16 @@ class FusionBenefit:
         host_readback_bw: float,
         unified_memory: bool,
     ) -> float:
-        """The saving in nanoseconds, by RLX's formula."""
-        back = 0.0 if unified_memory else host_readback_bw
+        """Return the saving in nanoseconds, by RLX's formula."""
+        readback_bw = 0.0 if unified_memory else host_readback_bw
         return (
             self.kernel_launches_saved * dispatch_ns
             + self.sync_points_saved * round_trip_ns
             + self.device_traffic_bytes_saved / max(memory_bw, 1.0)
-            + self.host_readback_bytes_saved / max(back, 1.0)
+            + self.host_readback_bytes_saved / max(readback_bw, 1.0)
         )
 
-    @also(roundtrip_ns="round_trip_ns")
+    @alias_keywords(roundtrip_ns="round_trip_ns")
     def should_fuse(
         self,
         dispatch_ns: float,
@@ -89,13 +95,17 @@ class FusionBenefit:
         unified_memory: bool,
         min_gain_ns: float,
     ) -> bool:
-        """Is the saving at least min_gain_ns? Added waits are not punished here."""
+        """Tell whether the saving is at least min_gain_ns. Added waits are not
+        penalized here.
+        """
         rates = memory_bw, host_readback_bw, unified_memory
         return self.score_ns(dispatch_ns, round_trip_ns, *rates) >= min_gain_ns
 
 
 def fusion_benefit(before: GraphIoProfile, after: GraphIoProfile) -> FusionBenefit:
-    """Before minus after, count by count; host bytes are the outputs' own."""
+    """Return `before` minus `after`, count by count; host bytes are the outputs'
+    own.
+    """
     return FusionBenefit(
         before.kernel_launches - after.kernel_launches,
         before.sync_points - after.sync_points,
@@ -104,10 +114,10 @@ def fusion_benefit(before: GraphIoProfile, after: GraphIoProfile) -> FusionBenef
     )
 
 
-@also_made_with(roundtrip_ns="round_trip_ns")
+@alias_init_keywords(roundtrip_ns="round_trip_ns")
 @dataclass(frozen=True, slots=True)
 class IoFusionGate:
-    """The prices of a target and what a fusion must gain at least.
+    """Prices of a target and the smallest gain that justifies a fusion.
 
     host_thunk_penalty_ns  for every wait on the host that a fusion adds
     min_gain_ns            below it the plan stays as it is
@@ -130,68 +140,70 @@ class IoFusionGate:
     def roundtrip_ns(self) -> float:
         return self.round_trip_ns
 
-    @also(benefit="before")
+    @alias_keywords(benefit="before")
     def score_ns(
         self,
         before: GraphIoProfile | FusionBenefit,
         after: GraphIoProfile | None = None,
     ) -> float:
-        """The gain in nanoseconds, waits that were added punished."""
-        benefit = _judged(before, after)
+        """Return the gain in nanoseconds, less a penalty for added waits."""
+        benefit = _benefit(before, after)
         prices = (self.dispatch_ns, self.round_trip_ns, self.memory_bw)
         score = benefit.score_ns(*prices, self.host_readback_bw, self.unified_memory)
-        added = -min(0, benefit.sync_points_saved)
-        return score - added * self.host_thunk_penalty_ns
+        added_waits = -min(0, benefit.sync_points_saved)
+        return score - added_waits * self.host_thunk_penalty_ns
 
-    @also(benefit="before")
+    @alias_keywords(benefit="before")
     def should_fuse(
         self,
         before: GraphIoProfile | FusionBenefit,
         after: GraphIoProfile | None = None,
     ) -> bool:
-        """Is the gain at least min_gain_ns?"""
+        """Tell whether the gain is at least min_gain_ns."""
         return self.score_ns(before, after) >= self.min_gain_ns
 
     @classmethod
     def calibrated(
         cls, model: BackendCostModel, source: str = "calibrated"
     ) -> IoFusionGate:
-        """The gate of a measured device: its own prices, no penalty, any gain will do.
+        """Return the gate of a measured device: its own prices, no penalty, any gain
+        suffices.
 
         What comes back pays its way over the bus on every device that has one.
         """
-        starts = model.dispatch_overhead_ns, model.round_trip_overhead_ns
+        overheads = model.dispatch_overhead_ns, model.round_trip_overhead_ns
         rates = model.memory_bw, model.host_readback_bw
-        return cls(*starts, *rates, False, 0.0, 0.0, source=source)
+        return cls(*overheads, *rates, False, 0.0, 0.0, source=source)
 
 
-def _judged(
+def _benefit(
     before: GraphIoProfile | FusionBenefit, after: GraphIoProfile | None
 ) -> FusionBenefit:
+    """Return the given benefit, or that of the two profiles."""
     if isinstance(before, FusionBenefit) and after is None:
         return before
     if isinstance(before, GraphIoProfile) and after is not None:
         return fusion_benefit(before, after)
-    raise UsageError("fusion gate", "it judges a benefit, or two profiles")
+    raise UsageError("fusion gate", "expected a FusionBenefit or two GraphIoProfiles")
 
 
-_APPLE = IoFusionGate(500.0, 5_000.0, 200.0, 200.0, True, 2e6, 1_000.0)
-_DISCRETE = IoFusionGate(2_000.0, 20_000.0, 800.0, 50.0, False, 15e6, 5_000.0)
-_SHADERS = IoFusionGate(3_000.0, 30_000.0, 100.0, 40.0, False, 25e6, 10_000.0)
-_HOST = IoFusionGate(50.0, 0.0, 50.0, 50.0, True, 0.0, 0.0)
+_APPLE_GATE = IoFusionGate(500.0, 5_000.0, 200.0, 200.0, True, 2e6, 1_000.0)
+_DISCRETE_GATE = IoFusionGate(2_000.0, 20_000.0, 800.0, 50.0, False, 15e6, 5_000.0)
+_WGSL_GATE = IoFusionGate(3_000.0, 30_000.0, 100.0, 40.0, False, 25e6, 10_000.0)
+_CPU_GATE = IoFusionGate(50.0, 0.0, 50.0, 50.0, True, 0.0, 0.0)
 _GATES = {
-    FusionTarget.METAL: _APPLE,
-    FusionTarget.MLX: _APPLE,
-    FusionTarget.CUDA: _DISCRETE,
-    FusionTarget.ROCM: _DISCRETE,
-    FusionTarget.WGPU: _SHADERS,
-    FusionTarget.TPU: _SHADERS,
-    FusionTarget.CPU: _HOST,
+    FusionTarget.METAL: _APPLE_GATE,
+    FusionTarget.MLX: _APPLE_GATE,
+    FusionTarget.CUDA: _DISCRETE_GATE,
+    FusionTarget.ROCM: _DISCRETE_GATE,
+    FusionTarget.WGPU: _WGSL_GATE,
+    FusionTarget.TPU: _WGSL_GATE,
+    FusionTarget.CPU: _CPU_GATE,
 }
 
 
 def io_fusion_gate_for_target(target: FusionTarget | DeviceLike) -> IoFusionGate:
-    """RLX's gate of a target, or of the one that stands for a device.
+    """Return RLX's gate of a target, or of the one that stands for a device.
 
     Errors   UnknownDevice.
     """
@@ -203,5 +215,5 @@ def io_fusion_gate_for_target(target: FusionTarget | DeviceLike) -> IoFusionGate
 def should_fuse_with_target(
     target: FusionTarget | DeviceLike, before: GraphIoProfile, after: GraphIoProfile
 ) -> bool:
-    """Does RLX's gate of the target let `after` take the place of `before`?"""
+    """Tell whether RLX's gate of the target lets `after` replace `before`."""
     return io_fusion_gate_for_target(target).should_fuse(before, after)

@@ -1,4 +1,4 @@
-"""Nodes as items of work: kind and size by the op's own record. Names no op.
+"""Nodes of a graph as work items: kind and size by the op's own record. Names no op.
 
 An op that a device cannot be asked about as a whole is the items of its composition, so
 that attention costs what its products and its softmax cost.
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rlxweb.cost.work import Item, Work
-from rlxweb.ir.binding import Ops, ops_of
+from rlxweb.cost.workload import WorkItem, Workload
+from rlxweb.ir.binding import OpGraph, op_graph
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
@@ -19,98 +19,112 @@ from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 
 
 def is_free(node: Node) -> bool:
-    """A leaf or a view: it moves nothing."""
+    """Tell whether a node is a leaf or a view and so moves nothing."""
     op = registry.get(node.op)
-    return op.has("leaf") or op.has("view")
+    return op.has_trait("leaf") or op.has_trait("view")
 
 
-def asked_of(graph: Ops, node: Node) -> tuple[Op, Types, TensorType, Attrs]:
-    """Op, input types, output type and attributes: what the rules of ops are asked."""
+def node_signature(graph: OpGraph, node: Node) -> tuple[Op, Types, TensorType, Attrs]:
+    """Return op, input types, output type and attributes: the arguments of an op's
+    rules.
+    """
     inputs = tuple(graph.node(i).type for i in node.inputs)
     return registry.get(node.op), inputs, node.type, node.attrs
 
 
-def flops_of(graph: Ops, node: Node) -> float:
-    """Arithmetic operations of one node, by its op's count; none for leaves, views."""
-    op, inputs, out, attrs = asked_of(graph, node)
+def node_flops(graph: OpGraph, node: Node) -> float:
+    """Return the arithmetic operations of one node, by its op's count; 0 for leaves and
+    views.
+    """
+    op, inputs, out, attrs = node_signature(graph, node)
     return 0.0 if is_free(node) else float(op.flops(inputs, out, attrs))
 
 
-def bytes_of(graph: Ops, node: Node) -> int:
-    """Bytes of the distinct inputs and of the output."""
+def node_bytes(graph: OpGraph, node: Node) -> int:
+    """Return the bytes of the distinct inputs and of the output."""
     read = sum(graph.node(i).type.nbytes for i in set(node.inputs))
     return read + node.type.nbytes
 
 
-def item_of(graph: Ops, node: Node, launches: int = 1) -> Item:
-    """One node as one step.
+def node_item(graph: OpGraph, node: Node, launches: int = 1) -> WorkItem:
+    """Return one node as one work item.
 
     The kind is the measured one its op names, or else the op itself, whose size is the
     elements of its largest operand or result, and the rows they lie in.
     """
-    op, inputs, out, attrs = asked_of(graph, node)
-    most = max((*inputs, out), key=lambda t: t.numel)
-    rows = most.numel // max(1, most.shape[-1]) if most.rank else 1
-    kind, size = op.name, {"cells": most.numel, "rows": rows}
+    op, inputs, out, attrs = node_signature(graph, node)
+    largest = max((*inputs, out), key=lambda t: t.numel)
+    rows = largest.numel // max(1, largest.shape[-1]) if largest.rank else 1
+    kind, size = op.name, {"cells": largest.numel, "rows": rows}
     if op.work is not None:
-        kind, given = op.work(inputs, out, attrs)
-        size = dict(given)
+        kind, op_size = op.work(inputs, out, attrs)
+        size = dict(op_size)
     label = f"{node.op} '{node.name}'" if node.name else node.op
-    nbytes = size.get("bytes", bytes_of(graph, node))
+    nbytes = size.get("bytes", node_bytes(graph, node))
     # A product that gives floats computes floats, whatever its weights are packed in.
-    floats = op.has("blas") and out.dtype.is_float
-    told = [t for t in (*inputs, out) if t.dtype.is_float or not floats]
-    flops, numbers = flops_of(graph, node), _numbers(told)
-    return Item(kind, label, launches, flops, nbytes, size, numbers=numbers)
+    is_float_matmul = op.has_trait("blas") and out.dtype.is_float
+    computed_types = [
+        t for t in (*inputs, out) if t.dtype.is_float or not is_float_matmul
+    ]
+    flops, dtype_class = node_flops(graph, node), _dtype_class(computed_types)
+    return WorkItem(kind, label, launches, flops, nbytes, size, dtype_class=dtype_class)
 
 
-def _numbers(types: Sequence[TensorType]) -> str:
-    """Of the largest operand or result: "whole", "half", or "" for other floats."""
+def _dtype_class(types: Sequence[TensorType]) -> str:
+    """Return the dtype class of the largest operand or result: "whole", "half", or ""
+    for other floats.
+    """
     dtype = max(types, key=lambda t: t.numel).dtype
     return "whole" if dtype.is_integer else "half" if dtype is DType.F16 else ""
 
 
-def items_of(graph: Ops, node: Node) -> tuple[Item, ...]:
-    """One node as the steps it takes where each op is one: NumPy, or nobody yet."""
-    op, inputs, out, attrs = asked_of(graph, node)
-    if any(kind.varies for kind in (*inputs, out)):
-        return (_start_of(graph, node),)
+def node_items(graph: OpGraph, node: Node) -> tuple[WorkItem, ...]:
+    """Return one node as the steps it takes where each op is a step of its own: NumPy,
+    or no device yet.
+    """
+    op, inputs, out, attrs = node_signature(graph, node)
+    if any(tensor_type.has_symbolic_dims for tensor_type in (*inputs, out)):
+        return (_launch_item(graph, node),)
     if op.work is not None or not isinstance(op.lower, Compose):
-        return (item_of(graph, node),)
+        return (node_item(graph, node),)
     try:
         key = tuple(sorted(attrs.items()))
-        return _composed(op, inputs, key, registry.changes)
+        return _cached_composition_items(op, inputs, key, registry.revision)
     except TypeError:  # an attribute of a custom op that cannot be looked up
-        return _items_of_composition(op, inputs, attrs)
+        return _composition_items(op, inputs, attrs)
 
 
-def _start_of(graph: Ops, node: Node) -> Item:
-    """A node of sizes that vary: one launch, and the bytes that are known."""
-    kinds = (*(graph.node(i).type for i in set(node.inputs)), node.type)
-    nbytes = sum(kind.known_nbytes for kind in kinds)
+def _launch_item(graph: OpGraph, node: Node) -> WorkItem:
+    """Return the item of a node with symbolic sizes: one launch, and the bytes that are
+    known.
+    """
+    tensor_types = (*(graph.node(i).type for i in set(node.inputs)), node.type)
+    nbytes = sum(tensor_type.known_nbytes for tensor_type in tensor_types)
     # No measured kind: each of those is priced by sizes.
-    return Item("varying", node.op, 1, 0.0, nbytes, {"cells": 0, "rows": 0})
+    return WorkItem("varying", node.op, 1, 0.0, nbytes, {"cells": 0, "rows": 0})
 
 
 @lru_cache(maxsize=512)
-def _composed(
+def _cached_composition_items(
     op: Op, inputs: Types, attrs: tuple[tuple[str, Any], ...], changes: int
-) -> tuple[Item, ...]:
-    return _items_of_composition(op, inputs, dict(attrs))
+) -> tuple[WorkItem, ...]:
+    return _composition_items(op, inputs, dict(attrs))
 
 
-def _items_of_composition(
+def _composition_items(
     op: Op, inputs: Types, attrs: Mapping[str, Any]
-) -> tuple[Item, ...]:
+) -> tuple[WorkItem, ...]:
     assert isinstance(op.lower, Compose)
     graph = Graph(op.name)
-    given = [graph.input(f"x{at}", t.shape, t.dtype) for at, t in enumerate(inputs)]
-    graph.set_outputs([op.lower.build(graph, attrs, *given)])
-    return all_items(graph)
+    operands = [
+        graph.input(f"x{index}", t.shape, t.dtype) for index, t in enumerate(inputs)
+    ]
+    graph.set_outputs([op.lower.build(graph, attrs, *operands)])
+    return graph_items(graph)
 
 
-def all_items(graph: Ops) -> tuple[Item, ...]:
-    """The steps of every node that some output needs and that is not free."""
+def graph_items(graph: OpGraph) -> tuple[WorkItem, ...]:
+    """Return the steps of every node that some output needs and that is not free."""
     needed = set(graph.outputs)
     nodes = []
     for node in reversed(graph.nodes()):
@@ -121,16 +135,17 @@ def all_items(graph: Ops) -> tuple[Item, ...]:
         item
         for node in reversed(nodes)
         if not is_free(node)
-        for item in items_of(graph, node)
+        for item in node_items(graph, node)
     )
 
 
-def work_of_graph(graph: Graph) -> Work:
-    """The graph as it is written: one kernel a step, views free, nothing fused.
+def graph_workload(graph: Graph) -> Workload:
+    """Return the workload of a graph as it is written: one kernel a step, views free,
+    nothing fused.
 
     Sizes that vary count 0.
     """
-    ops = ops_of(graph)
-    given = sum(n.type.known_nbytes for n in ops.nodes() if n.op == "input")
-    back = sum(ops.node(i).type.known_nbytes for i in ops.outputs)
-    return Work(all_items(ops), given, back)
+    ops = op_graph(graph)
+    upload_bytes = sum(n.type.known_nbytes for n in ops.nodes() if n.op == "input")
+    readback_bytes = sum(ops.node(i).type.known_nbytes for i in ops.outputs)
+    return Workload(graph_items(ops), upload_bytes, readback_bytes)

@@ -1,4 +1,5 @@
-"""What a graph moves: kernels started, host waits, bytes back, bytes through memory.
+"""IO profile of a graph: kernel launches, host waits, bytes read back and memory
+traffic.
 
 RLX's counting rules, node by node. What a compiled plan really moves is counted from
 its steps by the compiler; this one needs no device.
@@ -11,41 +12,45 @@ from dataclasses import asdict, dataclass, replace
 from operator import index
 from typing import Any, SupportsIndex
 
-from rlxweb.arguments import switch
-from rlxweb.cost.graph_work import asked_of
+from rlxweb.arguments import coerce_bool
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.errors import UsageError, shown
-from rlxweb.ir.binding import UnboundOps, ops_of, sample_bound
+from rlxweb.ir.binding import UnboundOpGraph, op_graph, sample_graph
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ir.verify import must_be_graph
+from rlxweb.ir.verify import require_graph
 
-METADATA = frozenset({"input", "param", "constant", "reshape", "transpose", "narrow"})
-"""The kinds RLX counts nothing for. It has a kernel for some, and we have views for
-more; the seed keeps RLX's list."""
+METADATA_OPS = frozenset(
+    {"input", "param", "constant", "reshape", "transpose", "narrow"}
+)
+"""Op kinds that RLX counts nothing for. RLX has a kernel for some, and rlxweb has views
+for more; the seed keeps RLX's list.
+"""
 
 
-TRANSFORMS = frozenset({"fft", "rfft", "irfft"})
-"""The transforms themselves; what else holds one is composed of them."""
+TRANSFORM_OPS = frozenset({"fft", "rfft", "irfft"})
+"""Fourier transform ops; every other op that contains one is composed of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphIoOptions:
-    """fft_host_sync: the device has no transform of its own, so what holds one waits
-    once more: fft, rfft, stft, an estimate that transforms its segments.
+    """Options of `profile_graph_io`. fft_host_sync: the device has no transform of its
+    own, so every op that contains one waits once more: fft, rfft, stft, an estimate
+    that transforms its segments.
     """
 
     fft_host_sync: bool = False
 
     def __post_init__(self) -> None:
-        given = switch("fft_host_sync", self.fft_host_sync, "GraphIoOptions")
-        object.__setattr__(self, "fft_host_sync", given)
+        value = coerce_bool("fft_host_sync", self.fft_host_sync, "GraphIoOptions")
+        object.__setattr__(self, "fft_host_sync", value)
 
 
 @dataclass(frozen=True, slots=True)
 class GraphIoProfile:
-    """Counts of one forward; bytes in bytes."""
+    """Counts of one forward run; bytes in bytes."""
 
     kernel_launches: int = 0
     sync_points: int = 0
@@ -53,7 +58,7 @@ class GraphIoProfile:
     device_traffic_bytes: int = 0
 
     def host_readback_bytes(self, unified_memory: bool) -> int:
-        """Bytes that reach the host, by RLX's rule.
+        """Return the bytes that reach the host, by RLX's rule.
 
         On a device with memory of its own a quarter of the traffic is added.
         """
@@ -66,15 +71,17 @@ class GraphIoProfile:
 
 
 def host_sync_op_kinds() -> tuple[str, ...]:
-    """The ops RLX waits on the host for, by name; "custom" stands for all of those."""
-    named = sorted(op.name for op in registry if op.has("host_sync"))
-    return (*named, "custom")
+    """Return the ops that RLX waits on the host for, by name; "custom" stands for all
+    custom ops.
+    """
+    names = sorted(op.name for op in registry if op.has_trait("host_sync"))
+    return (*names, "custom")
 
 
 def profile_graph_io(
     graph: Graph, options: GraphIoOptions | None = None
 ) -> GraphIoProfile:
-    """RLX's profile of a graph.
+    """Return RLX's profile of a graph.
 
     Every node that is not metadata is one launch, moves its inputs (repeated ones
     repeatedly) and its output, and comes back to the host if it is an output; a
@@ -82,23 +89,25 @@ def profile_graph_io(
 
     Errors   VerifyError, UsageError for what is no graph and no options.
     """
-    must_be_graph(graph, "profile_graph_io")
-    hosted = _fft_host_sync(options)
-    ops = ops_of(graph)
+    require_graph(graph, "profile_graph_io")
+    has_fft_sync = _fft_host_sync(options)
+    ops = op_graph(graph)
     outputs = set(ops.outputs)
-    waits = back = traffic = 0
-    kernels = [node for node in ops.nodes() if node.op not in METADATA]
+    waits = readback_bytes = traffic = 0
+    kernels = [node for node in ops.nodes() if node.op not in METADATA_OPS]
     for node in kernels:
         op = registry.get(node.op)
-        waits += op.has("host_sync") or op.has("custom")
+        waits += op.has_trait("host_sync") or op.has_trait("custom")
         nbytes = node.type.known_nbytes
         traffic += sum(ops.node(i).type.known_nbytes for i in node.inputs) + nbytes
-        back += nbytes if node.id in outputs else 0
-    if hosted:
-        tried = sample_bound(graph)  # what an op is composed of depends on no size
-        ran = (node for node in tried.nodes() if node.op not in METADATA)
-        waits += sum(holds_transform(tried, node) for node in ran)
-    return GraphIoProfile(len(kernels), waits, back, traffic)
+        readback_bytes += nbytes if node.id in outputs else 0
+    if has_fft_sync:
+        sample_ops = sample_graph(graph)  # what an op is composed of depends on no size
+        computed_nodes = (
+            node for node in sample_ops.nodes() if node.op not in METADATA_OPS
+        )
+        waits += sum(contains_transform(sample_ops, node) for node in computed_nodes)
+    return GraphIoProfile(len(kernels), waits, readback_bytes, traffic)
 
 
 def _fft_host_sync(options: object) -> bool:
@@ -107,26 +116,26 @@ def _fft_host_sync(options: object) -> bool:
     if options is None:
         return False
     problem = f"options is {shown(options)}"
-    raise UsageError("profile_graph_io", problem, "GraphIoOptions are wanted")
+    raise UsageError("profile_graph_io", problem, "expected GraphIoOptions")
 
 
-def holds_transform(
-    graph: Graph, node: Node, within: frozenset[str] = frozenset()
+def contains_transform(
+    graph: Graph, node: Node, outer_ops: frozenset[str] = frozenset()
 ) -> bool:
-    """Is the node a transform, or composed of ops that hold one?
+    """Tell whether a node is a transform or composed of ops that contain one.
 
-    within   the ops it was found in; one that composes itself is not followed
+    outer_ops  the ops it was found in; one that composes itself is not followed
     """
-    op, inputs, _, attrs = asked_of(graph, node)
-    if op.name in TRANSFORMS:
+    op, inputs, _, attrs = node_signature(graph, node)
+    if op.name in TRANSFORM_OPS:
         return True
-    if not isinstance(op.lower, Compose) or op.name in within:
+    if not isinstance(op.lower, Compose) or op.name in outer_ops:
         return False
-    apart = Graph(op.name)
-    operands = [apart.input(f"{i}", t.shape, t.dtype) for i, t in enumerate(inputs)]
-    op.lower.build(apart, attrs, *operands)
-    within |= {op.name}
-    return any(holds_transform(apart, one, within) for one in apart.nodes())
+    parts = Graph(op.name)
+    operands = [parts.input(f"{i}", t.shape, t.dtype) for i, t in enumerate(inputs)]
+    op.lower.build(parts, attrs, *operands)
+    outer_ops |= {op.name}
+    return any(contains_transform(parts, part, outer_ops) for part in parts.nodes())
 
 
 def profile_graph_io_outputs(
@@ -136,7 +145,7 @@ def profile_graph_io_outputs(
     *,
     node_ids: Iterable[SupportsIndex | Tensor] | None = None,
 ) -> GraphIoProfile:
-    """The profile with only some arrays read back.
+    """Return the profile of a graph with only some arrays read back.
 
     Parameters
     ----------
@@ -158,48 +167,52 @@ def profile_graph_io_outputs(
     UsageError
         Neither or both are given, or something that is no list of whole numbers.
     """
-    whole = profile_graph_io(graph, options)
+    profile = profile_graph_io(graph, options)
     if (output_indices is None) == (node_ids is None):
         raise UsageError(
             "profile_graph_io_outputs",
-            "neither or both of output_indices and node_ids were given",
-            "positions from 0, or the ids of nodes, say what is read back",
+            "got neither or both of output_indices and node_ids",
+            "pass exactly one: output positions from 0, or node ids",
         )
     if node_ids is not None:
-        ids = _numbers("node_ids", map(_id_of, _iterated("node_ids", node_ids)))
-        ops = ops_of(graph)
-        if isinstance(ops, UnboundOps):
-            ids = {ops.ids[i] for i in ids if i in ops.ids}
-        kernels = (n for n in ops.nodes() if n.op not in METADATA and n.id in ids)
-        back = sum(node.type.known_nbytes for node in kernels)
+        ids = _index_set("node_ids", map(_node_id, _as_list("node_ids", node_ids)))
+        ops = op_graph(graph)
+        if isinstance(ops, UnboundOpGraph):
+            ids = {ops.id_map[i] for i in ids if i in ops.id_map}
+        kernels = (n for n in ops.nodes() if n.op not in METADATA_OPS and n.id in ids)
+        readback_bytes = sum(node.type.known_nbytes for node in kernels)
     else:
-        wanted = _numbers("output_indices", _iterated("output_indices", output_indices))
-        ops = ops_of(graph)
-        read = (i for at, i in enumerate(ops.outputs) if at in wanted)
-        back = sum(4 * ops.node(i).type.known_numel for i in read)
-    return replace(whole, host_output_bytes=back)
+        positions = _index_set(
+            "output_indices", _as_list("output_indices", output_indices)
+        )
+        ops = op_graph(graph)
+        output_ids = (
+            i for position, i in enumerate(ops.outputs) if position in positions
+        )
+        readback_bytes = sum(4 * ops.node(i).type.known_numel for i in output_ids)
+    return replace(profile, host_output_bytes=readback_bytes)
 
 
-def _id_of(node: Any) -> Any:
+def _node_id(node: Any) -> Any:
     return node.id if isinstance(node, Tensor) else node
 
 
-def _iterated(name: str, given: Any) -> Iterable[Any]:
+def _as_list(name: str, values: Any) -> Iterable[Any]:
     try:
-        return list(given)
+        return list(values)
     except TypeError as error:
-        raise _no_numbers(name, given) from error
+        raise _index_error(name, values) from error
 
 
-def _numbers(name: str, given: Iterable[Any]) -> set[int]:
-    every = list(given)
+def _index_set(name: str, values: Iterable[Any]) -> set[int]:
+    items = list(values)
     try:
-        return {index(one) for one in every}
+        return {index(item) for item in items}
     except TypeError as error:
-        raise _no_numbers(name, every) from error
+        raise _index_error(name, items) from error
 
 
-def _no_numbers(name: str, given: object) -> UsageError:
-    what = "positions from 0" if name == "output_indices" else "ids of nodes"
-    rule = f"they are {what}, as in [0, 2]"
-    return UsageError("profile_graph_io_outputs", f"{name}={given!r}", rule)
+def _index_error(name: str, values: object) -> UsageError:
+    what = "positions from 0" if name == "output_indices" else "node ids"
+    rule = f"expected a list of {what}, such as [0, 2]"
+    return UsageError("profile_graph_io_outputs", f"{name}={values!r}", rule)

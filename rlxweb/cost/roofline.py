@@ -1,4 +1,4 @@
-"""The roofline: how fast work could be done at best, and how near to it a run came.
+"""Roofline model: the best possible speed of work, and how near a run came to it.
 
 An engine multiplies no faster than its best measured rate of a matrix product and moves
 bytes no faster than its measured copy. Work that does few operations a byte can only
@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rlxweb.cost.kinds import rates
-from rlxweb.cost.record import Calibration
+from rlxweb.cost.calibration_record import Calibration
+from rlxweb.cost.work_kinds import measured_rates
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """What an engine could do at best.
+    """Upper limits of an engine's speed.
 
     gflops   operations per ns: the best matrix product that was measured
     gbs      bytes per ns through its memory: the largest copy that was measured. What
@@ -31,43 +31,53 @@ class Roofline:
     source: str = "calibrated"
 
     @classmethod
-    def of(cls, record: Calibration, source: str) -> Roofline | None:
-        """Of a record; None where it has no product or no copy."""
-        product, copy = rates(record, "matmul"), rates(record, "copy")
-        if not product or not copy:
+    def from_record(cls, record: Calibration, source: str) -> Roofline | None:
+        """Return the roofline of a calibration record; None where it has no product or
+        no copy.
+        """
+        matmul_rates, copy_rates = (
+            measured_rates(record, "matmul"),
+            measured_rates(record, "copy"),
+        )
+        if not matmul_rates or not copy_rates:
             return None
-        best = max(rate for _, rate in product.points)
-        return cls(best, copy.points[-1][1], source)
+        best = max(rate for _, rate in matmul_rates.points)
+        return cls(best, copy_rates.points[-1][1], source)
 
     @property
     def ridge(self) -> float:
-        """Operations a byte from which on moving is not what limits."""
+        """Arithmetic intensity (operations per byte) above which memory bandwidth is
+        not the limit.
+        """
         return self.gflops / self.gbs
 
-    def at(self, intensity: float) -> float:
-        """GFLOP/s that so many operations a byte can reach."""
+    def attainable_gflops(self, intensity: float) -> float:
+        """Return the GFLOP/s attainable at an arithmetic intensity (operations per
+        byte).
+        """
         return min(self.gflops, intensity * self.gbs)
 
-    def least_ns(self, flops: float, nbytes: float) -> float:
-        """The shortest time for so many operations and bytes."""
+    def min_ns(self, flops: float, nbytes: float) -> float:
+        """Return the shortest possible time for a number of operations and bytes."""
         return max(flops / self.gflops, nbytes / self.gbs)
 
     def as_json(self) -> dict[str, Any]:
-        """The figures and where they come from."""
+        """Return the figures and their source as plain data."""
         return {"gflops": self.gflops, "gbs": self.gbs, "source": self.source}
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """One part of a run: the time it took and the work it was.
+class ProfileEntry:
+    """Part of a profiled run: its time and its work.
 
     label     what it is, in words
-    kind      of work, as in `cost/kinds.py`, or the op; "upload", "readback", "read"
+    kind      of work, as in `cost/work_kinds.py`, or the op; "upload", "readback",
+              "read"
     ns        of all its runs together
     flops     operations, by the ops' own counts; a fused step has those of its ops
     nbytes    that had to be read and written, each once
     launches  kernels, or calls
-    times     how often it ran
+    run_count  how often it ran
     """
 
     label: str
@@ -76,7 +86,7 @@ class Spent:
     flops: float = 0.0
     nbytes: int = 0
     launches: int = 1
-    times: int = 1
+    run_count: int = 1
 
     @property
     def gflops(self) -> float:
@@ -90,29 +100,30 @@ class Spent:
 
     @property
     def intensity(self) -> float:
-        """Operations a byte."""
+        """Arithmetic intensity: operations per byte."""
         return self.flops / self.nbytes if self.nbytes else 0.0
 
-    def share_of(self, roof: Roofline | None) -> float | None:
-        """Of the roof: its shortest time over the time it took; None without a roof.
+    def roofline_fraction(self, roof: Roofline | None) -> float | None:
+        """Return the roofline's shortest time over the measured time; None without a
+        roofline.
 
         Above 1 where a cache was faster than memory.
         """
         if roof is None or not self.ns or not (self.flops or self.nbytes):
             return None
-        return roof.least_ns(self.flops, self.nbytes) / self.ns
+        return roof.min_ns(self.flops, self.nbytes) / self.ns
 
     def as_json(self, roof: Roofline | None = None) -> dict[str, Any]:
-        """Every figure as plain data; times in nanoseconds."""
+        """Return every figure as plain data; times in nanoseconds."""
         return {
             "label": self.label,
             "kind": self.kind,
             "ns": self.ns,
-            "times": self.times,
+            "times": self.run_count,
             "launches": self.launches,
             "bytes": self.nbytes,
             "flops": self.flops,
             "gbs": self.gbs,
             "gflops": self.gflops,
-            "of_roof": self.share_of(roof),
+            "of_roof": self.roofline_fraction(roof),
         }

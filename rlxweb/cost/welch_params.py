@@ -1,10 +1,12 @@
-"""RLX's Welch presets: how many half-overlapping segments of n samples a row has."""
+"""RLX's Welch presets: the number of half-overlapping segments of n samples in a
+row.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlxweb.arguments import whole, whole_from
+from rlxweb.arguments import coerce_integer, coerce_integer_from
 
 DEFAULT_PEAK_K = 16
 """RLX's default k."""
@@ -12,7 +14,8 @@ DEFAULT_PEAK_K = 16
 
 @dataclass(frozen=True, slots=True)
 class WelchPeakParams:
-    """A Welch estimate: half-overlapping segments of n_fft samples, k peaks a row.
+    """Parameters of a Welch estimate: half-overlapping segments of n_fft samples, k
+    peaks a row.
 
     Errors   UsageError for what is no whole number, and for n_fft or n_segments below
              1; k below 1 counts as 1.
@@ -24,9 +27,9 @@ class WelchPeakParams:
 
     def __post_init__(self) -> None:
         for name in ("n_fft", "n_segments"):
-            size = whole_from(1, name, getattr(self, name), "WelchPeakParams")
+            size = coerce_integer_from(1, name, getattr(self, name), "WelchPeakParams")
             object.__setattr__(self, name, size)
-        k = whole("k", self.k, "WelchPeakParams")
+        k = coerce_integer("k", self.k, "WelchPeakParams")
         object.__setattr__(self, "k", max(k, 1))
 
     @classmethod
@@ -50,15 +53,15 @@ class WelchPeakParams:
 
     @property
     def hop(self) -> int:
-        """Samples between the starts of two segments."""
+        """Number of samples between the starts of two segments."""
         return self.n_fft // 2
 
     @property
     def frame_length(self) -> int:
-        """Samples of a row."""
+        """Number of samples in a row."""
         return self.n_fft + (self.n_segments - 1) * self.hop
 
     @property
     def n_bins(self) -> int:
-        """Bins of the one-sided spectrum."""
+        """Number of bins of the one-sided spectrum."""
         return self.n_fft // 2 + 1

@@ -1,4 +1,4 @@
-"""Work on many machines, by Dask: recordings one by one, arrays chunk by chunk.
+"""Compute on many machines with Dask: recordings one by one, arrays chunk by chunk.
 
 Dask is an extra, `pip install "rlxweb[dask]"`, and is loaded by nothing but this room.
 `rlxweb.dask` is the public address of what works on Dask's arrays: each name is loaded
@@ -10,24 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 from rlxweb.errors import Unsupported
-from rlxweb.names import found, publish, published
+from rlxweb.lazy_names import load_published, publish_names, published_names
 
-publish(
+publish_names(
     __name__,
     {
-        "rlxweb.dask.shares": "Decisions LazyDecisions Share decisions",
+        "rlxweb.dask.device_shares": "Decisions LazyDecisions Share decisions",
         "rlxweb.dask.graphs": "run",
         "rlxweb.dask.peaks": "GatheredPeaks LazyPeaks welch_peaks",
         "rlxweb.dask.spectra": "welch",
     },
 )
 
-__all__ = published(__name__)
+__all__ = published_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
     try:
-        return found(__name__, name)
+        return load_published(__name__, name)
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
         if library not in ("dask", "distributed"):

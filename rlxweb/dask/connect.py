@@ -1,4 +1,5 @@
-"""Clients of Dask clusters: a scheduler at an address, or processes started here.
+"""Clients of Dask clusters: a scheduler at an address, or worker processes started on
+this machine.
 
 Owns the deadline for finding a scheduler and the words for not finding one. Who may
 talk to the scheduler at an address is its owner's business: Dask's configuration names
@@ -31,59 +32,68 @@ from distributed.utils import LoopRunner, sync
 from distributed.versions import VersionMismatchWarning
 
 from rlxweb.advice import Advice, Blank
+from rlxweb.atomic_file import error_reason
 from rlxweb.errors import ClusterError, UsageError
-from rlxweb.jobs.starting import Starting
-from rlxweb.whole_file import reason
+from rlxweb.jobs.child_processes import ChildProcessTracker
 
-FIND_S = 8
-"""How long a scheduler is looked for."""
+CONNECT_TIMEOUT_S = 8
+"""Seconds to wait for a connection to a scheduler."""
 # For its first word, where Dask itself has no deadline.
-_HEAR_S = 1
-LEAST_MEMORY = 1 << 28
-"""Bytes below which a worker ends before it has done a recording."""
-_START_S = 120
+_HANDSHAKE_S = 1
+MIN_WORKER_NBYTES = 1 << 28
+"""Minimum memory of a worker in bytes; with less it ends before it has finished a
+recording.
+"""
+_START_TIMEOUT_S = 120
 _START_TRIES = 5
-_CLOSE_S = 5
-_ENVIRON = "distributed.nanny.pre-spawn-environ"
+_CLOSE_TIMEOUT_S = 5
+_ENVIRON_SETTING = "distributed.nanny.pre-spawn-environ"
 # Dask has each freed block go back to the system; blocks of a recording come again at
 # once, and to get them anew was a third of a worker's processor time.
-_KEEP = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 30}
+_MALLOC_ENVIRON = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 30}
 # Dask looks at what a worker does a hundred times a second, for the profile of its
 # dashboard, which is 2 % of the work; this often it is next to nothing.
-_LOOKS = "distributed.worker.profile.interval"
-_OFTEN, _SELDOM = "10ms", "50ms"
+_PROFILE_SETTING = "distributed.worker.profile.interval"
+_DASK_PROFILE_INTERVAL, _PROFILE_INTERVAL = "10ms", "50ms"
 # Dask calls it critical that somebody leaves while he is written to.
-_SILENT = logging.CRITICAL + 1
+_SILENT_LEVEL = logging.CRITICAL + 1
 _LOOPBACK = "127.0.0.1"
 # Dask always opens HTTP ports, the scheduler's at 8787 if the address is None. Without
 # the dashboard and without routes they serve nothing.
-_EMPTY_PORT = f"{_LOOPBACK}:0"
-_HTTP_ROUTES = "distributed.scheduler.http.routes", "distributed.worker.http.routes"
-_FOLDER = "temporary-directory"
-_CERTIFICATES = (
-    "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT "
-    "and DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY name the files"
+_EPHEMERAL_ADDRESS = f"{_LOOPBACK}:0"
+_HTTP_ROUTE_SETTINGS = (
+    "distributed.scheduler.http.routes",
+    "distributed.worker.http.routes",
+)
+_TEMPORARY_FOLDER_SETTING = "temporary-directory"
+_CERTIFICATE_HINT = (
+    "set the file names in DASK_DISTRIBUTED__COMM__TLS__CA_FILE, "
+    "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT and "
+    "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY"
 )
 
-Tell = Callable[[str], object]
+Notify = Callable[[str], object]
 
 
 @contextmanager
-def connected(address: str, tell: Tell) -> Iterator[Client]:
-    """A client of the scheduler at an address such as "tcp://host:8786".
+def connect_to_scheduler(address: str, notify: Notify) -> Iterator[Client]:
+    """Yield a client of the scheduler at an address such as "tcp://host:8786".
 
     Errors   ClusterError where there is none, or none that lets us in.
     """
-    _keep_quiet()
-    with warnings.catch_warnings(record=True) as noted:
+    _silence_dask_logs()
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always")
-        client = _found(address)
-    if any(issubclass(one.category, VersionMismatchWarning) for one in noted):
-        tell("the cluster has other versions of Dask or its parts than this machine")
+        client = _connect_client(address)
+    if any(
+        issubclass(warning.category, VersionMismatchWarning)
+        for warning in caught_warnings
+    ):
+        notify("the versions of Dask packages on the cluster and here differ")
     try:
         yield client
     finally:
-        _close(client)
+        _close_client(client)
 
 
 @contextmanager
@@ -96,75 +106,80 @@ def local(n_workers: int) -> Iterator[Client]:
     Errors   UsageError for more than there is memory for, and where `cryptography` is
              not installed; ClusterError where they do not start.
     """
-    _check_room(n_workers)
-    _keep_quiet()
-    doing = f"start {n_workers} workers on this machine"
-    security = _new_certificate(doing)
+    _check_memory(n_workers)
+    _silence_dask_logs()
+    context = f"start {n_workers} workers on this machine"
+    security = _create_certificate(context)
     # Dask unpickles what its workers spilled, and would share a folder of a known name
     # in /tmp, which another user may have made: this one is new, and its mode 0700.
     with tempfile.TemporaryDirectory(
         prefix="rlxweb-workers-",
-        dir=dask.config.get(_FOLDER),
+        dir=dask.config.get(_TEMPORARY_FOLDER_SETTING),
         ignore_cleanup_errors=True,
     ) as folder:
-        yield from _local(n_workers, security, folder, doing)
+        yield from _run_local_cluster(n_workers, security, folder, context)
 
 
-def _local(
-    n_workers: int, security: Security, folder: str, doing: str
+def _run_local_cluster(
+    n_workers: int, security: Security, folder: str, context: str
 ) -> Iterator[Client]:
-    with _deaf_loop() as loop:
-        cluster = _started(n_workers, security, folder, loop, doing)
+    with _interrupt_blocking_loop() as loop:
+        cluster = _start_cluster(n_workers, security, folder, loop, context)
         try:
-            client = Client(cluster, timeout=_START_S)
+            client = Client(cluster, timeout=_START_TIMEOUT_S)
             try:
                 yield client
             finally:
-                _close(client)
+                _close_client(client)
         finally:
-            with suppress(OSError, TimeoutError), _ended_by_ctrl_c():
-                cluster.close(timeout=_CLOSE_S)
+            with suppress(OSError, TimeoutError), _skip_cleanup_on_interrupt():
+                cluster.close(timeout=_CLOSE_TIMEOUT_S)
 
 
-class _Client(Client):
-    """One that, where nothing was found, is not closed once more for seconds."""
+class _QuietClient(Client):
+    """Dask client that is not closed again, for seconds, when no connection was
+    made.
+    """
 
     def __del__(self) -> None:
         if self.status == "running":
             super().__del__()  # type: ignore[no-untyped-call]
 
 
-def _new_certificate(doing: str) -> Security:
-    """Make a key and a certificate that exist in memory only."""
+def _create_certificate(context: str) -> Security:
+    """Create a key and a certificate that exist in memory only."""
     try:
         return Security.temporary()  # type: ignore[no-any-return]
     except ImportError as error:
         raise UsageError(
-            doing,
-            "cryptography is not installed, which makes their certificate",
-            "without one every user of this machine could run code in them",
+            context,
+            "cryptography is not installed; it creates the workers' certificate",
+            "without a certificate any user of this machine could run code in the "
+            "workers",
             Advice(
-                'pip install "rlxweb[dask]", or use {}, which needs no Dask',
+                'pip install "rlxweb[dask]", or use {}, which does not need Dask',
                 jobs=Blank("N"),
             ),
         ) from error
     except (ValueError, TypeError) as error:
         raise ClusterError(
-            doing, f"Dask's TLS settings cannot be used ({_said(error)})"
+            context, f"Dask's TLS settings cannot be used ({_error_text(error)})"
         ) from error
 
 
-def _started(
-    n_workers: int, security: Security, folder: str, loop: Any, doing: str
+def _start_cluster(
+    n_workers: int, security: Security, folder: str, loop: Any, context: str
 ) -> LocalCluster:
-    """Start the processes; where one ends while it starts, start all again."""
-    _start_tracker()
-    for left in reversed(range(_START_TRIES)):
+    """Start the worker processes; if one ends during the start, start all of them
+    again.
+    """
+    _start_resource_tracker()
+    for tries_left in reversed(range(_START_TRIES)):
         try:
             with (
-                dask.config.set(_for_workers(folder)),
-                Starting().watched(),
-                _ended_by_ctrl_c(),
+                dask.config.set(_cluster_settings(folder)),
+                ChildProcessTracker().track(),
+                _skip_cleanup_on_interrupt(),
             ):
                 return LocalCluster(
                     n_workers=n_workers,
@@ -174,31 +189,36 @@ def _started(
                     security=security,
                     # What a worker that is killed leaves goes with the folder.
                     env={"TMPDIR": folder},
-                    dashboard_address=_EMPTY_PORT,
+                    dashboard_address=_EPHEMERAL_ADDRESS,
                     scheduler_kwargs={"dashboard": False},
-                    silence_logs=_SILENT,
+                    silence_logs=_SILENT_LEVEL,
                     loop=loop,
                 )
         except (OSError, RuntimeError) as error:
-            if not left:
-                raise ClusterError(doing, _said(error)) from error
-    raise AssertionError("it is returned or raised above")
+            if not tries_left:
+                raise ClusterError(context, _error_text(error)) from error
+    raise AssertionError("unreachable")
 
 
-def _for_workers(folder: str) -> dict[str, Any]:
-    """Return the Dask settings of a local cluster; the user may set the profile's."""
-    looks = dask.config.get(_LOOKS)
+def _cluster_settings(folder: str) -> dict[str, Any]:
+    """Return the Dask settings of a local cluster; the user may set the profile
+    interval.
+    """
+    profile_interval = dask.config.get(_PROFILE_SETTING)
     return {
-        **{routes: [] for routes in _HTTP_ROUTES},
-        _FOLDER: folder,
-        _ENVIRON: {**dask.config.get(_ENVIRON), **_KEEP},
-        _LOOKS: _SELDOM if looks == _OFTEN else looks,
+        **{routes: [] for routes in _HTTP_ROUTE_SETTINGS},
+        _TEMPORARY_FOLDER_SETTING: folder,
+        _ENVIRON_SETTING: {**dask.config.get(_ENVIRON_SETTING), **_MALLOC_ENVIRON},
+        _PROFILE_SETTING: _PROFILE_INTERVAL
+        if profile_interval == _DASK_PROFILE_INTERVAL
+        else profile_interval,
     }
 
 
 @contextmanager
-def _ended_by_ctrl_c() -> Iterator[None]:
-    """What it leaves half there, or half gone, ends with this process alone.
+def _skip_cleanup_on_interrupt() -> Iterator[None]:
+    """Disable Dask's cleanup on Ctrl-C, so that what is half started or half closed
+    just ends with this process.
 
     Dask's own way waits for ten seconds for what is not there any more.
     """
@@ -206,156 +226,166 @@ def _ended_by_ctrl_c() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         atexit.unregister(close_clusters)
-        logging.getLogger("asyncio").setLevel(_SILENT)
+        logging.getLogger("asyncio").setLevel(_SILENT_LEVEL)
         raise
 
 
-def _start_tracker() -> None:
-    """Python's own process that removes the semaphores of one that ends early.
+def _start_resource_tracker() -> None:
+    """Start Python's resource tracker, the process that removes semaphores of processes
+    that end early.
 
-    It is to do so without a word. Its thread would undo what `_deaf_loop` does, were
-    it started by one of those that start workers.
+    It is to do so without a word. Its thread would undo what `_interrupt_blocking_loop`
+    does, were it started by one of those that start workers.
     """
     if os.name != "posix":  # Windows has none
         return
-    before = sys.warnoptions[:]
+    saved_options = sys.warnoptions[:]
     sys.warnoptions.append("ignore:resource_tracker")  # it is started with these
     try:
         resource_tracker.ensure_running()
     finally:
-        sys.warnoptions[:] = before
+        sys.warnoptions[:] = saved_options
 
 
 @contextmanager
-def _deaf_loop() -> Iterator[Any]:
-    """Run a loop of Tornado's whose child processes do not hear Ctrl-C.
+def _interrupt_blocking_loop() -> Iterator[Any]:
+    """Run a Tornado loop whose child processes do not receive Ctrl-C.
 
     A terminal sends it to all; they end with this process, which hears it. The loop's
     thread ends with the block.
     """
     runner = LoopRunner(asynchronous=False)
-    mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
+    set_mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
     # A thread inherits what it does not hear, and so does what it starts.
-    before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
+    saved_mask = set_mask(signal.SIG_BLOCK, {signal.SIGINT}) if set_mask else None
     try:
         runner.start()
     finally:
-        if mask:
-            mask(signal.SIG_SETMASK, before)
+        if set_mask:
+            set_mask(signal.SIG_SETMASK, saved_mask)
     try:
         yield runner.loop
     finally:
         runner.stop()
 
 
-def _check_room(n_workers: int) -> None:
-    """Dask gives each worker its share of the memory, and ends who takes more."""
-    most = max(1, MEMORY_LIMIT // LEAST_MEMORY)
-    if n_workers > most:
+def _check_memory(n_workers: int) -> None:
+    """Refuse more workers than there is memory for; Dask ends a worker that exceeds its
+    share.
+    """
+    max_workers = max(1, MEMORY_LIMIT // MIN_WORKER_NBYTES)
+    if n_workers > max_workers:
         raise UsageError(
             f"start {n_workers} workers on this machine",
-            f"each would have {MEMORY_LIMIT // n_workers >> 20} MiB of memory",
-            f"a worker needs {LEAST_MEMORY >> 20} MiB, so {most} have room here",
-            "as many as there are processor cores are enough",
+            f"each worker would have {MEMORY_LIMIT // n_workers >> 20} MiB of memory",
+            f"a worker needs {MIN_WORKER_NBYTES >> 20} MiB, so at most {max_workers} "
+            "fit on this machine",
+            "start at most one worker per processor core",
         )
 
 
-def _found(address: str) -> Client:
-    doing = f"connect to the scheduler at {address!r}"
-    security = _security(address, doing)
+def _connect_client(address: str) -> Client:
+    context = f"connect to the scheduler at {address!r}"
+    security = _load_security(address, context)
     try:
-        _hear(address, security)
-        return _Client(  # type: ignore[no-untyped-call]
-            address, timeout=FIND_S, security=security, set_as_default=False
+        _check_response(address, security)
+        return _QuietClient(  # type: ignore[no-untyped-call]
+            address, timeout=CONNECT_TIMEOUT_S, security=security, set_as_default=False
         )
     except OSError as error:
-        refused = _of_tls(error)
-        if refused is not None:
+        tls_error = _find_tls_error(error)
+        if tls_error is not None:
             raise ClusterError(
-                doing,
-                f"a certificate is refused ({_said(refused)})",
-                hint=_CERTIFICATES,
+                context,
+                f"a certificate was rejected ({_error_text(tls_error)})",
+                hint=_CERTIFICATE_HINT,
             ) from error
         raise ClusterError(
-            doing,
-            f"there is none ({_said(error)})",
-            f"looked for {FIND_S} s",
+            context,
+            f"no scheduler responds ({_error_text(error)})",
+            f"waited {CONNECT_TIMEOUT_S} s",
             Advice(
-                "start one with `dask scheduler` and take the address it prints; {} "
-                "needs none",
+                "start one with `dask scheduler` and use the address it prints, or use "
+                "{}, which needs no scheduler",
                 workers=Blank("N"),
             ),
         ) from error
     except (ImportError, MemoryError, OverflowError) as error:
         raise ClusterError(
-            doing,
-            f"what answers there is no scheduler we understand ({_said(error)})",
-            hint="take the address that `dask scheduler` prints, and a Dask of its age",
+            context,
+            f"the server is not a compatible scheduler ({_error_text(error)})",
+            hint="use the address that `dask scheduler` prints, and its Dask version",
         ) from error
     except (ValueError, TypeError, RuntimeError) as error:
         raise ClusterError(
-            doing, f"this is no address ({_said(error)})", hint="as in tcp://host:8786"
+            context,
+            f"the address is invalid ({_error_text(error)})",
+            hint="use the form tcp://host:8786",
         ) from error
 
 
-def _hear(address: str, security: Security) -> None:
-    """Does somebody answer there? What only listens would keep a client for ever."""
-    how = security.get_connection_args("client")
+def _check_response(address: str, security: Security) -> None:
+    """Check that the server at an address answers; one that only listens would block a
+    client for ever.
+    """
+    connection_args = security.get_connection_args("client")
     runner = LoopRunner(asynchronous=False)
     runner.start()
     try:
-        wait_s = FIND_S + _HEAR_S
+        wait_s = CONNECT_TIMEOUT_S + _HANDSHAKE_S
         comm = sync(
             runner.loop,
             connect,
             address,
             callback_timeout=wait_s,
-            timeout=FIND_S,
-            **how,
+            timeout=CONNECT_TIMEOUT_S,
+            **connection_args,
         )
         sync(runner.loop, comm.close)
     except TimeoutError as error:
-        raise TimeoutError("what listens there says nothing") from error
+        raise TimeoutError("the server does not respond") from error
     finally:
         runner.stop()
 
 
-def _security(address: str, doing: str) -> Security:
-    """What Dask's settings say of encryption, looked at before anything is sent."""
+def _load_security(address: str, context: str) -> Security:
+    """Load Dask's TLS settings and check them before anything is sent."""
     try:
         security = Security()
-        context = security.get_connection_args("client")["ssl_context"]
+        ssl_context = security.get_connection_args("client")["ssl_context"]
     except (OSError, ValueError, TypeError) as error:  # SSLError is an OSError
         raise ClusterError(
-            doing,
-            f"Dask's TLS settings cannot be used ({_said(error)})",
-            hint=_CERTIFICATES,
+            context,
+            f"Dask's TLS settings cannot be used ({_error_text(error)})",
+            hint=_CERTIFICATE_HINT,
         ) from error
-    if context is None and address.startswith("tls:"):
+    if ssl_context is None and address.startswith("tls:"):
         raise ClusterError(
-            doing, "Dask's settings name no certificate of ours", hint=_CERTIFICATES
+            context,
+            "Dask's settings have no client certificate",
+            hint=_CERTIFICATE_HINT,
         )
     return security
 
 
-def _of_tls(error: BaseException) -> BaseException | None:
-    """What encryption had against it, under what Dask made of that."""
-    under: BaseException | None = error
-    while under is not None and type(under).__module__ != "ssl":
-        under = under.__cause__ or under.__context__
-    return under
+def _find_tls_error(error: BaseException) -> BaseException | None:
+    """Return the TLS error among the causes of a Dask error; None if there is none."""
+    cause: BaseException | None = error
+    while cause is not None and type(cause).__module__ != "ssl":
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
-def _said(error: BaseException) -> str:
-    return " ".join(reason(error).split())
+def _error_text(error: BaseException) -> str:
+    return " ".join(error_reason(error).split())
 
 
-def _close(client: Client) -> None:
+def _close_client(client: Client) -> None:
     with suppress(OSError, TimeoutError, RuntimeError):
-        client.close(timeout=_CLOSE_S)
+        client.close(timeout=_CLOSE_TIMEOUT_S)
 
 
-def _keep_quiet() -> None:
-    """What happens to workers is told by who deals with it, once."""
+def _silence_dask_logs() -> None:
+    """Silence Dask's logs; rlxweb reports what happens to workers itself, once."""
     for handler in logging.getLogger("distributed").handlers:
-        handler.setLevel(_SILENT)
+        handler.setLevel(_SILENT_LEVEL)

@@ -1,4 +1,6 @@
-"""`rlxweb.dask.run`: a graph over the rows of Dask arrays, chunk by chunk, lazily."""
+"""`rlxweb.dask.run`: run a graph over the rows of Dask arrays, chunk by chunk,
+lazily.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from rlxweb.arguments import switch
-from rlxweb.dask.blocks import as_blocks, check_whole
-from rlxweb.dask.lazily import Field, part, pieces
-from rlxweb.dask.piece import asker
-from rlxweb.dask.programs import GraphCall, chunk_through_graph, contents
-from rlxweb.dask.room import check_room
-from rlxweb.dask.rows_apart import check_rows_apart
-from rlxweb.device import DeviceLike, adapter_name, is_open, parse_device
+from rlxweb.arguments import coerce_bool
+from rlxweb.dask.chunk_memory import check_chunk_memory
+from rlxweb.dask.chunk_result import current_requirements
+from rlxweb.dask.chunk_validation import check_single_chunk, validate_dask_array
+from rlxweb.dask.graph_tasks import GraphChunkSpec, graph_contents, run_graph_on_chunk
+from rlxweb.dask.lazy_arrays import ChunkField, build_chunk_results, extract_field
+from rlxweb.dask.row_independence import check_row_independence
+from rlxweb.device import DeviceLike, check_adapter_name, is_auto, parse_device
 from rlxweb.errors import (
     DTypeError,
     GraphError,
@@ -27,16 +29,20 @@ from rlxweb.errors import (
     shown,
 )
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import show
-from rlxweb.runtime.feeds import as_input, check_names, param_named
+from rlxweb.ir.shape import format_shape
+from rlxweb.runtime.input_validation import (
+    check_input_names,
+    find_param,
+    validate_array,
+)
 
-MakeGraph: TypeAlias = Callable[[int], Graph]
-"""Rows → the graph for as many."""
-_DOING = "rlxweb.dask.run"
+GraphFactory: TypeAlias = Callable[[int], Graph]
+"""Function that returns the graph for a given number of rows."""
+_CONTEXT = "rlxweb.dask.run"
 
 
 def run(
-    graph: Graph | MakeGraph,
+    graph: Graph | GraphFactory,
     inputs: Mapping[str, Any],
     *,
     params: Mapping[str, Any] | None = None,
@@ -44,7 +50,7 @@ def run(
     adapter: str = "",
     strict: bool = False,
 ) -> list[Any]:
-    """A graph's outputs for every row of dask.arrays, chunk by chunk, lazily.
+    """Compute a graph's outputs for every row of dask.arrays, chunk by chunk, lazily.
 
     Rows are the leading axis of the inputs and of the outputs. The graph must keep them
     apart, which is proved op by op before anything runs.
@@ -64,191 +70,235 @@ def run(
              UsageError for chunks that cut rows or differ between inputs, with the
              `rechunk` that mends it; InputError, UnknownName, DTypeError, ShapeError
     """
-    lazy, others = _sorted_out(inputs)
-    graphs = _graphs(graph, _row_chunks(lazy), lazy, others)
-    first = next(iter(graphs.values()))
-    _check_inputs(first, lazy)
-    whole = _fixed(graphs, "input", {n: others[n] for n in sorted(others)})
-    fixed = _fixed(graphs, "param", _params(first, params))
-    where = device if is_open(device) else parse_device(device)
-    adapter, strict = adapter_name(adapter), switch("strict", strict, _DOING)
-    by = asker()
-    said = [contents(one) for one in graphs.values()], whole, fixed
-    call = GraphCall(
-        doing=_DOING,
-        key=tokenize(said, tuple(lazy), str(where), adapter, strict, by.versions),
+    row_inputs, other_inputs = _split_inputs(inputs)
+    graphs = _graphs_by_rows(graph, _row_chunks(row_inputs), row_inputs, other_inputs)
+    first_graph = next(iter(graphs.values()))
+    _check_inputs(first_graph, row_inputs)
+    fixed_inputs = _coerce_fixed_values(
+        graphs, "input", {n: other_inputs[n] for n in sorted(other_inputs)}
+    )
+    param_arrays = _coerce_fixed_values(
+        graphs, "param", _param_values(first_graph, params)
+    )
+    target_device = device if is_auto(device) else parse_device(device)
+    adapter, strict = (
+        check_adapter_name(adapter),
+        coerce_bool("strict", strict, _CONTEXT),
+    )
+    requirements = current_requirements()
+    token_parts = (
+        [graph_contents(row_graph) for row_graph in graphs.values()],
+        fixed_inputs,
+        param_arrays,
+    )
+    spec = GraphChunkSpec(
+        context=_CONTEXT,
+        key=tokenize(
+            token_parts,
+            tuple(row_inputs),
+            str(target_device),
+            adapter,
+            strict,
+            requirements.versions,
+        ),
         graphs=graphs,
-        inputs=tuple(lazy),
-        whole=whole,
-        params=fixed,
-        device=where,
+        inputs=tuple(row_inputs),
+        fixed_inputs=fixed_inputs,
+        params=param_arrays,
+        device=target_device,
         adapter=adapter,
         strict=strict,
-        by=by,
-        outputs=_outputs(graphs),
+        requirements=requirements,
+        outputs=_output_types(graphs),
     )
-    found = pieces("rlxweb-run", chunk_through_graph, call, _labelled(lazy), (0,))
+    results = build_chunk_results(
+        "rlxweb-run", run_graph_on_chunk, spec, _label_axes(row_inputs), (0,)
+    )
     return [
-        part(found, Field(str(i), dtype, 1, shape), 1)
-        for i, (shape, dtype) in enumerate(call.outputs)
+        extract_field(results, ChunkField(str(i), dtype, 1, shape), 1)
+        for i, (shape, dtype) in enumerate(spec.outputs)
     ]
 
 
-def _sorted_out(inputs: object) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs with rows, and those that are the same for every row."""
+def _split_inputs(inputs: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split the inputs into those with rows and those that are the same for every
+    row.
+    """
     if not isinstance(inputs, Mapping):
         raise InputError(
-            _DOING,
-            f"{shown(inputs)} was given",
-            "inputs are given by name, in a dict",
+            _CONTEXT,
+            f"got {shown(inputs)}",
+            "expected a dict of inputs by name",
         )
-    lazy = {n: x for n, x in inputs.items() if isinstance(x, da.Array)}
-    if not lazy:
+    row_inputs = {n: x for n, x in inputs.items() if isinstance(x, da.Array)}
+    if not row_inputs:
         raise InputError(
-            _DOING, "no input is a dask.array", hint="Session(…).compile(graph).run"
+            _CONTEXT,
+            "no input is a dask.array",
+            hint="use Session(…).compile(graph).run",
         )
-    for name, x in lazy.items():
-        as_blocks(x, repr(name), _DOING)
+    for name, x in row_inputs.items():
+        validate_dask_array(x, repr(name), _CONTEXT)
         for axis in range(1, x.ndim):
-            check_whole(x, axis, name, "an axis inside a row", _DOING)
-        check_room(x, (0,), name, _DOING)
-    return lazy, {n: x for n, x in inputs.items() if n not in lazy}
+            check_single_chunk(x, axis, name, "an axis within a row", _CONTEXT)
+        check_chunk_memory(x, (0,), name, _CONTEXT)
+    return row_inputs, {n: x for n, x in inputs.items() if n not in row_inputs}
 
 
-def _row_chunks(lazy: Mapping[str, Any]) -> tuple[int, ...]:
-    """The rows of each chunk, alike in all inputs."""
-    (name, x), *others = lazy.items()
+def _row_chunks(row_inputs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the number of rows of each chunk, which must be alike in all inputs."""
+    (name, x), *others = row_inputs.items()
     for other, y in others:
         if y.shape[0] != x.shape[0]:
             raise ShapeError(
-                _DOING,
+                _CONTEXT,
                 f"'{other}' has {y.shape[0]} rows and '{name}' {x.shape[0]}",
-                "inputs with rows have the same number of them",
+                "all dask.array inputs must have the same number of rows",
             )
         if y.chunks[0] != x.chunks[0]:
             raise UsageError(
-                _DOING,
+                _CONTEXT,
                 f"'{other}' has chunks of {max(y.chunks[0])} rows and '{name}' of"
                 f" {max(x.chunks[0])}",
-                "a chunk of each must have the same rows",
+                "all dask.array inputs must have the same chunks of rows",
                 f"{other}.rechunk({{0: {name}.chunks[0]}})",
             )
     return tuple(x.chunks[0])
 
 
-def _graphs(
-    given: object,
+def _graphs_by_rows(
+    graph_or_factory: object,
     chunks: Sequence[int],
-    lazy: Collection[str],
-    others: Collection[str],
+    row_inputs: Collection[str],
+    other_inputs: Collection[str],
 ) -> dict[int, Graph]:
-    """By the number of rows; one, where one was given. Each keeps its rows apart."""
-    if isinstance(given, Graph):
-        _check_given(given, [*lazy, *others])
-        return {check_rows_apart(given, lazy, _DOING): given}
-    if not callable(given):
+    """Return the graphs by their number of rows, a single one if a graph was passed;
+    each keeps its rows independent.
+    """
+    if isinstance(graph_or_factory, Graph):
+        _check_input_names(graph_or_factory, [*row_inputs, *other_inputs])
+        return {
+            check_row_independence(
+                graph_or_factory, row_inputs, _CONTEXT
+            ): graph_or_factory
+        }
+    if not callable(graph_or_factory):
         raise GraphError(
-            _DOING, f"graph is {shown(given)}", "a Graph or a function rows → Graph"
+            _CONTEXT,
+            f"graph is {shown(graph_or_factory)}",
+            "expected a Graph or a function rows → Graph",
         )
-    made = {}
+    graphs = {}
     for n in sorted({n for n in chunks if n} or {1}):
-        one = given(n)
-        if not isinstance(one, Graph):
+        graph = graph_or_factory(n)
+        if not isinstance(graph, Graph):
             raise GraphError(
-                _DOING, f"the function gave {shown(one)} for {n} rows", "not a Graph"
+                _CONTEXT,
+                f"the function returned {shown(graph)} for {n} rows",
+                "expected a Graph",
             )
-        _check_given(one, [*lazy, *others])
-        if (declared := check_rows_apart(one, lazy, _DOING)) != n:
+        _check_input_names(graph, [*row_inputs, *other_inputs])
+        if (declared := check_row_independence(graph, row_inputs, _CONTEXT)) != n:
             raise GraphError(
-                _DOING,
-                f"the function was asked for {n} rows",
-                f"graph '{one.name}' is declared for {declared}",
+                _CONTEXT,
+                f"the function was called for {n} rows",
+                f"it returned graph '{graph.name}', declared for {declared} rows",
             )
-        made[n] = one
-    return made
+        graphs[n] = graph
+    return graphs
 
 
-def _check_given(graph: Graph, given: Sequence[str]) -> None:
-    """Every input is there, and no other: rows are only followed from all of them."""
-    known = graph.named("input")
-    check_names(_DOING, known, dict.fromkeys(given))
-    if missing := [name for name in known if name not in given]:
+def _check_input_names(graph: Graph, names: Sequence[str]) -> None:
+    """Check that every declared input is given, and no other: rows are only tracked
+    from all of them.
+    """
+    declared = graph.named("input")
+    check_input_names(_CONTEXT, declared, dict.fromkeys(names))
+    if missing := [name for name in declared if name not in names]:
         raise InputError(
-            _DOING,
-            f"input '{missing[0]}' was not given",
-            f"{len(given)} of {len(known)} inputs given",
+            _CONTEXT,
+            f"input '{missing[0]}' is missing",
+            f"got {len(names)} of {len(declared)} inputs",
         )
 
 
-def _check_inputs(graph: Graph, lazy: Mapping[str, Any]) -> None:
-    """Inputs with rows are as declared, but for the number of rows."""
-    known = graph.named("input")
-    for name, x in lazy.items():
-        want = known[name].type
-        if x.dtype.newbyteorder("=") != want.dtype.numpy:
+def _check_inputs(graph: Graph, row_inputs: Mapping[str, Any]) -> None:
+    """Check that inputs with rows are as declared, except for the number of rows."""
+    declared = graph.named("input")
+    for name, x in row_inputs.items():
+        expected = declared[name].type
+        if x.dtype.newbyteorder("=") != expected.dtype.numpy:
             raise DTypeError(
-                _DOING,
-                f"input '{name}' is {x.dtype}",
-                f"the graph declares {want.dtype}",
-                f"cast it: {name}.astype('{want.dtype.numpy}')",
+                _CONTEXT,
+                f"input '{name}' has dtype {x.dtype}",
+                f"the graph declares {expected.dtype}",
+                f"cast it: {name}.astype('{expected.dtype.numpy}')",
             )
-        if x.shape[1:] != want.shape[1:]:
+        if x.shape[1:] != expected.shape[1:]:
             raise ShapeError(
-                _DOING,
-                f"a row of input '{name}' has shape {show(x.shape[1:])}",
-                f"the graph declares {show(want.shape[1:])}",
+                _CONTEXT,
+                f"a row of input '{name}' has shape {format_shape(x.shape[1:])}",
+                f"the graph declares {format_shape(expected.shape[1:])}",
             )
 
 
-def _params(graph: Graph, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Every param with its value. Errors  UnknownName, InputError."""
-    known, values = graph.named("param"), given or {}
+def _param_values(graph: Graph, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return every param with its value. Errors  UnknownName, InputError."""
+    declared, values = graph.named("param"), params or {}
     for name in values:
-        param_named(_DOING, known, name)
-    if missing := [name for name in known if name not in values]:
+        find_param(_CONTEXT, declared, name)
+    if missing := [name for name in declared if name not in values]:
         raise InputError(
-            _DOING,
+            _CONTEXT,
             f"param '{missing[0]}' has no value",
-            f"{len(values)} of {len(known)} params given",
+            f"got {len(values)} of {len(declared)} params",
             f"pass params={{{missing[0]!r}: …}}",
         )
-    return {name: values[name] for name in known}
+    return {name: values[name] for name in declared}
 
 
-def _fixed(
-    graphs: Mapping[int, Graph], op: str, given: Mapping[str, Any]
+def _coerce_fixed_values(
+    graphs: Mapping[int, Graph], op: str, values: Mapping[str, Any]
 ) -> dict[str, NDArray[Any]]:
-    """Inputs or params that are the same for every row, as every graph wants them."""
-    fixed: dict[str, NDArray[Any]] = {}
+    """Convert inputs or params that are the same for every row to the types that the
+    graphs declare.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
     for graph in graphs.values():
-        known = graph.named(op)
-        for name, value in given.items():
-            fixed[name] = np.asarray(as_input(_DOING, known[name], value))
-    return fixed
+        declared = graph.named(op)
+        for name, value in values.items():
+            arrays[name] = np.asarray(validate_array(_CONTEXT, declared[name], value))
+    return arrays
 
 
-def _outputs(
+def _output_types(
     graphs: Mapping[int, Graph],
 ) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
-    """The shape of a row and the dtype of each output, alike for any rows."""
-    rows, found = 0, None
+    """Return the shape of a row and the dtype of each output, which must be alike for
+    any number of rows.
+    """
+    rows, common_types = 0, None
     for n, graph in graphs.items():
-        types = [graph.node(at).type for at in graph.outputs]
-        these = tuple((one.shape[1:], one.dtype.numpy) for one in types)
-        if found is not None and these != found:
+        types = [graph.node(node_id).type for node_id in graph.outputs]
+        row_types = tuple(
+            (tensor_type.shape[1:], tensor_type.dtype.numpy) for tensor_type in types
+        )
+        if common_types is not None and row_types != common_types:
             raise GraphError(
-                _DOING,
-                f"the function's graph for {n} rows gives rows of {shown(these)}",
-                f"the one for {rows} rows gives {shown(found)}",
+                _CONTEXT,
+                f"the graph for {n} rows returns rows of type {shown(row_types)}",
+                f"the graph for {rows} rows returns {shown(common_types)}",
             )
-        rows, found = n, these
-    return found or ()
+        rows, common_types = n, row_types
+    return common_types or ()
 
 
-def _labelled(lazy: Mapping[str, Any]) -> list[tuple[Any, tuple[int, ...]]]:
-    """Label 0 for rows; every other axis has one of its own."""
+def _label_axes(row_inputs: Mapping[str, Any]) -> list[tuple[Any, tuple[int, ...]]]:
+    """Label the axes of the inputs for `blockwise`: 0 for rows, a label of its own for
+    every other axis.
+    """
     labelled, label = [], 1
-    for x in lazy.values():
+    for x in row_inputs.values():
         labelled.append((x, (0, *range(label, label + x.ndim - 1))))
         label += x.ndim - 1
     return labelled

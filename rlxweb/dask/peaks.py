@@ -1,4 +1,4 @@
-"""`rlxweb.dask.welch_peaks`: the peaks of every row of a Dask array, lazily."""
+"""`rlxweb.dask.welch_peaks`: compute the peaks of every row of a Dask array, lazily."""
 
 from __future__ import annotations
 
@@ -12,25 +12,35 @@ from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from rlxweb.arguments import bound
-from rlxweb.dask.annotated import Optimise, optimise_of
-from rlxweb.dask.blocks import as_blocks, check_whole, of_dask
-from rlxweb.dask.chunks import Call, peaks_of_chunk
-from rlxweb.dask.lazily import Field, part, pieces, ran_of_all, rebuilt
-from rlxweb.dask.piece import asker
-from rlxweb.dask.room import check_room
-from rlxweb.dask.shares import Decisions, LazyDecisions, table
-from rlxweb.signal.declared import DeclaredPeaks, declared_peaks
-from rlxweb.signal.samples import checked_axis
-from rlxweb.signal.welch_peaks import DOING
+from rlxweb.arguments import bind_arguments
+from rlxweb.dask.chunk_memory import check_chunk_memory
+from rlxweb.dask.chunk_result import current_requirements
+from rlxweb.dask.chunk_tasks import WelchChunkSpec, chunk_peaks
+from rlxweb.dask.chunk_validation import (
+    check_single_chunk,
+    untyped_da,
+    validate_dask_array,
+)
+from rlxweb.dask.device_shares import Decisions, LazyDecisions, decisions_from_nested
+from rlxweb.dask.lazy_arrays import (
+    ChunkField,
+    build_chunk_results,
+    collect_run_infos,
+    extract_field,
+    rebuild_arrays,
+)
+from rlxweb.dask.task_annotations import OptimizeFunction, collection_optimizer
+from rlxweb.signal.declared_results import DeclaredPeaks, declare_peaks
+from rlxweb.signal.sample_input import normalize_axis
+from rlxweb.signal.welch_peaks import CONTEXT
 from rlxweb.signal.welch_peaks import welch_peaks as eager
 
-_FIELDS = ("bins", "hz", "power", "count", "prominence")
+_PEAK_FIELDS = ("bins", "hz", "power", "count", "prominence")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GatheredPeaks:
-    """The peaks of every row, computed: as `rlxweb.WelchPeaks`, from many devices.
+    """Computed peaks of every row: as `rlxweb.WelchPeaks`, from many devices.
 
     decisions   which devices computed, what share, and why
     """
@@ -50,7 +60,7 @@ class GatheredPeaks:
 
 
 class LazyPeaks(DaskMethodsMixin):
-    """The peaks of every row of a Dask array, not computed yet; a Dask collection.
+    """Peaks of every row of a Dask array, not computed yet; a Dask collection.
 
     bins        (*batch, k) int64, a dask.array; as of `rlxweb.WelchPeaks`, as are
     hz, power, count, prominence
@@ -58,47 +68,57 @@ class LazyPeaks(DaskMethodsMixin):
     """
 
     def __init__(
-        self, arrays: Mapping[str, Any], ran: Any, declared: DeclaredPeaks
+        self, arrays: Mapping[str, Any], run_infos: Any, declared: DeclaredPeaks
     ) -> None:
         self.bins, self.hz = arrays["bins"], arrays["hz"]
         self.power, self.count = arrays["power"], arrays["count"]
         self.prominence = arrays.get("prominence")
         self.fs, self.mode, self.k = declared.fs, declared.mode, declared.k
-        self._arrays, self._ran, self._declared = dict(arrays), ran, declared
+        self._arrays, self._run_infos, self._declared = (
+            dict(arrays),
+            run_infos,
+            declared,
+        )
 
     @property
     def decisions(self) -> LazyDecisions:
-        return LazyDecisions([self._ran])
+        return LazyDecisions([self._run_infos])
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.bins.shape))
-        tasks = self._ran.npartitions
+        tasks = self._run_infos.npartitions
         return f"LazyPeaks({shape} {self.mode}, {tasks} task{'s' * (tasks != 1)})"
 
-    def _all(self) -> list[Any]:
-        return [*self._arrays.values(), self._ran]
+    def _collections(self) -> list[Any]:
+        return [*self._arrays.values(), self._run_infos]
 
     def __dask_graph__(self) -> HighLevelGraph:
-        return HighLevelGraph.merge(*(one.dask for one in self._all()))
+        return HighLevelGraph.merge(
+            *(collection.dask for collection in self._collections())
+        )
 
     def __dask_keys__(self) -> list[Any]:
-        return [one.__dask_keys__() for one in self._all()]
+        return [collection.__dask_keys__() for collection in self._collections()]
 
     def __dask_layers__(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self._all())
+        return tuple(collection.name for collection in self._collections())
 
     __dask_tokenize__ = __dask_layers__
 
     @property
-    def __dask_optimize__(self) -> Optimise:
-        return optimise_of(self.__dask_graph__())
+    def __dask_optimize__(self) -> OptimizeFunction:
+        return collection_optimizer(self.__dask_graph__())
 
     def __dask_postcompute__(self) -> tuple[Callable[..., GatheredPeaks], Any]:
-        batch = [a.ndim for a in self._arrays.values()]
-        return _gathered, (tuple(self._arrays), tuple(batch), self.fs, self.mode)
+        ranks = [array.ndim for array in self._arrays.values()]
+        return _gather_peaks, (tuple(self._arrays), tuple(ranks), self.fs, self.mode)
 
     def __dask_postpersist__(self) -> tuple[Callable[..., LazyPeaks], Any]:
-        return _again, (tuple(self._arrays), tuple(self._all()), self._declared)
+        return _rebuild_peaks, (
+            tuple(self._arrays),
+            tuple(self._collections()),
+            self._declared,
+        )
 
     __dask_scheduler__ = staticmethod(da.Array.__dask_scheduler__)
 
@@ -106,7 +126,8 @@ class LazyPeaks(DaskMethodsMixin):
 def welch_peaks(
     x: Any, fs: float = 1.0, nperseg: int = 256, k: int = 16, **options: Any
 ) -> LazyPeaks:
-    """`rlxweb.welch_peaks` of every row of a dask.array, chunk by chunk, lazily.
+    """Compute `rlxweb.welch_peaks` for every row of a dask.array, chunk by chunk,
+    lazily.
 
     x        (…, T), chunked along any axes but that of time, which lies in one chunk
     options  those of `rlxweb.welch_peaks`. With `device` left out each worker picks its
@@ -119,57 +140,71 @@ def welch_peaks(
              NotFinite, which names the row in the whole array, ClusterError for a
              worker with other versions, and what the devices raise
     """
-    given = dict(bound(eager, "welch_peaks", x, fs, nperseg, k, **options))
-    as_blocks(given.pop("x"), "x", DOING)
-    axis = checked_axis(given.pop("axis"), x.ndim, DOING)
-    check_whole(x, axis, "x", "the time axis", DOING)
-    check_room(x, tuple(one for one in range(x.ndim) if one != axis), "x", DOING)
-    declared = declared_peaks(x.shape, x.dtype, axis, given)
-    fields = _fields(declared, x.ndim - 1)
-    empty = {one.name: (one.more, one.dtype) for one in fields}
+    arguments = dict(bind_arguments(eager, "welch_peaks", x, fs, nperseg, k, **options))
+    validate_dask_array(arguments.pop("x"), "x", CONTEXT)
+    axis = normalize_axis(arguments.pop("axis"), x.ndim, CONTEXT)
+    check_single_chunk(x, axis, "x", "the time axis", CONTEXT)
+    check_chunk_memory(
+        x, tuple(field for field in range(x.ndim) if field != axis), "x", CONTEXT
+    )
+    declared = declare_peaks(x.shape, x.dtype, axis, arguments)
+    fields = _chunk_fields(declared, x.ndim - 1)
+    output_types = {field.name: (field.extra_shape, field.dtype) for field in fields}
     labels = tuple(range(x.ndim))
-    found = pieces(
+    results = build_chunk_results(
         "rlxweb-welch-peaks",
-        peaks_of_chunk,
-        Call(given, axis, asker(), empty),
+        chunk_peaks,
+        WelchChunkSpec(arguments, axis, current_requirements(), output_types),
         [(x, labels)],
         labels[:axis] + labels[axis + 1 :],
     )
-    arrays = {one.name: part(found, one, x.ndim - 1) for one in fields}
-    return LazyPeaks(arrays, ran_of_all(found), declared)
+    arrays = {field.name: extract_field(results, field, x.ndim - 1) for field in fields}
+    return LazyPeaks(arrays, collect_run_infos(results), declared)
 
 
-def _fields(declared: DeclaredPeaks, rank: int) -> list[Field]:
-    """The arrays of a piece; rank of the batch."""
-    whole, wide, power = np.dtype(np.int64), np.dtype(np.float64), declared.power
+def _chunk_fields(declared: DeclaredPeaks, rank: int) -> list[ChunkField]:
+    """Return the fields of a chunk's result, for a batch of this rank."""
+    int64, float64, power = (
+        np.dtype(np.int64),
+        np.dtype(np.float64),
+        declared.power_dtype,
+    )
     k = (declared.k,)
     fields = [
-        Field("bins", whole, rank, k),
-        Field("hz", wide, rank, k),
-        Field("power", power, rank, k),
-        Field("count", whole, rank),
+        ChunkField("bins", int64, rank, k),
+        ChunkField("hz", float64, rank, k),
+        ChunkField("power", power, rank, k),
+        ChunkField("count", int64, rank),
     ]
     if declared.mode == "peaks":
-        fields.append(Field("prominence", power, rank, k))
+        fields.append(ChunkField("prominence", power, rank, k))
     return fields
 
 
-def _gathered(
-    found: list[Any], names: tuple[str, ...], ranks: tuple[int, ...], *said: Any
+def _gather_peaks(
+    computed: list[Any],
+    names: tuple[str, ...],
+    ranks: tuple[int, ...],
+    *fs_and_mode: Any,
 ) -> GatheredPeaks:
-    """What came of the keys, joined."""
-    arrays: dict[str, Any] = dict.fromkeys(_FIELDS)
-    for name, blocks, rank in zip(names, found, ranks, strict=False):
-        arrays[name] = of_dask.core.concatenate3(blocks) if rank else blocks
-    return GatheredPeaks(**arrays, decisions=table(found[-1]), fs=said[0], mode=said[1])
+    """Join the computed blocks of all fields into `GatheredPeaks`."""
+    arrays: dict[str, Any] = dict.fromkeys(_PEAK_FIELDS)
+    for name, blocks, rank in zip(names, computed, ranks, strict=False):
+        arrays[name] = untyped_da.core.concatenate3(blocks) if rank else blocks
+    return GatheredPeaks(
+        **arrays,
+        decisions=decisions_from_nested(computed[-1]),
+        fs=fs_and_mode[0],
+        mode=fs_and_mode[1],
+    )
 
 
-def _again(
+def _rebuild_peaks(
     graph: Any,
     names: tuple[str, ...],
     arrays: tuple[Any, ...],
     declared: DeclaredPeaks,
     rename: Mapping[str, str] | None = None,
 ) -> LazyPeaks:
-    *values, ran = rebuilt(graph, arrays, rename)
-    return LazyPeaks(dict(zip(names, values, strict=True)), ran, declared)
+    *values, run_infos = rebuild_arrays(graph, arrays, rename)
+    return LazyPeaks(dict(zip(names, values, strict=True)), run_infos, declared)

@@ -1,4 +1,5 @@
-"""The recordings of a run on a cluster: each is done, whatever happens to the workers.
+"""Scheduling of recordings on a cluster: each is done once, whatever happens to the
+workers.
 
 Every recording is done once and comes home once. A worker is handed few tasks at a
 time, the largest recordings first, so that a scheduler never holds more than the
@@ -16,306 +17,360 @@ from contextlib import suppress
 
 from distributed import Client
 
-from rlxweb.dask.crew import Crew, Member
-from rlxweb.dask.deaths import MOST_AMONG_OTHERS, MOST_DEATHS, Deaths
-from rlxweb.dask.packing import Piece, Waiting
-from rlxweb.dask.post import Answer, Joined, Left, Message, Post
-from rlxweb.dask.there import Reports, analyse_there
-from rlxweb.dask.workers import listed
+from rlxweb.dask.cluster_messenger import (
+    ClusterMessage,
+    ClusterMessenger,
+    WorkerAnswer,
+    WorkerJoined,
+    WorkerLeft,
+)
+from rlxweb.dask.task_packing import PendingRecording, RecordingQueue
+from rlxweb.dask.worker_deaths import (
+    MAX_DEATHS,
+    MAX_DEATHS_AMONG_OTHERS,
+    WorkerDeathLog,
+)
+from rlxweb.dask.worker_facts import format_addresses
+from rlxweb.dask.worker_pool import Worker, WorkerPool
+from rlxweb.dask.worker_tasks import TaskReport, analyse_recordings
 from rlxweb.errors import ClusterLost, DeviceLost, RlxError, WorkerFailed
+from rlxweb.jobs.file_jobs import AnalysisOutcome
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.spreading import Outcome
 
 # Workers on which a recording may fail for reasons of theirs, until it is given up.
-MOST_TRIES = 3
+MAX_TRIES = 3
 # How long is waited for a first worker, or for a scheduler to come back.
-PATIENCE_S = 120.0
+MAX_WAIT_S = 120.0
 # How long a message is waited for before the cluster is looked at.
-_LOOK_S = 0.5
-_COUNT_S = 5.0
-_CUT = "scheduler-connection-lost"  # Dask's word for it
+_POLL_S = 0.5
+_WORKER_CHECK_S = 5.0
+_CONNECTION_LOST = "scheduler-connection-lost"  # Dask's word for it
 
-Tell = Callable[[str], object]
-Watch = Callable[[int], object]
+Notify = Callable[[str], object]
+WorkerCountCallback = Callable[[int], object]
 
 
 def spread(
     files: Sequence[str],
     settings: Settings,
     client: Client,
-    tell: Tell,
+    notify: Notify,
     *,
-    watch: Watch = bool,
-) -> Generator[tuple[str, Outcome], None, None]:
-    """Every file with what came of it, as they are done.
+    on_worker_count: WorkerCountCallback = bool,
+) -> Generator[tuple[str, AnalysisOutcome], None, None]:
+    """Analyse every file on the cluster; yield each with its outcome, as they are done.
 
-    tell     is told what happens to workers and to the scheduler
-    watch    is told how many workers there are, whenever that may have changed
+    notify   is told what happens to workers and to the scheduler
+    on_worker_count  is told how many workers there are, whenever that may have changed
     Errors   ClusterError where no worker can be used; ClusterLost where the scheduler
              or all workers are gone and stay away. What is wrong with a recording is
              its outcome.
     """
-    run = _Run(files, settings, client, tell, watch)
+    run = _ClusterRun(files, settings, client, notify, on_worker_count)
     try:
         yield from run.outcomes()
     finally:
         run.close()
 
 
-class _Run:
+class _ClusterRun:
     def __init__(
         self,
         files: Sequence[str],
         settings: Settings,
         client: Client,
-        tell: Tell,
-        watch: Watch,
+        notify: Notify,
+        on_worker_count: WorkerCountCallback,
     ) -> None:
-        self._settings, self._tell, self._watch = settings, tell, watch
-        self._waiting = Waiting(files)
-        self._given: dict[str, tuple[list[Piece], Member]] = {}
-        self._deaths = Deaths()
-        self._ended: list[tuple[str, Outcome]] = []
-        self._client, self._own = client, False
-        self._post = Post(client)
+        self._settings, self._notify, self._on_worker_count = (
+            settings,
+            notify,
+            on_worker_count,
+        )
+        self._queue = RecordingQueue(files)
+        self._submitted: dict[str, tuple[list[PendingRecording], Worker]] = {}
+        self._death_log = WorkerDeathLog()
+        self._finished: list[tuple[str, AnalysisOutcome]] = []
+        self._client, self._owns_client = client, False
+        self._messenger = ClusterMessenger(client)
         try:
-            self._crew = Crew(self._post, settings, tell)
+            self._pool = WorkerPool(self._messenger, settings, notify)
         except BaseException:
-            self._post.close()
+            self._messenger.close()
             raise
-        self._alone_since: float | None = None
-        self._is_told_alone = False
-        self._is_cut = False
-        self._next_count = time.monotonic()
+        self._no_worker_since: float | None = None
+        self._is_no_worker_reported = False
+        self._is_disconnected = False
+        self._next_worker_check = time.monotonic()
 
     def close(self) -> None:
-        self._post.close()
-        if self._own:
+        self._messenger.close()
+        if self._owns_client:
             with suppress(OSError, TimeoutError):
-                self._client.close(timeout=_LOOK_S)
+                self._client.close(timeout=_POLL_S)
 
-    def outcomes(self) -> Iterator[tuple[str, Outcome]]:
-        while self._waiting or self._given:
-            self._hand_out()
-            self._watch(len(self._crew.members))
-            for message in self._post.messages(_LOOK_S):
-                self._take(message)
-            yield from self._ended
-            self._ended.clear()
-            self._look()
+    def outcomes(self) -> Iterator[tuple[str, AnalysisOutcome]]:
+        while self._queue or self._submitted:
+            self._assign_tasks()
+            self._on_worker_count(len(self._pool.workers))
+            for message in self._messenger.receive(_POLL_S):
+                self._handle_message(message)
+            yield from self._finished
+            self._finished.clear()
+            self._check_cluster()
 
     # --- handing out ----------------------------------------------------------------
 
-    def _hand_out(self) -> None:
-        if not self._waiting:
-            self._even_out()
-        given = True
-        while given and self._post.is_open:
-            given = False
-            for member in self._crew.free(len(self._waiting)):
-                task = self._waiting.task_for(
-                    member.address, self._crew.n_threads, self._crew.may_find_another
+    def _assign_tasks(self) -> None:
+        if not self._queue:
+            self._rebalance()
+        has_submitted = True
+        while has_submitted and self._messenger.is_open:
+            has_submitted = False
+            for worker in self._pool.workers_with_capacity(len(self._queue)):
+                task = self._queue.pop_task(
+                    worker.address, self._pool.n_threads, self._pool.has_other_worker
                 )
                 if task:
-                    self._give(task, member)
-                    given = True
+                    self._submit(task, worker)
+                    has_submitted = True
 
-    def _give(self, task: list[Piece], member: Member) -> None:
-        key = self._post.send(
+    def _submit(self, task: list[PendingRecording], worker: Worker) -> None:
+        key = self._messenger.submit(
             "rlxweb-recordings",
-            member.address,
-            analyse_there,
-            [piece.one for piece in task],
+            worker.address,
+            analyse_recordings,
+            [pending.recording for pending in task],
             self._settings,
         )
-        member.holds[key] = None
-        self._given[key] = task, member
+        worker.task_keys[key] = None
+        self._submitted[key] = task, worker
 
-    def _even_out(self) -> None:
-        """What waits behind a long one goes to a worker with nothing to do."""
-        key = self._crew.waiting_behind()
+    def _rebalance(self) -> None:
+        """Move a task that waits behind a long one to an idle worker."""
+        key = self._pool.key_to_reassign()
         if key is not None:
-            self._waiting.last(self._forget(key))
+            self._queue.push_back(self._withdraw(key))
 
-    def _forget(self, key: str) -> list[Piece]:
+    def _withdraw(self, key: str) -> list[PendingRecording]:
         """Take a task back from its worker."""
-        task, member = self._given.pop(key)
-        member.holds.pop(key, None)
-        self._post.take_back([key])
+        task, worker = self._submitted.pop(key)
+        worker.task_keys.pop(key, None)
+        self._messenger.cancel([key])
         return task
 
     # --- what comes back ------------------------------------------------------------
 
-    def _take(self, message: Message) -> None:
-        if isinstance(message, Answer):
-            if not self._crew.answered(message) and message.key in self._given:
-                self._answered(message)
-        elif isinstance(message, Joined):
+    def _handle_message(self, message: ClusterMessage) -> None:
+        if isinstance(message, WorkerAnswer):
+            if (
+                not self._pool.handle_probe_answer(message)
+                and message.key in self._submitted
+            ):
+                self._handle_answer(message)
+        elif isinstance(message, WorkerJoined):
             with suppress(OSError, TimeoutError):  # counted again before long
-                self._crew.joined([message.address])
+                self._pool.add_workers([message.address])
         else:
-            self._left(message)
+            self._handle_departure(message)
 
-    def _answered(self, answer: Answer) -> None:
-        member = self._given[answer.key][1]
-        task = self._forget(answer.key)
-        if isinstance(answer.value, Reports):
-            self._reported(task, member, answer.value)
-        elif _is_of_the_way(answer.error):
+    def _handle_answer(self, answer: WorkerAnswer) -> None:
+        worker = self._submitted[answer.key][1]
+        task = self._withdraw(answer.key)
+        if isinstance(answer.value, TaskReport):
+            self._handle_report(task, worker, answer.value)
+        elif _is_transport_error(answer.error):
             # The scheduler forgot it, or is gone itself: nobody is to blame.
-            self._is_cut |= getattr(answer.error, "reason", "") == _CUT
-            self._waiting.first(task)
+            self._is_disconnected |= (
+                getattr(answer.error, "reason", "") == _CONNECTION_LOST
+            )
+            self._queue.push_front(task)
         else:
-            for piece in reversed(task):
-                self._failed(piece, member, _not_run(piece, answer.error))
+            for pending in reversed(task):
+                self._handle_failure(
+                    pending, worker, _task_not_run_error(pending, answer.error)
+                )
 
-    def _reported(self, task: list[Piece], member: Member, reports: Reports) -> None:
-        done = len(reports.outcomes)
-        if done:
-            member.faults.clear()
-        for piece, outcome in zip(task[:done], reports.outcomes, strict=True):
-            self._ended.append((piece.one.named, outcome))
-        if reports.failure is not None:
-            self._waiting.first(task[done + 1 :])
-            self._failed(task[done], member, reports.failure)
+    def _handle_report(
+        self, task: list[PendingRecording], worker: Worker, report: TaskReport
+    ) -> None:
+        n_done = len(report.outcomes)
+        if n_done:
+            worker.failed_recordings.clear()
+        for pending, outcome in zip(task[:n_done], report.outcomes, strict=True):
+            self._finished.append((pending.recording.user_path, outcome))
+        if report.failure is not None:
+            self._queue.push_front(task[n_done + 1 :])
+            self._handle_failure(task[n_done], worker, report.failure)
 
-    def _failed(self, piece: Piece, member: Member, error: RlxError) -> None:
-        """For a reason of the worker's; another is asked, as long as that is of use."""
-        piece.tried.append(member.address)
-        self._crew.faulted(member, piece.one.named, error.with_flags)
-        if len({*piece.tried}) > 1:
-            self._crew.excuse(piece.one.named)
-        if len(piece.tried) < MOST_TRIES:
-            self._waiting.first([piece])  # others tell who is to blame
+    def _handle_failure(
+        self, pending: PendingRecording, worker: Worker, error: RlxError
+    ) -> None:
+        """Handle a failure for a reason of the worker's; try another worker as long as
+        that is of use.
+        """
+        pending.failed_workers.append(worker.address)
+        self._pool.record_fault(worker, pending.recording.user_path, error.with_flags)
+        if len({*pending.failed_workers}) > 1:
+            self._pool.clear_fault(pending.recording.user_path)
+        if len(pending.failed_workers) < MAX_TRIES:
+            self._queue.push_front([pending])  # others tell who is to blame
         else:
-            self._ended.append((piece.one.named, _given_up(piece, error)))
+            self._finished.append(
+                (pending.recording.user_path, _final_error(pending, error))
+            )
 
-    def _left(self, gone: Left) -> None:
-        at_work, held = self._crew.left(gone)
-        if at_work or held:
-            self._tell(f"worker {gone.address} is gone; others do what it held")
-        for key in reversed(held):
-            self._waiting.first(self._forget(key))
-        for key in at_work:
-            self._ended_over(self._forget(key), gone.address)
+    def _handle_departure(self, departure: WorkerLeft) -> None:
+        running_keys, held_keys = self._pool.remove_worker(departure)
+        if running_keys or held_keys:
+            self._notify(
+                f"worker {departure.address} left; other workers take over its tasks"
+            )
+        for key in reversed(held_keys):
+            self._queue.push_front(self._withdraw(key))
+        for key in running_keys:
+            self._handle_death(self._withdraw(key), departure.address)
 
-    def _ended_over(self, task: list[Piece], address: str) -> None:
-        to_blame = self._deaths.note(task, address)
-        self._waiting.last(piece for piece in task if piece not in to_blame)
-        self._ended += [(piece.one.named, _deadly(piece)) for piece in to_blame]
+    def _handle_death(self, task: list[PendingRecording], address: str) -> None:
+        to_blame = self._death_log.record_death(task, address)
+        self._queue.push_back(pending for pending in task if pending not in to_blame)
+        self._finished += [
+            (pending.recording.user_path, _worker_deaths_error(pending))
+            for pending in to_blame
+        ]
 
     # --- the cluster itself ---------------------------------------------------------
 
-    def _look(self) -> None:
-        """See whether there is still somebody to do the rest."""
-        if not self._post.is_open or self._is_cut:
+    def _check_cluster(self) -> None:
+        """Check that the scheduler and at least one worker are there to do the rest."""
+        if not self._messenger.is_open or self._is_disconnected:
             self._wait_for_scheduler()
         now = time.monotonic()
-        if now >= self._next_count:
-            self._next_count = now + _COUNT_S
-            self._count()
-        if self._crew.members or self._crew.is_looking or not self._waiting:
-            self._alone_since = None
+        if now >= self._next_worker_check:
+            self._next_worker_check = now + _WORKER_CHECK_S
+            self._update_workers()
+        if self._pool.workers or self._pool.has_pending_probes or not self._queue:
+            self._no_worker_since = None
             return
-        if self._crew.left_out and not self._crew.has_worked:
-            raise self._crew.nobody()
+        if self._pool.excluded and not self._pool.has_had_worker:
+            raise self._pool.no_worker_error()
         self._wait_for_workers()
 
-    def _count(self) -> None:
-        """Who is there: not every coming and going is heard of."""
+    def _update_workers(self) -> None:
+        """Compare the workers with those that the scheduler lists; not every change is
+        reported.
+        """
         with suppress(OSError, TimeoutError):
-            there = set(self._client.nthreads())
-            for address in self._crew.missing_in(there):
-                self._left(Left(address, frozenset(self._given), expected=False))
-            self._crew.joined(there)
+            present = set(self._client.nthreads())
+            for address in self._pool.missing_workers(present):
+                self._handle_departure(
+                    WorkerLeft(address, frozenset(self._submitted), is_expected=False)
+                )
+            self._pool.add_workers(present)
 
     def _wait_for_workers(self) -> None:
         now = time.monotonic()
-        if self._alone_since is None:
-            self._alone_since, self._is_told_alone = now, False
-        alone_s = now - self._alone_since
+        if self._no_worker_since is None:
+            self._no_worker_since, self._is_no_worker_reported = now, False
+        waited_s = now - self._no_worker_since
         # After 3 s: where one dies another often comes at once.
-        if alone_s >= PATIENCE_S / 40 and not self._is_told_alone:
-            self._is_told_alone = True
-            self._tell(
-                "the cluster has no worker: start one with `dask worker "
-                f"{self._post.address}`; waiting {PATIENCE_S:g} s"
+        if waited_s >= MAX_WAIT_S / 40 and not self._is_no_worker_reported:
+            self._is_no_worker_reported = True
+            self._notify(
+                "the cluster has no workers: start one with `dask worker "
+                f"{self._messenger.address}`; waiting {MAX_WAIT_S:g} s"
             )
-        if alone_s > PATIENCE_S:
+        if waited_s > MAX_WAIT_S:
             raise ClusterLost(
-                f"work on the cluster at {self._post.address}",
-                "it has no worker",
-                f"waited {PATIENCE_S:g} s",
-                f"start one with `dask worker {self._post.address}`",
+                f"work on the cluster at {self._messenger.address}",
+                "it has no workers",
+                f"waited {MAX_WAIT_S:g} s",
+                f"start one with `dask worker {self._messenger.address}`",
             )
 
     def _wait_for_scheduler(self) -> None:
-        """Everything that was given is submitted again where a scheduler comes back."""
-        address = self._post.address
-        self._tell(f"the scheduler at {address} is gone; waiting {PATIENCE_S:g} s")
-        self._is_cut = False
-        self._post.close()
-        given = [piece for task, _ in self._given.values() for piece in task]
-        self._given.clear()
-        self._waiting.first(given)
-        self._client = self._again(address)
-        self._post = Post(self._client)
-        self._crew = Crew(self._post, self._settings, self._tell)
-        self._crew.has_worked = True
-        self._tell(f"the scheduler at {address} is back")
+        """Wait for the scheduler to come back, then submit all unfinished tasks
+        again.
+        """
+        address = self._messenger.address
+        self._notify(f"lost the scheduler at {address}; waiting {MAX_WAIT_S:g} s")
+        self._is_disconnected = False
+        self._messenger.close()
+        submitted = [
+            pending for task, _ in self._submitted.values() for pending in task
+        ]
+        self._submitted.clear()
+        self._queue.push_front(submitted)
+        self._client = self._reconnect(address)
+        self._messenger = ClusterMessenger(self._client)
+        self._pool = WorkerPool(self._messenger, self._settings, self._notify)
+        self._pool.has_had_worker = True
+        self._notify(f"reconnected to the scheduler at {address}")
 
-    def _again(self, address: str) -> Client:
-        """The client once it is connected again, or another in its place."""
-        end = time.monotonic() + PATIENCE_S
-        while (left := end - time.monotonic()) > 0:
+    def _reconnect(self, address: str) -> Client:
+        """Return the client once it is connected again, or a new one in its place."""
+        end = time.monotonic() + MAX_WAIT_S
+        while (remaining_s := end - time.monotonic()) > 0:
             if self._client.status == "running":
                 return self._client
             if self._client.status == "connecting":
-                self._post.nap(_LOOK_S)
+                self._messenger.wait(_POLL_S)
                 continue
             with suppress(OSError, TimeoutError):
                 security = self._client.security
-                client = Client(address, timeout=min(left, 10), security=security)
-                self._own = True
+                client = Client(
+                    address, timeout=min(remaining_s, 10), security=security
+                )
+                self._owns_client = True
                 return client
         raise ClusterLost(
             f"work on the cluster at {address}",
-            "the scheduler is gone and did not come back",
-            f"waited {PATIENCE_S:g} s",
-            "start it at the same address and run this again",
+            "the connection to the scheduler was lost",
+            f"waited {MAX_WAIT_S:g} s",
+            "restart it at the same address and run the command again",
         )
 
 
-def _is_of_the_way(error: BaseException | None) -> bool:
-    """Was an answer lost between here and there? No recording raises such a thing."""
+def _is_transport_error(error: BaseException | None) -> bool:
+    """Return whether an answer was lost on the way; no recording raises such an
+    error.
+    """
     return isinstance(error, OSError) or not isinstance(error, Exception)
 
 
-def _not_run(piece: Piece, error: BaseException | None) -> WorkerFailed:
-    """What Dask raised in place of running the task."""
-    said = " ".join(str(error).split())
+def _task_not_run_error(
+    pending: PendingRecording, error: BaseException | None
+) -> WorkerFailed:
+    """Return the error for a task that Dask could not run."""
+    message = " ".join(str(error).split())
     return WorkerFailed(
-        f"welch of {piece.one.named!r}",
-        f"the worker could not run it: {type(error).__name__}: {said}",
-        hint="give every worker the same packages",
+        f"welch of {pending.recording.user_path!r}",
+        f"the worker failed to run the task: {type(error).__name__}: {message}",
+        hint="install the same packages on every worker",
     )
 
 
-def _given_up(piece: Piece, error: RlxError) -> Outcome:
-    """The last of its errors; a lost device ends no run whose others are well."""
+def _final_error(pending: PendingRecording, error: RlxError) -> AnalysisOutcome:
+    """Return the last error of a recording that is given up; a lost device must not end
+    a run whose others succeed.
+    """
     if isinstance(error, DeviceLost):
         error = WorkerFailed(error.doing, error.problem, error.rule, error.hint)
-    where = f"tried {MOST_TRIES} times, on {listed(list(dict.fromkeys(piece.tried)))}"
-    error.rule = "; ".join(filter(None, (error.rule, where)))
+    tries = (
+        f"tried {MAX_TRIES} times, on "
+        f"{format_addresses(list(dict.fromkeys(pending.failed_workers)))}"
+    )
+    error.rule = "; ".join(filter(None, (error.rule, tries)))
     return error
 
 
-def _deadly(piece: Piece) -> WorkerFailed:
+def _worker_deaths_error(pending: PendingRecording) -> WorkerFailed:
+    """Return the error for a recording over which too many workers ended."""
     return WorkerFailed(
-        f"welch of {piece.one.named!r}",
-        f"{len(piece.over)} workers ended while they worked on it",
-        f"the limit is {MOST_DEATHS}, or {MOST_AMONG_OTHERS} where as many end over "
-        f"others; {listed(piece.over)}",
-        "it may need more memory than a worker has (`--memory-limit` of `dask worker`),"
-        " or crash what reads it; without a cluster the same recording shows which",
+        f"welch of {pending.recording.user_path!r}",
+        f"{len(pending.ended_workers)} workers died while processing it",
+        f"the limit is {MAX_DEATHS}, or {MAX_DEATHS_AMONG_OTHERS} if as many die on "
+        f"other recordings; {format_addresses(pending.ended_workers)}",
+        "increase the memory of the workers (`--memory-limit` of `dask worker`), or "
+        "run this recording without a cluster to see whether reading it crashes",
     )

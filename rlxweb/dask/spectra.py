@@ -1,4 +1,4 @@
-"""`rlxweb.dask.welch`: the spectrum of every row of a Dask array, lazily."""
+"""`rlxweb.dask.welch`: compute the spectrum of every row of a Dask array, lazily."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import bound
-from rlxweb.dask.blocks import as_blocks, check_whole, of_dask
-from rlxweb.dask.chunks import Call, power_of_chunk
-from rlxweb.dask.lazily import Field, part, pieces
-from rlxweb.dask.piece import asker
-from rlxweb.dask.room import check_room
-from rlxweb.signal.declared import declared_power
-from rlxweb.signal.samples import checked_axis
-from rlxweb.signal.welch import DOING, nothing
+from rlxweb.arguments import bind_arguments
+from rlxweb.dask.chunk_memory import check_chunk_memory
+from rlxweb.dask.chunk_result import current_requirements
+from rlxweb.dask.chunk_tasks import WelchChunkSpec, chunk_power
+from rlxweb.dask.chunk_validation import (
+    check_single_chunk,
+    untyped_da,
+    validate_dask_array,
+)
+from rlxweb.dask.lazy_arrays import ChunkField, build_chunk_results, extract_field
+from rlxweb.signal.declared_results import declare_power
+from rlxweb.signal.sample_input import normalize_axis
+from rlxweb.signal.welch import CONTEXT, empty_spectrum
 from rlxweb.signal.welch import welch as eager
 
 
 def welch(
     x: Any, fs: float = 1.0, *arguments: Any, **options: Any
 ) -> tuple[NDArray[np.float64], Any]:
-    """`rlxweb.welch` of every row of a dask.array, chunk by chunk, lazily.
+    """Compute `rlxweb.welch` for every row of a dask.array, chunk by chunk, lazily.
 
     x        (…, T, …), chunked along any axes but that of time, which lies in one chunk
     options  those of `rlxweb.welch`, in their order. With `device` left out each worker
@@ -31,24 +35,34 @@ def welch(
              time. Nothing is computed before that is asked for
     Errors   as `rlxweb.dask.welch_peaks`
     """
-    given = dict(bound(eager, "welch", x, fs, *arguments, **options))
-    as_blocks(given.pop("x"), "x", DOING)
-    axis = checked_axis(given.pop("axis"), x.ndim, DOING)
+    keywords = dict(bind_arguments(eager, "welch", x, fs, *arguments, **options))
+    validate_dask_array(keywords.pop("x"), "x", CONTEXT)
+    axis = normalize_axis(keywords.pop("axis"), x.ndim, CONTEXT)
     if 0 in x.shape:
-        hz, power = nothing(x.shape)
-        return hz, of_dask.from_array(power, chunks=x.chunks)
-    check_whole(x, axis, "x", "the time axis", DOING)
-    check_room(x, tuple(one for one in range(x.ndim) if one != axis), "x", DOING)
-    declared = declared_power(x.shape, x.dtype, axis, given)
-    if isinstance(given["window"], str | tuple):
-        given["nperseg"] = declared.nperseg
-    field = Field("power", declared.power, axis, declared.hz.shape)
+        hz, power = empty_spectrum(x.shape)
+        return hz, untyped_da.from_array(power, chunks=x.chunks)
+    check_single_chunk(x, axis, "x", "the time axis", CONTEXT)
+    check_chunk_memory(
+        x,
+        tuple(batch_axis for batch_axis in range(x.ndim) if batch_axis != axis),
+        "x",
+        CONTEXT,
+    )
+    declared = declare_power(x.shape, x.dtype, axis, keywords)
+    if isinstance(keywords["window"], str | tuple):
+        keywords["nperseg"] = declared.nperseg
+    field = ChunkField("power", declared.power_dtype, axis, declared.hz.shape)
     labels = tuple(range(x.ndim))
-    found = pieces(
+    results = build_chunk_results(
         "rlxweb-welch",
-        power_of_chunk,
-        Call(given, axis, asker(), {field.name: (field.more, field.dtype)}),
+        chunk_power,
+        WelchChunkSpec(
+            keywords,
+            axis,
+            current_requirements(),
+            {field.name: (field.extra_shape, field.dtype)},
+        ),
         [(x, labels)],
         labels[:axis] + labels[axis + 1 :],
     )
-    return declared.hz, part(found, field, x.ndim - 1)
+    return declared.hz, extract_field(results, field, x.ndim - 1)

@@ -1,1 +1,3 @@
-"""What was chosen and why, as plain data: candidates, their terms, and the prose."""
+"""Decisions as plain data: candidates, their cost terms, and the text that explains
+them.
+"""

@@ -1,4 +1,4 @@
-"""One try at a run on one device, and what came of it."""
+"""One attempt to run on one device, and its outcome."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rlxweb.device import Device, parse_device
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One device that was tried and what came of it; error is "" where it succeeded."""
+    """Device that was tried and the outcome; `error` is "" where it succeeded."""
 
     device: Device
     error: str
     cause: BaseException | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Without its cause: a driver's exception need not pickle."""
+        """Pickle without the cause: a driver's exception need not be picklable."""
         return type(self), (self.device, self.error)
 
     def __str__(self) -> str:
@@ -27,6 +27,6 @@ class Attempt:
         return {"device": self.device.label, "error": self.error}
 
     @classmethod
-    def of_json(cls, told: Mapping[str, str]) -> Attempt:
-        """What `as_json` told."""
-        return cls(parse_device(told["device"]), told["error"])
+    def of_json(cls, document: Mapping[str, str]) -> Attempt:
+        """Return the attempt that `as_json` described."""
+        return cls(parse_device(document["device"]), document["error"])

@@ -1,7 +1,8 @@
-"""One way to run a job, with what it would cost: the rows that `explain` prints.
+"""Candidate: one way to run a job with its predicted cost; the rows that `explain`
+prints.
 
 Whoever chooses (a graph's device, a Welch strategy) fills these in and picks the first
-of `ranked`; nothing here measures or opens a device.
+of `rank_candidates`; nothing here measures or opens a device.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rlxweb.decision.terms import Terms, human_ns
+from rlxweb.decision.cost_terms import Terms, format_ns
 from rlxweb.device import Device, parse_device
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A device and a way to run a job on it.
+    """Device and strategy that could run a job, with the predicted cost.
 
     engine      in words: "NumPy 2.4.6", "llvmpipe (vulkan)"
     strategy    "graph", or of a Welch job "ultra", "fast", "fused", "learned"
@@ -47,13 +48,15 @@ class Candidate:
 
     @property
     def predicted_ns(self) -> float:
-        """Terms times correction; infinite when blocked."""
+        """Predicted time: the terms times the correction; infinite when blocked."""
         if self.terms is None or self.blocker:
             return math.inf
         return self.terms.total_ns * self.correction
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; a blocked candidate's prediction is null, not infinite."""
+        """Return the candidate as plain data; a blocked candidate's prediction is null,
+        not infinite.
+        """
         blocked = self.terms is None or bool(self.blocker)
         return {field.name: getattr(self, field.name) for field in fields(self)} | {
             "device": self.device.label,
@@ -63,46 +66,53 @@ class Candidate:
 
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> Candidate:
-        """What `as_json` told."""
+        """Return the candidate that `as_json` described."""
         names = (field.name for field in fields(cls))
-        own = {name: told[name] for name in names if name in told}
-        own["device"] = parse_device(told["device"])
+        values = {name: told[name] for name in names if name in told}
+        values["device"] = parse_device(told["device"])
         if told["terms"] is not None:
-            own["terms"] = Terms.of_json(told["terms"])
-        return cls(**own)
+            values["terms"] = Terms.of_json(told["terms"])
+        return cls(**values)
 
 
-def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Fastest first, earlier ones first among equals, blocked ones last."""
+def rank_candidates(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Sort candidates by predicted time: earlier ones first among equals, blocked ones
+    last.
+    """
     return tuple(sorted(candidates, key=lambda c: c.predicted_ns))
 
 
 def candidate_name(candidate: Candidate, with_how: bool = True) -> str:
-    """How and where: "fused (block_fft_host) on llvmpipe (vulkan)"."""
+    """Return the strategy and the engine as text: "fused (block_fft_host) on llvmpipe
+    (vulkan)".
+    """
     if candidate.strategy == "graph":
         return candidate.engine
-    said = with_how and candidate.how not in ("", "host")
-    how = f" ({candidate.how})" if said else ""
+    shows_how = with_how and candidate.how not in ("", "host")
+    how = f" ({candidate.how})" if shows_how else ""
     return f"{candidate.strategy}{how} on {candidate.engine}"
 
 
-def comparison(picked: Candidate, candidates: Iterable[Candidate]) -> str:
-    """Why a candidate was taken: its time, the next best one's, else what blocks them.
+def comparison_text(picked: Candidate, candidates: Iterable[Candidate]) -> str:
+    """Explain why a candidate was picked: its time and the next best one's, else what
+    blocks the others.
 
-    "predicted 1.2 ms (calibrated); next, fused on llvmpipe (vulkan), 3 ms"
+    "predicted 1.2 ms (calibrated); next best: fused on llvmpipe (vulkan), 3 ms"
     """
     if picked.terms is None:
-        return "nothing is known of its speed"
-    said = f"predicted {human_ns(picked.predicted_ns)} ({picked.source})"
+        return "its speed is unknown"
+    text = f"predicted {format_ns(picked.predicted_ns)} ({picked.source})"
     if picked.off:
-        said += f", the power off by {picked.off:.1e}"
-    others = [c for c in ranked(candidates) if c is not picked]
-    rivals = [c for c in others if not c.blocker]
-    if rivals:
-        rival = rivals[0]
-        name, took = candidate_name(rival), human_ns(rival.predicted_ns)
-        return f"{said}; next, {name}, {took}"
-    elsewhere = [c for c in others if c.engine != picked.engine and c.blocker]
-    if elsewhere:
-        said += f"; not on {elsewhere[0].engine}: {elsewhere[0].blocker}"
-    return said
+        text += f", power error {picked.off:.1e}"
+    others = [c for c in rank_candidates(candidates) if c is not picked]
+    unblocked = [c for c in others if not c.blocker]
+    if unblocked:
+        next_best = unblocked[0]
+        name, took = candidate_name(next_best), format_ns(next_best.predicted_ns)
+        return f"{text}; next best: {name}, {took}"
+    blocked_elsewhere = [c for c in others if c.engine != picked.engine and c.blocker]
+    if blocked_elsewhere:
+        text += (
+            f"; not on {blocked_elsewhere[0].engine}: {blocked_elsewhere[0].blocker}"
+        )
+    return text

@@ -1,4 +1,4 @@
-"""One choice as plain data, with every way there was. `explain` prints it."""
+"""Decision: one choice as plain data with all its candidates; `explain` prints it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlxweb.decision.candidate import Candidate
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Decision:
-    """One choice: what was chosen, why, and the numbers behind it.
+    """Choice, its reason and the numbers behind it.
 
     candidates  every way there was, best first, where a cost model chose
     attempts    where it was tried, in order, where it was not done at the first try
@@ -25,8 +25,8 @@ class Decision:
     attempts: tuple[Attempt, ...] = ()
 
     def __repr__(self) -> str:
-        ways = len(self.candidates)
-        among = f", {ways} way{'s' * (ways != 1)}" if ways else ""
+        count = len(self.candidates)
+        among = f", {count} candidate{'s' * (count != 1)}" if count else ""
         return f"Decision({self.what!r}: {self.why}{among})"
 
     def __str__(self) -> str:
@@ -34,6 +34,9 @@ class Decision:
         return f"{self.what}: {self.why}" + (f" ({facts})" if facts else "")
 
     def as_json(self) -> dict[str, Any]:
+        """Return the decision as plain data; empty candidates and attempts are left
+        out.
+        """
         document: dict[str, Any] = {
             "what": self.what,
             "why": self.why,
@@ -46,12 +49,12 @@ class Decision:
         return document
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Decision:
-        """What `as_json` told."""
+    def of_json(cls, document: Mapping[str, Any]) -> Decision:
+        """Return the decision that `as_json` described."""
         return cls(
-            told["what"],
-            told["why"],
-            told["numbers"],
-            tuple(map(Candidate.of_json, told.get("candidates", ()))),
-            tuple(map(Attempt.of_json, told.get("attempts", ()))),
+            document["what"],
+            document["why"],
+            document["numbers"],
+            tuple(map(Candidate.of_json, document.get("candidates", ()))),
+            tuple(map(Attempt.of_json, document.get("attempts", ()))),
         )

@@ -1,5 +1,5 @@
-"""Decisions as prose for people and as data for machines. Draws nothing, decides
-nothing; the numbers are those that the decision carries.
+"""Decisions as text for people and as data for machines. The numbers are those that the
+decision carries.
 """
 
 from __future__ import annotations
@@ -8,34 +8,36 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlxweb.decision.candidate import Candidate, candidate_name
+from rlxweb.decision.cost_terms import TIME_FIELDS, Terms, format_ns
 from rlxweb.decision.decision import Decision
-from rlxweb.decision.terms import TIMES, Terms, human_ns
 
 SCHEMA = "rlxweb.explain/1"
 
 # Told on lines of their own, or beside each candidate.
-_APART = ("crossover", "n_samples", "notes", "predicted_ms", "source")
+_SEPARATE_KEYS = ("crossover", "n_samples", "notes", "predicted_ms", "source")
 
 
 def terms_text(terms: Terms) -> str:
-    """The parts that are not nothing, in order: "2 launches, dispatch 6.1 us, …"."""
+    """Return the nonzero terms in order: "2 launches, dispatch 6.1 us, …"."""
     parts = []
     if terms.launches:
         parts.append(f"{terms.launches} launch{'es' * (terms.launches != 1)}")
     if terms.syncs:
         parts.append(f"{terms.syncs} wait{'s' * (terms.syncs != 1)}")
-    for field in TIMES:
+    for field in TIME_FIELDS:
         ns = getattr(terms, field)
         if ns > 0:
             name = field.removesuffix("_ns").replace("readback", "read-back")
-            parts.append(f"{name} {human_ns(ns)}")
+            parts.append(f"{name} {format_ns(ns)}")
     return ", ".join(parts)
 
 
 def explain_decision(decision: Decision) -> str:
-    """What was chosen and why, every candidate with its terms, the crossover."""
+    """Return the choice and its reason, every candidate with its terms, and the
+    crossover, as text.
+    """
     facts = ", ".join(
-        f"{k} {v}" for k, v in decision.numbers.items() if k not in _APART
+        f"{k} {v}" for k, v in decision.numbers.items() if k not in _SEPARATE_KEYS
     )
     lines = [f"{decision.what}: {decision.why}" + (f" ({facts})" if facts else "")]
     if decision.candidates:
@@ -63,31 +65,31 @@ def _candidate_lines(candidates: Sequence[Candidate]) -> list[str]:
 
 def _verdict(candidate: Candidate) -> str:
     if candidate.blocker:
-        return f"not taken: {candidate.blocker}"
+        return f"excluded: {candidate.blocker}"
     if candidate.terms is None:
-        said = "no prediction"
+        text = "no prediction"
     else:
-        said = f"predicted {human_ns(candidate.predicted_ns)}"
-        said += f" ({', '.join(_qualities(candidate))})"
+        text = f"predicted {format_ns(candidate.predicted_ns)}"
+        text += f" ({', '.join(_qualities(candidate))})"
     if candidate.measured_ns is not None:
-        said += f", measured {human_ns(candidate.measured_ns)}"
+        text += f", measured {format_ns(candidate.measured_ns)}"
         if candidate.terms is not None:
-            miss = candidate.predicted_ns / candidate.measured_ns - 1.0
-            said += f" ({miss:+.0%})"
-    return said
+            relative_error = candidate.predicted_ns / candidate.measured_ns - 1.0
+            text += f" ({relative_error:+.0%})"
+    return text
 
 
 def _qualities(candidate: Candidate) -> list[str]:
-    found = [candidate.source] if candidate.source else []
+    qualities = [candidate.source] if candidate.source else []
     if candidate.error is not None:
-        found.append(f"model ±{candidate.error:.0%}")
+        qualities.append(f"model ±{candidate.error:.0%}")
     if candidate.correction != 1.0:
-        found.append(f"x{candidate.correction:.2f} by earlier runs")
+        qualities.append(f"corrected x{candidate.correction:.2f} by earlier runs")
     if candidate.off:
-        found.append(f"power off by {candidate.off:.1e}")
-    return found or ["unsourced"]
+        qualities.append(f"power error {candidate.off:.1e}")
+    return qualities or ["unknown source"]
 
 
 def explain_json(decision: Decision) -> dict[str, Any]:
-    """The decision as plain data under a schema."""
+    """Return the decision as plain data with a schema version."""
     return {"schema": SCHEMA, **decision.as_json()}

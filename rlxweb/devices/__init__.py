@@ -1,4 +1,4 @@
-"""Devices of the machine: places, availability, and the policy of which may be used.
+"""Devices of the machine: places, availability, and the policy which may be used.
 
 `rlxweb.devices` is also the public address of `GraphDevices`, `DeviceRouter` and the
 functions over a graph and devices; the package's top file says where those live.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.names import found, published
+from rlxweb.lazy_names import load_published, published_names
 
-__all__ = published(__name__)
+__all__ = published_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    return found(__name__, name)
+    return load_published(__name__, name)

@@ -1,4 +1,4 @@
-"""Which devices this machine really has, and why the others are missing.
+"""Devices available on this machine, and why the others are missing.
 
 Availability of a wgpu device is a live probe: its adapter is opened and must give four
 bytes back. Answers come from the pool of open backends, so asking twice costs nothing.
@@ -14,25 +14,25 @@ from typing import Any
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import (
-    blocker,
-    found_here,
-    labels,
-    named_only,
-    package_of,
-    row_of,
+    absence_reason,
+    engine_labels,
+    find_row,
+    installed_library,
+    is_named_only,
+    providing_package,
 )
-from rlxweb.device import Device, DeviceLike, further_devices, parse_device
+from rlxweb.device import Device, DeviceLike, extension_devices, parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import AdapterMissing, DeviceError
 
-WAITS = "named only"
+NAMED_ONLY_PREFIX = "named only"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """One line of the report: is the device there, what is it, if not why.
+    """One device of the report: whether it is available, its engine, or why not.
 
-    named_only      it is used where somebody names it, and never by "auto"
+    is_named_only   it is used where somebody names it, and never by "auto"
     supports_graph  it can run the graph that was asked about; None without a graph
     recommended     it is the one the prediction picks for that graph
     """
@@ -48,24 +48,26 @@ class DeviceRow:
 
     @property
     def label(self) -> str:
+        """The device's label."""
         return self.device.label
 
     @property
     def reason(self) -> str | None:
-        """The blocker by pyrlx's name; None where there is none."""
+        """The blocker, by pyrlx's name; None if there is none."""
         return self.blocker or None
 
     @property
     def waits(self) -> bool:
-        """Is all there, as far as one sees, and nobody has named it?"""
-        return self.blocker.startswith(WAITS)
+        """True if the device is installed but opened only when named."""
+        return self.blocker.startswith(NAMED_ONLY_PREFIX)
 
     @property
     def registered(self) -> bool:
-        """Has rlxweb a backend for it?"""
-        return row_of(self.device.label) is not None
+        """True if rlxweb has a backend for the device."""
+        return find_row(self.device.label) is not None
 
     def as_json(self) -> dict[str, Any]:
+        """Return the row as a dictionary for JSON."""
         document = {
             "device": self.device.label,
             "name": self.device.display,
@@ -83,58 +85,68 @@ class DeviceRow:
 
 
 def probe(device: DeviceLike, adapter: str = "") -> DeviceRow:
-    """Open the device (once per process) and say what came of it."""
-    which = parse_device(device)
-    reason = blocker(which.label)
+    """Open the device (once per process) and return its row."""
+    parsed = parse_device(device)
+    reason = absence_reason(parsed.label)
     if reason:
-        return _missing(which, reason)
+        return _missing_row(parsed, reason)
     try:
-        backend = pool.backend(which.label, adapter)
+        backend = pool.backend(parsed.label, adapter)
     except DeviceError as error:
-        return _missing(which, _reason(error))
-    return _there(which, backend)
+        return _missing_row(parsed, _open_failure(error))
+    return _available_row(parsed, backend)
 
 
-def listed(device: DeviceLike) -> DeviceRow:
-    """The row of a device without a look: what is installed for one nobody named."""
-    which = parse_device(device)
-    reason = blocker(which.label)
+def row_without_opening(device: DeviceLike) -> DeviceRow:
+    """Return the row of a device without opening it."""
+    parsed = parse_device(device)
+    reason = absence_reason(parsed.label)
     if reason:
-        return _missing(which, reason)
-    what = found_here(which.label) or "it"
-    waits = f"{WAITS}: {what} is installed, and opened when somebody names it"
-    return _missing(which, waits)
+        return _missing_row(parsed, reason)
+    library = installed_library(parsed.label) or "its library"
+    unopened_reason = (
+        f"{NAMED_ONLY_PREFIX}: {library} is installed, but it is used "
+        f"only when it is requested by name"
+    )
+    return _missing_row(parsed, unopened_reason)
 
 
-def further_listed() -> tuple[Device, ...]:
-    """The devices that RLX has no name for and a report shows.
+def listed_extension_devices() -> tuple[Device, ...]:
+    """Return the devices unknown to RLX that a report shows.
 
     Ours where their library is installed, and whatever other packages add.
     """
-    found = further_devices()
-    return tuple(d for d in found if package_of(d.label) or not blocker(d.label))
+    devices = extension_devices()
+    return tuple(
+        d for d in devices if providing_package(d.label) or not absence_reason(d.label)
+    )
 
 
-def _missing(device: Device, reason: str) -> DeviceRow:
-    alone = named_only(device.label)
-    return DeviceRow(device, False, "", reason, {}, named_only=alone)
+def _missing_row(device: Device, reason: str) -> DeviceRow:
+    """Return the row of a device that is not available."""
+    only_when_named = is_named_only(device.label)
+    return DeviceRow(device, False, "", reason, {}, named_only=only_when_named)
 
 
-def _reason(error: DeviceError) -> str:
+def _open_failure(error: DeviceError) -> str:
     """Return why nothing opened; the row names the device.
 
     Where adapters or libraries were tried in turn, it is the reason of each. A hint to
     look at this very list is left out.
     """
-    sent_here = "`rlxweb devices`" in error.hint
-    if isinstance(error, AdapterMissing) and (error.candidates or sent_here):
+    is_listing_hint = "`rlxweb devices`" in error.hint
+    if isinstance(error, AdapterMissing) and (error.candidates or is_listing_hint):
         return "; ".join(filter(None, (error.problem, error.rule)))
     return str(error)
 
 
-def _there(device: Device, backend: Backend) -> DeviceRow:
-    alone, facts = named_only(device.label), _facts(device, backend)
-    return DeviceRow(device, True, backend.name, "", facts, named_only=alone)
+def _available_row(device: Device, backend: Backend) -> DeviceRow:
+    """Return the row of a device that is open."""
+    only_when_named, facts = (
+        is_named_only(device.label),
+        _backend_facts(device, backend),
+    )
+    return DeviceRow(device, True, backend.name, "", facts, named_only=only_when_named)
 
 
 async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> DeviceRow:
@@ -143,15 +155,16 @@ async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> Device
     Blocking calls find it open afterwards. The row says why when it cannot be opened.
     Errors   UnknownDevice.
     """
-    which = parse_device(device)
+    parsed = parse_device(device)
     try:
-        backend = await pool.backend_async(which.label, adapter)
+        backend = await pool.backend_async(parsed.label, adapter)
     except DeviceError as error:
-        return _missing(which, _reason(error))
-    return _there(which, backend)
+        return _missing_row(parsed, _open_failure(error))
+    return _available_row(parsed, backend)
 
 
-def _facts(device: Device, backend: Backend) -> dict[str, Any]:
+def _backend_facts(device: Device, backend: Backend) -> dict[str, Any]:
+    """Return the facts of a backend for the report."""
     target, limits = backend.target, backend.target.limits
     facts: dict[str, Any] = {
         "adapter": backend.adapter,
@@ -163,12 +176,14 @@ def _facts(device: Device, backend: Backend) -> dict[str, Any]:
     if limits is not None:
         facts["features"] = sorted(target.features)
         facts["limits"] = {name: getattr(limits, name) for name in limits.__slots__}
-    facts["dtypes"] = sorted(d.value for d in target.accepts)
-    package = package_of(device.label)
+    facts["dtypes"] = sorted(d.value for d in target.array_dtypes)
+    package = providing_package(device.label)
     if package:
         facts["package"] = package
-    if backend.passed_over:
-        facts["passed over"] = [f"{name}: {why}" for name, why in backend.passed_over]
+    if backend.skipped_libraries:
+        facts["passed over"] = [
+            f"{name}: {reason}" for name, reason in backend.skipped_libraries
+        ]
     return facts
 
 
@@ -177,20 +192,25 @@ DeviceCandidate = DeviceRow
 
 
 def backends_manifest() -> str:
-    """What this installation has engines for, as JSON; pyrlx's form. Opens none.
+    """Return the devices that this installation has engines for, as JSON in pyrlx's
+    form. Opens none.
 
     {"backends": labels of the devices that can be tried on this system}
     """
-    return json.dumps({"backends": [label for label in labels() if not blocker(label)]})
+    return json.dumps(
+        {"backends": [label for label in engine_labels() if not absence_reason(label)]}
+    )
 
 
 def is_available(device: DeviceLike) -> bool:
-    """True when the device can be opened here. Errors  UnknownDevice."""
+    """Return whether the device can be opened here. Raise UnknownDevice for an unknown
+    name.
+    """
     return probe(device).available
 
 
 def available_devices() -> tuple[Device, ...]:
-    """Every device that opens here, fastest kind first.
+    """Return every device that opens here, fastest kind first.
 
     Those that are only used when they are named (MLX on a CPU, say) are not opened;
     `is_available` asks for one.

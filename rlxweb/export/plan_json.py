@@ -1,4 +1,4 @@
-"""The plan as a page reads it, schema "rlxweb.web/1".
+"""JSON form of a plan that a page reads, schema "rlxweb.web/1".
 
 Offsets count from 0 and are bytes; what refers to a buffer, a shader or a pipeline is
 its place in the list of them.
@@ -23,7 +23,7 @@ its place in the list of them.
                ["z", buffer, offset, nbytes], to be filled with zeros
     readback   {buffer, nbytes, fault}: where a word lies that is not 0 once an index
                was outside its table; null where no kernel looks anything up
-    welch      null, or what `rlxweb.signal.exported` says
+    welch      null, or what `rlxweb.signal.welch_export` says
     vectors    null, or what `vectors.py` says
     software   null, or the path of a second plan, for browsers that compute on the CPU:
                of the same name, inputs, outputs, weights and shaders' folder
@@ -36,20 +36,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlxweb.backends.webgpu_buffers import stored_bytes
-from rlxweb.export.needs import least_limits
-from rlxweb.export.recorded import Recorded
-from rlxweb.export.weights import Weights
-from rlxweb.gpu.browser_words import plain
-from rlxweb.gpu.port import Command, Copy, Dispatch
-from rlxweb.gpu.recording import RecordedPipeline
+from rlxweb.export.binary_file import BinaryFile
+from rlxweb.export.recorded_graph import RecordedGraph
+from rlxweb.export.required_limits import required_limits
+from rlxweb.gpu.browser_bridge import command_as_list
+from rlxweb.gpu.port import BufferCopy, Command, Dispatch
+from rlxweb.gpu.recording_port import RecordedPipeline
 from rlxweb.ir.op import TensorType
 
 SCHEMA = "rlxweb.web/1"
-_LETTERS = {"read": "r", "write": "w", "uniform": "u"}
+_ACCESS_LETTERS = {"read": "r", "write": "w", "uniform": "u"}
 
 
-class PlanText:
-    """A recorded plan as JSON.
+class PlanSerializer:
+    """Serializer of a recorded plan to JSON.
 
     outputs   a name for each output, in graph order
     weights   what it writes once is added to these
@@ -58,129 +58,163 @@ class PlanText:
 
     def __init__(
         self,
-        recorded: Recorded,
+        recorded: RecordedGraph,
         outputs: Sequence[str],
-        weights: Weights,
+        weights: BinaryFile,
         shaders: dict[str, str],
     ) -> None:
         port, program = recorded.port, recorded.program
-        self._recorded, self._names = recorded, tuple(outputs)
-        self._buffer = {handle: at for at, handle in enumerate(port.buffers)}
-        used = dict.fromkeys(
-            c.pipeline for c in program.commands if isinstance(c, Dispatch)
+        self._recorded, self._output_names = recorded, tuple(outputs)
+        self._buffer_indices = {
+            handle: index for index, handle in enumerate(port.buffers)
+        }
+        used_pipelines = dict.fromkeys(
+            command.pipeline
+            for command in program.commands
+            if isinstance(command, Dispatch)
         )
-        self._pipelines = {handle: port.pipelines[handle] for handle in used}
-        self._pipeline = {handle: at for at, handle in enumerate(used)}
-        _name_shaders(self._pipelines, program.commands, shaders)
-        texts = dict.fromkeys(one.source for one in self._pipelines.values())
-        self._shaders = {text: shaders[text] for text in texts}
-        self._writes = [
-            [self._buffer[one.handle], one.offset, weights.add(one), one.nbytes]
-            for one in port.writes
+        self._pipelines = {handle: port.pipelines[handle] for handle in used_pipelines}
+        self._pipeline_indices = {
+            handle: index for index, handle in enumerate(used_pipelines)
+        }
+        _assign_shader_paths(self._pipelines, program.commands, shaders)
+        texts = dict.fromkeys(entry.source for entry in self._pipelines.values())
+        self._shader_paths = {text: shaders[text] for text in texts}
+        self._weight_writes = [
+            [
+                self._buffer_indices[entry.handle],
+                entry.offset,
+                weights.add_write(entry),
+                entry.nbytes,
+            ]
+            for entry in port.writes
         ]
 
     def as_json(self, name: str, version: str) -> dict[str, Any]:
-        """All but `welch`, `vectors` and the size of the weights."""
+        """Return the plan as plain data, without `welch`, `vectors` and the size of the
+        weights.
+        """
         recorded, program = self._recorded, self._recorded.program
         port = recorded.port
-        limits = least_limits(
+        limits = required_limits(
             port.buffers.values(), self._pipelines, program.commands, port.facts.limits
         )
-        texts = [one.source for one in self._pipelines.values()]
-        has_half = any(re.search(r"^\s*enable\s+f16\s*;", t, re.M) for t in texts)
+        texts = [entry.source for entry in self._pipelines.values()]
+        has_half = any(re.search(r"^\s*enable\s+f16\s*;", text, re.M) for text in texts)
         return {
             "schema": SCHEMA,
             "name": name,
             "rlxweb": version,
             "limits": limits,
             "features": ["shader-f16"] if has_half else [],
-            "inputs": self._inputs(),
-            "outputs": self._outputs(),
+            "inputs": self._inputs_json(),
+            "outputs": self._outputs_json(),
             "buffers": [
-                {"nbytes": one.nbytes, "usage": one.usage}
-                for one in port.buffers.values()
+                {"nbytes": entry.nbytes, "usage": entry.usage}
+                for entry in port.buffers.values()
             ],
-            "shaders": list(self._shaders.values()),
+            "shaders": list(self._shader_paths.values()),
             "texts": {},
-            "pipelines": [self._as_pipeline(p) for p in self._pipelines.values()],
+            "pipelines": [
+                self._pipeline_json(pipeline) for pipeline in self._pipelines.values()
+            ],
             "weights": {
                 "file": "weights.bin",
                 "nbytes": 0,
-                "writes": self._writes,
+                "writes": self._weight_writes,
             },
-            "commands": [self._command(one) for one in program.commands],
+            "commands": [self._command_json(entry) for entry in program.commands],
             "readback": {
-                "buffer": self._buffer[program.readback],
+                "buffer": self._buffer_indices[program.readback_handle],
                 "nbytes": program.readback_bytes,
-                "fault": program.fault_at,
+                "fault": program.fault_offset,
             },
         }
 
-    def _inputs(self) -> dict[str, Any]:
+    def _inputs_json(self) -> dict[str, Any]:
+        """Return dtype, shape and buffer of each input."""
         program = self._recorded.program
-        nodes, given = self._recorded.graph.named("input"), program.plan.given
+        nodes, demoted = (
+            self._recorded.graph.named("input"),
+            program.plan.demoted_inputs,
+        )
         return {
             name: {
-                **_type(nodes[name].type),
-                "buffer": self._buffer[handle],
+                **_type_json(nodes[name].type),
+                "buffer": self._buffer_indices[handle],
                 "offset": 0,
                 "nbytes": stored_bytes(nodes[name].type),
                 # what the page looks through before it narrows it
                 **(
-                    {"between": [given[name].low, given[name].high]}
-                    if name in given
+                    {"between": [demoted[name].low, demoted[name].high]}
+                    if name in demoted
                     else {}
                 ),
             }
-            for name, handle in program.inputs.items()
+            for name, handle in program.input_handles.items()
         }
 
-    def _outputs(self) -> dict[str, Any]:
-        every = zip(self._names, self._recorded.program.outputs, strict=True)
+    def _outputs_json(self) -> dict[str, Any]:
+        """Return dtype, shape and offset in the read-back buffer of each output."""
+        named_outputs = zip(
+            self._output_names, self._recorded.program.outputs, strict=True
+        )
         return {
             name: {
-                **_type(spot.type),
-                "offset": spot.offset,
-                "nbytes": stored_bytes(spot.type),
+                **_type_json(location.type),
+                "offset": location.offset,
+                "nbytes": stored_bytes(location.type),
             }
-            for name, spot in every
+            for name, location in named_outputs
         }
 
-    def _as_pipeline(self, pipeline: RecordedPipeline) -> dict[str, Any]:
+    def _pipeline_json(self, pipeline: RecordedPipeline) -> dict[str, Any]:
+        """Return a pipeline with its shader as an index."""
         return {
-            "shader": list(self._shaders).index(pipeline.source),
-            "layout": "".join(_LETTERS[access] for access in pipeline.layout),
+            "shader": list(self._shader_paths).index(pipeline.source),
+            "layout": "".join(_ACCESS_LETTERS[access] for access in pipeline.layout),
             "constants": pipeline.constants,
         }
 
-    def _command(self, command: Command) -> list[Any]:
-        """As bridge.js of a tab reads it, with places for handles; and the label."""
-        at = self._buffer
-        said = plain(command)
+    def _command_json(self, command: Command) -> list[Any]:
+        """Return a command in the form that bridge.js reads, with indices for handles,
+        followed by its label.
+        """
+        buffer_indices = self._buffer_indices
+        fields = command_as_list(command)
         if isinstance(command, Dispatch):
-            bound = [[at[handle], *span] for handle, *span in said[2]]
-            return ["d", self._pipeline[said[1]], bound, said[3], command.label]
-        if isinstance(command, Copy):
-            _, source, start, target, *rest = said
-            return ["c", at[source], start, at[target], *rest]
-        return ["z", at[said[1]], *said[2:]]
+            bindings = [[buffer_indices[handle], *span] for handle, *span in fields[2]]
+            return [
+                "d",
+                self._pipeline_indices[fields[1]],
+                bindings,
+                fields[3],
+                command.label,
+            ]
+        if isinstance(command, BufferCopy):
+            _, source, start, target, *rest = fields
+            return ["c", buffer_indices[source], start, buffer_indices[target], *rest]
+        return ["z", buffer_indices[fields[1]], *fields[2:]]
 
 
-def _type(kind: TensorType) -> dict[str, Any]:
+def _type_json(kind: TensorType) -> dict[str, Any]:
+    """Return dtype and shape of a tensor type as plain data."""
     return {"dtype": kind.dtype.label, "shape": list(kind.shape)}
 
 
-def _name_shaders(
+def _assign_shader_paths(
     pipelines: Mapping[int, RecordedPipeline],
     commands: Sequence[Command],
-    known: dict[str, str],
+    paths: dict[str, str],
 ) -> None:
-    """A path for each text that has none, told by the step that first runs it."""
+    """Assign a path to each shader text that has none, named after the step that first
+    runs it.
+    """
     labels: dict[int, str] = {}
-    for one in commands:
-        if isinstance(one, Dispatch):
-            labels.setdefault(one.pipeline, one.label)
+    for command in commands:
+        if isinstance(command, Dispatch):
+            labels.setdefault(command.pipeline, command.label)
     for handle, pipeline in pipelines.items():
         word = re.sub(r"[^a-z0-9]+", "_", labels[handle].lower()).strip("_")[:40]
-        path = f"shaders/{len(known):02}-{word or 'step'}.wgsl"
-        known.setdefault(pipeline.source, path)
+        path = f"shaders/{len(paths):02}-{word or 'step'}.wgsl"
+        paths.setdefault(pipeline.source, path)

@@ -1,1 +1,3 @@
-"""The GPU port: nine verbs over any WebGPU. Knows buffers and commands, no tensors."""
+"""Protocol for GPU access and its implementations; knows buffers and commands, no
+tensors.
+"""

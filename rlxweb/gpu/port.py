@@ -1,10 +1,10 @@
-"""The GPU port protocol: nine verbs, so that wgpu-py, a browser and a fake fit a file.
+"""Protocol of GPU ports, implemented over wgpu-py, in a browser and as a fake.
 
 Handles are ints and the port owns the tables behind them: nothing above keeps a driver
 object alive, and `len(port.live)` is the leak test. Commands are frozen records; a
 whole list is handed over at once. Only a port raises device errors, and only those of
 `rlxweb.errors`. The verbs that can wait are coroutines; a blocking port completes them
-without suspending (`gpu/drive.py` relies on that).
+without suspending (`gpu/blocking.py` relies on that).
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from typing import Literal, Protocol
 
 from rlxweb.limits import Limits
 
-Usage = Literal["storage", "uniform", "readback"]
+BufferUsage = Literal["storage", "uniform", "readback"]
 """storage: bound by shaders, source and target of copies. uniform: bound as uniform,
 written by the host. readback: target of copies, read by the host."""
 
-STAMPS = "timestamp-query"
-"""The feature of a device that tells times of its own."""
-MOST_TIMED = 2048
-"""Lists that are timed at once: a set of queries holds 4,096 stamps on every device."""
+TIMESTAMP_FEATURE = "timestamp-query"
+"""Feature of devices that record timestamps."""
+MAX_TIMED_LISTS = 2048
+"""Maximum number of lists timed at once: a query set holds 4,096 timestamps on every
+device.
+"""
 
-Access = Literal["read", "write", "uniform"]
+BindingAccess = Literal["read", "write", "uniform"]
 
 BackendType = Literal["vulkan", "opengl", "directx", "metal", "webgpu", "fake"]
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
-    """What `open` should look for.
+class AdapterRequest:
+    """Adapter, features and limits that `open` should request.
 
     backends  acceptable backend types, best first; empty means any (best first)
     name      part of the adapter's name, any case; empty means any
     features  features to request when the adapter has them
     limits    upper bounds to request; the grant is min(adapter, this)
-    at        which of the adapters that fit, counted from 0, and no other in its place;
+    index     which of the adapters that fit, counted from 0, and no other in its place;
               None: the best that opens
     """
 
@@ -56,15 +58,15 @@ class Want:
             max_compute_workgroup_storage_size=64 << 10,
         )
     )
-    at: int | None = None
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What was opened.
+    """Name, driver, features and limits of an opened device.
 
     software   it runs on the CPU (llvmpipe, SwiftShader)
-    shared     its memory is the host's own
+    has_shared_memory  its memory is the host's own
     """
 
     name: str
@@ -74,12 +76,12 @@ class DeviceFacts:
     software: bool
     features: frozenset[str]
     limits: Limits
-    shared: bool = False
+    has_shared_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """`nbytes` bytes of buffer `handle` from `offset`."""
+class BufferRange:
+    """Range of `nbytes` bytes of buffer `handle` from `offset`."""
 
     handle: int
     offset: int
@@ -88,7 +90,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Run `pipeline` over `grid` workgroups.
+    """Command that runs `pipeline` over `grid` workgroups.
 
     `bindings` are in the order of the pipeline's layout: storage ranges are group 0,
     binding 0, 1, …; a trailing uniform range is group 1, binding 0. `label` names the
@@ -96,33 +98,33 @@ class Dispatch:
     """
 
     pipeline: int
-    bindings: tuple[Range, ...]
+    bindings: tuple[BufferRange, ...]
     grid: tuple[int, int, int]
     label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """Copy between buffers; offsets and size are multiples of 4."""
+class BufferCopy:
+    """Command that copies between buffers; offsets and size are multiples of 4."""
 
-    source: Range
+    source: BufferRange
     target: int
     target_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Clear:
-    """Fill a range with zeros."""
+class BufferClear:
+    """Command that fills a buffer range with zeros."""
 
-    target: Range
-
-
-Command = Dispatch | Copy | Clear
+    target: BufferRange
 
 
-class Port(Protocol):
-    """The nine verbs. `live` holds every handle not yet destroyed; `lost` says why
-    the device is gone, and is empty while it is not.
+Command = Dispatch | BufferCopy | BufferClear
+
+
+class GpuPort(Protocol):
+    """GPU device with nine methods. `live_handles` holds every handle not yet
+    destroyed; `lost` says why the device is lost and is empty otherwise.
 
     Every waiting verb obeys `deadline_s`: past it the port counts as lost and raises
     GpuTimeout. After a loss every verb but `destroy` and `close` raises DeviceLost.
@@ -136,46 +138,51 @@ class Port(Protocol):
 
     @property
     def compiler(self) -> str:
-        """What turns WGSL into a driver's language, with its version; "" where nobody
-        is told.
+        """Name and version of the compiler from WGSL to the driver's language; "" if
+        unknown.
         """
         ...
 
     @property
-    def live(self) -> Set[int]: ...
+    def live_handles(self) -> Set[int]: ...
 
-    async def open(self, want: Want) -> DeviceFacts:
-        """Find an adapter, open a device, prove it with a 4-byte round trip.
+    async def open(self, request: AdapterRequest) -> DeviceFacts:
+        """Find an adapter, open a device, and verify it with a 4-byte round trip.
 
         Errors   AdapterMissing (with every candidate and reason), DeviceLost.
         """
         ...
 
-    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
-        """A new buffer, size rounded up to 4.
+    def create_buffer(
+        self, nbytes: int, usage: BufferUsage, *, is_host_written: bool = False
+    ) -> int:
+        """Create a buffer, its size rounded up to a multiple of 4.
 
-        is_fed   the host will write it time and again: where a port can, it lies where
+        is_host_written  the host will write it time and again: where a port can, it
+                         lies where
                  the host writes it in place
         Errors   OutOfMemory, LimitExceeded.
         """
         ...
 
     def write(self, handle: int, offset: int, data: memoryview) -> None:
-        """Copy host bytes in; a length that is no multiple of 4 is zero-padded."""
+        """Copy host bytes to a buffer; a length that is not a multiple of 4 is
+        zero-padded.
+        """
         ...
 
-    async def pipeline(
+    async def create_pipeline(
         self,
         source: str,
-        layout: Sequence[Access],
+        layout: Sequence[BindingAccess],
         constants: Mapping[str, float],
         *,
-        checked: bool = True,
+        needs_checks: bool = True,
     ) -> int:
         """Compile `main` of a WGSL module. `constants` set its `override`s.
 
-        Of a shader that needs no checks at run time (`checked` is False: no index of
-        it is ever outside, no loop endless) they may be left out where a port can.
+        Of a shader that needs no checks at run time (`needs_checks` is False: no index
+        of it is ever outside, no loop endless) they may be left out where a port can.
 
         Errors   ShaderRejected with the compiler's message and the source.
         """
@@ -195,8 +202,11 @@ class Port(Protocol):
         """
         ...
 
-    async def timed(self, lists: Sequence[Sequence[Command]]) -> tuple[int, ...]:
-        """Submit the lists one after the other and wait; the nanoseconds of each.
+    async def time_command_lists(
+        self, lists: Sequence[Sequence[Command]]
+    ) -> tuple[int, ...]:
+        """Submit the lists one after the other, wait, and return the nanoseconds of
+        each.
 
         By the device's own clock: the host's part and the wait are not in them. At most
         MOST_TIMED lists at once.

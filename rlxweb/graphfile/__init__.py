@@ -1,1 +1,3 @@
-"""One file for a graph and its weights, and the weights of others: safetensors."""
+"""Graph files: one file for a graph and its weights; and weights of other safetensors
+files.
+"""

@@ -1,4 +1,4 @@
-"""How much a graph of a file may take: nodes, bytes of its values, arithmetic."""
+"""Budget of a graph from a file: its nodes, the bytes of its values, its arithmetic."""
 
 from __future__ import annotations
 
@@ -6,87 +6,95 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlxweb.errors import GraphFileError, UsageError, did_you_mean, shown
-from rlxweb.graphfile.rules import MOST_NODES
-from rlxweb.graphfile.strict_json import Refused
+from rlxweb.graphfile.format_constants import MAX_NODES
+from rlxweb.graphfile.strict_json import FormatViolation
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 
-_KINDS = ("nodes", "nbytes", "flops")
+_RESOURCES = ("nodes", "nbytes", "flops")
 
 
 @dataclass(slots=True)
-class Budget:
-    """What is left of it. Made by `budget_of`."""
+class GraphBudget:
+    """Resources that a graph may still take, made by `parse_budget`."""
 
-    nodes: int = MOST_NODES
+    nodes: int = MAX_NODES
     nbytes: float = float("inf")
     flops: float = float("inf")
 
     @property
     def node_rule(self) -> str:
-        """The most nodes there may be, and whose rule that is."""
-        own = self.nodes < MOST_NODES
+        """Limit on the number of nodes, in words, and whose limit it is."""
+        is_custom = self.nodes < MAX_NODES
         return (
-            f"the budget is {self.nodes:,} nodes" if own else f"at most {MOST_NODES:,}"
+            f"the budget allows {self.nodes:,} nodes"
+            if is_custom
+            else f"at most {MAX_NODES:,} nodes are allowed"
         )
 
-    def check(self, graph: Graph, doing: str) -> None:
-        """Check a graph of numbers as a whole against the budget.
+    def check(self, graph: Graph, context: str) -> None:
+        """Check a bound graph as a whole against the budget.
 
         Errors  GraphFileError with what it takes and what the budget is.
         """
         nodes = graph.nodes()
-        kinds = [node.type for node in nodes]
+        node_types = [node.type for node in nodes]
         flops = 0.0
         for node in nodes:
-            types = tuple(kinds[i] for i in node.inputs)
+            types = tuple(node_types[i] for i in node.inputs)
             flops += float(registry.get(node.op).flops(types, node.type, node.attrs))
-        nbytes = sum(kind.nbytes for kind in kinds)
-        for takes, most, what in (
+        nbytes = sum(node_type.nbytes for node_type in node_types)
+        for used, limit, unit in (
             (len(nodes), self.nodes, "nodes"),
             (nbytes, self.nbytes, "bytes of values"),
             (flops, self.flops, "flops"),
         ):
-            if takes > most:
+            if used > limit:
                 raise GraphFileError(
-                    doing,
-                    f"the graph takes {takes:,.0f} {what} with inputs of these sizes",
-                    f"the budget it was loaded with is {most:,.0f}",
-                    "run it with smaller sizes, or load it with a larger budget",
+                    context,
+                    f"the graph needs {used:,.0f} {unit} for inputs of these sizes",
+                    f"it was loaded with a budget of {limit:,.0f}",
+                    "use smaller inputs, or load the graph with a larger budget",
                 )
 
-    def take(self, nbytes: int, flops: float, what: str) -> None:
-        """Errors  Refused for the node that takes more than there is."""
+    def consume(self, nbytes: int, flops: float, subject: str) -> None:
+        """Subtract what a node takes; raises FormatViolation if that is more than is
+        left.
+        """
         if nbytes > self.nbytes:
-            rule = f"{max(0, int(self.nbytes)):,} are left of the budget"
-            raise Refused(f"{what} takes {nbytes:,} bytes", rule)
+            rule = f"{max(0, int(self.nbytes)):,} remain in the budget"
+            raise FormatViolation(f"{subject} needs {nbytes:,} bytes", rule)
         if flops > self.flops:
-            rule = f"{max(0, int(self.flops)):,} are left of the budget"
-            raise Refused(f"{what} takes {flops:,.0f} flops", rule)
+            rule = f"{max(0, int(self.flops)):,} remain in the budget"
+            raise FormatViolation(f"{subject} needs {flops:,.0f} flops", rule)
         self.nbytes -= nbytes
         self.flops -= flops
 
 
-def budget_of(given: object, doing: str) -> Budget:
-    """Errors  UsageError for other names than these, and for what is no number."""
-    if given is None:
-        return Budget()
-    if not isinstance(given, Mapping):
-        problem = f"budget is {shown(given)}"
-        raise UsageError(doing, problem, "numbers by name: " + ", ".join(_KINDS))
-    for name, value in given.items():
-        if name not in _KINDS:
+def parse_budget(limits: object, context: str) -> GraphBudget:
+    """Return the budget of a mapping; raises UsageError for an unknown name or what is
+    no number.
+    """
+    if limits is None:
+        return GraphBudget()
+    if not isinstance(limits, Mapping):
+        problem = f"budget is {shown(limits)}"
+        rule = "expected a dict of numbers with the keys " + ", ".join(_RESOURCES)
+        raise UsageError(context, problem, rule)
+    for name, value in limits.items():
+        if name not in _RESOURCES:
             raise UsageError(
-                doing,
-                f"budget has {shown(name)}",
-                "it may have " + ", ".join(_KINDS),
-                did_you_mean(str(name), _KINDS),
+                context,
+                f"budget has the unknown key {shown(name)}",
+                "known keys: " + ", ".join(_RESOURCES),
+                did_you_mean(str(name), _RESOURCES),
             )
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not value >= 0:  # NaN is neither
-            raise UsageError(doing, f"the budget's {name} is {shown(value)}", ">= 0")
-    return Budget(
-        nodes=int(min(given.get("nodes", MOST_NODES), MOST_NODES)),
-        nbytes=float(given.get("nbytes", float("inf"))),
-        flops=float(given.get("flops", float("inf"))),
+            problem = f"the budget for {name} is {shown(value)}"
+            raise UsageError(context, problem, "it must be a number >= 0")
+    return GraphBudget(
+        nodes=int(min(limits.get("nodes", MAX_NODES), MAX_NODES)),
+        nbytes=float(limits.get("nbytes", float("inf"))),
+        flops=float(limits.get("flops", float("inf"))),
     )

@@ -8,112 +8,130 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.errors import GraphFileError, shown
-from rlxweb.graphfile.layout import (
-    FOREIGN_HEADER,
-    Entry,
-    Layout,
+from rlxweb.graphfile.file_bytes import Source, load_bytes
+from rlxweb.graphfile.safetensors_layout import (
+    MAX_FOREIGN_HEADER,
+    SafetensorsLayout,
+    TensorEntry,
     check_name,
     read_layout,
 )
-from rlxweb.graphfile.opened import Source, opened
-from rlxweb.graphfile.strict_json import Cursor, Refused, check_depth
+from rlxweb.graphfile.strict_json import FormatViolation, JsonCursor, check_depth
 
-ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
-MOST_FILES = 10_000
+SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+MAX_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A tensor and the file it lies in."""
+class ShardTensor:
+    """Tensor and the layout of the file that holds it."""
 
-    layout: Layout
-    entry: Entry
+    layout: SafetensorsLayout
+    entry: TensorEntry
 
 
-def tensors_of(source: Source, doing: str) -> dict[str, Held]:
-    """All tensors by name: of a file, of an index with its files, of a folder.
+def open_tensors(source: Source, context: str) -> dict[str, ShardTensor]:
+    """Return all tensors by name: of a file, of an index with its files, or of a
+    folder.
 
     Errors   GraphFileError.
     """
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     if path is not None and path.is_dir():
-        path = _in_folder(path, doing)
+        path = _find_in_folder(path, context)
         source = path
-    name, data = opened(source, doing)
-    doing = f"{doing} from {shown(name)}" if name else doing
+    name, data = load_bytes(source, context)
+    context = f"{context} from {shown(name)}" if name else context
     if path is not None and path.suffix == ".json":
-        if len(data) > FOREIGN_HEADER:
-            rule = f"an index has at most {FOREIGN_HEADER:,}"
-            raise GraphFileError(doing, f"it has {len(data):,} bytes", rule)
-        return _of_index(path, data.tobytes(), doing)
-    layout = read_layout(data, doing)
-    return {name: Held(layout, entry) for name, entry in layout.entries.items()}
+        if len(data) > MAX_FOREIGN_HEADER:
+            problem = f"the index has {len(data):,} bytes"
+            rule = f"at most {MAX_FOREIGN_HEADER:,} are allowed"
+            raise GraphFileError(context, problem, rule)
+        return _open_indexed(path, data.tobytes(), context)
+    layout = read_layout(data, context)
+    return {name: ShardTensor(layout, entry) for name, entry in layout.entries.items()}
 
 
-def _in_folder(folder: Path, doing: str) -> Path:
-    for name in (ONE, INDEX):
+def _find_in_folder(folder: Path, context: str) -> Path:
+    """Return the model file or the index of a folder."""
+    for name in (SINGLE_FILE, INDEX_FILE):
         if (folder / name).is_file():
             return folder / name
     raise GraphFileError(
-        f"{doing} from {shown(str(folder))}",
-        f"the folder has no {ONE} and no {INDEX}",
-        hint="name the file",
+        f"{context} from {shown(str(folder))}",
+        f"the folder has no {SINGLE_FILE} and no {INDEX_FILE}",
+        hint="pass the path of the file",
     )
 
 
-def _of_index(path: Path, raw: bytes, doing: str) -> dict[str, Held]:
-    """Each tensor from the file that the index says it is in."""
-    files = _weight_map(raw, doing)
-    layouts: dict[str, Layout] = {}
-    found: dict[str, Held] = {}
+def _open_indexed(path: Path, raw: bytes, context: str) -> dict[str, ShardTensor]:
+    """Return each tensor from the file that the index says it is in."""
+    files = _parse_index(raw, context)
+    layouts: dict[str, SafetensorsLayout] = {}
+    tensors: dict[str, ShardTensor] = {}
     for name, file in files.items():
         if file not in layouts:
-            _, data = opened(path.parent / file, doing)
-            layouts[file] = read_layout(data, f"{doing}, {shown(file)}")
+            _, data = load_bytes(path.parent / file, context)
+            layouts[file] = read_layout(data, f"{context}, {shown(file)}")
         entry = layouts[file].entries.get(name)
         if entry is None:
             raise GraphFileError(
-                doing,
-                f"tensor {shown(name)} is said to be in {shown(file)}",
-                "it is not there",
-                "fetch the files again; they are not of one model",
+                context,
+                f"the index lists tensor {shown(name)} in {shown(file)}",
+                "that file does not contain it",
+                "download the files again; they belong to different models",
             )
-        found[name] = Held(layouts[file], entry)
-    return found
+        tensors[name] = ShardTensor(layouts[file], entry)
+    return tensors
 
 
-def _weight_map(raw: bytes, doing: str) -> dict[str, str]:
-    """Files by tensor. A file lies beside the index: no path is followed."""
+def _parse_index(raw: bytes, context: str) -> dict[str, str]:
+    """Return the index's files by tensor; each must lie beside the index."""
     try:
         text = raw.decode()
         check_depth(text)
-        files = _mapped(Cursor(text))
+        files = _read_weight_map(JsonCursor(text))
     except UnicodeDecodeError as error:
-        raise GraphFileError(doing, "it is no text", "UTF-8") from error
-    except Refused as error:
-        at = len(text[: error.at].encode())
-        raise GraphFileError(doing, error.problem, error.rule, offset=at) from None
+        raise GraphFileError(
+            context, "the index is not valid text", "it must be UTF-8"
+        ) from error
+    except FormatViolation as error:
+        offset = len(text[: error.position].encode())
+        raise GraphFileError(
+            context, error.problem, error.rule, offset=offset
+        ) from None
     return files
 
 
-def _mapped(cursor: Cursor) -> dict[str, str]:
+def _read_weight_map(cursor: JsonCursor) -> dict[str, str]:
+    """Read the `weight_map` of an index: file names by tensor."""
     files: dict[str, str] = {}
-    for key, at in cursor.members():
+    for key, position in cursor.iter_members():
         if key != "weight_map":
             cursor.skip_value()
             continue
-        value: Any = cursor.value()
+        value: Any = cursor.read_value()
         if not isinstance(value, dict):
-            raise Refused("its weight_map is no object", "files by tensor", at)
+            raise FormatViolation(
+                "weight_map is not an object",
+                "it must map tensor names to file names",
+                position,
+            )
         for name, file in value.items():
-            check_name(name, "the name of a tensor", at)
-            check_name(file, "the name of a file", at)
+            check_name(name, "the name of a tensor", position)
+            check_name(file, "the name of a file", position)
             if not file or Path(file).name != file or "\\" in file or ":" in file:
-                rule = "a file beside the index, no path"
-                raise Refused(f"tensor {shown(name)} is in {shown(file)}", rule, at)
+                rule = "expected a file name in the folder of the index, without a path"
+                raise FormatViolation(
+                    f"tensor {shown(name)} is in {shown(file)}", rule, position
+                )
             files[name] = file
     if not files:
-        raise Refused("it has no weight_map", "files by tensor", cursor.at)
-    if len(set(files.values())) > MOST_FILES:
-        raise Refused("more files", f"at most {MOST_FILES:,}")
+        raise FormatViolation(
+            "the index has no weight_map",
+            "it must map tensor names to file names",
+            cursor.position,
+        )
+    if len(set(files.values())) > MAX_FILES:
+        raise FormatViolation("too many files", f"at most {MAX_FILES:,} are allowed")
     return files

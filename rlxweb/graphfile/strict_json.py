@@ -1,8 +1,8 @@
-"""JSON as the files of this room have it: whole numbers, each key once, never deep.
+"""Strict JSON parser: whole numbers only, each key once, limited depth.
 
-A `Cursor` steps through a text, so that each part is checked where it stands and a file
-of millions of parts is refused at the first that is too many. What is refused says at
-which character; the layout above makes a byte of the file of it.
+A `JsonCursor` steps through a text, so that each part is checked where it stands and a
+file of millions of parts is refused at the first that is too many. What is refused says
+at which character; the layout above makes a byte of the file of it.
 """
 
 from __future__ import annotations
@@ -15,159 +15,194 @@ from typing import Any, NoReturn
 
 from rlxweb.errors import shown
 
-MOST_DEEP = 32
-_MOST_DIGITS = 20
-_LEAST, _MOST = -(2**63), 2**64 - 1
-_SPACE = re.compile(r"[ \t\n\r]*")
+MAX_DEPTH = 32
+_MAX_DIGITS = 20
+_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+_WHITESPACE = re.compile(r"[ \t\n\r]*")
 # A string whole, so that what is within it counts for nothing, or one bracket. Gives
 # nothing back (`*+`) and fits whatever follows a quote: any text is gone through once.
 _BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.S)
 
 
-class Refused(Exception):
-    """What is wrong with a text, by which rule, at which character."""
+class FormatViolation(Exception):
+    """Violation of a file's rules: the problem, the rule, and the character it is
+    at.
+    """
 
-    def __init__(self, problem: str, rule: str = "", at: int = 0) -> None:
-        super().__init__(problem, rule, at)
-        self.problem, self.rule, self.at = problem, rule, at
+    def __init__(self, problem: str, rule: str = "", position: int = 0) -> None:
+        super().__init__(problem, rule, position)
+        self.problem, self.rule, self.position = problem, rule, position
 
 
-class _Token(Exception):
-    """The same, known by what is written there."""
+class _TokenViolation(Exception):
+    """Violation that is known by the text of its token, not by a position."""
 
-    def __init__(self, problem: str, rule: str, written: str) -> None:
+    def __init__(self, problem: str, rule: str, token: str) -> None:
         super().__init__(problem)
-        self.problem, self.rule, self.written = problem, rule, written
+        self.problem, self.rule, self.token = problem, rule, token
 
 
-def _fraction(written: str) -> NoReturn:
-    raise _Token(f"the number {shown(written)}", "numbers are whole", written)
+def _reject_fraction(token: str) -> NoReturn:
+    """Raise for a number that is not whole."""
+    problem = f"the number {shown(token)}"
+    raise _TokenViolation(problem, "numbers must be integers", token)
 
 
-def _whole(written: str) -> int:
-    number = int(written) if len(written) <= _MOST_DIGITS else _MOST + 1
-    if not _LEAST <= number <= _MOST:
-        rule = "numbers lie between -2^63 and 2^64"
-        raise _Token(f"the number {shown(written)}", rule, written)
+def _parse_integer(token: str) -> int:
+    """Return an integer that 64 bits hold."""
+    number = int(token) if len(token) <= _MAX_DIGITS else _MAX_INT + 1
+    if not _MIN_INT <= number <= _MAX_INT:
+        rule = "numbers must be from -2^63 to 2^64 - 1"
+        raise _TokenViolation(f"the number {shown(token)}", rule, token)
     return number
 
 
-def _constant(written: str) -> NoReturn:
-    raise _Token(f"{written}, which is no JSON", "numbers are whole", written)
+def _reject_constant(token: str) -> NoReturn:
+    """Raise for NaN and infinities, which are no JSON."""
+    problem = f"{token} is not valid JSON"
+    raise _TokenViolation(problem, "numbers must be integers", token)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's members as a dict; raises if a key occurs twice."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
         counts = Counter(key for key, _ in pairs)
-        twice = next(key for key, count in counts.items() if count > 1)
-        raise _Token(
-            f"the key {shown(twice)} stands twice", "each key once", json.dumps(twice)
+        duplicate = next(key for key, count in counts.items() if count > 1)
+        raise _TokenViolation(
+            f"the key {shown(duplicate)} occurs twice",
+            "keys must be unique",
+            json.dumps(duplicate),
         )
-    return made
+    return members
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_float=_fraction,
-    parse_int=_whole,
-    parse_constant=_constant,
+    object_pairs_hook=_unique_keys,
+    parse_float=_reject_fraction,
+    parse_int=_parse_integer,
+    parse_constant=_reject_constant,
 )
 
 
 def check_depth(text: str) -> None:
-    """Errors  Refused at the bracket that goes too deep."""
+    """Raise FormatViolation at the bracket that nests too deep."""
     depth = 0
-    for found in _BRACKETS.finditer(text):
-        first = text[found.start()]
+    for match in _BRACKETS.finditer(text):
+        first = text[match.start()]
         if first in "[{":
             depth += 1
-            if depth > MOST_DEEP:
-                raise Refused(
-                    f"brackets {depth} deep", f"at most {MOST_DEEP}", found.start()
+            if depth > MAX_DEPTH:
+                raise FormatViolation(
+                    f"brackets are nested {depth} deep",
+                    f"at most {MAX_DEPTH} are allowed",
+                    match.start(),
                 )
         elif first in "]}":
             depth -= 1
 
 
-class Cursor:
-    """A place in a JSON text that moves on with what is read."""
+class JsonCursor:
+    """Position in a JSON text, which moves on with what is read."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.at = 0
-        self._skip()
+        self.position = 0
+        self._skip_whitespace()
 
-    def members(self) -> Iterator[tuple[str, int]]:
-        """(key, where it stands) of an object; the caller reads each value."""
+    def iter_members(self) -> Iterator[tuple[str, int]]:
+        """Yield (key, position) of an object's members; the caller reads each value."""
         seen: set[str] = set()
-        for at in self._parts("{", "}"):
-            key = self.value()
+        for position in self._iter_elements("{", "}"):
+            key = self.read_value()
             if not isinstance(key, str):
-                raise Refused(f"the key {shown(key)}", "a key is text", at)
+                raise FormatViolation(
+                    f"the key {shown(key)}", "keys must be strings", position
+                )
             if key in seen:
-                raise Refused(f"the key {shown(key)} stands twice", "each key once", at)
+                raise FormatViolation(
+                    f"the key {shown(key)} occurs twice",
+                    "keys must be unique",
+                    position,
+                )
             seen.add(key)
-            self._take(":")
-            yield key, at
+            self._expect(":")
+            yield key, position
 
-    def items(self) -> Iterator[int]:
-        """Where each item of an array stands; the caller reads each."""
-        yield from self._parts("[", "]")
+    def iter_items(self) -> Iterator[int]:
+        """Yield the position of each item of an array; the caller reads each."""
+        yield from self._iter_elements("[", "]")
 
-    def _parts(self, begin: str, end: str) -> Iterator[int]:
-        self._take(begin)
-        if self._is_at(end):
-            self._take(end)
+    def _iter_elements(self, begin: str, end: str) -> Iterator[int]:
+        """Yield the position of each element between two brackets."""
+        self._expect(begin)
+        if self._starts_with(end):
+            self._expect(end)
             return
         while True:
-            yield self.at
-            if self._is_at(end):
-                self._take(end)
+            yield self.position
+            if self._starts_with(end):
+                self._expect(end)
                 return
-            self._take(",")
+            self._expect(",")
 
-    def value(self) -> Any:
-        """The value that begins here."""
-        begin = self.at
+    def read_value(self) -> Any:
+        """Read the value that begins here."""
+        begin = self.position
         try:
-            made, self.at = _DECODER.raw_decode(self.text, begin)
+            value, self.position = _DECODER.raw_decode(self.text, begin)
         except json.JSONDecodeError as error:
-            raise Refused(f"it is no JSON: {error.msg}", "JSON", error.pos) from None
-        except _Token as error:
-            at = max(self.text.find(error.written, begin), begin)
-            raise Refused(error.problem, error.rule, at) from None
+            raise FormatViolation(
+                f"invalid JSON: {error.msg}", "the text must be JSON", error.pos
+            ) from None
+        except _TokenViolation as error:
+            position = max(self.text.find(error.token, begin), begin)
+            raise FormatViolation(error.problem, error.rule, position) from None
         except RecursionError:
-            raise Refused("brackets too deep", f"at most {MOST_DEEP}", begin) from None
-        self._skip()
-        return made
+            raise FormatViolation(
+                "brackets are nested too deep",
+                f"at most {MAX_DEPTH} are allowed",
+                begin,
+            ) from None
+        self._skip_whitespace()
+        return value
 
     def skip_value(self) -> None:
-        """Past a value that says nothing to us, which may have any numbers."""
-        begin = self.at
+        """Skip a value that is not used, which may hold any numbers."""
+        begin = self.position
         try:
-            _, self.at = json.JSONDecoder().raw_decode(self.text, begin)
+            _, self.position = json.JSONDecoder().raw_decode(self.text, begin)
         except (json.JSONDecodeError, RecursionError, ValueError):
-            raise Refused("it is no JSON", "JSON", begin) from None
-        self._skip()
+            problem = "invalid JSON"
+            raise FormatViolation(problem, "the text must be JSON", begin) from None
+        self._skip_whitespace()
 
-    def end(self) -> None:
-        """Errors  Refused for anything that comes after."""
-        if self.at != len(self.text):
-            raise Refused("something comes after its end", "one JSON object", self.at)
+    def expect_end(self) -> None:
+        """Raise FormatViolation if anything follows."""
+        if self.position != len(self.text):
+            raise FormatViolation(
+                "there is text after the end", "expected one JSON object", self.position
+            )
 
-    def _is_at(self, character: str) -> bool:
-        return self.text.startswith(character, self.at)
+    def _starts_with(self, character: str) -> bool:
+        """Return whether this character comes next."""
+        return self.text.startswith(character, self.position)
 
-    def _take(self, character: str) -> None:
-        if not self._is_at(character):
-            there = self.text[self.at : self.at + 8]
-            found = shown(there) if there else "the end"
-            raise Refused(f"{found} where {character!r} is wanted", "JSON", self.at)
-        self.at += 1
-        self._skip()
+    def _expect(self, character: str) -> None:
+        """Skip this character; raises FormatViolation if another comes next."""
+        if not self._starts_with(character):
+            next_text = self.text[self.position : self.position + 8]
+            shown_text = shown(next_text) if next_text else "the end"
+            raise FormatViolation(
+                f"expected {character!r}, got {shown_text}",
+                "the text must be JSON",
+                self.position,
+            )
+        self.position += 1
+        self._skip_whitespace()
 
-    def _skip(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
+    def _skip_whitespace(self) -> None:
+        """Skip whitespace."""
+        match = _WHITESPACE.match(self.text, self.position)
+        assert match is not None
+        self.position = match.end()

@@ -1,1 +1,3 @@
-"""NumPy kernels: one fast Welch estimate and search, for the CPU engine and signals."""
+"""NumPy and native CPU kernels: Welch estimates, peak searches, convolutions and
+blocked ops.
+"""

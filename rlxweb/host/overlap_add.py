@@ -1,4 +1,5 @@
-"""Spectra of overlapping segments back into rows: inverse transforms, added up.
+"""Overlap-add synthesis: inverse transforms of overlapping segments, added up into
+rows.
 
 The inverse of `segment_spectra`, in blocks that stay in cache. It must not know how
 windows are chosen or what the rows are.
@@ -11,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.row_blocks import Task, run_tasks
-from rlxweb.host.spectrum import BLOCK_SAMPLES, THREADED_SAMPLES
+from rlxweb.host.thread_tasks import Task, run_tasks
+from rlxweb.host.welch_spectrum import BLOCK_SAMPLES, THREADED_SAMPLES
 
 
-def overlap_added(
+def overlap_add_spectra(
     spectra: NDArray[Any],
     window: NDArray[np.float64],
     hop: int,
@@ -24,7 +25,7 @@ def overlap_added(
     shift: int = 0,
     one_sided: bool = True,
 ) -> NDArray[Any]:
-    """Rows whose segments have these spectra, each under a window, added up.
+    """Return the rows whose windowed segments have these spectra, by overlap-add.
 
     spectra  complex (B, S, F), with any strides: F = nfft // 2 + 1 bins of real rows,
              or all nfft
@@ -33,42 +34,48 @@ def overlap_added(
     Shapes   (B, S, F) → (B, (S - 1) · hop + n), real where one_sided
     Numerics float64 inside; the answer has the precision of the spectra
     """
-    n_rows, count, bins = spectra.shape
+    n_rows, segment_count, bins = spectra.shape
     n = len(window)
     # A segment covers so many hops, the last of them in part.
-    hops = -(-n // hop)
-    length = (count - 1) * hop + n
-    single = spectra.dtype == np.complex64
-    work = np.float64 if one_sided else np.complex128
-    kind = (np.float32 if single else np.float64) if one_sided else spectra.dtype
-    out = np.empty((n_rows, length), kind)
-    turns = np.arange(bins) * shift % nfft
-    factor = np.exp(-2j * np.pi / nfft * turns) if shift else np.ones(1)
-    block = max(1, min(count, BLOCK_SAMPLES // nfft))
+    hops_per_segment = -(-n // hop)
+    length = (segment_count - 1) * hop + n
+    is_single = spectra.dtype == np.complex64
+    work_dtype = np.float64 if one_sided else np.complex128
+    output_dtype = (
+        (np.float32 if is_single else np.float64) if one_sided else spectra.dtype
+    )
+    out = np.empty((n_rows, length), output_dtype)
+    phase_steps = np.arange(bins) * shift % nfft
+    phase_factors = np.exp(-2j * np.pi / nfft * phase_steps) if shift else np.ones(1)
+    block_segments = max(1, min(segment_count, BLOCK_SAMPLES // nfft))
 
     def make_worker() -> Task:
-        turned = np.empty((block, bins), np.complex128)
-        total = np.empty((count + hops - 1, hop), work)
+        shifted = np.empty((block_segments, bins), np.complex128)
+        total = np.empty((segment_count + hops_per_segment - 1, hop), work_dtype)
 
-        def work_on(row: int) -> None:
+        def process_row(row: int) -> None:
             total[...] = 0.0
-            for first in range(0, count, block):
-                some = turned[: min(block, count - first)]
-                np.multiply(spectra[row, first : first + len(some)], factor, out=some)
-                parts: NDArray[Any] = (
-                    np.fft.irfft(some, n=nfft, axis=-1)
-                    if one_sided
-                    else np.fft.ifft(some, axis=-1)
+            for first in range(0, segment_count, block_segments):
+                block_spectra = shifted[: min(block_segments, segment_count - first)]
+                np.multiply(
+                    spectra[row, first : first + len(block_spectra)],
+                    phase_factors,
+                    out=block_spectra,
                 )
-                parts = np.multiply(parts[:, :n], window, out=parts[:, :n])
-                for k in range(hops):
-                    wide = min(hop, n - k * hop)
-                    into = total[first + k : first + k + len(some), :wide]
-                    into += parts[:, k * hop : k * hop + wide]
+                segments: NDArray[Any] = (
+                    np.fft.irfft(block_spectra, n=nfft, axis=-1)
+                    if one_sided
+                    else np.fft.ifft(block_spectra, axis=-1)
+                )
+                segments = np.multiply(segments[:, :n], window, out=segments[:, :n])
+                for k in range(hops_per_segment):
+                    width = min(hop, n - k * hop)
+                    target = total[first + k : first + k + len(block_spectra), :width]
+                    target += segments[:, k * hop : k * hop + width]
             out[row] = total.reshape(-1)[:length]
 
-        return work_on
+        return process_row
 
-    threads = 1 if n_rows * count * nfft < THREADED_SAMPLES else None
+    threads = 1 if n_rows * segment_count * nfft < THREADED_SAMPLES else None
     run_tasks(n_rows, make_worker, threads=threads)
     return out

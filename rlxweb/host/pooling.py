@@ -1,4 +1,4 @@
-"""Pools by NumPy: axis by axis, the array shifted by each tap of it.
+"""Pooling by NumPy: axis by axis, combining the array shifted by each tap.
 
 The largest of a window is the largest of the largest of its lines, and sums are alike:
 a window of 3 by 3 is 6 passes, not 9. Some channels at a time stay in a core's cache.
@@ -13,99 +13,133 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.arrays import pool
-from rlxweb.host.boxes import SHARE, for_each
-from rlxweb.host.convolution import with_padding
-from rlxweb.host.variants import Variant
+from rlxweb.host.numpy_convolution import pad_for_windows
+from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.result_pool import result_pool
+from rlxweb.host.tiles import TILE_ELEMENTS, parallel_for
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.recipes.windows import Windows, divisors, lowest, pool_windows
+from rlxweb.recipes.sliding_windows import (
+    SlidingWindows,
+    average_divisors,
+    lowest_value,
+    pool_windows,
+)
 
 Array = NDArray[Any]
 
 
-def pooled(two: Callable[..., Array], w: Windows, x: Array, fill: float) -> Array:
-    """[N, C, three axes] of windows of [N, C, three axes], two numbers into one."""
+def pool_by_axis(
+    combine: Callable[..., Array], w: SlidingWindows, x: Array, fill: float
+) -> Array:
+    """Pool windows of [N, C, three axes] to [N, C, three axes], combining two values
+    into one.
+    """
     channels = x.shape[0] * x.shape[1]
-    rows = x.reshape(channels, 1, *w.size)
-    out = pool.empty((channels, *w.out), x.dtype)
-    each = max(1, SHARE // max(1, prod(w.reach)))
+    rows = x.reshape(channels, 1, *w.spatial_shape)
+    out = result_pool.empty((channels, *w.out_shape), x.dtype)
+    block_channels = max(1, TILE_ELEMENTS // max(1, prod(w.extents)))
 
-    def body(at: int) -> None:
-        some = slice(at * each, (at + 1) * each)
-        part = with_padding(rows[some], w, fill)[:, 0]
+    def pool_block(index: int) -> None:
+        block = slice(index * block_channels, (index + 1) * block_channels)
+        values = pad_for_windows(rows[block], w, fill)[:, 0]
         # The axis that loses most goes first.
-        for axis in sorted(range(3), key=lambda a: w.out[a] / max(1, w.reach[a])):
-            part = _along(two, part, w, axis)
-        out[some] = part
+        for axis in sorted(
+            range(3), key=lambda a: w.out_shape[a] / max(1, w.extents[a])
+        ):
+            values = _combine_taps(combine, values, w, axis)
+        out[block] = values
 
-    count = -(-channels // each)
-    for_each(count, body, threaded=count > 1 and x.size >= 2 * SHARE)
+    block_count = -(-channels // block_channels)
+    parallel_for(
+        block_count,
+        pool_block,
+        threaded=block_count > 1 and x.size >= 2 * TILE_ELEMENTS,
+    )
     return out
 
 
-def _along(two: Callable[..., Array], x: Array, w: Windows, axis: int) -> Array:
-    step, apart, count = w.strides[axis], w.dilations[axis], w.out[axis]
-    if w.kernel[axis] == 1 and step == 1:
+def _combine_taps(
+    combine: Callable[..., Array], x: Array, w: SlidingWindows, axis: int
+) -> Array:
+    """Combine the shifted taps of one axis."""
+    stride, dilation, count = w.strides[axis], w.dilations[axis], w.out_shape[axis]
+    if w.kernel[axis] == 1 and stride == 1:
         return x
-    made: Array | None = None
+    result: Array | None = None
     for k in range(w.kernel[axis]):
-        first = k * apart
-        own = [slice(None)] * x.ndim
-        own[1 + axis] = slice(first, first + (count - 1) * step + 1, step)
-        moved = x[tuple(own)]
-        made = moved if made is None else two(made, moved, out=made if k > 1 else None)
-    assert made is not None
-    return made
+        offset = k * dilation
+        index = [slice(None)] * x.ndim
+        index[1 + axis] = slice(offset, offset + (count - 1) * stride + 1, stride)
+        shifted = x[tuple(index)]
+        result = (
+            shifted
+            if result is None
+            else combine(result, shifted, out=result if k > 1 else None)
+        )
+    assert result is not None
+    return result
 
 
-def _windows(attrs: Attrs, x: Array) -> tuple[Windows, tuple[int, ...]]:
+def _pool_geometry(attrs: Attrs, x: Array) -> tuple[SlidingWindows, tuple[int, ...]]:
+    """Return the windows on three axes and the shape of the result."""
     w = pool_windows(x.shape, attrs)
-    return w.in_three(), (*x.shape[:2], *w.out)
+    return w.expand_to_three_axes(), (*x.shape[:2], *w.out_shape)
 
 
-def _max(attrs: Attrs, x: Array) -> Array:
-    w, shape = _windows(attrs, x)
-    return pooled(np.maximum, w, x, lowest(x.dtype)).reshape(shape)
+def _max_pool(attrs: Attrs, x: Array) -> Array:
+    """Return the maximum of each window."""
+    w, shape = _pool_geometry(attrs, x)
+    return pool_by_axis(np.maximum, w, x, lowest_value(x.dtype)).reshape(shape)
 
 
-def _wide(x: Array) -> Array:
-    """f16 as what it is summed in."""
+def _widen_float16(x: Array) -> Array:
+    """Return float16 as float32, in which it is summed."""
     return x.astype(np.float32) if x.dtype == np.float16 else x
 
 
-def _sum(attrs: Attrs, x: Array) -> Array:
-    w, shape = _windows(attrs, x)
-    return pooled(np.add, w, _wide(x), 0).reshape(shape).astype(x.dtype, copy=False)
+def _sum_pool(attrs: Attrs, x: Array) -> Array:
+    """Return the sum of each window."""
+    w, shape = _pool_geometry(attrs, x)
+    return (
+        pool_by_axis(np.add, w, _widen_float16(x), 0)
+        .reshape(shape)
+        .astype(x.dtype, copy=False)
+    )
 
 
-def _average(attrs: Attrs, x: Array) -> Array:
-    made = _sum(attrs, _wide(x))
-    made /= divisors(x.shape, attrs).astype(made.dtype)
-    return made.astype(x.dtype, copy=False)
+def _average_pool(attrs: Attrs, x: Array) -> Array:
+    """Return the mean of each window."""
+    result = _sum_pool(attrs, _widen_float16(x))
+    result /= average_divisors(x.shape, attrs).astype(result.dtype)
+    return result.astype(x.dtype, copy=False)
 
 
-def _norm(attrs: Attrs, x: Array) -> Array:
-    p, wide = attrs["p"], _wide(x)
-    made = _sum(attrs, wide * wide if p == 2 else np.abs(wide) ** p)
-    made = np.sqrt(made) if p == 2 else made ** (1.0 / p)
-    return made.astype(x.dtype, copy=False)
+def _lp_pool(attrs: Attrs, x: Array) -> Array:
+    """Return the p-norm of each window."""
+    p, widened = attrs["p"], _widen_float16(x)
+    result = _sum_pool(attrs, widened * widened if p == 2 else np.abs(widened) ** p)
+    result = np.sqrt(result) if p == 2 else result ** (1.0 / p)
+    return result.astype(x.dtype, copy=False)
 
 
-def _few(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """No more passes than are quicker than windows laid side by side."""
+def _has_few_passes(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return whether the passes over the array are few enough to be quicker than
+    im2col.
+    """
     kernel = pool_windows(inputs[0].shape, attrs).kernel
-    return sum(kernel) <= _MOST and out.numel > 0
+    return sum(kernel) <= _MAX_PASSES and out.numel > 0
 
 
-_MOST: Final = 1 << 10
-"""Passes over an array."""
-_POOLS: Final[dict[str, Callable[[Attrs, Array], Array]]] = {
-    "max_pool": _max,
-    "sum_pool": _sum,
-    "avg_pool": _average,
-    "lp_pool": _norm,
+_MAX_PASSES: Final = 1 << 10
+"""Maximum passes over an array."""
+_POOL_FUNCTIONS: Final[dict[str, Callable[[Attrs, Array], Array]]] = {
+    "max_pool": _max_pool,
+    "sum_pool": _sum_pool,
+    "avg_pool": _average_pool,
+    "lp_pool": _lp_pool,
 }
-ROWS: Final = tuple(
-    Variant(f"{op}, axis by axis", op, _few, run) for op, run in _POOLS.items()
+POOL_VARIANTS: Final = tuple(
+    ArrayVariant(f"{op}, axis by axis", op, _has_few_passes, run)
+    for op, run in _POOL_FUNCTIONS.items()
 )
-"""The rows of the table of variants."""
+"""Pooling entries of the variant table."""

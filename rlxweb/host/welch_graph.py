@@ -1,4 +1,4 @@
-"""A Welch estimate as a graph of one op: how any engine but the host computes it."""
+"""Welch estimate as a graph of one op, for every engine but the host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from rlxweb.advice import Advice
 from rlxweb.errors import Unsupported
-from rlxweb.host.spec import WelchSpec
+from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.graph import Graph
 
 
@@ -16,14 +16,15 @@ def welch_graph(
     k: int = 0,
     band: tuple[int, int] | None = None,
 ) -> Graph:
-    """Rows x [B, T] f32 → power [B, F] (k = 0) or packed peaks [B, 2k].
+    """Build the graph of rows x [B, T] f32 → power [B, F] (k = 0) or packed peaks [B,
+    2k].
 
     band     bins [first, stop): F is their number, and peaks count from the first
 
     Errors   Unsupported for what the device ops do not cover: medians, complex rows,
     two-sided spectra, float64.
     """
-    reason = spec.only_on_host
+    reason = spec.host_only_reason
     if reason:
         raise Unsupported(
             "welch on a device", reason, hint=Advice("use {}", device="cpu")
@@ -33,7 +34,7 @@ def welch_graph(
     window = graph.constant(spec.window_array, "f32")
     attrs: dict[str, Any] = {
         "hop": spec.hop,
-        "segments": spec.segments_of(shape[1]),
+        "segments": spec.segments_per_row(shape[1]),
         "detrend": spec.detrend or "none",
         "doubling": True,
         "nfft": spec.nfft,

@@ -1,20 +1,20 @@
-"""Recordings in and out, results out: files as groups of channels, and back.
+"""Reading and writing recordings: files as groups of channels, and back.
 
 Owns files and nothing else: what a rate, a channel and a block of samples are. Knows no
 graph, no device and no spectrum. `edfio` is loaded only to write the demo file.
 """
 
+from rlxweb.atomic_file import atomic_path
 from rlxweb.io.annotations import Annotation
+from rlxweb.io.csv_json_npz import write_csv, write_json, write_npz
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording
-from rlxweb.io.dispatch import open_recording, read
 from rlxweb.io.epochs import Epochs, epochs
 from rlxweb.io.formats import SUFFIXES
-from rlxweb.io.outgoing import WrittenChannel, WrittenGroup
-from rlxweb.io.preparing import prepared
+from rlxweb.io.preprocessing import prepared
 from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite
-from rlxweb.io.writers import write_csv, write_json, write_npz
-from rlxweb.io.writing import Written
-from rlxweb.whole_file import atomic_path
+from rlxweb.io.recording_reader import open_recording, read
+from rlxweb.io.recording_writer import Written
+from rlxweb.io.write_job import WrittenChannel, WrittenGroup
 
 __all__ = [
     "SUFFIXES",

@@ -1,4 +1,4 @@
-"""What somebody noted beside a signal: when, for how long, and in which words.
+"""Annotations of a recording: onset, duration and text, and how EDF+ stores them.
 
 Owns annotations and the form that EDF+ keeps them in. Onsets count from the first
 sample.
@@ -14,16 +14,18 @@ from typing import Final, NamedTuple
 
 from rlxweb.errors import UnknownName, did_you_mean, shown
 
-MOST: Final = 1_000_000
-"""Of a file; more are refused before they fill the memory."""
-_LIST: Final = re.compile(
+MAX_ANNOTATIONS: Final = 1_000_000
+"""Maximum number of annotations of a file; more are refused before they fill the
+memory.
+"""
+_ANNOTATION_LIST: Final = re.compile(
     rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14((?:[^\x00\x14]*\x14)*)\x00"
 )
-_SHOWN = 12
+_MAX_SHOWN_TEXTS = 12
 
 
 class Annotation(NamedTuple):
-    """One note.
+    """One annotation: a text with its onset and duration.
 
     onset     seconds from the first sample
     duration  seconds; 0 of a moment
@@ -35,25 +37,26 @@ class Annotation(NamedTuple):
     text: str
 
 
-def parsed(raw: bytes) -> Iterator[Annotation]:
-    """The notes in the bytes of an annotation channel, one data record of it.
+def parse_annotations(raw: bytes) -> Iterator[Annotation]:
+    """Yield the annotations in the bytes of an annotation channel, one data record of
+    it.
 
     Those without words keep the time of their record and are left out.
 
     Source  EDF+ specification, 2.2.2: time-stamped annotations lists
     """
-    for match in _LIST.finditer(raw):
+    for match in _ANNOTATION_LIST.finditer(raw):
         onset, duration, texts = match.groups()
         if not (math.isfinite(float(onset)) and math.isfinite(float(duration or 0.0))):
             continue  # hundreds of digits are no time
         for text in texts.split(b"\x14"):
             if text:
-                words = decoded(text).strip()
-                yield Annotation(float(onset), float(duration or 0.0), words)
+                annotation_text = decode_text(text).strip()
+                yield Annotation(float(onset), float(duration or 0.0), annotation_text)
 
 
-def decoded(text: bytes) -> str:
-    """Return the words of bytes: UTF-8, or else Windows' form of Latin-1.
+def decode_text(text: bytes) -> str:
+    """Return the text of bytes: UTF-8, or else Windows-1252 or Latin-1.
 
     EDF+ asks for UTF-8; programs that break the rule write the bytes of their system.
     """
@@ -66,7 +69,7 @@ def decoded(text: bytes) -> str:
 
 
 def is_utf8(raw: bytes) -> bool:
-    """Tell whether bytes are text of UTF-8."""
+    """Tell whether bytes are valid UTF-8."""
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -74,38 +77,53 @@ def is_utf8(raw: bytes) -> bool:
     return True
 
 
-def is_named(note: Annotation, wanted: str) -> bool:
-    """Has it the words, or are they of the pattern? Case does not matter."""
-    text, pattern = note.text.casefold(), wanted.casefold()
+def matches_text(annotation: Annotation, query: str) -> bool:
+    """Tell whether an annotation's text equals the query or matches it as a pattern,
+    ignoring case.
+    """
+    text, pattern = annotation.text.casefold(), query.casefold()
     return text == pattern or fnmatchcase(text, pattern)
 
 
-def is_bad(words: str) -> bool:
-    """Do they begin with "bad", in any case? By MNE, what not to look at."""
-    return words.casefold().startswith("bad")
+def is_bad_text(text: str) -> bool:
+    """Tell whether a text begins with "bad", in any case; MNE excludes such
+    stretches.
+    """
+    return text.casefold().startswith("bad")
 
 
-def bad_stretches(notes: Sequence[Annotation]) -> tuple[Annotation, ...]:
-    """Those of words that begin with "bad"."""
-    return tuple(one for one in notes if is_bad(one.text))
+def bad_annotations(annotations: Sequence[Annotation]) -> tuple[Annotation, ...]:
+    """Return the annotations whose text begins with "bad"."""
+    return tuple(
+        annotation for annotation in annotations if is_bad_text(annotation.text)
+    )
 
 
-def named(
-    notes: Sequence[Annotation], wanted: str, doing: str
+def find_annotations(
+    annotations: Sequence[Annotation], query: str, context: str
 ) -> tuple[Annotation, ...]:
-    """Those of the words, or of a pattern ('Stim*'); case does not matter.
+    """Return the annotations whose text equals the query or matches it as a pattern
+    ('Stim*'), ignoring case.
 
     Errors   UnknownName where there is none, with those there are.
     """
-    found = tuple(one for one in notes if is_named(one, wanted))
-    if found:
-        return found
-    known = list(dict.fromkeys(one.text for one in notes))
-    rest = f", … and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    there = ", ".join(map(shown, known[:_SHOWN])) + rest
+    matches = tuple(
+        annotation for annotation in annotations if matches_text(annotation, query)
+    )
+    if matches:
+        return matches
+    known_texts = list(dict.fromkeys(annotation.text for annotation in annotations))
+    rest = (
+        f", … and {len(known_texts) - _MAX_SHOWN_TEXTS} more"
+        if len(known_texts) > _MAX_SHOWN_TEXTS
+        else ""
+    )
+    known_list = ", ".join(map(shown, known_texts[:_MAX_SHOWN_TEXTS])) + rest
     raise UnknownName(
-        doing,
-        f"no annotation is called {shown(wanted)}",
-        f"there are {there}" if known else "it has no annotations",
-        did_you_mean(wanted, known),
+        context,
+        f"no annotation matches {shown(query)}",
+        f"available annotations: {known_list}"
+        if known_texts
+        else "the recording has no annotations",
+        did_you_mean(query, known_texts),
     )

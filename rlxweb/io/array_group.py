@@ -1,4 +1,4 @@
-"""An array of samples as a group of channels, for whatever takes a group.
+"""An array of samples as a group of channels.
 
 Owns what of an array can be a recording, and the names that its channels get.
 """
@@ -12,30 +12,30 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.arguments import number
+from rlxweb.arguments import coerce_float
+from rlxweb.array_input import as_array
 from rlxweb.errors import DTypeError, ShapeError, UsageError, shown
-from rlxweb.given import array_of
-from rlxweb.io.contents import Samples
+from rlxweb.io.file_contents import Samples
 from rlxweb.io.recording import Channel, Group
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """An array as a reader."""
+class _ArrayReader:
+    """SampleReader of an array in memory."""
 
     data: Samples
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """See SampleReader."""
+        """Return samples [start, stop) of the channels; see SampleReader."""
         return self.data[list(channels), start:stop]
 
 
-def group_of(
-    given: Any,
+def array_as_group(
+    array: Any,
     fs: float,
     names: Sequence[str] | None,
     units: str | Sequence[str] | None,
-    doing: str,
+    context: str,
 ) -> Group:
     """Return an array (C, T) or (T,) as a group.
 
@@ -43,58 +43,87 @@ def group_of(
     units   one for all, or one for each
     Errors  ShapeError, DTypeError; UsageError for a rate and names that do not fit
     """
-    data = _samples(given, doing)
-    rate = number("fs", fs, doing)
+    data = _coerce_samples(array, context)
+    rate = coerce_float("fs", fs, context)
     if not 0 < rate < math.inf:
-        raise UsageError(doing, f"fs is {rate:g}", "above 0, and finite")
+        raise UsageError(context, f"fs is {rate:g}", "must be finite and above 0")
     count = len(data)
-    told = [f"ch{at + 1}" for at in range(count)] if names is None else names
-    every = [units or ""] * count if units is None or isinstance(units, str) else units
-    own = (
-        _texts("channels", told, count, (str, int, np.integer), doing),
-        _texts("units", every, count, (str,), doing),
+    name_values = (
+        [f"ch{index + 1}" for index in range(count)] if names is None else names
     )
-    if len(set(own[0])) != count:
-        raise UsageError(doing, "two channels have one name", "each has its own")
-    rows = zip(*own, strict=True)
-    taken = tuple(
-        Channel(name, "" if names is None else name, unit, at)
-        for at, (name, unit) in enumerate(rows)
+    unit_values = (
+        [units or ""] * count if units is None or isinstance(units, str) else units
     )
-    return Group("an array", rate, taken, data.shape[1], data.dtype, _Rows(data))
+    channel_texts = (
+        _channel_texts("channels", name_values, count, (str, int, np.integer), context),
+        _channel_texts("units", unit_values, count, (str,), context),
+    )
+    if len(set(channel_texts[0])) != count:
+        raise UsageError(
+            context, "two channels have the same name", "channel names must be unique"
+        )
+    rows = zip(*channel_texts, strict=True)
+    channels = tuple(
+        Channel(name, "" if names is None else name, unit, index)
+        for index, (name, unit) in enumerate(rows)
+    )
+    return Group(
+        "an array", rate, channels, data.shape[1], data.dtype, _ArrayReader(data)
+    )
 
 
-def _samples(given: Any, doing: str) -> Samples:
-    """Real numbers (C, T) of a type that files have."""
-    data = np.atleast_2d(array_of(given, doing))
+def _coerce_samples(array: Any, context: str) -> Samples:
+    """Return real samples (C, T) of a dtype that files can store."""
+    data = np.atleast_2d(as_array(array, context))
     if data.ndim != 2 or 0 in data.shape:
-        raise ShapeError(doing, f"the array is {data.shape}", "wanted (C, T) or (T,)")
+        raise ShapeError(
+            context, f"the array has shape {data.shape}", "expected (C, T) or (T,)"
+        )
     if data.dtype.kind not in "iuf":
-        raise DTypeError(doing, f"the array holds {data.dtype}", "wanted real numbers")
+        raise DTypeError(
+            context, f"the array has dtype {data.dtype}", "expected real numbers"
+        )
     if data.dtype.kind == "f" and data.dtype.itemsize not in (4, 8):
         data = data.astype(np.float32 if data.dtype.itemsize < 4 else np.float64)
     return data.astype(data.dtype.newbyteorder("="), copy=False)
 
 
-def _texts(
-    what: str, given: Any, count: int, kinds: tuple[type, ...], doing: str
+def _channel_texts(
+    argument_name: str,
+    values: Any,
+    count: int,
+    allowed_types: tuple[type, ...],
+    context: str,
 ) -> list[str]:
-    """Return one text for each channel; `kinds` are the types that can be one."""
-    if not isinstance(given, Iterable):
-        said, rule = f"{what} is {shown(given)}", "a text for each channel, in a list"
-        raise UsageError(doing, said, rule, f"the array has {count} channels")
-    every = [*given]
-    for one in every:
-        if not isinstance(one, kinds) or isinstance(one, bool):
-            said = f"one of {what} is {shown(one)}"
-            hint = '"" where none is known' if what == "units" else "name it"
-            raise UsageError(doing, said, "each is a text", hint)
-    texts = [*map(str, every)]
+    """Return one text for each channel; `allowed_types` are the types that are accepted
+    as text.
+    """
+    if not isinstance(values, Iterable):
+        problem, rule = (
+            f"{argument_name} is {shown(values)}",
+            "must be a list with one string per channel",
+        )
+        raise UsageError(context, problem, rule, f"the array has {count} channels")
+    items = [*values]
+    for item in items:
+        if not isinstance(item, allowed_types) or isinstance(item, bool):
+            problem = f"{argument_name} contains {shown(item)}"
+            hint = (
+                ('use "" for an unknown unit')
+                if argument_name == "units"
+                else "give it a name"
+            )
+            raise UsageError(context, problem, "each entry must be a string", hint)
+    texts = [*map(str, items)]
     if len(texts) != count:
-        said = f"{len(texts)} {what} are given"
-        hint = f"give {count}, or leave {what} out"
-        raise UsageError(doing, said, f"the array has {count} channels", hint)
+        problem = f"got {len(texts)} {argument_name}"
+        hint = f"pass {count}, or omit {argument_name}"
+        raise UsageError(context, problem, f"the array has {count} channels", hint)
     for text in texts:
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise UsageError(doing, f"one of {what} is {shown(text)}", "whole letters")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise UsageError(
+                context,
+                f"{argument_name} contains {shown(text)}",
+                "must not contain unpaired surrogates",
+            )
     return texts

@@ -16,17 +16,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlxweb.atomic_file import error_reason
 from rlxweb.errors import not_installed
-from rlxweb.forked import ForkLock
-from rlxweb.io.as_file import SourceFile
-from rlxweb.io.contents import Contents, Found, Samples, Stream
-from rlxweb.io.pieces import PieceReader
-from rlxweb.io.source import ByteSource
-from rlxweb.whole_file import reason
+from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.io.byte_source import ByteSource
+from rlxweb.io.file_contents import ChannelStream, FileChannel, FileContents, Samples
+from rlxweb.io.sequential_reader import SequentialReader
+from rlxweb.io.source_file import SourceFile
 
-_EXTRA = "pip install 'rlxweb[audio]'"
+_INSTALL_HINT = "pip install 'rlxweb[audio]'"
 # Bits of the full scale: of these integers are read as they are stored.
-_BITS: Final = {
+_BITS_BY_SUBTYPE: Final = {
     "PCM_S8": 8,
     "PCM_U8": 8,
     "PCM_16": 16,
@@ -34,118 +34,125 @@ _BITS: Final = {
     "ULAW": 16,
     "ALAW": 16,
 }
-_WIDE: Final = ("PCM_32", "DOUBLE")
-_SEEKABLE: Final = (*_BITS, *_WIDE, "FLOAT")
+_FLOAT64_SUBTYPES: Final = ("PCM_32", "DOUBLE")
+_LOSSLESS_SUBTYPES: Final = (*_BITS_BY_SUBTYPE, *_FLOAT64_SUBTYPES, "FLOAT")
 # Pieces of a walk are of one length: libsndfile gives an Opus file other last samples
 # where it is read by odd ones.
-_PIECE: Final = 1 << 16
-_UNKNOWN: Final = 1 << 60
+_CHUNK_SAMPLES: Final = 1 << 16
+_UNKNOWN_LENGTH: Final = 1 << 60
 _TAG_NBYTES: Final = 1 << 16
-_LEFT_NBYTES: Final = 1 << 12
-_LAST: Final = 4  # a flag of a page of Ogg
+_REMAINDER_NBYTES: Final = 1 << 12
+_LAST_PAGE_FLAG: Final = 4  # a flag of a page of Ogg
 
 
-def read_audio(source: ByteSource, what: str = "") -> Contents:
-    """What an audio file holds.
+def read_audio(source: ByteSource, feature: str = "") -> FileContents:
+    """Read the layout of an audio file: its channels, its rate and a reader of its
+    samples.
 
-    what     it is that needs soundfile, where it does not go without saying
+    feature  it is that needs soundfile, where it does not go without saying
 
     Errors   RecordingError for a broken file and an unknown coding; Unsupported where
              soundfile is missing
     """
-    file = _opened(source, what)
-    coding, bits = str(file.subtype), _BITS.get(str(file.subtype))
-    source.at_most("channels", file.channels, 1024)
-    is_exact = bool(coding in _SEEKABLE and file.seekable() and file.format != "OGG")
-    wide = np.float64 if coding in _WIDE else np.float32
+    file = _open_soundfile(source, feature)
+    subtype, bits = str(file.subtype), _BITS_BY_SUBTYPE.get(str(file.subtype))
+    source.check_limit("channels", file.channels, 1024)
+    is_exact = bool(
+        subtype in _LOSSLESS_SUBTYPES and file.seekable() and file.format != "OGG"
+    )
+    physical_dtype = np.float64 if subtype in _FLOAT64_SUBTYPES else np.float32
     digital = None if bits is None else np.dtype(np.int32 if bits > 16 else np.int16)
-    dtype = np.dtype(wide) if digital is None or not is_exact else digital
+    dtype = np.dtype(physical_dtype) if digital is None or not is_exact else digital
     n_samples, fs, channels = int(file.frames), float(file.samplerate), file.channels
     reader: Any
     if is_exact:
-        _tell_of_a_cut(source, file)
+        _warn_if_truncated(source, file)
         shift = 0 if bits is None else 8 * dtype.itemsize - bits
-        reader = _Seeking(source, file, dtype, shift)
+        reader = _SeekableAudioReader(source, file, dtype, shift)
     else:
         if file.format not in ("OGG", "MP3"):  # those are counted
-            _tell_of_a_cut(source, file)
+            _warn_if_truncated(source, file)
         file.close()
         digital = None
-        walk = _Decoding(source, channels, dtype)
-        n_samples = _length(source, str(file.format), n_samples, walk)
-        reader = PieceReader(source, walk, dtype)
-    stream = Stream(
+        decoder = _AudioDecoder(source, channels, dtype)
+        n_samples = _sample_count(source, str(file.format), n_samples, decoder)
+        reader = SequentialReader(source, decoder, dtype)
+    stream = ChannelStream(
         tuple(range(channels)),
         fs,
         n_samples,
-        np.dtype(wide),
+        np.dtype(physical_dtype),
         reader,
         digital=digital,
     )
     gain = 1.0 if digital is None or bits is None else 2.0 ** (1 - bits)
-    return Contents(str(file.format), (Found("", gain=gain),) * channels, (stream,))
+    return FileContents(
+        str(file.format), (FileChannel("", gain=gain),) * channels, (stream,)
+    )
 
 
-class _Seeking:
-    """Samples of a file in which every one is found at once; a SampleReader."""
+class _SeekableAudioReader:
+    """SampleReader of a file that can be read from any sample by seeking."""
 
     def __init__(
         self, source: ByteSource, file: Any, dtype: np.dtype[Any], shift: int
     ) -> None:
         self._source, self._file = source, file
         self._dtype, self._shift = dtype, shift
-        self._lock = ForkLock()
+        self._lock = ForkSafeLock()
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """Samples [start, stop) of the channels, (C, T)."""
-        with self._lock, _faults(self._source, self._file.name):
+        """Return samples [start, stop) of the channels, (C, T)."""
+        with self._lock, _translate_errors(self._source, self._file.name):
             self._file.seek(start)
-            found = self._file.read(stop - start, self._dtype.name, always_2d=True)
-        if len(found) < stop - start:
+            frames = self._file.read(stop - start, self._dtype.name, always_2d=True)
+        if len(frames) < stop - start:
             raise self._source.error(
                 "the file ends early",
-                f"samples {start} to {stop} wanted, {len(found)} of them are there",
-                "copy the file again from where it came",
+                f"expected samples {start} to {stop}, got {len(frames)} of them",
+                "copy the file again from its source",
             )
-        own = np.ascontiguousarray(found[:, channels].T)
-        return own >> self._shift if self._shift else own
+        samples = np.ascontiguousarray(frames[:, channels].T)
+        return samples >> self._shift if self._shift else samples
 
 
-class _Decoding:
-    """The way through a file that can only be decoded from its begin; a Walk."""
+class _AudioDecoder:
+    """Sequential decoder of a file that can only be decoded from its beginning."""
 
     def __init__(
         self, source: ByteSource, n_channels: int, dtype: np.dtype[Any]
     ) -> None:
         self._source, self._dtype = source, dtype
-        self._all = tuple(range(n_channels))
-        self.end = 0  # of the bytes that were read where a walk ended
+        self._all_channels = tuple(range(n_channels))
+        self.end_offset = 0  # of the bytes that were read where a walk ended
 
-    def origin(self, at: int) -> int:
-        """See Walk."""
+    def restart_sample(self, sample: int) -> int:
+        """Return 0: decoding always begins at the first sample."""
         return 0
 
-    def pieces(self, channels: tuple[int, ...], first: int) -> Iterator[Samples]:
-        """See Walk."""
-        file = _opened(self._source)
+    def decode_chunks(self, channels: tuple[int, ...], first: int) -> Iterator[Samples]:
+        """Yield the samples of the channels in chunks, from the first sample on."""
+        file = _open_soundfile(self._source)
         try:
             while True:
-                with _faults(self._source, file.name):
-                    found = file.read(_PIECE, self._dtype.name, always_2d=True)
-                if not len(found):
-                    self.end = file.name.tell()
+                with _translate_errors(self._source, file.name):
+                    frames = file.read(_CHUNK_SAMPLES, self._dtype.name, always_2d=True)
+                if not len(frames):
+                    self.end_offset = file.name.tell()
                     return
-                yield np.ascontiguousarray(found[:, channels].T)
+                yield np.ascontiguousarray(frames[:, channels].T)
         finally:
             file.close()
 
-    def count(self) -> int:
-        """How many samples there are, by decoding them all."""
-        return sum(piece.shape[1] for piece in self.pieces(self._all[:1], 0))
+    def count_samples(self) -> int:
+        """Return the number of samples, found by decoding all of them."""
+        return sum(
+            chunk.shape[1] for chunk in self.decode_chunks(self._all_channels[:1], 0)
+        )
 
 
-def soundfile_library(doing: str) -> Any:
-    """The module soundfile.
+def soundfile_library(context: str) -> Any:
+    """Return the module soundfile.
 
     Raises
     ------
@@ -155,87 +162,103 @@ def soundfile_library(doing: str) -> Any:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # the second where libsndfile is missing
-        raise not_installed(doing, "soundfile", _EXTRA) from error
+        raise not_installed(context, "soundfile", _INSTALL_HINT) from error
     return soundfile
 
 
-def _opened(source: ByteSource, what: str = "") -> Any:
-    soundfile = soundfile_library(f"{source.doing}, {what}" if what else source.doing)
+def _open_soundfile(source: ByteSource, feature: str = "") -> Any:
+    """Open a source with soundfile."""
+    soundfile = soundfile_library(
+        f"{source.context}, {feature}" if feature else source.context
+    )
     raw = SourceFile(source, is_quiet=True)
-    with _faults(source, raw):
+    with _translate_errors(source, raw):
         return soundfile.SoundFile(raw)
 
 
 @contextmanager
-def _faults(source: ByteSource, raw: Any) -> Iterator[None]:
-    """Whatever libsndfile says is a RecordingError, or else what the file itself said.
+def _translate_errors(source: ByteSource, raw: Any) -> Iterator[None]:
+    """Translate libsndfile's errors to RecordingError; an error of the source itself
+    takes precedence.
 
     raw  the file it reads
     """
     try:
         yield
     except (RuntimeError, ValueError, TypeError, OSError, AssertionError) as error:
-        said = str(getattr(error, "error_string", "")) or reason(error)
+        message = str(getattr(error, "error_string", "")) or error_reason(error)
         raise raw.fault or source.error(
-            f"libsndfile cannot read it ({said})",
-            hint="copy the file again from where it came",
+            f"libsndfile cannot read the file ({message})",
+            hint="copy the file again from its source",
         ) from error
 
 
-def _tell_of_a_cut(source: ByteSource, file: Any) -> None:
-    """What is there of a file that was cut is taken, and libsndfile's log says so."""
+def _warn_if_truncated(source: ByteSource, file: Any) -> None:
+    """Warn about a truncated file, of which libsndfile's log tells; the samples that
+    are there are read.
+    """
     for line in str(file.extra_info).splitlines():
         if "(should be" in line:
-            source.warn(
-                f"the file is cut short or longer than it says ({line.strip()})"
-            )
+            source.warn(f"the file length differs from the header ({line.strip()})")
             return
 
 
-def _length(source: ByteSource, form: str, claimed: int, walk: _Decoding) -> int:
-    """How many samples there are: as the file says, or counted where it may not know.
+def _sample_count(
+    source: ByteSource, file_format: str, claimed: int, decoder: _AudioDecoder
+) -> int:
+    """Return the number of samples: the declared one, or a counted one where that is
+    unreliable.
 
     An MP3 tells it in a header that LAME began; else libsndfile guesses from the size.
     """
-    if form == "OGG" and not _has_last_page(source):
-        source.warn("the file is cut short: its last page is missing")
-    told = _told_nbytes(source) if form == "MP3" else source.nbytes
-    if 0 < claimed < _UNKNOWN and abs(told - source.nbytes) < 4096:
+    if file_format == "OGG" and not _has_last_page(source):
+        source.warn("the file is truncated: the last page is missing")
+    declared_nbytes = (
+        _declared_nbytes(source) if file_format == "MP3" else source.nbytes
+    )
+    if 0 < claimed < _UNKNOWN_LENGTH and abs(declared_nbytes - source.nbytes) < 4096:
         return claimed
-    there = walk.count()
-    left = source.peek(walk.end, _LEFT_NBYTES)
-    if form == "MP3" and walk.end < source.nbytes - _LEFT_NBYTES and _is_mpeg(left):
+    decoded_samples = decoder.count_samples()
+    remainder = source.peek(decoder.end_offset, _REMAINDER_NBYTES)
+    if (
+        file_format == "MP3"
+        and decoder.end_offset < source.nbytes - _REMAINDER_NBYTES
+        and _has_mpeg_frames(remainder)
+    ):
         raise source.error(
-            "it does not say how long it is, and libsndfile guesses too little",
-            f"{there} samples end at byte {walk.end} of {source.nbytes}",
-            "convert it to FLAC or WAV, or write its header anew",
+            "the header states no length, and libsndfile estimates too few samples",
+            f"decoding {decoded_samples} samples ends at byte "
+            f"{decoder.end_offset} of {source.nbytes}",
+            "convert the file to FLAC or WAV, or rewrite the header",
         )
-    if told > source.nbytes and there < claimed:
-        missing = f"{claimed} samples are claimed, {there} are there"
-        source.warn(f"the file is cut short: {missing}")
-    return there
+    if declared_nbytes > source.nbytes and decoded_samples < claimed:
+        missing = f"the header states {claimed} samples, the file has {decoded_samples}"
+        source.warn(f"the file is truncated: {missing}")
+    return decoded_samples
 
 
-def _is_mpeg(raw: bytes) -> bool:
-    """Do frames of MP3 begin there?"""
+def _has_mpeg_frames(raw: bytes) -> bool:
+    """Tell whether the bytes contain MPEG audio frames."""
     return len(re.findall(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]", raw)) > 1
 
 
 def _has_last_page(source: ByteSource) -> bool:
-    """Is the last page of an Ogg file marked as the last?"""
+    """Tell whether the last page of an Ogg file is marked as the last."""
     tail = source.peek(max(0, source.nbytes - _TAG_NBYTES), _TAG_NBYTES)
-    last = tail.rfind(b"OggS")
-    return 0 <= last < len(tail) - 5 and bool(tail[last + 5] & _LAST)
+    page_offset = tail.rfind(b"OggS")
+    return 0 <= page_offset < len(tail) - 5 and bool(
+        tail[page_offset + 5] & _LAST_PAGE_FLAG
+    )
 
 
-def _told_nbytes(source: ByteSource) -> int:
-    """How long an MP3 file says it is; 0 where it does not.
+def _declared_nbytes(source: ByteSource) -> int:
+    """Return the length that an MP3 file's tag declares, in bytes; 0 without one.
 
     Source  LAME, "MP3 Info Tag revision 1": mark, flags, frames, bytes
     """
-    head = source.head(_TAG_NBYTES)
-    at = max(head.find(b"Xing"), head.find(b"Info"))
-    flags = int.from_bytes(head[at + 4 : at + 8], "big")
-    if at < 0 or flags & 3 != 3:
+    head = source.read_head(_TAG_NBYTES)
+    tag_offset = max(head.find(b"Xing"), head.find(b"Info"))
+    flags = int.from_bytes(head[tag_offset + 4 : tag_offset + 8], "big")
+    if tag_offset < 0 or flags & 3 != 3:
         return 0
-    return at + int.from_bytes(head[at + 12 : at + 16], "big")
+    return tag_offset + int.from_bytes(head[tag_offset + 12 : tag_offset + 16], "big")

@@ -1,4 +1,4 @@
-"""How a CSV table is written: what parts its cells, and what its numbers look like.
+"""Dialect of a CSV table: its delimiter, decimal mark and header line.
 
 Owns the delimiter, the decimal comma, the header line and the parsing of one cell, all
 told from the first lines. Knows nothing of where rows lie in the file.
@@ -12,36 +12,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rlxweb.io import bounds
-from rlxweb.io.source import ByteSource
+from rlxweb.io import file_limits
+from rlxweb.io.byte_source import ByteSource
 
-BLANKS = " "
-"""As a delimiter: any run of blanks, as numpy.savetxt writes."""
+WHITESPACE_DELIMITER = " "
+"""Delimiter that stands for any run of blanks, as numpy.savetxt writes."""
 
-_LOOKED_AT = 10_000
-_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
-_GROUPED = re.compile(r"[+-]?[0-9]{1,3}([.,][0-9]{3})+[.,][0-9]*")
-_POINT = re.compile(r"[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?")
+_MAX_SAMPLED_CELLS = 10_000
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
+_GROUPED_DIGITS = re.compile(r"[+-]?[0-9]{1,3}([.,][0-9]{3})+[.,][0-9]*")
+_DECIMAL_POINT = re.compile(r"[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?")
 # Where a row has one of these beside numbers, it is a row and no header.
-_MISSING = ("", "na", "n/a", "null", "none", "-", "--", "?")
+_MISSING_VALUES = ("", "na", "n/a", "null", "none", "-", "--", "?")
 # 1.234 beside 1,5 is more than a thousand: it must not be read as a little over one.
 _COMMA_TO_POINT = str.maketrans({",": ".", ".": "'"})
-MIXED = "write all numbers with decimal points, or all with decimal commas"
+MIXED_MARKS_HINT = "use either decimal points or decimal commas in the whole file"
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """What parts the cells of a line, and whether a comma is the decimal mark."""
+class CsvDialect:
+    """Delimiter of a table's cells, and whether its decimal mark is a comma."""
 
     delimiter: str
-    has_commas: bool = False
+    has_decimal_commas: bool = False
 
     def split(self, line: str) -> list[str]:
-        """The cells of a line.
+        """Return the cells of a line.
 
         Errors   ValueError for quotes that the csv module refuses.
         """
-        if self.delimiter == BLANKS:
+        if self.delimiter == WHITESPACE_DELIMITER:
             return line.split()
         if '"' not in line:
             return line.split(self.delimiter)
@@ -50,23 +50,27 @@ class Dialect:
         except csv.Error as error:
             raise ValueError(str(error)) from error
 
-    def count(self, line: str) -> int:
-        """Cells of a line that holds no quotes."""
-        if self.delimiter == BLANKS:
+    def count_cells(self, line: str) -> int:
+        """Return the number of cells of a line without quotes."""
+        if self.delimiter == WHITESPACE_DELIMITER:
             return len(line.split())
         return line.count(self.delimiter) + 1
 
-    def plain(self, cell: str) -> str:
-        """A cell with a decimal point; a point beside decimal commas stays wrong."""
-        return cell.translate(_COMMA_TO_POINT) if self.has_commas else cell
+    def with_decimal_point(self, cell: str) -> str:
+        """Return a cell with a decimal point; a point beside decimal commas stays
+        invalid.
+        """
+        return cell.translate(_COMMA_TO_POINT) if self.has_decimal_commas else cell
 
-    def plain_lines(self, lines: list[str]) -> list[str]:
-        """The same of whole lines, for a reader of numbers with points."""
-        return [*map(self.plain, lines)] if self.has_commas else lines
+    def lines_with_decimal_points(self, lines: list[str]) -> list[str]:
+        """Return whole lines with decimal points, for a number parser."""
+        return (
+            [*map(self.with_decimal_point, lines)] if self.has_decimal_commas else lines
+        )
 
-    def number(self, cell: str) -> float | None:
-        """The number a cell holds, or None."""
-        text = self.plain(cell).strip()
+    def parse_number(self, cell: str) -> float | None:
+        """Return the number in a cell, or None."""
+        text = self.with_decimal_point(cell).strip()
         # float() allows what no table means: 1_000.
         if "_" in text:
             return None
@@ -75,107 +79,125 @@ class Dialect:
         except ValueError:
             return None
 
-    def is_foreign(self, cell: str) -> bool:
-        """True for a number with the decimal mark that the others have not."""
+    def has_other_decimal_mark(self, cell: str) -> bool:
+        """Tell whether a cell is a number with the decimal mark that the other cells do
+        not use.
+        """
         text = cell.strip()
-        return self.number(text) is None and bool(
-            _COMMA.fullmatch(text) or _POINT.fullmatch(text) or _GROUPED.fullmatch(text)
+        return self.parse_number(text) is None and bool(
+            _DECIMAL_COMMA.fullmatch(text)
+            or _DECIMAL_POINT.fullmatch(text)
+            or _GROUPED_DIGITS.fullmatch(text)
         )
 
-    def hint(self, cell: str) -> str:
-        """What to write instead of a cell that is no number."""
-        return MIXED if self.is_foreign(cell) else "write nan for a missing value"
+    def cell_hint(self, cell: str) -> str:
+        """Return a hint how to correct a cell that is no number."""
+        return (
+            MIXED_MARKS_HINT
+            if self.has_other_decimal_mark(cell)
+            else "write nan for a missing value"
+        )
 
-    def is_row(self, cells: Sequence[str]) -> bool:
-        return any(self.number(cell) is not None for cell in cells)
+    def has_numbers(self, cells: Sequence[str]) -> bool:
+        """Tell whether any of the cells is a number."""
+        return any(self.parse_number(cell) is not None for cell in cells)
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What the first lines tell.
+class CsvHead:
+    """Dialect, header and first row of a table.
 
-    skip   lines before the first row
-    names  of the columns, or empty
-    first  the cells of the first row
+    n_header_lines  lines before the first row
+    column_names  of the columns, or empty
+    first_cells  the cells of the first row
     """
 
-    dialect: Dialect
-    skip: int
-    names: list[str]
-    first: list[str]
+    dialect: CsvDialect
+    n_header_lines: int
+    column_names: list[str]
+    first_cells: list[str]
 
 
-def read_head(source: ByteSource, lines: list[str]) -> Head:
-    """The dialect, the header line and the first row.
+def read_head(source: ByteSource, lines: list[str]) -> CsvHead:
+    """Return the dialect, the header line and the first row.
 
     Leading lines that begin with # are comments. The last of them gives the names if
     it has as many cells as a row; a plain line does if it is no row itself.
 
     Errors   RecordingError when there is no row of numbers.
     """
-    skip = 0
-    while skip < len(lines) and lines[skip].startswith("#"):
-        skip += 1
-    remark = lines[skip - 1].lstrip("# ") if skip else ""
+    n_header_lines = 0
+    while n_header_lines < len(lines) and lines[n_header_lines].startswith("#"):
+        n_header_lines += 1
+    last_comment = lines[n_header_lines - 1].lstrip("# ") if n_header_lines else ""
     try:
-        dialect = _dialect(lines[skip:])
+        dialect = _detect_dialect(lines[n_header_lines:])
         first, second = [
-            dialect.split(x) for x in [*lines[skip : skip + 2], "", ""][:2]
+            dialect.split(line)
+            for line in [*lines[n_header_lines : n_header_lines + 2], "", ""][:2]
         ]
-        remarked = dialect.split(remark)
+        comment_cells = dialect.split(last_comment)
     except ValueError as error:
-        raise source.error(f"its first lines cannot be read ({error})") from error
-    source.at_most("columns", max(len(first), len(second)), bounds.CHANNELS)
+        raise source.error(f"the first lines cannot be read ({error})") from error
+    source.check_limit("columns", max(len(first), len(second)), file_limits.CHANNELS)
     names: list[str] = []
     if _is_header(dialect, first, second):
         names, first = first, second
-        skip += 1
-    elif len(remarked) == len(first) and not dialect.is_row(remarked):
-        names = remarked
-    if not dialect.is_row(first):
+        n_header_lines += 1
+    elif len(comment_cells) == len(first) and not dialect.has_numbers(comment_cells):
+        names = comment_cells
+    if not dialect.has_numbers(first):
         raise source.error(
-            "no row of numbers in it",
-            "a header line at most, then a row of numbers per sample",
-            "is it a recording?",
+            "the file contains no row of numbers",
+            "expected at most one header line, then one row of numbers per sample",
+            "check that the file is a recording",
         )
-    return Head(dialect, skip, [name.strip() for name in names], first)
+    return CsvHead(dialect, n_header_lines, [name.strip() for name in names], first)
 
 
-def _dialect(lines: list[str]) -> Dialect:
-    """The delimiter of the first lines, and whether their numbers have commas."""
-    full = [line for line in lines[:2] if line.strip()]
+def _detect_dialect(lines: list[str]) -> CsvDialect:
+    """Detect the delimiter of the first lines and whether their numbers have decimal
+    commas.
+    """
+    filled_lines = [line for line in lines[:2] if line.strip()]
     delimiter = ","
-    for known in ("\t", ";", "|"):
-        if full and all(known in line for line in full):
-            delimiter = known
+    for candidate in ("\t", ";", "|"):
+        if filled_lines and all(candidate in line for line in filled_lines):
+            delimiter = candidate
             break
     else:
-        tokens = [line.split() for line in full]
+        tokens = [line.split() for line in filled_lines]
         # Blanks part the cells where commas do not, or are decimal commas to the last.
         if (
-            full
+            filled_lines
             and all(len(row) > 1 for row in tokens)
             and (
-                not any("," in line for line in full)
-                or all(_COMMA.fullmatch(cell) for cell in tokens[-1])
+                not any("," in line for line in filled_lines)
+                or all(_DECIMAL_COMMA.fullmatch(cell) for cell in tokens[-1])
             )
         ):
-            delimiter = BLANKS
+            delimiter = WHITESPACE_DELIMITER
     if delimiter == ",":
-        return Dialect(delimiter)
-    parted = (cell.strip(' "') for x in lines for cell in Dialect(delimiter).split(x))
-    cells = [*islice(parted, _LOOKED_AT)]
-    commas = any(_COMMA.fullmatch(cell) for cell in cells)
-    return Dialect(delimiter, commas and not any(map(_POINT.fullmatch, cells)))
+        return CsvDialect(delimiter)
+    all_cells = (
+        cell.strip(' "')
+        for text_line in lines
+        for cell in CsvDialect(delimiter).split(text_line)
+    )
+    cells = [*islice(all_cells, _MAX_SAMPLED_CELLS)]
+    has_commas = any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells)
+    return CsvDialect(
+        delimiter, has_commas and not any(map(_DECIMAL_POINT.fullmatch, cells))
+    )
 
 
-def _is_header(dialect: Dialect, first: list[str], second: list[str]) -> bool:
-    """True when `first` has words where `second` has numbers."""
-    if not dialect.is_row(first):
-        return dialect.is_row(second)
+def _is_header(dialect: CsvDialect, first: list[str], second: list[str]) -> bool:
+    """Tell whether `first` has words where `second` has numbers."""
+    if not dialect.has_numbers(first):
+        return dialect.has_numbers(second)
     return any(
-        dialect.number(above) is None
-        and above.strip().casefold() not in _MISSING
-        and dialect.number(below) is not None
-        for above, below in zip(first, second, strict=False)
+        dialect.parse_number(header_cell) is None
+        and header_cell.strip().casefold() not in _MISSING_VALUES
+        and dialect.parse_number(value_cell) is not None
+        for header_cell, value_cell in zip(first, second, strict=False)
     )

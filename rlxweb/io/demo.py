@@ -1,4 +1,4 @@
-"""The demonstration recording: an EDF+ file whose rhythms are known.
+"""Demonstration recording: an EDF+ file whose rhythms are known.
 
 Owns the montage, the rhythms and the noise, all from a seed: the same arguments give
 the same bytes. What was put in is returned, so that a test or a newcomer can compare it
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.atomic_file import atomic_path
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io import demo_events
-from rlxweb.whole_file import atomic_path
 
 _SEED = 20
 _NOISE_UV = 4.0
-_RANGE_UV = 400.0
+_MAX_UV = 400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,9 @@ class Rhythm:
 
 @dataclass(frozen=True, slots=True)
 class DemoTruth:
-    """What a demo recording holds: the rhythms of each channel, strongest first."""
+    """Known content of a demo recording: the rhythms of each channel, strongest
+    first.
+    """
 
     fs: int
     seconds: int
@@ -75,29 +77,29 @@ def write_demo_recording(
     Errors   UsageError unless seconds >= 1 and fs > 100 (twice the mains hum), both
              whole; RecordingError when edfio is missing or the file cannot be written.
     """
-    doing = f"writing {os.fspath(path)!r}"
-    _check(doing, seconds, fs, seed)
+    context = f"writing {os.fspath(path)!r}"
+    _check_arguments(context, seconds, fs, seed)
     try:
         import edfio
     except ImportError as error:
         raise RecordingError(
-            doing,
-            "it needs the package edfio, which is not installed",
+            context,
+            "the package edfio is not installed",
             hint="pip install rlxweb[eeg]",
         ) from error
     rhythms = {
-        name: tuple(Rhythm(hz, float(uv)) for hz, uv in parts)
-        for name, parts in _MONTAGE.items()
+        name: tuple(Rhythm(hz, float(uv)) for hz, uv in components)
+        for name, components in _MONTAGE.items()
     }
     random = np.random.default_rng(seed)
     samples = {
-        name: _samples(name, parts, seconds, fs, random, events)
-        for name, parts in rhythms.items()
+        name: _channel_samples(name, components, seconds, fs, random, events)
+        for name, components in rhythms.items()
     }
-    notes: list[tuple[float, float | None, str]] = [(0, None, "Demo recording")]
+    annotations: list[tuple[float, float | None, str]] = [(0, None, "Demo recording")]
     if events:
-        samples |= {demo_events.EOG: _eyes(seconds, fs, random)}
-        notes = list(demo_events.notes(seconds))
+        samples |= {demo_events.EOG_CHANNEL: _eog_samples(seconds, fs, random)}
+        annotations = list(demo_events.event_annotations(seconds))
     edf = edfio.Edf(
         [
             edfio.EdfSignal(
@@ -106,33 +108,34 @@ def write_demo_recording(
                 label=name,
                 transducer_type="made by rlxweb",
                 physical_dimension="uV",
-                physical_range=(-_RANGE_UV, _RANGE_UV),
+                physical_range=(-_MAX_UV, _MAX_UV),
             )
             for name, values in samples.items()
         ],
         data_record_duration=1,
-        annotations=[edfio.EdfAnnotation(*note) for note in notes],
-        recording=edfio.Recording(startdate=demo_events.DAY) if events else None,
-        starttime=demo_events.CLOCK if events else None,
+        annotations=[edfio.EdfAnnotation(*annotation) for annotation in annotations],
+        recording=edfio.Recording(startdate=demo_events.START_DATE) if events else None,
+        starttime=demo_events.START_TIME if events else None,
     )
-    packed = io.BytesIO()
-    edf.write(packed)
+    buffer = io.BytesIO()
+    edf.write(buffer)
     with atomic_path(path) as temporary:
-        temporary.write_bytes(packed.getvalue())
+        temporary.write_bytes(buffer.getvalue())
     return DemoTruth(fs, seconds, rhythms)
 
 
-def _check(doing: str, seconds: int, fs: int, seed: int) -> None:
-    whole = all(isinstance(n, int) for n in (seconds, fs, seed))
-    if not whole or seconds < 1 or fs <= 2 * _LINE or seed < 0:
+def _check_arguments(context: str, seconds: int, fs: int, seed: int) -> None:
+    """Raise UsageError for arguments that no demo recording can have."""
+    are_integers = all(isinstance(n, int) for n in (seconds, fs, seed))
+    if not are_integers or seconds < 1 or fs <= 2 * _LINE or seed < 0:
         raise UsageError(
-            doing,
-            f"a demo of {seconds} s at {fs} Hz, seed {seed}",
-            f"whole numbers, at least 1 s, more than {2 * _LINE:g} Hz, seed >= 0",
+            context,
+            f"got {seconds} s at {fs} Hz, seed {seed}",
+            f"expected integers: at least 1 s, more than {2 * _LINE:g} Hz, seed >= 0",
         )
 
 
-def _samples(
+def _channel_samples(
     name: str,
     rhythms: tuple[Rhythm, ...],
     seconds: int,
@@ -140,30 +143,37 @@ def _samples(
     random: np.random.Generator,
     events: bool,
 ) -> npt.NDArray[np.float64]:
+    """Return the samples of one EEG channel in microvolts: rhythms, noise and, with
+    events, blinks.
+    """
     n_samples = seconds * fs
     t = np.arange(n_samples) / fs
-    out = _pink(n_samples, random) * _NOISE_UV
+    out = _pink_noise(n_samples, random) * _NOISE_UV
     for rhythm in rhythms:
         phase = random.uniform(0, 2 * np.pi)
         if events and rhythm.hz == _LINE:
             phase = 0.0  # the same in every channel, as mains hum is
         wave = rhythm.amplitude_uv * np.sin(2 * np.pi * rhythm.hz * t + phase)
-        out += demo_events.heights(name, rhythm.hz, t) * wave if events else wave
+        out += (
+            demo_events.amplitude_factors(name, rhythm.hz, t) * wave if events else wave
+        )
     if events and name.startswith("EEG Fp"):
-        out += 0.5 * demo_events.blinks(t)
-    return np.clip(out, -_RANGE_UV, _RANGE_UV)
+        out += 0.5 * demo_events.blink_wave(t)
+    return np.clip(out, -_MAX_UV, _MAX_UV)
 
 
-def _eyes(
+def _eog_samples(
     seconds: int, fs: int, random: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """What lies beside the eyes: blinks, and noise."""
+    """Return the samples of the EOG channel in microvolts: blinks and noise."""
     t = np.arange(seconds * fs) / fs
-    return demo_events.blinks(t) + _pink(len(t), random) * _NOISE_UV
+    return demo_events.blink_wave(t) + _pink_noise(len(t), random) * _NOISE_UV
 
 
-def _pink(n_samples: int, random: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Noise whose power falls as 1/f above 1/64 of the band, standard deviation 1."""
+def _pink_noise(n_samples: int, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return noise whose power falls as 1/f above 1/64 of the band, with standard
+    deviation 1.
+    """
     spectrum = np.fft.rfft(random.standard_normal(n_samples))
     bins = np.arange(len(spectrum), dtype=np.float64)
     spectrum /= np.sqrt(np.maximum(bins, len(bins) / 64))

@@ -1,4 +1,4 @@
-"""The samples of EDF and BDF files, on NumPy alone, straight from the file.
+"""Reader of EDF and BDF files, on NumPy alone, straight from the file.
 
 Owns the reading of data records, as integers. A window is read a few records at a time,
 so a file may be larger than memory; a file that is cut while it is read is an error,
@@ -16,163 +16,203 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import RecordingError, shown
-from rlxweb.io.annotations import MOST, Annotation, is_utf8, parsed
-from rlxweb.io.channels import ANNOTATIONS_REASON, TRIGGER_REASON, is_trigger
-from rlxweb.io.contents import Contents, Found, Samples, Stream
-from rlxweb.io.edf_header import Header, Signal, parse_header
-from rlxweb.io.edf_time import (
-    Run,
-    check_continuous,
-    keepers_of,
-    onset_of,
-    placed,
-    runs_of,
-    warn_of_gaps,
+from rlxweb.io.annotations import (
+    MAX_ANNOTATIONS,
+    Annotation,
+    is_utf8,
+    parse_annotations,
 )
+from rlxweb.io.byte_source import ByteSource
+from rlxweb.io.channel_selection import ANNOTATIONS_REASON, TRIGGER_REASON, is_trigger
+from rlxweb.io.edf_header import EdfHeader, EdfSignal, parse_header
+from rlxweb.io.edf_record_times import (
+    RecordRun,
+    annotation_signals,
+    build_gapped_reader,
+    check_continuous,
+    find_record_runs,
+    read_record_onset,
+    warn_about_gaps,
+)
+from rlxweb.io.file_contents import ChannelStream, FileChannel, FileContents, Samples
 from rlxweb.io.pcm import decode_int24
-from rlxweb.io.source import ByteSource
 
 _CHUNK_NBYTES = 4 << 20
-_GUESS = "its header says that a data record lasts 0 s; 1 s is taken, as MNE does"
+_GUESSED_DURATION = (
+    "the header states a data record duration of 0 s; 1 s is used, as in MNE"
+)
 
 
-def read_edf(source: ByteSource) -> Contents:
-    """What an EDF, EDF+, BDF or BDF+ file holds.
+def read_edf(source: ByteSource) -> FileContents:
+    """Read the layout of an EDF, EDF+, BDF or BDF+ file: its channels and readers of
+    their samples.
 
     Errors   RecordingError for a broken header, and for an EDF+D file whose records
              tell no time or overlap.
     Warns    of gaps
     """
     header = parse_header(source)
-    found = tuple(map(_found, header.signals))
+    channels = tuple(map(_describe_signal, header.signals))
     # The signals that can be taken, by their number of samples per record.
-    members: dict[int, list[int]] = {}
-    for at, channel in enumerate(found):
-        if channel.nameable:
-            members.setdefault(header.signals[at].samples, []).append(at)
-    runs: tuple[Run, ...] = (Run(0, header.n_records, 0.0),)
-    if header.version.endswith("+C") and members:
+    indices_by_samples: dict[int, list[int]] = {}
+    for index, channel in enumerate(channels):
+        if channel.is_selectable:
+            indices_by_samples.setdefault(
+                header.signals[index].samples_per_record, []
+            ).append(index)
+    runs: tuple[RecordRun, ...] = (RecordRun(0, header.n_records, 0.0),)
+    if header.version.endswith("+C") and indices_by_samples:
         check_continuous(source, header)
-    if header.version.endswith("+D") and members:
-        runs = runs_of(source, header)
-        warn_of_gaps(source, header, runs)
-    stored = _EdfReader(source, header)
+    if header.version.endswith("+D") and indices_by_samples:
+        runs = find_record_runs(source, header)
+        warn_about_gaps(source, header, runs)
+    stored_reader = _EdfReader(source, header)
     streams = []
-    for samples, group in members.items():
-        reader, n_samples, gaps = placed(stored, header, runs, samples)
+    for samples_per_record, channel_indices in indices_by_samples.items():
+        reader, n_samples, gaps = build_gapped_reader(
+            stored_reader, header, runs, samples_per_record
+        )
         streams.append(
-            Stream(
-                tuple(group),
-                samples / header.record_s,
+            ChannelStream(
+                tuple(channel_indices),
+                samples_per_record / header.record_s,
                 n_samples,
                 np.dtype(np.float64),
                 reader,
                 digital=header.digital,
-                guess=_GUESS if header.is_guess else "",
+                guess_reason=_GUESSED_DURATION if header.has_guessed_duration else "",
                 gaps=gaps,
             )
         )
-    return Contents(
+    return FileContents(
         header.version,
-        found,
+        channels,
         tuple(streams),
-        begun=_begun(source, header),
-        notes=partial(_notes, source, header),
+        begun=_start_time_of_day(source, header),
+        read_annotations=partial(_read_annotations, source, header),
         date=header.date,
     )
 
 
-def _begun(source: ByteSource, header: Header) -> float | None:
-    """The time of day at the first sample: the header's, and what the first record has
-    of a second more.
+def _start_time_of_day(source: ByteSource, header: EdfHeader) -> float | None:
+    """Return the time of day at the first sample: the header's plus the first record's
+    fraction of a second.
     """
-    keepers = keepers_of(header)
-    is_told = keepers and "+" in header.version and header.n_records
-    if header.begun is None or not is_told:
+    time_signals = annotation_signals(header)
+    has_record_times = time_signals and "+" in header.version and header.n_records
+    if header.begun is None or not has_record_times:
         return header.begun
-    more = 0.0
+    first_onset = 0.0
     with suppress(RecordingError):  # whoever asks for annotations is told
-        more, _ = onset_of(source, header, keepers[0], 0)
-    return header.begun + (more if 0 <= more < 1 else 0.0)
+        first_onset, _ = read_record_onset(source, header, time_signals[0], 0)
+    return header.begun + (first_onset if 0 <= first_onset < 1 else 0.0)
 
 
-def _found(signal: Signal) -> Found:
-    """A signal's place among the channels."""
-    for why_not, applies in (
+def _describe_signal(signal: EdfSignal) -> FileChannel:
+    """Describe a signal as a channel of the file."""
+    for exclusion_reason, applies in (
         (ANNOTATIONS_REASON, signal.is_annotation),
-        ("holds no samples", signal.samples == 0),
-        (signal.why_not, bool(signal.why_not)),
+        ("holds no samples", signal.samples_per_record == 0),
+        (signal.calibration_problem, bool(signal.calibration_problem)),
     ):
         if applies:
-            return Found(signal.label, signal.unit, why_not, False)
-    why_not = TRIGGER_REASON if is_trigger(signal.label) else ""
+            return FileChannel(signal.label, signal.unit, exclusion_reason, False)
+    exclusion_reason = TRIGGER_REASON if is_trigger(signal.label) else ""
     scale = signal.gain, signal.offset
-    return Found(signal.label, signal.unit, why_not, True, *scale)
+    return FileChannel(signal.label, signal.unit, exclusion_reason, True, *scale)
 
 
 @dataclass(frozen=True, slots=True)
 class _EdfReader:
+    """SampleReader of the stored data records of an EDF or BDF file."""
+
     source: ByteSource
-    header: Header
+    header: EdfHeader
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """Samples [start, stop) as stored; all channels share a rate.
+        """Return samples [start, stop) as stored; all channels share a rate.
 
         Several whole records at a time, or of a record too long to hold only the bytes
         that are wanted.
         """
-        header, width = self.header, self.header.width
+        header, width = self.header, self.header.sample_nbytes
         out = np.empty((len(channels), stop - start), header.digital)
-        signals = [header.signals[at] for at in channels]
-        samples = signals[0].samples
-        most = _CHUNK_NBYTES // header.record_nbytes
-        last = -(-stop // samples)
-        for record in range(start // samples, last, max(most, 1)):
-            count = min(max(most, 1), last - record)
-            at = record * samples
-            low, high = max(start - at, 0), min(stop - at, count * samples)
-            here = header.nbytes + record * header.record_nbytes
-            raw = self.source.read(here, count * header.record_nbytes) if most else b""
+        signals = [header.signals[first_sample] for first_sample in channels]
+        samples_per_record = signals[0].samples_per_record
+        records_per_read = _CHUNK_NBYTES // header.record_nbytes
+        end_record = -(-stop // samples_per_record)
+        for record in range(
+            start // samples_per_record, end_record, max(records_per_read, 1)
+        ):
+            count = min(max(records_per_read, 1), end_record - record)
+            first_sample = record * samples_per_record
+            low, high = (
+                max(start - first_sample, 0),
+                min(stop - first_sample, count * samples_per_record),
+            )
+            offset = header.nbytes + record * header.record_nbytes
+            raw = (
+                self.source.read(offset, count * header.record_nbytes)
+                if records_per_read
+                else b""
+            )
             records = np.frombuffer(raw, np.uint8).reshape(count, -1)
             for row, signal in enumerate(signals):
-                if most:
-                    own = records[:, signal.at : signal.at + samples * width]
-                    digital = self._decode(own)[low:high]
+                if records_per_read:
+                    signal_bytes = records[
+                        :,
+                        signal.record_offset : signal.record_offset
+                        + samples_per_record * width,
+                    ]
+                    digital = self._decode(signal_bytes)[low:high]
                 else:
-                    first = here + signal.at + low * width
-                    raw = self.source.read(first, (high - low) * width)
+                    first_byte = offset + signal.record_offset + low * width
+                    raw = self.source.read(first_byte, (high - low) * width)
                     digital = self._decode(np.frombuffer(raw, np.uint8))
-                out[row, at + low - start : at + high - start] = digital
+                out[row, first_sample + low - start : first_sample + high - start] = (
+                    digital
+                )
         return out
 
     def _decode(self, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.signedinteger]:
+        """Decode the bytes of samples as integers of 16 or 24 bits."""
         raw = np.ascontiguousarray(raw).reshape(-1)
-        return decode_int24(raw) if self.header.width == 3 else raw.view("<i2")
+        return decode_int24(raw) if self.header.sample_nbytes == 3 else raw.view("<i2")
 
 
-def _notes(source: ByteSource, header: Header) -> tuple[Annotation, ...]:
-    """All annotations of the file, by their onsets.
+def _read_annotations(source: ByteSource, header: EdfHeader) -> tuple[Annotation, ...]:
+    """Return all annotations of the file, sorted by onset.
 
     Errors   RecordingError for more than are read.
     """
-    keepers = keepers_of(header)
-    if not keepers or not header.n_records or "+" not in header.version:
+    annotation_channels = annotation_signals(header)
+    if not annotation_channels or not header.n_records or "+" not in header.version:
         return ()
-    origin, _ = onset_of(source, header, keepers[0], 0)
-    found: list[Annotation] = []
-    others: list[str] = []
+    origin, _ = read_record_onset(source, header, annotation_channels[0], 0)
+    annotations: list[Annotation] = []
+    non_utf8_texts: list[str] = []
     for record in range(header.n_records):
-        here = header.nbytes + record * header.record_nbytes
-        for keeper in keepers:
-            raw = source.read(here + keeper.at, keeper.samples * header.width)
-            own = [n._replace(onset=n.onset - origin) for n in parsed(raw)]
-            found += own
-            if own and not raw.isascii() and not is_utf8(raw):
-                others += (n.text for n in own if not n.text.isascii())
-        source.at_most("annotations", len(found), MOST)
-    if others:
+        record_start = header.nbytes + record * header.record_nbytes
+        for signal in annotation_channels:
+            raw = source.read(
+                record_start + signal.record_offset,
+                signal.samples_per_record * header.sample_nbytes,
+            )
+            record_annotations = [
+                annotation._replace(onset=annotation.onset - origin)
+                for annotation in parse_annotations(raw)
+            ]
+            annotations += record_annotations
+            if record_annotations and not raw.isascii() and not is_utf8(raw):
+                non_utf8_texts += (
+                    annotation.text
+                    for annotation in record_annotations
+                    if not annotation.text.isascii()
+                )
+        source.check_limit("annotations", len(annotations), MAX_ANNOTATIONS)
+    if non_utf8_texts:
         source.warn_once(
-            f"{len(others)} of its annotations are not UTF-8, as EDF+ asks for, and "
-            f"are read as Latin-1: {shown(others[0])}"
+            f"{len(non_utf8_texts)} annotations are not UTF-8, which EDF+ "
+            f"requires, and are read as Latin-1: {shown(non_utf8_texts[0])}"
         )
-    return tuple(sorted(found))
+    return tuple(sorted(annotations))

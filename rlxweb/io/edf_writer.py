@@ -1,4 +1,4 @@
-"""EDF+ and BDF+ files, written record by record however long the recording is.
+"""Write EDF+ and BDF+ files record by record, in bounded memory.
 
 Owns the header and the order of the bytes. Integers that an EDF file gave are written
 as they are where their scale can be told again; else the data is walked once for its
@@ -20,97 +20,107 @@ from numpy.typing import NDArray
 from rlxweb.advice import Advice, Blank
 from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
-from rlxweb.io.days import for_edf
-from rlxweb.io.edf_header import ANNOTATIONS, BDF_MAGIC
-from rlxweb.io.edf_notes import PlacedNotes, is_exact, placed
-from rlxweb.io.edf_records import Cut, cut_of
-from rlxweb.io.edf_scale import Scale, copied_scale, scale_of
-from rlxweb.io.outgoing import (
-    BLOCK_BYTES,
-    Exactness,
-    Outgoing,
+from rlxweb.io.calendar_dates import format_edf_date
+from rlxweb.io.edf_annotation_layout import (
+    EdfAnnotationChannel,
+    is_stored_exactly,
+    place_annotations,
+)
+from rlxweb.io.edf_header import ANNOTATION_LABELS, BDF_MAGIC
+from rlxweb.io.edf_record_layout import EdfRecordLayout, choose_record_layout
+from rlxweb.io.edf_scale import EdfScale, copied_scale, finest_scale
+from rlxweb.io.recording import Group
+from rlxweb.io.write_job import (
+    BLOCK_NBYTES,
+    WriteErrorTracker,
+    WriteJob,
     WrittenChannel,
     WrittenGroup,
-    check_numbers,
-    check_scale,
+    check_full_scale,
+    check_integers_finite,
 )
-from rlxweb.io.recording import Group
 
-_WIDTHS: Final = {"EDF": 2, "BDF": 3}
-_LETTERS: Final = {
+_SAMPLE_NBYTES: Final = {"EDF": 2, "BDF": 3}
+_ASCII_REPLACEMENTS: Final = {
     0xB5: "u",  # the sign of micro, and the Greek letter
     0x3BC: "u",
     0x2126: "Ohm",  # the sign of ohms, and theirs
     0x3A9: "Ohm",
     0xB0: "deg",
 }
-_UNSEEN: Final = re.compile(r"[^ -~]")
-_NAME: Final = 16
-_IDENTITY: Final = 80
-_MOST_CHANNELS: Final = 9998
-_UNIT: Final = 8
+_NON_PRINTABLE: Final = re.compile(r"[^ -~]")
+_LABEL_WIDTH: Final = 16
+_IDENTIFICATION_WIDTH: Final = 80
+_MAX_CHANNELS: Final = 9998
+_UNIT_WIDTH: Final = 8
 _DAY_S: Final = 86_400
 
 
-class _Rows:
-    """The channels of a group as they are to stand in the file."""
+class _EdfGroupEncoder:
+    """Encoder of a group's channels: their labels, units, scales and integers in the
+    file.
+    """
 
     def __init__(
         self,
         group: Group,
         names: Sequence[str],
         units: Sequence[str],
-        scales: Sequence[Scale],
+        scales: Sequence[EdfScale],
     ) -> None:
         self.group, self.names = group, names
         self.units, self.scales = units, scales
-        self._off = Exactness(len(names))
+        self._errors = WriteErrorTracker(len(names))
         # Of the channels, as columns (C, 1).
         self._factor, self._gain, self._offset, self._low, self._high = (
-            np.array([[float(getattr(one, of))] for one in scales])
-            for of in ("factor", "gain", "offset", "low", "high")
+            np.array([[float(getattr(scale, field_name))] for scale in scales])
+            for field_name in ("factor", "gain", "offset", "digital_min", "digital_max")
         )
 
-    def counts(self, start: int, stop: int, going: Outgoing) -> NDArray[np.int32]:
-        """Integers (C, stop - start); behind the end the last of each channel."""
+    def encode_samples(self, start: int, stop: int, job: WriteJob) -> NDArray[np.int32]:
+        """Return the integers (C, stop - start); past the end, repeat each channel's
+        last one.
+        """
         group = self.group
-        length, last = stop - start, min(stop, group.n_samples)
-        start = min(start, last - 1)
-        data = group.read(start, last)
-        check_numbers(data, group, start, going)
-        if going.full_scale is not None:
-            check_scale(data, group, start, going.full_scale, going.doing)
+        length, available_stop = stop - start, min(stop, group.n_samples)
+        start = min(start, available_stop - 1)
+        data = group.read(start, available_stop)
+        check_integers_finite(data, group, start, job)
+        if job.full_scale is not None:
+            check_full_scale(data, group, start, job.full_scale, job.context)
         values = np.asarray(data, np.float64) * self._factor
-        numbers = np.rint(values / self._gain - self._offset)
-        np.clip(numbers, self._low, self._high, out=numbers)
-        given = data if (self._factor == 1).all() else values
-        self._off.note(given, (numbers + self._offset) * self._gain)
-        return _filled(numbers.astype(np.int32), length)
+        codes = np.rint(values / self._gain - self._offset)
+        np.clip(codes, self._low, self._high, out=codes)
+        reference = data if (self._factor == 1).all() else values
+        self._errors.update(reference, (codes + self._offset) * self._gain)
+        return _pad_edge(codes.astype(np.int32), length)
 
-    def written(self, fs: float, n_samples: int) -> WrittenGroup:
-        """What became of them."""
+    def written_group(self, fs: float, n_samples: int) -> WrittenGroup:
+        """Return the report of the group as written, with the largest error of each
+        channel.
+        """
         channels = tuple(
             WrittenChannel(
-                own.name,
+                channel.name,
                 label,
                 unit,
                 abs(scale.gain),
                 0.0 if scale.is_copied else float(error),
             )
-            for own, label, unit, scale, error in zip(
+            for channel, label, unit, scale, error in zip(
                 self.group.channels,
                 self.names,
                 self.units,
                 self.scales,
-                self._off.error,
+                self._errors.max_error,
                 strict=True,
             )
         )
         return WrittenGroup(fs, n_samples, channels)
 
 
-def write_edf(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
-    """Write the groups as an EDF+ or BDF+ file: all channels, whatever their rates.
+def write_edf(file: IO[bytes], job: WriteJob) -> tuple[WrittenGroup, ...]:
+    """Write the groups as an EDF+ or BDF+ file, all channels at their own rates.
 
     Raises
     ------
@@ -119,56 +129,87 @@ def write_edf(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
     UsageError
         Rates, ranges, lengths or channels do not fit.
     """
-    kind = going.title
-    n_channels = sum(len(group.channels) for group in going.groups)
-    if n_channels > _MOST_CHANNELS:
+    kind = job.format_label
+    n_channels = sum(len(group.channels) for group in job.groups)
+    if n_channels > _MAX_CHANNELS:
         raise UsageError(
-            going.doing,
-            f"{n_channels} channels",
-            f"beside its annotations an {kind} file has at most {_MOST_CHANNELS}",
-            Advice("take fewer: {}", channels=Blank("NAMES")),
+            job.context,
+            f"got {n_channels} channels",
+            f"{kind} supports at most {_MAX_CHANNELS} besides the annotation channel",
+            Advice("select fewer channels: {}", channels=Blank("NAMES")),
         )
-    cut = cut_of(going.groups, _WIDTHS[kind], going.doing)
-    rows = _rows(going)
-    begun = going.begun or 0.0
-    since = begun - math.floor(begun)
-    notes = placed(going.notes, cut.n_records, cut.record_s, since)
-    _tell(going, cut)
-    seconds = math.floor(begun) % _DAY_S
-    identity, short = _identity(rows, cut, going)
-    file.write(_header(rows, cut, notes, seconds, (identity, short), kind))
-    for piece in _records(rows, cut, notes, going, _WIDTHS[kind]):
-        file.write(piece)
+    record_layout = choose_record_layout(job.groups, _SAMPLE_NBYTES[kind], job.context)
+    encoders = _make_encoders(job)
+    begun = job.begun or 0.0
+    subsecond = begun - math.floor(begun)
+    notes = place_annotations(
+        job.annotations, record_layout.n_records, record_layout.record_s, subsecond
+    )
+    _record_losses(job, record_layout)
+    start_second = math.floor(begun) % _DAY_S
+    identification, date_text = _identification(encoders, record_layout, job)
+    file.write(
+        _build_header(
+            encoders,
+            record_layout,
+            notes,
+            start_second,
+            (identification, date_text),
+            kind,
+        )
+    )
+    for chunk in _encode_records(
+        encoders, record_layout, notes, job, _SAMPLE_NBYTES[kind]
+    ):
+        file.write(chunk)
     return tuple(
-        own.written(fs, n * cut.n_records)
-        for own, fs, n in zip(rows, cut.rates, cut.samples, strict=True)
+        encoder.written_group(fs, n * record_layout.n_records)
+        for encoder, fs, n in zip(
+            encoders, record_layout.rates, record_layout.samples_per_record, strict=True
+        )
     )
 
 
-def _records(
-    rows: Sequence[_Rows], cut: Cut, notes: PlacedNotes, going: Outgoing, width: int
+def _encode_records(
+    encoders: Sequence[_EdfGroupEncoder],
+    record_layout: EdfRecordLayout,
+    notes: EdfAnnotationChannel,
+    job: WriteJob,
+    width: int,
 ) -> Iterator[bytes]:
-    each = sum(n * len(own.names) for n, own in zip(cut.samples, rows, strict=True))
-    at_once = max(1, BLOCK_BYTES // (8 * max(1, each)))
-    keeper = -(-notes.nbytes // width) * width
-    for first in range(0, cut.n_records, at_once):
-        count = min(at_once, cut.n_records - first)
+    """Yield the data records, a block of them at a time."""
+    samples_per_record = sum(
+        n * len(encoder.names)
+        for n, encoder in zip(record_layout.samples_per_record, encoders, strict=True)
+    )
+    records_per_block = max(1, BLOCK_NBYTES // (8 * max(1, samples_per_record)))
+    annotation_nbytes = -(-notes.record_nbytes // width) * width
+    for first_record in range(0, record_layout.n_records, records_per_block):
+        count = min(records_per_block, record_layout.n_records - first_record)
         parts = []
-        for own, n in zip(rows, cut.samples, strict=True):
-            start, stop = first * n, (first + count) * n
-            counts = own.counts(start, stop, going)
-            little = np.ascontiguousarray(counts, "<i2" if width == 2 else "<i4")
-            raw = little.view(np.uint8).reshape(len(counts), count, n, -1)[..., :width]
+        for encoder, n in zip(encoders, record_layout.samples_per_record, strict=True):
+            start, stop = first_record * n, (first_record + count) * n
+            counts = encoder.encode_samples(start, stop, job)
+            little_endian = np.ascontiguousarray(counts, "<i2" if width == 2 else "<i4")
+            raw = little_endian.view(np.uint8).reshape(len(counts), count, n, -1)[
+                ..., :width
+            ]
             parts.append(raw.swapaxes(0, 1).reshape(count, -1))
-            going.step(max(0, min(stop, own.group.n_samples) - start) * len(counts))
-        texts = [
-            notes.of_record(first + at).ljust(keeper, b"\0") for at in range(count)
+            job.report_progress(
+                max(0, min(stop, encoder.group.n_samples) - start) * len(counts)
+            )
+        annotation_blocks = [
+            notes.record_bytes(first_record + index).ljust(annotation_nbytes, b"\0")
+            for index in range(count)
         ]
-        own_text = np.frombuffer(b"".join(texts), np.uint8).reshape(count, -1)
-        yield np.concatenate([*parts, own_text], axis=1).tobytes()
+        annotation_bytes = np.frombuffer(b"".join(annotation_blocks), np.uint8).reshape(
+            count, -1
+        )
+        yield np.concatenate([*parts, annotation_bytes], axis=1).tobytes()
 
 
-def _filled(counts: NDArray[Any], length: int) -> NDArray[Any]:
+def _pad_edge(counts: NDArray[Any], length: int) -> NDArray[Any]:
+    """Repeat the last column up to a length."""
     missing = length - counts.shape[1]
     return np.pad(counts, ((0, 0), (0, missing)), "edge") if missing else counts
 
@@ -176,34 +217,42 @@ def _filled(counts: NDArray[Any], length: int) -> NDArray[Any]:
 # --- scales ---------------------------------------------------------------------------
 
 
-def _rows(going: Outgoing) -> list[_Rows]:
+def _make_encoders(job: WriteJob) -> list[_EdfGroupEncoder]:
+    """Return an encoder for each group."""
     names = iter(
-        _names([name for group in going.groups for name in group.names], going)
+        _edf_labels([name for group in job.groups for name in group.names], job)
     )
-    bits = 8 * _WIDTHS[going.title]
-    found = []
-    for group in going.groups:
-        own = [next(names) for _ in group.channels]
-        made = _scales(going, group, -(1 << bits - 1), (1 << bits - 1) - 1)
-        scales, units = [scale for scale, _ in made], [unit for _, unit in made]
-        found.append(_Rows(group, own, [_unit(unit, going) for unit in units], scales))
-    return found
+    bits = 8 * _SAMPLE_NBYTES[job.format_label]
+    encoders = []
+    for group in job.groups:
+        labels = [next(names) for _ in group.channels]
+        scale_units = _channel_scales(job, group, -(1 << bits - 1), (1 << bits - 1) - 1)
+        scales, units = (
+            [scale for scale, _ in scale_units],
+            [unit for _, unit in scale_units],
+        )
+        encoders.append(
+            _EdfGroupEncoder(
+                group, labels, [_edf_unit(unit, job) for unit in units], scales
+            )
+        )
+    return encoders
 
 
-def _scales(
-    going: Outgoing, group: Group, low: int, high: int
-) -> list[tuple[Scale, str]]:
-    """The scale and the unit of each channel."""
-    if going.full_scale is not None:
-        full = going.full_scale
-        made = scale_of(-full, full, low, high, going.doing)
-        return [(made, channel.unit) for channel in group.channels]
-    found = []
-    for channel, a, b in zip(group.channels, *_ranges(going, group), strict=True):
+def _channel_scales(
+    job: WriteJob, group: Group, low: int, high: int
+) -> list[tuple[EdfScale, str]]:
+    """Return the scale and the unit of each channel."""
+    if job.full_scale is not None:
+        full_scale = job.full_scale
+        shared_scale = finest_scale(-full_scale, full_scale, low, high, job.context)
+        return [(shared_scale, channel.unit) for channel in group.channels]
+    scales = []
+    for channel, a, b in zip(group.channels, *_stored_ranges(job, group), strict=True):
         if group.digital is not None:
-            own = copied_scale(channel, (int(a), int(b)), low, high)
-            if own is not None:
-                found.append((own, channel.unit))
+            copied = copied_scale(channel, (int(a), int(b)), low, high)
+            if copied is not None:
+                scales.append((copied, channel.unit))
                 continue
         low_end, high_end = sorted(
             channel.gain * (float(end) + channel.offset) for end in (a, b)
@@ -211,150 +260,185 @@ def _scales(
         # Eight characters say little of a few millionths of a volt.
         is_volt = channel.unit == "V" and max(-low_end, high_end) < 1
         factor, unit = (1e6, "uV") if is_volt else (1.0, channel.unit)
-        found.append(
-            (scale_of(low_end, high_end, low, high, going.doing, factor), unit)
+        scales.append(
+            (finest_scale(low_end, high_end, low, high, job.context, factor), unit)
         )
-    return found
+    return scales
 
 
-def _ranges(going: Outgoing, group: Group) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The least and the largest of each channel, as stored."""
-    least = np.full(len(group.channels), np.inf)
-    most = -least
-    size = max(1, BLOCK_BYTES // (8 * len(group.channels)))
-    for block in group.stored_blocks(size):
-        held = block.data.counts if isinstance(block.data, Digital) else block.data
-        check_numbers(held, group, block.start, going)
-        np.minimum(least, held.min(axis=1), out=least)
-        np.maximum(most, held.max(axis=1), out=most)
-        going.step(held.size)
-    return least, most
+def _stored_ranges(job: WriteJob, group: Group) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the minimum and the maximum of each channel, as stored."""
+    minima = np.full(len(group.channels), np.inf)
+    maxima = -minima
+    block_samples = max(1, BLOCK_NBYTES // (8 * len(group.channels)))
+    for block in group.stored_blocks(block_samples):
+        values = block.data.counts if isinstance(block.data, Digital) else block.data
+        check_integers_finite(values, group, block.start, job)
+        np.minimum(minima, values.min(axis=1), out=minima)
+        np.maximum(maxima, values.max(axis=1), out=maxima)
+        job.report_progress(values.size)
+    return minima, maxima
 
 
 # --- words ----------------------------------------------------------------------------
 
 
-def _tell(going: Outgoing, cut: Cut) -> None:
-    for group, n in zip(going.groups, cut.samples, strict=True):
-        more = n * cut.n_records - group.n_samples
-        if more:
-            going.lost.append(
-                f"the last data record is filled up: {more} samples at {group.fs:g} Hz "
-                f"repeat the last of {group.n_samples}"
+def _record_losses(job: WriteJob, record_layout: EdfRecordLayout) -> None:
+    """Note padding, changed rates, an unknown time of day and changed annotations."""
+    for group, n in zip(job.groups, record_layout.samples_per_record, strict=True):
+        n_padded = n * record_layout.n_records - group.n_samples
+        if n_padded:
+            job.losses.append(
+                f"the last data record is padded: {n_padded} samples at "
+                f"{group.fs:g} Hz repeat the last of {group.n_samples}"
             )
-    for group, fs in zip(going.groups, cut.rates, strict=True):
+    for group, fs in zip(job.groups, record_layout.rates, strict=True):
         if not math.isclose(fs, group.fs, rel_tol=1e-9):
-            going.lost.append(f"{group.fs:.12g} Hz is {fs:.12g} Hz in the file")
-    if going.begun is None:
-        going.lost.append(f"no time of day is known, and {going.title} says midnight")
-    n_changed = sum(not is_exact(note) for note in going.notes)
+            job.losses.append(f"the rate {group.fs:.12g} Hz is stored as {fs:.12g} Hz")
+    if job.begun is None:
+        job.losses.append(
+            f"the time of day is unknown; {job.format_label} stores midnight"
+        )
+    n_changed = sum(not is_stored_exactly(note) for note in job.annotations)
     if n_changed:
-        going.lost.append(
-            f"{n_changed} of {len(going.notes)} annotations read back otherwise: "
-            f"{going.title} has no empty or padded text, control character or negative "
-            "duration"
+        job.losses.append(
+            f"{n_changed} of {len(job.annotations)} annotations are changed: "
+            f"{job.format_label} supports no empty or padded text, control "
+            "characters or negative durations"
         )
 
 
-def _names(names: Sequence[str], going: Outgoing) -> list[str]:
-    """Sixteen characters that can be seen, for each a text of its own."""
-    found: dict[str, None] = {}
+def _edf_labels(names: Sequence[str], job: WriteJob) -> list[str]:
+    """Return unique labels of at most 16 printable ASCII characters."""
+    labels: dict[str, None] = {}
     for name in names:
-        plain = _ascii(name).strip() or "ch"
-        if plain.casefold() in ANNOTATIONS:
-            plain = f"_{plain}"
-        label, n = plain[:_NAME], 1
-        while label in found:
+        ascii_name = _to_ascii(name).strip() or "ch"
+        if ascii_name.casefold() in ANNOTATION_LABELS:
+            ascii_name = f"_{ascii_name}"
+        label, n = ascii_name[:_LABEL_WIDTH], 1
+        while label in labels:
             n += 1
-            end = f"~{n}"
-            label = plain[: _NAME - len(end)] + end
-        found[label] = None
-    changed = [f"{a!r} is {b!r}" for a, b in zip(names, found, strict=True) if a != b]
+            suffix = f"~{n}"
+            label = ascii_name[: _LABEL_WIDTH - len(suffix)] + suffix
+        labels[label] = None
+    changed = [f"{a!r} is {b!r}" for a, b in zip(names, labels, strict=True) if a != b]
     if changed:
-        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
-        said = f"names of {_NAME} plain characters: {', '.join(changed[:4])}{more}"
-        going.lost.append(said)
-    return list(found)
+        remainder = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+        message = (
+            f"names are reduced to {_LABEL_WIDTH} ASCII characters: "
+            f"{', '.join(changed[:4])}{remainder}"
+        )
+        job.losses.append(message)
+    return list(labels)
 
 
-def _unit(unit: str, going: Outgoing) -> str:
-    plain = _ascii(unit.translate(_LETTERS)).strip()[:_UNIT]
-    if plain != unit and unit.translate(_LETTERS) != plain:
-        told = f"the unit {unit!r} is {plain!r}"
-        if told not in going.lost:
-            going.lost.append(told)
+def _edf_unit(unit: str, job: WriteJob) -> str:
+    """Return a unit in at most 8 ASCII characters."""
+    plain = _to_ascii(unit.translate(_ASCII_REPLACEMENTS)).strip()[:_UNIT_WIDTH]
+    if plain != unit and unit.translate(_ASCII_REPLACEMENTS) != plain:
+        message = f"the unit {unit!r} is stored as {plain!r}"
+        if message not in job.losses:
+            job.losses.append(message)
     return plain
 
 
-def _ascii(text: str) -> str:
-    """Letters without their marks; what else is no ASCII is a question mark."""
-    apart = unicodedata.normalize("NFKD", text.translate(_LETTERS))
-    bare = "".join(c for c in apart if not unicodedata.combining(c))
-    return _UNSEEN.sub("?", bare)
+def _to_ascii(text: str) -> str:
+    """Strip diacritics and replace every other non-ASCII character by a question
+    mark.
+    """
+    decomposed = unicodedata.normalize("NFKD", text.translate(_ASCII_REPLACEMENTS))
+    base = "".join(c for c in decomposed if not unicodedata.combining(c))
+    return _NON_PRINTABLE.sub("?", base)
 
 
-def _identity(rows: Sequence[_Rows], cut: Cut, going: Outgoing) -> tuple[str, str]:
-    """Return the recording's identification and its date, as the header has them.
+def _identification(
+    encoders: Sequence[_EdfGroupEncoder], record_layout: EdfRecordLayout, job: WriteJob
+) -> tuple[str, str]:
+    """Return the header's recording identification and start date.
 
     EDF+ allows further subfields: of a padded file, `samples=` has the samples of a
     channel before the padding, of each rate in the order of the signals. edfio shows it
     as `additional`, and MNE passes over it.
     """
-    short, long = for_edf(going.date)
-    lengths = [own.group.n_samples for own in rows]
-    padded = [n * cut.n_records for n in cut.samples]
+    date_text, identification = format_edf_date(job.date)
+    lengths = [encoder.group.n_samples for encoder in encoders]
+    padded = [n * record_layout.n_records for n in record_layout.samples_per_record]
     if lengths == padded:
-        return long, short
-    more = f"{long} samples={','.join(map(str, lengths))}"
-    if len(more) <= _IDENTITY:
-        return more, short
-    going.lost.append("the header has no room for the lengths before the padding")
-    return long, short
+        return identification, date_text
+    extended = f"{identification} samples={','.join(map(str, lengths))}"
+    if len(extended) <= _IDENTIFICATION_WIDTH:
+        return extended, date_text
+    job.losses.append("the header has no space for the unpadded lengths")
+    return identification, date_text
 
 
-def _header(
-    rows: Sequence[_Rows],
-    cut: Cut,
-    notes: PlacedNotes,
-    begun: int,
-    identity: tuple[str, str],
+def _build_header(
+    encoders: Sequence[_EdfGroupEncoder],
+    record_layout: EdfRecordLayout,
+    notes: EdfAnnotationChannel,
+    start_second: int,
+    identification: tuple[str, str],
     kind: str,
 ) -> bytes:
-    low, high = -(1 << 8 * _WIDTHS[kind] - 1), (1 << 8 * _WIDTHS[kind] - 1) - 1
-    columns: list[tuple[object, ...]] = [
-        (name, unit, scale.bottom, scale.top, scale.low, scale.high, n)
-        for own, n in zip(rows, cut.samples, strict=True)
-        for name, unit, scale in zip(own.names, own.units, own.scales, strict=True)
+    """Return the bytes of the header."""
+    low, high = (
+        -(1 << 8 * _SAMPLE_NBYTES[kind] - 1),
+        (1 << 8 * _SAMPLE_NBYTES[kind] - 1) - 1,
+    )
+    signal_fields: list[tuple[object, ...]] = [
+        (
+            name,
+            unit,
+            scale.physical_min,
+            scale.physical_max,
+            scale.digital_min,
+            scale.digital_max,
+            n,
+        )
+        for encoder, n in zip(encoders, record_layout.samples_per_record, strict=True)
+        for name, unit, scale in zip(
+            encoder.names, encoder.units, encoder.scales, strict=True
+        )
     ]
-    keeper = -(-notes.nbytes // _WIDTHS[kind])
-    columns.append((f"{kind} Annotations", "", -1, 1, low, high, keeper))
-    hours, minutes, seconds = begun // 3600, begun // 60 % 60, begun % 60
+    annotation_samples = -(-notes.record_nbytes // _SAMPLE_NBYTES[kind])
+    signal_fields.append(
+        (f"{kind} Annotations", "", -1, 1, low, high, annotation_samples)
+    )
+    hours, minutes, seconds = (
+        start_second // 3600,
+        start_second // 60 % 60,
+        start_second % 60,
+    )
     magic = "0".ljust(8).encode() if kind == "EDF" else BDF_MAGIC
-    long, short = identity
-    told: list[tuple[object, int]] = [
+    recording_text, date_text = identification
+    header_fields: list[tuple[object, int]] = [
         ("X X X X", 80),  # who it is of, a recording of ours does not know
-        (long, _IDENTITY),
-        (short, 8),
+        (recording_text, _IDENTIFICATION_WIDTH),
+        (date_text, 8),
         (f"{hours:02}.{minutes:02}.{seconds:02}", 8),
-        (256 * (len(columns) + 1), 8),
+        (256 * (len(signal_fields) + 1), 8),
         (f"{kind}+C", 44),
-        (cut.n_records, 8),
-        (cut.text, 8),
-        (len(columns), 4),
+        (record_layout.n_records, 8),
+        (record_layout.duration_text, 8),
+        (len(signal_fields), 4),
     ]
-    label, unit, bottom, top, lows, highs, samples = zip(*columns, strict=True)
-    blank = ("",) * len(columns)
+    label, unit, physical_min, physical_max, digital_min, digital_max, samples = zip(
+        *signal_fields, strict=True
+    )
+    blank = ("",) * len(signal_fields)
     for values, width in (
-        (label, _NAME),
+        (label, _LABEL_WIDTH),
         (blank, 80),
-        (unit, _UNIT),
-        (bottom, 8),
-        (top, 8),
-        (lows, 8),
-        (highs, 8),
+        (unit, _UNIT_WIDTH),
+        (physical_min, 8),
+        (physical_max, 8),
+        (digital_min, 8),
+        (digital_max, 8),
         (blank, 80),
         (samples, 8),
         (blank, 32),
     ):
-        told += [(value, width) for value in values]
-    return magic + b"".join(str(what).ljust(width).encode() for what, width in told)
+        header_fields += [(value, width) for value in values]
+    return magic + b"".join(
+        str(field_value).ljust(width).encode() for field_value, width in header_fields
+    )

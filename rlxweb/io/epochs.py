@@ -1,4 +1,4 @@
-"""Stretches of one length around annotations, cut out of a recording."""
+"""Epochs: stretches of equal length around annotations, cut out of a recording."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import switch, whole
+from rlxweb.arguments import coerce_bool, coerce_integer
 from rlxweb.errors import UsageError, shown
-from rlxweb.io.annotations import Annotation, bad_stretches, is_named, named
-from rlxweb.io.cutting import check_any, cut
+from rlxweb.io.annotations import (
+    Annotation,
+    bad_annotations,
+    find_annotations,
+    matches_text,
+)
+from rlxweb.io.epoch_selection import require_epochs, select_epochs
 from rlxweb.io.recording import Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Epochs:
-    """E stretches of C channels; every signal function takes them as they are.
+    """Epochs of a recording: E stretches of C channels and T samples, accepted by every
+    signal function.
 
     data      (E, C, T) float64, in the channels' units
     fs        Hz
@@ -43,11 +49,11 @@ class Epochs:
     bad: tuple[Annotation, ...] = ()
 
     def __repr__(self) -> str:
-        lost = f", {len(self.dropped)} dropped" if self.dropped else ""
-        lost += f", {len(self.rejected)} rejected" if self.rejected else ""
-        lost += f", {len(self.bad)} bad" if self.bad else ""
+        exclusions = f", {len(self.dropped)} dropped" if self.dropped else ""
+        exclusions += f", {len(self.rejected)} rejected" if self.rejected else ""
+        exclusions += f", {len(self.bad)} bad" if self.bad else ""
         shape = "×".join(map(str, self.data.shape))
-        return f"Epochs({shape} at {self.fs:g} Hz{lost})"
+        return f"Epochs({shape} at {self.fs:g} Hz{exclusions})"
 
     def __len__(self) -> int:
         return len(self.data)
@@ -56,28 +62,33 @@ class Epochs:
         return iter(self.data)
 
     def __getitem__(self, around: str) -> Epochs:
-        """Those around annotations of some words, or of a pattern: "Stim*".
+        """Return the epochs around annotations with this text, or matching a pattern
+        such as "Stim*".
 
         Errors   UnknownName, with the words there are
         """
-        named(self.events, around, "choosing epochs")
-        kept = [at for at, note in enumerate(self.events) if is_named(note, around)]
+        find_annotations(self.events, around, "choosing epochs")
+        selected = [
+            index
+            for index, note in enumerate(self.events)
+            if matches_text(note, around)
+        ]
 
-        def some(notes: tuple[Annotation, ...]) -> tuple[Annotation, ...]:
-            return tuple(note for note in notes if is_named(note, around))
+        def select_notes(notes: tuple[Annotation, ...]) -> tuple[Annotation, ...]:
+            return tuple(note for note in notes if matches_text(note, around))
 
         return replace(
             self,
-            data=self.data[kept],
-            events=some(self.events),
-            dropped=some(self.dropped),
-            rejected=some(self.rejected),
-            bad=some(self.bad),
+            data=self.data[selected],
+            events=select_notes(self.events),
+            dropped=select_notes(self.dropped),
+            rejected=select_notes(self.rejected),
+            bad=select_notes(self.bad),
         )
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many epochs each text has."""
+        """Number of epochs for each annotation text."""
         return dict(Counter(note.text for note in self.events))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -94,7 +105,8 @@ def epochs(
     reject: float | None = None,
     keep_bad: bool = False,
 ) -> Epochs:
-    """From `tmin` to `tmax` seconds around each annotation of some words.
+    """Cut epochs from `tmin` to `tmax` seconds around each annotation with a given
+    text.
 
     around   the words, or a pattern: "Stim*"
     tmax     is left out itself, so that a second has as many samples as the rate says
@@ -112,33 +124,40 @@ def epochs(
         raise UsageError(
             "cutting epochs out of a recording",
             f"recording is {shown(recording)}",
-            "a Recording is wanted",
-            "open one: rlxweb.read(path), or make it: Recording.from_array(x, fs)",
+            "expected a Recording",
+            "use rlxweb.read(path) or Recording.from_array(x, fs)",
         )
-    doing = f"cutting epochs out of {recording.path!r}"
-    words: object = around
-    if not isinstance(words, str):
-        said, rule = f"around is {shown(around)}", "the words of an annotation"
-        raise UsageError(doing, said, rule, 'give them as a text: "Stim*"')
-    notes = named(recording.annotations, around, doing)
-    at = whole("group", group, doing)
-    if not 0 <= at < len(recording.signals):
-        raise UsageError(doing, f"group is {at}", f"there are {len(recording.groups)}")
-    found = cut(recording.groups[at], notes, tmin, tmax, doing)
-    if not switch("keep_bad", keep_bad, doing):
-        found = found.outside(bad_stretches(recording.annotations))
+    context = f"cutting epochs out of {recording.path!r}"
+    pattern: object = around
+    if not isinstance(pattern, str):
+        message, rule = (
+            f"around is {shown(around)}",
+            "must be the text of an annotation",
+        )
+        raise UsageError(context, message, rule, 'pass a string such as "Stim*"')
+    notes = find_annotations(recording.annotations, around, context)
+    group_index = coerce_integer("group", group, context)
+    if not 0 <= group_index < len(recording.signals):
+        raise UsageError(
+            context,
+            f"group is {group_index}",
+            f"the recording has {len(recording.groups)} groups",
+        )
+    stretches = select_epochs(recording.groups[group_index], notes, tmin, tmax, context)
+    if not coerce_bool("keep_bad", keep_bad, context):
+        stretches = stretches.exclude_overlaps(bad_annotations(recording.annotations))
     if reject is not None:
-        found = found.below(reject)
-    check_any(found, doing)
-    units = {channel.unit for channel in found.group.channels}
+        stretches = stretches.reject_above(reject)
+    require_epochs(stretches, context)
+    units = {channel.unit for channel in stretches.group.channels}
     return Epochs(
-        found.data(),
-        found.group.fs,
-        found.times,
-        found.group.names,
+        stretches.read_epochs(),
+        stretches.group.fs,
+        stretches.times,
+        stretches.group.names,
         units.pop() if len(units) == 1 else "",
-        found.events,
-        found.beyond,
-        found.rejected,
-        found.bad,
+        stretches.events,
+        stretches.out_of_range,
+        stretches.rejected,
+        stretches.bad,
     )

@@ -1,4 +1,4 @@
-"""The formats of recordings: names, first bytes, readers and writers.
+"""Table of recording formats: names, magic bytes, readers and writers.
 
 Owns that table and the choice of a reader by a file's first bytes; a name only helps to
 say what is wrong. Another format is another row here, a reader and perhaps a writer of
@@ -14,291 +14,334 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rlxweb.io.companions import pointed_to
-from rlxweb.io.contents import Contents, Layout
-from rlxweb.io.opening import Opened
-from rlxweb.io.source import ByteSource
-from rlxweb.io.urls import suffix_of
+from rlxweb.io.byte_source import ByteSource
+from rlxweb.io.companion_files import find_header
+from rlxweb.io.file_contents import ArrayLayout, FileContents
+from rlxweb.io.source_opener import OpenSource
+from rlxweb.io.urls import file_suffix
 
 
-class Asked(NamedTuple):
-    """What the caller says of an array in the file."""
+class ArraySelection(NamedTuple):
+    """Array of the file that the caller asks for, and its layout."""
 
     array: str | None
-    layout: Layout
+    layout: ArrayLayout
 
 
-Reader = Callable[[Any, Asked], Contents]
-_INTEGERS: Final = (16, 24)
+ReadFunction = Callable[[Any, ArraySelection], FileContents]
+_INTEGER_BITS: Final = (16, 24)
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
-    """How a format is written.
+class FormatWriter:
+    """Writer of a format: its function, the library it needs and its abilities.
 
     Attributes
     ----------
-    function : str
+    import_path : str
         Module below `rlxweb.io` and function.
     library, extra : str
         The package that it needs beside NumPy, and the extra of rlxweb that installs
         it; "" for none.
     bits : tuple of int
         Sample widths, the default first; none where samples are written as they are.
-    several_rates : bool
+    supports_mixed_rates : bool
         Whether one file holds channels of several rates.
-    annotations : bool
+    stores_annotations : bool
         Whether a file holds annotations, the time of day and the date.
     """
 
-    function: str
+    import_path: str
     library: str = ""
     extra: str = ""
     bits: tuple[int, ...] = ()
-    several_rates: bool = False
-    annotations: bool = True
+    supports_mixed_rates: bool = False
+    stores_annotations: bool = True
 
     def has_integers(self, bits: int | None) -> bool:
-        """Whether samples of so many bits, or of the default, are integers."""
-        return (bits or next(iter(self.bits), 0)) in _INTEGERS
+        """Return whether samples of that many bits, or of the default width, are stored
+        as integers.
+        """
+        return (bits or next(iter(self.bits), 0)) in _INTEGER_BITS
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """One format.
+class RecordingFormat:
+    """Recording format: its name, magic bytes, suffixes, reader and writer.
 
-    begins    a pattern of its first bytes; "" where the bytes do not tell it
+    magic_pattern  a pattern of its first bytes; "" where the bytes do not tell it
     suffixes  files of it are named so
-    takes     which of `array` and `layout` it has a use for
+    accepted_options  which of `array` and `layout` it has a use for
     writer    None where it is read only
     """
 
     name: str
-    read: Reader
-    begins: bytes = b""
+    read: ReadFunction
+    magic_pattern: bytes = b""
     suffixes: tuple[str, ...] = ()
-    takes: frozenset[str] = frozenset()
-    writer: Writer | None = None
+    accepted_options: frozenset[str] = frozenset()
+    writer: FormatWriter | None = None
 
 
-def _edf(source: Any, asked: Asked) -> Contents:
+def _read_edf(source: Any, selection: ArraySelection) -> FileContents:
     from rlxweb.io.edf import read_edf
 
     return read_edf(source)
 
 
-def _wav(source: Any, asked: Asked) -> Contents:
-    from rlxweb.io.wav import read_wav
+def _read_wav(source: Any, selection: ArraySelection) -> FileContents:
+    from rlxweb.io.wav_reader import read_wav
 
     return read_wav(source)
 
 
-def _npy(source: Any, asked: Asked) -> Contents:
+def _read_npy(source: Any, selection: ArraySelection) -> FileContents:
     from rlxweb.io.npy import read_npy
 
-    return read_npy(source, asked.layout)
+    return read_npy(source, selection.layout)
 
 
-def _npz(source: Any, asked: Asked) -> Contents:
+def _read_npz(source: Any, selection: ArraySelection) -> FileContents:
     from rlxweb.io.npz import read_npz
 
-    return read_npz(source, *asked)
+    return read_npz(source, *selection)
 
 
-def _csv(source: Any, asked: Asked) -> Contents:
+def _read_csv(source: Any, selection: ArraySelection) -> FileContents:
     from rlxweb.io.csv_table import read_csv
 
     return read_csv(source)
 
 
-def _zarr(source: Any, asked: Asked) -> Contents:
+def _read_zarr(source: Any, selection: ArraySelection) -> FileContents:
     from rlxweb.io.zarr_store import read_zarr
 
-    return read_zarr(source, *asked)
+    return read_zarr(source, *selection)
 
 
-def _parquet(source: Any, asked: Asked) -> Contents:
-    from rlxweb.io.parquet_table import read_parquet
+def _read_parquet(source: Any, selection: ArraySelection) -> FileContents:
+    from rlxweb.io.parquet_reader import read_parquet
 
     return read_parquet(source)
 
 
-def _hdf5(source: Any, asked: Asked) -> Contents:
+def _read_hdf5(source: Any, selection: ArraySelection) -> FileContents:
     from rlxweb.io.hdf5 import read_hdf5
 
-    return read_hdf5(source, *asked)
+    return read_hdf5(source, *selection)
 
 
-def _audio(source: Any, asked: Asked) -> Contents:
+def _read_audio(source: Any, selection: ArraySelection) -> FileContents:
     from rlxweb.io.audio import read_audio
 
     return read_audio(source)
 
 
-def _by_mne(kind: str) -> Reader:
-    def read(source: Any, asked: Asked) -> Contents:
-        from rlxweb.io.mne_raw import read_by_mne
+def _mne_read_function(kind: str) -> ReadFunction:
+    """Return a function that reads files of one kind through MNE."""
 
-        return read_by_mne(source, kind)
+    def read(source: Any, selection: ArraySelection) -> FileContents:
+        from rlxweb.io.mne_reader import read_with_mne
+
+        return read_with_mne(source, kind)
 
     return read
 
 
-def _edf_of(bits: int) -> Writer:
-    return Writer("edf_writer:write_edf", bits=(bits,), several_rates=True)
+def _edf_writer(bits: int) -> FormatWriter:
+    """Return the writer of EDF (16 bits) or BDF (24 bits)."""
+    return FormatWriter("edf_writer:write_edf", bits=(bits,), supports_mixed_rates=True)
 
 
-_LAYOUT, _BOTH = frozenset({"layout"}), frozenset({"array", "layout"})
-CSV: Final = Format("CSV", _csv, suffixes=(".csv", ".tsv"))
-ZARR: Final = Format("Zarr", _zarr, suffixes=(".zarr",), takes=_BOTH)
-_FIF: Final = Format(
+_LAYOUT_ONLY, _ARRAY_AND_LAYOUT = frozenset({"layout"}), frozenset({"array", "layout"})
+CSV: Final = RecordingFormat("CSV", _read_csv, suffixes=(".csv", ".tsv"))
+ZARR: Final = RecordingFormat(
+    "Zarr", _read_zarr, suffixes=(".zarr",), accepted_options=_ARRAY_AND_LAYOUT
+)
+_FIF: Final = RecordingFormat(
     "FIF",
-    _by_mne("FIF"),
+    _mne_read_function("FIF"),
     rb"\0\0\0\x64\0\0\0\x1f\0\0\0\x14",
     (".fif", ".fif.gz"),
 )
 FORMATS: Final = (
-    Format("EDF", _edf, rb"0(       |\0{7})", (".edf",), writer=_edf_of(16)),
-    Format("BDF", _edf, rb"\xffBIOSEMI", (".bdf",), writer=_edf_of(24)),
-    Format(
+    RecordingFormat(
+        "EDF", _read_edf, rb"0(       |\0{7})", (".edf",), writer=_edf_writer(16)
+    ),
+    RecordingFormat(
+        "BDF", _read_edf, rb"\xffBIOSEMI", (".bdf",), writer=_edf_writer(24)
+    ),
+    RecordingFormat(
         "WAV",
-        _wav,
+        _read_wav,
         b"RIFF|RF64|BW64|RIFX",
         (".wav",),
-        writer=Writer("wav_writer:write_wav", bits=(32, 64, 16, 24), annotations=False),
+        writer=FormatWriter(
+            "wav_writer:write_wav", bits=(32, 64, 16, 24), stores_annotations=False
+        ),
     ),
-    Format("NPY", _npy, rb"\x93NUMPY", (".npy",), _LAYOUT),
-    Format(
+    RecordingFormat("NPY", _read_npy, rb"\x93NUMPY", (".npy",), _LAYOUT_ONLY),
+    RecordingFormat(
         "NPZ",
-        _npz,
+        _read_npz,
         rb"PK(\x03\x04|\x05\x06)",
         (".npz",),
-        _BOTH,
-        Writer("npz_writer:write_samples"),
+        _ARRAY_AND_LAYOUT,
+        FormatWriter("npz_writer:write_samples"),
     ),
     CSV,
     ZARR,
-    Format(
+    RecordingFormat(
         "Parquet",
-        _parquet,
+        _read_parquet,
         b"PAR1",
         (".parquet",),
-        writer=Writer("parquet_writer:write_columns", "pyarrow", "parquet"),
+        writer=FormatWriter("parquet_writer:write_columns", "pyarrow", "parquet"),
     ),
-    Format("HDF5", _hdf5, rb"\x89HDF\r\n\x1a\n", (".h5", ".hdf5", ".nwb"), _BOTH),
-    Format("MATLAB", _hdf5, rb"MATLAB 7\.3 MAT-file", (), _BOTH),
+    RecordingFormat(
+        "HDF5",
+        _read_hdf5,
+        rb"\x89HDF\r\n\x1a\n",
+        (".h5", ".hdf5", ".nwb"),
+        _ARRAY_AND_LAYOUT,
+    ),
+    RecordingFormat(
+        "MATLAB", _read_hdf5, rb"MATLAB 7\.3 MAT-file", (), _ARRAY_AND_LAYOUT
+    ),
     _FIF,
-    Format(
+    RecordingFormat(
         "BrainVision",
-        _by_mne("BrainVision"),
+        _mne_read_function("BrainVision"),
         rb"(\xef\xbb\xbf)?Brain ?Vision Data Exchange Header",
         (".vhdr",),
     ),
-    Format("GDF", _by_mne("GDF"), b"GDF ", (".gdf",)),
-    Format("EEGLAB", _by_mne("EEGLAB"), rb"MATLAB 5\.0 MAT-file", (".set",)),
-    Format(
+    RecordingFormat("GDF", _mne_read_function("GDF"), b"GDF ", (".gdf",)),
+    RecordingFormat(
+        "EEGLAB", _mne_read_function("EEGLAB"), rb"MATLAB 5\.0 MAT-file", (".set",)
+    ),
+    RecordingFormat(
         "FLAC",
-        _audio,
+        _read_audio,
         b"fLaC",
         (".flac",),
-        writer=Writer(
+        writer=FormatWriter(
             "flac_writer:write_flac",
             "soundfile",
             "audio",
             (24, 16),
-            annotations=False,
+            stores_annotations=False,
         ),
     ),
-    Format("Ogg", _audio, b"OggS", (".ogg", ".oga", ".opus")),
-    Format("MP3", _audio, rb"ID3|\xff[\xfa\xfb\xf2\xf3\xe2\xe3]", (".mp3",)),
-    Format("AIFF", _audio, b"FORM....(AIF[FC]|8SVX|16SV)", (".aif", ".aiff", ".aifc")),
-    Format(
+    RecordingFormat("Ogg", _read_audio, b"OggS", (".ogg", ".oga", ".opus")),
+    RecordingFormat(
+        "MP3", _read_audio, rb"ID3|\xff[\xfa\xfb\xf2\xf3\xe2\xe3]", (".mp3",)
+    ),
+    RecordingFormat(
+        "AIFF", _read_audio, b"FORM....(AIF[FC]|8SVX|16SV)", (".aif", ".aiff", ".aifc")
+    ),
+    RecordingFormat(
         "other audio",
-        _audio,
+        _read_audio,
         rb"\.snd|dns\.|caff|riff\x2e\x91\xcf\x11|Creative Voice File\x1a|NIST_1A"
         rb"|fap | paf|PVF1\n|2BIT|ALawSoundFile",
         (".au", ".caf", ".w64", ".voc"),
     ),
 )
-"""The table: the first whose pattern fits is it."""
-SUFFIXES = frozenset(suffix for one in FORMATS for suffix in one.suffixes)
-"""By which a recording is told from other files of its folder."""
+"""Formats in the order of detection: the first whose pattern matches is taken."""
+SUFFIXES = frozenset(suffix for entry in FORMATS for suffix in entry.suffixes)
+"""Suffixes by which recordings are told from the other files of a folder."""
 WRITERS: Final = {
-    one.suffixes[0].removeprefix("."): one.writer
-    for one in FORMATS
-    if one.writer is not None
+    entry.suffixes[0].removeprefix("."): entry.writer
+    for entry in FORMATS
+    if entry.writer is not None
 }
-"""The formats that are written, by their suffix without the point."""
+"""Writers of the formats that can be written, by suffix without the dot."""
 
 
-def is_named_so(name: str) -> bool:
-    """True for a file that has the suffix of a recording."""
+def has_recording_suffix(name: str) -> bool:
+    """Return whether a file has the suffix of a recording."""
     return name.lower().endswith(tuple(SUFFIXES)) and bool(Path(name).suffix)
 
 
 # Files people do try; the value completes "it is …".
-_FOREIGN = (
+_UNSUPPORTED_TYPES = (
     (
         rb"(\xef\xbb\xbf)?Brain ?Vision Data Exchange Marker",
-        "the markers of BrainVision",
+        "a BrainVision marker file",
     ),
-    (rb"\x1f\x8b", "packed with gzip"),
-    (rb"\xfd7zXZ\x00", "packed with xz"),
+    (rb"\x1f\x8b", "compressed with gzip"),
+    (rb"\xfd7zXZ\x00", "compressed with xz"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text"),
 )
 _SNIFF_NBYTES = 4096
-_CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f")
+_CONTROL_BYTES = frozenset(range(32)) - frozenset(b"\t\n\r\f")
 
 
-def format_of(source: Opened) -> Format:
-    """The format of what is open, by its first bytes; text is taken for a table.
+def detect_format(source: OpenSource) -> RecordingFormat:
+    """Detect the format of an open source by its first bytes; other text is taken for
+    CSV.
 
     Errors   RecordingError for what is none that is read
     """
     if not isinstance(source, ByteSource):
         return ZARR
-    head = source.head(_SNIFF_NBYTES)
-    for one in FORMATS:
-        if one.begins and _fits(one.begins, head):
-            return one
-    if _fits(_FIF.begins, _unpacked(head)):
+    head = source.read_head(_SNIFF_NBYTES)
+    for entry in FORMATS:
+        if entry.magic_pattern and _matches_pattern(entry.magic_pattern, head):
+            return entry
+    if _matches_pattern(_FIF.magic_pattern, _gunzip_head(head)):
         return _FIF
-    wrong = _problem(source, head)
-    if wrong is None:
+    refusal = _unrecognized_reason(source, head)
+    if refusal is None:
         return CSV
-    problem, hint = wrong
-    *most, last = [one.name for one in FORMATS]
-    raise source.error(problem, f"rlxweb reads {', '.join(most)} and {last}", hint)
+    problem, hint = refusal
+    *other_names, last_name = [entry.name for entry in FORMATS]
+    raise source.error(
+        problem, f"rlxweb reads {', '.join(other_names)} and {last_name}", hint
+    )
 
 
-def _fits(pattern: bytes, head: bytes) -> bool:
+def _matches_pattern(pattern: bytes, head: bytes) -> bool:
+    """Return whether bytes begin with a pattern."""
     return re.match(pattern, head, re.DOTALL) is not None
 
 
-def _unpacked(head: bytes) -> bytes:
-    """The first bytes of what gzip packed; none where it did not."""
+def _gunzip_head(head: bytes) -> bytes:
+    """Return the first decompressed bytes of gzip data; empty for anything else."""
     try:
         return zlib.decompressobj(31).decompress(head, 64)
     except zlib.error:
         return b""
 
 
-def _problem(source: ByteSource, head: bytes) -> tuple[str, str] | None:
-    """What keeps a file of no known beginning from being a table, and what to do."""
-    suffix = suffix_of(source.name)
-    begins = f"(first bytes {head[:8]!r})"
-    named = next((one for one in FORMATS if suffix in one.suffixes), CSV)
-    header = pointed_to(source.name)
-    foreign = [what for pattern, what in _FOREIGN if _fits(pattern, head)]
-    if header:
-        what, path = header
-        return f"it is {what}, which its header leads to", f"open {path!r} instead"
-    if foreign:
-        problem = f"it is {foreign[0]}"
-    elif named is not CSV:
-        problem = f"it is named {suffix} but does not begin like {named.name} {begins}"
-    elif not _CONTROL.isdisjoint(head):
-        problem = f"it is no format rlxweb reads {begins}"
+def _unrecognized_reason(source: ByteSource, head: bytes) -> tuple[str, str] | None:
+    """Return the reason why a file of unknown type is no table, and a hint; None if it
+    may be one.
+    """
+    suffix = file_suffix(source.name)
+    first_bytes = f"(first bytes {head[:8]!r})"
+    expected = next((entry for entry in FORMATS if suffix in entry.suffixes), CSV)
+    companion = find_header(source.name)
+    detected = [
+        description
+        for pattern, description in _UNSUPPORTED_TYPES
+        if _matches_pattern(pattern, head)
+    ]
+    if companion:
+        description, path = companion
+        return (
+            f"the file contains {description} and needs its header file",
+            f"open {path!r} instead",
+        )
+    if detected:
+        problem = f"the file is {detected[0]}"
+    elif expected is not CSV:
+        problem = (
+            f"the suffix is {suffix} but the content is not {expected.name} "
+            f"{first_bytes}"
+        )
+    elif not _CONTROL_BYTES.isdisjoint(head):
+        problem = f"the file format is not supported {first_bytes}"
     else:
         return None
-    return problem, "convert it first"
+    return problem, "convert the file first"

@@ -1,4 +1,4 @@
-"""HDF5 files: an array of one, read by slices; MATLAB's of version 7.3 are such too.
+"""Read one array of an HDF5 file in slices; MATLAB 7.3 files are HDF5 too.
 
 The one place where h5py is loaded, and not before such a file is opened. Owns which
 array of a file is the recording and how its samples are read; what attributes say is
@@ -18,102 +18,119 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.digital import is_digital
+from rlxweb.atomic_file import error_reason
+from rlxweb.digital import is_digital_dtype
 from rlxweb.errors import RlxError, UnknownName, did_you_mean, not_installed, shown
-from rlxweb.io import bounds
-from rlxweb.io.as_file import SourceFile
-from rlxweb.io.attributes import BESIDE, notes_of
-from rlxweb.io.clock import Clock, agreed, find_rate, runs_one_way
-from rlxweb.io.clock_names import ClockName, clock_name, unit_scale
-from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
-from rlxweb.io.hdf5_access import (
-    Chunks,
-    all_arrays,
-    attribute,
-    check_array,
-    check_tree,
-    child,
-    is_array,
-    lies_elsewhere,
-    whole,
+from rlxweb.io import file_limits
+from rlxweb.io.byte_source import ByteSource
+from rlxweb.io.chunked_reader import ChunkedReader, array_selection
+from rlxweb.io.clock_names import ClockName, parse_clock_name, seconds_of_unit
+from rlxweb.io.clock_rate import (
+    ClockRate,
+    find_rate,
+    is_mostly_monotonic,
+    reconcile_rates,
 )
-from rlxweb.io.npy import is_sample_dtype, native
-from rlxweb.io.source import ByteSource
-from rlxweb.io.strips import Strips, rows_of
-from rlxweb.whole_file import reason
+from rlxweb.io.file_contents import (
+    ArrayLayout,
+    ChannelStream,
+    FileChannel,
+    FileContents,
+    Samples,
+    format_names,
+)
+from rlxweb.io.hdf5_access import (
+    ChunkChecker,
+    check_array,
+    check_matlab_tree,
+    external_data_error,
+    get_child,
+    is_array,
+    list_arrays,
+    read_attribute,
+    read_small_array,
+)
+from rlxweb.io.npy import is_sample_dtype, native_dtype
+from rlxweb.io.recording_attributes import METADATA_NAMES, read_recording_attributes
+from rlxweb.io.source_file import SourceFile
 
-_EXTRA = "pip install 'rlxweb[hdf5]'"
-_NO_NUMBERS: Final = ("char", "cell", "struct", "logical", "function_handle")
-_EEGLAB: Final = {"nbchan", "srate"}
-_READ_ATTRIBUTES: Final = (*BESIDE, "scale_factor", "add_offset")
+_INSTALL_HINT = "pip install 'rlxweb[hdf5]'"
+_NON_NUMERIC_CLASSES: Final = ("char", "cell", "struct", "logical", "function_handle")
+_EEGLAB_FIELDS: Final = {"nbchan", "srate"}
+_KNOWN_ATTRIBUTES: Final = (*METADATA_NAMES, "scale_factor", "add_offset")
 
 
-def read_hdf5(source: ByteSource, array: str | None, layout: Layout) -> Contents:
-    """What one array of an HDF5 file holds; of NWB, one of its series.
+def read_hdf5(
+    source: ByteSource, array: str | None, layout: ArrayLayout
+) -> FileContents:
+    """Read one array of an HDF5 file as a recording; of an NWB file, one of its series.
 
     Errors   RecordingError for a broken file, what is no recording, and where several
              arrays could be meant; UnknownName when `array` is not in it; Unsupported
              where h5py is missing
     """
-    file = _opened(source)
-    source.at_end.append(file.close)
-    with faults(source):
+    file = _open_file(source)
+    source.close_callbacks.append(file.close)
+    with translate_h5py_errors(source):
         is_nwb = "nwb_version" in file.attrs
-        inner = child(source, file, "EEG")
-        inner = file if inner is None else inner
-        is_eeglab = hasattr(inner, "keys") and {*inner} >= _EEGLAB
+        eeg_group = get_child(source, file, "EEG")
+        eeg_group = file if eeg_group is None else eeg_group
+        is_eeglab = hasattr(eeg_group, "keys") and {*eeg_group} >= _EEGLAB_FIELDS
     if is_eeglab:
-        from rlxweb.io.mne_raw import read_by_mne
+        from rlxweb.io.mne_reader import read_with_mne
 
-        return read_by_mne(source, "EEGLAB")
+        return read_with_mne(source, "EEGLAB")
     if is_nwb:
         from rlxweb.io.nwb import read_nwb
 
         return read_nwb(source, file, array)
-    with faults(source):
-        return _read(source, file, array, layout)
+    with translate_h5py_errors(source):
+        return _read_array(source, file, array, layout)
 
 
-def check_eeglab(source: ByteSource) -> list[str]:
-    """Check a set of EEGLAB that is HDF5; return the names of files of samples in it.
+def check_eeglab_hdf5(source: ByteSource) -> list[str]:
+    """Check an EEGLAB set stored as HDF5 and return the names of its sample files.
 
     Raises
     ------
     RecordingError
         For links to other files, and for arrays that claim more than the file may.
     """
-    file = _opened(source)
+    file = _open_file(source)
     names = []
     try:
-        with faults(source):
-            check_tree(source, file, _address)
-            inner = child(source, file, "EEG")
-            for group in (file, inner):
-                data = child(source, group, "data") if hasattr(group, "keys") else None
+        with translate_h5py_errors(source):
+            check_matlab_tree(source, file, _object_address)
+            eeg_group = get_child(source, file, "EEG")
+            for group in (file, eeg_group):
+                data = (
+                    get_child(source, group, "data") if hasattr(group, "keys") else None
+                )
                 if not is_array(data):
                     continue
-                if attribute(source, data, "MATLAB_class") in (b"char", "char"):
-                    codes = whole(source, data).ravel()
+                if read_attribute(source, data, "MATLAB_class") in (b"char", "char"):
+                    codes = read_small_array(source, data).ravel()
                     names.append("".join(map(chr, codes.astype(int).tolist())))
     finally:
         file.close()
     return names
 
 
-def _address(node: Any) -> int:
-    """Return where in its file an array or group lies."""
+def _object_address(node: Any) -> int:
+    """Return the address of an array or group in its file."""
     import h5py
 
     address: int = h5py.h5o.get_info(node.id).addr
     return address
 
 
-def _opened(source: ByteSource) -> Any:
+def _open_file(source: ByteSource) -> Any:
+    """Open a source with h5py."""
     try:
         import h5py
     except ImportError as error:
-        raise not_installed(source.doing, "h5py", _EXTRA) from error
-    with faults(source):
+        raise not_installed(source.context, "h5py", _INSTALL_HINT) from error
+    with translate_h5py_errors(source):
         file = h5py.File(SourceFile(source), "r")
     _open_files[id(file)] = file
     return file
@@ -125,74 +142,87 @@ _open_files: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 @atexit.register
-def _close_all() -> None:
+def _close_open_files() -> None:
+    """Close all open files before the HDF5 library shuts down."""
     for file in list(_open_files.values()):
         file.close()
 
 
 @contextmanager
-def faults(source: ByteSource) -> Iterator[None]:
-    """Whatever h5py raises over a file is a RecordingError."""
+def translate_h5py_errors(source: ByteSource) -> Iterator[None]:
+    """Turn whatever h5py raises over a file into a RecordingError."""
     try:
         yield
     except RlxError:
         raise
     except Exception as error:
         raise source.error(
-            f"h5py cannot read it ({reason(error)})",
-            hint="copy it again from where it came, or write it again",
+            f"h5py cannot read the file ({error_reason(error)})",
+            hint="copy the file again from its source, or write it again",
         ) from error
 
 
-def _read(source: ByteSource, file: Any, array: str | None, layout: Layout) -> Contents:
-    arrays, virtual = all_arrays(source, file)
-    able = [name for name in arrays if _could_be(name, arrays)]
-    name = picked(source, arrays, array, able, virtual)
-    for other in virtual if array is None else ():
-        source.warn(f"{lies_elsewhere(source, other).problem}; it is passed over")
+def _read_array(
+    source: ByteSource, file: Any, array: str | None, layout: ArrayLayout
+) -> FileContents:
+    """Read the selected array, with its attributes and its clock, as a recording."""
+    arrays, virtual = list_arrays(source, file)
+    candidates = [name for name in arrays if _is_candidate(name, arrays)]
+    name = select_array(source, arrays, array, candidates, virtual)
+    for virtual_name in virtual if array is None else ():
+        source.warn(
+            f"{external_data_error(source, virtual_name).problem}; the array is ignored"
+        )
     data = arrays[name]
     is_matlab = "MATLAB_class" in data.attrs
-    given: Layout = layout
+    stored_layout: ArrayLayout = layout
     if is_matlab:  # which writes an array with its axes turned about
-        given = "samples-first" if layout == "channels-first" else "channels-first"
-    n_channels, n_samples, is_turned = oriented(source, name, data, given)
-    beside = _beside(source, data.parent, is_matlab)
-    notes = notes_of(
-        source,
-        [_plain(source, data), beside],
-        n_channels,
-        is_digital(native(data.dtype)),
+        stored_layout = (
+            "samples-first" if layout == "channels-first" else "channels-first"
+        )
+    n_channels, n_samples, is_samples_first = array_orientation(
+        source, name, data, stored_layout
     )
-    clock, whose = _clock_beside(source, data.parent, n_samples)
-    fs, tolerance, timing = agreed(source, notes.fs, "attributes", clock, whose)
-    own = native(data.dtype)
-    stream = Stream(
+    sibling_values = _sibling_values(source, data.parent, is_matlab)
+    metadata = read_recording_attributes(
+        source,
+        [_known_attributes(source, data), sibling_values],
+        n_channels,
+        is_digital_dtype(native_dtype(data.dtype)),
+    )
+    clock, clock_source = _sibling_clock(source, data.parent, n_samples)
+    fs, tolerance, timing = reconcile_rates(
+        source, metadata.fs, "attributes", clock, clock_source
+    )
+    stored_dtype = native_dtype(data.dtype)
+    stream = ChannelStream(
         tuple(range(n_channels)),
         fs,
         n_samples,
-        np.dtype(np.float64) if notes.is_scaled else own,
-        ArrayReader(source, data, is_turned, n_samples),
+        np.dtype(np.float64) if metadata.is_scaled else stored_dtype,
+        Hdf5ArrayReader(source, data, is_samples_first, n_samples),
         tolerance,
-        digital=own if is_digital(own) else None,
-        timing=timing,
+        digital=stored_dtype if is_digital_dtype(stored_dtype) else None,
+        uncertain_timing=timing,
     )
-    found = tuple(
-        Found(label, unit, gain=notes.gain, offset=notes.offset)
-        for label, unit in zip(notes.channels, notes.units, strict=True)
+    channels = tuple(
+        FileChannel(label, unit, gain=metadata.gain, offset=metadata.offset)
+        for label, unit in zip(metadata.channels, metadata.units, strict=True)
     )
-    return Contents(
-        "MATLAB" if is_matlab else "HDF5", found, (stream,), notes.rate_note
+    return FileContents(
+        "MATLAB" if is_matlab else "HDF5", channels, (stream,), metadata.rate_note
     )
 
 
-def picked(
+def select_array(
     source: ByteSource,
-    there: Mapping[str, Any],
+    arrays: Mapping[str, Any],
     array: str | None,
-    able: Sequence[str],
+    candidates: Sequence[str],
     virtual: Sequence[str],
 ) -> str:
-    """Return the name of the recording: the one asked for, or the one that could be.
+    """Return the name of the array that is the recording: the requested or the only
+    possible one.
 
     A virtual array is refused where it is asked for, or alone there.
 
@@ -204,90 +234,103 @@ def picked(
         Where none could be, or several.
     """
     name = "" if array is None else array.strip("/")
-    meant = [one for one in virtual if one.removesuffix("/data") == name]
-    if meant or (virtual and array is None and not able):
-        raise lies_elsewhere(source, [*meant, *virtual][0])
+    requested_virtual = [
+        virtual_name
+        for virtual_name in virtual
+        if virtual_name.removesuffix("/data") == name
+    ]
+    if requested_virtual or (virtual and array is None and not candidates):
+        raise external_data_error(source, [*requested_virtual, *virtual][0])
     if array is not None:
-        if name in there:
+        if name in arrays:
             return name
         raise UnknownName(
-            source.doing,
-            f"there is no array {array!r}",
-            f"arrays: {listed(able or there)}",
-            did_you_mean(name, there),
+            source.context,
+            f"no array is named {array!r}",
+            f"available arrays: {format_names(candidates or arrays)}",
+            did_you_mean(name, arrays),
         )
-    if len(able) == 1:
-        return able[0]
-    if not able:
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
         raise source.error(
-            "no array in it could be a recording",
-            f"arrays: {listed(there)}; wanted: numbers, 1 or 2 axes",
+            "the file contains no array suitable as a recording",
+            f"expected numbers with 1 or 2 axes; arrays: {format_names(arrays)}",
         )
     raise source.error(
-        f"{len(able)} arrays could be the recording: {listed(able)}",
-        "one is read at a time",
-        Advice("name it: {}", array=Blank("NAME")),
+        f"{len(candidates)} arrays are possible recordings: {format_names(candidates)}",
+        "exactly one array can be read",
+        Advice("pass {}", array=Blank("NAME")),
     )
 
 
-def _could_be(name: str, arrays: Mapping[str, Any]) -> bool:
-    own, data = name.rpartition("/")[2].lower(), arrays[name]
-    is_note = own in BESIDE or clock_name(own) is not None
+def _is_candidate(name: str, arrays: Mapping[str, Any]) -> bool:
+    """Return whether an array could be the recording."""
+    base_name, data = name.rpartition("/")[2].lower(), arrays[name]
+    is_metadata = base_name in METADATA_NAMES or parse_clock_name(base_name) is not None
     return (
-        not is_note
-        and is_numbers(data)
+        not is_metadata
+        and is_numeric(data)
         and len(data.shape) in (1, 2)
         and prod(data.shape) > 1
     )
 
 
-def is_numbers(data: Any) -> bool:
-    """True for an array of what samples can be."""
+def is_numeric(data: Any) -> bool:
+    """Return whether an array holds numbers that can be samples."""
     if not is_sample_dtype(data.dtype):
         return False
-    said = data.attrs.get("MATLAB_class", b"")
-    kind = said.decode("latin-1") if isinstance(said, bytes) else str(said)
-    return kind not in _NO_NUMBERS
+    raw_class = data.attrs.get("MATLAB_class", b"")
+    matlab_class = (
+        raw_class.decode("latin-1") if isinstance(raw_class, bytes) else str(raw_class)
+    )
+    return matlab_class not in _NON_NUMERIC_CLASSES
 
 
-def oriented(
-    source: ByteSource, name: str, data: Any, layout: Layout
+def array_orientation(
+    source: ByteSource, name: str, data: Any, layout: ArrayLayout
 ) -> tuple[int, int, bool]:
-    """Channels, samples, and whether the samples come first.
+    """Return the numbers of channels and samples, and whether the samples axis comes
+    first.
 
     Errors   RecordingError for an array that is no recording
     """
-    whose, shape = f"its array {name!r}", tuple(map(int, data.shape))
-    if not is_numbers(data):
-        rule = "samples are int8 to int64 or float16 to float64"
-        raise source.error(f"{whose} holds {data.dtype}", rule, "cast it before saving")
+    label, shape = f"array {name!r}", tuple(map(int, data.shape))
+    if not is_numeric(data):
+        rule = "samples must be int8 to int64 or float16 to float64"
+        raise source.error(
+            f"{label} has dtype {data.dtype}", rule, "cast the array before saving"
+        )
     if len(shape) not in (1, 2):
         raise source.error(
-            f"{whose} has {len(shape)} axes, shape {list(shape)}",
-            "1 axis (one channel) or 2 (channels, samples)",
-            "reshape it, or save each part as an array",
+            f"{label} has {len(shape)} axes, shape {list(shape)}",
+            "expected 1 axis (one channel) or 2 (channels, samples)",
+            "reshape the array, or save each part as an array",
         )
     check_array(source, data)
-    _check_written(source, name, data)
+    _check_allocation(source, name, data)
     if len(shape) == 1:
         return 1, shape[0], False
-    is_turned = layout == "samples-first"
+    is_samples_first = layout == "samples-first"
     # A vector of MATLAB has two axes as well.
     if "MATLAB_class" in data.attrs and 1 in shape:
-        is_turned = shape[1] == 1
-    n_channels, n_samples = shape[::-1] if is_turned else shape
-    other: Layout = "channels-first" if layout == "samples-first" else "samples-first"
-    source.at_most(
-        f"channels (shape {list(shape)} is read {layout})",
-        n_channels,
-        bounds.CHANNELS,
-        Advice(f"is it {other}? then say so: {{}}", layout=other),
+        is_samples_first = shape[1] == 1
+    n_channels, n_samples = shape[::-1] if is_samples_first else shape
+    other_layout: ArrayLayout = (
+        "channels-first" if layout == "samples-first" else "samples-first"
     )
-    return n_channels, n_samples, is_turned
+    source.check_limit(
+        f"channels (shape {list(shape)} is read as {layout})",
+        n_channels,
+        file_limits.CHANNELS,
+        Advice(f"if the array is {other_layout}, pass {{}}", layout=other_layout),
+    )
+    return n_channels, n_samples, is_samples_first
 
 
-def _check_written(source: ByteSource, name: str, data: Any) -> None:
-    """Warn of parts that were never written; refuse what consists of them.
+def _check_allocation(source: ByteSource, name: str, data: Any) -> None:
+    """Warn of chunks that were never written; refuse an array that consists mostly of
+    them.
 
     HDF5 gives the fill value for them and says nothing, so that a file of kilobytes
     could keep a machine busy for days.
@@ -295,151 +338,173 @@ def _check_written(source: ByteSource, name: str, data: Any) -> None:
     if not prod(data.shape):
         return
     if data.chunks is None:
-        is_there = data.id.get_storage_size() > 0
+        is_complete = data.id.get_storage_size() > 0
     else:
         pairs = zip(data.shape, data.chunks, strict=True)
-        wanted = prod(-(-extent // chunk) for extent, chunk in pairs)
-        is_there = data.id.get_num_chunks() >= wanted
-    if is_there:
+        n_chunks = prod(-(-extent // chunk) for extent, chunk in pairs)
+        is_complete = data.id.get_num_chunks() >= n_chunks
+    if is_complete:
         return
     nbytes, stored = data.size * data.dtype.itemsize, data.id.get_storage_size()
-    if nbytes > max(bounds.UNWRITTEN_NBYTES, bounds.DEFLATE_RATIO * stored):
+    if nbytes > max(
+        file_limits.HDF5_UNWRITTEN_NBYTES, file_limits.DEFLATE_RATIO * stored
+    ):
         raise source.error(
-            f"only {stored} of the {nbytes} bytes of its array {shown(name)} were "
-            "written",
-            f"of an array of more than {bounds.UNWRITTEN_NBYTES} bytes at least one in "
-            f"{bounds.DEFLATE_RATIO} is there",
-            "cut it to what was written (resize of h5py), or copy the file again",
+            f"only {stored} of {nbytes} bytes of array {shown(name)} were written",
+            f"an array above {file_limits.HDF5_UNWRITTEN_NBYTES} bytes must have "
+            f"at least 1 in {file_limits.DEFLATE_RATIO} bytes written",
+            "resize the array to the written part (h5py resize), or copy the file "
+            "again",
         )
     source.warn(
-        f"a part of its array {shown(name)} was never written; the fill value "
-        f"{data.fillvalue} stands there"
+        f"part of array {shown(name)} was never written; it is read as the fill "
+        f"value {data.fillvalue}"
     )
 
 
-def _beside(source: ByteSource, group: Any, is_matlab: bool) -> dict[str, Any]:
-    """Return what a group says: by its attributes, and by small arrays in it.
+def _sibling_values(source: ByteSource, group: Any, is_matlab: bool) -> dict[str, Any]:
+    """Return a group's metadata, from its attributes and from small arrays in it.
 
     Of MATLAB, numbers are arrays of one by one.
     """
-    found = _plain(source, group)
+    values = _known_attributes(source, group)
     for name in group:
-        own = name.lower()
-        if own not in BESIDE or own in found:
+        key = name.lower()
+        if key not in METADATA_NAMES or key in values:
             continue
-        node = child(source, group, name)
+        node = get_child(source, group, name)
         if not is_array(node):
             continue
-        if is_matlab and not is_numbers(node):
+        if is_matlab and not is_numeric(node):
             continue  # text there is numbers, and lists of text are references
-        found[own] = _value(whole(source, node))
-    return found
+        values[key] = _to_python(read_small_array(source, node))
+    return values
 
 
-def _plain(source: ByteSource, node: Any) -> dict[str, Any]:
-    """Return the attributes that mean something, by small letters, as Python's types.
+def _known_attributes(source: ByteSource, node: Any) -> dict[str, Any]:
+    """Return the attributes with a known name, by lowercase name, as Python values.
 
     What has a type that h5py does not know is left out.
     """
-    found = {}
-    for name in list(node.attrs)[: bounds.ARRAYS]:
-        if name.lower() not in _READ_ATTRIBUTES:
+    attributes = {}
+    for name in list(node.attrs)[: file_limits.ARRAYS]:
+        if name.lower() not in _KNOWN_ATTRIBUTES:
             continue
         try:
-            found[name.lower()] = _value(attribute(source, node, name))
+            attributes[name.lower()] = _to_python(read_attribute(source, node, name))
         except RlxError:
             raise
         except (OSError, TypeError, ValueError):
             continue
-    return found
+    return attributes
 
 
-def _value(value: Any) -> Any:
-    """A number, a text, or a list of them."""
+def _to_python(value: Any) -> Any:
+    """Convert an attribute to a number, a text, or a list of them."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, np.ndarray):
-        flat = [_value(one) for one in value.ravel()[: bounds.CHANNELS + 1]]
-        return flat[0] if value.ndim == 0 else flat
+        elements = [
+            _to_python(element) for element in value.ravel()[: file_limits.CHANNELS + 1]
+        ]
+        return elements[0] if value.ndim == 0 else elements
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _clock_beside(source: ByteSource, group: Any, n_samples: int) -> tuple[Clock, str]:
-    """Return the clock of the array of times beside the samples, and its name."""
+def _sibling_clock(
+    source: ByteSource, group: Any, n_samples: int
+) -> tuple[ClockRate, str]:
+    """Return the clock of an array of times beside the samples, and that array's
+    name.
+    """
     for name in group:
-        said = clock_name(name)
-        node: Any = None if said is None else child(source, group, name)
-        if said is None or not is_array(node) or node.size != n_samples:
+        parsed_name = parse_clock_name(name)
+        node: Any = None if parsed_name is None else get_child(source, group, name)
+        if parsed_name is None or not is_array(node) or node.size != n_samples:
             continue
-        if not is_numbers(node):
+        if not is_numeric(node):
             continue
         check_array(source, node)
-        unit = _plain(source, node).get("units")
+        unit = _known_attributes(source, node).get("units")
         # "seconds since 2000-01-01", as NetCDF writes it, is in seconds.
-        scale = unit_scale(unit.partition(" ")[0]) if isinstance(unit, str) else None
+        scale = (
+            seconds_of_unit(unit.partition(" ")[0]) if isinstance(unit, str) else None
+        )
         if scale is not None:
-            said = ClockName(scale)
-        times = Times(source, node)
-        if said.is_letter and not runs_one_way(times, 0, n_samples):
+            parsed_name = ClockName(scale)
+        times = Hdf5Times(source, node)
+        if parsed_name.is_letter and not is_mostly_monotonic(times, 0, n_samples):
             continue
-        return find_rate(times, 0, said, n_samples), f"its array {name!r}"
-    return Clock(), ""
+        return find_rate(times, 0, parsed_name, n_samples), f"array {name!r}"
+    return ClockRate(), ""
 
 
-class Times:
-    """An array of times as the Rows of a clock; a walk unpacks each chunk once."""
+class Hdf5Times:
+    """Array of times as the rows of a clock; sequential reads unpack each chunk
+    once.
+    """
 
     def __init__(self, source: ByteSource, data: Any) -> None:
         self._dtype, shape = data.dtype, data.shape
-        is_turned = len(shape) == 2 and shape[1] == 1
-        self._reader = ArrayReader(source, data, is_turned, prod(shape))
+        is_samples_first = len(shape) == 2 and shape[1] == 1
+        self._reader = Hdf5ArrayReader(source, data, is_samples_first, prod(shape))
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """See SampleReader; in float64."""
+        """Return times as float64; see SampleReader."""
         return np.asarray(self._reader.read((0,), start, stop), np.float64)
 
     def texts(self, rows: Sequence[int], column: int) -> list[str]:
-        """See Rows: the shortest digits that say the number."""
-        kind: Callable[[Any], Any] = partial(np.asarray, dtype=self._dtype)
-        return [str(kind(self.read((0,), at, at + 1)[0, 0])[()]) for at in rows]
+        """Return times as the shortest texts that identify the numbers."""
+        to_dtype: Callable[[Any], Any] = partial(np.asarray, dtype=self._dtype)
+        return [str(to_dtype(self.read((0,), row, row + 1)[0, 0])[()]) for row in rows]
 
 
-class ArrayReader:
-    """Samples of an array of (channels, samples), of (samples, channels), or of one."""
+class Hdf5ArrayReader:
+    """Reader of the samples of an HDF5 array with one axis, or with channels and
+    samples in either order.
+    """
 
     def __init__(
-        self, source: ByteSource, data: Any, is_turned: bool, n_samples: int
+        self, source: ByteSource, data: Any, is_samples_first: bool, n_samples: int
     ) -> None:
-        self._source, self._data, self._is_turned = source, data, is_turned
-        self._chunks = Chunks(source, data)
-        self._dtype = native(data.dtype)
+        self._source, self._data, self._is_samples_first = (
+            source,
+            data,
+            is_samples_first,
+        )
+        self._chunks = ChunkChecker(source, data)
+        self._dtype = native_dtype(data.dtype)
         self._is_flat = len(data.shape) == 1
-        axis = 0 if is_turned or self._is_flat else 1
+        axis = 0 if is_samples_first or self._is_flat else 1
         units = [] if data.chunks is None else [int(data.chunks[axis])]
-        self._strips = Strips(self._taken, n_samples, units, self._dtype)
+        self._strips = ChunkedReader(self._read_slice, n_samples, units, self._dtype)
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """Samples [start, stop) of the channels, (C, T)."""
+        """Return samples [start, stop) of the channels, (C, T)."""
         if self._source.file.closed:
-            raise self._source.error("the recording is closed", hint="open it again")
+            raise self._source.error(
+                "the recording is closed", hint="open the recording again"
+            )
         return self._strips.read(channels, start, stop)
 
-    def _taken(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """Samples [start, stop) as h5py gives them, which unpacks whole chunks."""
+    def _read_slice(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """Return samples [start, stop) as h5py reads them, which unpacks whole
+        chunks.
+        """
         span = slice(start, stop)
-        with faults(self._source):
+        with translate_h5py_errors(self._source):
             if self._is_flat:
                 self._chunks.check([span])
-                found = self._data[span][None]
+                samples = self._data[span][None]
             else:
-                which, order = rows_of(channels)
+                row_index, order = array_selection(channels)
                 rows = slice(min(channels), max(channels) + 1)
-                spans = [span, rows] if self._is_turned else [rows, span]
+                spans = [span, rows] if self._is_samples_first else [rows, span]
                 self._chunks.check(spans)
-                found = (
-                    self._data[span, which].T
-                    if self._is_turned
-                    else self._data[which, span]
+                samples = (
+                    self._data[span, row_index].T
+                    if self._is_samples_first
+                    else self._data[row_index, span]
                 )
-                found = found if order is None else found[order]
-        return np.ascontiguousarray(found, self._dtype)
+                samples = samples if order is None else samples[order]
+        return np.ascontiguousarray(samples, self._dtype)

@@ -3,8 +3,9 @@
 An HDF5 file may refer to other files by external links, external storage and virtual
 arrays, and a file of kilobytes may claim gigabytes: by the shape of an array that was
 never written, by a chunk that unpacks to far more than it says, by many texts that are
-one and the same long text. So nothing of an array is read but through `whole` or after
-`check_array` and `Chunks.check`. h5py itself is loaded by `hdf5`.
+one and the same long text. So nothing of an array is read but through
+`read_small_array` or after `check_array` and `ChunkChecker.check`. h5py itself is
+loaded by `hdf5`.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import RecordingError, shown
-from rlxweb.io import bounds
-from rlxweb.io.hdf5_headers import is_virtual
-from rlxweb.io.source import ByteSource
+from rlxweb.io import file_limits
+from rlxweb.io.byte_source import ByteSource
+from rlxweb.io.hdf5_virtual_datasets import is_virtual
 
 # Filters of the HDF5 library, by their numbers.
-_DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _NBIT, _SCALE = 1, 2, 3, 4, 5, 6
-_HARD, _SOFT = 0, 1  # types of links; beyond are links to other files
-_MOST_HOPS: Final = 16
-_DEEPEST, _NODE_NBYTES = 60, 1024
+_DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _NBIT, _SCALE_OFFSET = 1, 2, 3, 4, 5, 6
+_HARD_LINK, _SOFT_LINK = 0, 1  # types of links; beyond are links to other files
+_MAX_LINK_HOPS: Final = 16
+_MAX_DEPTH, _NODE_NBYTES = 60, 1024
 _TRANSIENT_NBYTES: Final = 64 << 20
-_HIDDEN: Final = "#"  # where MATLAB keeps what others refer to
-_OWN = "only what is in the file itself is read"
-_ONE_FILE = "copy all of it into one file (h5py's copy with expand_external=True)"
+_REFERENCES_PREFIX: Final = "#"  # where MATLAB keeps what others refer to
+_OWN_FILE_RULE = "only data in the file itself is read"
+_ONE_FILE_HINT = "copy everything into one file (h5py copy with expand_external=True)"
 
 
-def child(source: ByteSource, group: Any, name: str, hops: int = 0) -> Any:
-    """Return what a group holds under a name; None for nothing, or a link to nothing.
+def get_child(source: ByteSource, group: Any, name: str, hops: int = 0) -> Any:
+    """Return the member of a group with this name; None if it is absent or a dangling
+    link.
 
     hops    links that were followed before
 
@@ -45,81 +47,93 @@ def child(source: ByteSource, group: Any, name: str, hops: int = 0) -> Any:
     RecordingError
         For a link to another file, and for a virtual array.
     """
-    link = _link(group, name)
+    link = _link_info(group, name)
     if link is None:
         return None
-    if link.type == _HARD:
+    if link.type == _HARD_LINK:
         _check_not_virtual(source, group, name, link)
         return group[name]
-    if link.type != _SOFT:
+    if link.type != _SOFT_LINK:
         raise source.error(
-            f"its {shown(name)} is a link to another file", _OWN, _ONE_FILE
+            f"{shown(name)} is a link to another file",
+            _OWN_FILE_RULE,
+            _ONE_FILE_HINT,
         )
-    if hops == _MOST_HOPS:
+    if hops == _MAX_LINK_HOPS:
         return None
     # HDF5 itself would follow the path through links to other files.
-    path = group.id.links.get_val(_raw(name))
+    path = group.id.links.get_val(_encode_name(name))
     node = group.file if path.startswith(b"/") else group
     for part in path.decode("utf-8", "surrogateescape").split("/"):
         if part not in ("", "."):
             is_group = hasattr(node, "keys")
-            node = child(source, node, part, hops + 1) if is_group else None
+            node = get_child(source, node, part, hops + 1) if is_group else None
     return node
 
 
-def all_arrays(source: ByteSource, file: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return the arrays of a file, and the names of its virtual arrays.
+def list_arrays(source: ByteSource, file: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the arrays of a file by name, and the names of its virtual arrays.
 
     Names have slashes. Links are not followed, and what MATLAB's references lead to is
     left out.
     """
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     virtual: list[str] = []
-    groups, seen = [("", file)], set()
+    groups, visited = [("", file)], set()
     while groups:
-        inside, group = groups.pop()
-        for own in group:
-            name, link = f"{inside}{own}", _link(group, own)
-            is_own = link is not None and link.type == _HARD
-            if name.startswith(_HIDDEN) or not is_own or link.u in seen:
+        prefix, group = groups.pop()
+        for child_name in group:
+            name, link = f"{prefix}{child_name}", _link_info(group, child_name)
+            is_hard_link = link is not None and link.type == _HARD_LINK
+            if (
+                name.startswith(_REFERENCES_PREFIX)
+                or not is_hard_link
+                or link.u in visited
+            ):
                 continue
-            seen.add(link.u)
+            visited.add(link.u)
             if is_virtual(source, file, link.u):
                 virtual.append(name)
                 continue
-            node = group[own]
+            node = group[child_name]
             if hasattr(node, "keys"):
                 groups.append((f"{name}/", node))
             elif is_array(node):
-                found[name] = node
-            source.at_most("arrays", len(found) + len(virtual), bounds.ARRAYS)
-    return dict(sorted(found.items())), sorted(virtual)
+                arrays[name] = node
+            source.check_limit("arrays", len(arrays) + len(virtual), file_limits.ARRAYS)
+    return dict(sorted(arrays.items())), sorted(virtual)
 
 
-def lies_elsewhere(source: ByteSource, name: str) -> RecordingError:
-    """Return the refusal of an array whose numbers lie in other files."""
+def external_data_error(source: ByteSource, name: str) -> RecordingError:
+    """Return the error for an array whose numbers are stored in other files."""
     return source.error(
-        f"the numbers of its array {shown(name)} lie in other files", _OWN, _ONE_FILE
+        f"the data of array {shown(name)} is stored in other files",
+        _OWN_FILE_RULE,
+        _ONE_FILE_HINT,
     )
 
 
 def has_child(group: Any, name: str) -> bool:
-    """Return whether a group holds anything under a name, be it a link to nothing."""
-    return _link(group, name) is not None
+    """Return whether a group has a member of this name, even a dangling link."""
+    return _link_info(group, name) is not None
 
 
-def _link(group: Any, name: str) -> Any:
+def _link_info(group: Any, name: str) -> Any:
     """Return h5py's LinkInfo: the type, and of a hard link the address in `u`."""
     links = group.id.links
-    return links.get_info(_raw(name)) if links.exists(_raw(name)) else None
+    return (
+        links.get_info(_encode_name(name)) if links.exists(_encode_name(name)) else None
+    )
 
 
 def _check_not_virtual(source: ByteSource, group: Any, name: str, link: Any) -> None:
+    """Raise an error for a virtual array."""
     if is_virtual(source, group.file, link.u):
-        raise lies_elsewhere(source, name)
+        raise external_data_error(source, name)
 
 
-def _raw(name: str) -> bytes:
+def _encode_name(name: str) -> bytes:
+    """Encode a name as the bytes that HDF5 stores."""
     return name.encode("utf-8", "surrogateescape")
 
 
@@ -129,7 +143,7 @@ def is_array(node: Any) -> bool:
 
 
 def check_array(source: ByteSource, data: Any) -> None:
-    """Refuse an array that lies in other files, or whose chunks claim too much.
+    """Refuse an array that is stored in other files, or whose chunks claim too much.
 
     Raises
     ------
@@ -137,32 +151,33 @@ def check_array(source: ByteSource, data: Any) -> None:
         See above; before anything of the array is read.
     """
     if data.external or data.is_virtual:
-        raise lies_elsewhere(source, data.name)
-    whose = f"its array {shown(data.name)}"
+        raise external_data_error(source, data.name)
+    label = f"array {shown(data.name)}"
     if data.chunks is None:
         return
     declared = prod(data.chunks) * data.dtype.itemsize
-    source.unpacks(f"a chunk of {whose}", declared)
-    filters = _filters(data)
+    source.check_unpacked_size(f"a chunk of {label}", declared)
+    filters = _chunk_filters(data)
     codes = [code for code, _ in filters]
     if _DEFLATE in codes and {*codes[codes.index(_DEFLATE) + 1 :]} - {_FLETCHER32}:
         raise source.error(
-            f"{whose} is packed, and what is packed is changed again",
-            "deflate comes last, but for a checksum",
-            "write it again",
+            f"{label} has a filter after deflate compression",
+            "only a checksum may follow deflate",
+            "write the file again",
         )
     for code, values in filters:
         # The number of elements that the filter makes room for.
-        if code in (_NBIT, _SCALE) and len(values) > 2:
+        if code in (_NBIT, _SCALE_OFFSET) and len(values) > 2:
             if values[2] * data.dtype.itemsize > declared:
                 raise source.error(
-                    f"the packing of {whose} is damaged",
-                    f"{values[2]} elements in a chunk of {prod(data.chunks)}",
+                    f"the compression header of {label} is damaged",
+                    f"got {values[2]} elements in a chunk of {prod(data.chunks)}",
                 )
 
 
-class Chunks:
-    """The stored chunks of an array, of which none may unpack to more than declared.
+class ChunkChecker:
+    """Checker of an array's stored chunks, none of which may unpack to more than
+    declared.
 
     HDF5 unpacks a chunk to its end, however much that is. Deflate makes at most 1,032
     bytes of one, so that small chunks pass unseen; a larger one is unpacked here before
@@ -171,94 +186,108 @@ class Chunks:
 
     def __init__(self, source: ByteSource, data: Any) -> None:
         self._source, self._data = source, data
-        filters = [] if data.chunks is None else _filters(data)
+        filters = [] if data.chunks is None else _chunk_filters(data)
         codes = [code for code, _ in filters]
         self._is_packed = bool(codes)
         self._is_deflated, self._is_szip = _DEFLATE in codes, _SZIP in codes
         # The bit of a chunk's mask that says it was not deflated.
-        self._skipped = 1 << codes.index(_DEFLATE) if self._is_deflated else 0
-        self._large: dict[tuple[int, ...], int] | None = None
+        self._not_deflated_bit = 1 << codes.index(_DEFLATE) if self._is_deflated else 0
+        self._suspect_chunks: dict[tuple[int, ...], int] | None = None
 
     def check(self, spans: Sequence[slice]) -> None:
-        """Refuse what is damaged among the chunks that hold a slice of each axis."""
+        """Check the chunks that hold one slice of each axis."""
         if not self._is_packed:
             return
-        if self._large is None:
-            self._large = self._find_large()
-        if not self._large:
+        if self._suspect_chunks is None:
+            self._suspect_chunks = self._find_large()
+        if not self._suspect_chunks:
             return
         chunks = self._data.chunks
         axes = [
             range(span.start // chunk * chunk, span.stop, chunk)
             for span, chunk in zip(spans, chunks, strict=True)
         ]
-        for place in product(*axes):
-            if place in self._large:
-                self._check(place, self._large[place])
-                self._large.pop(place, None)
+        for offset in product(*axes):
+            if offset in self._suspect_chunks:
+                self._check_chunk(offset, self._suspect_chunks[offset])
+                self._suspect_chunks.pop(offset, None)
 
     def _find_large(self) -> dict[tuple[int, ...], int]:
-        """Return the filter mask of each chunk that may unpack to too much."""
-        data, found = self._data, {}
+        """Return the filter mask of each chunk that may unpack to more than is
+        allowed.
+        """
+        data, masks = self._data, {}
         declared = prod(data.chunks) * data.dtype.itemsize
-        allowed = bounds.unpacked_at_once(self._source.nbytes)
+        allowed = file_limits.max_unpacked_nbytes(self._source.nbytes)
 
-        def see(one: Any) -> None:
-            stored = int(one.size)
+        def record_chunk(chunk: Any) -> None:
+            stored = int(chunk.size)
             if stored > declared + declared // 8 + 4096:
-                raise _too_much(self._source, data, f"{stored} bytes are stored")
-            is_large = stored * bounds.DEFLATE_RATIO > allowed
+                raise _oversized_chunk_error(
+                    self._source, data, f"{stored} bytes are stored"
+                )
+            is_large = stored * file_limits.DEFLATE_RATIO > allowed
             if self._is_szip or (self._is_deflated and is_large):
-                found[tuple(map(int, one.chunk_offset))] = int(one.filter_mask)
+                masks[tuple(map(int, chunk.chunk_offset))] = int(chunk.filter_mask)
 
         if hasattr(data.id, "chunk_iter"):
-            data.id.chunk_iter(see)
+            data.id.chunk_iter(record_chunk)
         else:
-            for at in range(data.id.get_num_chunks()):
-                see(data.id.get_chunk_info(at))
-        return found
+            for index in range(data.id.get_num_chunks()):
+                record_chunk(data.id.get_chunk_info(index))
+        return masks
 
-    def _check(self, place: tuple[int, ...], mask: int) -> None:
+    def _check_chunk(self, offset: tuple[int, ...], mask: int) -> None:
         declared = prod(self._data.chunks) * self._data.dtype.itemsize
-        raw = self._data.id.read_direct_chunk(place)[1]
+        raw = self._data.id.read_direct_chunk(offset)[1]
         if self._is_szip and int.from_bytes(raw[:4], "little") > declared:
-            raise _too_much(self._source, self._data, "its packing claims more")
-        is_deflated = self._is_deflated and not mask & self._skipped
+            raise _oversized_chunk_error(
+                self._source, self._data, "the compressed data states more bytes"
+            )
+        is_deflated = self._is_deflated and not mask & self._not_deflated_bit
         if is_deflated and inflates_beyond(raw, declared):
-            raise _too_much(self._source, self._data, "it unpacks to more")
+            raise _oversized_chunk_error(
+                self._source, self._data, "it decompresses to more bytes"
+            )
 
 
-def inflates_beyond(raw: bytes, most: int) -> bool:
-    """Return whether deflated bytes unpack to more than `most`, in bounded memory."""
-    unpack, nbytes = zlib.decompressobj(), 0
+def inflates_beyond(raw: bytes, max_nbytes: int) -> bool:
+    """Return whether deflated bytes unpack to more than a limit, in bounded memory."""
+    decompressor, nbytes = zlib.decompressobj(), 0
     try:
-        while raw and not unpack.eof:
-            nbytes += len(unpack.decompress(raw, bounds.PIECE_NBYTES))
-            if nbytes > most:
+        while raw and not decompressor.eof:
+            nbytes += len(decompressor.decompress(raw, file_limits.CHUNK_NBYTES))
+            if nbytes > max_nbytes:
                 return True
-            raw = unpack.unconsumed_tail
+            raw = decompressor.unconsumed_tail
     except zlib.error:  # whoever unpacks it in earnest says so
         pass
     return False
 
 
-def _too_much(source: ByteSource, data: Any, why: str) -> Exception:
+def _oversized_chunk_error(source: ByteSource, data: Any, detail: str) -> Exception:
+    """Return the error for a chunk that claims too much."""
     return source.error(
-        f"a chunk of its array {shown(data.name)} is damaged ({why})",
-        f"a chunk has {prod(data.chunks) * data.dtype.itemsize} bytes",
-        "write it again",
+        f"a chunk of array {shown(data.name)} is damaged ({detail})",
+        f"expected {prod(data.chunks) * data.dtype.itemsize} bytes per chunk",
+        "write the file again",
     )
 
 
-def _filters(data: Any) -> list[tuple[int, tuple[int, ...]]]:
-    """Return number and values of each filter that packs an array."""
-    how = data.id.get_create_plist()
-    found = [how.get_filter(at) for at in range(how.get_nfilters())]
-    return [(int(code), tuple(values)) for code, _, values, _ in found]
+def _chunk_filters(data: Any) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the number and the parameters of each filter of an array."""
+    creation_properties = data.id.get_create_plist()
+    filters = [
+        creation_properties.get_filter(index)
+        for index in range(creation_properties.get_nfilters())
+    ]
+    return [(int(code), tuple(values)) for code, _, values, _ in filters]
 
 
-def whole(source: ByteSource, data: Any, most: int = bounds.BESIDE_NBYTES) -> Any:
-    """Read an array that stands beside the samples: numbers, or texts.
+def read_small_array(
+    source: ByteSource, data: Any, max_nbytes: int = file_limits.HDF5_METADATA_NBYTES
+) -> Any:
+    """Read all of a small array beside the samples: numbers or texts.
 
     Returns
     -------
@@ -268,62 +297,65 @@ def whole(source: ByteSource, data: Any, most: int = bounds.BESIDE_NBYTES) -> An
     Raises
     ------
     RecordingError
-        For an array in other files, one of more than `most` bytes, and types that are
-        neither numbers nor texts.
+        For an array in other files, one of more than `max_nbytes` bytes, and types that
+        are neither numbers nor texts.
     """
     check_array(source, data)
-    whose = f"its array {shown(data.name)}"
+    label = f"array {shown(data.name)}"
     if data.shape is None:
         return np.empty(0)
-    source.at_most(f"bytes of {whose}", data.size * data.dtype.itemsize, most)
-    Chunks(source, data).check([slice(0, extent) for extent in data.shape])
+    source.check_limit(f"bytes in {label}", data.size * data.dtype.itemsize, max_nbytes)
+    ChunkChecker(source, data).check([slice(0, extent) for extent in data.shape])
     if not data.dtype.hasobject:
         return np.asarray(data[()])
     if data.dtype.metadata and "ref" in data.dtype.metadata:
         return np.asarray(data[()])
     if not data.dtype.metadata or data.dtype.metadata.get("vlen") not in (str, bytes):
         raise source.error(
-            f"{whose} holds {data.dtype.kind!r} objects",
-            "numbers and texts are read",
-            "write it again as one of them",
+            f"{label} contains {data.dtype.kind!r} objects",
+            "only numbers and text are supported",
+            "write the array again as numbers or text",
         )
-    return _texts(source, data, whose, most)
+    return _read_texts(source, data, label, max_nbytes)
 
 
-def _texts(
-    source: ByteSource, data: Any, whose: str, most: int
+def _read_texts(
+    source: ByteSource, data: Any, label: str, max_nbytes: int
 ) -> npt.NDArray[np.object_]:
-    """Read texts of any length, few at a time: all may be one long text of the file."""
-    longest = longest_text(source) or source.nbytes
-    _check_lengths(source, data, whose)
+    """Read texts of any length, few at a time, because all may refer to one long
+    text.
+    """
+    longest = max_text_nbytes(source) or source.nbytes
+    _check_text_lengths(source, data, label)
     if data.ndim == 0:
         return np.array(data[()], object)
-    found = np.empty(data.shape, object)
-    rest = prod(data.shape[1:])
-    step = max(1, _TRANSIENT_NBYTES // max(1, longest * rest))
+    texts = np.empty(data.shape, object)
+    texts_per_row = prod(data.shape[1:])
+    step = max(1, _TRANSIENT_NBYTES // max(1, longest * texts_per_row))
     nbytes = 0
-    for at in range(0, data.shape[0], step):
-        piece = data[at : at + step]
-        found[at : at + step] = piece
-        nbytes += sum(map(len, piece.ravel()))
-        source.at_most(f"bytes of text in {whose}", nbytes, most)
-    return found
+    for start in range(0, data.shape[0], step):
+        chunk = data[start : start + step]
+        texts[start : start + step] = chunk
+        nbytes += sum(map(len, chunk.ravel()))
+        source.check_limit(f"bytes of text in {label}", nbytes, max_nbytes)
+    return texts
 
 
-def _check_lengths(source: ByteSource, data: Any, whose: str) -> None:
-    """Refuse texts that claim more than the file has: HDF5 makes room for each first.
+def _check_text_lengths(source: ByteSource, data: Any, label: str) -> None:
+    """Refuse texts that claim to be longer than the file; HDF5 would allocate each
+    first.
 
     A text is stored as its length, in 4 bytes, and where it lies, in 12.
     """
-    pieces: list[tuple[int, int]] = []
+    blocks: list[tuple[int, int]] = []
     if data.chunks is None:
-        place = data.id.get_offset()
-        pieces += [] if place is None else [(int(place), 16 * int(data.size))]
+        offset = data.id.get_offset()
+        blocks += [] if offset is None else [(int(offset), 16 * int(data.size))]
     elif hasattr(data.id, "chunk_iter"):
-        data.id.chunk_iter(lambda one: pieces.append((one.byte_offset, one.size)))
-    is_deflated = any(code == _DEFLATE for code, _ in _filters(data))
-    for place, nbytes in pieces:
-        raw = source.peek(place, nbytes)
+        data.id.chunk_iter(lambda chunk: blocks.append((chunk.byte_offset, chunk.size)))
+    is_deflated = any(code == _DEFLATE for code, _ in _chunk_filters(data))
+    for offset, nbytes in blocks:
+        raw = source.peek(offset, nbytes)
         if is_deflated:
             try:
                 raw = zlib.decompressobj().decompress(raw, 16 * prod(data.chunks))
@@ -331,10 +363,12 @@ def _check_lengths(source: ByteSource, data: Any, whose: str) -> None:
                 continue  # HDF5 says so
         lengths = np.frombuffer(raw[: len(raw) // 16 * 16], "<u4")[::4]
         longest = int(lengths.max(initial=0))
-        source.at_most(f"bytes in a text of {whose}", longest, source.nbytes)
+        source.check_limit(f"bytes in a text of {label}", longest, source.nbytes)
 
 
-def attribute(source: ByteSource, node: Any, name: str, default: Any = None) -> Any:
+def read_attribute(
+    source: ByteSource, node: Any, name: str, default: Any = None
+) -> Any:
     """Read an attribute: a number, a text or an array of them.
 
     Raises
@@ -344,19 +378,24 @@ def attribute(source: ByteSource, node: Any, name: str, default: Any = None) -> 
     """
     if name not in node.attrs:
         return default
-    stored = node.attrs.get_id(name)
-    many = prod(stored.shape or ())
-    what = f"bytes in its attribute {shown(name)}"
-    source.at_most(what, many * stored.dtype.itemsize, bounds.BESIDE_NBYTES)
-    if stored.dtype.hasobject:
+    attribute_id = node.attrs.get_id(name)
+    count = prod(attribute_id.shape or ())
+    label = f"bytes in attribute {shown(name)}"
+    source.check_limit(
+        label, count * attribute_id.dtype.itemsize, file_limits.HDF5_METADATA_NBYTES
+    )
+    if attribute_id.dtype.hasobject:
         # Each may be the longest text of the file, and they are read at once.
-        most = bounds.unpacked_at_once(source.nbytes)
-        source.at_most(what, many * min(source.nbytes, longest_text(source)), most)
+        max_nbytes = file_limits.max_unpacked_nbytes(source.nbytes)
+        source.check_limit(
+            label, count * min(source.nbytes, max_text_nbytes(source)), max_nbytes
+        )
     return node.attrs[name]
 
 
-def longest_text(source: ByteSource) -> int:
-    """Return a bound of the texts of a file, by the heaps that hold them.
+def max_text_nbytes(source: ByteSource) -> int:
+    """Return an upper bound of the text lengths of a file, from the global heaps that
+    hold them.
 
     Files too large to be searched give 0.
 
@@ -365,152 +404,163 @@ def longest_text(source: ByteSource) -> int:
     RecordingError
         For a heap that claims more than the file has.
     """
-    if source.nbytes > bounds.SEARCHED_NBYTES:
+    if source.nbytes > file_limits.HDF5_SEARCH_NBYTES:
         return 0
-    longest = _longest_texts.get(source)
+    longest = _max_text_nbytes.get(source)
     if longest is None:
-        longest = _longest_texts[source] = _search_heaps(source)
+        longest = _max_text_nbytes[source] = _scan_heaps(source)
     return longest
 
 
 # A search reads the whole file, and each attribute with a text asks for its result.
-_longest_texts: WeakKeyDictionary[ByteSource, int] = WeakKeyDictionary()
+_max_text_nbytes: WeakKeyDictionary[ByteSource, int] = WeakKeyDictionary()
 
 
-def _search_heaps(source: ByteSource) -> int:
-    """Check all heaps of texts; return the size of the largest."""
+def _scan_heaps(source: ByteSource) -> int:
+    """Check all global heaps and return the size of the largest."""
     longest, overlap = 0, b""
-    for place in range(0, source.nbytes, bounds.PIECE_NBYTES):
-        piece = overlap + source.peek(place, bounds.PIECE_NBYTES)
-        at = piece.find(b"GCOL")
-        while at >= 0:
-            size = int.from_bytes(piece[at + 8 : at + 16], "little")
-            if piece[at + 4 : at + 5] == b"\1":
+    for offset in range(0, source.nbytes, file_limits.CHUNK_NBYTES):
+        chunk = overlap + source.peek(offset, file_limits.CHUNK_NBYTES)
+        position = chunk.find(b"GCOL")
+        while position >= 0:
+            size = int.from_bytes(chunk[position + 8 : position + 16], "little")
+            if chunk[position + 4 : position + 5] == b"\1":
                 if size > source.nbytes:  # room would be made for all of it
                     raise source.error(
-                        "a heap of texts in it is damaged",
-                        f"it claims {size} bytes, the file has {source.nbytes}",
-                        "copy it again from where it came",
+                        "a text heap in the file is damaged",
+                        f"the heap states {size} bytes, the file has {source.nbytes}",
+                        "copy the file again from its source",
                     )
-                _check_heap(source, source.peek(place - len(overlap) + at, size))
+                _check_heap(source, source.peek(offset - len(overlap) + position, size))
                 longest = max(longest, size)
-            at = piece.find(b"GCOL", at + 1)
-        overlap = piece[-16:]
+            position = chunk.find(b"GCOL", position + 1)
+        overlap = chunk[-16:]
     return longest
 
 
 def _check_heap(source: ByteSource, heap: bytes) -> None:
-    """Refuse a heap whose texts do not fit into it: HDF5 would walk it for ever.
+    """Refuse a heap whose texts do not fit into it; HDF5 would loop forever.
 
     References
     ----------
     HDF5 File Format Specification 3.0, III.E: global heap.
     """
-    at = 16
-    while at + 16 <= len(heap):
-        number = int.from_bytes(heap[at : at + 2], "little")
-        nbytes = int.from_bytes(heap[at + 8 : at + 16], "little")
+    position = 16
+    while position + 16 <= len(heap):
+        number = int.from_bytes(heap[position : position + 2], "little")
+        nbytes = int.from_bytes(heap[position + 8 : position + 16], "little")
         # Of free space, which has the number 0, the size counts its own header.
         step = -(-nbytes // 8) * 8 + (16 if number else 0)
-        at += step
-        if step < 16 or at > len(heap):
+        position += step
+        if step < 16 or position > len(heap):
             raise source.error(
-                "a heap of texts in it is damaged",
-                f"a text of {nbytes} bytes in a heap of {len(heap)}",
-                "copy it again from where it came",
+                "a text heap in the file is damaged",
+                f"got a text of {nbytes} bytes in a heap of {len(heap)}",
+                "copy the file again from its source",
             )
 
 
-def check_tree(source: ByteSource, file: Any, address: Callable[[Any], int]) -> None:
-    """Refuse a file of MATLAB that claims too much, or leads to other files.
+def check_matlab_tree(
+    source: ByteSource, file: Any, object_address: Callable[[Any], int]
+) -> None:
+    """Refuse a MATLAB file that claims too much or leads to other files.
 
     For a library that opens the file itself and reads all of it, an array once for
-    each reference to it. `address` tells where in the file an array or group lies.
+    each reference to it. `object_address` tells where in the file an array or group
+    lies.
     """
-    _Tree(source, address).see(file, 0)
+    _MatlabTreeChecker(source, object_address).visit(file, 0)
 
 
-class _Tree:
-    """Count of the bytes that reading all of a MATLAB file would hold.
+class _MatlabTreeChecker:
+    """Counter of the bytes that reading all of a MATLAB file would hold.
 
     An array or group is looked at once, and counted as often as a name or a reference
     leads to it, because it is read as often.
     """
 
-    def __init__(self, source: ByteSource, address: Callable[[Any], int]) -> None:
+    def __init__(
+        self, source: ByteSource, object_address: Callable[[Any], int]
+    ) -> None:
         self._source = source
-        self._address = address
+        self._object_address = object_address
         self._nbytes = 0
-        self._known: dict[int, tuple[int, int]] = {}
+        self._visited: dict[int, tuple[int, int]] = {}
         """Address of an object → bytes of all in it, and how deep that lies."""
 
-    def see(self, node: Any, depth: int) -> int:
-        """Count an array, or all of a group; return how many levels lie in it."""
-        self._source.at_most("arrays in one another", depth, _DEEPEST)
-        address = self._address(node)
-        if address in self._known:
-            nbytes, levels = self._known[address]
-            self._source.at_most("arrays in one another", depth + levels, _DEEPEST)
-            self._add(nbytes)
+    def visit(self, node: Any, depth: int) -> int:
+        """Count an array, or all of a group, and return its number of nested levels."""
+        self._source.check_limit("levels of nested arrays", depth, _MAX_DEPTH)
+        address = self._object_address(node)
+        if address in self._visited:
+            nbytes, levels = self._visited[address]
+            self._source.check_limit(
+                "levels of nested arrays", depth + levels, _MAX_DEPTH
+            )
+            self._add_nbytes(nbytes)
             return levels
         before = self._nbytes
-        self._add(_NODE_NBYTES)
+        self._add_nbytes(_NODE_NBYTES)
         for name in ("MATLAB_class", "MATLAB_empty", "MATLAB_sparse"):
-            attribute(self._source, node, name)
-        inside = self._see_array if is_array(node) else self._see_group
-        levels = inside(node, depth)
-        self._known[address] = self._nbytes - before, levels
+            read_attribute(self._source, node, name)
+        visit_children = self._visit_array if is_array(node) else self._visit_group
+        levels = visit_children(node, depth)
+        self._visited[address] = self._nbytes - before, levels
         return levels
 
-    def _see_group(self, group: Any, depth: int) -> int:
+    def _visit_group(self, group: Any, depth: int) -> int:
         levels = 0
         for name in group:
-            link = _link(group, name)
-            if link is None or link.type != _HARD:
+            link = _link_info(group, name)
+            if link is None or link.type != _HARD_LINK:
                 raise self._source.error(
-                    f"its {shown(name)} is a link",
-                    "MATLAB writes none, and MNE would follow it anywhere",
-                    _ONE_FILE,
+                    f"{shown(name)} is a link",
+                    "MATLAB writes no links, and MNE would follow this one to any file",
+                    _ONE_FILE_HINT,
                 )
-            if depth == 0 and name.startswith(_HIDDEN):
-                self._check_hidden(group, name)
+            if depth == 0 and name.startswith(_REFERENCES_PREFIX):
+                self._check_referenced(group, name)
             else:
-                node = child(self._source, group, name)
-                levels = max(levels, 1 + self.see(node, depth + 1))
+                node = get_child(self._source, group, name)
+                levels = max(levels, 1 + self.visit(node, depth + 1))
         return levels
 
-    def _check_hidden(self, file: Any, name: str) -> None:
-        """Refuse virtual arrays among what references lead to, before one is opened."""
-        group = child(self._source, file, name)
-        for own in group if hasattr(group, "keys") else ():
-            link = _link(group, own)
-            if link is not None and link.type == _HARD:
-                _check_not_virtual(self._source, group, own, link)
+    def _check_referenced(self, file: Any, name: str) -> None:
+        """Refuse virtual arrays among the targets of references, before one is
+        opened.
+        """
+        group = get_child(self._source, file, name)
+        for child_name in group if hasattr(group, "keys") else ():
+            link = _link_info(group, child_name)
+            if link is not None and link.type == _HARD_LINK:
+                _check_not_virtual(self._source, group, child_name, link)
 
-    def _add(self, nbytes: int) -> None:
+    def _add_nbytes(self, nbytes: int) -> None:
         self._nbytes += nbytes
-        allowed = bounds.unpacked_at_once(self._source.nbytes)
-        self._source.at_most("bytes in all its arrays", self._nbytes, allowed)
+        allowed = file_limits.max_unpacked_nbytes(self._source.nbytes)
+        self._source.check_limit("bytes in all arrays", self._nbytes, allowed)
 
-    def _see_array(self, data: Any, depth: int) -> int:
+    def _visit_array(self, data: Any, depth: int) -> int:
         source = self._source
         check_array(source, data)
         is_reference = bool(data.dtype.metadata and "ref" in data.dtype.metadata)
         if data.dtype.hasobject and not is_reference:
             raise source.error(
-                f"its array {shown(data.name)} holds {data.dtype.kind!r} objects",
-                "MATLAB writes numbers and references",
+                f"array {shown(data.name)} contains {data.dtype.kind!r} objects",
+                "MATLAB files contain only numbers and references",
             )
         levels = 0
         if data.shape is None:
             return levels
         # MNE makes numbers of at least 4 bytes of all, and Python's texts of letters.
-        is_text = attribute(source, data, "MATLAB_class") in (b"char", "char")
+        is_text = read_attribute(source, data, "MATLAB_class") in (b"char", "char")
         width = 16 if is_text else max(4, data.dtype.itemsize)
-        self._add(int(data.size) * width)
-        Chunks(source, data).check([slice(0, extent) for extent in data.shape])
+        self._add_nbytes(int(data.size) * width)
+        ChunkChecker(source, data).check([slice(0, extent) for extent in data.shape])
         if is_reference:
-            for one in np.ravel(data[()]):
-                if one:
-                    levels = max(levels, 1 + self.see(data.file[one], depth + 1))
+            for reference in np.ravel(data[()]):
+                if reference:
+                    levels = max(
+                        levels, 1 + self.visit(data.file[reference], depth + 1)
+                    )
         return levels

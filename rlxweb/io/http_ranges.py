@@ -1,4 +1,5 @@
-"""A file on a web server, by ranges: each answer is judged before its bytes count.
+"""Read a file on a web server by byte ranges; every response is validated before its
+bytes are used.
 
 Owns what an answer must say (its range, the file's length, that it is the same file
 still), what is asked again and how often, and what becomes of a server that knows no
@@ -15,20 +16,22 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlxweb.errors import RecordingError
-from rlxweb.io.remote_faults import Named
+from rlxweb.io.remote_errors import RemoteLocation
 
-STALL_S = 60.0
-"""An answer without a byte for so long is given up."""
-PAUSES_S = (0.25, 0.75, 2.25)
-"""Before what gave nothing is asked again."""
-GONE_S = 60.0
-"""A server silent for so long is asked once for a file, until it answers again."""
-WHOLE_NBYTES = 64 << 20
-"""Largest file of a server without ranges: it is fetched whole, once."""
-_AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
-_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
-_PIECE_NBYTES = 1 << 18
-_HOPELESS = frozenset(
+STALL_TIMEOUT_S = 60.0
+"""Seconds without a byte after which a response is given up."""
+RETRY_DELAYS_S = (0.25, 0.75, 2.25)
+"""Seconds to wait before each retry of a request that gave nothing."""
+SERVER_DOWN_AFTER_S = 60.0
+"""Seconds of silence after which a server gets one request per file, until it responds
+again.
+"""
+MAX_WHOLE_FILE_NBYTES = 64 << 20
+"""Largest file that is fetched whole, once, from a server without range support."""
+_RETRY_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+_CHUNK_NBYTES = 1 << 18
+_FATAL_ERRORS = frozenset(
     (
         "ClientConnectorDNSError",
         "ClientConnectorCertificateError",
@@ -42,240 +45,283 @@ _HOPELESS = frozenset(
 # When each server that does not answer was first found so, by its name and port.
 _silent_since: dict[str, float] = {}
 
-Sync = Callable[..., Any]
-"""Runs a coroutine function on a loop to its end: fsspec.asyn.sync."""
+RunCoroutine = Callable[..., Any]
+"""Function that runs a coroutine function on a loop to its end: fsspec.asyn.sync."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """By what a file on a server is known to be the same: None where it is not said."""
+class RemoteFileState:
+    """Length, ETag and modification time that identify a version of a remote file; None
+    where not sent.
+    """
 
     nbytes: int
     etag: str | None
     modified: str | None
 
-    def changed_to(self, now: State) -> str:
-        """What is another, in words; "" where nothing is."""
-        for what, before, after in (
-            ("length", self.nbytes, now.nbytes),
-            ("ETag", self.etag, now.etag),
-            ("Last-Modified", self.modified, now.modified),
+    def describe_change(self, other: RemoteFileState) -> str:
+        """Return a description of the difference to another state; "" for none."""
+        for label, before, after in (
+            ("length", self.nbytes, other.nbytes),
+            ("ETag", self.etag, other.etag),
+            ("Last-Modified", self.modified, other.modified),
         ):
             if before is not None and after is not None and before != after:
-                return f"{what} was {before}, is {after}"
+                return f"{label} changed from {before} to {after}"
         return ""
 
     @property
     def as_text(self) -> str:
-        """Nothing where only the length is known, which is too little to go by."""
+        """Text that identifies the state; "" where only the length is known, which is
+        too little.
+        """
         if self.etag is None and self.modified is None:
             return ""
         return f"{self.nbytes} bytes, ETag {self.etag}, modified {self.modified}"
 
 
 @dataclass(slots=True)
-class _Answer:
-    """One answer, as far as it came.
+class _RangeResponse:
+    """Response to one range request, as far as it arrived.
 
     start   of its bytes in the file
     error   what ended it early
     """
 
     status: int = 0
-    words: str = ""
+    reason: str = ""
     start: int = 0
-    state: State | None = None
-    pieces: list[bytes] = field(default_factory=list)
-    claimed: int | None = None
+    state: RemoteFileState | None = None
+    chunks: list[bytes] = field(default_factory=list)
+    content_length: int | None = None
     encoding: str = ""
     is_chunked: bool = False
     error: Exception | None = None
 
     @property
     def data(self) -> bytes:
-        return b"".join(self.pieces)
+        """Bytes received so far."""
+        return b"".join(self.chunks)
 
 
-class HttpRanges:
-    """Bytes of one file on a web server.
+class HttpRangeReader:
+    """Range reader of one file on a web server.
 
-    whole  all of the file, where the server gives no less
+    whole_file  all of the file, where the server gives no less
     """
 
-    def __init__(self, file: Named, fs: Any, sync: Sync) -> None:
+    def __init__(self, file: RemoteLocation, fs: Any, sync: RunCoroutine) -> None:
         self._file, self._fs, self._sync = file, fs, sync
-        self.state: State | None = None
-        self.whole: bytes | None = None
+        self.state: RemoteFileState | None = None
+        self.whole_file: bytes | None = None
 
-    def first(self, nbytes: int) -> bytes:
-        """The first bytes of the file; `state` is known from then on.
+    def read_head(self, nbytes: int) -> bytes:
+        """Fetch the first bytes of the file and learn its `state`.
 
         Errors   RecordingError for a file that is not there, is empty, may not be read,
                  is too large for a server without ranges.
         """
-        return self._get(0, nbytes)
+        return self._fetch_with_retries(0, nbytes)
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop) of the same file.
+        """Fetch bytes [start, stop) of the same file.
 
         Errors   RecordingError where it is not given, and where the file has changed.
         """
-        if self.whole is not None:
-            return self.whole[start:stop]
-        return self._get(start, stop)
+        if self.whole_file is not None:
+            return self.whole_file[start:stop]
+        return self._fetch_with_retries(start, stop)
 
-    def _get(self, start: int, stop: int) -> bytes:
-        """Asks on where an answer ended early, and again where none came."""
-        pieces: list[bytes] = []
-        at, pauses = start, iter(PAUSES_S)
+    def _fetch_with_retries(self, start: int, stop: int) -> bytes:
+        """Fetch a range: continue where a response ended early, and retry where none
+        came.
+        """
+        chunks: list[bytes] = []
+        position, delays = start, iter(RETRY_DELAYS_S)
         while True:
-            answer = self._ask(at, stop)
-            if self._is_gone(answer):
-                pauses = iter(())
-            if answer.state is not None and answer.status != 200:
-                self._check_same(answer.state)
-                stop = min(stop, answer.state.nbytes)
-            data = self._judged(answer, at, stop)
-            if self.whole is not None:
-                return self.whole[start:stop]
-            pieces.append(data)
-            at += len(data)
-            if at >= stop and answer.state is not None:
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            response = self._request_range(position, stop)
+            if self._is_server_down(response):
+                delays = iter(())
+            if response.state is not None and response.status != 200:
+                self._check_unchanged(response.state)
+                stop = min(stop, response.state.nbytes)
+            data = self._validate_response(response, position, stop)
+            if self.whole_file is not None:
+                return self.whole_file[start:stop]
+            chunks.append(data)
+            position += len(data)
+            if position >= stop and response.state is not None:
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
             if not data:
-                self._wait(answer, pauses, start, stop, at)
+                self._wait_or_raise(response, delays, start, stop, position)
 
-    def _wait(
-        self, answer: _Answer, pauses: Any, start: int, stop: int, at: int
+    def _wait_or_raise(
+        self,
+        response: _RangeResponse,
+        delays: Any,
+        start: int,
+        stop: int,
+        position: int,
     ) -> None:
-        error = answer.error
-        pause = next(pauses, None)
+        """Wait before the next attempt, or raise the error of the last one."""
+        error = response.error
+        delay = next(delays, None)
         kinds = {kind.__name__ for kind in type(error).__mro__}
-        if pause is not None and not kinds & _HOPELESS:
+        if delay is not None and not kinds & _FATAL_ERRORS:
             if not isinstance(error, TimeoutError):
-                time.sleep(pause)
+                time.sleep(delay)
                 return
-        if answer.status in _AGAIN:
-            raise self._file.status(answer.status, answer.words)
+        if response.status in _RETRY_STATUSES:
+            raise self._file.http_error(response.status, response.reason)
         if isinstance(error, TimeoutError):
             raise self._file.error(
-                "the server gives nothing",
-                f"{STALL_S:g} s without a byte, {at - start} of {stop - start} bytes "
-                f"from {start} on are there",
+                "the server sends no data",
+                f"no byte for {STALL_TIMEOUT_S:g} s; got {position - start} of "
+                f"{stop - start} bytes from offset {start}",
                 "try again later",
             )
-        if error is not None and answer.status == 0:
-            raise self._file.told(error)
-        said = f" ({self._file.said(error)})" if error is not None else ""
+        if error is not None and response.status == 0:
+            raise self._file.translate_error(error)
+        detail = f" ({self._file.redact_error(error)})" if error is not None else ""
         raise self._file.error(
-            f"the server stops before the end{said}",
-            f"{stop - start} bytes wanted at offset {start}, {at - start} came",
-            "the file on the server may be cut; copy it there again",
+            f"the server response ends early{detail}",
+            f"expected {stop - start} bytes at offset {start}, got {position - start}",
+            "the file on the server may be truncated; upload it again",
         )
 
-    def _is_gone(self, answer: _Answer) -> bool:
-        """Has its server been silent for long? Nobody waits for it any more then."""
+    def _is_server_down(self, response: _RangeResponse) -> bool:
+        """Return whether the server has been silent for so long that retries are
+        skipped.
+        """
         # without the password that may stand before it
         server = urlsplit(self._file.url).netloc.rpartition("@")[2]
         now = time.monotonic()
-        if answer.status:
+        if response.status:
             _silent_since.pop(server, None)
             return False
-        return now - _silent_since.setdefault(server, now) > GONE_S
+        return now - _silent_since.setdefault(server, now) > SERVER_DOWN_AFTER_S
 
-    def _check_same(self, state: State) -> None:
+    def _check_unchanged(self, state: RemoteFileState) -> None:
+        """Raise an error if the file changed since the first response."""
         if self.state is None:
             self.state = state
-        elif changed := self.state.changed_to(state):
+        elif changed := self.state.describe_change(state):
             raise self._file.error(
-                "the file changed while it was read",
+                "the file changed while it was being read",
                 changed,
-                "do it again once nobody writes to it",
+                "try again when no process is writing to the file",
             )
 
-    def _judged(self, answer: _Answer, at: int, stop: int) -> bytes:
-        """The bytes from `at` on that an answer gave; none where it may be asked again.
+    def _validate_response(
+        self, response: _RangeResponse, position: int, stop: int
+    ) -> bytes:
+        """Return the bytes that a response gave from `position` on; none where a retry
+        may help.
 
         Errors   RecordingError for what will not get better.
         """
-        if answer.status == 0 or answer.status in _AGAIN:
+        if response.status == 0 or response.status in _RETRY_STATUSES:
             return b""
-        if answer.encoding not in ("", "identity"):
+        if response.encoding not in ("", "identity"):
             raise self._file.error(
-                f"the server packs the file ({answer.encoding}), though it was asked "
-                "not to",
-                "ranges are read of files as they are",
+                f"the server sends the file compressed ({response.encoding})",
+                "range requests require an uncompressed response",
             )
-        if answer.status == 416:
-            raise self._past_the_end(answer, at)
-        if answer.status == 200:
-            return self._taken_whole(answer, stop)
-        if answer.status != 206:
-            raise self._file.status(answer.status, answer.words)
-        if answer.state is None or answer.start != at:
+        if response.status == 416:
+            raise self._past_end_error(response, position)
+        if response.status == 200:
+            return self._accept_whole_file(response, stop)
+        if response.status != 206:
+            raise self._file.http_error(response.status, response.reason)
+        if response.state is None or response.start != position:
             raise self._file.error(
-                "the server gives another range than it was asked for",
-                f"bytes from {at} on were asked for, it says "
-                f"{'nothing' if answer.state is None else answer.start}",
+                "the server sends a different range than requested",
+                f"requested bytes from offset {position}, got "
+                f"{'no offset' if response.state is None else response.start}",
                 "download the file first",
             )
-        return answer.data[: stop - at]
+        return response.data[: stop - position]
 
-    def _past_the_end(self, answer: _Answer, at: int) -> RecordingError:
-        """A 416 is what an empty file gives to its first range."""
-        if at == 0 and self.state is not None and self.state.nbytes == 0:
+    def _past_end_error(
+        self, response: _RangeResponse, position: int
+    ) -> RecordingError:
+        """Return the error for status 416, which an empty file gives to its first
+        range.
+        """
+        if position == 0 and self.state is not None and self.state.nbytes == 0:
             return self._file.error(
-                "the file is empty", "0 bytes", "record or copy it again"
+                "the file is empty", "0 bytes", "record or copy the file again"
             )
-        there = self.state.nbytes if self.state else "an unknown number of"
+        known_size = self.state.nbytes if self.state else "an unknown number of"
         return self._file.error(
-            "the server has no such bytes (HTTP 416)",
-            f"bytes from {at} on were asked for, {there} bytes were there",
-            "the file may have been cut; open it again",
+            "the server rejects the requested range (HTTP 416)",
+            f"requested bytes from offset {position}, the file had {known_size} bytes",
+            "the file may have been truncated; open it again",
         )
 
-    def _taken_whole(self, answer: _Answer, stop: int) -> bytes:
-        """A server without ranges gives all of a file: kept, where it is little."""
-        claimed = answer.claimed
-        data = answer.data
-        if (claimed or 0) > WHOLE_NBYTES or len(data) > WHOLE_NBYTES:
-            many = f"{claimed}" if claimed else f"more than {WHOLE_NBYTES}"
+    def _accept_whole_file(self, response: _RangeResponse, stop: int) -> bytes:
+        """Keep a whole file from a server without range support, if it is small
+        enough.
+        """
+        content_length = response.content_length
+        data = response.data
+        if (content_length or 0) > MAX_WHOLE_FILE_NBYTES or len(
+            data
+        ) > MAX_WHOLE_FILE_NBYTES:
+            size_text = (
+                f"{content_length}"
+                if content_length
+                else f"more than {MAX_WHOLE_FILE_NBYTES}"
+            )
             raise self._file.error(
-                "the server knows no ranges, so the file would be fetched whole",
-                f"{many} bytes, at most {WHOLE_NBYTES} are fetched so",
+                "the server does not support range requests, so the whole file "
+                "must be downloaded",
+                f"the file has {size_text} bytes, the limit is {MAX_WHOLE_FILE_NBYTES}",
                 "download the file first",
             )
-        if answer.error is not None or (claimed is not None and len(data) < claimed):
+        if response.error is not None or (
+            content_length is not None and len(data) < content_length
+        ):
             return b""
-        if claimed is None and not answer.is_chunked:
+        if content_length is None and not response.is_chunked:
             raise self._file.error(
-                "the server neither knows ranges nor says how long the file is, so "
-                "nobody can tell whether it came whole",
+                "the server supports no range requests and states no file size, "
+                "so a truncated download cannot be detected",
                 hint="download the file first",
             )
         if not data:
             raise self._file.error(
-                "the file is empty", "0 bytes", "record or copy it again"
+                "the file is empty", "0 bytes", "record or copy the file again"
             )
-        if answer.state is not None:
-            self._check_same(replace(answer.state, nbytes=len(data)))
-        self.whole = data
+        if response.state is not None:
+            self._check_unchanged(replace(response.state, nbytes=len(data)))
+        self.whole_file = data
         return data[:stop]
 
-    def _ask(self, start: int, stop: int) -> _Answer:
-        answer = _Answer()
+    def _request_range(self, start: int, stop: int) -> _RangeResponse:
+        """Request a range and return the response, errors included."""
+        response = _RangeResponse()
         try:
             self._sync(
-                self._fs.loop, self._stream, start, stop, answer, timeout=STALL_S
+                self._fs.loop,
+                self._stream_response,
+                start,
+                stop,
+                response,
+                timeout=STALL_TIMEOUT_S,
             )
         except ImportError:
             raise
         except Exception as error:
-            answer.error = error
-        return answer
+            response.error = error
+        return response
 
-    async def _stream(self, start: int, stop: int, answer: _Answer) -> None:
-        """Fill `answer` as it comes, so that what came before a fault is not lost."""
+    async def _stream_response(
+        self, start: int, stop: int, response: _RangeResponse
+    ) -> None:
+        """Fill `response` as bytes arrive, so that bytes received before an error are
+        kept.
+        """
         options = dict(self._fs.kwargs)
         headers = {
             **(options.pop("headers", None) or {}),
@@ -285,32 +331,35 @@ class HttpRanges:
         session = await self._fs.set_session()
         url = self._fs.encode_url(self._file.url)
         async with session.get(url, headers=headers, **options) as reply:
-            _read_head(answer, reply)
+            _read_response_headers(response, reply)
             if reply.status not in (200, 206):
                 return
-            most = WHOLE_NBYTES if reply.status == 200 else stop - start
-            if (answer.claimed or 0) > most == WHOLE_NBYTES:
+            max_nbytes = MAX_WHOLE_FILE_NBYTES if reply.status == 200 else stop - start
+            if (response.content_length or 0) > max_nbytes == MAX_WHOLE_FILE_NBYTES:
                 return
-            there = 0
-            while there <= most and (
-                piece := await reply.content.read(min(_PIECE_NBYTES, most + 1 - there))
+            received = 0
+            while received <= max_nbytes and (
+                chunk := await reply.content.read(
+                    min(_CHUNK_NBYTES, max_nbytes + 1 - received)
+                )
             ):
-                answer.pieces.append(piece)
-                there += len(piece)
+                response.chunks.append(chunk)
+                received += len(chunk)
 
 
-def _read_head(answer: _Answer, reply: Any) -> None:
+def _read_response_headers(response: _RangeResponse, reply: Any) -> None:
+    """Copy status and headers of a reply into a response."""
     headers = reply.headers
     length = headers.get("Content-Length", "")
-    answer.claimed = int(length) if length.isdecimal() else None
-    answer.encoding = headers.get("Content-Encoding", "").lower()
-    answer.is_chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
+    response.content_length = int(length) if length.isdecimal() else None
+    response.encoding = headers.get("Content-Encoding", "").lower()
+    response.is_chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
     etag, modified = headers.get("ETag"), headers.get("Last-Modified")
-    place = _RANGE.fullmatch(headers.get("Content-Range", "").strip())
-    if reply.status in (206, 416) and place is not None and place[3] != "*":
-        answer.start = int(place[1] or 0)
-        answer.state = State(int(place[3]), etag, modified)
+    range_match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
+    if reply.status in (206, 416) and range_match is not None and range_match[3] != "*":
+        response.start = int(range_match[1] or 0)
+        response.state = RemoteFileState(int(range_match[3]), etag, modified)
     elif reply.status == 200:
-        answer.state = State(answer.claimed or 0, etag, modified)
+        response.state = RemoteFileState(response.content_length or 0, etag, modified)
     # Last, for who reads it takes the rest for granted.
-    answer.words, answer.status = reply.reason or "", reply.status
+    response.reason, response.status = reply.reason or "", reply.status

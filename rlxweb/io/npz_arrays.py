@@ -1,7 +1,8 @@
-"""All arrays of an NPZ file at once: results, weights and states, never recordings.
+"""Read all arrays of an NPZ file at once: results, weights and states, never
+recordings.
 
 Whatever NumPy and zip make of a damaged file is a ValueError, and a file unpacks to no
-more than `bounds` allows for its size.
+more than `file_limits` allows for its size.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.io import bounds
+from rlxweb.atomic_file import error_reason
+from rlxweb.io import file_limits
 from rlxweb.io.npy import PARSER_ERRORS
-from rlxweb.named_files import open_regular
-from rlxweb.whole_file import reason
+from rlxweb.referenced_files import open_regular_file
 
 # An encrypted member is a RuntimeError, an unknown method a NotImplementedError.
-_BROKEN = (
+_DAMAGE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -35,7 +36,7 @@ _BROKEN = (
 def read_npz_arrays(
     source: str | os.PathLike[str] | IO[bytes],
 ) -> dict[str, NDArray[Any]]:
-    """Return every array of an NPZ file by its name.
+    """Return every array of an NPZ file by name.
 
     Raises
     ------
@@ -46,22 +47,24 @@ def read_npz_arrays(
         to more than a file of its size may.
     """
     if isinstance(source, str | os.PathLike):
-        with open_regular(source) as file:
+        with open_regular_file(source) as file:
             return read_npz_arrays(file)
     try:
         nbytes = source.seek(0, os.SEEK_END)
         source.seek(0)
         with zipfile.ZipFile(source) as archive:
             total = sum(info.file_size for info in archive.infolist())
-        most = bounds.unpacked_at_once(nbytes)
-        if total > most:
-            raise ValueError(f"it unpacks to {total} bytes, at most {most} are read")
+        max_nbytes = file_limits.max_unpacked_nbytes(nbytes)
+        if total > max_nbytes:
+            raise ValueError(
+                f"expected at most {max_nbytes} decompressed bytes, got {total}"
+            )
         source.seek(0)
-        with np.load(source, allow_pickle=False) as found:
-            if not hasattr(found, "files"):
-                raise ValueError("it is a single array")
-            return {name: np.asarray(found[name]) for name in found.files}
+        with np.load(source, allow_pickle=False) as loaded:
+            if not hasattr(loaded, "files"):
+                raise ValueError("expected an archive of arrays, got a single array")
+            return {name: np.asarray(loaded[name]) for name in loaded.files}
     except (OSError, ValueError):
         raise
-    except _BROKEN as error:
-        raise ValueError(reason(error)) from error
+    except _DAMAGE_ERRORS as error:
+        raise ValueError(error_reason(error)) from error

@@ -1,4 +1,4 @@
-"""Recordings as NPZ files, block by block: samples as they are, and what is beside.
+"""Write recordings as NPZ files block by block, with the metadata beside the samples.
 
 Owns the names of the members, which `npz` reads. The samples lie in Fortran order, all
 channels of one moment together, so that they can be written as they come.
@@ -13,49 +13,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.io.annotations import Annotation
-from rlxweb.io.outgoing import Outgoing, WrittenGroup, unchanged
+from rlxweb.io.write_job import WriteJob, WrittenGroup, unchanged_group
 
-_MOST_NOTES: Final = 64 << 20
-"""Bytes of the annotations' table: more are not read."""
+_MAX_ANNOTATIONS_NBYTES: Final = 64 << 20
+"""Largest table of annotations in bytes; the reader takes no more."""
 
 
-def write_samples(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+def write_samples(file: IO[bytes], job: WriteJob) -> tuple[WrittenGroup, ...]:
     """Write the group as `samples` (C, T), `fs`, `channels` and `units`.
 
     And as `begun`, `date` and `annotations` what is known of them.
     """
-    group = going.group
-    beside: dict[str, Any] = {
+    group = job.group
+    metadata: dict[str, Any] = {
         "fs": np.float64(group.fs),
         "channels": np.array(group.names),
         "units": np.array([channel.unit for channel in group.channels]),
     }
-    if going.begun is not None:
-        beside["begun"] = np.float64(going.begun)
-    if going.date is not None:
-        beside["date"] = np.array(going.date.isoformat())
-    if going.notes:
-        beside["annotations"] = _table(going)
+    if job.begun is not None:
+        metadata["begun"] = np.float64(job.begun)
+    if job.date is not None:
+        metadata["date"] = np.array(job.date.isoformat())
+    if job.annotations:
+        metadata["annotations"] = _annotation_table(job)
     with zipfile.ZipFile(file, "w") as archive:
-        for name, value in beside.items():
+        for name, value in metadata.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
         with archive.open("samples.npy", "w", force_zip64=True) as member:
             shape = len(group.channels), group.n_samples
-            head = {"descr": group.dtype.str, "fortran_order": True, "shape": shape}
-            np.lib.format.write_array_header_1_0(member, head)
-            for _, data in going.blocks(group):
+            header = {"descr": group.dtype.str, "fortran_order": True, "shape": shape}
+            np.lib.format.write_array_header_1_0(member, header)
+            for _, data in job.blocks(group):
                 member.write(np.ascontiguousarray(data.T, group.dtype).tobytes())
-    return (unchanged(group),)
+    return (unchanged_group(group),)
 
 
-def _table(going: Outgoing) -> NDArray[Any]:
-    """The annotations as rows; a text that makes the table too large is cut."""
-    notes: list[Annotation] = list(going.notes)
-    longest = max(1, *(len(one.text) for one in notes))
-    most = max(1, (_MOST_NOTES // len(notes) - 16) // 4)
-    if longest > most:
-        cut = sum(len(one.text) > most for one in notes)
-        going.lost.append(f"{cut} annotations are cut to {most} characters")
-    kind = [("onset", "f8"), ("duration", "f8"), ("text", f"U{min(longest, most)}")]
-    return np.array([tuple(one) for one in notes], np.dtype(kind))
+def _annotation_table(job: WriteJob) -> NDArray[Any]:
+    """Return the annotations as a structured array; cut texts that would make it too
+    large.
+    """
+    notes: list[Annotation] = list(job.annotations)
+    longest = max(1, *(len(note.text) for note in notes))
+    max_chars = max(1, (_MAX_ANNOTATIONS_NBYTES // len(notes) - 16) // 4)
+    if longest > max_chars:
+        n_cut = sum(len(note.text) > max_chars for note in notes)
+        job.losses.append(
+            f"{n_cut} annotations are truncated to {max_chars} characters"
+        )
+    fields = [
+        ("onset", "f8"),
+        ("duration", "f8"),
+        ("text", f"U{min(longest, max_chars)}"),
+    ]
+    return np.array([tuple(note) for note in notes], np.dtype(fields))

@@ -1,4 +1,5 @@
-"""Tables as Parquet files: typed columns with their units, a group of rows at a time.
+"""Write and read tables as Parquet files: typed columns with units, one row group at a
+time.
 
 The one place where pyarrow is loaded, and not before a table is asked for. Knows
 nothing of what the rows mean. The same rows give the same bytes: nothing of the time,
@@ -13,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
+from rlxweb.atomic_file import error_reason
 from rlxweb.errors import RecordingError, RlxError, UsageError, not_installed
-from rlxweb.whole_file import reason
 
-Kind = Literal[
+ColumnType = Literal[
     "text",
     "int8",
     "uint8",
@@ -29,129 +30,141 @@ Kind = Literal[
     "float32",
     "float64",
 ]
-Rows = Mapping[str, Sequence[Any]]
-"""Equally many values of every column, None where there is none."""
+ColumnValues = Mapping[str, Sequence[Any]]
+"""Values of every column by name, equally many of each; None where there is none."""
 
-SUFFIX = ".parquet"
+PARQUET_SUFFIX = ".parquet"
 _LIBRARY = "pyarrow"
 _BUFFER_NBYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table.
+class TableColumn:
+    """Column of a table: its name, type, unit and description.
 
-    kind   text is stored once per group of rows and name, however often it occurs
+    column_type  text is stored once per group of rows and name, however often it occurs
     unit   of every value, or the name of the column that tells it; "" for none
-    about  what it is, for who reads the schema
+    description  what it is, for who reads the schema
     """
 
     name: str
-    kind: Kind
+    column_type: ColumnType
     unit: str
-    about: str
+    description: str
 
 
-def check_parquet(doing: str) -> None:
-    """Can a table be written here?
+def require_pyarrow(context: str) -> None:
+    """Check that pyarrow is installed, so that a table can be written.
 
     Errors   Unsupported where pyarrow is missing
     """
-    _arrow(doing)
+    _import_pyarrow(context)
 
 
 def write_parquet(
     file: IO[bytes],
-    columns: Sequence[Column],
-    groups: Iterable[Rows],
-    about: Mapping[str, str],
+    columns: Sequence[TableColumn],
+    groups: Iterable[ColumnValues],
+    metadata: Mapping[str, str],
 ) -> None:
-    """A table whose rows come in groups, each of which is held alone.
+    """Write a table whose rows come in groups, each of which is held alone.
 
-    about    what the schema says besides, by name
+    metadata  what the schema says besides, by name
 
     Errors   Unsupported where pyarrow is missing; UsageError for values that are not of
              their column's kind; OSError from the file
     """
-    pa, pq = _arrow("writing a table")
-    schema = _schema(pa, columns, about)
+    pa, pq = _import_pyarrow("writing a table")
+    schema = _arrow_schema(pa, columns, metadata)
     # Of the codecs that every reader knows, the one that packs numbers best.
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for rows in groups:
-            table = _table(pa, schema, columns, rows)
+        for values in groups:
+            table = _arrow_table(pa, schema, columns, values)
             writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
-def arrow_table(
-    columns: Sequence[Column], values: Rows, about: Mapping[str, str], doing: str
+def build_arrow_table(
+    columns: Sequence[TableColumn],
+    values: ColumnValues,
+    metadata: Mapping[str, str],
+    context: str,
 ) -> Any:
-    """A pyarrow.Table of the columns.
+    """Return a pyarrow.Table of the columns.
 
     Errors   Unsupported where pyarrow is missing
     """
-    pa, _ = _arrow(doing)
-    return _table(pa, _schema(pa, columns, about), columns, values)
+    pa, _ = _import_pyarrow(context)
+    return _arrow_table(pa, _arrow_schema(pa, columns, metadata), columns, values)
 
 
-def read_note(path: str | os.PathLike[str], name: str, doing: str) -> bytes | None:
-    """What the schema of a file says under that name; None: nothing.
+def read_schema_metadata(
+    path: str | os.PathLike[str], name: str, context: str
+) -> bytes | None:
+    """Return an entry of the metadata of a file's schema; None if it is absent.
 
     Errors   Unsupported where pyarrow is missing; RecordingError for a file that cannot
              be read
     """
-    pa, pq = _arrow(doing)
+    pa, pq = _import_pyarrow(context)
     try:
-        found = pq.read_schema(path).metadata or {}
+        metadata = pq.read_schema(path).metadata or {}
     except (pa.ArrowException, OSError) as error:
-        raise RecordingError(doing, f"it cannot be read ({error})") from error
-    note: bytes | None = found.get(name.encode())
+        raise RecordingError(context, f"the file cannot be read ({error})") from error
+    note: bytes | None = metadata.get(name.encode())
     return note
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTable:
-    """A Parquet file that is read by batches of rows.
+class ParquetBatchReader:
+    """Open Parquet file that is read by batches of rows.
 
-    file     pyarrow's ParquetFile
+    parquet_file  pyarrow's ParquetFile
     schema   pyarrow's of the columns
-    types    pyarrow.types, which tells them apart
+    arrow_types  pyarrow.types, which tells them apart
     """
 
-    file: Any
+    parquet_file: Any
     schema: Any
-    types: Any
-    _doing: str
+    arrow_types: Any
+    _context: str
 
     @contextmanager
-    def faults(self) -> Iterator[None]:
-        """Whatever pyarrow says of the file is a RecordingError."""
-        with _faults(self._doing):
+    def translate_errors(self) -> Iterator[None]:
+        """Turn whatever pyarrow raises over the file into a RecordingError."""
+        with _translate_arrow_errors(self._context):
             yield
 
-    def batches(self, group: int, names: Sequence[str], n_rows: int) -> Iterator[Any]:
-        """Some columns of one group of rows, as record batches of at most so many.
+    def read_batches(
+        self, group: int, names: Sequence[str], n_rows: int
+    ) -> Iterator[Any]:
+        """Yield columns of one row group as record batches of at most `n_rows` rows.
 
         Errors   RecordingError for what cannot be unpacked
         """
-        with _faults(self._doing):
-            yield from self.file.iter_batches(
+        with _translate_arrow_errors(self._context):
+            yield from self.parquet_file.iter_batches(
                 n_rows, row_groups=[group], columns=list(names), use_threads=False
             )
 
 
-def open_table(file: IO[bytes], doing: str) -> OpenTable:
-    """A Parquet file; of it no more than a batch of rows is ever unpacked.
+def open_parquet(file: IO[bytes], context: str) -> ParquetBatchReader:
+    """Open a Parquet file, of which no more than a batch of rows is ever unpacked.
 
     Errors   Unsupported where pyarrow is missing; RecordingError for a broken file
     """
-    pa, pq = _arrow(doing)
-    with _faults(doing):
-        found = pq.ParquetFile(file, buffer_size=_BUFFER_NBYTES, pre_buffer=False)
-        return OpenTable(found, found.schema_arrow, pa.types, doing)
+    pa, pq = _import_pyarrow(context)
+    with _translate_arrow_errors(context):
+        parquet_file = pq.ParquetFile(
+            file, buffer_size=_BUFFER_NBYTES, pre_buffer=False
+        )
+        return ParquetBatchReader(
+            parquet_file, parquet_file.schema_arrow, pa.types, context
+        )
 
 
 @contextmanager
-def _faults(doing: str) -> Iterator[None]:
+def _translate_arrow_errors(context: str) -> Iterator[None]:
+    """Turn whatever pyarrow raises over a file into a RecordingError."""
     try:
         yield
     except RlxError:
@@ -159,67 +172,82 @@ def _faults(doing: str) -> Iterator[None]:
     # What pyarrow raises of its own is a ValueError, an OSError or one of these.
     except (ValueError, OSError, LookupError, TypeError, NotImplementedError) as error:
         raise RecordingError(
-            doing,
-            f"pyarrow cannot read it ({reason(error)})",
-            hint="copy it again from where it came, or write it again",
+            context,
+            f"pyarrow cannot read the file ({error_reason(error)})",
+            hint="copy the file again from its source, or write it again",
         ) from error
     except MemoryError as error:
-        raise RecordingError(doing, "it claims more than the memory holds") from error
+        raise RecordingError(
+            context, "the file needs more memory than is available"
+        ) from error
 
 
-def _schema(pa: Any, columns: Sequence[Column], about: Mapping[str, str]) -> Any:
+def _arrow_schema(
+    pa: Any, columns: Sequence[TableColumn], metadata: Mapping[str, str]
+) -> Any:
+    """Return the pyarrow schema of columns, with their units and descriptions."""
     fields = [
         pa.field(
             column.name,
-            _type(pa, column.kind),
+            _arrow_type(pa, column.column_type),
             metadata={
                 key: value
-                for key, value in (("unit", column.unit), ("about", column.about))
+                for key, value in (("unit", column.unit), ("about", column.description))
                 if value
             },
         )
         for column in columns
     ]
-    return pa.schema(fields, metadata=dict(about))
+    return pa.schema(fields, metadata=dict(metadata))
 
 
-def _table(pa: Any, schema: Any, columns: Sequence[Column], rows: Rows) -> Any:
+def _arrow_table(
+    pa: Any, schema: Any, columns: Sequence[TableColumn], values: ColumnValues
+) -> Any:
+    """Return the pyarrow table of rows."""
     arrays = []
     for column in columns:
-        kind = schema.field(column.name).type
+        arrow_type = schema.field(column.name).type
         try:
-            arrays.append(pa.array(_values(column, rows[column.name]), kind))
+            arrays.append(
+                pa.array(_column_values(column, values[column.name]), arrow_type)
+            )
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise UsageError(
                 f"writing the column {column.name!r}",
-                f"a value is not of the type {column.kind} ({error})",
+                f"a value is not of the type {column.column_type} ({error})",
             ) from error
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _values(column: Column, values: Sequence[Any]) -> Sequence[Any]:
-    if column.kind != "text":
+def _column_values(column: TableColumn, values: Sequence[Any]) -> Sequence[Any]:
+    """Return the values of a column in a form that pyarrow accepts."""
+    if column.column_type != "text":
         return values
-    return [None if v is None else _utf8(v) for v in values]
+    return [None if value is None else _escape_unencodable(value) for value in values]
 
 
-def _utf8(text: str) -> str:
-    """What a name of a channel may hold and UTF-8 has no form for, written out."""
+def _escape_unencodable(text: str) -> str:
+    """Escape the characters of a text that UTF-8 cannot encode."""
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _type(pa: Any, kind: Kind) -> Any:
-    if kind == "text":
+def _arrow_type(pa: Any, column_type: ColumnType) -> Any:
+    """Return the pyarrow type of a column type."""
+    if column_type == "text":
         return pa.dictionary(pa.int32(), pa.string())
-    return getattr(pa, kind)()
+    return getattr(pa, column_type)()
 
 
-def _arrow(doing: str) -> tuple[Any, Any]:
+def _import_pyarrow(context: str) -> tuple[Any, Any]:
+    """Import pyarrow and pyarrow.parquet, or raise the error that they are missing."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise not_installed(doing, _LIBRARY, "pip install 'rlxweb[parquet]'") from error
+        raise not_installed(
+            context, _LIBRARY, "pip install 'rlxweb[parquet]'"
+        ) from error
     return pa, pq

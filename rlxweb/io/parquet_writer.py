@@ -1,4 +1,4 @@
-"""Recordings as Parquet tables: a column for each channel, a row for each sample.
+"""Writer for recordings as Parquet tables: one column per channel, one row per sample.
 
 Owns what the schema says of them, which `open_recording` reads back; pyarrow itself is
 the business of `parquet`.
@@ -14,49 +14,61 @@ from typing import IO, Any, Final, get_args
 import numpy as np
 
 from rlxweb.errors import UsageError
-from rlxweb.io.outgoing import Exactness, Outgoing, WrittenGroup, unchanged
-from rlxweb.io.parquet import Column, Kind, Rows, write_parquet
+from rlxweb.io.parquet import ColumnType, ColumnValues, TableColumn, write_parquet
+from rlxweb.io.write_job import (
+    WriteErrorTracker,
+    WriteJob,
+    WrittenGroup,
+    unchanged_group,
+)
 
-_ROWS: Final = 1 << 16
-_BLOCK_BYTES: Final = 64 << 20
-"""Of a group of rows: so many are held to be packed."""
+_MAX_GROUP_ROWS: Final = 1 << 16
+_MAX_GROUP_NBYTES: Final = 64 << 20
+"""Maximum size of a row group, which is held in memory to be compressed."""
 
 
-def write_columns(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+def write_columns(file: IO[bytes], job: WriteJob) -> tuple[WrittenGroup, ...]:
     """Write the group as a table with its rate, units and annotations in the schema."""
-    group = going.group
-    kind: Any = group.dtype.name
-    if kind not in get_args(Kind):
-        raise UsageError(going.doing, f"samples are {kind}", "Parquet has no such type")
-    columns = [Column(c.name, kind, c.unit, "") for c in group.channels]
-    about = {
+    group = job.group
+    type_name: Any = group.dtype.name
+    if type_name not in get_args(ColumnType):
+        raise UsageError(
+            job.context,
+            f"samples are {type_name}",
+            "this dtype is not supported by Parquet",
+        )
+    columns = [TableColumn(c.name, type_name, c.unit, "") for c in group.channels]
+    metadata = {
         "recording": 1,
         "fs": float(group.fs),
         "units": {channel.name: channel.unit for channel in group.channels},
-        "begun": going.begun,
-        "date": None if going.date is None else going.date.isoformat(),
-        "annotations": [list(note) for note in going.notes],
+        "begun": job.begun,
+        "date": None if job.date is None else job.date.isoformat(),
+        "annotations": [list(note) for note in job.annotations],
     }
-    off = Exactness(len(columns))
-    write_parquet(file, columns, _groups(going, off), {"rlxweb": json.dumps(about)})
-    own = unchanged(group)
+    errors = WriteErrorTracker(len(columns))
+    write_parquet(
+        file, columns, _row_groups(job, errors), {"rlxweb": json.dumps(metadata)}
+    )
+    written_group = unchanged_group(group)
     channels = tuple(
         replace(channel, error=float(error))
-        for channel, error in zip(own.channels, off.error, strict=True)
+        for channel, error in zip(written_group.channels, errors.max_error, strict=True)
     )
-    return (replace(own, channels=channels),)
+    return (replace(written_group, channels=channels),)
 
 
-def _groups(going: Outgoing, off: Exactness) -> Iterator[Rows]:
-    """Walk the samples; `off` learns how far they are from what is read back.
+def _row_groups(job: WriteJob, errors: WriteErrorTracker) -> Iterator[ColumnValues]:
+    """Yield the samples as row groups; record in `errors` how much they differ when
+    read back.
 
     The file has integers of 64 bits as they are, and its readers take float64 of them,
     as `open_recording` does.
     """
-    group = going.group
-    rows = min(_ROWS, _BLOCK_BYTES // (8 * len(group.channels)))
-    for block in group.blocks(max(1, rows)):
+    group = job.group
+    max_rows = min(_MAX_GROUP_ROWS, _MAX_GROUP_NBYTES // (8 * len(group.channels)))
+    for block in group.blocks(max(1, max_rows)):
         if group.dtype.kind in "iu" and group.dtype.itemsize == 8:
-            off.note(block.data, block.data.astype(np.float64))
+            errors.update(block.data, block.data.astype(np.float64))
         yield dict(zip(group.names, block.data, strict=True))
-        going.step(block.data.size)
+        job.report_progress(block.data.size)

@@ -1,4 +1,5 @@
-"""A remote file as blocks that are fetched before they are asked for.
+"""Read-ahead cache for remote files, which are fetched in blocks before they are
+needed.
 
 Owns which bytes are fetched together, which are kept, and what is fetched ahead. Knows
 no network: it is handed a function that gives a range. A walk through the file fetches
@@ -14,21 +15,22 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlxweb.forked import ForkLock, watch
+from rlxweb.fork_safety import ForkSafeLock, register_child_callback
 
-Fetch = Callable[[int, int], bytes]
-"""Gives bytes [start, stop), all of them, or raises."""
+FetchRange = Callable[[int, int], bytes]
+"""Function that returns exactly the bytes [start, stop), or raises."""
 
-LARGEST = 4 << 20
-"""Bytes of a block where a file is read at one place."""
-SMALLEST = 16 << 10
-BUDGET = 64 << 20
-"""Bytes kept of one file, at most."""
-_AT_ONCE = 8  # requests under way
+MAX_BLOCK_NBYTES = 4 << 20
+"""Block size for a file that is read at one position."""
+MIN_BLOCK_NBYTES = 16 << 10
+MAX_CACHED_NBYTES = 64 << 20
+"""Maximum number of bytes cached per file."""
+_MAX_REQUESTS = 8  # requests under way
 
 
-class BlockFile(io.RawIOBase):
-    """A file of `nbytes` bytes that `fetch` reads; the first block is fetched at once.
+class ReadAheadFile(io.RawIOBase):
+    """Seekable file of `nbytes` bytes that is fetched in blocks; the first block is
+    fetched immediately.
 
     head   the first bytes, where they are there already: a block, or the whole file
     state  by what the file is known to be the same, "" where nothing tells
@@ -37,135 +39,159 @@ class BlockFile(io.RawIOBase):
     """
 
     def __init__(
-        self, fetch: Fetch, nbytes: int, head: bytes = b"", state: str = ""
+        self, fetch: FetchRange, nbytes: int, head: bytes = b"", state: str = ""
     ) -> None:
         super().__init__()
         self.state = state
         self.nbytes = nbytes
         self._fetch = fetch
-        self._head = head or fetch(0, min(nbytes, LARGEST))
-        self._grid = _Grid(LARGEST, 1, 0, nbytes)
-        self._place = 0
-        self._blocks: OrderedDict[int, _Block] = OrderedDict()
-        self._was_read: set[int] = set()
-        self._lock = ForkLock()
-        self._under_way = 0
-        watch(self, BlockFile._in_child)
+        self._head = head or fetch(0, min(nbytes, MAX_BLOCK_NBYTES))
+        self._grid = _BlockGrid(MAX_BLOCK_NBYTES, 1, 0, nbytes)
+        self._position = 0
+        self._blocks: OrderedDict[int, _FetchedBlock] = OrderedDict()
+        self._read_starts: set[int] = set()
+        self._lock = ForkSafeLock()
+        self._n_requests = 0
+        register_child_callback(self, ReadAheadFile._reset_after_fork)
 
-    def _in_child(self) -> None:
-        """Fetch again what other threads were fetching: none of them is here."""
+    def _reset_after_fork(self) -> None:
+        """Clear the cache after a fork: the threads that were fetching exist in the
+        parent alone.
+        """
         self._blocks.clear()
-        self._was_read.clear()
-        self._under_way = 0
+        self._read_starts.clear()
+        self._n_requests = 0
 
-    def expect(self, places: int, begin: int = 0, row_nbytes: int = 0) -> None:
-        """Reads go along at so many places at once, each in a row of its own.
+    def set_access_pattern(
+        self, n_positions: int, rows_start: int = 0, row_nbytes: int = 0
+    ) -> None:
+        """Choose the block size for reads that advance at `n_positions` positions at
+        once, each in its own row.
 
-        begin       where the rows begin, one behind the other
+        rows_start  where the rows begin, one behind the other
         row_nbytes  of each
         """
-        grid = _Grid(LARGEST, 1, 0, self.nbytes)
+        grid = _BlockGrid(MAX_BLOCK_NBYTES, 1, 0, self.nbytes)
         # All of a short file is kept, wherever it is read.
-        if places > 1 and self.nbytes > BUDGET // 2:
-            size, wanted = LARGEST, max(SMALLEST, BUDGET // (2 * places + 4))
-            while size > wanted:
+        if n_positions > 1 and self.nbytes > MAX_CACHED_NBYTES // 2:
+            size, target_size = (
+                MAX_BLOCK_NBYTES,
+                max(MIN_BLOCK_NBYTES, MAX_CACHED_NBYTES // (2 * n_positions + 4)),
+            )
+            while size > target_size:
                 size >>= 1
-            grid = _Grid(size, places, begin, row_nbytes)
+            grid = _BlockGrid(size, n_positions, rows_start, row_nbytes)
         if grid == self._grid:
             return
         with self._lock:
             self._grid = grid
             self._blocks.clear()
-            self._was_read.clear()
+            self._read_starts.clear()
 
-    def read_at(self, place: int, nbytes: int) -> bytes:
-        """Bytes [place, place + nbytes), fewer where the file ends."""
-        stop = min(place + nbytes, self.nbytes)
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        """Return bytes [offset, offset + nbytes), fewer at the end of the file."""
+        stop = min(offset + nbytes, self.nbytes)
         if stop <= len(self._head):
-            return self._head[place:stop]
-        if 2 * self._grid.places * SMALLEST > BUDGET:
-            return self._fetch(place, stop)  # what is kept would be gone before its use
-        pieces = []
-        at = place
-        while at < stop:
-            block, data = self._read_of(at, stop)
-            past = min(stop, block.stop)
-            pieces.append(data[at - block.start : past - block.start])
-            at = past
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return self._head[offset:stop]
+        if 2 * self._grid.n_positions * MIN_BLOCK_NBYTES > MAX_CACHED_NBYTES:
+            return self._fetch(
+                offset, stop
+            )  # what is kept would be gone before its use
+        parts = []
+        position = offset
+        while position < stop:
+            block, data = self._read_block(position, stop)
+            end = min(stop, block.stop)
+            parts.append(data[position - block.start : end - block.start])
+            position = end
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _read_of(self, at: int, stop: int) -> tuple[_Block, bytes]:
-        """The block that holds `at` of a read that goes to `stop`, and its bytes."""
+    def _read_block(self, position: int, stop: int) -> tuple[_FetchedBlock, bytes]:
+        """Return the block that holds byte `position` of a read up to `stop`, with its
+        data; prefetch what follows.
+        """
         with self._lock:
             grid = self._grid
-            start, past = grid.span(at, self.nbytes)
-            block = self._kept(start, past)
-            before = grid.span(start - 1, self.nbytes)[0] if start > 0 else -1
-            goes_on = start in self._was_read or before in self._was_read
-            self._was_read.add(start)
+            start, block_stop = grid.block_span(position, self.nbytes)
+            block = self._get_or_add_block(start, block_stop)
+            previous_start = (
+                grid.block_span(start - 1, self.nbytes)[0] if start > 0 else -1
+            )
+            continues_read = (
+                start in self._read_starts or previous_start in self._read_starts
+            )
+            self._read_starts.add(start)
             # A look at one place is no walk, a read through half of a block may be.
-            is_walk = goes_on and stop - start >= (past - start) // 2
-            coming = self._coming(past, stop, is_walk)
-            self._forget()
-        for one in coming:
-            self._begin(one)
+            is_sequential = continues_read and stop - start >= (block_stop - start) // 2
+            next_blocks = self._blocks_to_prefetch(block_stop, stop, is_sequential)
+            self._evict()
+        for next_block in next_blocks:
+            self._start_prefetch(next_block)
         try:
-            return block, block.bytes(self._fetch)
+            return block, block.wait_data(self._fetch)
         except BaseException:
             with self._lock:
                 if self._blocks.get(start) is block:
                     del self._blocks[start]
             raise
 
-    def _coming(self, past: int, stop: int, is_walk: bool) -> list[_Block]:
-        """The blocks that are wanted next; the lock is held."""
-        grid, coming = self._grid, []
-        for _ in range(2 if grid.places == 1 else 1):
-            if past >= self.nbytes or not (past < stop or is_walk):
+    def _blocks_to_prefetch(
+        self, block_stop: int, stop: int, is_sequential: bool
+    ) -> list[_FetchedBlock]:
+        """Return the blocks that are needed next; the caller holds the lock."""
+        grid, blocks = self._grid, []
+        for _ in range(2 if grid.n_positions == 1 else 1):
+            if block_stop >= self.nbytes or not (block_stop < stop or is_sequential):
                 break
-            if past >= stop and grid.begins_row(past):
+            if block_stop >= stop and grid.is_row_start(block_stop):
                 break
-            begin, past = grid.span(past, self.nbytes)
-            if begin not in self._was_read:
-                coming.append(self._kept(begin, past))
-        return coming
+            block_start, block_stop = grid.block_span(block_stop, self.nbytes)
+            if block_start not in self._read_starts:
+                blocks.append(self._get_or_add_block(block_start, block_stop))
+        return blocks
 
-    def _kept(self, start: int, stop: int) -> _Block:
-        """The block, made where it is not there; the lock is held."""
+    def _get_or_add_block(self, start: int, stop: int) -> _FetchedBlock:
+        """Return the block from the cache, added if it is missing; the caller holds the
+        lock.
+        """
         block = self._blocks.get(start)
         if block is None:
-            block = _Block(start, stop)
+            block = _FetchedBlock(start, stop)
             if stop <= len(self._head):
-                block.put(self._head[start:stop])
+                block.set_data(self._head[start:stop])
             self._blocks[start] = block
         self._blocks.move_to_end(start)
         return block
 
-    def _forget(self) -> None:
-        """Let go of the blocks that were not used for longest; the lock is held."""
-        most = 2 * self._grid.places + 3
-        if self.nbytes <= BUDGET // 2:
-            most = len(self._blocks)
-        while len(self._blocks) > most:
+    def _evict(self) -> None:
+        """Remove the least recently used blocks; the caller holds the lock."""
+        max_blocks = 2 * self._grid.n_positions + 3
+        if self.nbytes <= MAX_CACHED_NBYTES // 2:
+            max_blocks = len(self._blocks)
+        while len(self._blocks) > max_blocks:
             self._blocks.popitem(last=False)
 
-    def _begin(self, block: _Block) -> None:
-        """Fetch a block in a thread of its own, unless enough is under way."""
+    def _start_prefetch(self, block: _FetchedBlock) -> None:
+        """Fetch a block in a thread of its own, unless too many requests are
+        running.
+        """
         with self._lock:
-            if self._under_way >= _AT_ONCE or not block.claim():
+            if self._n_requests >= _MAX_REQUESTS or not block.claim():
                 return
-            self._under_way += 1
+            self._n_requests += 1
         # A daemon: who stops the program waits for no request.
-        threading.Thread(target=self._ahead, args=(block,), daemon=True).start()
+        threading.Thread(target=self._prefetch, args=(block,), daemon=True).start()
 
-    def _ahead(self, block: _Block) -> None:
+    def _prefetch(self, block: _FetchedBlock) -> None:
+        """Fetch a claimed block and count the request as done."""
         try:
-            block.run(self._fetch)
+            block.run_fetch(self._fetch)
         finally:
             with self._lock:
-                self._under_way -= 1
+                self._n_requests -= 1
 
     def close(self) -> None:
+        """Drop the cache and close the file."""
         self._blocks.clear()
         self._head = b""
         super().close()
@@ -173,92 +199,109 @@ class BlockFile(io.RawIOBase):
     # --- as zipfile sees a file -----------------------------------------------------
 
     def seekable(self) -> bool:
+        """Return True: the file supports random access."""
         return True
 
     def readable(self) -> bool:
+        """Return True: the file can be read."""
         return True
 
     def tell(self) -> int:
-        return self._place
+        """Return the position of the next byte to be read."""
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self.nbytes}
-        self._place = max(0, begin[whence] + offset)
-        return self._place
+        """Set the position of the next byte to be read, and return it."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.nbytes}
+        self._position = max(0, base[whence] + offset)
+        return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        there = max(0, self.nbytes - self._place)
-        nbytes = there if size is None or size < 0 else min(size, there)
-        data = self.read_at(self._place, nbytes) if nbytes else b""
-        self._place += len(data)
+        """Read up to `size` bytes from the position, or all that follow it."""
+        available = max(0, self.nbytes - self._position)
+        nbytes = available if size is None or size < 0 else min(size, available)
+        data = self.read_at(self._position, nbytes) if nbytes else b""
+        self._position += len(data)
         return data
 
 
 @dataclass(frozen=True, slots=True)
-class _Grid:
-    """Where blocks begin: every `size` bytes, from the begin of every row anew.
+class _BlockGrid:
+    """Block boundaries of a file: one every `size` bytes, counted from the start of
+    each row.
 
-    places  at which a file is read at once; a single one knows no rows
+    n_positions  at which a file is read at once; a single one knows no rows
     """
 
     size: int
-    places: int
-    begin: int
+    n_positions: int
+    rows_start: int
     row_nbytes: int
 
-    def span(self, at: int, end: int) -> tuple[int, int]:
-        """The block that holds byte `at` of a file of `end` bytes."""
-        if self.places == 1:
-            start = at // self.size * self.size
+    def block_span(self, position: int, end: int) -> tuple[int, int]:
+        """Return start and stop of the block that holds byte `position` of a file of
+        `end` bytes.
+        """
+        if self.n_positions == 1:
+            start = position // self.size * self.size
             return start, min(start + self.size, end)
-        if at < self.begin:
-            return 0, self.begin
-        row = self.begin + (at - self.begin) // self.row_nbytes * self.row_nbytes
-        start = row + (at - row) // self.size * self.size
+        if position < self.rows_start:
+            return 0, self.rows_start
+        row = (
+            self.rows_start
+            + (position - self.rows_start) // self.row_nbytes * self.row_nbytes
+        )
+        start = row + (position - row) // self.size * self.size
         return start, min(start + self.size, row + self.row_nbytes, end)
 
-    def begins_row(self, at: int) -> bool:
-        """True where a walk along one row ends and another row begins."""
-        return self.places > 1 and (at - self.begin) % self.row_nbytes == 0
+    def is_row_start(self, position: int) -> bool:
+        """Return whether a new row starts at this byte."""
+        return (
+            self.n_positions > 1 and (position - self.rows_start) % self.row_nbytes == 0
+        )
 
 
-class _Block:
-    """Bytes [start, stop), fetched once by whoever claims it; others wait."""
+class _FetchedBlock:
+    """Bytes [start, stop), fetched once by the thread that claims them while the others
+    wait.
+    """
 
-    __slots__ = ("_claimed", "_data", "_error", "_there", "start", "stop")
+    __slots__ = ("_claim_lock", "_data", "_error", "_ready", "start", "stop")
 
     def __init__(self, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
-        self._claimed = threading.Lock()
-        self._there = threading.Event()
+        self._claim_lock = threading.Lock()
+        self._ready = threading.Event()
         self._data = b""
         self._error: BaseException | None = None
 
     def claim(self) -> bool:
-        return self._claimed.acquire(blocking=False)
+        """Claim the block for this thread; return False if another thread has it."""
+        return self._claim_lock.acquire(blocking=False)
 
-    def put(self, data: bytes) -> None:
+    def set_data(self, data: bytes) -> None:
+        """Set the data of the block without a fetch."""
         self.claim()
         self._data = data
-        self._there.set()
+        self._ready.set()
 
-    def run(self, fetch: Fetch) -> None:
-        """Fetch it, once it is claimed; what goes wrong is kept for who reads it."""
+    def run_fetch(self, fetch: FetchRange) -> None:
+        """Fetch the claimed block; an error is stored for its readers."""
         try:
             self._data = fetch(self.start, self.stop)
         except BaseException as error:
             self._error = error
         finally:
-            self._there.set()
+            self._ready.set()
 
-    def bytes(self, fetch: Fetch) -> bytes:
-        """Its bytes, waited for or fetched here.
+    def wait_data(self, fetch: FetchRange) -> bytes:
+        """Return the data, fetched here or waited for.
 
         Errors   those of `fetch`.
         """
         if self.claim():
-            self.run(fetch)
-        self._there.wait()
+            self.run_fetch(fetch)
+        self._ready.wait()
         if self._error is not None:
             raise self._error
         return self._data

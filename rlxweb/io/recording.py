@@ -1,4 +1,4 @@
-"""A recording as its user sees it: groups of channels, read in blocks.
+"""Recordings as the user sees them: groups of channels, read in blocks.
 
 Owns Channel, Group, Block, Recording and the finite check. Knows no file format: a
 group asks its reader for a range of samples. Memory stays bounded by the block size.
@@ -17,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Any, Final, Generic, TypeVar
 import numpy as np
 
 from rlxweb.advice import Advice
-from rlxweb.callers import outside
 from rlxweb.digital import Digital
 from rlxweb.errors import (
     NotFinite,
@@ -26,18 +25,19 @@ from rlxweb.errors import (
     UsageError,
     shown,
 )
-from rlxweb.io import bounds
+from rlxweb.io import file_limits
 from rlxweb.io.annotations import Annotation
-from rlxweb.io.contents import SampleReader, Samples, Span, spans_between
-from rlxweb.io.source import Source
+from rlxweb.io.byte_source import RecordingSource
+from rlxweb.io.file_contents import SampleReader, Samples, Span, spans_between
+from rlxweb.stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
-    from rlxweb.io.writing import Written
+    from rlxweb.io.recording_writer import Written
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One channel: `name` is unique in its file, `label` is what the file calls it.
+    """One channel: `name` is unique in its file, `label` is the file's own name for it.
 
     unit   of the samples as read ("uV"), empty when the file has none
     index  place in the file, annotation channels counted too
@@ -52,11 +52,13 @@ class Channel:
     offset: float = 0.0
 
 
-_MOST_GAPS: Final = 16
-"""Times as long as what was recorded: a walk through more is mostly through NaN."""
+_MAX_GAP_RATIO: Final = 16
+"""Maximum length in blocks relative to what was recorded; beyond it nearly all samples
+would be NaN.
+"""
 
-_FAR: Final = 2.0**62
-"""Beyond the samples of any file; infinity has no whole number."""
+_MAX_SAMPLE_INDEX: Final = 2.0**62
+"""Finite index beyond the samples of any file, used in place of infinity."""
 
 S = TypeVar("S", bound=Samples | Digital, covariant=True)
 
@@ -70,16 +72,17 @@ class Block(Generic[S]):
 
     @property
     def stop(self) -> int:
+        """Index of the first sample after the block."""
         return self.start + int(self.data.shape[1])
 
     def __repr__(self) -> str:
         rows = int(self.data.shape[0])
-        return f"Block({self.start} to {self.stop} of {_channels(rows)})"
+        return f"Block({self.start} to {self.stop} of {_channel_count(rows)})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Group:
-    """The taken channels of one rate.
+    """Selected channels of one sampling rate.
 
     recording  path of the file, for messages
     dtype      of what `read` gives; the values are those of the file, exactly
@@ -101,59 +104,69 @@ class Group:
     gaps: tuple[Span, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Group({shown(self.recording)}: {self._told})"
+        return f"Group({shown(self.recording)}: {self._summary})"
 
     @property
-    def _told(self) -> str:
-        many = _channels(len(self.channels))
-        n = len(self.gaps)
-        gaps = f", {n} gap{'s' * (n != 1)}" if n else ""
-        return f"{many} at {self.fs:g} Hz, {self.n_samples} samples{gaps}"
+    def _summary(self) -> str:
+        """Channels, rate, samples and gaps in words."""
+        channel_count = _channel_count(len(self.channels))
+        n_gaps = len(self.gaps)
+        gaps = f", {n_gaps} gap{'s' * (n_gaps != 1)}" if n_gaps else ""
+        return f"{channel_count} at {self.fs:g} Hz, {self.n_samples} samples{gaps}"
 
     @property
     def seconds(self) -> float:
+        """Duration in seconds, gaps included."""
         return self.n_samples / self.fs
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the channels."""
         return tuple(channel.name for channel in self.channels)
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """[start, stop) of what was recorded without a gap: all of it as a rule."""
+        """Ranges [start, stop) that were recorded without a gap; one range if there are
+        no gaps.
+        """
         return spans_between(self.gaps, self.n_samples)
 
     @property
     def pieces(self) -> tuple[Group, ...]:
-        """What was recorded without a gap, each piece a group; the group itself."""
+        """Ranges recorded without a gap, each as a group; the group itself if there are
+        no gaps.
+        """
         if not self.gaps:
             return (self,)
         return tuple(self.between(*span) for span in self.spans)
 
     @property
     def n_recorded(self) -> int:
-        """Samples of a channel that are there: those of gaps are not counted."""
+        """Number of recorded samples of a channel, gaps not counted."""
         return sum(stop - start for start, stop in self.spans)
 
     @property
     def longest(self) -> int:
-        """Samples of the longest piece without a gap."""
+        """Number of samples of the longest range without a gap."""
         return max((stop - start for start, stop in self.spans), default=0)
 
     def is_whole(self, start: int, stop: int) -> bool:
-        """True where all samples [start, stop) were recorded."""
-        lies_in = 0 <= start and stop <= self.n_samples
-        return lies_in and not any(a < stop and b > start for a, b in self.gaps)
+        """Return whether all samples [start, stop) were recorded."""
+        is_in_range = 0 <= start and stop <= self.n_samples
+        return is_in_range and not any(a < stop and b > start for a, b in self.gaps)
 
     def between(self, start: int, stop: int) -> Group:
-        """Return samples [start, stop) as a group, as if there were no more.
+        """Return samples [start, stop) as a group of their own.
 
         Errors   UsageError for what is no whole number, and outside
                  0 <= start <= stop <= n_samples: the reader would take what lies beside
                  the samples in the file.
         """
-        doing = f"taking a part of {self.recording!r}"
-        start, stop = _whole(doing, "start", start), _whole(doing, "stop", stop)
+        context = f"taking a part of {self.recording!r}"
+        start, stop = (
+            _coerce_sample_index(context, "start", start),
+            _coerce_sample_index(context, "stop", stop),
+        )
         self._check_range(start, stop)
         gaps = (
             (max(a, start) - start, min(b, stop) - start)
@@ -163,13 +176,14 @@ class Group:
         return replace(
             self,
             n_samples=stop - start,
-            reader=_Later(self.reader, start),
+            reader=_OffsetReader(self.reader, start),
             first=self.first + start,
             gaps=tuple(gaps),
         )
 
     def read(self, start: int = 0, stop: int | None = None) -> Samples:
-        """Samples [start, stop) of every channel, in its unit: a fresh array (C, T).
+        """Read samples [start, stop) of every channel in its unit, as a new array (C,
+        T).
 
         Errors   UsageError outside 0 <= start <= stop <= n_samples, and where gaps
                  would fill the memory with NaN; RecordingError when the file gives no
@@ -183,18 +197,23 @@ class Group:
         return samples.physical(self.dtype)
 
     def read_stored(self, start: int = 0, stop: int | None = None) -> Samples | Digital:
-        """The same as the file has them: integers of at most 24 bits stay integers.
+        """Read samples [start, stop) as they are stored: integers of at most 24 bits
+        stay integers.
 
         So nothing is lost on a device that computes in float32. A group with gaps gives
         what `read` gives, for no integer says that there is none; its `pieces` give
         integers.
         """
-        doing = f"reading {self.recording!r}"
-        start = _whole(doing, "start", start)
-        stop = self.n_samples if stop is None else _whole(doing, "stop", stop)
+        context = f"reading {self.recording!r}"
+        start = _coerce_sample_index(context, "start", start)
+        stop = (
+            self.n_samples
+            if stop is None
+            else _coerce_sample_index(context, "stop", stop)
+        )
         self._check_range(start, stop)
         if self.gaps:
-            return self._over_gaps(start, stop)
+            return self._read_with_gaps(start, stop)
         if start == stop:
             samples = np.empty((len(self.channels), 0), self.digital or self.dtype)
         else:
@@ -206,18 +225,19 @@ class Group:
         return Digital(samples, gains, [channel.offset for channel in self.channels])
 
     def _check_range(self, start: int, stop: int) -> None:
+        """Raise UsageError unless 0 <= start <= stop <= n_samples."""
         if not 0 <= start <= stop <= self.n_samples:
             raise UsageError(
                 f"reading {self.recording!r}",
-                f"samples {start} to {stop} are not in the recording",
-                f"0 <= start <= stop <= {self.n_samples}",
-                "ask for a range inside it",
+                f"samples {start} to {stop} are outside the recording",
+                f"must satisfy 0 <= start <= stop <= {self.n_samples}",
+                "pass a range inside the recording",
             )
 
-    def _over_gaps(self, start: int, stop: int) -> Samples:
-        """Samples [start, stop) of a group with gaps, NaN in these."""
-        lost = sum(max(0, min(b, stop) - max(a, start)) for a, b in self.gaps)
-        self._refuse_gaps(lost, f"samples {start} to {stop}")
+    def _read_with_gaps(self, start: int, stop: int) -> Samples:
+        """Read samples [start, stop) of a group with gaps, which become NaN."""
+        n_missing = sum(max(0, min(b, stop) - max(a, start)) for a, b in self.gaps)
+        self._check_gap_memory(n_missing, f"samples {start} to {stop}")
         out = np.full((len(self.channels), stop - start), np.nan, self.dtype)
         for a, b in self.spans:
             a, b = max(a, start), min(b, stop)
@@ -225,51 +245,63 @@ class Group:
                 out[:, a - start : b - start] = self.between(a, b).read()
         return out
 
-    def _refuse_gaps(self, lost: int, of: str) -> None:
-        """Errors   UsageError where so many samples that are not there are too many."""
-        nbytes = lost * len(self.channels) * self.dtype.itemsize
-        if nbytes > bounds.GAP_NBYTES:
+    def _check_gap_memory(self, n_missing: int, range_text: str) -> None:
+        """Raise UsageError if the missing samples would fill too much memory with
+        NaN.
+        """
+        nbytes = n_missing * len(self.channels) * self.dtype.itemsize
+        if nbytes > file_limits.GAP_NBYTES:
             raise UsageError(
                 f"reading {self.recording!r}",
-                f"{lost} of {of} lie in gaps of the recording",
-                f"{nbytes} bytes of NaN; {bounds.GAP_NBYTES} are made at once",
-                "read its `pieces`, or a shorter stretch",
+                f"{n_missing} of {range_text} are in gaps of the recording",
+                f"the gaps need {nbytes} bytes of NaN; the limit is "
+                f"{file_limits.GAP_NBYTES}",
+                "read its `pieces`, or a shorter range",
             )
 
     def blocks(self, n_samples: int, overlap: int = 0) -> Iterator[Block[Samples]]:
-        """Walk the group in blocks of `n_samples`; each repeats the last `overlap`.
+        """Iterate over the group in blocks of `n_samples`; each repeats the last
+        `overlap` samples.
 
         The last block may be shorter. Windows of `nperseg` samples every `hop` are
         seen once each with n_samples = nperseg + m * hop, overlap = nperseg - hop.
 
         Errors   UsageError unless n_samples >= 1 and 0 <= overlap < n_samples.
         """
-        return (Block(a, self.read(a, b)) for a, b in self._spans(n_samples, overlap))
+        return (
+            Block(a, self.read(a, b)) for a, b in self._block_spans(n_samples, overlap)
+        )
 
     def stored_blocks(
         self, n_samples: int, overlap: int = 0
     ) -> Iterator[Block[Samples | Digital]]:
-        """`blocks` of what `read_stored` gives."""
-        spans = self._spans(n_samples, overlap)
+        """Iterate over the group in blocks, as `blocks` does, with samples as
+        `read_stored` gives them.
+        """
+        spans = self._block_spans(n_samples, overlap)
         return (Block(a, self.read_stored(a, b)) for a, b in spans)
 
-    def _spans(self, n_samples: int, overlap: int) -> Iterator[tuple[int, int]]:
-        doing = f"reading {self.recording!r} in blocks"
-        n_samples = _whole(doing, "n_samples", n_samples)
-        overlap = _whole(doing, "overlap", overlap)
+    def _block_spans(self, n_samples: int, overlap: int) -> Iterator[tuple[int, int]]:
+        """Validate block length and overlap, and return start and stop of each
+        block.
+        """
+        context = f"reading {self.recording!r} in blocks"
+        n_samples = _coerce_sample_index(context, "n_samples", n_samples)
+        overlap = _coerce_sample_index(context, "overlap", overlap)
         if n_samples < 1 or not 0 <= overlap < n_samples:
             raise UsageError(
-                doing,
+                context,
                 f"blocks of {n_samples} samples with an overlap of {overlap}",
-                "n_samples >= 1 and 0 <= overlap < n_samples",
+                "must satisfy n_samples >= 1 and 0 <= overlap < n_samples",
                 "use longer blocks",
             )
-        if self.gaps and self.n_samples > _MOST_GAPS * self.n_recorded:
-            lost = self.n_samples - self.n_recorded
-            self._refuse_gaps(lost, f"{self.n_samples} samples")
-        return self._walk(n_samples, overlap)
+        if self.gaps and self.n_samples > _MAX_GAP_RATIO * self.n_recorded:
+            n_missing = self.n_samples - self.n_recorded
+            self._check_gap_memory(n_missing, f"{self.n_samples} samples")
+        return self._iterate_spans(n_samples, overlap)
 
-    def _walk(self, n_samples: int, overlap: int) -> Iterator[tuple[int, int]]:
+    def _iterate_spans(self, n_samples: int, overlap: int) -> Iterator[tuple[int, int]]:
+        """Yield start and stop of each block."""
         start = 0
         while True:
             stop = min(start + n_samples, self.n_samples)
@@ -279,26 +311,28 @@ class Group:
             start = stop - overlap
 
 
-def sample_number(seconds: float, fs: float) -> int:
-    """Return the number of the sample nearest to a moment, far ones as 2**62."""
-    return round(min(max(seconds * fs, -_FAR), _FAR))
+def nearest_sample_index(seconds: float, fs: float) -> int:
+    """Return the index of the sample nearest to a moment, limited to ±2**62."""
+    return round(min(max(seconds * fs, -_MAX_SAMPLE_INDEX), _MAX_SAMPLE_INDEX))
 
 
 @dataclass(frozen=True, slots=True)
-class _Later:
-    """Reads as if the stream began at sample `first`."""
+class _OffsetReader:
+    """Reader of a stream as if it began at sample `first_sample`."""
 
     reader: SampleReader
-    first: int
+    first_sample: int
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """See SampleReader."""
-        return self.reader.read(channels, self.first + start, self.first + stop)
+        """Read samples relative to `first_sample` (see SampleReader)."""
+        return self.reader.read(
+            channels, self.first_sample + start, self.first_sample + stop
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recording:
-    """One open recording; a context manager.
+    """Open recording and context manager that closes it.
 
     format    what the file proved to be ("EDF+C", "WAV", "NPY", "CSV" …)
     groups    one per rate, in the order the rates appear in the file; none of a file
@@ -312,7 +346,7 @@ class Recording:
     format: str
     groups: tuple[Group, ...]
     left_out: tuple[tuple[str, str], ...]
-    _source: Source = field(repr=False, compare=False)
+    _source: RecordingSource = field(repr=False, compare=False)
     begun: float | None = None
     _notes: Callable[[], tuple[Annotation, ...]] = field(
         default=tuple, repr=False, compare=False
@@ -320,28 +354,30 @@ class Recording:
     date: datetime.date | None = None
 
     def __repr__(self) -> str:
-        told = "; ".join(group._told for group in self.groups[:4]) or "no channel"
+        summaries = (
+            "; ".join(group._summary for group in self.groups[:4]) or "no channel"
+        )
         more = f"; {len(self.groups) - 4} more rates" if len(self.groups) > 4 else ""
-        return f"Recording({shown(self.path)}: {self.format}, {told}{more})"
+        return f"Recording({shown(self.path)}: {self.format}, {summaries}{more})"
 
     @property
     def signals(self) -> tuple[Group, ...]:
-        """The groups, for what needs samples.
+        """The groups, for code that needs samples.
 
         Errors   RecordingError of a file that holds annotations alone
         """
         if not self.groups:
             raise RecordingError(
                 f"reading {self.path!r}",
-                "no signal channel in it",
-                f"it holds {len(self.annotations)} annotations",
-                "rlxweb info lists them, rlx.read(…).annotations has them",
+                "the file contains no signal channel",
+                f"it has {len(self.annotations)} annotations",
+                "list the annotations with rlxweb info or rlx.read(…).annotations",
             )
         return self.groups
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the file, where that did not keep it from being read.
+        """Problems of the file that do not prevent reading.
 
         What shows only where it is read comes to it then.
         """
@@ -349,7 +385,7 @@ class Recording:
 
     @property
     def state(self) -> str:
-        """Of a file behind a URL, what it would not be without once it is another.
+        """Version of a file behind a URL, in words; it changes when the file changes.
 
         "" where the server does not tell, and for every other recording.
         """
@@ -357,18 +393,18 @@ class Recording:
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
-        """What was noted beside the signal, by onset; read when it is asked for.
+        """Annotations of the recording, sorted by onset and read on first access.
 
         Onsets count from the file's first sample, whatever stretch was taken.
 
         Warns    RecordingWarning for what is wrong with them, when it is first seen
         """
-        known = len(self._source.warnings)
-        found = self._notes()
-        for text in self._source.warnings[known:]:
-            said = RecordingWarning(self._source.doing, text)
-            warnings.warn(said, stacklevel=outside())
-        return found
+        n_known = len(self._source.warnings)
+        annotations = self._notes()
+        for text in self._source.warnings[n_known:]:
+            warning = RecordingWarning(self._source.context, text)
+            warnings.warn(warning, stacklevel=caller_stacklevel())
+        return annotations
 
     @classmethod
     def from_array(
@@ -379,7 +415,7 @@ class Recording:
         channels: Sequence[str] | None = None,
         units: str | Sequence[str] | None = None,
     ) -> Recording:
-        """Make a recording of an array, to `save` it or to hand it to any analysis.
+        """Create a recording from an array, to `save` it or to pass it to any analysis.
 
         Parameters
         ----------
@@ -410,10 +446,14 @@ class Recording:
         >>> Recording.from_array(x, 256, channels=["Oz"], units="uV")
         Recording('an array': array, 1 channel at 256 Hz, 2560 samples)
         """
-        from rlxweb.io.array_group import group_of  # which imports this module
+        from rlxweb.io.array_group import array_as_group  # which imports this module
 
-        group = group_of(x, fs, channels, units, "making a recording of an array")
-        return cls(group.recording, "array", (group,), (), Source(group.recording))
+        group = array_as_group(
+            x, fs, channels, units, "creating a recording from an array"
+        )
+        return cls(
+            group.recording, "array", (group,), (), RecordingSource(group.recording)
+        )
 
     def save(
         self,
@@ -500,9 +540,11 @@ class Recording:
         >>> with rlxweb.read("night.edf", highpass=0.5) as night:  # doctest: +SKIP
         ...     night.save("clean.bdf")
         """
-        from rlxweb.io.writing import save  # which imports this module
+        from rlxweb.io.recording_writer import (
+            save_recording,
+        )  # which imports this module
 
-        return save(
+        return save_recording(
             self,
             path,
             format=format,
@@ -526,21 +568,29 @@ class Recording:
         self.close()
 
 
-def _channels(count: int) -> str:
+def _channel_count(count: int) -> str:
+    """Return "1 channel", "2 channels" and so on."""
     return f"{count} channel{'s' * (count != 1)}"
 
 
-def _whole(doing: str, name: str, value: object) -> int:
+def _coerce_sample_index(context: str, name: str, value: object) -> int:
+    """Return a number of samples as int. Raises UsageError for anything but an
+    integer.
+    """
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError as error:
-        said, rule = f"{name} is {shown(value)}", "a whole number of samples"
-        hint = "for a moment in seconds: round(seconds * group.fs)"
-        raise UsageError(doing, said, rule, hint) from error
+        problem, rule = (
+            f"{name} is {shown(value)}",
+            "must be an integer number of samples",
+        )
+        hint = "to convert from seconds, use round(seconds * group.fs)"
+        raise UsageError(context, problem, rule, hint) from error
 
 
 def check_finite(data: Samples | Digital, group: Group, start: int = 0) -> None:
-    """Refuse NaN and infinity in samples (C, T) that begin at sample `start`.
+    """Raise NotFinite for NaN or infinity in samples (C, T) that begin at sample
+    `start`.
 
     Errors   NotFinite naming the channel and the index of its first bad sample.
     """
@@ -550,13 +600,13 @@ def check_finite(data: Samples | Digital, group: Group, start: int = 0) -> None:
     if finite.all():
         return
     # The earliest sample is named, whichever channel it is in.
-    at = int(np.argmin(finite.all(axis=0)))
-    row = int(np.argmin(finite[:, at]))
-    sample = group.first + start + at
+    index = int(np.argmin(finite.all(axis=0)))
+    row = int(np.argmin(finite[:, index]))
+    sample = group.first + start + index
     raise NotFinite(
         f"reading {group.recording!r}",
-        f"channel {group.channels[row].name!r} is {float(data[row, at])} at sample "
+        f"channel {group.channels[row].name!r} is {float(data[row, index])} at sample "
         f"{sample} ({sample / group.fs:.3f} s)",
         "every sample must be finite",
-        Advice("repair the file, leave the channel out, or pass {}", nan="propagate"),
+        Advice("repair the file, exclude the channel, or pass {}", nan="propagate"),
     )

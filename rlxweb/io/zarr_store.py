@@ -1,4 +1,5 @@
-"""Zarr stores: an array in chunks, in a folder, a zip file or behind a URL.
+"""Zarr stores as recordings: a chunked array in a folder, in a zip file or behind a
+URL.
 
 Owns the one door to zarr: which array of a group is the recording, and what its
 attributes say about it. Chunks that are not there stand for the array's fill value, as
@@ -19,298 +20,376 @@ from typing import Any
 import numpy as np
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.digital import is_digital
+from rlxweb.atomic_file import error_reason
+from rlxweb.digital import is_digital_dtype
 from rlxweb.errors import RecordingError, RlxError, UnknownName, did_you_mean, shown
-from rlxweb.io import bounds
-from rlxweb.io.access import Access
-from rlxweb.io.attributes import BESIDE, notes_of
-from rlxweb.io.contents import Contents, Found, Layout, Stream, listed
-from rlxweb.io.npy import is_sample_dtype, native
-from rlxweb.io.remote import awaited_file_system
-from rlxweb.io.remote_faults import EXTRA, Named
-from rlxweb.io.source import Source, open_source
-from rlxweb.io.urls import is_url, is_web, shown_url
-from rlxweb.io.zarr_chunks import ChunkCheck
-from rlxweb.io.zarr_name import PACKED
+from rlxweb.io import file_limits
+from rlxweb.io.byte_source import RecordingSource, open_source
+from rlxweb.io.file_contents import (
+    ArrayLayout,
+    ChannelStream,
+    FileChannel,
+    FileContents,
+    format_names,
+)
+from rlxweb.io.npy import is_sample_dtype, native_dtype
+from rlxweb.io.recording_attributes import METADATA_NAMES, read_recording_attributes
+from rlxweb.io.remote import open_async_file_system
+from rlxweb.io.remote_errors import INSTALL_HINT, RemoteLocation
+from rlxweb.io.storage_access import StorageAccess
+from rlxweb.io.urls import has_http_link, is_url, redact_url
+from rlxweb.io.zarr_chunk_validation import ZarrChunkValidator
+from rlxweb.io.zarr_detection import ZARR_ZIP_SUFFIX
 from rlxweb.io.zarr_reader import ZarrReader
-from rlxweb.named_files import check_named, leads_out
-from rlxweb.whole_file import reason
+from rlxweb.referenced_files import check_referenced_file, is_outside_folder
 
 # In what fsspec says of a web server.
-_NO_RANGES = "support range requests"
-_MOST_WARNINGS = 8
-_AT_ONCE = 8
-"""Members of a group that are opened at once: behind a URL each is waited for."""
-_OF_ZARR = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+_NO_RANGES_MESSAGE = "support range requests"
+_MAX_WARNINGS = 8
+_MAX_OPEN_THREADS = 8
+"""Number of members of a group that are opened in parallel, because each one behind a
+URL takes a round trip.
+"""
+_METADATA_FILES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
-class ZarrSource(Source):
-    """An open store and the node its name leads to.
+class ZarrSource(RecordingSource):
+    """Open Zarr store and the array or group that its name leads to.
 
-    missing  keys of chunks that were asked for and are not there
-    check    of the chunks of the array that is the recording, once that is known
-    loop     in which zarr waits for the store
+    missing_chunks  keys of chunks that were asked for and are not there
+    chunk_validator  of the chunks of the array that is the recording, once that is
+                     known
+    event_loop  in which zarr waits for the store
     """
 
-    __slots__ = ("_named", "check", "is_closed", "is_listed", "loop", "missing", "node")
+    __slots__ = (
+        "_location",
+        "can_list",
+        "chunk_validator",
+        "event_loop",
+        "is_closed",
+        "missing_chunks",
+        "node",
+    )
 
-    def __init__(self, name: str, access: Access) -> None:
-        super().__init__(shown_url(name) if is_url(name) else name)
-        self._named = Named(name, access) if is_url(name) else None
-        self.is_listed = not is_web(name)
+    def __init__(self, name: str, access: StorageAccess) -> None:
+        super().__init__(redact_url(name) if is_url(name) else name)
+        self._location = RemoteLocation(name, access) if is_url(name) else None
+        self.can_list = not has_http_link(name)
         self.is_closed = False
-        self.missing: list[str] = []
-        self.check: ChunkCheck | None = None
-        self.loop: asyncio.AbstractEventLoop | None = None
-        with self.faults("it cannot be opened as Zarr"), self.warned():
-            self.node = _node(self, name, access)
-            self.missing.clear()
+        self.missing_chunks: list[str] = []
+        self.chunk_validator: ZarrChunkValidator | None = None
+        self.event_loop: asyncio.AbstractEventLoop | None = None
+        with (
+            self.translate_errors("the store cannot be opened as Zarr"),
+            self.collect_warnings(),
+        ):
+            self.node = _open_node(self, name, access)
+            self.missing_chunks.clear()
 
     @contextmanager
-    def faults(self, what: str) -> Iterator[None]:
-        """Whatever zarr and its codecs raise is a RecordingError of this store."""
+    def translate_errors(self, problem: str) -> Iterator[None]:
+        """Translate errors of zarr and its codecs into RecordingError about this
+        store.
+        """
         try:
             yield
         except RlxError:
             raise
         except ImportError as error:
             raise self.error(
-                f"a package that reads Zarr is missing ({reason(error)})", hint=EXTRA
+                f"a package for Zarr is not installed ({error_reason(error)})",
+                hint=INSTALL_HINT,
             ) from None
         except Exception as error:
-            raise self._error_of(what, error) from None
+            raise self._translate_error(problem, error) from None
 
     @contextmanager
-    def warned(self) -> Iterator[None]:
-        """Turn what zarr warns of into a warning of this store."""
-        with warnings.catch_warnings(record=True) as said:
+    def collect_warnings(self) -> Iterator[None]:
+        """Record the warnings of zarr as warnings of this store."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
-        for text in dict.fromkeys(" ".join(str(one.message).split()) for one in said):
-            if len(self.warnings) < _MOST_WARNINGS:
-                self.warn(f"zarr says: {text[:300]}")
+        for text in dict.fromkeys(
+            " ".join(str(warning.message).split()) for warning in caught
+        ):
+            if len(self.warnings) < _MAX_WARNINGS:
+                self.warn(f"zarr warning: {text[:300]}")
 
-    def _error_of(self, what: str, error: Exception) -> RecordingError:
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        if "UnknownCodecError" in kinds:
+    def _translate_error(self, problem: str, error: Exception) -> RecordingError:
+        """Return the RecordingError for an exception of zarr, its codecs or its
+        store.
+        """
+        class_names = {error_class.__name__ for error_class in type(error).__mro__}
+        if "UnknownCodecError" in class_names:
             return self.error(
-                f"its chunks are packed by a codec that is not here ({reason(error)})",
-                hint="install what wrote it, or write it again with another codec",
+                f"the chunk codec is not installed ({error_reason(error)})",
+                hint="install the codec, or write the array again with another codec",
             )
-        if kinds & {"NodeNotFoundError", "FileNotFoundError"}:
+        if class_names & {"NodeNotFoundError", "FileNotFoundError"}:
             return self.error(
-                "there is no array and no group of Zarr",
-                "one holds a zarr.json, .zarray or .zgroup",
-                "check the name",
+                "no Zarr array or group found",
+                "expected a zarr.json, .zarray or .zgroup",
+                "check the path",
             )
-        if _NO_RANGES in str(error):
+        if _NO_RANGES_MESSAGE in str(error):
             return self.error(
-                "the server knows no ranges, and a store in one file is read by them",
+                "a store in one file needs range requests, which the server does "
+                "not support",
                 hint="download the file first",
             )
-        if self._named is not None and self._named.knows(error):
-            return self._named.told(error)
-        said = self._named.said(error) if self._named is not None else reason(error)
-        return self.error(f"{what} ({said})", "", "write it again, or copy it anew")
+        if self._location is not None and self._location.is_remote_error(error):
+            return self._location.translate_error(error)
+        message = (
+            self._location.redact_error(error)
+            if self._location is not None
+            else error_reason(error)
+        )
+        return self.error(f"{problem} ({message})", "", "write or copy the store again")
 
     def close(self) -> None:
-        """Nothing is read from now on."""
+        """Close the store; nothing can be read afterwards."""
         self.is_closed = True
 
 
-def _node(source: ZarrSource, name: str, access: Access) -> Any:
-    """The array or group that a name leads to."""
+def _open_node(source: ZarrSource, name: str, access: StorageAccess) -> Any:
+    """Open the array or group that a name leads to."""
     import zarr
     from zarr.storage import FsspecStore, LocalStore, WrapperStore, ZipStore
 
-    class Watched(WrapperStore[Any]):
-        """Looks at chunks before zarr unpacks them, and notes those not there."""
+    class ValidatingStore(WrapperStore[Any]):
+        """Store that validates chunks before zarr decompresses them, and records
+        missing ones.
+        """
 
         async def get(
-            self, key: str, prototype: Any, byte_range: Any = None, **how: Any
+            self, key: str, prototype: Any, byte_range: Any = None, **options: Any
         ) -> Any:
-            source.loop = asyncio.get_running_loop()
+            source.event_loop = asyncio.get_running_loop()
             _check_key(source, key, folder)
-            found = await self._store.get(key, prototype, byte_range, **how)
-            if key.endswith(_OF_ZARR):
-                return found
-            if found is None:
-                source.missing.append(key)
-            elif source.check is not None:
-                source.check.see(found.to_bytes(), is_whole=byte_range is None)
-            return found
+            stored = await self._store.get(key, prototype, byte_range, **options)
+            if key.endswith(_METADATA_FILES):
+                return stored
+            if stored is None:
+                source.missing_chunks.append(key)
+            elif source.chunk_validator is not None:
+                source.chunk_validator.validate(
+                    stored.to_bytes(), is_whole=byte_range is None
+                )
+            return stored
 
-    packed = name.lower().endswith(PACKED)
+    is_zip = name.lower().endswith(ZARR_ZIP_SUFFIX)
     store: Any
     folder = ""
     if is_url(name):
-        fs, path = awaited_file_system(name, access, zipped=packed)
+        fs, path = open_async_file_system(name, access, is_zip=is_zip)
         store = FsspecStore(fs, read_only=True, path=path)
-    elif packed:
-        _check_members(source, name)
+    elif is_zip:
+        _check_zip_members(source, name)
         store = ZipStore(name, mode="r")
     else:
         folder = os.path.abspath(name)
         store = LocalStore(folder, read_only=True)
-    return zarr.open(Watched(store), mode="r")
+    return zarr.open(ValidatingStore(store), mode="r")
 
 
 def _check_key(source: ZarrSource, key: str, folder: str) -> None:
-    """Refuse names in metadata that lead elsewhere, and pipes and devices as chunks."""
-    if leads_out(key):
+    """Raise RecordingError for a key that leads out of the store, and for pipes and
+    devices as chunks.
+    """
+    if is_outside_folder(key):
         raise source.error(
-            f"it leads to {shown(key)}", "what belongs to a store lies in it"
+            f"the store refers to {shown(key)}",
+            "all parts of a store must be inside it",
         )
     if folder:
-        check_named(os.path.join(folder, key), "data", source.doing, RecordingError)
+        check_referenced_file(
+            os.path.join(folder, key), "data", source.context, RecordingError
+        )
 
 
-def _check_members(source: ZarrSource, name: str) -> None:
-    """Refuse a zip file of which a member unpacks to too much, or that is no file."""
+def _check_zip_members(source: ZarrSource, name: str) -> None:
+    """Raise RecordingError for a zip file with a member that decompresses to too much,
+    and for what is no file.
+    """
     file = open_source(name)
     try:
         with zipfile.ZipFile(file.file) as archive:
             for info in archive.infolist():
-                file.unpacks(f"its member {shown(info.filename)}", info.file_size)
+                file.check_unpacked_size(
+                    f"member {shown(info.filename)}", info.file_size
+                )
     finally:
         file.close()
 
 
-def read_zarr(source: ZarrSource, array: str | None, layout: Layout) -> Contents:
-    """What one array of a Zarr store holds.
+def read_zarr(
+    source: ZarrSource, array: str | None, layout: ArrayLayout
+) -> FileContents:
+    """Read the contents of one array of a Zarr store.
 
     Errors   RecordingError for what is no recording, or where several arrays could be
              meant; UnknownName when `array` is not in it.
     """
-    with source.faults("its metadata cannot be read"), source.warned():
-        group, name, node = _picked(source, array)
-        source.check = ChunkCheck(source, node)
+    with (
+        source.translate_errors("the metadata cannot be read"),
+        source.collect_warnings(),
+    ):
+        group, name, node = _select_array(source, array)
+        source.chunk_validator = ZarrChunkValidator(source, node)
         dtype, shape = node.dtype, tuple(map(int, node.shape))
         attributes = [dict(node.attrs), dict(group.attrs) if group is not None else {}]
-    whose = f"its array {name!r}" if name else "its array"
-    if not _is_numbers(dtype):
-        rule = "samples are int8 to int64 or float16 to float64"
-        raise source.error(f"{whose} holds {dtype}", rule, "cast it before saving")
+    label = f"array {name!r}" if name else "the array"
+    if not _is_numeric(dtype):
+        rule = "samples must be int8 to int64 or float16 to float64"
+        raise source.error(
+            f"{label} has dtype {dtype}", rule, "cast the array before saving"
+        )
     if len(shape) not in (1, 2):
         raise source.error(
-            f"{whose} has {len(shape)} axes, shape {list(shape)}",
-            "1 axis (one channel) or 2 (channels, samples)",
-            "reshape it, or save each part as an array",
+            f"{label} has {len(shape)} axes, shape {list(shape)}",
+            "expected 1 axis (one channel) or 2 (channels, samples)",
+            "reshape the array, or save each part as an array",
         )
-    turned = len(shape) == 2 and layout == "samples-first"
+    is_samples_first = len(shape) == 2 and layout == "samples-first"
     n_channels, n_samples = (1, *shape) if len(shape) == 1 else shape
-    if turned:
+    if is_samples_first:
         n_channels, n_samples = shape[::-1]
-    other: Layout = "channels-first" if turned else "samples-first"
-    source.at_most(
-        f"channels (shape {list(shape)} is read {layout})",
+    other_layout: ArrayLayout = (
+        "channels-first" if is_samples_first else "samples-first"
+    )
+    source.check_limit(
+        f"channels (shape {list(shape)} is read as {layout})",
         n_channels,
-        bounds.CHANNELS,
-        Advice(f"is it {other}? then say so: {{}}", layout=other),
+        file_limits.CHANNELS,
+        Advice(f"if the array is {other_layout}, pass {{}}", layout=other_layout),
     )
-    notes = notes_of(source, attributes, n_channels, is_digital(dtype))
-    own = native(dtype)
-    stream = Stream(
+    recording_attributes = read_recording_attributes(
+        source, attributes, n_channels, is_digital_dtype(dtype)
+    )
+    sample_dtype = native_dtype(dtype)
+    stream = ChannelStream(
         tuple(range(n_channels)),
-        notes.fs,
+        recording_attributes.fs,
         n_samples,
-        np.dtype(np.float64) if notes.is_scaled else own,
-        ZarrReader(source, node, turned, own),
-        digital=own if is_digital(own) else None,
+        np.dtype(np.float64) if recording_attributes.is_scaled else sample_dtype,
+        ZarrReader(source, node, is_samples_first, sample_dtype),
+        digital=sample_dtype if is_digital_dtype(sample_dtype) else None,
     )
-    found = tuple(
-        Found(label, unit, gain=notes.gain, offset=notes.offset)
-        for label, unit in zip(notes.channels, notes.units, strict=True)
+    channels = tuple(
+        FileChannel(
+            channel_label,
+            unit,
+            gain=recording_attributes.gain,
+            offset=recording_attributes.offset,
+        )
+        for channel_label, unit in zip(
+            recording_attributes.channels, recording_attributes.units, strict=True
+        )
     )
-    return Contents("Zarr", found, (stream,), notes.rate_note)
+    return FileContents("Zarr", channels, (stream,), recording_attributes.rate_note)
 
 
-def _is_numbers(dtype: Any) -> bool:
+def _is_numeric(dtype: Any) -> bool:
+    """Return whether a dtype is one that samples can have."""
     return isinstance(dtype, np.dtype) and is_sample_dtype(dtype)
 
 
-def _picked(source: ZarrSource, array: str | None) -> tuple[Any, str, Any]:
-    """The group of an array, its name, and the array that is the recording."""
+def _select_array(source: ZarrSource, array: str | None) -> tuple[Any, str, Any]:
+    """Return the array that is the recording, after its group and its name."""
     import zarr
 
     node = source.node
     if isinstance(node, zarr.Array):
         if array is not None:
             raise source.error(
-                Advice("{} was given", array=array),
-                "it is a single array, without names",
-                Advice("leave out {}", array=array),
+                Advice("{} is not supported for this store", array=array),
+                "the store is a single array without a name",
+                Advice("omit {}", array=array),
             )
         return None, "", node
-    if array is not None and not source.is_listed:
-        return _asked_for(source, node, array)
-    members = _members(source, node)
+    if array is not None and not source.can_list:
+        return _open_named_array(source, node, array)
+    members = _list_arrays(source, node)
     if array is not None:
         if array not in members:
             raise UnknownName(
-                source.doing,
-                f"there is no array {array!r}",
-                f"arrays: {listed(members)}",
+                source.context,
+                f"no array is named {array!r}",
+                f"available arrays: {format_names(members)}",
                 did_you_mean(array, members),
             )
-        return _group_of(node, array), array, members[array]
-    able = {name: one for name, one in members.items() if _could_be(name, one)}
-    if not able:
+        return _parent_group(node, array), array, members[array]
+    candidates = {
+        name: member
+        for name, member in members.items()
+        if _can_be_recording(name, member)
+    }
+    if not candidates:
         raise source.error(
-            "no array in it could be a recording",
-            f"arrays: {listed(members)}; wanted: numbers, 1 or 2 axes",
+            "the file contains no array suitable as a recording",
+            f"expected numbers with 1 or 2 axes; arrays: {format_names(members)}",
         )
-    if len(able) > 1:
+    if len(candidates) > 1:
         raise source.error(
-            f"{len(able)} arrays could be the recording: {listed(able)}",
-            "one is read at a time",
-            Advice("name it: {}", array=Blank("NAME")),
+            f"{len(candidates)} arrays are possible recordings: "
+            f"{format_names(candidates)}",
+            "exactly one array can be read",
+            Advice("pass {}", array=Blank("NAME")),
         )
-    ((name, one),) = able.items()
-    return _group_of(node, name), name, one
+    ((name, member),) = candidates.items()
+    return _parent_group(node, name), name, member
 
 
-def _asked_for(source: ZarrSource, node: Any, array: str) -> tuple[Any, str, Any]:
-    """An array of a group on a server that lists nothing."""
+def _open_named_array(
+    source: ZarrSource, node: Any, array: str
+) -> tuple[Any, str, Any]:
+    """Open an array by its name on a server that lists nothing."""
     import zarr
 
     try:
-        found = node[array]
+        member = node[array]
     except KeyError:
-        found = None
-    if not isinstance(found, zarr.Array):
+        member = None
+    if not isinstance(member, zarr.Array):
         raise UnknownName(
-            source.doing, f"there is no array {array!r}", "a web server lists no names"
+            source.context,
+            f"no array is named {array!r}",
+            "a web server does not list names",
         )
-    return node, array, found
+    return node, array, member
 
 
-def _members(source: ZarrSource, node: Any) -> dict[str, Any]:
-    """The arrays of a group and of those in it, by their names with slashes."""
+def _list_arrays(source: ZarrSource, node: Any) -> dict[str, Any]:
+    """Return the arrays of a group and of its subgroups, by their names with
+    slashes.
+    """
     import zarr
 
-    if not source.is_listed and node.metadata.consolidated_metadata is None:
+    if not source.can_list and node.metadata.consolidated_metadata is None:
         raise source.error(
-            "it is a group on a web server, which lists no names",
-            "consolidated metadata would name its arrays",
-            Advice("name one: {}", array=Blank("NAME")),
+            "the store is a group on a web server, which does not list names",
+            "the array names can be read only from consolidated metadata",
+            Advice("pass {}", array=Blank("NAME")),
         )
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     groups = [("", node)]
     while groups:
-        inside, group = groups.pop()
-        for own, member in _children(source, group):
-            name = f"{inside}{own}"
+        prefix, group = groups.pop()
+        for member_name, member in _list_children(source, group):
+            name = f"{prefix}{member_name}"
             if isinstance(member, zarr.Array):
-                found[name] = member
+                arrays[name] = member
             else:
                 groups.append((f"{name}/", member))
-            source.at_most("arrays and groups", len(found) + len(groups), bounds.ARRAYS)
-    return dict(sorted(found.items()))
+            source.check_limit(
+                "arrays and groups", len(arrays) + len(groups), file_limits.ARRAYS
+            )
+    return dict(sorted(arrays.items()))
 
 
-def _children(source: ZarrSource, group: Any) -> list[tuple[str, Any]]:
-    """Return the arrays and groups that a group itself holds.
+def _list_children(source: ZarrSource, group: Any) -> list[tuple[str, Any]]:
+    """Return the arrays and groups that a group holds directly.
 
     `Group.members` opens all at once and raises the first failure; the others are later
     logged by asyncio as exceptions that nobody retrieved, or warned of as coroutines
@@ -319,30 +398,38 @@ def _children(source: ZarrSource, group: Any) -> list[tuple[str, Any]]:
     if group.metadata.consolidated_metadata is not None:
         return [(str(name), member) for name, member in group.members()]
 
-    async def listed_names() -> list[str]:
+    async def list_names() -> list[str]:
         return [name async for name in group.store.list_dir(group.path)]
 
-    def opened(name: str) -> Any:
+    def open_member(name: str) -> Any:
         try:
             return group[name]
         except KeyError:  # a file that is no member
             return None
 
-    assert source.loop is not None
-    waited = asyncio.run_coroutine_threadsafe(listed_names(), source.loop)
-    names = [name for name in waited.result() if name not in _OF_ZARR]
-    source.at_most("members of a group", len(names), bounds.ARRAYS)
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        members = [*threads.map(opened, names)]
-    both = zip(names, members, strict=True)
-    return [(name, member) for name, member in both if member is not None]
+    assert source.event_loop is not None
+    listing = asyncio.run_coroutine_threadsafe(list_names(), source.event_loop)
+    names = [name for name in listing.result() if name not in _METADATA_FILES]
+    source.check_limit("members of a group", len(names), file_limits.ARRAYS)
+    with ThreadPoolExecutor(_MAX_OPEN_THREADS) as threads:
+        members = [*threads.map(open_member, names)]
+    named_members = zip(names, members, strict=True)
+    return [(name, member) for name, member in named_members if member is not None]
 
 
-def _group_of(node: Any, name: str) -> Any:
-    inner = name.rpartition("/")[0]
-    return node[inner] if inner else node
+def _parent_group(node: Any, name: str) -> Any:
+    """Return the group that holds the array of this name."""
+    group_name = name.rpartition("/")[0]
+    return node[group_name] if group_name else node
 
 
-def _could_be(name: str, array: Any) -> bool:
-    own = name.rpartition("/")[2]
-    return own not in BESIDE and _is_numbers(array.dtype) and len(array.shape) in (1, 2)
+def _can_be_recording(name: str, array: Any) -> bool:
+    """Return whether an array could be the recording, by its name, dtype and number of
+    axes.
+    """
+    array_name = name.rpartition("/")[2]
+    return (
+        array_name not in METADATA_NAMES
+        and _is_numeric(array.dtype)
+        and len(array.shape) in (1, 2)
+    )

@@ -1,1 +1,3 @@
-"""WHAT to compute: types, ops as records, graphs. Knows no device and no kernel."""
+"""Intermediate representation: element types, op records and graphs, independent of
+devices and kernels.
+"""

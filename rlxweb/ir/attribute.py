@@ -1,4 +1,4 @@
-"""The attributes of an op: what each may be, and its canonical form.
+"""Declared attributes of ops: allowed values and canonical form.
 
 Strict, so that what a caller wrote by mistake is told where it was written. Which op
 has which attributes is said in its record.
@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.errors import DTypeError, GraphError
 from rlxweb.ir.dtype import as_dtype
-from rlxweb.ir.shape import bad_attribute, many, short
+from rlxweb.ir.shape import as_tuple, bad_attribute, short_repr
 
 
 class _Required:
@@ -30,49 +30,52 @@ AttrKind = Literal["int", "float", "bool", "str", "ints", "dtype", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """One declared attribute.
+    """One declared attribute of an op.
 
     allowed  the values of a closed set
-    later    the op had a release without it: in files of that time the default is meant
+    is_added_later  the op had a release without it: in files of that time the default
+                    is meant
     """
 
     name: str
     kind: AttrKind
     default: Any = REQUIRED
     allowed: tuple[Any, ...] = ()
-    optional: bool = False
-    later: bool = False
+    is_nullable: bool = False
+    is_added_later: bool = False
 
     def check(self, value: Any) -> Any:
-        """The value in its canonical type. Errors  AttributeRefused, DTypeError."""
-        if value is None and self.optional:
+        """Return the value in its canonical type. Errors  AttributeRefused,
+        DTypeError.
+        """
+        if value is None and self.is_nullable:
             return None
         try:
-            value = _CANONICAL[self.kind](value)
+            value = _CANONICALIZERS[self.kind](value)
         except DTypeError as error:
             error.doing = ""
             error.problem = f"attribute {self.name}={value!r}: {error.problem}"
             raise
         except (TypeError, ValueError, OverflowError, GraphError):
             raise bad_attribute(
-                f"attribute {self.name}={short(value)} is not of kind {self.kind}",
-                f"{_KINDS[self.kind]} wanted",
+                f"attribute {self.name}={short_repr(value)} is not of kind {self.kind}",
+                f"expected {_KIND_DESCRIPTIONS[self.kind]}",
             ) from None
         if self.allowed and value not in self.allowed:
             raise bad_attribute(
-                f"attribute {self.name}={value!r}",
+                f"attribute {self.name}={value!r} is invalid",
                 "allowed: " + ", ".join(str(a) for a in self.allowed),
             )
         return value
 
 
-def _integer(value: Any) -> int:
+def _canonical_int(value: Any) -> int:
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         raise TypeError
     return int(value.__index__())
 
 
-def _number(value: Any) -> float:
+def _canonical_float(value: Any) -> float:
     # Text would do for float(), and so would True.
     if isinstance(
         value, str | bytes | bool | np.bool_ | np.ndarray | np.complexfloating
@@ -81,27 +84,29 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _boolean(value: Any) -> bool:
+def _canonical_bool(value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise TypeError
     return bool(value)
 
 
-def _text(value: Any) -> str:
+def _canonical_str(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def _integers(value: Any) -> tuple[int, ...]:
-    every = many(value)
-    if every is None:
+def _canonical_ints(value: Any) -> tuple[int, ...]:
+    elements = as_tuple(value)
+    if elements is None:
         raise TypeError
-    return tuple(_integer(v) for v in every)
+    return tuple(_canonical_int(v) for v in elements)
 
 
-def _as_it_is_now(value: Any) -> Any:
-    """A copy of what its owner may change later; nobody writes into arrays."""
+def _frozen_copy(value: Any) -> Any:
+    """Return a copy of a mutable value, arrays made read-only; other values
+    unchanged.
+    """
     if isinstance(value, np.ndarray | list | dict | set | bytearray):
         value = deepcopy(value)
     if isinstance(value, np.ndarray):
@@ -109,22 +114,22 @@ def _as_it_is_now(value: Any) -> Any:
     return value
 
 
-_CANONICAL: dict[str, Callable[[Any], Any]] = {
-    "int": _integer,
-    "float": _number,
-    "bool": _boolean,
-    "str": _text,
-    "ints": _integers,
+_CANONICALIZERS: dict[str, Callable[[Any], Any]] = {
+    "int": _canonical_int,
+    "float": _canonical_float,
+    "bool": _canonical_bool,
+    "str": _canonical_str,
+    "ints": _canonical_ints,
     "dtype": as_dtype,
-    "any": _as_it_is_now,
+    "any": _frozen_copy,
 }
 
-_KINDS: dict[str, str] = {
-    "int": "an integer is",
-    "float": "a number is",
-    "bool": "True or False is",
-    "str": "text is",
-    "ints": "an integer or a sequence of integers is",
-    "dtype": "an element type such as 'f32' is",
-    "any": "anything is",
+_KIND_DESCRIPTIONS: dict[str, str] = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "True or False",
+    "str": "a string",
+    "ints": "an integer or a sequence of integers",
+    "dtype": "a dtype such as 'f32'",
+    "any": "any value",
 }

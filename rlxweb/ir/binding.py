@@ -1,4 +1,6 @@
-"""The dims of a graph as numbers: given by the caller, or by the arrays of a run."""
+"""Bind the symbolic dimensions of a graph to numbers, given by the caller or inferred
+from a run's arrays.
+"""
 
 from __future__ import annotations
 
@@ -7,218 +9,259 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlxweb.errors import OutOfMemory, RlxError, ShapeError
+from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dim import Dim
-from rlxweb.ir.fitting import unknown
-from rlxweb.ir.shape import short, show
-from rlxweb.ir.size import Extent, Size
+from rlxweb.ir.shape import format_shape, short_repr
+from rlxweb.ir.sym_int import SymAxisLength, SymInt
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph, Node
 
 
-def bound(graph: Graph, given: Mapping[str, Any]) -> Graph:
-    """See `Graph.bind`."""
-    log, known = graph.recording, graph.dims
-    said = ", ".join(f"{name}={short(size)}" for name, size in given.items())
-    doing = f"bind graph '{graph.name}' to {said or 'nothing'}"
-    for name in given:
+def bind_graph(graph: Graph, sizes_by_name: Mapping[str, Any]) -> Graph:
+    """Return the graph rebuilt with these sizes of its dims; see `Graph.bind`."""
+    size_trace, known = graph.recording, graph.dims
+    assignments = ", ".join(
+        f"{name}={short_repr(size)}" for name, size in sizes_by_name.items()
+    )
+    context = f"bind graph '{graph.name}' to {assignments or 'nothing'}"
+    for name in sizes_by_name:
         if name not in known:
-            raise unknown(doing, "dim", str(name), known)
-    sizes = {name: known[name].check(size, doing) for name, size in given.items()}
-    if log is None or not given:
+            raise unknown_name_error(context, "dim", str(name), known)
+    sizes = {
+        name: known[name].check(size, context) for name, size in sizes_by_name.items()
+    }
+    if size_trace is None or not sizes_by_name:
         return graph.copy()
     try:
-        now = log.replayed(log.first.copy(), sizes)
-        now.graph.set_outputs([now.tensor(i) for i in graph.outputs])
+        replay = size_trace.replay(size_trace.initial_graph.copy(), sizes)
+        replay.graph.set_outputs([replay.tensor(i) for i in graph.outputs])
     except RlxError as error:
-        error.doing = f"{doing}: {error.doing}"
+        error.doing = f"{context}: {error.doing}"
         raise
     except MemoryError as error:
         raise OutOfMemory(
-            doing,
-            f"the host's memory is not enough: {error}",
+            context,
+            f"the host is out of memory: {error}",
             hint="bind smaller sizes",
         ) from None
-    return now.graph
+    return replay.graph
 
 
-def sample_bound(graph: Graph) -> Graph:
-    """The graph with sizes that its dims may have; itself where no size varies.
+def sample_graph(graph: Graph) -> Graph:
+    """Return the graph bound to sample sizes that its dims allow, or the graph itself
+    if no size varies.
 
     Answers what does not depend on the sizes: which ops there are, of which types.
     """
     if graph.recording is None or not graph.dims:
         return graph
-    return graph.recording.tried(graph.outputs)
+    return graph.recording.trial_graph(graph.outputs)
 
 
-Ops: TypeAlias = "Graph | UnboundOps"
-"""A graph of ops, whose sizes may be unknown."""
+OpGraph: TypeAlias = "Graph | UnboundOpGraph"
+"""A graph of ops whose sizes may be unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnboundOps:
-    """The ops of a graph whose sizes vary; sizes that are unknown are a dim.
+class UnboundOpGraph:
+    """The ops of a graph with varying sizes; each unknown size is a dim.
 
-    ids   of nodes here, by those of the graph
+    id_map  of nodes here, by those of the graph
     """
 
     name: str
     outputs: tuple[int, ...]
-    every: tuple[Node, ...]
-    ids: Mapping[int, int]
+    node_list: tuple[Node, ...]
+    id_map: Mapping[int, int]
 
     def nodes(self) -> tuple[Node, ...]:
-        return self.every
+        return self.node_list
 
     def node(self, at: int) -> Node:
-        return self.every[at]
+        return self.node_list[at]
 
 
-def ops_of(graph: Graph) -> Ops:
-    """The graph, or of one whose sizes vary the ops that its methods add.
+def op_graph(graph: Graph) -> OpGraph:
+    """Return the graph itself or, if its sizes vary, the ops that its methods add.
 
     A size is unknown where it differs between the sizes that the graph was tried with.
     """
-    log = graph.recording
-    if log is None or not graph.dims:
+    size_trace = graph.recording
+    if size_trace is None or not graph.dims:
         return graph
-    first, *others = (log.tried(graph.outputs, at) for at in range(len(log.tries)))
-    unknown = next(iter(graph.dims.values()))
-    every = []
+    first, *others = (
+        size_trace.trial_graph(graph.outputs, index)
+        for index in range(len(size_trace.trials))
+    )
+    unknown_dim = next(iter(graph.dims.values()))
+    nodes = []
     for node in first.nodes():
-        shapes = [_shape_at(other, node) for other in others]
+        shapes = [_matching_shape(other, node) for other in others]
         shape: Any = tuple(
-            size if all(s is not None and s[axis] == size for s in shapes) else unknown
+            size
+            if all(s is not None and s[axis] == size for s in shapes)
+            else unknown_dim
             for axis, size in enumerate(node.type.shape)
         )
-        every.append(replace(node, type=replace(node.type, shape=shape)))
-    ids = log.tries[0].ids
-    return UnboundOps(graph.name, tuple(first.outputs), tuple(every), ids)
+        nodes.append(replace(node, type=replace(node.type, shape=shape)))
+    id_map = size_trace.trials[0].tensor_ids
+    return UnboundOpGraph(graph.name, tuple(first.outputs), tuple(nodes), id_map)
 
 
-def _shape_at(graph: Graph, like: Node) -> Sequence[int] | None:
-    """The shape of the same node for other sizes; None where there is another one."""
-    if like.id >= len(graph):
+def _matching_shape(graph: Graph, reference: Node) -> Sequence[int] | None:
+    """Return the shape of the same node in a graph of other sizes, or None if that
+    graph has another op there.
+    """
+    if reference.id >= len(graph):
         return None
-    found = graph.node(like.id)
-    same = found.op == like.op and found.type.rank == like.type.rank
-    return found.type.shape if same else None
+    node = graph.node(reference.id)
+    is_same_op = node.op == reference.op and node.type.rank == reference.type.rank
+    return node.type.shape if is_same_op else None
 
 
 @dataclass
-class _Found:
-    """Dims as far as they are known, each with the input that told it."""
+class _DimBindings:
+    """Dim sizes known so far, each with the input that determined it."""
 
     sizes: dict[str, int] = field(default_factory=dict)
-    by: dict[str, str] = field(default_factory=dict)
+    source_inputs: dict[str, str] = field(default_factory=dict)
 
-    def of_dim(self, dim: Dim) -> int | Size:
+    def dim_size(self, dim: Dim) -> int | SymInt:
         return self.sizes.get(dim.name, dim)
 
-    def of_extent(self, extent: Extent) -> int | Size:
-        raise ShapeError("", f"size {extent.text} is one of a tensor")
+    def axis_length(self, extent: SymAxisLength) -> int | SymInt:
+        raise ShapeError("", f"size {extent.text} depends on a tensor")
 
-    def know(self, dim: Dim, size: int, at: int, name: str, doing: str) -> None:
-        """A dim's size. Errors  ShapeError for one it may not be."""
-        self.sizes[dim.name] = dim.check(size, f"{doing}, input '{name}', axis {at}")
-        self.by[dim.name] = name
+    def bind_dim(
+        self, dim: Dim, size: int, axis: int, input_name: str, context: str
+    ) -> None:
+        """Set the size of a dim. Errors  ShapeError for a size that the dim does not
+        allow.
+        """
+        self.sizes[dim.name] = dim.check(
+            size, f"{context}, input '{input_name}', axis {axis}"
+        )
+        self.source_inputs[dim.name] = input_name
 
 
-def sizes_of(
-    graph: Graph, shapes: Mapping[str, Sequence[int]], doing: str
+def infer_dim_sizes(
+    graph: Graph, shapes: Mapping[str, Sequence[int]], context: str
 ) -> dict[str, int]:
-    """What the dims of a graph are, by the shapes of what is given for its inputs.
+    """Infer the sizes of a graph's dims from the shapes of its inputs.
 
     Errors   ShapeError for shapes that contradict what is declared, each other, or what
     a dim may be; and for dims that no input tells.
     """
-    found = _Found()
-    later: list[tuple[str, int, Size, int]] = []
+    bindings = _DimBindings()
+    pending: list[tuple[str, int, SymInt, int]] = []
     for name, node in graph.named("input").items():
         declared: Sequence[Any] = node.type.shape
         if len(declared) != len(shapes[name]):
-            raise _unlike(node, shapes[name], doing)
-        for at, (want, have) in enumerate(zip(declared, shapes[name], strict=True)):
-            if isinstance(want, Size):
-                later.append((name, at, want, have))
-            elif want != have:
-                raise _unlike(node, shapes[name], doing)
-    while later:
-        left = [one for one in later if not _told(found, *one, doing)]
-        if len(left) == len(later):
+            raise _shape_mismatch_error(node, shapes[name], context)
+        for axis, (expected, actual) in enumerate(
+            zip(declared, shapes[name], strict=True)
+        ):
+            if isinstance(expected, SymInt):
+                pending.append((name, axis, expected, actual))
+            elif expected != actual:
+                raise _shape_mismatch_error(node, shapes[name], context)
+    while pending:
+        unresolved = [
+            entry
+            for entry in pending
+            if not _check_or_solve_axis(bindings, *entry, context)
+        ]
+        if len(unresolved) == len(pending):
             break
-        later = left
+        pending = unresolved
     for name in graph.dims:
-        if name not in found.sizes:
+        if name not in bindings.sizes:
             raise ShapeError(
-                doing,
-                f"dim '{name}' is told by no input's shape",
-                "a run binds a dim by an axis that is as long",
-                f"graph.bind({name}=…) binds it, or give an input an axis of it",
+                context,
+                f"no input shape determines dim '{name}'",
+                "a run reads the size of a dim from an input axis of that size",
+                f"call graph.bind({name}=…), or give an input an axis of this dim",
             )
-    return {name: found.sizes[name] for name in graph.dims}
+    return {name: bindings.sizes[name] for name in graph.dims}
 
 
-def _unlike(node: Node, shape: Sequence[int], doing: str) -> ShapeError:
+def _shape_mismatch_error(node: Node, shape: Sequence[int], context: str) -> ShapeError:
     return ShapeError(
-        f"{doing}, input '{node.name}'",
-        f"the array is {show(shape)}",
-        f"the graph declares {show(node.type.shape)}",
-        "reshape it",
+        f"{context}, input '{node.name}'",
+        f"the array has shape {format_shape(shape)}",
+        f"the graph declares shape {format_shape(node.type.shape)}",
+        "reshape the array",
     )
 
 
-def _told(found: _Found, name: str, at: int, want: Size, have: int, doing: str) -> bool:
-    """Is an axis as long as it is to be, or does it tell a dim? False: not yet known.
+def _check_or_solve_axis(
+    bindings: _DimBindings,
+    name: str,
+    axis: int,
+    expected: SymInt,
+    actual: int,
+    context: str,
+) -> bool:
+    """Check the length of an axis, or solve it for an unknown dim; return False if it
+    cannot be decided yet.
 
     Errors   ShapeError.
     """
-    of = list(want.made_of)
-    new = {d.name: d for d in of if isinstance(d, Dim) and d.name not in found.sizes}
-    if len(new) > 1 or not all(isinstance(one, Dim) for one in of):
+    atoms = list(expected.free_symbols)
+    unknown_dims = {
+        d.name: d for d in atoms if isinstance(d, Dim) and d.name not in bindings.sizes
+    }
+    if len(unknown_dims) > 1 or not all(isinstance(atom, Dim) for atom in atoms):
         # What the rules of ops say is held against the array when all dims are bound.
-        return not new
-    if not new:
-        size = want.at(found)
-        if size != have:
-            said = f"it is {size} with what other inputs have"
-            if str(want) in found.by:
-                said = f"input '{found.by[str(want)]}' has {size} for it"
+        return not unknown_dims
+    if not unknown_dims:
+        size = expected.at(bindings)
+        if size != actual:
+            rule = f"the other inputs require {size}"
+            if str(expected) in bindings.source_inputs:
+                rule = (
+                    f"input '{bindings.source_inputs[str(expected)]}' sets it to {size}"
+                )
             raise ShapeError(
-                f"{doing}, input '{name}'",
-                f"dimension {at}, '{want}', is {have}",
-                said,
-                "the same name is the same size",
+                f"{context}, input '{name}'",
+                f"dimension {axis}, '{expected}', is {actual}",
+                rule,
+                "pass the same size for this dim in every input",
             )
         return True
-    (dim,) = new.values()
-    solved = _solved(found, want, dim, have)
+    (dim,) = unknown_dims.values()
+    solved = _solve_dim(bindings, expected, dim, actual)
     if solved is None:
         return False
-    found.know(dim, solved, at, name, doing)
-    if want.at(found) != have:
+    bindings.bind_dim(dim, solved, axis, name, context)
+    if expected.at(bindings) != actual:
         raise ShapeError(
-            f"{doing}, input '{name}'",
-            f"dimension {at} is {have}",
-            f"it is {want}, of a whole '{dim.name}'",
+            f"{context}, input '{name}'",
+            f"dimension {axis} is {actual}",
+            f"it must be {expected} for an integer '{dim.name}'",
         )
     return True
 
 
-def _solved(found: _Found, want: Size, dim: Dim, have: int) -> int | None:
-    """The dim for which a size is `have`; None where that is no linear question."""
+def _solve_dim(
+    bindings: _DimBindings, expression: SymInt, dim: Dim, target: int
+) -> int | None:
+    """Return the value of a dim for which a size equals `target`, or None if the size
+    is not linear in it.
+    """
 
-    def at(size: int) -> int:
-        sizes = {**found.sizes, dim.name: size}
-        made = want.at(_Found(sizes))
-        assert isinstance(made, int)
-        return made
+    def evaluate(size: int) -> int:
+        """Return the value of the size when the dim is `size`."""
+        sizes = {**bindings.sizes, dim.name: size}
+        value = expression.at(_DimBindings(sizes))
+        assert isinstance(value, int)
+        return value
 
     try:
-        zero, one, two = at(0), at(1), at(2)
+        at_zero, at_one, at_two = evaluate(0), evaluate(1), evaluate(2)
     except ShapeError:  # it divides something
         return None
-    if one == zero or two - one != one - zero:
+    if at_one == at_zero or at_two - at_one != at_one - at_zero:
         return None
-    return (have - zero) // (one - zero)
+    return (target - at_zero) // (at_one - at_zero)

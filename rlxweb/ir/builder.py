@@ -1,4 +1,4 @@
-"""The named builder methods of a graph, after RLX's Python binding.
+"""Builder methods of a graph, named after RLX's Python binding.
 
 Each method adds one registered op by name (plus, where RLX returns a pair, the two
 narrows that split it). Nothing here knows what an op computes.
@@ -11,48 +11,48 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rlxweb.array_input import as_array
 from rlxweb.errors import DTypeError, GraphError
-from rlxweb.given import array_of
-from rlxweb.ir.adding import adding
 from rlxweb.ir.attention_builder import AttentionBuilder
+from rlxweb.ir.builder_method import builder_method
+from rlxweb.ir.conv_pool_builder import ConvPoolBuilder
 from rlxweb.ir.derivative_builder import DerivativeBuilder
+from rlxweb.ir.detection_builder import DetectionBuilder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
-from rlxweb.ir.indexing import indexed
+from rlxweb.ir.gather_scatter_builder import GatherScatterBuilder
+from rlxweb.ir.indexing import index_tensor
 from rlxweb.ir.linalg_builder import LinalgBuilder
 from rlxweb.ir.norm_builder import NormBuilder
-from rlxweb.ir.order_builder import OrderBuilder
-from rlxweb.ir.packed_builder import PackedBuilder
-from rlxweb.ir.picks_builder import PicksBuilder
+from rlxweb.ir.packed_weights_builder import PackedWeightsBuilder
 from rlxweb.ir.product_builder import ProductBuilder
 from rlxweb.ir.quantize_builder import QuantizeBuilder
 from rlxweb.ir.reduce_builder import ReduceBuilder
-from rlxweb.ir.region_builder import RegionBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
 from rlxweb.ir.sequence_builder import SequenceBuilder
-from rlxweb.ir.shape import normal_axis, short
+from rlxweb.ir.shape import normalize_axis, short_repr
+from rlxweb.ir.sort_search_builder import SortSearchBuilder
 from rlxweb.ir.spectral_builder import SpectralBuilder
-from rlxweb.ir.tensor import Operand, Tensor, listed, working
+from rlxweb.ir.tensor import Operand, Tensor, as_tensor_tuple, op_context
 from rlxweb.ir.transformer_builder import TransformerBuilder
 from rlxweb.ir.unpool_builder import UnpoolBuilder
-from rlxweb.ir.window_builder import WindowBuilder
 
 T = TypeVar("T")
 # The dtypes of np.ones(3) and np.arange(3).
-_UNASKED = (np.dtype(np.float64), np.dtype(np.int64))
+_DEFAULT_NUMPY_DTYPES = (np.dtype(np.float64), np.dtype(np.int64))
 
 
 class Builder(
     ProductBuilder,
     ReduceBuilder,
     SpectralBuilder,
-    WindowBuilder,
+    ConvPoolBuilder,
     UnpoolBuilder,
     NormBuilder,
     ResizeBuilder,
-    PackedBuilder,
-    PicksBuilder,
-    OrderBuilder,
-    RegionBuilder,
+    PackedWeightsBuilder,
+    GatherScatterBuilder,
+    SortSearchBuilder,
+    DetectionBuilder,
     SequenceBuilder,
     AttentionBuilder,
     TransformerBuilder,
@@ -60,112 +60,127 @@ class Builder(
     QuantizeBuilder,
     DerivativeBuilder,
 ):
-    """Builder methods over `apply`; mixed into Graph."""
+    """All builder methods over `apply`; mixed into Graph."""
 
     def _pair(self, x: Tensor | Operand, y: Tensor | Operand) -> tuple[Tensor, Tensor]:
-        """Numbers and arrays become constants beside the other operand."""
+        """Return both operands as tensors; numbers and arrays become constants of the
+        other operand's dtype.
+        """
         if isinstance(x, Tensor) and isinstance(y, Tensor):
             return x, y
         if isinstance(x, Tensor):
             return x, self.operand(y, x.dtype)
         if isinstance(y, Tensor):
             return self.operand(x, y.dtype), y
-        given = f"neither {short(x)} nor {short(y)} is a tensor"
-        raise GraphError("binary op", given)
+        problem = f"neither {short_repr(x)} nor {short_repr(y)} is a tensor"
+        raise GraphError("binary op", problem)
 
     def operand(self, value: Any, dtype: DType) -> Tensor:
-        """A constant to stand beside a tensor of `dtype`.
+        """Add a constant that is combined with a tensor of `dtype`.
 
         A number and a list have no type of their own: they take the tensor's, if it
         holds their values. So does an array of float64 or int64, which NumPy makes
         where nothing was asked for; any other keeps its dtype, as `constant` does.
         Errors   DTypeError.
         """
-        doing = f"operand {short(value)} beside a {dtype} tensor"
-        array = array_of(value, doing, bfloat16=True)
-        if array.ndim and hasattr(value, "dtype") and array.dtype not in _UNASKED:
+        context = f"operand {short_repr(value)} with a {dtype} tensor"
+        array = as_array(value, context, allow_bfloat16=True)
+        if (
+            array.ndim
+            and hasattr(value, "dtype")
+            and array.dtype not in _DEFAULT_NUMPY_DTYPES
+        ):
             return self.constant(array)
         # A whole number is exact in every type; a fraction in an int tensor is not.
         kinds = "biufV" if dtype.is_float else "biu" if dtype.is_integer else "b"
-        fits = not array.size or array.dtype.kind in kinds
-        if fits and dtype.is_integer and array.size:
-            fits = dtype.least <= int(array.min()) and int(array.max()) <= dtype.most
-        if not fits:
+        is_compatible = not array.size or array.dtype.kind in kinds
+        if is_compatible and dtype.is_integer and array.size:
+            is_compatible = (
+                dtype.min_value <= int(array.min())
+                and int(array.max()) <= dtype.max_value
+            )
+        if not is_compatible:
             raise DTypeError(
-                doing,
-                f"it is not a {dtype} number",
-                hint="cast the tensor, or pass a value its type can hold",
+                context,
+                f"the value cannot be represented as {dtype}",
+                hint="cast the tensor, or pass a value that its dtype can represent",
             )
         return self.constant(array, dtype)
 
-    def _unary(self, op: str, x: Tensor) -> Tensor:
+    def _add_unary(self, op: str, x: Tensor) -> Tensor:
         return self.apply(op, x)
 
-    def _binary(self, op: str, x: Tensor | Operand, y: Tensor | Operand) -> Tensor:
+    def _add_binary(self, op: str, x: Tensor | Operand, y: Tensor | Operand) -> Tensor:
         return self.apply(op, *self._pair(x, y))
 
-    add = adding("add", _binary)
-    sub = adding("sub", _binary)
-    mul = adding("mul", _binary)
-    div = adding("div", _binary)
-    maximum = adding("maximum", _binary)
-    minimum = adding("minimum", _binary)
-    pow = adding("pow", _binary)
-    eq = adding("eq", _binary)
-    ne = adding("ne", _binary)
-    lt = adding("lt", _binary)
-    le = adding("le", _binary)
-    gt = adding("gt", _binary)
-    ge = adding("ge", _binary)
+    add = builder_method("add", _add_binary)
+    sub = builder_method("sub", _add_binary)
+    mul = builder_method("mul", _add_binary)
+    div = builder_method("div", _add_binary)
+    maximum = builder_method("maximum", _add_binary)
+    minimum = builder_method("minimum", _add_binary)
+    pow = builder_method("pow", _add_binary)
+    eq = builder_method("eq", _add_binary)
+    ne = builder_method("ne", _add_binary)
+    lt = builder_method("lt", _add_binary)
+    le = builder_method("le", _add_binary)
+    gt = builder_method("gt", _add_binary)
+    ge = builder_method("ge", _add_binary)
 
     def where(
         self, condition: Tensor, x: Tensor | Operand, y: Tensor | Operand
     ) -> Tensor:
-        """`x` where `condition` (bool) holds, else `y`; all three broadcast.
+        """Return `x` where `condition` (bool) is true, else `y`; all three broadcast.
 
         Two numbers or lists become what a constant of both of them would be.
         """
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-            x, y = self._alike(x, y)
+            x, y = self._same_dtype_constants(x, y)
         return self.apply("where", condition, *self._pair(x, y))
 
-    def _alike(self, x: Operand, y: Operand) -> tuple[Tensor, Tensor]:
-        """Two constants of one dtype: an array's own, else what both values need."""
-        doing = "where of two constants"
-        given = [array_of(one, doing, bfloat16=True) for one in (x, y)]
-        typed = [a for a, v in zip(given, (x, y), strict=True) if hasattr(v, "dtype")]
-        if typed:
-            dtype = as_dtype(typed[0].dtype)
+    def _same_dtype_constants(self, x: Operand, y: Operand) -> tuple[Tensor, Tensor]:
+        """Add two constants of one dtype: the dtype of an array, else one that holds
+        both values.
+        """
+        context = "where with two constants"
+        arrays = [as_array(value, context, allow_bfloat16=True) for value in (x, y)]
+        typed_arrays = [
+            a for a, v in zip(arrays, (x, y), strict=True) if hasattr(v, "dtype")
+        ]
+        if typed_arrays:
+            dtype = as_dtype(typed_arrays[0].dtype)
         else:
-            kind = np.result_type(*given).kind
+            kind = np.result_type(*arrays).kind
             dtype = {"f": DType.F32, "b": DType.BOOL}.get(kind, DType.I32)
-        first, second = (self.operand(one, dtype) for one in (x, y))
+        first, second = (self.operand(value, dtype) for value in (x, y))
         return first, second
 
     def cast(self, x: Tensor, dtype: DTypeLike) -> Tensor:
         return self.apply("cast", x, to=dtype)
 
     def activation(self, kind: str, x: Tensor) -> Tensor:
-        """Any unary op by name, as RLX's `Activation(kind)`."""
+        """Apply a unary op by name, as RLX's `Activation(kind)`."""
         return self.apply(kind, x)
 
-    gelu = adding("gelu", _unary)
-    gelu_approx = adding("gelu_approx", _unary)
-    silu = adding("silu", _unary)
-    relu = adding("relu", _unary)
-    sigmoid = adding("sigmoid", _unary)
-    tanh = adding("tanh", _unary)
-    exp = adding("exp", _unary)
-    log = adding("log", _unary)
-    sqrt = adding("sqrt", _unary)
-    rsqrt = adding("rsqrt", _unary)
-    neg = adding("neg", _unary)
-    abs = adding("abs", _unary)
-    sin = adding("sin", _unary)
-    cos = adding("cos", _unary)
-    tan = adding("tan", _unary)
-    atan = adding("atan", _unary)
-    round = adding("round", _unary, "To the nearest whole number, halves to even.")
+    gelu = builder_method("gelu", _add_unary)
+    gelu_approx = builder_method("gelu_approx", _add_unary)
+    silu = builder_method("silu", _add_unary)
+    relu = builder_method("relu", _add_unary)
+    sigmoid = builder_method("sigmoid", _add_unary)
+    tanh = builder_method("tanh", _add_unary)
+    exp = builder_method("exp", _add_unary)
+    log = builder_method("log", _add_unary)
+    sqrt = builder_method("sqrt", _add_unary)
+    rsqrt = builder_method("rsqrt", _add_unary)
+    neg = builder_method("neg", _add_unary)
+    abs = builder_method("abs", _add_unary)
+    sin = builder_method("sin", _add_unary)
+    cos = builder_method("cos", _add_unary)
+    tan = builder_method("tan", _add_unary)
+    atan = builder_method("atan", _add_unary)
+    round = builder_method(
+        "round", _add_unary, "To the nearest whole number, halves to even."
+    )
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         return self.apply("reshape", x, shape=shape)
@@ -177,19 +192,22 @@ class Builder(
         return self.apply("narrow", x, axis=axis, start=start, length=length)
 
     def getitem(self, x: Tensor, key: Any) -> Tensor:
-        """`x[key]`, as operator.getitem; see `Tensor.__getitem__`."""
-        with working("getitem", x):
-            return indexed(x, key)
+        """Return `x[key]`, as operator.getitem; see `Tensor.__getitem__`."""
+        with op_context("getitem", x):
+            return index_tensor(x, key)
 
     def concat(self, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
-        return self.apply("concat", *listed(xs, "concat", "concat([a, b])"), axis=axis)
+        return self.apply(
+            "concat", *as_tensor_tuple(xs, "concat", "concat([a, b])"), axis=axis
+        )
 
     def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """`x` broadcast with a shape; -1 leaves an axis as it is, and so does a 1."""
+        """Broadcast x with a shape; -1 and 1 leave an axis unchanged."""
         return self.apply("expand", x, shape=shape)
 
     def gather(self, table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
-        """`table.dims[:axis] ++ indices.dims ++ table.dims[axis+1:]`, as np.take.
+        """Select entries of `table` along an axis, as np.take: `table.dims[:axis] ++
+        indices.dims ++ table.dims[axis+1:]`.
 
         Negative indices count from the end. Errors  IndexRefused when it is run.
         """
@@ -202,35 +220,36 @@ class Builder(
         exclusive: bool = False,
         reverse: bool = False,
     ) -> Tensor:
-        """Running sums; `exclusive` without each one's own value, `reverse` from the
-        end of the axis on.
+        """Return running sums along an axis; `exclusive` leaves out each element's own
+        value, `reverse` starts at the end of the axis.
         """
         if not reverse:
             return self.apply("cumsum", x, axis=axis, exclusive=exclusive)
-        with working("cumsum", x):
-            back = self.flip(x, axis) if x.rank else x
-        sums = self.apply("cumsum", back, axis=axis, exclusive=exclusive)
+        with op_context("cumsum", x):
+            reversed_x = self.flip(x, axis) if x.rank else x
+        sums = self.apply("cumsum", reversed_x, axis=axis, exclusive=exclusive)
         return self.flip(sums, axis)
 
     def topk(self, x: Tensor, k: int, axis: int = -1, largest: bool = True) -> Tensor:
-        """Indices (i32) of the k largest, or smallest, along an axis, in their order.
+        """Return the indices (i32) of the k largest or smallest elements along an axis,
+        in order.
 
         Of equal values the smaller index comes first, and NaN after every number.
         """
-        with working("topk", x):
-            is_last = not x.rank or normal_axis(axis, x.rank) == x.rank - 1
+        with op_context("topk", x):
+            is_last = not x.rank or normalize_axis(axis, x.rank) == x.rank - 1
         if not largest:  # -1 - x turns the order of integers round and overflows none
-            least = x.dtype.most if x.dtype.is_unsigned else -1
-            x = self.neg(x) if x.dtype.is_float else self.sub(least, x)
+            minuend = x.dtype.max_value if x.dtype.is_unsigned else -1
+            x = self.neg(x) if x.dtype.is_float else self.sub(minuend, x)
         if is_last:
             return self.apply("topk", x, k=k)
-        found = self.apply("topk", self.moveaxis(x, axis, -1), k=k)
-        return self.moveaxis(found, -1, axis)
+        indices = self.apply("topk", self.moveaxis(x, axis, -1), k=k)
+        return self.moveaxis(indices, -1, axis)
 
     def topk_values(
         self, x: Tensor, k: int, axis: int = -1, largest: bool = True
     ) -> Tensor:
-        """The values at the indices that `topk` gives, in the same order."""
+        """Return the values at the indices that `topk` returns, in the same order."""
         return self.gather_elements(x, self.topk(x, k, axis, largest), axis)
 
     def fused_matmul_bias_act(
@@ -253,7 +272,8 @@ class Builder(
         score_scale: float | None = None,
         softcap: float | None = None,
     ) -> Tensor:
-        """Scaled dot-product attention; `mask` for mask_kind "custom" and "bias".
+        """Apply scaled dot-product attention; `mask` belongs to mask_kind "custom" and
+        "bias".
 
         window   keys before its own that a query sees under "sliding_window"; with 0,
                  its own key alone
@@ -274,7 +294,7 @@ class Builder(
         )
 
     def build(self, how: Callable[..., T], *given: Any) -> T:
-        """`how(graph, *given)`, for what needs numbers where sizes vary.
+        """Call `how(graph, *given)`, which may need numbers where sizes vary.
 
         A loop over `range(n)`, or a table that NumPy makes: `how` is called for each
         binding, with a graph of numbers, its tensors and integers, and must build the
@@ -283,5 +303,5 @@ class Builder(
         return how(self, *given)
 
     def custom_op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
-        """An op the user registered."""
+        """Apply an op that the caller registered."""
         return self.apply(name, *inputs, **attrs)

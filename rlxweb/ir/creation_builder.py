@@ -1,4 +1,5 @@
-"""Builder methods for arrays that follow a rule, and for triangles and one-hot rows.
+"""Builder methods that create tensors: constants, sequences, triangles and one-hot
+rows.
 
 They have the names of NumPy and PyTorch. What repeats is a view of one number, and what
 depends on the place is computed of the places along the axes, so that none of it takes
@@ -12,55 +13,58 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import AttributeRefused
+from rlxweb.ir.data_movement_builder import Axes, as_integers
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
-from rlxweb.ir.math_builder import Given, MathBuilder
-from rlxweb.ir.moves_builder import Axes, integers
-from rlxweb.ir.shape import as_integer, bad_shape, normal_axis
-from rlxweb.ir.tensor import Tensor, working
+from rlxweb.ir.math_builder import MathBuilder, TensorLike
+from rlxweb.ir.shape import as_integer, bad_shape, normalize_axis
+from rlxweb.ir.tensor import Tensor, op_context
 
-MOST = 1 << 31
-"""Elements of a sequence, at most."""
+MAX_SEQUENCE_LENGTH = 1 << 31
+"""Maximum number of elements of a sequence."""
 
 
 class CreationBuilder(MathBuilder):
-    """Arrays that follow a rule; mixed into Graph."""
+    """Builder methods that create tensors; mixed into Graph."""
 
     def full(self, shape: Axes, value: Any, dtype: DTypeLike | None = None) -> Tensor:
-        """One number everywhere, a tensor's too; a view of it.
+        """Return a tensor with one number everywhere, also that of a tensor; a view of
+        it.
 
         dtype   None: the number's own, f32 for a Python float and i32 for an int
         Errors  ShapeError for more than one number, DTypeError.
         """
-        dims = integers(shape, "a dimension")
+        dims = as_integers(shape, "a dimension")
         if isinstance(value, Tensor):
-            one = value if dtype is None else value.cast(dtype)
+            scalar = value if dtype is None else value.cast(dtype)
         else:
-            one = self.constant(value, dtype)
-        if one.rank:
-            raise bad_shape(f"full of {one!r}", "one number is wanted")
-        return self.apply("expand", one, shape=dims)
+            scalar = self.constant(value, dtype)
+        if scalar.rank:
+            raise bad_shape(f"full with {scalar!r}", "expected a single number")
+        return self.apply("expand", scalar, shape=dims)
 
     def zeros(self, shape: Axes, dtype: DTypeLike = "f32") -> Tensor:
-        """0 everywhere."""
+        """Return a tensor of zeros."""
         return self.full(shape, 0, dtype)
 
     def ones(self, shape: Axes, dtype: DTypeLike = "f32") -> Tensor:
-        """1 everywhere."""
+        """Return a tensor of ones."""
         return self.full(shape, 1, dtype)
 
     def full_like(
         self, x: Tensor, value: Any, dtype: DTypeLike | None = None
     ) -> Tensor:
-        """One number in the shape of x, and in its dtype unless another is named."""
-        with working("full_like", x):
+        """Return one number in the shape of x, and in its dtype unless another is
+        named.
+        """
+        with op_context("full_like", x):
             return self.full(x.shape, value, x.dtype if dtype is None else dtype)
 
     def zeros_like(self, x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
-        """0 in the shape of x, and in its dtype unless another is named."""
+        """Return zeros in the shape of x, and in its dtype unless another is named."""
         return self.full_like(x, 0, dtype)
 
     def ones_like(self, x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
-        """1 in the shape of x, and in its dtype unless another is named."""
+        """Return ones in the shape of x, and in its dtype unless another is named."""
         return self.full_like(x, 1, dtype)
 
     def arange(
@@ -70,7 +74,7 @@ class CreationBuilder(MathBuilder):
         step: float = 1,
         dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """The numbers from start on to before stop, as numpy.arange.
+        """Return the numbers from start to before stop, as numpy.arange.
 
         One number is the stop, and the start is 0 then.
         dtype   None: i32 of ints, f32 where one is a float
@@ -78,23 +82,27 @@ class CreationBuilder(MathBuilder):
         not.
         """
         first, last = (0, start) if stop is None else (start, stop)
-        given = (first, last, step)
-        doing = f"arange{tuple(given)}"
-        if not all(isinstance(v, int | float | np.number) for v in given):
-            raise AttributeRefused(doing, "its bounds and step are numbers")
-        if step == 0 or not all(np.isfinite(given)):
+        arguments = (first, last, step)
+        context = f"arange{tuple(arguments)}"
+        if not all(isinstance(v, int | float | np.number) for v in arguments):
+            raise AttributeRefused(context, "the bounds and the step must be numbers")
+        if step == 0 or not all(np.isfinite(arguments)):
             raise AttributeRefused(
-                doing, "it would never end", "finite bounds, step not 0"
+                context,
+                "the sequence is infinite",
+                "the bounds must be finite and the step must not be 0",
             )
-        if abs(last - first) / abs(step) > MOST:
+        if abs(last - first) / abs(step) > MAX_SEQUENCE_LENGTH:
             raise AttributeRefused(
-                doing, f"more than {MOST:,} numbers", "a sequence is a constant"
+                context,
+                f"the sequence has more than {MAX_SEQUENCE_LENGTH:,} numbers",
+                "it is stored as a constant of the graph",
             )
-        whole = not any(isinstance(v, float | np.floating) for v in given)
-        own = DType.I32 if whole else DType.F32
-        kind = np.int64 if whole else np.float64
-        numbers = np.arange(first, last, step, dtype=kind)
-        return self.constant(numbers, own if dtype is None else dtype)
+        is_integral = not any(isinstance(v, float | np.floating) for v in arguments)
+        default_dtype = DType.I32 if is_integral else DType.F32
+        numpy_dtype = np.int64 if is_integral else np.float64
+        numbers = np.arange(first, last, step, dtype=numpy_dtype)
+        return self.constant(numbers, default_dtype if dtype is None else dtype)
 
     def linspace(
         self,
@@ -104,24 +112,29 @@ class CreationBuilder(MathBuilder):
         endpoint: bool = True,
         dtype: DTypeLike = "f32",
     ) -> Tensor:
-        """So many numbers from start to stop, evenly apart, as numpy.linspace."""
+        """Return `num` evenly spaced numbers from start to stop, as numpy.linspace."""
         count = as_integer(num, "num")
-        if not 0 <= count <= MOST:
-            raise bad_shape(f"linspace of {count} numbers", f"0 to {MOST:,}")
+        if not 0 <= count <= MAX_SEQUENCE_LENGTH:
+            raise bad_shape(
+                f"linspace with num={count}",
+                f"num must be 0 to {MAX_SEQUENCE_LENGTH:,}",
+            )
         numbers = np.linspace(float(start), float(stop), count, endpoint)
         return self.constant(numbers, dtype)
 
     def eye(
         self, n: int, m: int | None = None, k: int = 0, dtype: DTypeLike = "f32"
     ) -> Tensor:
-        """1 on the k-th diagonal of n rows and m columns, 0 elsewhere, as numpy.eye."""
+        """Return a matrix of n rows and m columns with 1 on the k-th diagonal and 0
+        elsewhere, as numpy.eye.
+        """
         rows = as_integer(n, "n")
         columns = rows if m is None else as_integer(m, "m")
-        behind = self._behind(rows, columns)
-        return self.apply("eq", behind, self._offset(k)).cast(as_dtype(dtype))
+        offsets = self._diagonal_offsets(rows, columns)
+        return self.apply("eq", offsets, self._diagonal_number(k)).cast(as_dtype(dtype))
 
     def tril(self, x: Tensor, k: Any = 0) -> Tensor:
-        """The last two axes with 0 above the k-th diagonal, as numpy.tril.
+        """Return x with 0 above the k-th diagonal of its last two axes, as numpy.tril.
 
         k   an integer, or a tensor of one
         Errors   ShapeError below two axes; DTypeError.
@@ -129,40 +142,53 @@ class CreationBuilder(MathBuilder):
         return self._triangle("tril", "le", x, k)
 
     def triu(self, x: Tensor, k: Any = 0) -> Tensor:
-        """The last two axes with 0 below the k-th diagonal; see `tril`."""
+        """Return x with 0 below the k-th diagonal of its last two axes; see `tril`."""
         return self._triangle("triu", "ge", x, k)
 
-    def _triangle(self, name: str, kept: str, x: Tensor, k: Any) -> Tensor:
-        with working(name, x):
+    def _triangle(self, name: str, comparison: str, x: Tensor, k: Any) -> Tensor:
+        """Return x with 0 where an element's diagonal does not compare to `k` as
+        required.
+        """
+        with op_context(name, x):
             if x.rank < 2:
-                raise bad_shape(f"rank {x.rank}", "matrices have two axes or more")
-            keep = self.apply(kept, self._behind(*x.shape[-2:]), self._offset(k))
-            return self.where(keep, x, self.constant(0, x.dtype))
+                raise bad_shape(
+                    f"the array has rank {x.rank}",
+                    "a matrix must have at least two axes",
+                )
+            is_inside = self.apply(
+                comparison,
+                self._diagonal_offsets(*x.shape[-2:]),
+                self._diagonal_number(k),
+            )
+            return self.where(is_inside, x, self.constant(0, x.dtype))
 
-    def _behind(self, rows: int, columns: int) -> Tensor:
-        """How far each element of a matrix is to the right of the diagonal (i32)."""
+    def _diagonal_offsets(self, rows: int, columns: int) -> Tensor:
+        """Return each matrix element's distance to the right of the main diagonal
+        (i32).
+        """
         row = self.arange(rows).reshape(rows, 1)
         return self.arange(columns).reshape(1, columns) - row
 
-    def _offset(self, k: Any) -> Tensor:
-        """The number of a diagonal, as i32 of one element."""
+    def _diagonal_number(self, k: Any) -> Tensor:
+        """Return the number of a diagonal as an i32 tensor of one element."""
         if not isinstance(k, Tensor):
-            bound = MOST - 1
+            bound = MAX_SEQUENCE_LENGTH - 1
             return self.constant(min(max(as_integer(k, "k"), -bound), bound), DType.I32)
         if k.dtype is DType.BOOL or k.dtype.is_float or k.shape not in ((), (1,)):
-            raise bad_shape(f"k is {k!r}", "k is one integer")
+            raise bad_shape(f"k is {k!r}", "k must be a single integer")
         return k.cast(DType.I32).reshape(())
 
     def one_hot(
         self,
         indices: Tensor,
         num_classes: int,
-        on_value: Given = 1,
-        off_value: Given = 0,
+        on_value: TensorLike = 1,
+        off_value: TensorLike = 0,
         axis: int = -1,
         dtype: DTypeLike = "f32",
     ) -> Tensor:
-        """A new axis with `on_value` where an index names the place, else `off_value`.
+        """Return a new axis with `on_value` at the position that an index names, else
+        `off_value`.
 
         axis        where the new axis stands in the result
         on_value, off_value   numbers, or tensors of one each, which say the dtype
@@ -170,26 +196,33 @@ class CreationBuilder(MathBuilder):
         A negative index counts from the end; of one outside no place is named, as in
         ONNX. Errors  DTypeError unless the indices are integers; ShapeError.
         """
-        with working("one_hot", indices):
+        with op_context("one_hot", indices):
             depth = as_integer(num_classes, "num_classes")
             if not indices.dtype.is_integer or depth < 0:
                 raise bad_shape(
-                    f"{depth} classes by indices of {indices.dtype}",
-                    "0 classes or more, and indices are integers",
+                    f"num_classes={depth} with {indices.dtype} indices",
+                    "num_classes must be >= 0 and the indices must be integers",
                 )
-            at = normal_axis(axis, indices.rank + 1)
-            shape = (*indices.shape[:at], 1, *indices.shape[at:])
-            named = indices.reshape(shape)
+            new_axis = normalize_axis(axis, indices.rank + 1)
+            shape = (*indices.shape[:new_axis], 1, *indices.shape[new_axis:])
+            positions = indices.reshape(shape)
             if not indices.dtype.is_unsigned:
-                named = self.where(named < 0, named + depth, named)
-            places = self.arange(depth, dtype=indices.dtype)
-            hit = named.eq(places.reshape((depth, *(1,) * (indices.rank - at))))
-            on, off = (self._single(v, dtype) for v in (on_value, off_value))
-        return self.where(hit, on, off)
+                positions = self.where(positions < 0, positions + depth, positions)
+            classes = self.arange(depth, dtype=indices.dtype)
+            is_hit = positions.eq(
+                classes.reshape((depth, *(1,) * (indices.rank - new_axis)))
+            )
+            on_tensor, off_tensor = (
+                self._as_scalar(v, dtype) for v in (on_value, off_value)
+            )
+        return self.where(is_hit, on_tensor, off_tensor)
 
-    def _single(self, value: Given, dtype: DTypeLike) -> Tensor:
+    def _as_scalar(self, value: TensorLike, dtype: DTypeLike) -> Tensor:
+        """Return a number, or a tensor of one element, as a scalar tensor."""
         if not isinstance(value, Tensor):
             return self.constant(value, dtype)
         if value.shape not in ((), (1,)):
-            raise bad_shape(f"{value!r} as one number", "it has one element")
+            raise bad_shape(
+                f"{value!r} is not a single number", "the tensor must have one element"
+            )
         return value.reshape(())

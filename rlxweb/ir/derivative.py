@@ -1,4 +1,4 @@
-"""What an op says of its derivative: a rule that takes the gradient of its result back.
+"""Derivative rules of ops: vector-Jacobian products that add nodes to the graph.
 
 A rule is a field of the op's record, written with the builder methods of a graph, so
 that what it adds is differentiated, fused, priced and run as anything else. Rules are
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A node whose result's gradient is known, for the rule of its op.
+class VjpContext:
+    """A node whose result's gradient is known, as the argument of its op's VJP rule.
 
     g       the graph, to which the rule adds
     attrs   of the node
     inputs  its operands
     out     its result
     grad    the gradient of the result: of its shape and dtype
-    wants   of each operand, whether its gradient is asked for
+    needs_grad  of each operand, whether its gradient is asked for
     """
 
     g: Graph
@@ -36,7 +36,7 @@ class Taken:
     inputs: tuple[Tensor, ...]
     out: Tensor
     grad: Tensor
-    wants: tuple[bool, ...]
+    needs_grad: tuple[bool, ...]
 
     @property
     def x(self) -> Tensor:
@@ -49,30 +49,37 @@ class Taken:
         return self.inputs[1]
 
 
-Vjp = Callable[[Taken], Sequence[Tensor | None]]
-"""The gradient of each operand: None for zero, and for one nobody wants. A gradient may
-have the result's shape where the operand was broadcast to it; it is summed up after.
+VjpRule = Callable[[VjpContext], Sequence[Tensor | None]]
+"""VJP rule: returns the gradient of each operand, None for zero or for one that is not
+needed. A gradient may have the result's shape where the operand was broadcast to it; it
+is summed afterwards.
 """
 
-Slope = Callable[..., Tensor | float]
-"""(graph, *operands, result, **attrs) → derivative by one operand, for each element."""
+PartialDerivative = Callable[..., Tensor | float]
+"""Elementwise partial derivative: (graph, *operands, result, **attrs) → derivative by
+one operand.
+"""
 
 
-def slopes(*each: Slope | None) -> Vjp:
-    """The rule of an elementwise op, of its derivative by each operand; None: zero."""
+def slopes(*derivatives: PartialDerivative | None) -> VjpRule:
+    """Return the VJP rule of an elementwise op from its derivative by each operand;
+    None stands for zero.
+    """
 
-    def rule(at: Taken) -> list[Tensor | None]:
+    def rule(ctx: VjpContext) -> list[Tensor | None]:
         return [
-            _times(at.grad, one(at.g, *at.inputs, at.out, **at.attrs))
-            if one and wanted
+            _scale_gradient(
+                ctx.grad, derivative(ctx.g, *ctx.inputs, ctx.out, **ctx.attrs)
+            )
+            if derivative and is_needed
             else None
-            for one, wanted in zip(each, at.wants, strict=True)
+            for derivative, is_needed in zip(derivatives, ctx.needs_grad, strict=True)
         ]
 
     return rule
 
 
-def _times(grad: Tensor, slope: Tensor | float) -> Tensor:
+def _scale_gradient(grad: Tensor, slope: Tensor | float) -> Tensor:
     if isinstance(slope, Tensor):
         return grad * slope
     if slope == 1.0:
@@ -80,25 +87,25 @@ def _times(grad: Tensor, slope: Tensor | float) -> Tensor:
     return -grad if slope == -1.0 else grad * slope
 
 
-def flat(at: Taken) -> list[Tensor | None]:
-    """The rule of a float op whose derivative is zero wherever it has one."""
-    return [None] * len(at.inputs)
+def zero_vjp(ctx: VjpContext) -> list[Tensor | None]:
+    """VJP rule of a float op whose derivative is zero wherever it exists."""
+    return [None] * len(ctx.inputs)
 
 
-def kept(at: Taken) -> list[Tensor | None]:
-    """The rule of an op that is its first operand in another shape."""
-    return [at.g.reshape(at.grad, at.x.shape), *[None] * (len(at.inputs) - 1)]
+def reshape_vjp(ctx: VjpContext) -> list[Tensor | None]:
+    """VJP rule of an op that returns its first operand in another shape."""
+    return [ctx.g.reshape(ctx.grad, ctx.x.shape), *[None] * (len(ctx.inputs) - 1)]
 
 
-def summed_to(grad: Tensor, shape: Shape) -> Tensor:
-    """A gradient summed over the axes along which an operand of `shape` was repeated.
+def sum_to_shape(grad: Tensor, shape: Shape) -> Tensor:
+    """Sum a gradient over the axes along which an operand of `shape` was broadcast.
 
     >>> summed_to(of shape [3, 4, 5], (4, 1)) is of shape [4, 1]
     """
     if tuple(grad.shape) == tuple(shape):
         return grad
-    more, axes = grad.rank - len(shape), []
+    leading_axes, axes = grad.rank - len(shape), []
     for axis, size in enumerate(grad.shape):
-        if axis < more or shape[axis - more] != size:
+        if axis < leading_axes or shape[axis - leading_axes] != size:
             axes.append(axis)
     return grad.graph.reshape(grad.sum(axes), shape)

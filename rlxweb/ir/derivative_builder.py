@@ -1,4 +1,6 @@
-"""Builder methods that differentiate what a graph computes, in the graph itself."""
+"""Builder methods that add derivatives and batched versions of computations to the same
+graph.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +8,42 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from rlxweb.errors import ShapeError
-from rlxweb.ir.batching import vectorized
-from rlxweb.ir.moves_builder import MovesBuilder
-from rlxweb.ir.pullback import pulled_back, pushed_forward
-from rlxweb.ir.shape import show
-from rlxweb.ir.tensor import Tensor, listed, working
+from rlxweb.ir.autodiff import compute_jvp, compute_vjp
+from rlxweb.ir.batching import vectorize
+from rlxweb.ir.data_movement_builder import DataMovementBuilder
+from rlxweb.ir.shape import format_shape
+from rlxweb.ir.tensor import Tensor, as_tensor_tuple, op_context
 
 
-class DerivativeBuilder(MovesBuilder):
-    """Derivatives, over `apply`; mixed into Graph."""
+class DerivativeBuilder(DataMovementBuilder):
+    """Builder methods for derivatives and batching; mixed into Graph."""
 
     def stop_gradient(self, x: Tensor) -> Tensor:
-        """x, which derivatives take for a constant."""
-        with working("stop_gradient", x):
+        """Return x, treated as a constant by derivatives."""
+        with op_context("stop_gradient", x):
             return self.apply("stop_gradient", x)
 
     def identity(self, x: Tensor) -> Tensor:
-        """x, as a value of its own: to differentiate by it where it is used from here
-        on, and not where x was before.
+        """Return x as a new value, to differentiate by its uses from here on and not by
+        earlier uses of x.
         """
-        with working("identity", x):
+        with op_context("identity", x):
             return self.apply("identity", x)
 
     def segment_in(self, x: Tensor, segment: int) -> Tensor:
-        """x, where a part of a graph begins that gradients compute again.
+        """Return x and mark the begin of a checkpoint segment, which gradients
+        recompute.
 
         A part is what lies between the `segment_in` and `segment_out` of a number, its
         ends added one after the other. None of it is kept for a gradient, which takes
         less memory and more time.
         """
-        with working("segment_in", x):
+        with op_context("segment_in", x):
             return self.apply("segment_in", x, segment=segment)
 
     def segment_out(self, x: Tensor, segment: int) -> Tensor:
-        """x, where that part ends; see `segment_in`."""
-        with working("segment_out", x):
+        """Return x and mark the end of the checkpoint segment; see `segment_in`."""
+        with op_context("segment_out", x):
             return self.apply("segment_out", x, segment=segment)
 
     def gradients(
@@ -49,7 +52,8 @@ class DerivativeBuilder(MovesBuilder):
         wrt: Sequence[Tensor],
         grads: Sequence[Tensor] | None = None,
     ) -> list[Tensor]:
-        """The gradient of the outputs by each tensor of `wrt`, of its shape and dtype.
+        """Return the gradient of the outputs by each tensor of `wrt`, in that tensor's
+        shape and dtype.
 
         It is that of sum(output * grad) over all outputs: a vector-Jacobian product,
         in reverse mode. Where an output does not depend on a tensor its gradient is
@@ -61,14 +65,19 @@ class DerivativeBuilder(MovesBuilder):
         Errors   DTypeError for what is no float; ShapeError for gradients unlike their
         outputs; GradientRefused for an op without a derivative, with the path to it.
         """
-        every = [outputs] if isinstance(outputs, Tensor) else outputs
-        ends, by = self._both(every, wrt, "gradients", "outputs=[y], wrt=[x]")
-        me, doing = cast(Any, self), f"gradients in graph '{cast(Any, self).name}'"
+        output_list = [outputs] if isinstance(outputs, Tensor) else outputs
+        output_tensors, wrt_tensors = self._check_tensors(
+            output_list, wrt, "gradients", "outputs=[y], wrt=[x]"
+        )
+        graph, context = cast(Any, self), f"gradients in graph '{cast(Any, self).name}'"
         if grads is None:
-            given = [me.expand(me.constant(1, y.dtype), y.shape) for y in ends]
+            output_grads = [
+                graph.expand(graph.constant(1, y.dtype), y.shape)
+                for y in output_tensors
+            ]
         else:
-            given = list(listed(grads, doing, "grads=[dy]"))
-        return pulled_back(me, ends, given, by, doing)
+            output_grads = list(as_tensor_tuple(grads, context, "grads=[dy]"))
+        return compute_vjp(graph, output_tensors, output_grads, wrt_tensors, context)
 
     def tangents(
         self,
@@ -76,16 +85,19 @@ class DerivativeBuilder(MovesBuilder):
         wrt: Sequence[Tensor],
         tangents: Sequence[Tensor],
     ) -> list[Tensor]:
-        """How each output moves when the tensors of `wrt` move along `tangents`.
+        """Return the tangent of each output when the tensors of `wrt` move along
+        `tangents`.
 
         A Jacobian-vector product, in forward mode: of each output's shape and dtype.
         Errors   as `gradients`.
         """
-        every = [outputs] if isinstance(outputs, Tensor) else outputs
-        ends, by = self._both(every, wrt, "tangents", "outputs=[y], wrt=[x]")
-        me, doing = cast(Any, self), f"tangents in graph '{cast(Any, self).name}'"
-        given = list(listed(tangents, doing, "tangents=[dx]"))
-        return pushed_forward(me, ends, by, given, doing)
+        output_list = [outputs] if isinstance(outputs, Tensor) else outputs
+        output_tensors, wrt_tensors = self._check_tensors(
+            output_list, wrt, "tangents", "outputs=[y], wrt=[x]"
+        )
+        graph, context = cast(Any, self), f"tangents in graph '{cast(Any, self).name}'"
+        wrt_tangents = list(as_tensor_tuple(tangents, context, "tangents=[dx]"))
+        return compute_jvp(graph, output_tensors, wrt_tensors, wrt_tangents, context)
 
     def vectorized(
         self,
@@ -93,35 +105,50 @@ class DerivativeBuilder(MovesBuilder):
         examples: Sequence[Tensor],
         wholes: Sequence[Tensor],
     ) -> list[Tensor]:
-        """What was computed of one example, for many: with them along the first axis.
+        """Batch a computation built for one example over many examples along a new
+        first axis.
 
         outputs   computed of `examples`; one that is not is repeated
         examples  tensors of the graph, computed of no other of them
         wholes    in place of each, one that has as many along an axis before its own
         Errors   ShapeError; Unsupported for very many of an op that takes one at a time
         """
-        ends, ones = self._both(outputs, examples, "vectorized", "outputs=[y]")
-        every = self._both([], wholes, "vectorized", "wholes=[xs]")[1]
-        me, doing = cast(Any, self), f"vectorized in graph '{cast(Any, self).name}'"
-        if len(every) != len(ones) or not ones:
-            raise ShapeError(doing, f"{len(every)} wholes of {len(ones)} examples")
-        counts = {whole.shape[0] if whole.rank else -1 for whole in every}
-        for one, whole in zip(ones, every, strict=True):
-            shape = (min(counts), *one.shape)
-            if tuple(whole.shape) != shape or whole.dtype != one.dtype:
+        output_tensors, example_tensors = self._check_tensors(
+            outputs, examples, "vectorized", "outputs=[y]"
+        )
+        batches = self._check_tensors([], wholes, "vectorized", "wholes=[xs]")[1]
+        graph, context = (
+            cast(Any, self),
+            f"vectorized in graph '{cast(Any, self).name}'",
+        )
+        if len(batches) != len(example_tensors) or not example_tensors:
+            raise ShapeError(
+                context,
+                f"got {len(batches)} wholes for {len(example_tensors)} examples",
+                "expected one whole per example, and at least one",
+            )
+        counts = {batch.shape[0] if batch.rank else -1 for batch in batches}
+        for example, batch in zip(example_tensors, batches, strict=True):
+            shape = (min(counts), *example.shape)
+            if tuple(batch.shape) != shape or batch.dtype != example.dtype:
                 raise ShapeError(
-                    doing,
-                    f"a whole is {show(whole.shape)} {whole.dtype}",
-                    f"it is {min(counts)} of {show(one.shape)} {one.dtype}",
+                    context,
+                    f"a whole is {format_shape(batch.shape)} {batch.dtype}",
+                    f"expected {min(counts)} examples of {format_shape(example.shape)} "
+                    f"{example.dtype}",
                 )
-        return vectorized(me, ends, ones, every, counts.pop())
+        return vectorize(graph, output_tensors, example_tensors, batches, counts.pop())
 
-    def _both(
-        self, outputs: object, wrt: object, what: str, so: str
+    def _check_tensors(
+        self, outputs: object, wrt: object, method: str, usage: str
     ) -> tuple[list[Tensor], list[Tensor]]:
-        doing = f"{what} in graph '{cast(Any, self).name}'"
-        ends, by = listed(outputs, doing, so), listed(wrt, doing, so)
-        for one in (*ends, *by):
-            with working(what, one):
+        """Return both arguments as lists of tensors of this graph."""
+        context = f"{method} in graph '{cast(Any, self).name}'"
+        output_tensors, wrt_tensors = (
+            as_tensor_tuple(outputs, context, usage),
+            as_tensor_tuple(wrt, context, usage),
+        )
+        for tensor in (*output_tensors, *wrt_tensors):
+            with op_context(method, tensor):
                 pass
-        return list(ends), list(by)
+        return list(output_tensors), list(wrt_tensors)

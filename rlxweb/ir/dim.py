@@ -1,4 +1,4 @@
-"""Dim: a dimension of a graph's inputs whose size a run binds."""
+"""Symbolic input dimensions whose sizes are bound at run time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from zlib import crc32
 import numpy as np
 
 from rlxweb.errors import GraphError, ShapeError, shown
-from rlxweb.ir.shape import as_integer, many
-from rlxweb.ir.size import Bounds, Size, Where
+from rlxweb.ir.shape import as_integer, as_tuple
+from rlxweb.ir.sym_int import SizeBounds, SizeEnvironment, SymInt
 
-Declared: TypeAlias = Sequence[int | Size | str | None] | int | Size | str
-"""A shape of which some sizes vary."""
-_FIRST = (5, 7, 11, 13, 17, 19, 23)
-_SECOND = (29, 31, 37, 41, 43, 47, 53, 59)
-_THIRD = (61, 67, 71, 73, 79, 83, 89, 97, 101)
-_TRIED = (_FIRST, _SECOND, _THIRD)
-"""Sizes that a dim is tried with while its graph is built: dims of other names mostly
-get others, and products of them are told apart."""
+DeclaredShape: TypeAlias = Sequence[int | SymInt | str | None] | int | SymInt | str
+"""A shape of which some sizes may vary."""
+_FIRST_PRIMES = (5, 7, 11, 13, 17, 19, 23)
+_SECOND_PRIMES = (29, 31, 37, 41, 43, 47, 53, 59)
+_THIRD_PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101)
+_SAMPLE_PRIMES = (_FIRST_PRIMES, _SECOND_PRIMES, _THIRD_PRIMES)
+"""Sample sizes used for a dim while its graph is built. Dims of different names mostly
+get different primes, so that their products can be told apart.
+"""
 
 
-class Dim(Size):
-    """A dimension whose size a run binds: `g.input("x", (Dim("batch"), 64))`.
+class Dim(SymInt):
+    """A dimension whose size is bound at run time: `g.input("x", (Dim("batch"), 64))`.
 
     The same name is the same size everywhere in a graph.
 
@@ -40,44 +41,50 @@ class Dim(Size):
         self, name: str, min: int = 1, max: int | None = None, multiple_of: int = 1
     ) -> None:
         if not isinstance(name, str) or not name.strip():
-            raise GraphError("Dim", f"its name is {shown(name)}", "a text is wanted")
+            raise GraphError(
+                "Dim", f"the name is {shown(name)}", "expected a non-empty string"
+            )
         self.name = name
         self.min = as_integer(min, f"min of dim {shown(name)}")
         self.max = None if max is None else as_integer(max, f"max of dim {shown(name)}")
         self.multiple_of = as_integer(multiple_of, f"multiple_of of dim {shown(name)}")
-        if self.min < 0 or self.multiple_of < 1 or not self._least <= self._most:
+        if (
+            self.min < 0
+            or self.multiple_of < 1
+            or not self._smallest_size <= self._largest_size
+        ):
             raise GraphError(
                 f"Dim {shown(name)}",
-                "no size is left for it",
+                "no size satisfies the bounds",
                 f"min {self.min}, max {self.max}, multiple of {self.multiple_of}",
             )
-        self._samples = tuple(self._sample(rows) for rows in _TRIED)
+        self._samples = tuple(self._sample(primes) for primes in _SAMPLE_PRIMES)
         super().__init__({(name,): ((self,), 1)})
 
     @property
-    def _least(self) -> int:
+    def _smallest_size(self) -> int:
         return -(-self.min // self.multiple_of) * self.multiple_of
 
     @property
-    def _most(self) -> float:
+    def _largest_size(self) -> float:
         return float("inf") if self.max is None else self.max
 
-    def _sample(self, rows: tuple[int, ...]) -> int:
-        step, least = self.multiple_of, self._least
-        of = rows[crc32(self.name.encode()) % len(rows)]
-        if self.min <= 1 and step * of <= self._most:
-            return step * of
+    def _sample(self, primes: tuple[int, ...]) -> int:
+        step, smallest = self.multiple_of, self._smallest_size
+        prime = primes[crc32(self.name.encode()) % len(primes)]
+        if self.min <= 1 and step * prime <= self._largest_size:
+            return step * prime
         if self.max is not None:
-            return least + step * (of % ((self.max - least) // step + 1))
-        return least + step * of
+            return smallest + step * (prime % ((self.max - smallest) // step + 1))
+        return smallest + step * prime
 
     @property
     def samples(self) -> tuple[int, ...]:
         return self._samples
 
     @property
-    def bounds(self) -> Bounds:
-        return self._least, self._most
+    def bounds(self) -> SizeBounds:
+        return self._smallest_size, self._largest_size
 
     @property
     def key(self) -> str:
@@ -89,55 +96,60 @@ class Dim(Size):
 
     @property
     def ends(self) -> tuple[int, int | None, int]:
-        """min, max and multiple_of."""
+        """The tuple (min, max, multiple_of)."""
         return self.min, self.max, self.multiple_of
 
-    def at(self, where: Where) -> int | Size:
-        return where.of_dim(self)
+    def at(self, where: SizeEnvironment) -> int | SymInt:
+        return where.dim_size(self)
 
     def __repr__(self) -> str:
-        more = [f", min={self.min}"] * (self.min != 1)
-        more += [f", max={self.max}"] * (self.max is not None)
-        more += [f", multiple_of={self.multiple_of}"] * (self.multiple_of != 1)
-        return f"Dim({self.name!r}{''.join(more)})"
+        options = [f", min={self.min}"] * (self.min != 1)
+        options += [f", max={self.max}"] * (self.max is not None)
+        options += [f", multiple_of={self.multiple_of}"] * (self.multiple_of != 1)
+        return f"Dim({self.name!r}{''.join(options)})"
 
     def __reduce__(self) -> Any:
         return Dim, (self.name, *self.ends)
 
     def check(self, value: Any, doing: str) -> int:
-        """A size that it may be. Errors  ShapeError with both numbers."""
+        """Return `value` as a size that this dim allows. Errors  ShapeError with both
+        numbers.
+        """
         size = as_integer(value, f"dim {shown(self.name)}")
-        if self.min <= size <= self._most and size % self.multiple_of == 0:
+        if self.min <= size <= self._largest_size and size % self.multiple_of == 0:
             return size
         rule = f"at least {self.min}" if size < self.min else f"at most {self.max}"
-        if self.min <= size <= self._most:
+        if self.min <= size <= self._largest_size:
             rule = f"a multiple of {self.multiple_of}"
         raise ShapeError(
             doing,
             f"dim {shown(self.name)} is {size:,}",
-            f"it is {rule}",
-            f"Dim({self.name!r}, …) of the graph's inputs says what it may be",
+            f"it must be {rule}",
+            f"change the bounds in Dim({self.name!r}, …) of the graph's inputs",
         )
 
 
-def dims_of(shape: object, name: object) -> list[Any] | None:
-    """A declared shape with a Dim for each name, None and -1; None where all are ints.
+def symbolic_shape(shape: object, name: object) -> list[Any] | None:
+    """Return a declared shape with names, None and -1 replaced by a Dim; None if all
+    sizes are ints.
 
     A dim without a name has the input's and its place: "x_0".
     """
-    every = (shape,) if isinstance(shape, Size) else many(shape)
-    free = (Size, str, type(None))
-    if every is None or not any(isinstance(d, free) or _is_free(d) for d in every):
+    sizes = (shape,) if isinstance(shape, SymInt) else as_tuple(shape)
+    symbolic_types = (SymInt, str, type(None))
+    if sizes is None or not any(
+        isinstance(d, symbolic_types) or _is_unnamed_dim(d) for d in sizes
+    ):
         return None
-    made: list[Any] = []
-    for at, one in enumerate(every):
-        if isinstance(one, str):
-            one = Dim(one)
-        elif one is None or _is_free(one):
-            one = Dim(f"{shown(str(name))[1:-1]}_{at}")
-        made.append(one)
-    return made
+    dims: list[Any] = []
+    for axis, size in enumerate(sizes):
+        if isinstance(size, str):
+            size = Dim(size)
+        elif size is None or _is_unnamed_dim(size):
+            size = Dim(f"{shown(str(name))[1:-1]}_{axis}")
+        dims.append(size)
+    return dims
 
 
-def _is_free(one: object) -> bool:
-    return isinstance(one, int | np.integer) and one == -1
+def _is_unnamed_dim(size: object) -> bool:
+    return isinstance(size, int | np.integer) and size == -1

@@ -1,4 +1,4 @@
-"""The element types of rlxweb and what each one is in NumPy and in WGSL.
+"""Element types of rlxweb and their counterparts in NumPy and WGSL.
 
 Owns names, sizes and parsing. Says nothing about which op takes which type (the op
 does) or which device has it (the backend's target does).
@@ -18,7 +18,7 @@ from rlxweb.errors import DTypeError
 
 
 class DType(Enum):
-    """One element type. The value is its label, as printed in shapes (`[4] f32`)."""
+    """An element type. The value is its label, as printed in shapes (`[4] f32`)."""
 
     BOOL = "bool"
     F16 = "f16"
@@ -43,13 +43,15 @@ class DType(Enum):
         return _NUMPY[self]
 
     @property
-    def held(self) -> np.dtype[Any]:
-        """The NumPy dtype that references compute in: of bfloat16 it is float32."""
+    def reference_dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype in which references compute: float32 for bfloat16."""
         return _NUMPY[DType.F32 if self is DType.BF16 else self]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one element in a NumPy array (a device may store bool wider)."""
+        """Size in bytes of one element in a NumPy array (a device may store bool
+        wider).
+        """
         return _NUMPY[self].itemsize
 
     @property
@@ -62,12 +64,12 @@ class DType(Enum):
 
     @property
     def is_unsigned(self) -> bool:
-        """Integers from 0 on."""
+        """True for unsigned integers."""
         return self.numpy.kind == "u"
 
     @property
-    def most(self) -> float:
-        """The largest finite number of the type; its least is that of `least`."""
+    def max_value(self) -> float:
+        """The largest finite number of the type."""
         if self is DType.BOOL:
             return 1
         if self is DType.BF16:
@@ -77,11 +79,11 @@ class DType(Enum):
         return int(np.iinfo(self.numpy).max)
 
     @property
-    def least(self) -> float:
+    def min_value(self) -> float:
         """The smallest finite number of the type."""
         if self.is_integer:
             return int(np.iinfo(self.numpy).min)
-        return -self.most if self.is_float else 0
+        return -self.max_value if self.is_float else 0
 
     def __str__(self) -> str:
         return self.value
@@ -102,8 +104,10 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
 }
-NARROW = frozenset({DType.I8, DType.U8, DType.I16, DType.U16, DType.BF16})
-"""Types that engines store and compute in wider ones (`compile/narrow_types.py`)."""
+PACKED_DTYPES = frozenset({DType.I8, DType.U8, DType.I16, DType.U16, DType.BF16})
+"""Types that engines store packed and compute in wider ones
+(`compile/storage_dtype_widening.py`).
+"""
 _BY_NUMPY = {v: k for k, v in _NUMPY.items()}
 _BY_NAME = (
     {d.value: d for d in DType}
@@ -112,13 +116,13 @@ _BY_NAME = (
     | {"bfloat16": DType.BF16}
 )
 # RLX's types that rlxweb has none for, and what is said of each.
-_RLX_ONLY = {"c64": "a pair of f32"}
+_UNSUPPORTED_RLX_TYPES = {"c64": "a pair of f32"}
 
 DTypeLike = DType | str | np.dtype[Any] | type
 
 
 def as_dtype(value: DTypeLike) -> DType:
-    """The DType of a name, a NumPy dtype or scalar type, or a DType.
+    """Return the DType of a name, a NumPy dtype or scalar type, or a DType.
 
     A name is RLX's label ("f32", where 32 counts bits), NumPy's full name ("float32"),
     or half, single, double; case and outer space do not matter. NumPy's short codes
@@ -130,21 +134,21 @@ def as_dtype(value: DTypeLike) -> DType:
     if isinstance(value, DType):
         return value
     if isinstance(value, str):
-        found = _BY_NAME.get(value.strip().lower())
+        dtype = _BY_NAME.get(value.strip().lower())
     else:
-        found = _of_numpy(value)
-    if found is None:
+        dtype = _dtype_from_numpy(value)
+    if dtype is None:
         raise DTypeError(
             "dtype",
-            f"rlxweb has no element type for {_shown(value)}",
-            "types are " + ", ".join(d.value for d in DType),
+            f"rlxweb has no dtype for {_short_repr(value)}",
+            "supported dtypes: " + ", ".join(d.value for d in DType),
             _hint(value) or "cast the array first",
         )
-    return found
+    return dtype
 
 
-def _of_numpy(value: Any) -> DType | None:
-    """The type NumPy reads; in any byte order."""
+def _dtype_from_numpy(value: Any) -> DType | None:
+    """Return the type that NumPy reads, in any byte order, or None."""
     if value is not None:  # NumPy reads None as float64
         with suppress(TypeError, ValueError, SyntaxError):
             dtype = np.dtype(value).newbyteorder("=")
@@ -152,27 +156,29 @@ def _of_numpy(value: Any) -> DType | None:
     return None
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     return repr(value) if len(repr(value)) <= 60 else type(value).__name__
 
 
 def _hint(value: object) -> str:
-    """What a name may have meant."""
+    """Return a hint about the type that an unknown name may have meant."""
     if not isinstance(value, str):
         return ""
     name = value.strip()
-    said = []
-    if name.lower() in _RLX_ONLY:
-        what = _RLX_ONLY[name.lower()]
-        said.append(f"RLX's {name.lower()} is {what}, which rlxweb does not have")
-    meant = _of_numpy(name)
-    if meant is not None:
-        said.append(f"NumPy's {name!r} is '{meant.value}' here, counted in bits")
-    return "; ".join(said)
+    hints = []
+    if name.lower() in _UNSUPPORTED_RLX_TYPES:
+        description = _UNSUPPORTED_RLX_TYPES[name.lower()]
+        hints.append(
+            f"RLX's {name.lower()} is {description}, which rlxweb does not support"
+        )
+    numpy_dtype = _dtype_from_numpy(name)
+    if numpy_dtype is not None:
+        hints.append(f"NumPy's {name!r} is '{numpy_dtype.value}' in rlxweb")
+    return "; ".join(hints)
 
 
-def cast_whole(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """The array in `dtype`; into integers and bool only if no value changes.
+def cast_exact(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """Cast an array; into integers and bool only if no value changes.
 
     Into floats values are rounded, and none becomes infinite by it.
     Errors   DTypeError with the first value the type cannot hold.
@@ -180,51 +186,55 @@ def cast_whole(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     if is_bfloat16(array.dtype):
         array = to_float32(array)
     if array.dtype.kind not in "biuf":
-        raise DTypeError("", f"{array.dtype} values are not {dtype} numbers")
+        raise DTypeError("", f"{array.dtype} values cannot be represented as {dtype}")
     with np.errstate(all="ignore"):
-        made = cast_to(array, dtype)
-    if dtype is not DType.BF16 and np.can_cast(array.dtype, made.dtype):
-        return made
-    wide = to_float32(made) if dtype is DType.BF16 else made
-    over = np.isinf(wide) & np.isfinite(array) if dtype.is_float else made != array
-    lost = np.asarray(over)
-    if lost.any():
-        raise not_a_number_of(array[lost].reshape(-1)[0].item(), dtype)
-    return made
+        result = cast_array(array, dtype)
+    if dtype is not DType.BF16 and np.can_cast(array.dtype, result.dtype):
+        return result
+    widened = to_float32(result) if dtype is DType.BF16 else result
+    changed = (
+        np.isinf(widened) & np.isfinite(array) if dtype.is_float else result != array
+    )
+    mismatches = np.asarray(changed)
+    if mismatches.any():
+        raise unrepresentable_error(array[mismatches].reshape(-1)[0].item(), dtype)
+    return result
 
 
-def shown_dtype(dtype: Any) -> str:
-    """A dtype of an array, in words."""
+def dtype_name(dtype: Any) -> str:
+    """Return the name of an array's dtype for messages."""
     is_numpy = isinstance(dtype, np.dtype)
     return "bfloat16" if is_numpy and is_bfloat16(dtype) else str(dtype)
 
 
-def how_to_cast(dtype: DType) -> str:
-    """What turns an array into one of the type, as a hint."""
+def cast_hint(dtype: DType) -> str:
+    """Return a hint that says how to cast an array to the type."""
     if dtype is DType.BF16:
         return "cast it: rlxweb.bfloat16.from_float32(array)"
     return f"cast it: array.astype('{dtype.numpy}')"
 
 
-def cast_to(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """NumPy's `astype` between any two of our types, bfloat16 among them."""
+def cast_array(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """Cast an array between any two types, like NumPy's `astype` but including
+    bfloat16.
+    """
     if is_bfloat16(array.dtype):
         array = to_float32(array)
     return from_float32(array) if dtype is DType.BF16 else array.astype(dtype.numpy)
 
 
-def not_a_number_of(value: float, dtype: DType) -> DTypeError:
-    """The error for one value that a type does not hold, with why."""
-    least, most = dtype.least, dtype.most
+def unrepresentable_error(value: float, dtype: DType) -> DTypeError:
+    """Return the error for a value that a type cannot represent, with the reason."""
+    min_value, max_value = dtype.min_value, dtype.max_value
     if dtype.is_float:
-        most = float(f"{most:.6g}")
-        least = -most
-    why = "it is not integral"
-    if value < least or value > most:
-        why = f"it is out of range, {least} to {most}"
+        max_value = float(f"{max_value:.6g}")
+        min_value = -max_value
+    reason = "it is not an integer"
+    if value < min_value or value > max_value:
+        reason = f"it is out of range, {min_value} to {max_value}"
     return DTypeError(
         "",
-        f"{value!r} is not a {dtype} number",
-        why,
-        "pass values its type can hold, or cast them first",
+        f"{value!r} cannot be represented as {dtype}",
+        reason,
+        "pass values that the dtype can represent, or cast them first",
     )

@@ -1,4 +1,4 @@
-"""Einstein's summation: subscripts read, operands brought together in a cheap order.
+"""Einstein summation: parse the subscripts and contract the operands in a cheap order.
 
 Every sum over labels becomes views, sums and products of matrices: a repeated label is
 a diagonal, a label that nothing else has is summed at once, and two operands meet in
@@ -16,19 +16,22 @@ from math import prod
 from typing import Any, Protocol
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, show
+from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 
 Label = str
-"""A letter, or "...0", "...1" … for the axes of an ellipsis, from the last one on."""
+"""A letter, or "...0", "...1" … for the axes of an ellipsis, counted from the last one.
+"""
 Labels = tuple[Label, ...]
-SEARCHED = 7
-"""Operands up to which every order is looked at; of more the cheapest pair is next."""
-_DOTS = "..."
+MAX_SEARCHED_OPERANDS = 7
+"""Maximum number of operands for which every order is searched; above, the cheapest
+pair is contracted next.
+"""
+_ELLIPSIS = "..."
 
 
-class Builder(Protocol):
-    """What of a graph is used here."""
+class EinsumGraph(Protocol):
+    """Graph methods that einsum uses."""
 
     def apply(self, op_name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
         """See Graph.apply."""
@@ -40,8 +43,10 @@ class Builder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """A tensor whose axes have these labels, each once."""
+class LabeledTensor:
+    """A tensor with a label for each axis; labels are distinct once diagonals are
+    taken.
+    """
 
     tensor: Tensor
     labels: Labels
@@ -51,188 +56,235 @@ class Term:
         return dict(zip(self.labels, self.tensor.shape, strict=True))
 
 
-def einsum(g: Builder, subscripts: str, operands: Sequence[Tensor]) -> Tensor:
-    """The sum that subscripts say; see `ProductBuilder.einsum`."""
-    inputs, wanted = _read(subscripts, [x.rank for x in operands])
+def einsum(g: EinsumGraph, subscripts: str, operands: Sequence[Tensor]) -> Tensor:
+    """Return the sum that the subscripts describe; see `ProductBuilder.einsum`."""
+    input_labels, output_labels = _parse_subscripts(
+        subscripts, [x.rank for x in operands]
+    )
     terms = [
-        _with_each_once(g, Term(x, labels))
-        for x, labels in zip(operands, inputs, strict=True)
+        _take_diagonals(g, LabeledTensor(x, labels))
+        for x, labels in zip(operands, input_labels, strict=True)
     ]
     _check_sizes(terms)
-    terms = [_without_ones(g, t, terms) for t in terms]
+    terms = [_drop_broadcast_axes(g, term, terms) for term in terms]
     while len(terms) > 1:
-        first, second = _next_pair(terms, wanted)
-        rest = [t for at, t in enumerate(terms) if at not in (first, second)]
-        needed = {*wanted, *(name for t in rest for name in t.labels)}
-        terms = [*rest, _together(g, terms[first], terms[second], needed)]
-    last = _summed(g, terms[0], set(wanted))
-    return _in_order(g, last, wanted).tensor
+        first, second = _next_pair(terms, output_labels)
+        rest = [
+            term for index, term in enumerate(terms) if index not in (first, second)
+        ]
+        needed_labels = {
+            *output_labels,
+            *(name for term in rest for name in term.labels),
+        }
+        terms = [*rest, _contract_pair(g, terms[first], terms[second], needed_labels)]
+    last = _sum_unneeded_axes(g, terms[0], set(output_labels))
+    return _transpose_to(g, last, output_labels).tensor
 
 
 # --- subscripts ---------------------------------------------------------------------
 
 
-def _read(subscripts: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """The labels of each operand's axes, and those of the result's."""
+def _parse_subscripts(
+    subscripts: str, ranks: Sequence[int]
+) -> tuple[list[Labels], Labels]:
+    """Parse the subscripts into the labels of each operand and of the result."""
     text = "".join(subscripts.split())
     left, arrow, right = text.partition("->")
     parts = left.split(",")
     if len(parts) != len(ranks):
         raise bad_attribute(
-            f"{subscripts!r} names {len(parts)} operands", f"{len(ranks)} are given"
+            f"{subscripts!r} names {len(parts)} operands", f"got {len(ranks)}"
         )
     inputs = [
-        _labels(p, rank, subscripts) for p, rank in zip(parts, ranks, strict=True)
+        _parse_operand(p, rank, subscripts)
+        for p, rank in zip(parts, ranks, strict=True)
     ]
-    every = [name for labels in inputs for name in labels]
-    dots = sorted({n for n in every if n[0] == "."}, key=_from_the_end, reverse=True)
+    all_labels = [name for labels in inputs for name in labels]
+    dots = sorted(
+        {n for n in all_labels if n[0] == "."}, key=_ellipsis_position, reverse=True
+    )
     if not arrow:
-        once = sorted(n for n in set(every) if n[0] != "." and every.count(n) == 1)
-        return inputs, (*dots, *once)
-    wanted = _labels(right, len(right.replace(_DOTS, "")) + len(dots), subscripts)
-    for name in wanted:
-        if name not in every or wanted.count(name) > 1:
+        single_labels = sorted(
+            n for n in set(all_labels) if n[0] != "." and all_labels.count(n) == 1
+        )
+        return inputs, (*dots, *single_labels)
+    output_labels = _parse_operand(
+        right, len(right.replace(_ELLIPSIS, "")) + len(dots), subscripts
+    )
+    for name in output_labels:
+        if name not in all_labels or output_labels.count(name) > 1:
             raise bad_attribute(
-                f"{subscripts!r} gives {name!r}",
-                "a label of the result is one of the operands', and named once",
+                f"output label {name!r} of {subscripts!r} is invalid",
+                "an output label must occur in an operand, and once in the output",
             )
-    return inputs, wanted
+    return inputs, output_labels
 
 
-def _from_the_end(dots: Label) -> int:
-    return int(dots.removeprefix(_DOTS))
+def _ellipsis_position(dots: Label) -> int:
+    return int(dots.removeprefix(_ELLIPSIS))
 
 
-def _labels(part: str, rank: int, whole: str) -> Labels:
-    """The labels of one operand's axes. Errors  AttributeRefused, ShapeError."""
-    head, dots, tail = part.partition(_DOTS)
+def _parse_operand(part: str, rank: int, subscripts: str) -> Labels:
+    """Parse the labels of one operand's axes. Errors  AttributeRefused, ShapeError."""
+    head, dots, tail = part.partition(_ELLIPSIS)
     letters = head + tail
     if any(c not in string.ascii_letters for c in letters):
         raise bad_attribute(
-            f"{part!r} of {whole!r}", "letters, and at most one ellipsis: 'ij,jk->ik'"
+            f"{part!r} in {subscripts!r} is invalid",
+            "expected letters and at most one ellipsis: 'ij,jk->ik'",
         )
-    more = rank - len(letters)
-    if more < 0 or (more and not dots):
+    ellipsis_axes = rank - len(letters)
+    if ellipsis_axes < 0 or (ellipsis_axes and not dots):
         raise bad_shape(
-            f"{part!r} of {whole!r} names {len(letters)} axes",
+            f"{part!r} in {subscripts!r} names {len(letters)} axes",
             f"the operand has {rank}",
         )
-    between = (f"{_DOTS}{at}" for at in reversed(range(more)))
-    return (*head, *between, *tail)
+    ellipsis_labels = (
+        f"{_ELLIPSIS}{position}" for position in reversed(range(ellipsis_axes))
+    )
+    return (*head, *ellipsis_labels, *tail)
 
 
 # --- one operand --------------------------------------------------------------------
 
 
-def _with_each_once(g: Builder, term: Term) -> Term:
-    """Diagonals taken where a label stands twice."""
+def _take_diagonals(g: EinsumGraph, term: LabeledTensor) -> LabeledTensor:
+    """Replace each pair of axes with the same label by its diagonal."""
     while len(set(term.labels)) < len(term.labels):
         name = next(n for n in term.labels if term.labels.count(n) > 1)
         first, second = [a for a, n in enumerate(term.labels) if n == name][:2]
         shape = term.tensor.shape
         if shape[first] != shape[second]:
             raise bad_shape(
-                f"{name!r} stands for {shape[first]} and {shape[second]} elements of "
-                f"{show(shape)}",
-                "a label that an operand has twice is a diagonal",
+                f"label {name!r} has {shape[first]} and {shape[second]} elements in "
+                f"{format_shape(shape)}",
+                "a repeated label takes the diagonal of equal axes",
             )
-        made = g.diagonal(term.tensor, 0, first, second)
+        diagonal = g.diagonal(term.tensor, 0, first, second)
         rest = (n for a, n in enumerate(term.labels) if a not in (first, second))
-        term = Term(made, (*rest, name))
+        term = LabeledTensor(diagonal, (*rest, name))
     return term
 
 
-def _check_sizes(terms: Iterable[Term]) -> None:
-    """A label has one size, or 1 beside it. Errors  ShapeError."""
+def _check_sizes(terms: Iterable[LabeledTensor]) -> None:
+    """Check that each label has one size in all operands, or 1. Errors  ShapeError."""
     known: dict[Label, int] = {}
     for term in terms:
         for name, size in term.sizes.items():
-            have = known.get(name, 1)
-            if 1 not in (have, size) and have != size:
+            known_size = known.get(name, 1)
+            if 1 not in (known_size, size) and known_size != size:
                 raise bad_shape(
-                    f"{name!r} stands for {have} and for {size} elements",
-                    "a label has one size in all operands, or 1",
+                    f"label {name!r} has {known_size} and {size} elements",
+                    "a label must have the same size in all operands, or 1",
                 )
-            known[name] = size if have == 1 else have
+            known[name] = size if known_size == 1 else known_size
 
 
-def _without_ones(g: Builder, term: Term, every: Sequence[Term]) -> Term:
-    """Without the axes of one element that stand for more in another operand."""
-    sizes = [other.sizes for other in every]
-    kept = [
+def _drop_broadcast_axes(
+    g: EinsumGraph, term: LabeledTensor, terms: Sequence[LabeledTensor]
+) -> LabeledTensor:
+    """Drop axes of one element whose label has more elements in another operand."""
+    sizes = [other.sizes for other in terms]
+    retained = [
         (name, size)
         for name, size in term.sizes.items()
-        if size != 1 or all(one.get(name, 1) == 1 for one in sizes)
+        if size != 1 or all(other_sizes.get(name, 1) == 1 for other_sizes in sizes)
     ]
-    if len(kept) == len(term.labels):
+    if len(retained) == len(term.labels):
         return term
-    made = g.apply("reshape", term.tensor, shape=tuple(size for _, size in kept))
-    return Term(made, tuple(name for name, _ in kept))
+    reshaped = g.apply(
+        "reshape", term.tensor, shape=tuple(size for _, size in retained)
+    )
+    return LabeledTensor(reshaped, tuple(name for name, _ in retained))
 
 
-def _summed(g: Builder, term: Term, needed: set[Label]) -> Term:
-    """Added up over the labels that nothing needs."""
-    gone = tuple(a for a, name in enumerate(term.labels) if name not in needed)
-    if not gone:
+def _sum_unneeded_axes(
+    g: EinsumGraph, term: LabeledTensor, needed_labels: set[Label]
+) -> LabeledTensor:
+    """Sum over the axes whose labels are no longer needed."""
+    summed_axes = tuple(
+        a for a, name in enumerate(term.labels) if name not in needed_labels
+    )
+    if not summed_axes:
         return term
-    made = g.apply("sum", term.tensor, axes=gone, keep_dim=False)
-    return Term(made, tuple(n for n in term.labels if n in needed))
+    total = g.apply("sum", term.tensor, axes=summed_axes, keep_dim=False)
+    return LabeledTensor(total, tuple(n for n in term.labels if n in needed_labels))
 
 
-def _in_order(g: Builder, term: Term, labels: Labels) -> Term:
+def _transpose_to(g: EinsumGraph, term: LabeledTensor, labels: Labels) -> LabeledTensor:
+    """Transpose the axes into the order of `labels`."""
     if term.labels == labels:
         return term
     perm = tuple(term.labels.index(name) for name in labels)
-    return Term(g.apply("transpose", term.tensor, perm=perm), labels)
+    return LabeledTensor(g.apply("transpose", term.tensor, perm=perm), labels)
 
 
 # --- two operands -------------------------------------------------------------------
 
 
-def _together(g: Builder, x: Term, y: Term, needed: set[Label]) -> Term:
-    """The product of two, added up over what nothing else needs."""
-    x = _summed(g, x, needed | set(y.labels))
-    y = _summed(g, y, needed | set(x.labels))
-    both = tuple(n for n in x.labels if n in y.labels)
-    kept = tuple(n for n in both if n in needed)
-    gone = tuple(n for n in both if n not in needed)
-    rows = tuple(n for n in x.labels if n not in both)
-    columns = tuple(n for n in y.labels if n not in both)
-    out = (*kept, *rows, *columns)
+def _contract_pair(
+    g: EinsumGraph, x: LabeledTensor, y: LabeledTensor, needed_labels: set[Label]
+) -> LabeledTensor:
+    """Multiply two operands and sum over the labels that nothing else needs."""
+    x = _sum_unneeded_axes(g, x, needed_labels | set(y.labels))
+    y = _sum_unneeded_axes(g, y, needed_labels | set(x.labels))
+    shared = tuple(n for n in x.labels if n in y.labels)
+    batch = tuple(n for n in shared if n in needed_labels)
+    contracted = tuple(n for n in shared if n not in needed_labels)
+    rows = tuple(n for n in x.labels if n not in shared)
+    columns = tuple(n for n in y.labels if n not in shared)
+    out = (*batch, *rows, *columns)
     sizes = {**x.sizes, **y.sizes}
-    if not gone:  # nothing to add up: each with each
-        left = _shaped(g, _in_order(g, x, (*kept, *rows)), sizes, (*out,))
-        right = _shaped(g, _in_order(g, y, (*kept, *columns)), sizes, (*out,))
-        return Term(g.apply("mul", left, right), out)
+    if not contracted:  # nothing to add up: each with each
+        left = _insert_unit_axes(
+            g, _transpose_to(g, x, (*batch, *rows)), sizes, (*out,)
+        )
+        right = _insert_unit_axes(
+            g, _transpose_to(g, y, (*batch, *columns)), sizes, (*out,)
+        )
+        return LabeledTensor(g.apply("mul", left, right), out)
     if not rows and not columns and x.tensor.dtype is not DType.F16:
         # Sums of products element by element; of f16 a matrix product adds in f32.
-        first, second = (_in_order(g, t, (*kept, *gone)) for t in (x, y))
-        made = g.apply("mul", first.tensor, second.tensor)
-        return _summed(g, Term(made, (*kept, *gone)), set(kept))
-    left = _grouped(g, x, (kept, rows, gone))
-    right = _grouped(g, y, (kept, gone, columns))
-    made = g.apply("matmul", left, right)
+        first, second = (_transpose_to(g, t, (*batch, *contracted)) for t in (x, y))
+        product = g.apply("mul", first.tensor, second.tensor)
+        return _sum_unneeded_axes(
+            g, LabeledTensor(product, (*batch, *contracted)), set(batch)
+        )
+    left = _as_batched_matrices(g, x, (batch, rows, contracted))
+    right = _as_batched_matrices(g, y, (batch, contracted, columns))
+    product = g.apply("matmul", left, right)
     shape = tuple(sizes[n] for n in out)
-    if made.shape != shape:
-        made = g.apply("reshape", made, shape=shape)
-    return Term(made, out)
+    if product.shape != shape:
+        product = g.apply("reshape", product, shape=shape)
+    return LabeledTensor(product, out)
 
 
-def _shaped(g: Builder, term: Term, sizes: Mapping[Label, int], out: Labels) -> Tensor:
-    """With axes of one element for the labels of `out` that it has not."""
+def _insert_unit_axes(
+    g: EinsumGraph, term: LabeledTensor, sizes: Mapping[Label, int], out: Labels
+) -> Tensor:
+    """Reshape with an axis of one element for each label of `out` that the term
+    lacks.
+    """
     shape = tuple(sizes[n] if n in term.labels else 1 for n in out)
     if term.tensor.shape == shape:
         return term.tensor
     return g.apply("reshape", term.tensor, shape=shape)
 
 
-def _grouped(g: Builder, term: Term, groups: tuple[Labels, Labels, Labels]) -> Tensor:
-    """As batched matrices: axes of the batch, then one for each other group."""
+def _as_batched_matrices(
+    g: EinsumGraph, term: LabeledTensor, groups: tuple[Labels, Labels, Labels]
+) -> Tensor:
+    """Reshape into batched matrices: the batch axes, then one axis for each of the
+    other two groups.
+    """
     batch, first, second = groups
-    term = _in_order(g, term, (*batch, *first, *second))
+    term = _transpose_to(g, term, (*batch, *first, *second))
     sizes = term.sizes
-    lead = tuple(sizes[n] for n in batch)
-    shape: Shape = (*lead, *(prod(sizes[n] for n in one) for one in (first, second)))
+    batch_shape = tuple(sizes[n] for n in batch)
+    shape: Shape = (
+        *batch_shape,
+        *(prod(sizes[n] for n in group) for group in (first, second)),
+    )
     if term.tensor.shape == shape:
         return term.tensor
     return g.apply("reshape", term.tensor, shape=shape)
@@ -241,62 +293,70 @@ def _grouped(g: Builder, term: Term, groups: tuple[Labels, Labels, Labels]) -> T
 # --- their order --------------------------------------------------------------------
 
 
-def _next_pair(terms: Sequence[Term], wanted: Labels) -> tuple[int, int]:
-    """Which two meet first: of the cheapest order of all, or the cheapest pair."""
+def _next_pair(
+    terms: Sequence[LabeledTensor], output_labels: Labels
+) -> tuple[int, int]:
+    """Return the two operands to contract next: the first pair of the cheapest order,
+    or the cheapest pair.
+    """
     sizes: dict[Label, int] = {}
     for term in terms:
         sizes.update({n: s for n, s in term.sizes.items() if sizes.get(n, 1) == 1})
     labels = [frozenset(t.labels) for t in terms]
     if len(terms) == 2:
         return 0, 1
-    if len(terms) > SEARCHED:
+    if len(terms) > MAX_SEARCHED_OPERANDS:
         return min(
             combinations(range(len(terms)), 2),
-            key=lambda pair: _cost(labels[pair[0]] | labels[pair[1]], sizes),
+            key=lambda pair: _multiplications(labels[pair[0]] | labels[pair[1]], sizes),
         )
-    return _first_of_best(labels, frozenset(wanted), sizes)
+    return _first_optimal_pair(labels, frozenset(output_labels), sizes)
 
 
-def _cost(labels: Iterable[Label], sizes: Mapping[Label, int]) -> int:
+def _multiplications(labels: Iterable[Label], sizes: Mapping[Label, int]) -> int:
     return prod(max(1, sizes[n]) for n in labels)
 
 
-def _first_of_best(
+def _first_optimal_pair(
     labels: Sequence[frozenset[Label]],
-    wanted: frozenset[Label],
+    output_labels: frozenset[Label],
     sizes: Mapping[Label, int],
 ) -> tuple[int, int]:
-    """The first pair of the order with the fewest multiplications: the best for each
-    set of operands, of the best for its two halves.
+    """Return the first pair of the order with the fewest multiplications, by dynamic
+    programming over subsets of operands.
     """
     count = len(labels)
     best: dict[int, tuple[int, tuple[int, int]]] = {
         1 << i: (0, (i, i)) for i in range(count)
     }
-    left: dict[int, frozenset[Label]] = {}
-    for held in range(1, 1 << count):
-        within = [labels[i] for i in range(count) if held >> i & 1]
-        outside = wanted.union(*(labels[i] for i in range(count) if not held >> i & 1))
-        left[held] = frozenset().union(*within) & outside
-        if len(within) == 1:
-            left[held] = within[0]
+    remaining: dict[int, frozenset[Label]] = {}
+    for subset in range(1, 1 << count):
+        members = [labels[i] for i in range(count) if subset >> i & 1]
+        outside = output_labels.union(
+            *(labels[i] for i in range(count) if not subset >> i & 1)
+        )
+        remaining[subset] = frozenset().union(*members) & outside
+        if len(members) == 1:
+            remaining[subset] = members[0]
             continue
-        part = (held - 1) & held
+        part = (subset - 1) & subset
         while part:
-            other = held ^ part
+            other = subset ^ part
             if part < other:
-                price = _cost(left[part] | left[other], sizes)
-                total = price + best[part][0] + best[other][0]
-                if held not in best or total < best[held][0]:
-                    best[held] = total, _pair_in(part, other, best)
-            part = (part - 1) & held
+                cost = _multiplications(remaining[part] | remaining[other], sizes)
+                total = cost + best[part][0] + best[other][0]
+                if subset not in best or total < best[subset][0]:
+                    best[subset] = total, _first_pair(part, other, best)
+            part = (part - 1) & subset
     return best[(1 << count) - 1][1]
 
 
-def _pair_in(
+def _first_pair(
     part: int, other: int, best: Mapping[int, tuple[int, tuple[int, int]]]
 ) -> tuple[int, int]:
-    """A pair of single operands to begin with: of a half, or the two halves."""
+    """Return the pair of operands to contract first: that of a half, or the two halves
+    themselves.
+    """
     for half in (part, other):
         if half & (half - 1):
             return best[half][1]

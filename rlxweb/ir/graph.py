@@ -1,4 +1,4 @@
-"""The graph: an append-only list of typed nodes, checked as it grows.
+"""The computation graph: an append-only list of typed nodes, checked as it grows.
 
 Insertion order is the topological order. `apply` is the one door through which nodes
 come in: it canonicalises attributes, runs the op's shape rule and words its errors.
@@ -17,24 +17,24 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.array_input import as_array
 from rlxweb.errors import GraphError, RlxError, ShapeError, did_you_mean, shown
-from rlxweb.given import array_of
-from rlxweb.ir.binding import bound
+from rlxweb.ir.binding import bind_graph
 from rlxweb.ir.builder import Builder
-from rlxweb.ir.dim import Declared, Dim, dims_of
-from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
+from rlxweb.ir.dim import DeclaredShape, Dim, symbolic_shape
+from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_exact
 from rlxweb.ir.op import Op, TensorType, registry
-from rlxweb.ir.recording import (
-    PLAIN,
-    Call,
-    Recording,
-    attributes,
-    recording,
+from rlxweb.ir.shape import as_shape, as_tuple, bad_dtype, format_shape, short_repr
+from rlxweb.ir.size_trace import (
+    UNTRACED_METHODS,
+    SizeTrace,
+    TracedCall,
+    call_attributes,
+    trace_methods,
 )
-from rlxweb.ir.shape import as_shape, bad_dtype, many, short, show
-from rlxweb.ir.size import Size
-from rlxweb.ir.tensor import Tensor, listed
-from rlxweb.names import from_above
+from rlxweb.ir.sym_int import SymInt
+from rlxweb.ir.tensor import Tensor, as_tensor_tuple
+from rlxweb.lazy_names import load_provider
 
 
 class Constant:
@@ -57,12 +57,12 @@ class Constant:
     def __repr__(self) -> str:
         if self.array.size <= 4:
             return f"Constant({self.array.tolist()})"
-        return f"Constant({show(self.array.shape)} {self.array.dtype})"
+        return f"Constant({format_shape(self.array.shape)} {self.array.dtype})"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value: what computes it, from which earlier nodes, of which type."""
+    """A node of a graph: op, numbers of the input nodes, attributes and result type."""
 
     id: int
     op: str
@@ -73,7 +73,9 @@ class Node:
 
     @property
     def is_literal(self) -> bool:
-        """A constant of one finite element: handed to a shader as a number, unbound."""
+        """True for a constant of one finite element, which shaders contain as a
+        number.
+        """
         return (
             self.op == "constant"
             and self.type.numel == 1
@@ -84,23 +86,25 @@ class Node:
     def __str__(self) -> str:
         args = ", ".join(f"%{i}" for i in self.inputs)
         attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
-        both = ", ".join(p for p in (args, attrs) if p)
+        arguments = ", ".join(p for p in (args, attrs) if p)
         label = f" '{self.name}'" if self.name else ""
-        return f"%{self.id} = {self.op}({both}){label} : {self.type}"
+        return f"%{self.id} = {self.op}({arguments}){label} : {self.type}"
 
 
 @dataclass(slots=True)
-class _Contents:
-    """`checked` nodes came in through a door that runs the op's shape rule."""
+class _GraphState:
+    """Mutable state of a graph; `checked_count` counts the nodes whose op ran its shape
+    rule.
+    """
 
     nodes: list[Node] = field(default_factory=list)
-    checked: int = 0
+    checked_count: int = 0
     outputs: tuple[int, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
-    log: Recording | None = None
+    size_trace: SizeTrace | None = None
 
 
-@recording(PLAIN)
+@trace_methods(UNTRACED_METHODS)
 class Graph(Builder):
     """A computation to be compiled: named inputs and params, nodes, outputs.
 
@@ -110,16 +114,18 @@ class Graph(Builder):
     """
 
     BUILDS: ClassVar[frozenset[str]]
-    """Names of the methods that add to it: those that a recording writes down."""
+    """Names of the methods that add nodes; a size trace records their calls."""
 
     def __init__(self, name: str = "graph") -> None:
         if not isinstance(name, str):
-            raise GraphError("Graph", f"its name is {shown(name)}", "a text is wanted")
+            raise GraphError("Graph", f"the name is {shown(name)}", "expected a string")
         self.name = name
-        self._all = _Contents()
+        self._state = _GraphState()
 
-    def input(self, name: str, shape: Declared, dtype: DTypeLike = "f32") -> Tensor:
-        """A value given at every run.
+    def input(
+        self, name: str, shape: DeclaredShape, dtype: DTypeLike = "f32"
+    ) -> Tensor:
+        """Add an input, whose value is given at every run.
 
         shape  a size may vary from run to run: `Dim("batch")` or its name, the same for
                every axis that is as long; None or -1 for one of its own. Arithmetic on
@@ -127,96 +133,114 @@ class Graph(Builder):
         Errors   GraphError for a name that is taken or a dim that is declared
         otherwise; ShapeError, DTypeError.
         """
-        sizes = dims_of(shape, name)
-        if self._all.log is None and sizes is None:
-            return self._leaf("input", name, shape, dtype)
-        log = self._all.log or Recording.of(self)
-        made: Tensor = log.call(self, "input", (name, sizes or shape, dtype), {})
-        self._all.log = log
-        return made
+        sizes = symbolic_shape(shape, name)
+        if self._state.size_trace is None and sizes is None:
+            return self._add_leaf("input", name, shape, dtype)
+        size_trace = self._state.size_trace or SizeTrace.from_graph(self)
+        tensor: Tensor = size_trace.trace_call(
+            self, "input", (name, sizes or shape, dtype), {}
+        )
+        self._state.size_trace = size_trace
+        return tensor
 
     def param(
         self, name: str, shape: Sequence[int] | int, dtype: DTypeLike = "f32"
     ) -> Tensor:
-        """A value set once with `set_param` and kept on the device."""
-        log = self._all.log
-        if log is None:
-            return self._leaf("param", name, shape, dtype)
-        if any(isinstance(d, Size) for d in many(shape) or ()):
+        """Add a param, whose value is set once with `set_param` and kept on the
+        device.
+        """
+        size_trace = self._state.size_trace
+        if size_trace is None:
+            return self._add_leaf("param", name, shape, dtype)
+        if any(isinstance(d, SymInt) for d in as_tuple(shape) or ()):
             raise ShapeError(
                 f"param {shown(name)} of graph '{self.name}'",
-                f"its shape is {show(many(shape) or ())}",
-                "a param has one shape, whatever a run binds",
-                "make it an input, or cut a param of the largest size",
+                f"its shape is {format_shape(as_tuple(shape) or ())}",
+                "the shape of a param must be fixed",
+                "use an input, or slice a param of the largest size",
             )
-        made: Tensor = log.call(self, "param", (name, shape, dtype), {})
-        return made
+        tensor: Tensor = size_trace.trace_call(self, "param", (name, shape, dtype), {})
+        return tensor
 
     @property
-    def recording(self) -> Recording | None:
-        """What was asked of the graph since it has dims; None where it has none."""
-        return self._all.log
+    def recording(self) -> SizeTrace | None:
+        """The trace of the calls since the graph has symbolic dims; None if it has
+        none.
+        """
+        return self._state.size_trace
 
     @property
     def dims(self) -> dict[str, Dim]:
-        """The dims whose sizes a run binds, by name."""
-        return {} if self._all.log is None else dict(self._all.log.dims)
+        """The dims whose sizes are bound at run time, by name."""
+        return (
+            {} if self._state.size_trace is None else dict(self._state.size_trace.dims)
+        )
 
     def bind(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> Graph:
-        """The graph for these sizes of its dims: built again, by the same rules.
+        """Rebuild the graph with these sizes of its dims, by the same rules.
 
         Dims that are left out stay: `graph.bind(batch=4)`.
         Errors   UnknownName; ShapeError for a size that a dim may not be, or with which
         the graph is wrong; those of the ops; OutOfMemory.
         """
-        return bound(self, {**(sizes or {}), **named})
+        return bind_graph(self, {**(sizes or {}), **named})
 
-    def recorded(self, call: Call, kind: TensorType) -> Tensor:
-        """The node that stands for a call; made by the recording of it."""
-        inputs, attrs = tuple(ref.id for ref in call.operands), attributes(self, call)
+    def recorded(self, call: TracedCall, kind: TensorType) -> Tensor:
+        """Add the node that stands for a recorded call and return its tensor; called by
+        the size trace.
+        """
+        inputs, attrs = (
+            tuple(ref.id for ref in call.operands),
+            call_attributes(self, call),
+        )
         is_leaf = call.method in ("input", "param")
-        name = str(call.args[0]) if is_leaf else str(call.named.get("name", ""))
-        node = Node(len(self._all.nodes), call.method, inputs, attrs, kind, name)
-        self._all.nodes.append(node)
-        self._all.checked += 1
+        name = str(call.args[0]) if is_leaf else str(call.kwargs.get("name", ""))
+        node = Node(len(self._state.nodes), call.method, inputs, attrs, kind, name)
+        self._state.nodes.append(node)
+        self._state.checked_count += 1
         return Tensor(self, node.id)
 
-    def _leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Tensor:
-        doing = f"{op} {shown(name)} of graph '{self.name}'"
-        is_name = isinstance(name, str) and bool(name)
-        if not is_name or name in self._all.names:
+    def _add_leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Tensor:
+        """Add an input or param after checking its name, shape and dtype."""
+        context = f"{op} {shown(name)} of graph '{self.name}'"
+        is_valid_name = isinstance(name, str) and bool(name)
+        if not is_valid_name or name in self._state.names:
             raise GraphError(
-                doing,
-                "the name is taken" if is_name else "a name is needed, as text",
-                hint="inputs and params of a graph have distinct names",
+                context,
+                "the name is already used"
+                if is_valid_name
+                else "the name must be a non-empty string",
+                hint="give each input and param of a graph a different name",
             )
         try:
-            kind = TensorType(as_shape(shape), as_dtype(dtype))
+            leaf_type = TensorType(as_shape(shape), as_dtype(dtype))
         except GraphError as error:
-            error.doing = doing
+            error.doing = context
             raise
-        node = self._append(op, (), {"name": name}, kind, name)
-        self._all.names[name] = node.id
+        node = self._append_node(op, (), {"name": name}, leaf_type, name)
+        self._state.names[name] = node.id
         return node
 
     def constant(self, value: npt.ArrayLike, dtype: DTypeLike | None = None) -> Tensor:
-        """An array that is part of the graph.
+        """Add an array that is part of the graph.
 
         Python floats and float64 lists become f32 unless `dtype` says otherwise; NumPy
         arrays keep their dtype. Errors  DTypeError for a value the dtype cannot hold.
         """
-        doing = f"constant of graph '{self.name}'"
-        array = array_of(value, doing, bfloat16=True)
+        context = f"constant of graph '{self.name}'"
+        array = as_array(value, context, allow_bfloat16=True)
         try:
-            want = None if dtype is None else as_dtype(dtype)
-            if want is None and not hasattr(value, "dtype"):
-                want = {"f": DType.F32, "i": DType.I32}.get(array.dtype.kind)
-            array = array if want is None else cast_whole(array, want)
-            kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
+            target_dtype = None if dtype is None else as_dtype(dtype)
+            if target_dtype is None and not hasattr(value, "dtype"):
+                target_dtype = {"f": DType.F32, "i": DType.I32}.get(array.dtype.kind)
+            array = array if target_dtype is None else cast_exact(array, target_dtype)
+            result_type = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         except GraphError as error:
-            error.doing = doing
+            error.doing = context
             raise
-        return self._append("constant", (), {"value": Constant(array)}, kind, "")
+        return self._append_node(
+            "constant", (), {"value": Constant(array)}, result_type, ""
+        )
 
     def apply(
         self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
@@ -231,62 +255,62 @@ class Graph(Builder):
             if not isinstance(tensor, Tensor) or tensor.graph is not self:
                 raise GraphError(
                     f"op '{op.name}' in graph '{self.name}'",
-                    f"operand {short(tensor)} is not a tensor of this graph",
-                    hint="make it with this graph's input, param or constant",
+                    f"operand {short_repr(tensor)} is not a tensor of this graph",
+                    hint="create it with this graph's input, param or constant",
                 )
         types = tuple(self.node(t.id).type for t in inputs)
-        checked, kind = typed(op, types, attrs, name)
+        checked_attrs, result_type = infer_type(op, types, attrs, name)
         ids = tuple(t.id for t in inputs)
-        return self._append(op.name, ids, checked, kind, name)
+        return self._append_node(op.name, ids, checked_attrs, result_type, name)
 
-    def _append(
+    def _append_node(
         self,
         op: str,
         inputs: tuple[int, ...],
         attrs: Mapping[str, Any],
-        kind: TensorType,
+        result_type: TensorType,
         name: str,
     ) -> Tensor:
-        node = Node(len(self._all.nodes), op, inputs, attrs, kind, name)
-        self._all.nodes.append(node)
-        self._all.checked += 1
+        node = Node(len(self._state.nodes), op, inputs, attrs, result_type, name)
+        self._state.nodes.append(node)
+        self._state.checked_count += 1
         return Tensor(self, node.id)
 
     def copied(self, node: Node, operands: Sequence[Tensor]) -> Tensor:
-        """A node of another graph as it stands, on operands of the same types.
+        """Copy a node of another graph unchanged, on operands of the same types.
 
         Nothing is inferred again; whoever rewrites graphs keeps the types.
         """
         if node.op in ("input", "param"):
-            return self._leaf(node.op, node.name, node.type.shape, node.type.dtype)
+            return self._add_leaf(node.op, node.name, node.type.shape, node.type.dtype)
         ids = tuple(t.id for t in operands)
-        return self._append(node.op, ids, node.attrs, node.type, node.name)
+        return self._append_node(node.op, ids, node.attrs, node.type, node.name)
 
     def set_outputs(self, outputs: Sequence[Tensor]) -> None:
-        """Name the results, in the order `run` will return them."""
-        doing = f"outputs of graph '{self.name}'"
-        found = listed(outputs, doing, "set_outputs([t])")
-        for tensor in found:
+        """Set the results, in the order in which `run` returns them."""
+        context = f"outputs of graph '{self.name}'"
+        tensors = as_tensor_tuple(outputs, context, "set_outputs([t])")
+        for tensor in tensors:
             if not isinstance(tensor, Tensor) or tensor.graph is not self:
                 raise GraphError(
-                    doing, f"{short(tensor)} is not a tensor of this graph"
+                    context, f"{short_repr(tensor)} is not a tensor of this graph"
                 )
-        self._all.outputs = tuple(t.id for t in found)
+        self._state.outputs = tuple(t.id for t in tensors)
 
     @property
     def is_checked(self) -> bool:
-        """Did every node come in through a door that runs the op's shape rule?"""
-        return self._all.checked == len(self._all.nodes)
+        """True if every node was added by a method that runs the op's shape rule."""
+        return self._state.checked_count == len(self._state.nodes)
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        return self._all.outputs
+        return self._state.outputs
 
     def node(self, at: int) -> Node:
-        return self._all.nodes[at]
+        return self._state.nodes[at]
 
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(self._all.nodes)
+        return tuple(self._state.nodes)
 
     def tensor(self, at: int) -> Tensor:
         return Tensor(self, at)
@@ -295,15 +319,15 @@ class Graph(Builder):
         return tensor.shape
 
     def named(self, op: str) -> dict[str, Node]:
-        """Inputs (`named("input")`) or params (`named("param")`) by name."""
-        return {n.name: n for n in self._all.nodes if n.op == op}
+        """Return the inputs (`named("input")`) or params (`named("param")`) by name."""
+        return {n.name: n for n in self._state.nodes if n.op == op}
 
     def copy(self) -> Graph:
-        """The same nodes and outputs; what is added to one is not in the other."""
-        out, now = Graph(self.name), self._all
-        log = None if now.log is None else now.log.copy()
-        nodes, names = list(now.nodes), dict(now.names)
-        out._all = replace(now, nodes=nodes, names=names, log=log)
+        """Return an independent graph of the same nodes and outputs."""
+        out, state = Graph(self.name), self._state
+        size_trace = None if state.size_trace is None else state.size_trace.copy()
+        nodes, names = list(state.nodes), dict(state.names)
+        out._state = replace(state, nodes=nodes, names=names, size_trace=size_trace)
         return out
 
     def save(
@@ -326,52 +350,59 @@ class Graph(Builder):
         params that do not fit; GraphFileError for what no file holds; UsageError for
         what is no file; RecordingError where nothing can be written.
         """
-        from_above("save_graph")(self, file, params, outputs)
+        load_provider("save_graph")(self, file, params, outputs)
 
     @property
     def key(self) -> Hashable:
-        """Equal for graphs of equal nodes, names and outputs, by the ops of today."""
-        if self._all.log is not None:  # sizes are not compared, but how they are said
+        """Hashable key, equal for graphs of equal nodes, names and outputs under the
+        currently registered ops.
+        """
+        if (
+            self._state.size_trace is not None
+        ):  # sizes are not compared, but how they are said
             dims = tuple(map(repr, self.dims.values()))
-            return self.name, registry.changes, str(self), dims
+            return self.name, registry.revision, str(self), dims
         nodes = tuple(
-            (n.op, n.inputs, n.type, n.name, tuple(map(told_apart, n.attrs.items())))
-            for n in self._all.nodes
+            (n.op, n.inputs, n.type, n.name, tuple(map(attr_key, n.attrs.items())))
+            for n in self._state.nodes
         )
-        return self.name, registry.changes, nodes, self.outputs
+        return self.name, registry.revision, nodes, self.outputs
 
     def users(self, at: int | Tensor) -> tuple[int, ...]:
-        """Nodes that read node `at`, once per operand they read it as.
+        """Return the nodes that read node `at`, once for each operand that is this
+        node.
 
         at       number of a node, or its tensor
         Errors   GraphError for a node that the graph does not have.
         """
-        node, count = at, len(self._all.nodes)
+        node, count = at, len(self._state.nodes)
         if isinstance(at, Tensor) and at.graph is self:
             node = at.id
         if not isinstance(node, SupportsIndex) or not 0 <= index(node) < count:
             raise GraphError(
                 f"users of a node of graph '{self.name}'",
-                f"it has no node {short(at)}",
-                f"it has {count} node{'s' * (count != 1)}, counted from 0",
+                f"the graph has no node {short_repr(at)}",
+                f"it has {count} node{'s' * (count != 1)}, numbered from 0",
             )
         at = index(node)
-        return tuple(n.id for n in self._all.nodes for i in n.inputs if i == at)
+        return tuple(n.id for n in self._state.nodes for i in n.inputs if i == at)
 
     if not TYPE_CHECKING:  # to a type checker every name would be an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError that suggests the method that was meant."""
+            """Raise AttributeError with a suggestion of a similar method name."""
             parts = [f"{type(self).__name__!r} object has no attribute {name!r}"]
             if not name.startswith("_"):  # what `copy`, `pickle` and NumPy look for
                 if type(self) is Graph:
-                    parts.append("RLX's method names are those of rlxweb.rlx.Graph")
-                public = (one for one in dir(type(self)) if one[0] != "_")
+                    parts.append("rlxweb.rlx.Graph has RLX's method names")
+                public = (
+                    attribute for attribute in dir(type(self)) if attribute[0] != "_"
+                )
                 parts.append(did_you_mean(name, public))
             raise AttributeError("; ".join(part for part in parts if part))
 
     def __len__(self) -> int:
-        return len(self._all.nodes)
+        return len(self._state.nodes)
 
     def __repr__(self) -> str:
         count = len(self)
@@ -379,29 +410,35 @@ class Graph(Builder):
         return f"Graph({shown(self.name)}: {nodes}, {len(self.outputs)} returned)"
 
     def __str__(self) -> str:
-        lines = [f"  {n}" for n in self._all.nodes]
-        back = ", ".join(f"%{i}" for i in self.outputs)
-        return "\n".join([f"graph @{self.name} {{", *lines, f"  return {back}", "}"])
+        lines = [f"  {n}" for n in self._state.nodes]
+        outputs = ", ".join(f"%{i}" for i in self.outputs)
+        return "\n".join([f"graph @{self.name} {{", *lines, f"  return {outputs}", "}"])
 
 
-def told_apart(attr: tuple[str, Any]) -> Hashable:
-    """What 0.0 and -0.0, or 1 and True, do not share."""
+def attr_key(attr: tuple[str, Any]) -> Hashable:
+    """Return a hashable key of an attribute that distinguishes 0.0 from -0.0 and 1 from
+    True.
+    """
     name, value = attr
     return name, type(value), repr(value) if isinstance(value, float) else value
 
 
-def typed(
+def infer_type(
     op: Op, types: tuple[TensorType, ...], attrs: Mapping[str, Any], name: str = ""
 ) -> tuple[dict[str, Any], TensorType]:
-    """Canonical attributes and output type; errors get the op and operands as doing."""
+    """Return an op's canonical attributes and result type; errors name the op and its
+    operands.
+    """
     try:
-        checked = op.check_attrs(attrs)
-        if op.has("floats_only") and not all(t.dtype.is_float for t in types):
+        checked_attrs = op.check_attrs(attrs)
+        if op.has_trait("floats_only") and not all(t.dtype.is_float for t in types):
             raise bad_dtype(
-                "takes floats only", "bf16, f16, f32 or f64", "cast the operand first"
+                "the op accepts only floats",
+                "expected bf16, f16, f32 or f64",
+                "cast the operand first",
             )
-        kind = op.output_type(types, checked)
-        as_shape(kind.shape)
+        result_type = op.output_type(types, checked_attrs)
+        as_shape(result_type.shape)
     except RlxError as error:
         if not error.doing:
             label = f" '{name}'" if name else ""
@@ -409,4 +446,4 @@ def typed(
                 ", ".join(str(t) for t in types) or "no inputs"
             )
         raise
-    return checked, kind
+    return checked_attrs, result_type

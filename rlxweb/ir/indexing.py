@@ -1,4 +1,4 @@
-"""`tensor[…]`: what a key of NumPy's kind means, as views, one reshape and one gather.
+"""Translate NumPy-style keys of `tensor[…]` into views, one reshape and one gather.
 
 Integers, slices with steps, None and Ellipsis are views. One axis (or the axes that a
 mask covers) may be taken by an array of integers, a list, a mask of constants or an
@@ -13,17 +13,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rlxweb.array_input import as_array
 from rlxweb.errors import IndexRefused, ShapeError, UsageError
-from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import as_integer, bad_shape, doing, numel, short, show
+from rlxweb.ir.shape import (
+    as_integer,
+    bad_shape,
+    error_context,
+    format_shape,
+    numel,
+    short_repr,
+)
 
 if TYPE_CHECKING:
     from rlxweb.ir.tensor import Tensor
 
 
-class Part(NamedTuple):
-    """What a key says of one axis, or of several that are seen as one.
+class IndexPart(NamedTuple):
+    """One component of a key: the selection along one axis, or along several axes that
+    are merged.
 
     kind   "cut": `length` of it from `start` on · "step": the slice `index` · "drop":
            the element at `start` · "new": an axis of 1 · "take": the elements at
@@ -38,35 +46,38 @@ class Part(NamedTuple):
     index: Any = None
 
 
-def indexed(x: Tensor, key: object) -> Tensor:
-    """The part of a tensor that a key names. Errors  ShapeError, IndexRefused,
+def index_tensor(x: Tensor, key: object) -> Tensor:
+    """Return the part of a tensor that a key selects. Errors  ShapeError, IndexRefused,
     UsageError, DTypeError.
     """
-    with doing(repr(x)):
-        every = key if isinstance(key, tuple) else (key,)
-        keys = _whole(x, [array_of(k) if isinstance(k, list) else k for k in every])
-        parts, at = [], 0
-        for one in keys:
-            parts.append(_part(x, one, at))
-            at += parts[-1].axes
-        return _made(x, parts)
+    with error_context(repr(x)):
+        components = key if isinstance(key, tuple) else (key,)
+        keys = _expand_ellipsis(
+            x, [as_array(k) if isinstance(k, list) else k for k in components]
+        )
+        parts, axis = [], 0
+        for component in keys:
+            parts.append(_parse_component(x, component, axis))
+            axis += parts[-1].axes
+        return _apply_parts(x, parts)
 
 
-def _made(x: Tensor, parts: Sequence[Part]) -> Tensor:
-    chosen = [n for n, part in enumerate(parts) if part.kind == "take"]
-    if len(chosen) > 1:
+def _apply_parts(x: Tensor, parts: Sequence[IndexPart]) -> Tensor:
+    """Apply the parsed parts of a key: views, one reshape and at most one gather."""
+    array_parts = [n for n, part in enumerate(parts) if part.kind == "take"]
+    if len(array_parts) > 1:
         raise UsageError(
             repr(x),
-            f"{len(chosen)} axes are indexed by arrays",
-            "one of them can be",
-            "index them one after the other, or use graph.gather_nd",
+            f"{len(array_parts)} axes are indexed by arrays",
+            "only one axis can be",
+            "index one axis at a time, or use graph.gather_nd",
         )
-    out = _reshaped(_cut(x, parts), parts)
-    if not chosen:
+    out = _apply_reshape(_apply_slices(x, parts), parts)
+    if not array_parts:
         return out
-    axis = sum(part.kind != "drop" for part in parts[: chosen[0]])
-    index = parts[chosen[0]].index
-    out = taken(out, index, axis)
+    axis = sum(part.kind != "drop" for part in parts[: array_parts[0]])
+    index = parts[array_parts[0]].index
+    out = take_indices(out, index, axis)
     # NumPy puts what arrays and integers make together in front, where they are apart.
     advanced = [n for n, part in enumerate(parts) if part.kind in ("take", "drop")]
     if advanced[-1] - advanced[0] >= len(advanced) and len(advanced) > 1:
@@ -75,80 +86,86 @@ def _made(x: Tensor, parts: Sequence[Part]) -> Tensor:
     return out
 
 
-def _whole(x: Tensor, keys: list[object]) -> list[object]:
-    """The key with its ellipsis, or what it leaves out at the end, spelled."""
-    used = sum(_axes_of(one) for one in keys)
+def _expand_ellipsis(x: Tensor, keys: list[object]) -> list[object]:
+    """Replace the ellipsis, or the omitted trailing axes, by full slices."""
+    used = sum(_axis_count(component) for component in keys)
     if used > x.rank:
-        raise ShapeError(repr(x), f"{used} indices", f"rank is {x.rank}")
-    dots = [n for n, one in enumerate(keys) if one is Ellipsis]
-    if len(dots) > 1:
-        raise ShapeError(repr(x), f"{len(dots)} ellipses", "one stands for the rest")
-    at = dots[0] if dots else len(keys)
+        raise ShapeError(repr(x), f"got {used} indices", f"the rank is {x.rank}")
+    ellipses = [n for n, component in enumerate(keys) if component is Ellipsis]
+    if len(ellipses) > 1:
+        raise ShapeError(
+            repr(x), f"got {len(ellipses)} ellipses", "at most one is allowed"
+        )
+    position = ellipses[0] if ellipses else len(keys)
     rest = [slice(None)] * (x.rank - used)
-    return [*keys[:at], *rest, *keys[at + len(dots) :]]
+    return [*keys[:position], *rest, *keys[position + len(ellipses) :]]
 
 
-def _axes_of(one: object) -> int:
-    """How many axes of the operand a part of a key speaks of."""
-    if one is None or isinstance(one, EllipsisType):
+def _axis_count(component: object) -> int:
+    """Return the number of operand axes that a component of a key consumes."""
+    if component is None or isinstance(component, EllipsisType):
         return 0
-    if isinstance(one, np.ndarray) and one.dtype == np.bool_:
-        return one.ndim
+    if isinstance(component, np.ndarray) and component.dtype == np.bool_:
+        return component.ndim
     return 1
 
 
-def _part(x: Tensor, one: Any, axis: int) -> Part:
-    if one is None:
-        return Part("new", 0)
+def _parse_component(x: Tensor, component: Any, axis: int) -> IndexPart:
+    """Return the index part of one component of a key."""
+    if component is None:
+        return IndexPart("new", 0)
     size = x.shape[axis] if axis < x.rank else 1
-    if isinstance(one, slice):
-        return _sliced(one, size)
-    if isinstance(one, np.ndarray) or hasattr(one, "graph"):
-        return _by_array(x, one, axis)
-    index = as_integer(one, "an index")
+    if isinstance(component, slice):
+        return _slice_part(component, size)
+    if isinstance(component, np.ndarray) or hasattr(component, "graph"):
+        return _array_part(x, component, axis)
+    index = as_integer(component, "an index")
     if not -size <= index < size:
         raise bad_shape(
-            f"index {index} on axis {axis} of {show(x.shape)}",
+            f"index {index} on axis {axis} of {format_shape(x.shape)}",
             f"{-size} <= index < {size}",
         )
-    return Part("drop", start=index % size)
+    return IndexPart("drop", start=index % size)
 
 
-def _sliced(one: slice, size: int) -> Part:
-    for bound in (one.start, one.stop, one.step):
+def _slice_part(key: slice, size: int) -> IndexPart:
+    for bound in (key.start, key.stop, key.step):
         if bound is not None:
             as_integer(bound, "a bound of a slice")
-    if one.step == 0:
-        raise bad_shape("slice step 0", "a step is not 0")
-    start, stop, step = one.indices(size)
+    if key.step == 0:
+        raise bad_shape("the slice step is 0", "a step must not be 0")
+    start, stop, step = key.indices(size)
     if step != 1:
-        return Part("step", index=one)
-    return Part("cut", start=start, length=max(stop - start, 0))
+        return IndexPart("step", index=key)
+    return IndexPart("cut", start=start, length=max(stop - start, 0))
 
 
-def _by_array(x: Tensor, one: Any, axis: int) -> Part:
-    if hasattr(one, "graph"):
-        if one.dtype is DType.BOOL:
+def _array_part(x: Tensor, indices: Any, axis: int) -> IndexPart:
+    if hasattr(indices, "graph"):
+        if indices.dtype is DType.BOOL:
             raise UsageError(
                 repr(x),
-                "it is indexed by a mask that is computed",
-                "how many elements that is shows when the graph is run",
-                "graph.where keeps the shape",
+                "it is indexed by a computed mask",
+                "the number of selected elements is unknown until the graph runs",
+                "use graph.where, which keeps the shape",
             )
-        return Part("take", index=one)
-    if one.dtype != np.bool_:
-        return Part("take", index=one if one.size else one.astype(np.int32))
-    there = x.shape[axis : axis + one.ndim]
-    if one.shape != there or not one.ndim:
-        raise bad_shape(
-            f"a mask of {show(one.shape)} over axes of {show(there)}",
-            "a mask has the shape of the axes it stands for",
+        return IndexPart("take", index=indices)
+    if indices.dtype != np.bool_:
+        return IndexPart(
+            "take", index=indices if indices.size else indices.astype(np.int32)
         )
-    return Part("take", one.ndim, index=np.flatnonzero(one))
+    masked_shape = x.shape[axis : axis + indices.ndim]
+    if indices.shape != masked_shape or not indices.ndim:
+        raise bad_shape(
+            f"a mask of {format_shape(indices.shape)} for axes of "
+            f"{format_shape(masked_shape)}",
+            "a mask must have the shape of the axes that it indexes",
+        )
+    return IndexPart("take", indices.ndim, index=np.flatnonzero(indices))
 
 
-def _cut(x: Tensor, parts: Sequence[Part]) -> Tensor:
-    """The views along single axes."""
+def _apply_slices(x: Tensor, parts: Sequence[IndexPart]) -> Tensor:
+    """Apply the views along single axes."""
     axis, stepped = 0, []
     for part in parts:
         if part.kind == "step":
@@ -159,12 +176,12 @@ def _cut(x: Tensor, parts: Sequence[Part]) -> Tensor:
         axis += part.axes
     if not stepped:
         return x
-    rows = [(one.start, one.stop, axis, one.step) for axis, one in stepped]
+    rows = [(key.start, key.stop, axis, key.step) for axis, key in stepped]
     return x.graph.slice(x, *map(list, zip(*rows, strict=True)))
 
 
-def _reshaped(x: Tensor, parts: Sequence[Part]) -> Tensor:
-    """Without dropped axes, with new ones, and with those under a mask as one."""
+def _apply_reshape(x: Tensor, parts: Sequence[IndexPart]) -> Tensor:
+    """Reshape: remove dropped axes, insert new ones and merge those under a mask."""
     shape, axis = [], 0
     for part in parts:
         if part.kind != "drop":
@@ -173,30 +190,33 @@ def _reshaped(x: Tensor, parts: Sequence[Part]) -> Tensor:
     return x if tuple(shape) == x.shape else x.graph.reshape(x, shape)
 
 
-def taken(x: Tensor, indices: Any, axis: int) -> Tensor:
-    """Rows of an axis by index, negative ones counted from its end.
+def take_indices(x: Tensor, indices: Any, axis: int) -> Tensor:
+    """Select elements of an axis by index; negative indices count from its end.
 
     Errors   IndexRefused for one of a constant; ShapeError, DTypeError.
     """
     g, size = x.graph, x.shape[axis] if x.rank else 1
     if not hasattr(indices, "graph"):
-        return g.gather(x, g.constant(counted(indices, size, axis)), axis)
+        return g.gather(x, g.constant(normalize_indices(indices, size, axis)), axis)
     return g.gather(x, indices, axis)
 
 
-def counted(indices: Any, size: int, axis: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Constant indices of an axis, counted from its front. Errors  IndexRefused."""
+def normalize_indices(
+    indices: Any, size: int, axis: int
+) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return constant indices of an axis as non-negative i32. Errors  IndexRefused."""
     array = np.asarray(indices)
     if array.dtype.kind not in "iu":
-        raise bad_shape(f"indices are integers, got {short(indices)}")
-    outside = (array < -size) | (array >= size)
-    if outside.any():
-        place = np.argwhere(outside)[0]
+        raise bad_shape(f"indices must be integers, got {short_repr(indices)}")
+    out_of_range = (array < -size) | (array >= size)
+    if out_of_range.any():
+        position = np.argwhere(out_of_range)[0]
         raise IndexRefused(
             "",
-            f"index {array[tuple(place)]} at position {show(place.tolist())}",
+            f"index {array[tuple(position)]} at position "
+            f"{format_shape(position.tolist())}",
             f"{-size} <= index < {size} on axis {axis}",
             "check the index array",
         )
-    wide = array.astype(np.int64)
-    return np.where(wide < 0, wide + size, wide).astype(np.int32)
+    widened = array.astype(np.int64)
+    return np.where(widened < 0, widened + size, widened).astype(np.int32)

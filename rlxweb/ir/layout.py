@@ -1,4 +1,4 @@
-"""How a tensor lies in its buffer: shape, strides and offset, all in elements.
+"""Memory layout of a tensor in its buffer: shape, strides and offset, all in elements.
 
 View ops (transpose, slice, expand, reshape, frame) are arithmetic on a Layout and move
 no data; a kernel that reads through a Layout gets the view for nothing. Pure data.
@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from rlxweb.ir.shape import Shape, numel
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense tensor whose last axis is the fastest."""
-    out, step = [0] * len(shape), 1
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a dense tensor whose last axis varies fastest."""
+    strides, step = [0] * len(shape), 1
     for axis in range(len(shape) - 1, -1, -1):
-        out[axis] = step
+        strides[axis] = step
         step *= shape[axis]
-    return tuple(out)
+    return tuple(strides)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Element (i, j, …) lives at `offset + i*strides[0] + j*strides[1] + …`.
+    """Strided layout: element (i, j, …) is at `offset + i*strides[0] + j*strides[1] +
+    …`.
 
     A stride may be negative: `offset` is where the first element is, not the lowest.
     """
@@ -34,7 +35,7 @@ class Layout:
 
     @classmethod
     def dense(cls, shape: Shape) -> Layout:
-        return cls(shape, row_major(shape))
+        return cls(shape, row_major_strides(shape))
 
     @property
     def is_dense(self) -> bool:
@@ -42,15 +43,15 @@ class Layout:
         if self.offset:
             return False
         return numel(self.shape) == 0 or all(
-            dim == 1 or stride == want
-            for dim, stride, want in zip(
-                self.shape, self.strides, row_major(self.shape), strict=True
+            dim == 1 or stride == expected
+            for dim, stride, expected in zip(
+                self.shape, self.strides, row_major_strides(self.shape), strict=True
             )
         )
 
     @property
-    def is_turned(self) -> bool:
-        """True when it is dense but for its last two axes, which are exchanged."""
+    def is_transposed(self) -> bool:
+        """True if the layout is dense except that its last two axes are exchanged."""
         last = len(self.shape) - 1
         if last < 1 or self.is_dense:
             return False
@@ -64,7 +65,9 @@ class Layout:
         )
 
     def narrow(self, axis: int, start: int, length: int, step: int = 1) -> Layout:
-        """`length` positions of an axis from `start` on, every `step`-th of them."""
+        """Return the layout of `length` positions of an axis from `start` on, every
+        `step`-th of them.
+        """
         shape = (*self.shape[:axis], length, *self.shape[axis + 1 :])
         stride = self.strides[axis]
         strides = (*self.strides[:axis], stride * step, *self.strides[axis + 1 :])
@@ -72,17 +75,17 @@ class Layout:
 
     def expand(self, target: Shape) -> Layout:
         """Broadcast to `target`: new and stretched axes get stride 0."""
-        lead = len(target) - len(self.shape)
-        strides = [0] * lead + [
-            0 if have == 1 and want != 1 else stride
-            for have, want, stride in zip(
-                self.shape, target[lead:], self.strides, strict=True
+        leading_axes = len(target) - len(self.shape)
+        strides = [0] * leading_axes + [
+            0 if size == 1 and target_size != 1 else stride
+            for size, target_size, stride in zip(
+                self.shape, target[leading_axes:], self.strides, strict=True
             )
         ]
         return Layout(target, tuple(strides), self.offset)
 
     def frame(self, length: int, hop: int, count: int) -> Layout:
-        """The last axis cut into `count` overlapping frames (count, length)."""
+        """Split the last axis into `count` overlapping frames (count, length)."""
         step = self.strides[-1]
         return Layout(
             (*self.shape[:-1], count, length),
@@ -91,62 +94,65 @@ class Layout:
         )
 
     def reshape(self, target: Shape) -> Layout | None:
-        """The same elements under another shape, or None when that needs a copy."""
+        """Return the layout of the same elements under another shape, or None if that
+        needs a copy.
+        """
         if numel(target) == 0:
-            return Layout(target, row_major(target), self.offset)
+            return Layout(target, row_major_strides(target), self.offset)
         dims = [(d, s) for d, s in zip(self.shape, self.strides, strict=True) if d != 1]
         strides: list[int] = []
-        want = list(target)
-        at = 0
-        while at < len(dims):
+        remaining = list(target)
+        begin = 0
+        while begin < len(dims):
             # Grow one run of old axes and one run of new axes to the same size;
             # the old run must be dense inside itself for the new one to exist.
-            have, end = dims[at][0], at + 1
-            taken: list[int] = []
-            size = 1
-            while size != have:
-                if size < have:
-                    taken.append(want.pop(0))
-                    size *= taken[-1]
+            old_size, end = dims[begin][0], begin + 1
+            new_dims: list[int] = []
+            new_size = 1
+            while new_size != old_size:
+                if new_size < old_size:
+                    new_dims.append(remaining.pop(0))
+                    new_size *= new_dims[-1]
                 else:
                     if dims[end - 1][1] != dims[end][0] * dims[end][1]:
                         return None
-                    have *= dims[end][0]
+                    old_size *= dims[end][0]
                     end += 1
             step = dims[end - 1][1]
-            run = [0] * len(taken)
-            for i in range(len(taken) - 1, -1, -1):
-                run[i] = step
-                step *= taken[i]
-            strides += run
-            at = end
-        strides += [1] * len(want)
+            run_strides = [0] * len(new_dims)
+            for i in range(len(new_dims) - 1, -1, -1):
+                run_strides[i] = step
+                step *= new_dims[i]
+            strides += run_strides
+            begin = end
+        strides += [1] * len(remaining)
         return Layout(target, tuple(strides), self.offset)
 
-    def coalesced(self, *others: Layout) -> tuple[Layout, ...]:
-        """Self and `others` (same shape) with axes merged wherever all allow it.
+    def coalesce(self, *others: Layout) -> tuple[Layout, ...]:
+        """Merge axes of this and `others` (same shape) wherever all the layouts allow
+        it.
 
         Axes of size 1 go; neighbours merge when in every layout the outer stride is
         the inner stride times the inner size. Fewer axes mean less index arithmetic.
         """
-        all_of = (self, *others)
+        layouts = (self, *others)
         shape: list[int] = []
-        strides: list[list[int]] = [[] for _ in all_of]
+        strides: list[list[int]] = [[] for _ in layouts]
         for axis, dim in enumerate(self.shape):
             if dim == 1:
                 continue
-            here = [layout.strides[axis] for layout in all_of]
+            axis_strides = [layout.strides[axis] for layout in layouts]
             if shape and all(
-                s[-1] == h * dim for s, h in zip(strides, here, strict=True)
+                s[-1] == h * dim for s, h in zip(strides, axis_strides, strict=True)
             ):
                 shape[-1] *= dim
-                for s, h in zip(strides, here, strict=True):
+                for s, h in zip(strides, axis_strides, strict=True):
                     s[-1] = h
             else:
                 shape.append(dim)
-                for s, h in zip(strides, here, strict=True):
+                for s, h in zip(strides, axis_strides, strict=True):
                     s.append(h)
         return tuple(
             Layout(tuple(shape), tuple(s), layout.offset)
-            for s, layout in zip(strides, all_of, strict=True)
+            for s, layout in zip(strides, layouts, strict=True)
         )

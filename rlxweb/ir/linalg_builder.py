@@ -1,4 +1,5 @@
-"""Builder methods of numpy.linalg: systems of equations, inverses, determinants.
+"""Builder methods of numpy.linalg: linear systems, inverses, determinants,
+factorizations.
 
 Batches are broadcast and vectors made columns, which the ops leave to others. Nothing
 is computed here.
@@ -12,15 +13,15 @@ import numpy as np
 
 from rlxweb.errors import ShapeError
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.shape import broadcast, show
+from rlxweb.ir.shape import broadcast, format_shape
 from rlxweb.ir.tensor import Tensor
 
 
 class LinalgBuilder(OpBuilder):
-    """Builder methods over `apply`; mixed into Graph."""
+    """Builder methods for linear algebra; mixed into Graph."""
 
     def solve(self, a: Tensor, b: Tensor) -> Tensor:
-        """The x of a · x = b, as numpy.linalg.solve.
+        """Solve a · x = b for x, as numpy.linalg.solve.
 
         A matrix with a pivot of exactly 0, where NumPy raises LinAlgError, gives NaN
         everywhere; the others of a batch are right all the same.
@@ -28,40 +29,41 @@ class LinalgBuilder(OpBuilder):
                  axes of the batches broadcast
         Errors   ShapeError, DTypeError
         """
-        return self._of_systems("solve", a, b)
+        return self._apply_solver("solve", a, b)
 
     def inv(self, a: Tensor) -> Tensor:
-        """The inverses of matrices [..., n, n]; of a singular one all is NaN.
+        """Return the inverses of matrices [..., n, n]; all NaN for a singular one.
 
         Errors   ShapeError, DTypeError. To multiply by one use `solve`.
         """
-        one = self.constant(np.eye(a.shape[-1] if a.rank else 0), a.dtype)
-        return self.solve(a, one)
+        identity = self.constant(np.eye(a.shape[-1] if a.rank else 0), a.dtype)
+        return self.solve(a, identity)
 
     def det(self, a: Tensor) -> Tensor:
-        """The determinants of matrices [..., n, n]: [...]. Errors  ShapeError."""
+        """Return the determinants [...] of matrices [..., n, n]. Errors  ShapeError."""
         return self.apply("det", a)
 
     def slogdet(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """The signs of the determinants of matrices [..., n, n], and the logarithms of
-        their absolute values, as numpy.linalg.slogdet: two of [...], which stay in
-        range where the determinant itself does not.
+        """Return the signs of the determinants of matrices [..., n, n] and the
+        logarithms of their absolute values, as numpy.linalg.slogdet: two tensors [...],
+        in range even where the determinant itself is not.
 
         Of a singular matrix they are 0 and -infinity. Errors  ShapeError, DTypeError.
         """
-        both = self.apply("slogdet", a)
+        sign_and_log = self.apply("slogdet", a)
         sign, logs = (
-            self.apply("narrow", both, axis=0, start=at, length=1) for at in (0, 1)
+            self.apply("narrow", sign_and_log, axis=0, start=index, length=1)
+            for index in (0, 1)
         )
-        shape = both.shape[1:]
+        shape = sign_and_log.shape[1:]
         return (
             self.apply("reshape", sign, shape=shape),
             self.apply("reshape", logs, shape=shape),
         )
 
     def cholesky(self, a: Tensor, *, upper: bool = False) -> Tensor:
-        """The lower triangle L of L · Lᵀ = a, for symmetric matrices that are positive
-        definite; as numpy.linalg.cholesky only that half of them is read.
+        """Return the lower triangle L of L · Lᵀ = a for symmetric positive definite
+        matrices; as in numpy.linalg.cholesky only the lower half is read.
 
         A matrix that is not positive definite, where NumPy raises LinAlgError, gives
         NaN everywhere; the others of a batch are right all the same.
@@ -72,8 +74,8 @@ class LinalgBuilder(OpBuilder):
         g: Any = self
         if not upper:
             return self.apply("cholesky", a)
-        made: Tensor = g.swapaxes(self.cholesky(g.swapaxes(a, -1, -2)), -1, -2)
-        return made
+        factor: Tensor = g.swapaxes(self.cholesky(g.swapaxes(a, -1, -2)), -1, -2)
+        return factor
 
     def solve_triangular(
         self,
@@ -84,7 +86,7 @@ class LinalgBuilder(OpBuilder):
         trans: bool = False,
         unit_diagonal: bool = False,
     ) -> Tensor:
-        """The x of a · x = b for triangular matrices, as scipy.linalg.solve_triangular.
+        """Solve a · x = b for triangular matrices, as scipy.linalg.solve_triangular.
 
         The other half of `a` is not read. A 0 on the diagonal, where SciPy raises
         LinAlgError, makes all of that matrix' unknowns NaN.
@@ -98,28 +100,32 @@ class LinalgBuilder(OpBuilder):
         g: Any = self
         if trans and a.rank > 1:
             a, lower = g.swapaxes(a, -1, -2), not lower
-        return self._of_systems(
+        return self._apply_solver(
             "solve_triangular", a, b, lower=lower, unit_diagonal=unit_diagonal
         )
 
-    def _of_systems(self, op_name: str, a: Tensor, b: Tensor, **attrs: Any) -> Tensor:
-        """Operands of one batch; a vector goes as a column, and comes back as one."""
+    def _apply_solver(self, op_name: str, a: Tensor, b: Tensor, **attrs: Any) -> Tensor:
+        """Apply a solver op to operands broadcast to one batch; a vector is passed as a
+        column and returned as a vector.
+        """
         g: Any = self
-        given = b
+        original_b = b
         if b.rank == 1:
             b = g.reshape(b, (*b.shape, 1))
         if a.rank < 2 or b.rank < 2:
             raise ShapeError(
                 op_name,
-                f"a {show(a.shape)} and b {show(given.shape)}",
-                "a is [..., n, n] and b [n] or [..., n, k]",
+                f"a {format_shape(a.shape)} and b {format_shape(original_b.shape)}",
+                "a must be [..., n, n] and b [n] or [..., n, k]",
             )
-        lead = broadcast(a.shape[:-2], b.shape[:-2])
+        batch_shape = broadcast(a.shape[:-2], b.shape[:-2])
         a, b = (
-            one if one.shape[:-2] == lead else g.expand(one, (*lead, *one.shape[-2:]))
-            for one in (a, b)
+            operand
+            if operand.shape[:-2] == batch_shape
+            else g.expand(operand, (*batch_shape, *operand.shape[-2:]))
+            for operand in (a, b)
         )
-        made = self.apply(op_name, a, b, **attrs)
-        if given.rank > 1:
-            return made
-        return self.apply("reshape", made, shape=made.shape[:-1])
+        solution = self.apply(op_name, a, b, **attrs)
+        if original_b.rank > 1:
+            return solution
+        return self.apply("reshape", solution, shape=solution.shape[:-1])

@@ -1,4 +1,4 @@
-"""The four ways an op becomes device work, as plain declarations.
+"""Lowering records: the ways in which an op becomes device work, as plain declarations.
 
 Expr: a scalar WGSL expression, fusable. View: arithmetic on a Layout, free. Compose:
 built from other ops. Kernel: a shader file run over an iteration box. The records here
@@ -35,48 +35,55 @@ class Expr:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The output is a Layout over the input's buffer; None means it needs a copy."""
+    """View of the input: the output is a Layout over its buffer, or None if a copy is
+    needed.
+    """
 
     layout: Callable[[Layout, Shape, Mapping[str, Any]], Layout | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Compose:
-    """`build(graph, attrs, *tensors)` adds other ops and returns the result tensor.
+    """Decomposition: `build(graph, attrs, *tensors)` adds other ops and returns the
+    result tensor.
 
-    apart   nobody is faster with the op as one: what it is built of is taken together
+    is_always_expanded  nobody is faster with the op as one: what it is built of is
+                        taken together
             with what stands around it
     """
 
     build: Callable[..., Any]
-    apart: bool = False
+    is_always_expanded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Input, param, constant: the value is given, not computed."""
+    """Input, param or constant, whose value is given and not computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostOnly:
-    """Only the NumPy reference exists; a GPU refuses the op with this reason."""
+    """Op with a NumPy reference only; a GPU refuses it with this reason."""
 
-    reason: str = "the op was registered without WGSL"
+    reason: str = "the op is registered without WGSL code"
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """The inputs laid side by side in the output: one strided copy each (concat).
+class ConcatLowering:
+    """Concatenation: one strided copy of each input into the output.
 
-    `place(output layout, input shapes, attrs)` gives the layout of each part.
+    `part_layouts(output layout, input shapes, attrs)` gives the layout of each part.
     """
 
-    place: Callable[[Layout, Sequence[Shape], Mapping[str, Any]], tuple[Layout, ...]]
+    part_layouts: Callable[
+        [Layout, Sequence[Shape], Mapping[str, Any]], tuple[Layout, ...]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
-    """Which buffer an access goes to: inputs and output of the op, or the recipe's own.
+class BufferRef:
+    """The buffer of an access: an input or the output of the op, or one of the plan's
+    own.
 
     kind   "in" | "out" | "scratch" (written then read inside the recipe) | "table"
     """
@@ -86,7 +93,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class IterationAxis:
     """One axis of an iteration box.
 
     parallel  may be cut anywhere; the pieces are independent
@@ -99,187 +106,197 @@ class Axis:
     size: int
     kind: Literal["parallel", "serial", "whole"] = "parallel"
 
-    def uncut(self) -> Axis:
-        """A serial axis as a whole one; with nothing on it there is nothing to cut,
-        and its kernel still runs.
+    def as_whole_axis(self) -> IterationAxis:
+        """Return a serial axis as one that is never split; an empty axis stays serial,
+        so that its kernel still runs.
         """
-        is_cut = self.kind == "serial" and self.size > 0
-        return replace(self, kind="whole") if is_cut else self
+        is_divisible = self.kind == "serial" and self.size > 0
+        return replace(self, kind="whole") if is_divisible else self
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """How one operand is walked: element = offset + sum(index[axis] * stride[axis]).
+class OperandAccess:
+    """Access pattern of one operand: element = offset + sum(index[axis] *
+    stride[axis]).
 
     `strides` are in box-axis order, in elements; an axis the operand does not depend on
     has 0, and one that is walked backwards a negative stride. `span` is how many
     elements beyond the walked ones a piece touches (≥ 1: the element itself), for
-    operands read in runs the axes do not describe. A `wide` access moves four
+    operands read in runs the axes do not describe. A `is_vec4` access moves four
     neighbours at once, as a vec4.
     """
 
-    ref: Ref
+    ref: BufferRef
     strides: tuple[int, ...]
     mode: Literal["read", "write", "update"] = "read"
     offset: int = 0
     span: int = 1
-    wide: bool = False
+    is_vec4: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """An operand of a Finish: which of its elements goes with one of the output.
+class EpilogueOperand:
+    """An operand of an epilogue: which of its elements goes with an element of the
+    output.
 
     kind   "same": the one at its place · "row": one for each position on the last axis
            · "column": one for each row · "channel": one for each place on some axis
            · "one": the same for all
     numel  how many it has
-    inner  elements from one place on a channel's axis to the next
+    inner_stride  elements from one place on a channel's axis to the next
     """
 
     kind: Literal["same", "row", "column", "channel", "one"]
     dtype: DType
     numel: int
-    inner: int = 1
+    inner_stride: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """Elementwise work on what a call stores, done before it leaves the kernel.
+class Epilogue:
+    """Elementwise work on the values that a dispatch stores, done before they leave the
+    kernel.
 
     lines    statements over `r0` (what the call stores) and `r1`, `r2`, … (the sides)
     result   the name of what is stored instead; of the same type as r0
     uses     functions of `shaders/include/` that the lines call
-    values   uniforms that they read
-    line     length of the output's last axis
+    uniforms  uniforms that they read
+    row_length  length of the output's last axis
     """
 
     lines: tuple[str, ...]
     result: str
     uses: tuple[str, ...]
-    values: tuple[tuple[str, int | float], ...]
-    sides: tuple[Side, ...]
-    line: int
+    uniforms: tuple[tuple[str, int | float], ...]
+    operands: tuple[EpilogueOperand, ...]
+    row_length: int
 
 
-ALL = 1 << 30
+WHOLE_AXIS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One shader over one iteration box; the splitter may cut it into many dispatches.
+class KernelDispatch:
+    """One shader over one iteration box; it may be split into several GPU dispatches.
 
     shader     file name in `shaders/` without suffix, or `source` holds the text
     grid       (axis, tile): one item per tile; items are numbered last axis fastest.
                A tile of ALL: one item goes through all of the axis
-    per        an item is one invocation or one workgroup
-    workgroup  invocations per workgroup
-    values     extra uniforms (u32 or f32), constant over all pieces
-    constants  `override` values of the shader
-    faults     the shader reports bad data by `fault()` (gather)
+    item_unit  an item is one invocation or one workgroup
+    workgroup_size  invocations per workgroup
+    uniforms   extra uniforms (u32 or f32), constant over all pieces
+    overrides  `override` values of the shader
+    reports_faults  the shader reports bad data by `fault()` (gather)
     shared_bytes  workgroup memory the shader needs
-    turns      loop turns of one invocation, all its loops together, per step along the
+    iterations  loop turns of one invocation, all its loops together, per step along the
                axes outside `grid` (their sizes multiplied; 1 when there is none). Some
-               drivers silently end loops at a total; see `kernels/geometry.py`
-    whole_tiles  pieces are of whole tiles: the shader counts them, not elements
-    finishes   where a Finish can be put, if anywhere: every element of the output is
+               drivers silently end loops at a total; see
+               `kernels/dispatch_splitting.py`
+    needs_whole_tiles  pieces are of whole tiles: the shader counts them, not elements
+    epilogue_site  where a Finish can be put, if anywhere: every element of the output
+                   is
                stored once, at its dense number ("stores"), or the shader calls
                `finish_tile` when it has stored its own ("tile")
-    finish     what is put there
-    in_bounds  its loops end and every index, of workgroup memory too, stays inside,
+    epilogue   what is put there
+    is_in_bounds  its loops end and every index, of workgroup memory too, stays inside,
                whatever the data is: GPUs may compile it without checks
     """
 
     shader: str
-    axes: tuple[Axis, ...]
-    accesses: tuple[Access, ...]
+    axes: tuple[IterationAxis, ...]
+    accesses: tuple[OperandAccess, ...]
     grid: tuple[tuple[str, int], ...]
-    per: Literal["invocation", "workgroup"] = "invocation"
-    workgroup: int = 64
-    values: Mapping[str, int | float] = field(default_factory=dict)
-    constants: Mapping[str, int] = field(default_factory=dict)
+    item_unit: Literal["invocation", "workgroup"] = "invocation"
+    workgroup_size: int = 64
+    uniforms: Mapping[str, int | float] = field(default_factory=dict)
+    overrides: Mapping[str, int] = field(default_factory=dict)
     uses: tuple[str, ...] = ()
     source: str | None = None
-    faults: bool = False
+    reports_faults: bool = False
     shared_bytes: int = 0
-    turns: float = 4.0
-    whole_tiles: bool = False
-    finishes: Literal["", "stores", "tile"] = ""
-    finish: Finish | None = None
-    in_bounds: bool = False
+    iterations: float = 4.0
+    needs_whole_tiles: bool = False
+    epilogue_site: Literal["", "stores", "tile"] = ""
+    epilogue: Epilogue | None = None
+    is_in_bounds: bool = False
 
 
-def redirected(call: Call, refs: Mapping[Ref, Ref]) -> Call:
-    """Return the call with other buffers for those that `refs` names."""
-    accesses = (replace(a, ref=refs.get(a.ref, a.ref)) for a in call.accesses)
-    return replace(call, accesses=tuple(accesses))
+def redirect_buffers(
+    dispatch: KernelDispatch, refs: Mapping[BufferRef, BufferRef]
+) -> KernelDispatch:
+    """Return the dispatch with the buffers replaced that `refs` names."""
+    accesses = (replace(a, ref=refs.get(a.ref, a.ref)) for a in dispatch.accesses)
+    return replace(dispatch, accesses=tuple(accesses))
 
 
-def wrapped(number: int) -> int:
-    """An integer as the u32 uniform that it is: u32 arithmetic wraps, so that a sum
-    with a negative one is right.
+def wrap_u32(number: int) -> int:
+    """Return an integer modulo 2³², as a u32 uniform; u32 arithmetic wraps, so sums
+    with negative numbers stay right.
     """
     return number % (1 << 32)
 
 
-def as_uniform(value: Any, dtype: DType, name: str) -> tuple[int | float, str]:
-    """A finite number of a type as what goes into `values` under a name, and the WGSL
-    that has it back from there.
+def encode_uniform(value: Any, dtype: DType, name: str) -> tuple[int | float, str]:
+    """Return a finite number as the value of a uniform and the WGSL expression that
+    reads it back.
     """
     if dtype is DType.BOOL:
         return int(bool(value)), f"u.{name} != 0u"
     if dtype.is_integer:
         text = f"u.{name}" if dtype is DType.U32 else f"bitcast<i32>(u.{name})"
-        return wrapped(int(value)), text
+        return wrap_u32(int(value)), text
     return float(value), f"u.{name}"
 
 
-class Scratch(NamedTuple):
-    """A temporary of a recipe: `numel` elements of a WGSL scalar type."""
+class ScratchBuffer(NamedTuple):
+    """A temporary buffer of a kernel plan: `numel` elements of a WGSL scalar type."""
 
     numel: int
     scalar: Literal["f32", "i32", "u32"] = "f32"
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """Everything one op costs on a device: calls in order, temporaries, host tables.
+class KernelPlan:
+    """Kernel plan of one op: its dispatches in order, temporaries and host tables.
 
     Tables lie contiguous, in the element type that the shader reads.
     """
 
-    calls: tuple[Call, ...]
-    scratch: tuple[Scratch, ...] = ()
+    dispatches: tuple[KernelDispatch, ...]
+    scratch: tuple[ScratchBuffer, ...] = ()
     tables: tuple[npt.NDArray[Any], ...] = ()
 
 
-TURNED = "turned"
-RecipeRule = Callable[[Any, Any, Mapping[str, Any]], Recipe | None]
-"""(input types, output type, attrs) → Recipe, or None: not by this shader"""
+TRANSPOSED_ATTR = "turned"
+KernelPlanRule = Callable[[Any, Any, Mapping[str, Any]], KernelPlan | None]
+"""Kernel plan rule: (input types, output type, attrs) → KernelPlan, or None if this
+shader does not support them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A hand-written shader. Inputs arrive dense (row-major, offset 0).
 
-    otherwise  what to do on a device whose limits the recipe's whole axes break
-    turns      inputs that may lie with their last two axes exchanged, by position; the
+    fallback   what to do on a device whose limits the recipe's whole axes break
+    transposable_inputs  inputs that may lie with their last two axes exchanged, by
+                         position; the
                recipe is told by attrs[TURNED], a flag for each operand
-    folds      it reduces its operand over attrs["axes"], so: several of them and what
+    reduction  it reduces its operand over attrs["axes"], so: several of them and what
                is elementwise around them may be one step
     """
 
-    recipe: RecipeRule
-    otherwise: Compose | None = None
-    turns: tuple[int, ...] = ()
-    folds: Literal["", "sum", "prod", "max", "min"] = ""
+    plan: KernelPlanRule
+    fallback: Compose | None = None
+    transposable_inputs: tuple[int, ...] = ()
+    reduction: Literal["", "sum", "prod", "max", "min"] = ""
 
 
-Lowering = Expr | View | Compose | Kernel | Leaf | Join | HostOnly
+Lowering = Expr | View | Compose | Kernel | Leaf | ConcatLowering | HostOnly
 
 
-def parts_of(lower: Lowering) -> Compose | None:
-    """How an op that is lowered so is built of others, if it can be."""
+def decomposition(lower: Lowering) -> Compose | None:
+    """Return the decomposition of an op with this lowering, or None if it has none."""
     if isinstance(lower, Compose):
         return lower
-    return lower.otherwise if isinstance(lower, Kernel) else None
+    return lower.fallback if isinstance(lower, Kernel) else None

@@ -6,124 +6,137 @@ complements of functions. Numbers and arrays stand beside tensors as in arithmet
 
 from __future__ import annotations
 
-from rlxweb.ir.adding import adding
+from rlxweb.ir.builder_method import builder_method
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.tensor import Operand, Tensor, working
+from rlxweb.ir.tensor import Operand, Tensor, op_context
 
-Given = Tensor | Operand
+TensorLike = Tensor | Operand
 
 
-def _unary(self: MathBuilder, op: str, x: Tensor) -> Tensor:
+def _add_unary(self: MathBuilder, op: str, x: Tensor) -> Tensor:
     return self.apply(op, x)
 
 
-def _binary(self: MathBuilder, op: str, x: Given, y: Given) -> Tensor:
+def _add_binary(self: MathBuilder, op: str, x: TensorLike, y: TensorLike) -> Tensor:
     return self.apply(op, *self._pair(x, y))
 
 
-def _logical(self: MathBuilder, op: str, x: Given, y: Given) -> Tensor:
-    """Numbers are compared with 0 first."""
-    return self.apply(op, *(self._truth(one) for one in self._pair(x, y)))
+def _add_logical(self: MathBuilder, op: str, x: TensorLike, y: TensorLike) -> Tensor:
+    """Add a logical op; numbers are compared with 0 first."""
+    return self.apply(op, *(self._as_bool(operand) for operand in self._pair(x, y)))
 
 
-def _sloped(self: MathBuilder, op: str, x: Tensor, alpha: float = 1.0) -> Tensor:
+def _add_parametric(
+    self: MathBuilder, op: str, x: Tensor, alpha: float = 1.0
+) -> Tensor:
     return self.apply(op, x, alpha=alpha)
 
 
 class MathBuilder(OpBuilder):
-    """Functions, logic and activations over `apply`; mixed into Graph."""
+    """Builder methods for functions, logic and activations; mixed into Graph."""
 
-    def _truth(self, x: Tensor) -> Tensor:
-        """Whether each element is not 0."""
+    def _as_bool(self, x: Tensor) -> Tensor:
+        """Return a bool tensor that is true where x is not 0."""
         return x if x.dtype is DType.BOOL else self.apply("cast", x, to=DType.BOOL)
 
-    erf = adding("erf", _unary)
-    floor = adding("floor", _unary)
-    ceil = adding("ceil", _unary)
-    trunc = adding("trunc", _unary)
-    sign = adding("sign", _unary)
-    reciprocal = adding("reciprocal", _unary)
-    exp2 = adding("exp2", _unary)
-    expm1 = adding("expm1", _unary)
-    log2 = adding("log2", _unary)
-    log1p = adding("log1p", _unary)
-    sinh = adding("sinh", _unary)
-    cosh = adding("cosh", _unary)
-    asin = adding("asin", _unary)
-    acos = adding("acos", _unary)
-    asinh = adding("asinh", _unary)
-    acosh = adding("acosh", _unary)
-    atanh = adding("atanh", _unary)
-    isnan = adding("isnan", _unary)
-    isfinite = adding("isfinite", _unary)
+    erf = builder_method("erf", _add_unary)
+    floor = builder_method("floor", _add_unary)
+    ceil = builder_method("ceil", _add_unary)
+    trunc = builder_method("trunc", _add_unary)
+    sign = builder_method("sign", _add_unary)
+    reciprocal = builder_method("reciprocal", _add_unary)
+    exp2 = builder_method("exp2", _add_unary)
+    expm1 = builder_method("expm1", _add_unary)
+    log2 = builder_method("log2", _add_unary)
+    log1p = builder_method("log1p", _add_unary)
+    sinh = builder_method("sinh", _add_unary)
+    cosh = builder_method("cosh", _add_unary)
+    asin = builder_method("asin", _add_unary)
+    acos = builder_method("acos", _add_unary)
+    asinh = builder_method("asinh", _add_unary)
+    acosh = builder_method("acosh", _add_unary)
+    atanh = builder_method("atanh", _add_unary)
+    isnan = builder_method("isnan", _add_unary)
+    isfinite = builder_method("isfinite", _add_unary)
 
-    atan2 = adding("atan2", _binary, "The angle of the point (y, x): atan2(x=y, y=x).")
-    mod = adding("mod", _binary, "The rest of the sign of y, as Python's %.")
-    fmod = adding("fmod", _binary, "The rest of the sign of x, as C's fmod.")
-    floor_divide = adding("floor_divide", _binary)
-    round_divide = adding("round_divide", _binary)
-    logical_and = adding("logical_and", _logical)
-    logical_or = adding("logical_or", _logical)
-    logical_xor = adding("logical_xor", _logical)
-    bitwise_and = adding("bitwise_and", _binary)
-    bitwise_or = adding("bitwise_or", _binary)
-    bitwise_xor = adding("bitwise_xor", _binary)
-    bitwise_not = adding("bitwise_not", _unary)
-    shift_left = adding("shift_left", _binary)
-    shift_right = adding("shift_right", _binary)
+    atan2 = builder_method(
+        "atan2", _add_binary, "The angle of the point (y, x): atan2(x=y, y=x)."
+    )
+    mod = builder_method(
+        "mod", _add_binary, "The rest of the sign of y, as Python's %."
+    )
+    fmod = builder_method(
+        "fmod", _add_binary, "The rest of the sign of x, as C's fmod."
+    )
+    floor_divide = builder_method("floor_divide", _add_binary)
+    round_divide = builder_method("round_divide", _add_binary)
+    logical_and = builder_method("logical_and", _add_logical)
+    logical_or = builder_method("logical_or", _add_logical)
+    logical_xor = builder_method("logical_xor", _add_logical)
+    bitwise_and = builder_method("bitwise_and", _add_binary)
+    bitwise_or = builder_method("bitwise_or", _add_binary)
+    bitwise_xor = builder_method("bitwise_xor", _add_binary)
+    bitwise_not = builder_method("bitwise_not", _add_unary)
+    shift_left = builder_method("shift_left", _add_binary)
+    shift_right = builder_method("shift_right", _add_binary)
 
-    softplus = adding("softplus", _unary)
-    softsign = adding("softsign", _unary)
-    mish = adding("mish", _unary)
-    hard_swish = adding("hard_swish", _unary)
-    elu = adding("elu", _sloped, "x above 0, alpha (exp(x) - 1) below.")
-    celu = adding("celu", _sloped, "x above 0, alpha (exp(x / alpha) - 1) below.")
-    swish = adding("swish", _sloped, "x times sigmoid(alpha x).")
-    thresholded_relu = adding("thresholded_relu", _sloped, "x above alpha, else 0.")
-    prelu = adding("prelu", _binary, "x above 0, y times x below.")
+    softplus = builder_method("softplus", _add_unary)
+    softsign = builder_method("softsign", _add_unary)
+    mish = builder_method("mish", _add_unary)
+    hard_swish = builder_method("hard_swish", _add_unary)
+    elu = builder_method("elu", _add_parametric, "x above 0, alpha (exp(x) - 1) below.")
+    celu = builder_method(
+        "celu", _add_parametric, "x above 0, alpha (exp(x / alpha) - 1) below."
+    )
+    swish = builder_method("swish", _add_parametric, "x times sigmoid(alpha x).")
+    thresholded_relu = builder_method(
+        "thresholded_relu", _add_parametric, "x above alpha, else 0."
+    )
+    prelu = builder_method("prelu", _add_binary, "x above 0, y times x below.")
 
     def logical_not(self, x: Tensor) -> Tensor:
-        """Whether x does not hold; of numbers, whether it is 0."""
-        with working("logical_not", x):
-            return self.apply("logical_not", self._truth(x))
+        """Return the negation of x; numbers count as true where they are not 0."""
+        with op_context("logical_not", x):
+            return self.apply("logical_not", self._as_bool(x))
 
     def isinf(self, x: Tensor, positive: bool = True, negative: bool = True) -> Tensor:
-        """Whether x is infinite, of one sign or of either."""
+        """Return true where x is infinite, of one sign or of either."""
         return self.apply("isinf", x, positive=positive, negative=negative)
 
     def log10(self, x: Tensor) -> Tensor:
-        """The logarithm to base 10."""
+        """Return the logarithm to base 10."""
         return self.apply(
             "mul", self.log2(x), self.operand(0.30102999566398120, x.dtype)
         )
 
     def square(self, x: Tensor) -> Tensor:
-        """The product of x with itself."""
+        """Return the product of x with itself."""
         return self.apply("mul", x, x)
 
     def clip(
-        self, x: Tensor, min: Given | None = None, max: Given | None = None
+        self, x: Tensor, min: TensorLike | None = None, max: TensorLike | None = None
     ) -> Tensor:
-        """Values not below `min` and not above `max`; None: no such bound.
+        """Limit values to at least `min` and at most `max`; None stands for no such
+        bound.
 
         Bounds broadcast. Where they cross it is `max`, as in NumPy; NaN stays NaN.
         Errors   GraphError where x is no tensor, DTypeError for a bound of another
         type.
         """
-        with working("clip", x):
+        with op_context("clip", x):
             if min is not None:
-                x = _binary(self, "maximum", x, min)
-            return x if max is None else _binary(self, "minimum", x, max)
+                x = _add_binary(self, "maximum", x, min)
+            return x if max is None else _add_binary(self, "minimum", x, max)
 
     clamp = clip
 
     def leaky_relu(self, x: Tensor, alpha: float = 0.01) -> Tensor:
-        """Positive values as they are, others times alpha."""
+        """Return positive values unchanged and negative ones times alpha."""
         return self.apply("leaky_relu", x, alpha=alpha)
 
     def hard_sigmoid(self, x: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-        """The line alpha x + beta between 0 and 1; PyTorch's has alpha = 1/6."""
+        """Return alpha x + beta clipped to 0 and 1; PyTorch's has alpha = 1/6."""
         return self.apply("hard_sigmoid", x, alpha=alpha, beta=beta)
 
     def selu(
@@ -132,20 +145,20 @@ class MathBuilder(OpBuilder):
         alpha: float = 1.67326319217681884765625,
         gamma: float = 1.05070102214813232421875,
     ) -> Tensor:
-        """Gamma times elu(x, alpha)."""
+        """Return gamma times elu(x, alpha)."""
         return self.apply("selu", x, alpha=alpha, gamma=gamma)
 
     def shrink(self, x: Tensor, lambd: float = 0.5, bias: float = 0.0) -> Tensor:
-        """X - bias above lambd, x + bias below -lambd, else 0."""
+        """Return x - bias above lambd, x + bias below -lambd, else 0."""
         return self.apply("shrink", x, lambd=lambd, bias=bias)
 
     def relu6(self, x: Tensor) -> Tensor:
         """Return values clipped to 0 and 6, with slope 0 at both ends."""
-        with working("relu6", x):
-            _, most = self._pair(x, 6)
-            above = self.apply("ge", x, most)
-            return self.apply("where", above, most, self.apply("relu", x))
+        with op_context("relu6", x):
+            _, six = self._pair(x, 6)
+            is_above = self.apply("ge", x, six)
+            return self.apply("where", is_above, six, self.apply("relu", x))
 
     def log_sigmoid(self, x: Tensor) -> Tensor:
-        """The logarithm of sigmoid(x)."""
+        """Return the logarithm of sigmoid(x)."""
         return self.apply("neg", self.softplus(self.apply("neg", x)))

@@ -1,4 +1,4 @@
-"""Builder methods for normalisations, over the ops `layer_norm` and `rms_norm`.
+"""Builder methods for normalizations, over the ops `layer_norm` and `rms_norm`.
 
 Lines of several axes are laid out as one; those of images, groups and channels too, and
 what is multiplied and added after is elementwise and joins the step of whatever is next
@@ -13,115 +13,133 @@ from math import prod
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.shape import Shape, broadcast, many, normal_axes, show
+from rlxweb.ir.shape import (
+    Shape,
+    as_tuple,
+    broadcast,
+    format_shape,
+    normalize_sorted_axes,
+)
 from rlxweb.ir.tensor import Tensor
 
-Axis = int | Sequence[int]
+Axes = int | Sequence[int]
 
 
 class NormBuilder(OpBuilder):
-    """Normalisations over `apply`; mixed into Graph."""
+    """Builder methods for normalizations; mixed into Graph."""
 
     def layer_norm(
         self,
         x: Tensor,
         gamma: Tensor | None = None,
         beta: Tensor | None = None,
-        axis: Axis = -1,
+        axis: Axes = -1,
         eps: float = 1e-5,
     ) -> Tensor:
-        """(x - mean) / sqrt(variance + eps) · gamma + beta along one axis or several.
+        """Return (x - mean) / sqrt(variance + eps) · gamma + beta along one axis or
+        several.
 
         gamma, beta   of the shape of those axes, or what broadcasts to it; None: 1, 0
         Errors   ShapeError, AttributeRefused, DTypeError.
         """
-        return self._normed("layer_norm", x, (gamma, beta), axis, eps)
+        return self._normalize_axes("layer_norm", x, (gamma, beta), axis, eps)
 
     def rms_norm(
         self,
         x: Tensor,
         gamma: Tensor | None = None,
         beta: Tensor | None = None,
-        axis: Axis = -1,
+        axis: Axes = -1,
         eps: float = 1e-5,
     ) -> Tensor:
-        """Layer norm without the mean: x / sqrt(mean of x² + eps) · gamma + beta."""
-        return self._normed("rms_norm", x, (gamma, beta), axis, eps)
+        """Return x / sqrt(mean of x² + eps) · gamma + beta: layer norm without the
+        mean.
+        """
+        return self._normalize_axes("rms_norm", x, (gamma, beta), axis, eps)
 
-    def _normed(
+    def _normalize_axes(
         self,
         op: str,
         x: Tensor,
-        ends: tuple[Tensor | None, Tensor | None],
-        axis: Axis,
+        gamma_beta: tuple[Tensor | None, Tensor | None],
+        axis: Axes,
         eps: float,
     ) -> Tensor:
-        axes = normal_axes(many(axis) or (), x.rank)
+        """Apply a normalization op along one axis or several, which are merged into
+        one.
+        """
+        axes = normalize_sorted_axes(as_tuple(axis) or (), x.rank)
         if not axes:
-            raise AttributeRefused(f"{op} along axis={axis}", "no axis is named")
+            raise AttributeRefused(f"{op} along axis={axis}", "no axis is given")
         sizes = tuple(x.shape[a] for a in axes)
-        n, rank, given = prod(sizes), x.rank, x
+        n, rank, original = prod(sizes), x.rank, x
         if len(axes) > 1:  # as one, the last
             rest = tuple(a for a in range(rank) if a not in axes)
-            x = self._turned(x, (*rest, *axes))
-            lead = x.shape[: len(rest)]
-            x = self.apply("reshape", x, shape=(*lead, n))
+            x = self._transpose_if_needed(x, (*rest, *axes))
+            outer_shape = x.shape[: len(rest)]
+            x = self.apply("reshape", x, shape=(*outer_shape, n))
         gamma, beta = (
-            self._for_line(op, given, one, value, sizes)
-            for one, value in zip(ends, (1.0, 0.0), strict=True)
+            self._row_parameter(op, original, parameter, value, sizes)
+            for parameter, value in zip(gamma_beta, (1.0, 0.0), strict=True)
         )
-        along = axes[0] if len(axes) == 1 else -1
-        made = self.apply(op, x, gamma, beta, axis=along, eps=eps)
+        norm_axis = axes[0] if len(axes) == 1 else -1
+        result = self.apply(op, x, gamma, beta, axis=norm_axis, eps=eps)
         if len(axes) == 1:
-            return made
-        made = self.apply("reshape", made, shape=(*lead, *sizes))
-        back = [0] * rank
-        for at, a in enumerate((*rest, *axes)):
-            back[a] = at
-        return self._turned(made, tuple(back))
+            return result
+        result = self.apply("reshape", result, shape=(*outer_shape, *sizes))
+        inverse_perm = [0] * rank
+        for position, a in enumerate((*rest, *axes)):
+            inverse_perm[a] = position
+        return self._transpose_if_needed(result, tuple(inverse_perm))
 
-    def _turned(self, x: Tensor, perm: tuple[int, ...]) -> Tensor:
-        still = perm == tuple(range(x.rank))
-        return x if still else self.apply("transpose", x, perm=perm)
+    def _transpose_if_needed(self, x: Tensor, perm: tuple[int, ...]) -> Tensor:
+        is_identity = perm == tuple(range(x.rank))
+        return x if is_identity else self.apply("transpose", x, perm=perm)
 
-    def _for_line(
-        self, op: str, x: Tensor, one: Tensor | None, value: float, sizes: Shape
+    def _row_parameter(
+        self, op: str, x: Tensor, parameter: Tensor | None, value: float, sizes: Shape
     ) -> Tensor:
-        """One number for each element of a line: those given, or all the same."""
-        if one is None:
-            one = self.constant(value, x.dtype)
-        elif one.shape == sizes:
-            return self._reshaped(one, (prod(sizes),))
-        elif broadcast(one.shape, sizes) != sizes:
+        """Return gamma or beta as one number for each element of a row; `value`
+        everywhere if it is None.
+        """
+        if parameter is None:
+            parameter = self.constant(value, x.dtype)
+        elif parameter.shape == sizes:
+            return self._reshape_if_needed(parameter, (prod(sizes),))
+        elif broadcast(parameter.shape, sizes) != sizes:
             raise ShapeError(
-                f"{op} of {show(x.shape)}",
-                f"gamma or beta is {show(one.shape)}",
-                f"what broadcasts to its axes, {show(sizes)}",
+                f"{op} of {format_shape(x.shape)}",
+                f"gamma or beta is {format_shape(parameter.shape)}",
+                f"it must broadcast to the normalized axes, {format_shape(sizes)}",
             )
-        return self._reshaped(self.apply("expand", one, shape=sizes), (prod(sizes),))
+        return self._reshape_if_needed(
+            self.apply("expand", parameter, shape=sizes), (prod(sizes),)
+        )
 
-    def _reshaped(self, x: Tensor, shape: Shape) -> Tensor:
+    def _reshape_if_needed(self, x: Tensor, shape: Shape) -> Tensor:
         return x if x.shape == shape else self.apply("reshape", x, shape=shape)
 
-    def inv_std(self, x: Tensor, axis: Axis = -1, eps: float = 1e-5) -> Tensor:
-        """1 / sqrt(variance + eps) along axes, which stay with one element each."""
-        _, variance = self._moments(self._wide(x), tuple(many(axis) or ()))
-        return self._narrow(self.apply("rsqrt", variance + eps), x)
+    def inv_std(self, x: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
+        """Return 1 / sqrt(variance + eps) along axes, which are kept with one element
+        each.
+        """
+        _, variance = self._moments(self._upcast_f16(x), tuple(as_tuple(axis) or ()))
+        return self._cast_like(self.apply("rsqrt", variance + eps), x)
 
     def _moments(self, x: Tensor, axes: Shape) -> tuple[Tensor, Tensor]:
-        """Mean and variance along axes, which stay with one element each."""
+        """Return mean and variance along axes, which are kept with one element each."""
         mean = self.apply("mean", x, axes=axes, keep_dim=True)
-        far = x - mean
-        return mean, self.apply("mean", far * far, axes=axes, keep_dim=True)
+        deviation = x - mean
+        return mean, self.apply("mean", deviation * deviation, axes=axes, keep_dim=True)
 
-    def _wide(self, x: Tensor) -> Tensor:
-        """f16 as f32: squares of it may be beyond what it holds."""
+    def _upcast_f16(self, x: Tensor) -> Tensor:
+        """Cast f16 to f32, because squares may overflow f16."""
         return self.apply("cast", x, to=DType.F32) if x.dtype is DType.F16 else x
 
-    def _narrow(self, made: Tensor, like: Tensor) -> Tensor:
-        if made.dtype is like.dtype:
-            return made
-        return self.apply("cast", made, to=like.dtype)
+    def _cast_like(self, x: Tensor, like: Tensor) -> Tensor:
+        if x.dtype is like.dtype:
+            return x
+        return self.apply("cast", x, to=like.dtype)
 
     def batch_norm(
         self,
@@ -132,7 +150,8 @@ class NormBuilder(OpBuilder):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        """(x - mean) / sqrt(var + eps) · weight + bias, with numbers per channel.
+        """Return (x - mean) / sqrt(var + eps) · weight + bias with one number of each
+        per channel.
 
         What it is at inference: [N, C, …] and vectors of C elements.
         Errors   ShapeError, DTypeError.
@@ -141,32 +160,38 @@ class NormBuilder(OpBuilder):
         scale = scale if weight is None else scale * weight
         shift = -running_mean * scale
         shift = shift if bias is None else shift + bias
-        return self._scaled(x, scale, shift)
+        return self._scale_and_shift(x, scale, shift)
 
     def batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance (over all, not one less) of each channel of [N, C, …]:
-        what `batch_norm` takes while a model is trained.
+        """Return mean and variance (divided by n, not n - 1) of each channel of [N, C,
+        …], which `batch_norm` takes during training.
         """
         axes = tuple(a for a in range(x.rank) if a != 1)
         mean, variance = (
-            self._narrow(self._reshaped(one, x.shape[1:2]), x)
-            for one in self._moments(self._wide(x), axes)
+            self._cast_like(self._reshape_if_needed(moment, x.shape[1:2]), x)
+            for moment in self._moments(self._upcast_f16(x), axes)
         )
         return mean, variance
 
-    def _scaled(self, x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-        """The array · scale + shift, one number for each channel of [N, C, …]."""
-        for op, one in (("mul", scale), ("add", shift)):
-            if one is None:
+    def _scale_and_shift(
+        self, x: Tensor, scale: Tensor | None, shift: Tensor | None
+    ) -> Tensor:
+        """Return x · scale + shift, with one number of each for each channel of [N, C,
+        …].
+        """
+        for op, factor in (("mul", scale), ("add", shift)):
+            if factor is None:
                 continue
-            if x.rank < 2 or one.shape != x.shape[1:2]:
+            if x.rank < 2 or factor.shape != x.shape[1:2]:
                 raise ShapeError(
-                    f"a normalisation of {show(x.shape)}",
-                    f"what it is multiplied by or gets added is {show(one.shape)}",
-                    f"one number for each channel, {show(x.shape[1:2])}",
+                    f"a normalisation of {format_shape(x.shape)}",
+                    f"the scale or bias is {format_shape(factor.shape)}",
+                    f"expected one number per channel, {format_shape(x.shape[1:2])}",
                 )
             x = self.apply(
-                op, x, self._reshaped(one, (*one.shape, *(1,) * (x.rank - 2)))
+                op,
+                x,
+                self._reshape_if_needed(factor, (*factor.shape, *(1,) * (x.rank - 2))),
             )
         return x
 
@@ -178,21 +203,21 @@ class NormBuilder(OpBuilder):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        """Layer norm of groups of channels of [N, C, …] with all that is theirs, then
-        · weight + bias for each channel.
+        """Normalize each group of channels of [N, C, …] over all its elements, then
+        apply · weight + bias for each channel.
 
         Errors   ShapeError, AttributeRefused, DTypeError.
         """
         if x.rank < 2 or num_groups < 1 or x.shape[1] % num_groups:
             raise AttributeRefused(
-                f"group_norm of {show(x.shape)}",
+                f"group_norm of {format_shape(x.shape)}",
                 f"num_groups={num_groups}",
-                "it is at least 1 and divides the channels",
+                "it must be at least 1 and divide the number of channels",
             )
-        each = prod(x.shape[1:]) // num_groups
-        rows = self._reshaped(x, (x.shape[0], num_groups, each))
-        made = self._reshaped(self.layer_norm(rows, eps=eps), x.shape)
-        return self._scaled(made, weight, bias)
+        group_size = prod(x.shape[1:]) // num_groups
+        rows = self._reshape_if_needed(x, (x.shape[0], num_groups, group_size))
+        normalized = self._reshape_if_needed(self.layer_norm(rows, eps=eps), x.shape)
+        return self._scale_and_shift(normalized, weight, bias)
 
     def instance_norm(
         self,
@@ -201,7 +226,7 @@ class NormBuilder(OpBuilder):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        """`group_norm` of each channel by itself."""
+        """Normalize each channel by itself: `group_norm` with one channel per group."""
         return self.group_norm(x, max(1, *x.shape[1:2]), weight, bias, eps)
 
     def local_response_norm(
@@ -213,7 +238,7 @@ class NormBuilder(OpBuilder):
         k: float = 1.0,
         before: int | None = None,
     ) -> Tensor:
-        """The array / (k + alpha · mean of x² over `size` channels around each)^beta.
+        """Return x / (k + alpha · mean of x² over `size` channels around each)^beta.
 
         before   channels of the window in front of its own; None: size // 2, as
                  PyTorch has it
@@ -221,26 +246,26 @@ class NormBuilder(OpBuilder):
         front = size // 2 if before is None else before
         if size < 1 or not 0 <= front < size or x.rank < 3:
             raise AttributeRefused(
-                f"local_response_norm of {show(x.shape)}",
+                f"local_response_norm of {format_shape(x.shape)}",
                 f"size={size}, before={front}",
-                "size is at least 1, before smaller, and the array [N, C, …]",
+                "expected size >= 1, 0 <= before < size and an array [N, C, …]",
             )
         n, c = x.shape[:2]
-        wide = self._wide(x)
-        square = self._reshaped(wide * wide, (n, 1, c, prod(x.shape[2:])))
+        upcast = self._upcast_f16(x)
+        square = self._reshape_if_needed(upcast * upcast, (n, 1, c, prod(x.shape[2:])))
         pads = (front, 0, size - 1 - front, 0)
         sums = self.apply("sum_pool", square, kernel=(size, 1), pads=pads)
-        made = wide / self.apply(
+        result = upcast / self.apply(
             "pow",
-            self._reshaped(sums, x.shape) * (alpha / size) + k,
-            self.constant(beta, wide.dtype),
+            self._reshape_if_needed(sums, x.shape) * (alpha / size) + k,
+            self.constant(beta, upcast.dtype),
         )
-        return self._narrow(made, x)
+        return self._cast_like(result, x)
 
     def normalize(
         self, x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12
     ) -> Tensor:
-        """The array / max(p-norm, eps), lines along an axis.
+        """Return x / max(p-norm, eps) along an axis.
 
         p   > 0; of infinity the norm is the largest |x|
 
@@ -248,9 +273,9 @@ class NormBuilder(OpBuilder):
         Errors   AttributeRefused, ShapeError, DTypeError.
         """
         if not p > 0:
-            doing = f"normalize {show(x.shape)}"
-            raise AttributeRefused(doing, f"p={p}", "p is > 0, or infinity")
-        wide = self._wide(x)
-        norm = self.norm(wide, p, axis, keep_dim=True)
-        made = wide / self.apply("maximum", norm, self.constant(eps, wide.dtype))
-        return self._narrow(made, x)
+            context = f"normalize {format_shape(x.shape)}"
+            raise AttributeRefused(context, f"p={p}", "p must be > 0 or infinity")
+        upcast = self._upcast_f16(x)
+        norm = self.norm(upcast, p, axis, keep_dim=True)
+        result = upcast / self.apply("maximum", norm, self.constant(eps, upcast.dtype))
+        return self._cast_like(result, x)

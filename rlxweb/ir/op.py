@@ -1,4 +1,4 @@
-"""An op as one frozen record, and the registry that holds them.
+"""Op records and the registry that holds them.
 
 A record says everything there is to know about an op: shape rule, NumPy-like
 reference (the meaning), how it becomes a shader, cost, tolerance, samples, text. Tests,
@@ -14,21 +14,21 @@ from inspect import currentframe
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlxweb.errors import GraphError, UnknownOp, did_you_mean
-from rlxweb.forked import ForkLock
+from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.attribute import Attr as Attr
-from rlxweb.ir.bounds import Bounds
-from rlxweb.ir.derivative import Vjp
+from rlxweb.ir.derivative import VjpRule
 from rlxweb.ir.dtype import DType, as_dtype
-from rlxweb.ir.lowering import Kernel, Lowering, Recipe
+from rlxweb.ir.lowering import Kernel, KernelPlan, Lowering
+from rlxweb.ir.range_rules import RangeRule
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import Shape, bad_attribute, numel, short, show
-from rlxweb.ir.size import Size
-from rlxweb.names import from_above
+from rlxweb.ir.shape import Shape, bad_attribute, format_shape, numel, short_repr
+from rlxweb.ir.sym_int import SymInt
+from rlxweb.lazy_names import load_provider
 
 if TYPE_CHECKING:
-    from rlxweb.ir.batching import Batch
-    from rlxweb.ir.spelled import Spelled
+    from rlxweb.ir.batching import BatchRule
+    from rlxweb.ir.fusion_pattern import FusionPattern
 
 Attrs = Mapping[str, Any]
 
@@ -61,18 +61,20 @@ class TensorType:
         return self.numel * self.dtype.nbytes
 
     @property
-    def varies(self) -> bool:
-        """Return whether some size is known only when the graph runs."""
-        return any(isinstance(size, Size) for size in self.shape)
+    def has_symbolic_dims(self) -> bool:
+        """True if some size is known only when the graph runs."""
+        return any(isinstance(size, SymInt) for size in self.shape)
 
     @property
     def known_numel(self) -> int:
-        """The elements, 0 where a size varies: RLX's count of unknown sizes."""
-        return 0 if self.varies else self.numel
+        """The number of elements, 0 if a size is symbolic: RLX's count of unknown
+        sizes.
+        """
+        return 0 if self.has_symbolic_dims else self.numel
 
     @property
     def known_nbytes(self) -> int:
-        """The bytes, 0 where a size varies."""
+        """The number of bytes, 0 if a size is symbolic."""
         return self.known_numel * self.dtype.nbytes
 
     @property
@@ -80,7 +82,7 @@ class TensorType:
         return len(self.shape)
 
     def __str__(self) -> str:
-        return f"{show(self.shape)} {self.dtype}"
+        return f"{format_shape(self.shape)} {self.dtype}"
 
 
 Types = tuple[TensorType, ...]
@@ -104,41 +106,47 @@ EXACT = Tolerance()
 InferRule = Callable[[Types, Attrs], TensorType]
 FlopsRule = Callable[[Types, TensorType, Attrs], float]
 WorkRule = Callable[[Types, TensorType, Attrs], tuple[str, Mapping[str, int]]]
-"""(input types, output type, attrs) → kind and size, as in the table of `cost`."""
+"""Work rule: (input types, output type, attrs) → kind and size, as in the table of
+`cost`.
+"""
 
 
-def one_type(types: Types, attrs: Attrs) -> TensorType:
-    """The shape rule of an op that keeps its operand's shape and dtype."""
+def infer_same_type(types: Types, attrs: Attrs) -> TensorType:
+    """Shape rule of an op that keeps its operand's shape and dtype."""
     return types[0]
 
 
-def same_type(types: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Of an op that is its operand wherever it keeps shape and dtype."""
+def has_same_type(types: Types, out: TensorType, attrs: Attrs) -> bool:
+    """No-op rule of an op that returns its operand unchanged wherever it keeps shape
+    and dtype.
+    """
     return types[0] == out
 
 
 def no_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
-    """The arithmetic of an op that only moves values."""
+    """Arithmetic cost of an op that only moves values."""
     return 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """What an op refuses by its operands' values, for engines that cannot stop there.
+class ValueGuard:
+    """Check of an op's operand values, for engines that cannot raise inside the op.
 
-    look   (xp, attrs, *arrays) → a few integers of the values, as one array
-    judge  (shapes of the operands, attrs, those integers) → nothing, or it raises
-    then   the op's reference once nothing was refused; any result where it will be
+    summarize  (xp, attrs, *arrays) → a few integers of the values, as one array
+    check_summary  (shapes of the operands, attrs, those integers) → nothing, or it
+                   raises
+    unchecked_reference  the op's reference once nothing was refused; any result where
+                         it will be
     """
 
-    look: Callable[..., Any]
-    judge: Callable[[Sequence[Shape], Attrs, Sequence[int]], None]
-    then: Callable[..., Any]
+    summarize: Callable[..., Any]
+    check_summary: Callable[[Sequence[Shape], Attrs, Sequence[int]], None]
+    unchecked_reference: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One operation of the vocabulary.
+    """Record of one op of the vocabulary.
 
     arity      number of inputs, or (least, most); most None = any number
     infer      (input types, attrs) → output type; raises ShapeError, DTypeError
@@ -148,19 +156,23 @@ class Op:
     flops      (input types, output type, attrs) → arithmetic operations
     work       which measured kind of work it is and how much, or its own name and the
                cells and bytes it touches; None: its operands and its result say
-    bounds     how far its values can lie; None: as its operands' where it moves them or
+    range_rule  how far its values can lie; None: as its operands' where it moves them
+                or
                lays them side by side, as a composition's, or anything
     fused_from (outer, inner): this op is outer(inner(…)) with the attributes of both
     tolerance  against NumPy in float64, for float results; integers are exact
     samples    cases that every backend must get right
-    telling    sizes, small to large, that a calibration times; left out for ops whose
+    calibration_cases  sizes, small to large, that a calibration times; left out for ops
+                       whose
                price follows from `work` or a composition
     onnx       names of the ONNX ops that are exactly this one: the same operands in the
                same order, attributes of the same names; written under the first
-    unchanged  (input types, output type, attrs) → is it its first operand then?
-    joined     (attrs of one, attrs of one that follows it, its output type) → those of
+    is_noop    (input types, output type, attrs) → is it its first operand then?
+    merge_attrs  (attrs of one, attrs of one that follows it, its output type) → those
+                 of
                the op that does both
-    spelled    what of a graph is this op written out in others (`ir/spelled.py`)
+    fusion_pattern  what of a graph is this op written out in others
+                    (`ir/fusion_pattern.py`)
     vjp        how the gradient of its result is taken back to its operands; None: by
                way of what it is built of, or it has no derivative
     batch      how it takes an axis of examples before its operands' own; None:
@@ -174,36 +186,38 @@ class Op:
     infer: InferRule
     reference: Callable[..., Any]
     lower: Lowering
-    guard: Guard | None = None
+    guard: ValueGuard | None = None
     attrs: tuple[Attr, ...] = ()
     traits: frozenset[Trait] = frozenset()
     flops: FlopsRule = lambda inputs, out, attrs: float(out.numel)
     work: WorkRule | None = None
-    bounds: Bounds | None = None
+    range_rule: RangeRule | None = None
     fused_from: tuple[str, str] | None = None
     tolerance: Tolerance = EXACT
     samples: tuple[Sample, ...] = ()
-    telling: tuple[Sample, ...] = ()
+    calibration_cases: tuple[Sample, ...] = ()
     doc: str = ""
     aliases: tuple[str, ...] = ()
     onnx: tuple[str, ...] = ()
-    unchanged: Callable[[Types, TensorType, Attrs], bool] | None = None
-    joined: Callable[[Attrs, Attrs, TensorType], Attrs] | None = None
-    spelled: Spelled | None = None
-    vjp: Vjp | None = None
-    batch: Batch | None = None
+    is_noop: Callable[[Types, TensorType, Attrs], bool] | None = None
+    merge_attrs: Callable[[Attrs, Attrs, TensorType], Attrs] | None = None
+    fusion_pattern: FusionPattern | None = None
+    vjp: VjpRule | None = None
+    batch: BatchRule | None = None
     family: str = ""
 
-    def has(self, trait: Trait) -> bool:
+    def has_trait(self, trait: Trait) -> bool:
         return trait in self.traits
 
     def arity_range(self) -> tuple[int, int | None]:
         return self.arity if isinstance(self.arity, tuple) else (self.arity,) * 2
 
-    def check_attrs(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Canonical attributes with defaults filled in; unknown names refused."""
+    def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the canonical attributes with defaults filled in; unknown names are
+        refused.
+        """
         known = {a.name for a in self.attrs}
-        for name in given:
+        for name in attrs:
             if name not in known:
                 raise bad_attribute(
                     f"unknown attribute {name!r}",
@@ -211,7 +225,7 @@ class Op:
                 )
         out = {}
         for attr in self.attrs:
-            value = given.get(attr.name, attr.default)
+            value = attrs.get(attr.name, attr.default)
             if value is REQUIRED:
                 raise bad_attribute(f"attribute {attr.name!r} is required")
             out[attr.name] = attr.check(value)
@@ -220,72 +234,92 @@ class Op:
     def output_type(
         self, inputs: Sequence[TensorType], attrs: Mapping[str, Any]
     ) -> TensorType:
-        """Arity check, then the shape rule."""
-        least, most = self.arity_range()
-        if len(inputs) < least or (most is not None and len(inputs) > most):
-            wanted = str(least) if least == most else f"{least} to {most or 'any'}"
-            raise GraphError("", f"takes {wanted} inputs, got {len(inputs)}")
-        made = self.infer(tuple(inputs), attrs)
-        dtype = as_dtype(made.dtype)  # a caller's rule may name it
-        return made if dtype is made.dtype else replace(made, dtype=dtype)
+        """Check the number of inputs and return the result of the shape rule."""
+        min_inputs, max_inputs = self.arity_range()
+        if len(inputs) < min_inputs or (
+            max_inputs is not None and len(inputs) > max_inputs
+        ):
+            expected = (
+                str(min_inputs)
+                if min_inputs == max_inputs
+                else f"{min_inputs} or more"
+                if max_inputs is None
+                else f"{min_inputs} to {max_inputs}"
+            )
+            raise GraphError("", f"expected {expected} inputs, got {len(inputs)}")
+        result_type = self.infer(tuple(inputs), attrs)
+        dtype = as_dtype(result_type.dtype)  # a caller's rule may name it
+        return (
+            result_type
+            if dtype is result_type.dtype
+            else replace(result_type, dtype=dtype)
+        )
 
-    def recipe(self, inputs: Types, out: TensorType, attrs: Attrs) -> Recipe | None:
-        """The calls of its own kernel, if it has one that runs this."""
+    def kernel_plan(
+        self, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> KernelPlan | None:
+        """Return the plan of the op's own kernel, or None if it has none for these
+        types.
+        """
         kernel = self.lower
-        return kernel.recipe(inputs, out, attrs) if isinstance(kernel, Kernel) else None
+        return kernel.plan(inputs, out, attrs) if isinstance(kernel, Kernel) else None
 
 
 @dataclass(slots=True)
 class Registry:
     """Ops by name. One instance, `registry`, serves the package.
 
-    vocabulary  called once, when the first op is asked for; it registers the ops that
+    load_builtin_ops  called once, when the first op is asked for; it registers the ops
+                      that
                 come with rlxweb, so that whoever needs none does not load them
-    changes     how often a record came or went: what was made of them is out of date
+    revision    how often a record came or went: what was made of them is out of date
     """
 
-    vocabulary: Callable[[], object] | None = None
-    changes: int = 0
+    load_builtin_ops: Callable[[], object] | None = None
+    revision: int = 0
     _ops: dict[str, Op] = field(default_factory=dict)
     _aliases: dict[str, str] = field(default_factory=dict)
-    _ours: dict[str, Op] = field(default_factory=dict)
+    _builtin_ops: dict[str, Op] = field(default_factory=dict)
 
-    _loading: bool = False
-    _turn: ForkLock = field(default_factory=ForkLock)
+    _is_loading: bool = False
+    _load_lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
-    def _filled(self) -> None:
-        if self.vocabulary is None:
+    def _ensure_loaded(self) -> None:
+        """Load the built-in ops on first use; other threads wait until all are
+        registered.
+        """
+        if self.load_builtin_ops is None:
             return
-        with self._turn:  # others wait until all of it is there
-            if self.vocabulary is None or self._loading:
+        with self._load_lock:  # others wait until all of it is there
+            if self.load_builtin_ops is None or self._is_loading:
                 return
-            self._loading = True
+            self._is_loading = True
             try:
-                self.vocabulary()
-                self.vocabulary = None
+                self.load_builtin_ops()
+                self.load_builtin_ops = None
             finally:
-                self._loading = False
+                self._is_loading = False
 
     def register(self, op: Op, *, replace: bool = False) -> Op:
         """Add a record. Errors  GraphError when the name is taken."""
-        self._filled()
-        return self._added(op, replace)
+        self._ensure_loaded()
+        return self._add(op, replace)
 
-    def _added(self, op: Op, replace: bool = False) -> Op:
+    def _add(self, op: Op, replace: bool = False) -> Op:
         for name in (op.name, *op.aliases):
             if not replace and (name in self._ops or name in self._aliases):
                 raise GraphError(
                     f"register op {op.name!r}",
-                    f"the name {name!r} is taken",
-                    hint="pass replace=True to put this record in its place",
+                    f"the name {name!r} is already registered",
+                    hint="pass replace=True to replace the registered op",
                 )
-        self.changes += 1
+        self.revision += 1
         self._ops[op.name] = op
         self._aliases.update({alias: op.name for alias in op.aliases})
         return op
 
     def register_all(self, *ops: Op, family: str = "") -> None:
-        """Add the records of a family of the vocabulary; waits for nobody's lock.
+        """Add the op records of one family of built-in ops without taking the lock.
 
         family   "": named as the module that calls
         """
@@ -295,43 +329,43 @@ class Registry:
             family = caller.f_globals["__name__"] if caller else ""
         for op in ops:
             record = replace(op, family=family.rpartition(".")[2])
-            self._ours[op.name] = self._added(record)
+            self._builtin_ops[op.name] = self._add(record)
 
     def unregister(self, name: str) -> None:
         op = self.get(name)
-        self.changes += 1
+        self.revision += 1
         del self._ops[op.name]
         for alias in op.aliases:
             del self._aliases[alias]
 
     def get(self, name: str) -> Op:
-        """The record of a name or alias. Errors  UnknownOp with near matches."""
-        self._filled()
-        known = isinstance(name, str)  # an array could not even be looked up
-        found = self._ops.get(self._aliases.get(name, name)) if known else None
-        if found is None:
+        """Return the record of a name or alias. Errors  UnknownOp with near matches."""
+        self._ensure_loaded()
+        is_name = isinstance(name, str)  # an array could not even be looked up
+        op = self._ops.get(self._aliases.get(name, name)) if is_name else None
+        if op is None:
             raise UnknownOp(
-                f"op {short(name)}",
-                "no such op is registered",
+                f"op {short_repr(name)}",
+                "the op is not registered",
                 hint=did_you_mean(str(name), (*self._ops, *self._aliases)),
             )
-        return found
+        return op
 
-    def is_ours(self, name: str) -> bool:
-        """Whether the record of a name is of the vocabulary, not a caller's."""
-        return self.get(name) is self._ours.get(name)
+    def is_builtin(self, name: str) -> bool:
+        """Return whether the record of a name is a built-in one, not a caller's."""
+        return self.get(name) is self._builtin_ops.get(name)
 
     def __contains__(self, name: object) -> bool:
-        self._filled()
+        self._ensure_loaded()
         return name in self._ops or name in self._aliases
 
     def __iter__(self) -> Iterator[Op]:
-        self._filled()
+        self._ensure_loaded()
         return iter(self._ops.values())
 
     def __len__(self) -> int:
-        self._filled()
+        self._ensure_loaded()
         return len(self._ops)
 
 
-registry = Registry(lambda: from_above("FAMILIES"))
+registry = Registry(lambda: load_provider("FAMILIES"))

@@ -1,4 +1,4 @@
-"""The base of the mix-ins of Graph: methods that they call of each other."""
+"""Abstract base of the Graph mix-ins: the methods that they call on each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rlxweb.ir.tensor import Tensor
 
 
 class OpBuilder(ABC):
-    """Methods that a mix-in of Graph calls and another part of Graph defines."""
+    """Abstract methods that one mix-in of Graph calls and another part of Graph
+    defines.
+    """
 
     @abstractmethod
     def apply(
@@ -25,30 +27,30 @@ class OpBuilder(ABC):
 
     @abstractmethod
     def node(self, at: int) -> Any:
-        """See Graph.node."""
+        """Return a node by its id; see Graph.node."""
 
     @abstractmethod
     def operand(self, value: Any, dtype: DType) -> Tensor:
-        """See Builder.operand."""
+        """Turn a value into a tensor of the graph; see Builder.operand."""
 
     @abstractmethod
     def _pair(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-        """See Builder."""
+        """Turn two operands into tensors of the graph; see Builder."""
 
     @abstractmethod
     def where(self, condition: Tensor, x: Any, y: Any) -> Tensor:
-        """See Builder.where."""
+        """Select elements by a condition; see Builder.where."""
 
     @abstractmethod
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """See Builder."""
+        """Reshape a tensor; see Builder."""
 
     @abstractmethod
     def norm(
         self, x: Tensor, p: float = 2.0, axes: Any = None, keep_dim: bool = False
     ) -> Tensor:
-        """See ReduceBuilder.norm."""
+        """Return the p-norm over axes; see ReduceBuilder.norm."""
 
     @abstractmethod
     def count_nonzero(self, x: Tensor) -> Tensor:
-        """See ReduceBuilder.count_nonzero."""
+        """Count the nonzero elements; see ReduceBuilder.count_nonzero."""

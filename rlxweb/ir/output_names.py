@@ -1,4 +1,4 @@
-"""What the outputs of a graph are called where results come by name."""
+"""Names of a graph's outputs, for results that are returned by name."""
 
 from __future__ import annotations
 
@@ -8,37 +8,43 @@ from rlxweb.errors import UsageError, shown
 from rlxweb.ir.graph import Graph
 
 
-def own_names(graph: Graph) -> tuple[str, ...]:
-    """The names of their nodes; out0, out1 … where a node has none of its own."""
+def default_output_names(graph: Graph) -> tuple[str, ...]:
+    """Return the names of the output nodes; out0, out1 … where a node has no name of
+    its own.
+    """
     nodes = [graph.node(i) for i in graph.outputs]
-    own = [n.name for n in nodes if n.op not in ("input", "param")]
-    numbered = {f"out{at}" for at in range(len(nodes))}
+    node_names = [n.name for n in nodes if n.op not in ("input", "param")]
+    numbered_names = {f"out{index}" for index in range(len(nodes))}
     return tuple(
         node.name
-        if own.count(node.name) == 1 and node.name and node.name not in numbered
-        else f"out{at}"
-        for at, node in enumerate(nodes)
+        if node_names.count(node.name) == 1
+        and node.name
+        and node.name not in numbered_names
+        else f"out{index}"
+        for index, node in enumerate(nodes)
     )
 
 
 def output_names(
-    graph: Graph, given: Sequence[str] | None, doing: str
+    graph: Graph, requested: Sequence[str] | None, context: str
 ) -> tuple[str, ...]:
-    """A name for each output. Errors  UsageError for a wrong number, twice the same."""
+    """Return a name for each output. Errors  UsageError for a wrong number of names or
+    a duplicate.
+    """
     if not graph.outputs:
-        raise UsageError(doing, "the graph has no outputs", hint="call set_outputs")
-    if given is None:
-        return own_names(graph)
+        raise UsageError(context, "the graph has no outputs", hint="call set_outputs")
+    if requested is None:
+        return default_output_names(graph)
     try:
-        names = (given,) if isinstance(given, str) else tuple(given)
+        names = (requested,) if isinstance(requested, str) else tuple(requested)
     except TypeError:
-        problem = f"outputs are {shown(given)}"
-        raise UsageError(doing, problem, "a list of names is wanted") from None
-    wanted = len(graph.outputs)
-    if len(names) != wanted or len(set(names)) != wanted:
+        problem = f"outputs are {shown(requested)}"
+        raise UsageError(context, problem, "expected a list of names") from None
+    count = len(graph.outputs)
+    if len(names) != count or len(set(names)) != count:
         raise UsageError(
-            doing,
+            context,
             f"outputs are {shown(names)}",
-            f"{wanted} different names are wanted, {len(set(names))} were given",
+            f"expected {count} different names, got {len(set(names))}",
         )
     return names

@@ -24,16 +24,16 @@ def absolute_power(g: Any, x: Tensor, p: float) -> Tensor:
     if p > 0 and p % 2 == 0:
         return g.pow(x * x, p / 2)  # type: ignore[no-any-return]
     # The power may be infinitely steep at 0, and is of 1 where 0 is selected instead.
-    zero = x.eq(0)
-    power = g.pow(g.where(zero, 1, g.abs(x)), p)
-    return g.where(zero, 0.0 if p > 0 else inf, power)  # type: ignore[no-any-return]
+    is_zero = x.eq(0)
+    power = g.pow(g.where(is_zero, 1, g.abs(x)), p)
+    return g.where(is_zero, 0.0 if p > 0 else inf, power)  # type: ignore[no-any-return]
 
 
 def norm_root(g: Any, sums: Tensor, p: float = 2.0) -> Tensor:
     """Return sums^(1 / p) with slope 0 where a sum is 0."""
     if p == 1:
         return sums
-    zero = sums.eq(0)
-    safe = g.where(zero, 1, sums)
-    made = g.sqrt(safe) if p == 2 else g.pow(safe, 1.0 / p)
-    return g.where(zero, 0.0 if p > 0 else inf, made)  # type: ignore[no-any-return]
+    is_zero = sums.eq(0)
+    nonzero_sums = g.where(is_zero, 1, sums)
+    root = g.sqrt(nonzero_sums) if p == 2 else g.pow(nonzero_sums, 1.0 / p)
+    return g.where(is_zero, 0.0 if p > 0 else inf, root)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Builder methods for quantised numbers, by ONNX's names.
+"""Builder methods for quantised numbers, under ONNX's names.
 
 What a type or a zero says of how large products can be is noted here, once, so that
 every engine knows how many of them it may sum in f32. Nothing is computed.
@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import GraphError
+from rlxweb.ir.conv_pool_builder import SpatialSizes
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import Shape, bad_attribute
-from rlxweb.ir.tensor import Operand, Tensor, working
-from rlxweb.ir.window_builder import Sizes
+from rlxweb.ir.tensor import Operand, Tensor, op_context
 
-Given = Tensor | Operand
+TensorLike = Tensor | Operand
 
 
 class QuantizeBuilder(OpBuilder):
-    """Quantised numbers over `apply`; mixed into Graph."""
+    """Quantisation methods over `apply`; mixed into Graph."""
 
     def quantize_linear(
         self,
         x: Tensor,
-        scale: Given,
-        zero_point: Given | None = None,
+        scale: TensorLike,
+        zero_point: TensorLike | None = None,
         axis: int = 1,
         block_size: int = 0,
         dtype: DTypeLike | None = None,
         bits: int = 0,
     ) -> Tensor:
-        """round(x / scale) + zero_point as integers, those out of range at its ends.
+        """Return round(x / scale) + zero_point as integers, clipped to their range.
 
         scale       one number, [n] for the n places of `axis`, or with a `block_size`
                     x's shape with ceil(n / block_size) there
@@ -45,77 +45,96 @@ class QuantizeBuilder(OpBuilder):
 
         Example  q = g.quantize_linear(x, 0.02, 128)
         """
-        doing = "quantize_linear"
+        op_name = "quantize_linear"
         if not isinstance(x, Tensor):
-            raise GraphError(doing, "x is no tensor")
-        with working(doing, x):
-            own = getattr(zero_point, "dtype", None)
+            raise GraphError(op_name, "x is not a tensor")
+        with op_context(op_name, x):
+            zero_point_dtype = getattr(zero_point, "dtype", None)
             # NumPy's own types of numbers say nothing: of 128, or of an array of such.
-            said = None if own in (np.int64, np.float64) else own
-            to = as_dtype(dtype or said or DType.U8)
-            low, high = quantized_range(to, bits)
-            by = self._number(scale, x.dtype if x.dtype.is_float else DType.F32)
-            at = self._zero(zero_point, by.shape, to)
-        how: dict[str, Any] = {"axis": axis, "block_size": block_size}
-        return self.apply(doing, x, by, at, quant_min=low, quant_max=high, **how)
+            chosen_dtype = (
+                None if zero_point_dtype in (np.int64, np.float64) else zero_point_dtype
+            )
+            target = as_dtype(dtype or chosen_dtype or DType.U8)
+            low, high = quantized_range(target, bits)
+            scale_tensor = self._scale_tensor(
+                scale, x.dtype if x.dtype.is_float else DType.F32
+            )
+            zero_point_tensor = self._zero_point_tensor(
+                zero_point, scale_tensor.shape, target
+            )
+        attrs: dict[str, Any] = {"axis": axis, "block_size": block_size}
+        return self.apply(
+            op_name,
+            x,
+            scale_tensor,
+            zero_point_tensor,
+            quant_min=low,
+            quant_max=high,
+            **attrs,
+        )
 
     def dequantize_linear(
         self,
         x: Tensor,
-        scale: Given,
-        zero_point: Given | None = None,
+        scale: TensorLike,
+        zero_point: TensorLike | None = None,
         axis: int = 1,
         block_size: int = 0,
     ) -> Tensor:
-        """(x - zero_point) · scale, of the type of scale; the rest as in
-        `quantize_linear`. A scale that is no tensor is f32.
+        """Return (x - zero_point) · scale in the dtype of the scale; other parameters
+        as in `quantize_linear`. A scale that is no tensor is f32.
 
         Errors   ShapeError, DTypeError, AttributeRefused
         Source   ONNX, DequantizeLinear
         """
-        with working("dequantize_linear", x):
-            by = self._number(scale, DType.F32)
-            at = self._zero(zero_point, by.shape, x.dtype)
-        how: dict[str, Any] = {"axis": axis, "block_size": block_size}
-        return self.apply("dequantize_linear", x, by, at, **how)
+        with op_context("dequantize_linear", x):
+            scale_tensor = self._scale_tensor(scale, DType.F32)
+            zero_point_tensor = self._zero_point_tensor(
+                zero_point, scale_tensor.shape, x.dtype
+            )
+        attrs: dict[str, Any] = {"axis": axis, "block_size": block_size}
+        return self.apply(
+            "dequantize_linear", x, scale_tensor, zero_point_tensor, **attrs
+        )
 
     def dynamic_quantize_linear(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(x as u8, its scale, its zero point u8), of the range of x, 0 within it.
+        """Return (x as u8, its scale, its zero point u8) for the range of x, extended
+        to contain 0.
 
         The scale is (max - min) / 255, and 1 where x is 0 everywhere.
         Errors   DTypeError
         Source   ONNX, DynamicQuantizeLinear
         """
-        with working("dynamic_quantize_linear", x):
-            most = self._end("max", "maximum", x)
-            least = self._end("min", "minimum", x)
-            wide = self.apply("sub", most, least)
-            none = self.apply("eq", wide, self.operand(0.0, x.dtype))
-            scale = self.apply("div", wide, self.operand(255.0, x.dtype))
-            one = self.operand(1.0, x.dtype)
-            scale = self.apply("where", none, one, scale)
-            below = self.apply("neg", least)
-            nothing = self.operand(0, DType.U8)
-            zero = self.quantize_linear(below, scale, nothing)
-        return self.quantize_linear(x, scale, zero), scale, zero
+        with op_context("dynamic_quantize_linear", x):
+            maximum = self._extreme_with_zero("max", "maximum", x)
+            minimum = self._extreme_with_zero("min", "minimum", x)
+            value_range = self.apply("sub", maximum, minimum)
+            is_empty_range = self.apply("eq", value_range, self.operand(0.0, x.dtype))
+            scale = self.apply("div", value_range, self.operand(255.0, x.dtype))
+            unit = self.operand(1.0, x.dtype)
+            scale = self.apply("where", is_empty_range, unit, scale)
+            negated_minimum = self.apply("neg", minimum)
+            zero_u8 = self.operand(0, DType.U8)
+            zero_point = self.quantize_linear(negated_minimum, scale, zero_u8)
+        return self.quantize_linear(x, scale, zero_point), scale, zero_point
 
-    def _end(self, op: str, beyond: str, x: Tensor) -> Tensor:
-        """The extreme of all elements and 0."""
+    def _extreme_with_zero(self, reduction: str, binary_op: str, x: Tensor) -> Tensor:
+        """Return the extreme of all elements and 0."""
         zero = self.operand(0.0, x.dtype)
-        every = tuple(range(x.rank))
+        axes = tuple(range(x.rank))
         if not all(x.shape):
             return zero
-        made = self.apply(op, x, axes=every, keep_dim=False) if every else x
-        return self.apply(beyond, made, zero)
+        extreme = self.apply(reduction, x, axes=axes, keep_dim=False) if axes else x
+        return self.apply(binary_op, extreme, zero)
 
     def matmul_integer(
         self,
         x: Tensor,
         y: Tensor,
-        x_zero_point: Given | None = None,
-        y_zero_point: Given | None = None,
+        x_zero_point: TensorLike | None = None,
+        y_zero_point: TensorLike | None = None,
     ) -> Tensor:
-        """(x - x_zero_point) · (y - y_zero_point), exactly, i32.
+        """Return (x - x_zero_point) · (y - y_zero_point), exactly, as i32.
 
         Shapes   x [..., M, K], y [..., K, N] → [..., M, N]; zero points are one number,
                  [M] for the rows of x and [N] for the columns of y, or broadcast with
@@ -123,48 +142,57 @@ class QuantizeBuilder(OpBuilder):
         Errors   ShapeError, DTypeError for other than integers of up to 32 bits
         Source   ONNX, MatMulInteger; sums beyond 32 bits wrap
         """
-        with working("matmul_integer", x, y):
-            first = self._zero(x_zero_point, (), x.dtype)
-            second = self._zero(y_zero_point, (), y.dtype)
-            if first.rank == 1 and first.shape != (1,):
-                first = self.apply("reshape", first, shape=(*first.shape, 1))
-            largest = self._reach(x.dtype, first) * self._reach(y.dtype, second)
-        return self.apply("matmul_integer", x, y, first, second, largest=largest)
+        with op_context("matmul_integer", x, y):
+            x_zero = self._zero_point_tensor(x_zero_point, (), x.dtype)
+            y_zero = self._zero_point_tensor(y_zero_point, (), y.dtype)
+            if x_zero.rank == 1 and x_zero.shape != (1,):
+                x_zero = self.apply("reshape", x_zero, shape=(*x_zero.shape, 1))
+            largest = self._max_shifted_magnitude(
+                x.dtype, x_zero
+            ) * self._max_shifted_magnitude(y.dtype, y_zero)
+        return self.apply("matmul_integer", x, y, x_zero, y_zero, largest=largest)
 
     def conv_integer(
         self,
         x: Tensor,
         weight: Tensor,
-        x_zero_point: Given | None = None,
-        w_zero_point: Given | None = None,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        dilation: Sizes = 1,
+        x_zero_point: TensorLike | None = None,
+        w_zero_point: TensorLike | None = None,
+        stride: SpatialSizes = 1,
+        padding: SpatialSizes = 0,
+        dilation: SpatialSizes = 1,
         groups: int = 1,
     ) -> Tensor:
-        """`conv` of integers less their zero points, exactly, i32.
+        """Return `conv` of integers less their zero points, exactly, as i32.
 
         Shapes   x [N, C, …], weight [M, C / groups, …] → [N, M, …]; x_zero_point is one
                  number, w_zero_point one or [M]
         Errors   ShapeError, DTypeError, AttributeRefused
         Source   ONNX, ConvInteger: what is padded is x_zero_point
         """
-        with working("conv_integer", x, weight):
-            first = self._zero(x_zero_point, (), x.dtype)
-            second = self._zero(w_zero_point, (), weight.dtype)
-            if second.rank == 1 and second.shape != (1,):
-                shape = (*second.shape, *(1,) * (weight.rank - 1))
-                second = self.apply("reshape", second, shape=shape)
-            largest = self._reach(x.dtype, first) * self._reach(weight.dtype, second)
-        how: dict[str, Any] = {"strides": stride, "pads": padding}
-        how |= {"dilations": dilation, "groups": groups, "largest": largest}
-        return self.apply("conv_integer", x, weight, first, second, **how)
+        with op_context("conv_integer", x, weight):
+            x_zero = self._zero_point_tensor(x_zero_point, (), x.dtype)
+            w_zero = self._zero_point_tensor(w_zero_point, (), weight.dtype)
+            if w_zero.rank == 1 and w_zero.shape != (1,):
+                shape = (*w_zero.shape, *(1,) * (weight.rank - 1))
+                w_zero = self.apply("reshape", w_zero, shape=shape)
+            largest = self._max_shifted_magnitude(
+                x.dtype, x_zero
+            ) * self._max_shifted_magnitude(weight.dtype, w_zero)
+        attrs: dict[str, Any] = {"strides": stride, "pads": padding}
+        attrs |= {"dilations": dilation, "groups": groups, "largest": largest}
+        return self.apply("conv_integer", x, weight, x_zero, w_zero, **attrs)
 
-    def _number(self, value: Given, dtype: DType) -> Tensor:
+    def _scale_tensor(self, value: TensorLike, dtype: DType) -> Tensor:
+        """Return the scale as a tensor."""
         return value if isinstance(value, Tensor) else self.operand(value, dtype)
 
-    def _zero(self, value: Given | None, shape: Shape, dtype: DType) -> Tensor:
-        """A zero point; one number stands for every place of a scale."""
+    def _zero_point_tensor(
+        self, value: TensorLike | None, shape: Shape, dtype: DType
+    ) -> Tensor:
+        """Return the zero point as a tensor; one number is broadcast to the scale's
+        shape.
+        """
         if isinstance(value, Tensor):
             return value
         array = np.asarray(0 if value is None else value)
@@ -172,34 +200,43 @@ class QuantizeBuilder(OpBuilder):
             array = np.broadcast_to(array, shape)
         return self.operand(array if array.ndim else array.item(), dtype)
 
-    def _reach(self, dtype: DType, zero: Tensor) -> int:
-        node = zero.graph.node(zero.id)
+    def _max_shifted_magnitude(self, dtype: DType, zero_point: Tensor) -> int:
+        """Return `max_shifted_magnitude` for a zero-point tensor, by its values where
+        it is constant.
+        """
+        node = zero_point.graph.node(zero_point.id)
         is_known = node.op == "constant"
-        return reach_of(dtype, node.attrs["value"].array if is_known else None)
+        return max_shifted_magnitude(
+            dtype, node.attrs["value"].array if is_known else None
+        )
 
 
-def reach_of(dtype: DType, zero: Any) -> int:
-    """How far from 0 integers of a type are less their zero points; 0: too far.
+def max_shifted_magnitude(dtype: DType, zero_points: Any) -> int:
+    """Return the largest |integer - zero point| of a dtype; 0 if it is too large to
+    bound.
 
-    zero   an array, None where it is not known
+    zero_points  an array, None where it is not known
     """
     if not dtype.is_integer or dtype.nbytes > 2:
         return 0
-    low, high = int(dtype.least), int(dtype.most)
-    if zero is None or not zero.size:
+    low, high = int(dtype.min_value), int(dtype.max_value)
+    if zero_points is None or not zero_points.size:
         return high - low
-    ends = int(zero.min()), int(zero.max())
-    return max(abs(end - at) for end in (low, high) for at in ends)
+    ends = int(zero_points.min()), int(zero_points.max())
+    return max(abs(end - zero_point) for end in (low, high) for zero_point in ends)
 
 
 def quantized_range(dtype: DType, bits: int = 0) -> tuple[int, int]:
-    """The least and the largest of integers of so many bits in a type, 0: of all.
+    """Return the smallest and the largest integer of `bits` bits in a dtype; 0 bits: of
+    the whole dtype.
 
     Errors   AttributeRefused for more bits than it has, DTypeError for no integers.
     """
-    have = 8 * dtype.nbytes
-    if bits < 0 or bits == 1 or bits > have:
-        raise bad_attribute(f"bits={bits} of {dtype}", f"0, or 2 to {have}")
-    low, high = int(dtype.least), int(dtype.most)
-    by = have - bits if bits else 0
-    return low >> by, high >> by
+    type_bits = 8 * dtype.nbytes
+    if bits < 0 or bits == 1 or bits > type_bits:
+        raise bad_attribute(
+            f"bits={bits} for {dtype}", f"bits must be 0, or 2 to {type_bits}"
+        )
+    low, high = int(dtype.min_value), int(dtype.max_value)
+    shift = type_bits - bits if bits else 0
+    return low >> shift, high >> shift

@@ -1,4 +1,4 @@
-"""Builder methods that take axes together, by NumPy's and PyTorch's names.
+"""Builder methods for reductions over axes, under NumPy's and PyTorch's names.
 
 Some add the op of their name; others are put together of sums, extremes and functions
 such that they hold at infinity and for nothing. Nothing is computed here.
@@ -11,72 +11,89 @@ from math import inf, prod
 from typing import Any
 
 from rlxweb.errors import AttributeRefused
-from rlxweb.ir.adding import adding
+from rlxweb.ir.builder_method import builder_method
 from rlxweb.ir.creation_builder import CreationBuilder
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.p_norm import absolute_power, norm_root
-from rlxweb.ir.shape import Shape, as_integer, many, normal_axes, normal_axis
-from rlxweb.ir.tensor import Tensor, working
+from rlxweb.ir.shape import (
+    Shape,
+    as_integer,
+    as_tuple,
+    normalize_axis,
+    normalize_sorted_axes,
+)
+from rlxweb.ir.tensor import Tensor, op_context
 
 Axes = int | Sequence[int] | None
 
 
-def _over(x: Tensor, axes: Axes) -> tuple[int, ...]:
-    """The axes, all of them where none are named. Errors  ShapeError."""
+def _resolve_axes(x: Tensor, axes: Axes) -> tuple[int, ...]:
+    """Return the axes counted from the front; all of them if none are named. Errors
+    ShapeError.
+    """
     if axes is None:
         return tuple(range(x.rank))
-    return normal_axes([as_integer(a, "an axis") for a in many(axes) or ()], x.rank)
+    return normalize_sorted_axes(
+        [as_integer(a, "an axis") for a in as_tuple(axes) or ()], x.rank
+    )
 
 
-def _reduction(
+def _add_reduction(
     self: MathBuilder, op: str, x: Tensor, axes: Axes = None, keep_dim: bool = False
 ) -> Tensor:
-    every = tuple(range(x.rank)) if axes is None else axes
-    return self.apply(op, x, axes=every, keep_dim=keep_dim)
+    """Add the reduction `op` over the axes, all of them if none are named."""
+    reduced_axes = tuple(range(x.rank)) if axes is None else axes
+    return self.apply(op, x, axes=reduced_axes, keep_dim=keep_dim)
 
 
-def _softmax(self: MathBuilder, op: str, x: Tensor, axis: int = -1) -> Tensor:
+def _add_softmax(self: MathBuilder, op: str, x: Tensor, axis: int = -1) -> Tensor:
+    """Add the softmax-like `op` along an axis."""
     return self.apply(op, x, axis=axis)
 
 
 class ReduceBuilder(CreationBuilder):
-    """What takes axes together, over `apply`; mixed into Graph."""
+    """Reduction methods over `apply`; mixed into Graph."""
 
-    sum = adding("sum", _reduction)
-    mean = adding("mean", _reduction)
-    max = adding("max", _reduction)
-    min = adding("min", _reduction)
-    prod = adding("prod", _reduction)
-    softmax = adding("softmax", _softmax)
-    log_softmax = adding("log_softmax", _softmax)
+    sum = builder_method("sum", _add_reduction)
+    mean = builder_method("mean", _add_reduction)
+    max = builder_method("max", _add_reduction)
+    min = builder_method("min", _add_reduction)
+    prod = builder_method("prod", _add_reduction)
+    softmax = builder_method("softmax", _add_softmax)
+    log_softmax = builder_method("log_softmax", _add_softmax)
 
     def hardmax(self, x: Tensor, axis: int = -1) -> Tensor:
-        """1 where an axis has its largest element, the first of equal ones, else 0."""
-        top = self.argmax(x, axis, keepdims=True)
-        return self._places(x, axis).eq(top).cast(x.dtype)
+        """Return 1 at the largest element of an axis, the first of equal ones, and 0
+        elsewhere.
+        """
+        first_maximum = self.argmax(x, axis, keepdims=True)
+        return self._axis_indices(x, axis).eq(first_maximum).cast(x.dtype)
 
     def any(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
-        """Whether any element holds, of numbers whether any is not 0; of none False."""
-        return self._truths("max", x, axes, keep_dim)
+        """Test if any element is true (a number: not 0); False for no elements."""
+        return self._reduce_truth("max", x, axes, keep_dim)
 
     def all(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
-        """Whether all elements hold, of numbers whether none is 0; of none True."""
-        return self._truths("min", x, axes, keep_dim)
+        """Test if all elements are true (numbers: not 0); True for no elements."""
+        return self._reduce_truth("min", x, axes, keep_dim)
 
-    def _truths(self, op: str, x: Tensor, axes: Axes, keep_dim: bool) -> Tensor:
-        with working({"max": "any", "min": "all"}[op], x):
-            over, truth = _over(x, axes), self._truth(x)
-        if prod(x.shape[a] for a in over):
-            return self.apply(op, truth, axes=over, keep_dim=keep_dim)
-        return self.full(_reduced(x.shape, over, keep_dim), op == "min", "bool")
+    def _reduce_truth(self, op: str, x: Tensor, axes: Axes, keep_dim: bool) -> Tensor:
+        """Reduce truth values by max (any) or min (all)."""
+        with op_context({"max": "any", "min": "all"}[op], x):
+            reduced_axes, truth = _resolve_axes(x, axes), self._as_bool(x)
+        if prod(x.shape[a] for a in reduced_axes):
+            return self.apply(op, truth, axes=reduced_axes, keep_dim=keep_dim)
+        return self.full(
+            _reduced_shape(x.shape, reduced_axes, keep_dim), op == "min", "bool"
+        )
 
     def count_nonzero(
         self, x: Tensor, axes: Axes = None, keep_dim: bool = False
     ) -> Tensor:
-        """How many elements are not 0 (i32), as numpy.count_nonzero."""
-        with working("count_nonzero", x):
-            ones = self._truth(x).cast(DType.I32)
+        """Count the elements that are not 0 (i32), as numpy.count_nonzero."""
+        with op_context("count_nonzero", x):
+            ones = self._as_bool(x).cast(DType.I32)
         return self.sum(ones, axes, keep_dim)
 
     def var(
@@ -86,21 +103,23 @@ class ReduceBuilder(CreationBuilder):
         correction: float = 0.0,
         keep_dim: bool = False,
     ) -> Tensor:
-        """The sum of squares around the mean / (n - correction).
+        """Return the variance: the sum of squares around the mean / (n - correction).
 
         correction  NumPy's ddof, and 0 as there; PyTorch's is 1 when left out. Where it
                     is n or more the division is by 0, as in both
 
         Errors   ShapeError for no elements; DTypeError unless they are floats.
         """
-        with working("var", x):
-            over = _over(x, axes)
-            wide = _wide(x)
-            far = wide - self.mean(wide, over, keep_dim=True)
-            sums = self.sum(far * far, over, keep_dim)
-            by = prod(x.shape[a] for a in over) - float(correction)
-            made = sums / by if by > 0 else sums * self.constant(inf, sums.dtype)
-        return _narrow(made, x)
+        with op_context("var", x):
+            reduced_axes = _resolve_axes(x, axes)
+            upcast_x = _upcast_half(x)
+            deviation = upcast_x - self.mean(upcast_x, reduced_axes, keep_dim=True)
+            sums = self.sum(deviation * deviation, reduced_axes, keep_dim)
+            divisor = prod(x.shape[a] for a in reduced_axes) - float(correction)
+            variance = (
+                sums / divisor if divisor > 0 else sums * self.constant(inf, sums.dtype)
+            )
+        return _cast_like(variance, x)
 
     def std(
         self,
@@ -113,33 +132,40 @@ class ReduceBuilder(CreationBuilder):
 
         PyTorch has the same slope there; that of `sqrt` itself is infinite at 0.
         """
-        with working("std", x):
-            made = norm_root(self, self.var(_wide(x), axes, correction, keep_dim))
-        return _narrow(made, x)
+        with op_context("std", x):
+            root = norm_root(
+                self, self.var(_upcast_half(x), axes, correction, keep_dim)
+            )
+        return _cast_like(root, x)
 
     def logsumexp(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
-        """log(sum(exp(x))), which neither overflows nor vanishes; of nothing -infinity.
+        """Return log(sum(exp(x))) without overflow or underflow; -infinity for no
+        elements.
 
         Errors   DTypeError unless they are floats; ShapeError.
         """
-        with working("logsumexp", x):
-            over = _over(x, axes)
-            if not prod(x.shape[a] for a in over):
-                return x.exp().sum(over, keep_dim).log()
-            wide = _wide(x)
-            top = self.max(wide, over, keep_dim=True)
+        with op_context("logsumexp", x):
+            reduced_axes = _resolve_axes(x, axes)
+            if not prod(x.shape[a] for a in reduced_axes):
+                return x.exp().sum(reduced_axes, keep_dim).log()
+            upcast_x = _upcast_half(x)
+            maximum = self.max(upcast_x, reduced_axes, keep_dim=True)
             # From infinity nothing can be taken, and from a NaN nothing need be. Any
             # shift gives the same result, so derivatives take it for a constant.
-            top = self.where(self.isfinite(top), top, 0)
-            top = self.apply("stop_gradient", top)
-            sums = (wide - top).exp().sum(over, keep_dim=True)
-            made = _narrow(sums.log() + top, x)
-        return made if keep_dim else made.reshape(_reduced(x.shape, over, False))
+            maximum = self.where(self.isfinite(maximum), maximum, 0)
+            maximum = self.apply("stop_gradient", maximum)
+            sums = (upcast_x - maximum).exp().sum(reduced_axes, keep_dim=True)
+            result = _cast_like(sums.log() + maximum, x)
+        return (
+            result
+            if keep_dim
+            else result.reshape(_reduced_shape(x.shape, reduced_axes, False))
+        )
 
     def norm(
         self, x: Tensor, p: float = 2.0, axes: Axes = None, keep_dim: bool = False
     ) -> Tensor:
-        """The p-norm (sum of |x|^p)^(1 / p) of the elements over axes.
+        """Return the p-norm (sum of |x|^p)^(1 / p) of the elements over axes.
 
         p   any number: of 0 how many are not 0, of infinity the largest |x|, of
             -infinity the least; PyTorch's linalg.vector_norm
@@ -149,22 +175,27 @@ class ReduceBuilder(CreationBuilder):
 
         Errors   AttributeRefused for NaN; ShapeError; DTypeError unless of floats.
         """
-        with working("norm", x):
+        with op_context("norm", x):
             if p != p:
-                raise AttributeRefused("", f"p={p}", "p is a number")
-            over = _over(x, axes)
-            return _narrow(self._norm(_wide(x), float(p), over, keep_dim), x)
+                raise AttributeRefused("", f"p={p}", "p must not be NaN")
+            reduced_axes = _resolve_axes(x, axes)
+            return _cast_like(
+                self._norm(_upcast_half(x), float(p), reduced_axes, keep_dim), x
+            )
 
-    def _norm(self, x: Tensor, p: float, over: Shape, keep_dim: bool) -> Tensor:
-        how: dict[str, Any] = {"axes": over, "keep_dim": keep_dim}
+    def _norm(self, x: Tensor, p: float, reduced_axes: Shape, keep_dim: bool) -> Tensor:
+        """Return the p-norm of floats over normalised axes."""
+        attrs: dict[str, Any] = {"axes": reduced_axes, "keep_dim": keep_dim}
         if p == 2:
-            return norm_root(self, self.apply("sum", x * x, **how))
+            return norm_root(self, self.apply("sum", x * x, **attrs))
         if p == 0:
-            return self.apply("sum", x.ne(0).cast(x.dtype), **how)
+            return self.apply("sum", x.ne(0).cast(x.dtype), **attrs)
         if p in (inf, -inf):
-            size = self.apply("abs", x)
-            return self.apply("max" if p > 0 else "min", size, **how)
-        return norm_root(self, self.apply("sum", absolute_power(self, x, p), **how), p)
+            magnitude = self.apply("abs", x)
+            return self.apply("max" if p > 0 else "min", magnitude, **attrs)
+        return norm_root(
+            self, self.apply("sum", absolute_power(self, x, p), **attrs), p
+        )
 
     def argmax(
         self,
@@ -173,15 +204,15 @@ class ReduceBuilder(CreationBuilder):
         keepdims: bool = False,
         select_last_index: bool = False,
     ) -> Tensor:
-        """Where the largest element is (i32), as numpy.argmax: the first of equal ones,
-        and of NaN.
+        """Return the index (i32) of the largest element, as numpy.argmax: the first of
+        equal ones, and of NaN.
 
         axis               None: of all elements in their order
         keepdims           the axis stays, with one element
         select_last_index  the last of equal ones, as ONNX may ask
         Errors   ShapeError for an axis of no elements.
         """
-        return self._extreme("argmax", x, axis, keepdims, select_last_index)
+        return self._add_arg_extreme("argmax", x, axis, keepdims, select_last_index)
 
     def argmin(
         self,
@@ -190,36 +221,41 @@ class ReduceBuilder(CreationBuilder):
         keepdims: bool = False,
         select_last_index: bool = False,
     ) -> Tensor:
-        """Where the smallest element is (i32); see `argmax`."""
-        return self._extreme("argmin", x, axis, keepdims, select_last_index)
+        """Return the index (i32) of the smallest element; see `argmax`."""
+        return self._add_arg_extreme("argmin", x, axis, keepdims, select_last_index)
 
-    def _extreme(
+    def _add_arg_extreme(
         self, op: str, x: Tensor, axis: int | None, keepdims: bool, last: bool
     ) -> Tensor:
+        """Add argmax or argmin along an axis, or over all elements."""
         if axis is not None:
             return self.apply(op, x, axis=axis, keep_dim=keepdims, last=last)
-        with working(op, x):
+        with op_context(op, x):
             flat = x.reshape(-1)
-            found = self.apply(op, flat, axis=0, last=last)
-        return found.reshape((1,) * x.rank) if keepdims else found
+            index = self.apply(op, flat, axis=0, last=last)
+        return index.reshape((1,) * x.rank) if keepdims else index
 
-    def _places(self, x: Tensor, axis: int) -> Tensor:
-        """The numbers 0, 1 … along an axis of x, beside which others broadcast."""
-        at, shape = normal_axis(axis, x.rank), [1] * x.rank
-        shape[at] = x.shape[at]
-        return self.arange(x.shape[at]).reshape(shape)
+    def _axis_indices(self, x: Tensor, axis: int) -> Tensor:
+        """Return the indices 0, 1 … along an axis of x, shaped to broadcast with x."""
+        normalized_axis, shape = normalize_axis(axis, x.rank), [1] * x.rank
+        shape[normalized_axis] = x.shape[normalized_axis]
+        return self.arange(x.shape[normalized_axis]).reshape(shape)
 
 
-def _wide(x: Tensor) -> Tensor:
-    """f16 as f32: its squares and sums may be beyond what it holds."""
+def _upcast_half(x: Tensor) -> Tensor:
+    """Cast f16 to f32, as its squares and sums may exceed its range; leave other
+    dtypes.
+    """
     return x.cast(DType.F32) if x.dtype is DType.F16 else x
 
 
-def _narrow(made: Tensor, like: Tensor) -> Tensor:
-    return made if made.dtype is like.dtype else made.cast(like.dtype)
+def _cast_like(x: Tensor, like: Tensor) -> Tensor:
+    """Cast x to the dtype of `like`."""
+    return x if x.dtype is like.dtype else x.cast(like.dtype)
 
 
-def _reduced(shape: Shape, over: Shape, keep_dim: bool) -> Shape:
+def _reduced_shape(shape: Shape, reduced_axes: Shape, keep_dim: bool) -> Shape:
+    """Return the shape that is left by a reduction over axes."""
     if keep_dim:
-        return tuple(1 if a in over else d for a, d in enumerate(shape))
-    return tuple(d for a, d in enumerate(shape) if a not in over)
+        return tuple(1 if a in reduced_axes else d for a, d in enumerate(shape))
+    return tuple(d for a, d in enumerate(shape) if a not in reduced_axes)

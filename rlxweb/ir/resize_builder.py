@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.shape import as_integer, as_shape, many, short, show
+from rlxweb.ir.shape import as_integer, as_shape, as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor
 
 _MODES: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ _MODES: dict[str, dict[str, Any]] = {
 
 
 class ResizeBuilder(OpBuilder):
-    """Resizing over `apply`; mixed into Graph."""
+    """Resizing and sampling methods over `apply`; mixed into Graph."""
 
     def interpolate(
         self,
@@ -38,7 +38,7 @@ class ResizeBuilder(OpBuilder):
         align_corners: bool = False,
         antialias: bool = False,
     ) -> Tensor:
-        """The spatial axes of [N, C, …] made `size` long, or `scale_factor` times.
+        """Resize the spatial axes of [N, C, …] to `size`, or by `scale_factor`.
 
         mode           "nearest", "nearest-exact", "linear" ("bilinear" and "trilinear"
                        are the same), "bicubic" for any number of axes
@@ -51,28 +51,30 @@ class ResizeBuilder(OpBuilder):
 
         Errors   AttributeRefused, ShapeError.
         """
-        doing = f"interpolate {show(x.shape)}"
+        context = f"interpolate {format_shape(x.shape)}"
         if mode not in _MODES:
-            rule = "it is one of " + ", ".join(_MODES)
-            raise AttributeRefused(doing, f"mode={short(mode)}", rule)
-        how = dict(_MODES[mode])
-        if how["mode"] == "nearest" and (align_corners or antialias):
-            wrong = "align_corners or antialias beside a nearest mode"
-            raise AttributeRefused(doing, wrong, "they are of linear and bicubic")
+            rule = "expected one of " + ", ".join(_MODES)
+            raise AttributeRefused(context, f"mode={short_repr(mode)}", rule)
+        attrs = dict(_MODES[mode])
+        if attrs["mode"] == "nearest" and (align_corners or antialias):
+            problem = "align_corners or antialias with a nearest mode"
+            raise AttributeRefused(context, problem, "they require linear or bicubic")
         if align_corners:
-            how["place"] = "align_corners"
+            attrs["place"] = "align_corners"
         if antialias:
-            how |= {"antialias": True, "exclude_outside": True, "cubic": -0.5}
-        sizes, scales = _sizes(doing, x, size, scale_factor)
+            attrs |= {"antialias": True, "exclude_outside": True, "cubic": -0.5}
+        sizes, scales = _output_sizes(context, x, size, scale_factor)
         is_flat_nearest = mode == "nearest" and x.rank == 4
-        copies = how["mode"] == "linear" or antialias or is_flat_nearest
-        for axis, (out, scale) in enumerate(zip(sizes, scales, strict=True), 2):
+        copies_equal_lengths = attrs["mode"] == "linear" or antialias or is_flat_nearest
+        for axis, (output_size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
             n = x.shape[axis]
-            if out == n and (copies or scale in (None, 1.0)):
+            if output_size == n and (copies_equal_lengths or scale in (None, 1.0)):
                 continue
-            if align_corners or (is_flat_nearest and out == 2 * n):
+            if align_corners or (is_flat_nearest and output_size == 2 * n):
                 scale = None
-            x = self.apply("resize", x, axis=axis, size=out, scale=scale, **how)
+            x = self.apply(
+                "resize", x, axis=axis, size=output_size, scale=scale, **attrs
+            )
         return x
 
     def resize_nearest_2x(self, x: Tensor) -> Tensor:
@@ -82,8 +84,10 @@ class ResizeBuilder(OpBuilder):
         Errors   ShapeError.
         """
         if x.rank != 4:
-            doing = f"resize_nearest_2x of {show(x.shape)}"
-            raise ShapeError(doing, f"it has {x.rank} axes", "[N, C, H, W]")
+            context = f"resize_nearest_2x of {format_shape(x.shape)}"
+            raise ShapeError(
+                context, f"the array has {x.rank} axes", "expected [N, C, H, W]"
+            )
         return self.interpolate(x, scale_factor=2)
 
     def grid_sample(
@@ -94,7 +98,7 @@ class ResizeBuilder(OpBuilder):
         padding_mode: str = "zeros",
         align_corners: bool = False,
     ) -> Tensor:
-        """[N, C, …] at the places of a grid [N, places…, axes]: [N, C, places…].
+        """Sample [N, C, …] at the points of a grid [N, places…, axes]: [N, C, places…].
 
         grid           coordinates from -1 to 1, the last axis first
         mode           "bilinear" (also "linear", "trilinear"), "nearest", "bicubic"
@@ -102,12 +106,12 @@ class ResizeBuilder(OpBuilder):
         align_corners  -1 and 1 are the middles of the outer elements, not their edges
         Errors   AttributeRefused, ShapeError, DTypeError.
         """
-        own = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
+        op_modes = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
         return self.apply(
             "grid_sample",
             x,
             grid,
-            mode=own.get(mode, mode),
+            mode=op_modes.get(mode, mode),
             padding=padding_mode,
             align_corners=align_corners,
         )
@@ -115,56 +119,67 @@ class ResizeBuilder(OpBuilder):
     def affine_grid(
         self, theta: Tensor, size: Sequence[int], align_corners: bool = False
     ) -> Tensor:
-        """The grid [N, places…, axes] of affine maps [N, axes, axes + 1], for a result
-        of `size` [N, C, places…]. Errors  ShapeError, DTypeError.
+        """Return the grid [N, places…, axes] of affine maps [N, axes, axes + 1], for a
+        result of `size` [N, C, places…]. Errors  ShapeError, DTypeError.
         """
-        whole = as_shape(size)
-        places, rank = whole[2:], len(whole) - 2
-        if rank not in (2, 3) or theta.shape != (whole[0], rank, rank + 1):
+        output_shape = as_shape(size)
+        spatial_shape, rank = output_shape[2:], len(output_shape) - 2
+        if rank not in (2, 3) or theta.shape != (output_shape[0], rank, rank + 1):
             raise ShapeError(
-                f"affine_grid of {show(theta.shape)}",
-                f"a result of size {show(whole)}",
-                "[N, C, 2 or 3 axes] and maps [N, axes, axes + 1]",
+                f"affine_grid of {format_shape(theta.shape)}",
+                f"the result size is {format_shape(output_shape)}",
+                "expected [N, C, 2 or 3 axes] and maps [N, axes, axes + 1]",
             )
         if not theta.dtype.is_float:
             raise DTypeError(
                 f"affine_grid of {theta.dtype} maps",
-                "coordinates lie between whole numbers",
-                "bf16, f16, f32 or f64",
+                "coordinates are not integers",
+                "expected bf16, f16, f32 or f64",
                 "cast the maps",
             )
-        ends = [1.0 if align_corners else 1.0 - 1.0 / max(1, one) for one in places]
-        lines = [
-            np.linspace(-end, end, one) if one > 1 else np.zeros(one)
-            for end, one in zip(ends, places, strict=True)
+        ends = [
+            1.0 if align_corners else 1.0 - 1.0 / max(1, length)
+            for length in spatial_shape
         ]
-        mesh = np.meshgrid(*lines, indexing="ij")[::-1]
-        base = np.stack([*mesh, np.ones(places)], axis=-1).reshape(-1, rank + 1)
+        axis_coordinates = [
+            np.linspace(-end, end, length) if length > 1 else np.zeros(length)
+            for end, length in zip(ends, spatial_shape, strict=True)
+        ]
+        mesh = np.meshgrid(*axis_coordinates, indexing="ij")[::-1]
+        base = np.stack([*mesh, np.ones(spatial_shape)], axis=-1).reshape(-1, rank + 1)
         maps = self.apply("transpose", theta, perm=(0, 2, 1))
-        made = self.constant(base, theta.dtype) @ maps
-        return self.apply("reshape", made, shape=(whole[0], *places, rank))
+        coordinates = self.constant(base, theta.dtype) @ maps
+        return self.apply(
+            "reshape", coordinates, shape=(output_shape[0], *spatial_shape, rank)
+        )
 
 
-def _sizes(
-    doing: str,
+def _output_sizes(
+    context: str,
     x: Tensor,
     size: int | Sequence[int] | None,
     scale_factor: float | Sequence[float] | None,
 ) -> tuple[list[int], list[float | None]]:
-    """Results along each spatial axis, and for an element where that is said."""
+    """Return the output length of each spatial axis, and its scale factor if that is
+    given.
+    """
     rank = x.rank - 2
-    said = f"size={short(size)}, scale_factor={short(scale_factor)}"
+    arguments = f"size={short_repr(size)}, scale_factor={short_repr(scale_factor)}"
     if rank < 1 or (size is None) == (scale_factor is None):
-        rule = "one of them, for the spatial axes of [N, C, …]"
-        raise AttributeRefused(doing, said, rule)
-    given: Any = size if scale_factor is None else scale_factor
-    every = (given,) if isinstance(given, Real) else many(given) or ()
-    every = every * rank if len(every) == 1 else every
-    if len(every) != rank:
-        raise AttributeRefused(doing, said, f"one number, or one for each of {rank}")
+        rule = "expected exactly one, for the spatial axes of [N, C, …]"
+        raise AttributeRefused(context, arguments, rule)
+    requested: Any = size if scale_factor is None else scale_factor
+    values = (requested,) if isinstance(requested, Real) else as_tuple(requested) or ()
+    values = values * rank if len(values) == 1 else values
+    if len(values) != rank:
+        raise AttributeRefused(
+            context,
+            arguments,
+            f"expected one number, or one for each of {rank} spatial axes",
+        )
     if scale_factor is None:
-        return [as_integer(one, "a size") for one in every], [None] * rank
-    if not all(isinstance(f, Real) and 0 < float(f) < inf for f in every):
-        raise AttributeRefused(doing, said, "factors are numbers, > 0 and finite")
-    scales = [float(f) for f in every]
+        return [as_integer(value, "a size") for value in values], [None] * rank
+    if not all(isinstance(f, Real) and 0 < float(f) < inf for f in values):
+        raise AttributeRefused(context, arguments, "factors must be finite numbers > 0")
+    scales = [float(f) for f in values]
     return [int(n * f) for n, f in zip(x.shape[2:], scales, strict=True)], [*scales]

@@ -1,4 +1,5 @@
-"""Builder methods for sequences: recurrent networks.
+"""Builder methods for sequences: recurrent networks, selective scan and causal
+convolution.
 
 Weights stand as in ONNX: [directions, gates · H, …], gates in the order i o f c of an
 LSTM and z r h of a GRU, a bias [directions, 2 · gates · H] of the inputs' part and the
@@ -13,12 +14,12 @@ from typing import Any
 
 from rlxweb.errors import ShapeError
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.shape import show
+from rlxweb.ir.shape import format_shape
 from rlxweb.ir.tensor import Tensor
 
 
 class SequenceBuilder(OpBuilder):
-    """Builder methods over `apply`; mixed into Graph."""
+    """Sequence methods over `apply`; mixed into Graph."""
 
     def lstm(
         self,
@@ -37,7 +38,7 @@ class SequenceBuilder(OpBuilder):
         quantized_state: bool = False,
         batch_first: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Long short-term memory over a sequence: (steps, last h, last c).
+        """Run a long short-term memory over a sequence; return (steps, last h, last c).
 
         quantized_state   products take h in 8 bits, of each row's own range
         Shapes   x [T, B, I], w [D, 4·H, I], r [D, 4·H, H], b [D, 8·H], state (h0, c0)
@@ -47,8 +48,8 @@ class SequenceBuilder(OpBuilder):
         Errors   ShapeError, DTypeError, AttributeRefused
         Source   ONNX's LSTM
         """
-        given = _Given(self, "lstm", 4, x, w, r, b, batch_first)
-        steps, h, c = given.run(
+        network = _RecurrentOperands(self, "lstm", 4, x, w, r, b, batch_first)
+        steps, h, c = network.add_network(
             *(state or (), peepholes, lengths),
             direction=direction,
             activations=activations,
@@ -73,14 +74,16 @@ class SequenceBuilder(OpBuilder):
         linear_before_reset: bool = False,
         batch_first: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Gated recurrent units over a sequence: (steps, last h). As `lstm`.
+        """Run gated recurrent units over a sequence, as `lstm`; return (steps, last h).
 
         linear_before_reset   the reset gate multiplies h · r, as in PyTorch, not h
         Shapes   w [D, 3·H, I], r [D, 3·H, H], b [D, 6·H], state [D, B, H]
         Source   ONNX's GRU
         """
-        given = _Given(self, "gru", 3, x, w, r, b, batch_first, linear_before_reset)
-        steps, h = given.run(
+        network = _RecurrentOperands(
+            self, "gru", 3, x, w, r, b, batch_first, linear_before_reset
+        )
+        steps, h = network.add_network(
             *(() if state is None else (state,), None, lengths),
             direction=direction,
             activations=activations,
@@ -103,13 +106,14 @@ class SequenceBuilder(OpBuilder):
         clip: float | None = None,
         batch_first: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """A plain recurrent network over a sequence: (steps, last h). As `lstm`.
+        """Run a plain recurrent network over a sequence, as `lstm`; return (steps, last
+        h).
 
         Shapes   w [D, H, I], r [D, H, H], b [D, 2·H], state [D, B, H]
         Source   ONNX's RNN
         """
-        given = _Given(self, "rnn", 1, x, w, r, b, batch_first)
-        steps, h = given.run(
+        network = _RecurrentOperands(self, "rnn", 1, x, w, r, b, batch_first)
+        steps, h = network.add_network(
             *(() if state is None else (state,), None, lengths),
             direction=direction,
             activations=activations,
@@ -131,7 +135,8 @@ class SequenceBuilder(OpBuilder):
         delta_softplus: bool = False,
         state: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Mamba's recurrence with rates of its own at every step: (y, last state).
+        """Run Mamba's recurrence with rates of its own at every step; return (y, last
+        state).
 
         h = exp(delta a) h + delta b x, then y = (c · h + d x) · silu(z); delta is
         softplus(delta + delta_bias), as far as either is wanted.
@@ -146,14 +151,14 @@ class SequenceBuilder(OpBuilder):
         if delta_softplus:
             delta = g.softplus(delta)
         states = () if state is None else (state,)
-        made = self.apply("selective_scan", x, delta, a, b, c, *states)
-        length, size = x.shape[1], a.shape[1]
-        y = g.narrow(made, 1, 0, length)
+        scanned = self.apply("selective_scan", x, delta, a, b, c, *states)
+        length, state_size = x.shape[1], a.shape[1]
+        y = g.narrow(scanned, 1, 0, length)
         if d is not None:
             y = g.add(y, g.mul(d, x))
         if z is not None:
             y = g.mul(y, g.silu(z))
-        return y, g.narrow(made, 1, length, size)
+        return y, g.narrow(scanned, 1, length, state_size)
 
     def causal_conv1d(
         self,
@@ -162,7 +167,7 @@ class SequenceBuilder(OpBuilder):
         bias: Tensor | None = None,
         state: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Each channel's weights over its last K values: (y, what comes before next).
+        """Weight each channel's last K values; return (y, the state for the next call).
 
         Shapes   x [B, L, D], weight [D, K], bias [D], state [B, K - 1, D] (what came
                  before x; zeros where it is left out) → [B, L, D] and [B, K - 1, D]
@@ -170,120 +175,144 @@ class SequenceBuilder(OpBuilder):
         Source   the convolution of Mamba's blocks; ONNX's CausalConvWithState
         """
         g: Any = self
-        doing = f"causal_conv1d of {show(x.shape)}"
+        context = f"causal_conv1d of {format_shape(x.shape)}"
         if x.rank != 3 or weight.rank != 2 or weight.shape[0] != x.shape[2]:
             raise ShapeError(
-                doing, f"weight {show(weight.shape)}", "x is [B, L, D], weight [D, K]"
+                context,
+                f"weight {format_shape(weight.shape)}",
+                "x must be [B, L, D], weight [D, K]",
             )
         (B, L, D), K = x.shape, weight.shape[1]
-        before = (B, K - 1, D)
-        if not K or (state is not None and state.shape != before):
-            given = None if state is None else show(state.shape)
+        state_shape = (B, K - 1, D)
+        if not K or (state is not None and state.shape != state_shape):
+            state_text = None if state is None else format_shape(state.shape)
             raise ShapeError(
-                doing,
-                f"state {given} beside weight {show(weight.shape)}",
-                f"a state is {show(before)} here, and K at least 1",
+                context,
+                f"state {state_text} with weight {format_shape(weight.shape)}",
+                f"state must be {format_shape(state_shape)}, and K at least 1",
             )
         if state is None:
-            state = g.expand(g.constant(0.0, x.dtype), before)
-        whole = g.concat([state, x], axis=1) if K > 1 else x
+            state = g.expand(g.constant(0.0, x.dtype), state_shape)
+        extended = g.concat([state, x], axis=1) if K > 1 else x
         terms = [
-            g.narrow(whole, 1, k, L) * g.reshape(g.narrow(weight, 1, k, 1), (D,))
+            g.narrow(extended, 1, k, L) * g.reshape(g.narrow(weight, 1, k, 1), (D,))
             for k in range(K)
         ]
-        made = sum(terms[1:], terms[0])
-        made = made if bias is None else made + bias
-        return made, g.narrow(whole, 1, L, K - 1)
+        convolved = sum(terms[1:], terms[0])
+        convolved = convolved if bias is None else convolved + bias
+        return convolved, g.narrow(extended, 1, L, K - 1)
 
 
-class _Given:
-    """Operands of a network as a caller has them, for an op that has its own."""
+class _RecurrentOperands:
+    """Operands of a recurrent network as a caller passes them, converted to those of
+    the op.
+    """
 
     def __init__(
         self,
         g: Any,
-        kind: str,
+        op_name: str,
         gates: int,
         x: Tensor,
         w: Tensor,
         r: Tensor,
         b: Tensor | None,
         batch_first: bool,
-        late: bool = False,
+        resets_late: bool = False,
     ) -> None:
-        self.g, self.kind, self.batch_first, self.late = g, kind, batch_first, late
+        self.g, self.op_name, self.batch_first, self.resets_late = (
+            g,
+            op_name,
+            batch_first,
+            resets_late,
+        )
         if x.rank != 3 or w.rank != 3 or r.rank != 3:
             raise ShapeError(
-                kind,
-                f"x {show(x.shape)}, w {show(w.shape)}, r {show(r.shape)}",
-                "x is [T, B, I], w [D, G·H, I] and r [D, G·H, H]",
+                op_name,
+                f"x {format_shape(x.shape)}, w {format_shape(w.shape)}, r "
+                f"{format_shape(r.shape)}",
+                "x must be [T, B, I], w [D, G·H, I] and r [D, G·H, H]",
             )
-        D, wide, H = r.shape
-        sizes = (D, gates * H, x.shape[2])
-        if w.shape != sizes or wide != gates * H:
+        D, gate_width, H = r.shape
+        w_shape = (D, gates * H, x.shape[2])
+        if w.shape != w_shape or gate_width != gates * H:
             raise ShapeError(
-                kind,
-                f"w {show(w.shape)} and r {show(r.shape)} beside x {show(x.shape)}",
-                f"w is {show(sizes)} and r [{D}, {gates * H}, {H}] here",
+                op_name,
+                f"w {format_shape(w.shape)} and r {format_shape(r.shape)} with x "
+                f"{format_shape(x.shape)}",
+                f"w must be {format_shape(w_shape)} and r [{D}, {gates * H}, {H}]",
             )
         if b is not None and b.shape != (D, 2 * gates * H):
             raise ShapeError(
-                kind, f"b {show(b.shape)}", f"it is [{D}, {2 * gates * H}] here"
+                op_name,
+                f"b {format_shape(b.shape)}",
+                f"it must be [{D}, {2 * gates * H}]",
             )
-        self.D, self.H, self.wide = D, H, wide
+        self.D, self.H, self.gate_width = D, H, gate_width
         self.x, self.w, self.r, self.b = x, w, r, b
 
-    def run(
+    def add_network(
         self,
         state: Sequence[Tensor],
         extra: Tensor | None,
         lengths: Tensor | None,
         **attrs: Any,
     ) -> list[Tensor]:
-        """The steps and the last state."""
-        operands = self._operands(state, extra, lengths)
-        return self._results(self.g.apply(self.kind, *operands, **attrs))
+        """Add the network; return its steps and its last state."""
+        operands = self._op_operands(state, extra, lengths)
+        return self._split_results(self.g.apply(self.op_name, *operands, **attrs))
 
-    def _operands(
+    def _op_operands(
         self, state: Sequence[Tensor], extra: Tensor | None, lengths: Tensor | None
     ) -> list[Tensor]:
-        """Gates, weights, and what else there is, in the op's order."""
+        """Return gates, weights, state and optional operands in the op's order."""
         g, (outer, inner, size) = self.g, self.x.shape
-        w = g.reshape(self.w, (self.D * self.wide, size))
+        w = g.reshape(self.w, (self.D * self.gate_width, size))
         # One matrix of all steps: batched, a product is one after the other.
         x = g.reshape(self.x, (outer * inner, size))
         gates = g.matmul(x, g.transpose(w, (1, 0)))
         if self.b is not None:
-            bias, extra = self._biases(extra)
+            bias, extra = self._split_bias(extra)
             gates = g.add(gates, bias)
-        gates = g.reshape(gates, (outer, inner, self.D * self.wide))
+        gates = g.reshape(gates, (outer, inner, self.D * self.gate_width))
         if self.batch_first:
             gates = g.transpose(gates, (1, 0, 2))
-        made = [gates, g.transpose(self.r, (0, 2, 1))]
-        made += [g.transpose(s, (1, 0, 2)) if self.batch_first else s for s in state]
-        return made + [one for one in (extra, lengths) if one is not None]
+        operands = [gates, g.transpose(self.r, (0, 2, 1))]
+        operands += [
+            g.transpose(s, (1, 0, 2)) if self.batch_first else s for s in state
+        ]
+        return operands + [
+            operand for operand in (extra, lengths) if operand is not None
+        ]
 
-    def _biases(self, extra: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The bias of the gates; of a late GRU's h, the state's part by itself."""
-        g, b, wide = self.g, self.b, self.wide
-        of_x, of_h = g.narrow(b, 1, 0, wide), g.narrow(b, 1, wide, wide)
-        if self.late:
-            extra = g.narrow(of_h, 1, 2 * self.H, self.H)
-            rest = g.narrow(of_x, 1, 2 * self.H, self.H)
-            both = (g.narrow(one, 1, 0, 2 * self.H) for one in (of_x, of_h))
-            bias = g.concat([g.add(*both), rest], axis=1)
+    def _split_bias(self, extra: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return the bias of the gates and the extra operand: with `resets_late` the
+        state's bias of h stays separate.
+        """
+        g, b, gate_width = self.g, self.b, self.gate_width
+        input_bias, state_bias = (
+            g.narrow(b, 1, 0, gate_width),
+            g.narrow(b, 1, gate_width, gate_width),
+        )
+        if self.resets_late:
+            extra = g.narrow(state_bias, 1, 2 * self.H, self.H)
+            last_gate = g.narrow(input_bias, 1, 2 * self.H, self.H)
+            early_gates = (
+                g.narrow(part, 1, 0, 2 * self.H) for part in (input_bias, state_bias)
+            )
+            bias = g.concat([g.add(*early_gates), last_gate], axis=1)
         else:
-            bias = g.add(of_x, of_h)
-        return g.reshape(bias, (self.D * wide,)), extra
+            bias = g.add(input_bias, state_bias)
+        return g.reshape(bias, (self.D * gate_width,)), extra
 
-    def _results(self, made: Tensor) -> list[Tensor]:
-        """All are views of the op's one value."""
+    def _split_results(self, packed: Tensor) -> list[Tensor]:
+        """Split the op's one value into views: the steps, then each state."""
         g, T = self.g, self.x.shape[1 if self.batch_first else 0]
-        found = [g.narrow(made, 0, 0, T)]
-        for at in range(T, made.shape[0]):
-            found.append(g.reshape(g.narrow(made, 0, at, 1), made.shape[1:]))
+        results = [g.narrow(packed, 0, 0, T)]
+        for step in range(T, packed.shape[0]):
+            results.append(g.reshape(g.narrow(packed, 0, step, 1), packed.shape[1:]))
         if not self.batch_first:
-            return found
-        steps, *state = found
-        state = [g.transpose(one, (1, 0, 2)) for one in state]
+            return results
+        steps, *state = results
+        state = [g.transpose(tensor, (1, 0, 2)) for tensor in state]
         return [g.transpose(steps, (2, 0, 1, 3)), *state]

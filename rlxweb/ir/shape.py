@@ -1,9 +1,9 @@
-"""Shapes: the integer arithmetic every shape rule is made of.
+"""Shape arithmetic: the integer functions that every shape rule is made of.
 
 Pure functions on tuples of ints; strict, so that a rule which forgets a case fails
 here with both numbers in the message rather than later in a kernel. Errors raised here
-carry no `doing`: `Graph.apply` fills in op, node and operand types, and what asks by
-itself says so with `doing`.
+carry no `error_context`: `Graph.apply` fills in op, node and operand types, and what
+asks by itself says so with `error_context`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from rlxweb.errors import AttributeRefused, DTypeError, RlxError, ShapeError
 Shape = tuple[int, ...]
 
 MAX_RANK = 8
-SHOWN = 60
-"""Characters of a bad value that an error repeats."""
+MAX_REPR_CHARS = 60
+"""Maximum number of characters of a bad value that an error repeats."""
 
-# What a rule refuses with: `doing` is filled in by `Graph.apply`.
+# What a rule refuses with: `error_context` is filled in by `Graph.apply`.
 bad_shape = partial(ShapeError, "")
 bad_dtype = partial(DTypeError, "")
 bad_attribute = partial(AttributeRefused, "")
 
 
 @contextmanager
-def doing(what: str) -> Iterator[None]:
-    """Errors of shapes from within get this as what was being done."""
+def error_context(context: str) -> Iterator[None]:
+    """Context manager that sets what was being done in shape errors that have no
+    context.
+    """
     try:
         yield
     except RlxError as error:
-        error.doing = error.doing or what
+        error.doing = error.doing or context
         raise
 
 
@@ -45,45 +47,57 @@ def numel(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
-def show(shape: Sequence[object]) -> str:
-    """`[4, 15, 384]`, as RLX prints it."""
+def format_shape(shape: Sequence[object]) -> str:
+    """Format a shape as RLX prints it: `[4, 15, 384]`."""
     return "[" + ", ".join(str(d) for d in shape) + "]"
 
 
-def as_integer(value: object, what: str) -> int:
-    """Any integer, NumPy's too. Errors  ShapeError naming what was given."""
+def as_integer(value: object, label: str) -> int:
+    """Return an integer of any kind, NumPy's too, as int. Errors  ShapeError naming the
+    value.
+    """
     if type(value) is int:  # nearly all; asking a protocol is slow
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
-        raise bad_shape(f"{what} must be an integer, got {short(value)}")
+        raise bad_shape(f"{label} must be an integer, got {short_repr(value)}")
     try:
         return value.__index__()
     except TypeError:  # an array of several
-        raise bad_shape(f"{what} must be an integer, got {short(value)}") from None
+        raise bad_shape(
+            f"{label} must be an integer, got {short_repr(value)}"
+        ) from None
 
 
-def short(value: object) -> str:
-    """repr, cut: an array given in place of a number is not printed whole."""
+def short_repr(value: object) -> str:
+    """Return a value's repr, shortened: an array in place of a number is not printed
+    whole.
+    """
     text = " ".join(repr(value).split())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({type(value).__name__})"
+    return (
+        text
+        if len(text) <= MAX_REPR_CHARS
+        else f"{text[:MAX_REPR_CHARS]}… ({type(value).__name__})"
+    )
 
 
 def as_shape(value: SupportsIndex | Iterable[SupportsIndex]) -> Shape:
-    """A checked shape: non-negative ints, rank at most 8."""
-    every = many(value)
-    if every is None:
-        raise bad_shape(f"a shape is integers, got {short(value)}")
-    dims = tuple(as_integer(d, "a dimension") for d in every)
+    """Return a checked shape: non-negative ints, rank at most 8."""
+    values = as_tuple(value)
+    if values is None:
+        raise bad_shape(f"a shape must be integers, got {short_repr(value)}")
+    dims = tuple(as_integer(d, "a dimension") for d in values)
     negative = [d for d in dims if d < 0]
     if negative:
         raise bad_shape(f"a dimension must be >= 0, got {negative[0]} in {dims}")
     if len(dims) > MAX_RANK:
-        raise bad_shape(f"rank {len(dims)}", f"rank is at most {MAX_RANK}")
+        raise bad_shape(f"the rank is {len(dims)}", f"it must be at most {MAX_RANK}")
     return dims
 
 
-def many(value: object) -> tuple[Any, ...] | None:
-    """One value or several as a tuple; None for text and what is no collection."""
+def as_tuple(value: object) -> tuple[Any, ...] | None:
+    """Return one value or several as a tuple; None for text and what is no
+    collection.
+    """
     if type(value) is tuple:
         return value
     if isinstance(value, np.ndarray):
@@ -95,8 +109,8 @@ def many(value: object) -> tuple[Any, ...] | None:
     return tuple(value)
 
 
-def normal_axis(axis: int, rank: int) -> int:
-    """`axis` counted from the front; ShapeError when outside [-rank, rank)."""
+def normalize_axis(axis: int, rank: int) -> int:
+    """Return `axis` counted from the front; ShapeError when outside [-rank, rank)."""
     axis = as_integer(axis, "an axis")
     if not -rank <= axis < rank:
         raise bad_shape(
@@ -105,84 +119,90 @@ def normal_axis(axis: int, rank: int) -> int:
     return axis % rank if rank else 0
 
 
-def distinct_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, in their order; ShapeError for one named twice."""
-    found = tuple(normal_axis(a, rank) for a in axes)
-    if found and not rank:
-        raise bad_shape(f"axis {axes[0]} of rank 0", "it has no axes")
-    if len(set(found)) != len(found):
+def normalize_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return axes counted from the front, in their order; ShapeError for a
+    duplicate.
+    """
+    normalized = tuple(normalize_axis(a, rank) for a in axes)
+    if normalized and not rank:
+        raise bad_shape(f"axis {axes[0]} of rank 0", "an array of rank 0 has no axes")
+    if len(set(normalized)) != len(normalized):
         raise bad_shape(f"axes {tuple(axes)} name the same axis twice")
-    return found
+    return normalized
 
 
-def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Sorted, distinct axes counted from the front."""
-    found = tuple(normal_axis(a, rank) for a in axes)
-    if len(set(found)) != len(found):
+def normalize_sorted_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return sorted, distinct axes counted from the front."""
+    normalized = tuple(normalize_axis(a, rank) for a in axes)
+    if len(set(normalized)) != len(normalized):
         raise bad_shape(f"axes {tuple(axes)} name the same axis twice")
-    return tuple(sorted(found))
+    return tuple(sorted(normalized))
 
 
 def broadcast(*shapes: Sequence[int]) -> Shape:
-    """NumPy's right-aligned broadcast of all shapes."""
+    """Broadcast all shapes, right-aligned as in NumPy."""
     rank = max((len(s) for s in shapes), default=0)
     out = [1] * rank
     for shape in shapes:
-        for at, dim in enumerate(shape, rank - len(shape)):
+        for index, dim in enumerate(shape, rank - len(shape)):
             if dim == 1:
                 continue
-            if out[at] not in (1, dim):
-                text = " with ".join(show(s) for s in shapes)
+            if out[index] not in (1, dim):
+                text = " with ".join(format_shape(s) for s in shapes)
                 raise bad_shape(
                     f"cannot broadcast {text}",
-                    f"dimension {at - rank} is {out[at]} on one side and {dim} "
+                    f"dimension {index - rank} is {out[index]} on one side and {dim} "
                     "on the other",
                     "reshape or expand one of them",
                 )
-            out[at] = dim
+            out[index] = dim
     return tuple(out)
 
 
 def solve_expand(shape: Sequence[int], target: Sequence[int]) -> Shape:
-    """The broadcast of both; a -1 of `target` leaves that dimension as it is."""
+    """Broadcast `shape` to `target`; a -1 of `target` leaves that dimension as it
+    is.
+    """
     if any(d < -1 for d in target):
         raise bad_shape(f"a dimension must be >= -1, got {tuple(target)}")
-    lead = len(target) - len(shape)
-    if -1 in target[: max(lead, 0)]:
+    new_axes = len(target) - len(shape)
+    if -1 in target[: max(new_axes, 0)]:
         raise bad_shape(
-            f"cannot expand {show(shape)} to {show(target)}",
-            f"-1 keeps a dimension, and the first {lead} are new",
-            "give new dimensions their sizes",
+            f"cannot expand {format_shape(shape)} to {format_shape(target)}",
+            f"-1 keeps a dimension, and the first {new_axes} are new",
+            "pass the sizes of the new dimensions",
         )
-    kept = [shape[at - lead] if d == -1 else d for at, d in enumerate(target)]
+    resolved = [
+        shape[index - new_axes] if d == -1 else d for index, d in enumerate(target)
+    ]
     try:
-        return broadcast(shape, as_shape(kept))
+        return broadcast(shape, as_shape(resolved))
     except ShapeError as error:
-        error.problem = f"cannot expand {show(shape)} to {show(target)}"
-        error.rule = "right-aligned, each dimension must be 1 or the target's"
+        error.problem = f"cannot expand {format_shape(shape)} to {format_shape(target)}"
+        error.rule = "aligned from the right, each dimension must be 1 or the target's"
         error.hint = "reshape it first so that the axes line up"
         raise
 
 
 def solve_reshape(shape: Sequence[int], target: Sequence[int]) -> Shape:
-    """`target` with its single -1 solved; the element counts must agree."""
+    """Return `target` with its single -1 solved; the element counts must agree."""
     total = numel(shape)
-    wild = [i for i, d in enumerate(target) if d == -1]
+    unknown_axes = [i for i, d in enumerate(target) if d == -1]
     if any(d < -1 for d in target):
         raise bad_shape(f"a dimension must be >= -1, got {tuple(target)}")
-    if len(wild) > 1:
-        raise bad_shape(f"only one -1 can be solved, got {tuple(target)}")
-    if wild:
-        rest = math.prod(d for d in target if d != -1)
-        if rest == 0 or total % rest:
+    if len(unknown_axes) > 1:
+        raise bad_shape(f"only one dimension can be -1, got {tuple(target)}")
+    if unknown_axes:
+        known_total = math.prod(d for d in target if d != -1)
+        if known_total == 0 or total % known_total:
             raise bad_shape(
-                f"cannot reshape {show(shape)} to {show(target)}",
-                f"{total} elements do not divide into {rest}",
+                f"cannot reshape {format_shape(shape)} to {format_shape(target)}",
+                f"{total} elements must be a multiple of {known_total}",
             )
-        target = [total // rest if d == -1 else d for d in target]
+        target = [total // known_total if d == -1 else d for d in target]
     if numel(target) != total:
         raise bad_shape(
-            f"cannot reshape {show(shape)} to {show(target)}",
-            f"{total} elements against {numel(target)}",
+            f"cannot reshape {format_shape(shape)} to {format_shape(target)}",
+            f"the shapes have {total} and {numel(target)} elements",
         )
     return as_shape(target)

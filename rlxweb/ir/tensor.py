@@ -14,38 +14,40 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.array_input import describe_type
 from rlxweb.errors import GraphError, UsageError
-from rlxweb.given import named
 from rlxweb.ir.dtype import DType, DTypeLike
-from rlxweb.ir.shape import Shape, doing
+from rlxweb.ir.shape import Shape, error_context
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 Number = int | float | bool
 Operand = Number | npt.NDArray[Any] | np.generic
-"""What becomes a constant beside a tensor; see `Builder.operand`."""
+"""Values that become constants beside a tensor; see `Builder.operand`."""
 
 
-def _operator(
-    method: str, turned: bool = False
+def _binary_method(
+    method: str, is_reflected: bool = False
 ) -> Callable[[Tensor, Tensor | Operand], Tensor]:
-    """The builder's method over (self, other), or (other, self) when turned."""
+    """Return the builder's method over (self, other), or (other, self) when
+    reflected.
+    """
 
     def operator(self: Tensor, other: Tensor | Operand) -> Tensor:
-        add: Callable[..., Tensor] = getattr(self.graph, method)
-        return add(other, self) if turned else add(self, other)
+        add_node: Callable[..., Tensor] = getattr(self.graph, method)
+        return add_node(other, self) if is_reflected else add_node(self, other)
 
     operator.__name__ = method
     return operator
 
 
-def _method(name: str) -> Callable[..., Tensor]:
-    """The builder's method of that name with self as its first operand."""
+def _graph_method(name: str) -> Callable[..., Tensor]:
+    """Return the builder's method of that name with self as its first operand."""
 
     def method(self: Tensor, *args: Any, **named: Any) -> Tensor:
-        add: Callable[..., Tensor] = getattr(self.graph, name)
-        return add(self, *args, **named)
+        add_node: Callable[..., Tensor] = getattr(self.graph, name)
+        return add_node(self, *args, **named)
 
     method.__name__ = name
     method.__doc__ = f"`Graph.{name}` of this tensor."
@@ -69,10 +71,10 @@ class Tensor:
 
     @property
     def shape(self) -> Shape:
-        """Its dimensions; where they vary, a `Size` stands for each that does."""
+        """The dimensions; a symbolic size stands for each that varies."""
         shape = self.graph.node(self.id).type.shape
         log = self.graph.recording
-        return shape if log is None else log.told_shape(self.id, shape)
+        return shape if log is None else log.observe_shape(self.id, shape)
 
     @property
     def dtype(self) -> DType:
@@ -85,77 +87,80 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor(%{self.id} {self.graph.node(self.id).type})"
 
-    def _has_no_values(self, wanted: str, hint: str) -> NoReturn:
+    def _refuse_values(self, request: str, hint: str) -> NoReturn:
+        """Raise UsageError for an operation that needs the tensor's values."""
         raise UsageError(
-            f"{wanted} of {self!r}",
-            "a tensor of a graph has no values until the graph is run",
+            f"{request} of {self!r}",
+            "a graph tensor has no values until the graph runs",
             hint=hint,
         )
 
     def __bool__(self) -> bool:
-        self._has_no_values("the truth value", "use graph.where(condition, a, b)")
+        self._refuse_values("the truth value", "use graph.where(condition, a, b)")
 
     def __iter__(self) -> NoReturn:
-        rows = (
-            f"t[i] for i in range({self.shape[0]})" if self.rank else "it is a scalar"
+        hint = (
+            f"loop over tensors: t[i] for i in range({self.shape[0]})"
+            if self.rank
+            else "a scalar has no rows"
         )
-        self._has_no_values("a loop over the values", f"its parts are tensors: {rows}")
+        self._refuse_values("a loop over the values", hint)
 
     def __len__(self) -> int:
-        self._has_no_values("len()", f"its shape is known: t.shape is {self.shape}")
+        self._refuse_values("len()", f"use t.shape, which is {self.shape}")
 
     def __contains__(self, value: object) -> bool:
-        self._has_no_values("`in`", "compare element by element: graph.eq(t, value)")
+        self._refuse_values("`in`", "compare element by element: graph.eq(t, value)")
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        hint = "set_outputs([t]), compile, and take the array that run() returns"
-        self._has_no_values("a NumPy array", hint)
+        hint = "call set_outputs([t]), compile, and use the array that run() returns"
+        self._refuse_values("conversion to NumPy", hint)
 
     def __array_function__(
         self, function: Any, types: object, args: object, kwargs: object
     ) -> NoReturn:
-        name = _GRAPH_NAMES.get(function.__name__, function.__name__)
-        known = callable(getattr(self.graph, name, None))
-        hint = f"use graph.{name}" if known else "build it from methods of the graph"
-        self._has_no_values(f"np.{function.__name__}", hint)
+        name = _NUMPY_TO_GRAPH_NAMES.get(function.__name__, function.__name__)
+        has_method = callable(getattr(self.graph, name, None))
+        hint = f"use graph.{name}" if has_method else "use the methods of the graph"
+        self._refuse_values(f"np.{function.__name__}", hint)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int | float | np.ndarray | np.generic):
             raise UsageError(
-                f"{self!r} == {named(other)}",
-                "`==` asks whether two names mean the same tensor",
+                f"{self!r} == {describe_type(other)}",
+                "`==` tests whether both are the same tensor object",
                 hint="compare element by element with t.eq(value) or t.ne(value)",
             )
         return self is other
 
-    __add__ = _operator("add")
-    __radd__ = _operator("add", turned=True)
-    __sub__ = _operator("sub")
-    __rsub__ = _operator("sub", turned=True)
-    __mul__ = _operator("mul")
-    __rmul__ = _operator("mul", turned=True)
-    __truediv__ = _operator("div")
-    __rtruediv__ = _operator("div", turned=True)
-    __pow__ = _operator("pow")
-    __rpow__ = _operator("pow", turned=True)
+    __add__ = _binary_method("add")
+    __radd__ = _binary_method("add", is_reflected=True)
+    __sub__ = _binary_method("sub")
+    __rsub__ = _binary_method("sub", is_reflected=True)
+    __mul__ = _binary_method("mul")
+    __rmul__ = _binary_method("mul", is_reflected=True)
+    __truediv__ = _binary_method("div")
+    __rtruediv__ = _binary_method("div", is_reflected=True)
+    __pow__ = _binary_method("pow")
+    __rpow__ = _binary_method("pow", is_reflected=True)
 
-    __floordiv__ = _operator("floor_divide")
-    __rfloordiv__ = _operator("floor_divide", turned=True)
-    __mod__ = _operator("mod")
-    __rmod__ = _operator("mod", turned=True)
-    __and__ = _operator("bitwise_and")
-    __rand__ = _operator("bitwise_and", turned=True)
-    __or__ = _operator("bitwise_or")
-    __ror__ = _operator("bitwise_or", turned=True)
-    __xor__ = _operator("bitwise_xor")
-    __rxor__ = _operator("bitwise_xor", turned=True)
-    __lshift__ = _operator("shift_left")
-    __rlshift__ = _operator("shift_left", turned=True)
-    __rshift__ = _operator("shift_right")
-    __rrshift__ = _operator("shift_right", turned=True)
+    __floordiv__ = _binary_method("floor_divide")
+    __rfloordiv__ = _binary_method("floor_divide", is_reflected=True)
+    __mod__ = _binary_method("mod")
+    __rmod__ = _binary_method("mod", is_reflected=True)
+    __and__ = _binary_method("bitwise_and")
+    __rand__ = _binary_method("bitwise_and", is_reflected=True)
+    __or__ = _binary_method("bitwise_or")
+    __ror__ = _binary_method("bitwise_or", is_reflected=True)
+    __xor__ = _binary_method("bitwise_xor")
+    __rxor__ = _binary_method("bitwise_xor", is_reflected=True)
+    __lshift__ = _binary_method("shift_left")
+    __rlshift__ = _binary_method("shift_left", is_reflected=True)
+    __rshift__ = _binary_method("shift_right")
+    __rrshift__ = _binary_method("shift_right", is_reflected=True)
 
-    __matmul__ = _operator("matmul")
-    __rmatmul__ = _operator("matmul", turned=True)
+    __matmul__ = _binary_method("matmul")
+    __rmatmul__ = _binary_method("matmul", is_reflected=True)
 
     def __neg__(self) -> Tensor:
         return self.graph.neg(self)
@@ -166,46 +171,50 @@ class Tensor:
     def __invert__(self) -> Tensor:
         return self.graph.bitwise_not(self)
 
-    __lt__ = _operator("lt")
-    __le__ = _operator("le")
-    __gt__ = _operator("gt")
-    __ge__ = _operator("ge")
-    eq = _operator("eq")
-    ne = _operator("ne")
+    __lt__ = _binary_method("lt")
+    __le__ = _binary_method("le")
+    __gt__ = _binary_method("gt")
+    __ge__ = _binary_method("ge")
+    eq = _binary_method("eq")
+    ne = _binary_method("ne")
 
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
-        """The dims one by one, or all of them as one sequence."""
+        """Reshape to dims that are given one by one, or as one sequence."""
         dims: Any = shape[0] if len(shape) == 1 else shape
         return self.graph.reshape(self, dims)
 
     def transpose(self, *perm: int | Sequence[int]) -> Tensor:
-        """The axes in their new order, one by one or as one sequence; none reverses."""
-        every = tuple(range(self.rank))[::-1]
-        order: Any = perm[0] if len(perm) == 1 else perm or every
+        """Permute the axes, given one by one or as one sequence; no axes reverse the
+        order.
+        """
+        reversed_axes = tuple(range(self.rank))[::-1]
+        order: Any = perm[0] if len(perm) == 1 else perm or reversed_axes
         return self.graph.transpose(self, order)
 
     @property
     def T(self) -> Tensor:  # noqa: N802  NumPy's name
-        """The axes reversed, as numpy.ndarray.T."""
+        """The tensor with its axes reversed, as numpy.ndarray.T."""
         return self.transpose()
 
-    exp, log, sqrt, rsqrt = map(_method, ("exp", "log", "sqrt", "rsqrt"))
-    sin, cos, tan, atan = map(_method, ("sin", "cos", "tan", "atan"))
-    floor, ceil, trunc, sign = map(_method, ("floor", "ceil", "trunc", "sign"))
-    clip, clamp, square = map(_method, ("clip", "clamp", "square"))
-    tanh, sigmoid, relu = map(_method, ("tanh", "sigmoid", "relu"))
-    gelu, silu = map(_method, ("gelu", "silu"))
-    expand, broadcast_to, flip = map(_method, ("expand", "broadcast_to", "flip"))
-    squeeze, unsqueeze, flatten = map(_method, ("squeeze", "unsqueeze", "flatten"))
-    pad, tile, repeat, roll = map(_method, ("pad", "tile", "repeat", "roll"))
-    moveaxis, swapaxes, take = map(_method, ("moveaxis", "swapaxes", "take"))
-    abs, round, softmax = map(_method, ("abs", "round", "softmax"))
-    max, min, prod, cumsum = map(_method, ("max", "min", "prod", "cumsum"))
-    cumprod, sort, argsort = map(_method, ("cumprod", "sort", "argsort"))
-    any, all, var, std = map(_method, ("any", "all", "var", "std"))
-    argmax, argmin, logsumexp = map(_method, ("argmax", "argmin", "logsumexp"))
-    log_softmax, norm, dot = map(_method, ("log_softmax", "norm", "dot"))
-    diagonal, trace = map(_method, ("diagonal", "trace"))
+    exp, log, sqrt, rsqrt = map(_graph_method, ("exp", "log", "sqrt", "rsqrt"))
+    sin, cos, tan, atan = map(_graph_method, ("sin", "cos", "tan", "atan"))
+    floor, ceil, trunc, sign = map(_graph_method, ("floor", "ceil", "trunc", "sign"))
+    clip, clamp, square = map(_graph_method, ("clip", "clamp", "square"))
+    tanh, sigmoid, relu = map(_graph_method, ("tanh", "sigmoid", "relu"))
+    gelu, silu = map(_graph_method, ("gelu", "silu"))
+    expand, broadcast_to, flip = map(_graph_method, ("expand", "broadcast_to", "flip"))
+    squeeze, unsqueeze, flatten = map(
+        _graph_method, ("squeeze", "unsqueeze", "flatten")
+    )
+    pad, tile, repeat, roll = map(_graph_method, ("pad", "tile", "repeat", "roll"))
+    moveaxis, swapaxes, take = map(_graph_method, ("moveaxis", "swapaxes", "take"))
+    abs, round, softmax = map(_graph_method, ("abs", "round", "softmax"))
+    max, min, prod, cumsum = map(_graph_method, ("max", "min", "prod", "cumsum"))
+    cumprod, sort, argsort = map(_graph_method, ("cumprod", "sort", "argsort"))
+    any, all, var, std = map(_graph_method, ("any", "all", "var", "std"))
+    argmax, argmin, logsumexp = map(_graph_method, ("argmax", "argmin", "logsumexp"))
+    log_softmax, norm, dot = map(_graph_method, ("log_softmax", "norm", "dot"))
+    diagonal, trace = map(_graph_method, ("diagonal", "trace"))
 
     def cast(self, dtype: DTypeLike) -> Tensor:
         return self.graph.cast(self, dtype)
@@ -217,7 +226,7 @@ class Tensor:
         return self.graph.mean(self, axes, keep_dim)
 
     def __getitem__(self, key: Any) -> Tensor:
-        """NumPy's indexing: `t[2]`, `t[:, ::-2]`, `t[..., None]`, `t[[0, 3]]`.
+        """Index as NumPy does: `t[2]`, `t[:, ::-2]`, `t[..., None]`, `t[[0, 3]]`.
 
         One axis may be indexed by a list, an array or an integer tensor, or one or more
         by a mask of constants. All else is a view.
@@ -226,36 +235,39 @@ class Tensor:
         return self.graph.getitem(self, key)
 
 
-def listed(given: object, doing: str, so: str) -> tuple[Any, ...]:
-    """The members of a list of tensors. Errors  GraphError for what is no list."""
+def as_tensor_tuple(tensors: object, context: str, hint: str) -> tuple[Any, ...]:
+    """Return the members of a list of tensors. Errors  GraphError for what is no
+    list.
+    """
     try:
-        if not isinstance(given, Tensor):
-            return tuple(given)  # type: ignore[arg-type]
+        if not isinstance(tensors, Tensor):
+            return tuple(tensors)  # type: ignore[arg-type]
     except TypeError:  # nothing to go through, or an array of no dimensions
         pass
-    raise GraphError(doing, f"{named(given)} was given", "a list is wanted", so)
+    raise GraphError(context, f"got {describe_type(tensors)}", "expected a list", hint)
 
 
 @contextmanager
-def working(what: str, x: object, *others: object) -> Iterator[None]:
-    """Errors from within say what is done to x; it and the others are tensors.
+def op_context(operation: str, x: object, *others: object) -> Iterator[None]:
+    """Context manager for adding an op to x: checks that all operands are tensors, and
+    names the operation and x in errors.
 
     Errors   GraphError for what is none.
     """
-    for one in (x, *others):
-        if not isinstance(one, Tensor):
+    for operand in (x, *others):
+        if not isinstance(operand, Tensor):
             raise GraphError(
-                what,
-                f"{named(one)} was given",
-                "a tensor is wanted",
-                "make it one: graph.input, graph.param or graph.constant",
+                operation,
+                f"got {describe_type(operand)}",
+                "expected a tensor",
+                "create one with graph.input, graph.param or graph.constant",
             )
-    with doing(f"{what} of {x!r}"):
+    with error_context(f"{operation} of {x!r}"):
         yield
 
 
 # NumPy's names of what a graph calls otherwise.
-_GRAPH_NAMES = {
+_NUMPY_TO_GRAPH_NAMES = {
     "concatenate": "concat",
     "vstack": "concat",
     "hstack": "concat",

@@ -1,4 +1,5 @@
-"""Builder methods for what language models are made of: rotary, gated units, LoRA.
+"""Builder methods for parts of language models: rotary embedding, gated units, LoRA and
+grouped products.
 
 Positions, heads and tables are brought into the form that the ops take. Nothing is
 computed here but tables of angles.
@@ -14,12 +15,12 @@ import numpy as np
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.shape import as_integer, show
+from rlxweb.ir.shape import as_integer, format_shape
 from rlxweb.ir.tensor import Tensor
 
 
 class TransformerBuilder(OpBuilder):
-    """Builder methods over `apply`; mixed into Graph."""
+    """Transformer methods over `apply`; mixed into Graph."""
 
     def rope(
         self,
@@ -32,7 +33,8 @@ class TransformerBuilder(OpBuilder):
         num_heads: int | None = None,
         head_dim: int | None = None,
     ) -> Tensor:
-        """Rotary position embedding: pairs of elements turned by their place's angle.
+        """Apply rotary position embedding: rotate pairs of elements by the angle of
+        their position.
 
         cos, sin     a table [P, R/2], whose row p is position p's; or [B, S, R/2], a
                      row for each place. R <= D elements are turned, the rest stays
@@ -47,31 +49,39 @@ class TransformerBuilder(OpBuilder):
         Source   Su et al. 2021; ONNX's RotaryEmbedding
         """
         g: Any = self
-        doing, given = f"rope of {show(x.shape)}", x
+        context, original = f"rope of {format_shape(x.shape)}", x
         if num_heads is not None:
-            num_heads = as_integer(num_heads, f"{doing}: num_heads")
+            num_heads = as_integer(num_heads, f"{context}: num_heads")
         if head_dim is not None:
-            head_dim = as_integer(head_dim, f"{doing}: head_dim")
-            num_heads = _heads_of(doing, x, head_dim, num_heads)
+            head_dim = as_integer(head_dim, f"{context}: head_dim")
+            num_heads = _head_count(context, x, head_dim, num_heads)
         if num_heads is not None:
-            x = _heads_apart(g, doing, x, num_heads)
+            x = _split_heads(g, context, x, num_heads)
         if x.rank < 2:
-            raise ShapeError(doing, "it has no axis of places", "[..., S, D]")
+            raise ShapeError(context, "it has no sequence axis", "expected [..., S, D]")
         length = x.shape[-3 if num_heads else -2]
-        cos, sin = (_angles(g, doing, one, positions, length) for one in (cos, sin))
+        cos, sin = (
+            _position_angles(g, context, table, positions, length)
+            for table in (cos, sin)
+        )
         if num_heads:  # [B, S, H, D]
             cos, sin = (
                 g.reshape(c, (*c.shape[:-1], 1, c.shape[-1])) for c in (cos, sin)
             )
         elif cos.rank == 3 and x.rank == 4:
             cos, sin = (g.reshape(c, (c.shape[0], 1, *c.shape[1:])) for c in (cos, sin))
-        made = self.apply("rope", x, cos, sin, interleaved=interleaved)
-        return self.apply("reshape", made, shape=given.shape) if num_heads else made
+        rotated = self.apply("rope", x, cos, sin, interleaved=interleaved)
+        return (
+            self.apply("reshape", rotated, shape=original.shape)
+            if num_heads
+            else rotated
+        )
 
     def rope_table(
         self, length: int, size: int, base: float = 10000.0, dtype: DTypeLike = "f32"
     ) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [length, size/2] of positions 0 … for heads of `size`.
+        """Return cosines and sines [length, size/2] of positions 0 … for heads of
+        `size`.
 
         Angle i of position p is p · base^(-2i / size), computed in float64.
         Errors   AttributeRefused.
@@ -80,12 +90,14 @@ class TransformerBuilder(OpBuilder):
             raise AttributeRefused(
                 "rope_table",
                 f"length={length}, size={size}, base={base}",
-                "length >= 1, size even and >= 2, base > 0",
+                "expected length >= 1, an even size >= 2 and base > 0",
             )
-        turns = float(base) ** (-np.arange(0, size, 2) / size)
-        angles = np.arange(length)[:, None] * turns
-        kind = as_dtype(dtype)
-        return self.constant(np.cos(angles), kind), self.constant(np.sin(angles), kind)
+        frequencies = float(base) ** (-np.arange(0, size, 2) / size)
+        angles = np.arange(length)[:, None] * frequencies
+        element_type = as_dtype(dtype)
+        return self.constant(np.cos(angles), element_type), self.constant(
+            np.sin(angles), element_type
+        )
 
     def add_layer_norm(
         self,
@@ -95,7 +107,7 @@ class TransformerBuilder(OpBuilder):
         beta: Tensor | None = None,
         eps: float = 1e-5,
     ) -> tuple[Tensor, Tensor]:
-        """(layer norm of x + residual along the last axis, the sum): one kernel.
+        """Return (layer norm of x + residual along the last axis, the sum): one kernel.
 
         Shapes   x and residual alike, [..., n], gamma and beta [n], or None: 1 and 0
         Errors   ShapeError, DTypeError, AttributeRefused
@@ -110,26 +122,32 @@ class TransformerBuilder(OpBuilder):
         beta: Tensor | None = None,
         eps: float = 1e-5,
     ) -> tuple[Tensor, Tensor]:
-        """`add_layer_norm` with the rms norm, which does not take the mean away."""
+        """Return `add_layer_norm` with the RMS norm, which does not subtract the
+        mean.
+        """
         return self._add_norm(x, residual, (gamma, beta), eps, False)
 
     def _add_norm(
         self,
         x: Tensor,
         residual: Tensor,
-        ends: tuple[Tensor | None, Tensor | None],
+        scale_and_shift: tuple[Tensor | None, Tensor | None],
         eps: float,
         centred: bool,
     ) -> tuple[Tensor, Tensor]:
+        """Add the norm of x + residual; return it and the sum."""
         gamma, beta = (
-            self.constant(np.full(x.shape[-1:], value), x.dtype) if one is None else one
-            for one, value in zip(ends, (1.0, 0.0), strict=True)
+            self.constant(np.full(x.shape[-1:], default), x.dtype)
+            if parameter is None
+            else parameter
+            for parameter, default in zip(scale_and_shift, (1.0, 0.0), strict=True)
         )
-        made = self.apply(
+        stacked = self.apply(
             "add_norm", x, residual, gamma, beta, centred=centred, eps=eps
         )
         normed, total = (
-            self.apply("narrow", made, axis=0, start=at, length=1) for at in (0, 1)
+            self.apply("narrow", stacked, axis=0, start=index, length=1)
+            for index in (0, 1)
         )
         return (
             self.apply("reshape", normed, shape=x.shape),
@@ -143,7 +161,7 @@ class TransformerBuilder(OpBuilder):
         activation: str = "sigmoid",
         gate_first: bool = False,
     ) -> Tensor:
-        """The first half of an axis times activation(the second half).
+        """Return the first half of an axis times activation(the second half).
 
         activation   "sigmoid", "silu", "gelu", "gelu_approx", "relu", "tanh" or
                      "identity"
@@ -156,13 +174,13 @@ class TransformerBuilder(OpBuilder):
         )
 
     def swiglu(self, x: Tensor, axis: int = -1, gate_first: bool = False) -> Tensor:
-        """`glu` with SiLU: the first half of an axis times silu(the second)."""
+        """Return `glu` with SiLU: the first half of an axis times silu(the second)."""
         return self.glu(x, axis, "silu", gate_first)
 
     def lora_matmul(
         self, x: Tensor, w: Tensor, a: Tensor, b: Tensor, scale: float = 1.0
     ) -> Tensor:
-        """By weights with a change of low rank: x · w + scale · (x · a) · b.
+        """Multiply by weights with a low-rank update: x · w + scale · (x · a) · b.
 
         Shapes   x [..., K], w [K, N], a [K, R], b [R, N] → [..., N]
         Errors   ShapeError, DTypeError, AttributeRefused
@@ -179,7 +197,8 @@ class TransformerBuilder(OpBuilder):
         offsets: Tensor | None = None,
         sizes: Tensor | None = None,
     ) -> Tensor:
-        """Every row times the matrix of its group, as experts have it. Give one of
+        """Multiply every row by the matrix of its group, as mixture-of-experts layers
+        do. Exactly one of these is given:
 
         groups    a group for each row, [M] of integers, in any order
         offsets   where each group of rows ends, [G], as torch.nn.functional.grouped_mm
@@ -188,72 +207,80 @@ class TransformerBuilder(OpBuilder):
         Shapes   x [M, K], w [G, K, N] → [M, N]
         Errors   ShapeError, DTypeError, AttributeRefused
         """
-        doing = f"grouped_matmul of {show(x.shape)} and {show(w.shape)}"
-        given = [one for one in (groups, offsets, sizes) if one is not None]
-        if len(given) != 1:
+        context = (
+            f"grouped_matmul of {format_shape(x.shape)} and {format_shape(w.shape)}"
+        )
+        groupings = [
+            grouping for grouping in (groups, offsets, sizes) if grouping is not None
+        ]
+        if len(groupings) != 1:
             raise AttributeRefused(
-                doing,
-                f"{len(given)} of groups, offsets and sizes are given",
-                "one of them says which row belongs where",
+                context,
+                f"got {len(groupings)} of groups, offsets and sizes",
+                "exactly one must assign the rows to groups",
             )
         if groups is None:
-            if given[0].shape != w.shape[:1] or not given[0].dtype.is_integer:
+            if groupings[0].shape != w.shape[:1] or not groupings[0].dtype.is_integer:
                 raise ShapeError(
-                    doing,
-                    f"{show(given[0].shape)} {given[0].dtype} of groups",
-                    f"an integer for each, {show(w.shape[:1])}",
+                    context,
+                    f"offsets or sizes are {format_shape(groupings[0].shape)} "
+                    f"{groupings[0].dtype}",
+                    f"expected one integer per group, {format_shape(w.shape[:1])}",
                 )
-            ends = self.apply("cast", given[0], to=DType.I32)
+            ends = self.apply("cast", groupings[0], to=DType.I32)
             if sizes is not None:
                 ends = self.apply("cumsum", ends, axis=0)
             rows = self.constant(np.arange(x.shape[0], dtype=np.int32)[:, None])
-            behind = self.apply("cast", self.apply("ge", rows, ends), to=DType.I32)
-            groups = self.apply("sum", behind, axes=(1,), keep_dim=False)
+            is_past_end = self.apply("cast", self.apply("ge", rows, ends), to=DType.I32)
+            groups = self.apply("sum", is_past_end, axes=(1,), keep_dim=False)
         return self.apply("grouped_matmul", x, w, groups)
 
 
-def _heads_of(doing: str, x: Tensor, head_dim: int, heads: int | None) -> int | None:
-    """Return the number of heads of that length; None for one alone.
+def _head_count(
+    context: str, x: Tensor, head_dim: int, heads: int | None
+) -> int | None:
+    """Return the number of heads of that length; None for a single head.
 
     Errors   ShapeError.
     """
     size = x.shape[-1] if x.rank else 0
-    found = size // head_dim if head_dim > 0 and size % head_dim == 0 else 0
-    if not found or heads not in (None, found):
-        beside = "" if heads is None else f" and num_heads={heads}"
+    count = size // head_dim if head_dim > 0 and size % head_dim == 0 else 0
+    if not count or heads not in (None, count):
+        heads_text = "" if heads is None else f" and num_heads={heads}"
         raise ShapeError(
-            doing,
-            f"head_dim={head_dim}{beside} of a last axis of {size}",
-            "the last axis is num_heads times head_dim",
+            context,
+            f"head_dim={head_dim}{heads_text} for a last axis of {size}",
+            "the last axis must be num_heads times head_dim",
         )
-    return heads if found == 1 else found
+    return heads if count == 1 else count
 
 
-def _heads_apart(g: Any, doing: str, x: Tensor, heads: int) -> Tensor:
-    """[B, S, H·D] as [B, S, H, D]."""
+def _split_heads(g: Any, context: str, x: Tensor, heads: int) -> Tensor:
+    """Reshape [B, S, H·D] to [B, S, H, D]."""
     if x.rank != 3 or heads < 1 or x.shape[2] % heads:
         raise ShapeError(
-            doing,
-            f"num_heads={heads} of {show(x.shape)}",
-            "[B, S, H·D], whose last axis is a multiple of the heads",
+            context,
+            f"num_heads={heads} for {format_shape(x.shape)}",
+            "expected [B, S, H·D] with a multiple of num_heads as last axis",
         )
     shape: Sequence[int] = (*x.shape[:2], heads, x.shape[2] // heads)
     return g.reshape(x, shape)  # type: ignore[no-any-return]
 
 
-def _angles(
-    g: Any, doing: str, table: Tensor, positions: Tensor | None, length: int
+def _position_angles(
+    g: Any, context: str, table: Tensor, positions: Tensor | None, length: int
 ) -> Tensor:
-    """[S, R/2] or [B, S, R/2]: the rows of a table for so many places."""
+    """Return the rows of a table for the positions: [S, R/2] or [B, S, R/2]."""
     if positions is None:
         if table.rank == 2 and table.shape[0] > length:
             return g.narrow(table, 0, 0, length)  # type: ignore[no-any-return]
         return table
     if table.rank != 2 or positions.rank not in (1, 2):
         raise ShapeError(
-            doing,
-            f"positions {show(positions.shape)} of angles {show(table.shape)}",
-            "positions [S] or [B, S] of a table [P, R/2]",
+            context,
+            f"positions {format_shape(positions.shape)} for angles "
+            f"{format_shape(table.shape)}",
+            "expected positions [S] or [B, S] and angles [P, R/2]",
         )
     if positions.dtype is DType.I64:
         positions = g.cast(positions, DType.I32)

@@ -1,4 +1,4 @@
-"""Builder methods that put windows back where they were taken: fold and max_unpool.
+"""Builder methods that scatter windows back into images: fold and max_unpool.
 
 Both are scatters into zeros, under PyTorch's names and arguments. Nothing is computed
 here.
@@ -14,137 +14,152 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.conv_pool_builder import SpatialSizes
 from rlxweb.ir.op_builder import OpBuilder
-from rlxweb.ir.shape import many, short, show
+from rlxweb.ir.shape import as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ir.window_builder import Sizes
 
 
 class UnpoolBuilder(OpBuilder):
-    """What undoes windows, over `apply`; mixed into Graph."""
+    """Unpooling methods over `apply`; mixed into Graph."""
 
     def fold(
         self,
         x: Tensor,
-        output_size: Sizes,
-        kernel_size: Sizes,
-        dilation: Sizes = 1,
-        padding: Sizes = 0,
-        stride: Sizes = 1,
+        output_size: SpatialSizes,
+        kernel_size: SpatialSizes,
+        dilation: SpatialSizes = 1,
+        padding: SpatialSizes = 0,
+        stride: SpatialSizes = 1,
     ) -> Tensor:
-        """Windows [N, C · window, windows] added up where they lie in images
-        [N, C, …], as torch.nn.functional.fold; ONNX calls it Col2Im.
+        """Sum windows [N, C · window, windows] at their positions in images [N, C, …],
+        as torch.nn.functional.fold; ONNX calls it Col2Im.
 
         output_size  of an image, a number for each spatial axis
         padding      what windows reach beyond an image at both ends of each axis: one
                      number for all, one each, or the fronts' and then the ends'
         Errors   ShapeError, AttributeRefused, DTypeError.
         """
-        doing = f"fold of {show(x.shape)}"
-        size = _each(doing, "output_size", output_size, 0)
+        context = f"fold of {format_shape(x.shape)}"
+        size = _per_axis(context, "output_size", output_size, 0)
         rank = len(size)
-        kernel = _each(doing, "kernel_size", kernel_size, rank, least=1)
-        dilations = _each(doing, "dilation", dilation, rank, least=1)
-        strides = _each(doing, "stride", stride, rank, least=1)
-        both = len(many(padding) or ()) == 2 * rank
-        pads = _each(doing, "padding", padding, 2 * rank if both else rank)
-        pads = pads if both else (*pads, *pads)
+        kernel = _per_axis(context, "kernel_size", kernel_size, rank, minimum=1)
+        dilations = _per_axis(context, "dilation", dilation, rank, minimum=1)
+        strides = _per_axis(context, "stride", stride, rank, minimum=1)
+        has_both_ends = len(as_tuple(padding) or ()) == 2 * rank
+        pads = _per_axis(
+            context, "padding", padding, 2 * rank if has_both_ends else rank
+        )
+        pads = pads if has_both_ends else (*pads, *pads)
         padded = [n + a + b for n, a, b in zip(size, pads, pads[rank:], strict=False)]
-        at = _places(padded, kernel, dilations, strides)
-        if x.rank != 3 or x.shape[1] % len(at) or x.shape[2] != at.shape[1]:
+        indices = _window_indices(padded, kernel, dilations, strides)
+        if x.rank != 3 or x.shape[1] % len(indices) or x.shape[2] != indices.shape[1]:
             raise ShapeError(
-                doing,
-                f"images of {show(size)} have {at.shape[1]} windows of {len(at)} each",
-                "x is [N, C · window, windows]",
+                context,
+                f"images of {format_shape(size)} have {indices.shape[1]} windows of "
+                f"{len(indices)} elements",
+                "x must be [N, C · window, windows]",
             )
-        n, channels = x.shape[0], x.shape[1] // len(at)
+        n, channels = x.shape[0], x.shape[1] // len(indices)
         g: Any = self
-        rows = g.reshape(x, (n * channels, at.size))
-        flat = self._scattered(rows, at.reshape(1, -1), prod(padded), "add")
-        made: Tensor = g.reshape(flat, (n, channels, *padded))
-        for axis, (front, wide) in enumerate(zip(pads[:rank], size, strict=True), 2):
-            made = g.narrow(made, axis, front, wide)
-        return made
+        rows = g.reshape(x, (n * channels, indices.size))
+        flat = self._scatter_rows(rows, indices.reshape(1, -1), prod(padded), "add")
+        images: Tensor = g.reshape(flat, (n, channels, *padded))
+        for axis, (front, length) in enumerate(zip(pads[:rank], size, strict=True), 2):
+            images = g.narrow(images, axis, front, length)
+        return images
 
     def max_unpool(
         self,
         x: Tensor,
         indices: Tensor,
-        kernel_size: Sizes,
-        stride: Sizes | None = None,
-        padding: Sizes = 0,
-        output_size: Sizes | None = None,
+        kernel_size: SpatialSizes,
+        stride: SpatialSizes | None = None,
+        padding: SpatialSizes = 0,
+        output_size: SpatialSizes | None = None,
     ) -> Tensor:
-        """What a max_pool kept, back at the `indices` that max_pool_indices gives, and
-        zeros elsewhere, as torch.nn.functional.max_unpool2d. Of several at one place
-        it is the last.
+        """Put the results of a max_pool back at the `indices` that max_pool_indices
+        gives, and zeros elsewhere, as torch.nn.functional.max_unpool2d. The last of
+        several at one index wins.
 
         Shapes   x and indices [N, C, …] → [N, C, *output_size]; that is the least size
                  that the windows reach over unless told
         Errors   IndexRefused when it is run; ShapeError, AttributeRefused, DTypeError.
         """
-        doing, rank = f"max_unpool of {show(x.shape)}", x.rank - 2
+        context, rank = f"max_unpool of {format_shape(x.shape)}", x.rank - 2
         if rank < 1 or indices.shape != x.shape:
             raise ShapeError(
-                doing, f"indices {show(indices.shape)}", "both are [N, C, …]"
+                context,
+                f"indices {format_shape(indices.shape)}",
+                "x and indices must have the same shape [N, C, …]",
             )
-        kernel = _each(doing, "kernel_size", kernel_size, rank, least=1)
+        kernel = _per_axis(context, "kernel_size", kernel_size, rank, minimum=1)
         steps = kernel_size if stride is None else stride
-        strides = _each(doing, "stride", steps, rank, least=1)
-        pads = _each(doing, "padding", padding, rank)
+        strides = _per_axis(context, "stride", steps, rank, minimum=1)
+        pads = _per_axis(context, "padding", padding, rank)
         if output_size is None:
-            every = zip(x.shape[2:], strides, kernel, pads, strict=True)
-            size = tuple((n - 1) * s + k - 2 * p for n, s, k, p in every)
+            axis_settings = zip(x.shape[2:], strides, kernel, pads, strict=True)
+            size = tuple((n - 1) * s + k - 2 * p for n, s, k, p in axis_settings)
         else:
-            size = _each(doing, "output_size", output_size, rank)
+            size = _per_axis(context, "output_size", output_size, rank)
         g: Any = self
-        lines, flat = x.shape[0] * x.shape[1], prod(x.shape[2:])
-        rows, at = (g.reshape(one, (lines, flat)) for one in (x, indices))
-        found = self._scattered(rows, at, prod(size), "none")
-        made: Tensor = g.reshape(found, (*x.shape[:2], *size))
-        return made
+        row_count, row_length = x.shape[0] * x.shape[1], prod(x.shape[2:])
+        rows, row_indices = (
+            g.reshape(tensor, (row_count, row_length)) for tensor in (x, indices)
+        )
+        scattered = self._scatter_rows(rows, row_indices, prod(size), "none")
+        images: Tensor = g.reshape(scattered, (*x.shape[:2], *size))
+        return images
 
-    def _scattered(self, rows: Tensor, at: Any, size: Any, reduction: str) -> Tensor:
-        """Rows [R, n] at places of rows of zeros [R, size]."""
+    def _scatter_rows(
+        self, rows: Tensor, indices: Any, size: Any, reduction: str
+    ) -> Tensor:
+        """Scatter rows [R, n] into rows of zeros [R, size]."""
         g: Any = self
-        nothing = self.constant(np.zeros((), rows.dtype.numpy))
-        empty = g.expand(nothing, (rows.shape[0], size))
-        if not isinstance(at, Tensor):
-            at = g.expand(self.constant(at.astype(np.int32)), rows.shape)
-        made: Tensor = g.scatter_elements(empty, at, rows, 1, reduction)
-        return made
+        zero = self.constant(np.zeros((), rows.dtype.numpy))
+        zeros = g.expand(zero, (rows.shape[0], size))
+        if not isinstance(indices, Tensor):
+            indices = g.expand(self.constant(indices.astype(np.int32)), rows.shape)
+        scattered: Tensor = g.scatter_elements(zeros, indices, rows, 1, reduction)
+        return scattered
 
 
-def _each(
-    doing: str, what: str, given: Any, rank: int, least: int = 0
+def _per_axis(
+    context: str, label: str, value: Any, rank: int, minimum: int = 0
 ) -> tuple[Any, ...]:
-    """A number for each of the spatial axes; rank 0: as many as there are."""
-    numbers = many(given)
-    if numbers is None or not numbers or any(n < least for n in numbers):
+    """Return a number for each spatial axis; rank 0: as many as are given. Errors
+    AttributeRefused.
+    """
+    numbers = as_tuple(value)
+    if numbers is None or not numbers or any(n < minimum for n in numbers):
         raise AttributeRefused(
-            doing, f"{what}={short(given)}", f"whole numbers from {least} on"
+            context, f"{label}={short_repr(value)}", f"expected integers >= {minimum}"
         )
     numbers = numbers * rank if len(numbers) == 1 and rank else numbers
     if rank and len(numbers) != rank:
         raise AttributeRefused(
-            doing,
-            f"{what}={short(given)}",
-            f"one number, or one for each of {rank} spatial axes",
+            context,
+            f"{label}={short_repr(value)}",
+            f"expected one number, or one for each of {rank} spatial axes",
         )
     return numbers
 
 
-def _places(
+def _window_indices(
     size: Sequence[int],
     kernel: Sequence[int],
     dilations: Sequence[int],
     strides: Sequence[int],
 ) -> npt.NDArray[np.int64]:
-    """[elements of a window, windows]: where each lies in the flat padded image."""
-    total = np.zeros((1, 1), np.int64)
+    """Return the index of each window element in the flat padded image: [elements of a
+    window, windows].
+    """
+    flat_indices = np.zeros((1, 1), np.int64)
     for n, k, d, s in zip(size, kernel, dilations, strides, strict=True):
         count = max((n - d * (k - 1) - 1) // s + 1, 0)
-        along = np.arange(k)[:, None] * d + np.arange(count)[None, :] * s
-        total = total[:, None, :, None] * n + along[None, :, None, :]
-        total = total.reshape(total.shape[0] * k, -1)
-    return total
+        axis_indices = np.arange(k)[:, None] * d + np.arange(count)[None, :] * s
+        flat_indices = (
+            flat_indices[:, None, :, None] * n + axis_indices[None, :, None, :]
+        )
+        flat_indices = flat_indices.reshape(flat_indices.shape[0] * k, -1)
+    return flat_indices

@@ -1,4 +1,4 @@
-"""The verifier: what a graph must satisfy before it is compiled.
+"""Graph verifier: the rules that a graph must satisfy before it is compiled.
 
 The types of nodes that came in by another way than `apply` are inferred again and
 compared, never believed, so a graph built by hand is held to the same rules.
@@ -11,89 +11,98 @@ from typing import Any
 
 import numpy.typing as npt
 
+from rlxweb.array_input import describe_type
 from rlxweb.errors import GraphError, VerifyError
-from rlxweb.given import named
-from rlxweb.ir.graph import Graph, Node, typed
+from rlxweb.ir.graph import Graph, Node, infer_type
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
 
 
 def verify(graph: Graph) -> None:
     """Raise VerifyError (or the op's own error) for the first rule a graph breaks."""
-    must_be_graph(graph)
-    must_be_bound(graph)
+    require_graph(graph)
+    require_bound(graph)
     nodes = graph.nodes()
-    where = f"graph '{graph.name}'"
+    context = f"graph '{graph.name}'"
     if not graph.outputs:
         raise VerifyError(
-            where, "it has no outputs", hint="call set_outputs([...]) before compiling"
+            context,
+            "the graph has no outputs",
+            hint="call set_outputs([...]) before compiling",
         )
-    for at, node in enumerate(nodes):
-        if node.id != at:
-            raise VerifyError(where, f"node %{node.id} stands at position {at}")
-        late = [i for i in node.inputs if not 0 <= i < at]
-        if late:
+    for index, node in enumerate(nodes):
+        if node.id != index:
+            raise VerifyError(context, f"node %{node.id} is at position {index}")
+        later_inputs = [i for i in node.inputs if not 0 <= i < index]
+        if later_inputs:
             raise VerifyError(
-                where,
-                f"{node} reads node %{late[0]}, which does not come before it",
-                "not a DAG in insertion order",
+                context,
+                f"{node} reads node %{later_inputs[0]}, which does not come before it",
+                "a node must come after its inputs",
             )
         if graph.is_checked:
             continue
         op = registry.get(node.op)
-        if op.has("leaf"):
+        if op.has_trait("leaf"):
             continue
         types = tuple(nodes[i].type for i in node.inputs)
-        _, kind = typed(op, types, node.attrs, node.name)
-        if kind != node.type:
+        _, inferred_type = infer_type(op, types, node.attrs, node.name)
+        if inferred_type != node.type:
             raise VerifyError(
-                where, f"{node} declares {node.type}", f"its shape rule gives {kind}"
+                context,
+                f"{node} declares {node.type}",
+                f"its shape rule returns {inferred_type}",
             )
     for i in graph.outputs:
         if not 0 <= i < len(nodes):
-            raise VerifyError(where, f"output %{i} does not exist")
+            raise VerifyError(context, f"output %{i} does not exist")
 
 
-def wrong_result(node: Node, shape: Sequence[int], dtype: object) -> GraphError:
-    """The error of an op whose reference makes another type than its shape rule says.
+def result_type_error(node: Node, shape: Sequence[int], dtype: object) -> GraphError:
+    """Return the error of an op whose reference makes another type than its shape rule
+    says.
 
     dtype   in the words of the library that made the result
     """
     return GraphError(
         str(node),
-        f"its reference returned {list(shape)} {dtype}",
-        f"its shape rule says {node.type}",
-        "mend the op's record",
+        f"the reference function returned {list(shape)} {dtype}",
+        f"the shape rule returns {node.type}",
+        "correct one of them in the op's definition",
     )
 
 
-def check_result(node: Node, made: npt.NDArray[Any]) -> None:
-    """Errors  GraphError of `wrong_result`, if it is one."""
-    if made.shape != node.type.shape or made.dtype != node.type.dtype.numpy:
-        raise wrong_result(node, made.shape, made.dtype)
+def check_result(node: Node, result: npt.NDArray[Any]) -> None:
+    """Check that a reference's result has the node's type. Errors  GraphError of
+    `result_type_error`.
+    """
+    if result.shape != node.type.shape or result.dtype != node.type.dtype.numpy:
+        raise result_type_error(node, result.shape, result.dtype)
 
 
-def must_be_graph(given: object, doing: str = "compile") -> None:
-    """Errors  VerifyError naming what was given in place of a Graph."""
-    if isinstance(given, Graph):
+def require_graph(value: object, context: str = "compile") -> None:
+    """Check that a value is a Graph. Errors  VerifyError naming the value."""
+    if isinstance(value, Graph):
         return
     hint = "build one: g = rlxweb.Graph(); …; g.set_outputs([…])"
-    if isinstance(given, Tensor):
-        hint = "its graph is t.graph; name it as a result with t.graph.set_outputs([t])"
-    elif isinstance(given, type) and issubclass(given, Graph):
-        hint = "make one of it: Graph()"
-    elif isinstance(getattr(given, "graph", None), Graph):
-        hint = "it was compiled from its .graph"
-    raise VerifyError(doing, f"{named(given)} was given", "a Graph is wanted", hint)
+    if isinstance(value, Tensor):
+        hint = "call t.graph.set_outputs([t]) and pass t.graph"
+    elif isinstance(value, type) and issubclass(value, Graph):
+        hint = "create an instance: Graph()"
+    elif isinstance(getattr(value, "graph", None), Graph):
+        hint = "pass its .graph"
+    raise VerifyError(context, f"got {describe_type(value)}", "expected a Graph", hint)
 
 
-def must_be_bound(graph: Graph, doing: str = "") -> None:
-    """Errors  VerifyError for a graph whose sizes vary."""
+def require_bound(graph: Graph, context: str = "") -> None:
+    """Check that a graph has no dims. Errors  VerifyError for a graph whose sizes
+    vary.
+    """
     if graph.dims:
-        these = ", ".join(f"{name}=…" for name in graph.dims)
+        dim_arguments = ", ".join(f"{name}=…" for name in graph.dims)
         raise VerifyError(
-            doing or f"graph '{graph.name}'",
-            f"its sizes vary: {', '.join(graph.dims)}",
-            "numbers are wanted here",
-            f"graph.bind({these}) gives them; Session.compile takes it as it is",
+            context or f"graph '{graph.name}'",
+            f"the graph has variable sizes: {', '.join(graph.dims)}",
+            "fixed sizes are required here",
+            f"call graph.bind({dim_arguments}); Session.compile accepts variable sizes",
         )

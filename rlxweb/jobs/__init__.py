@@ -1,1 +1,1 @@
-"""A run over recordings: what is asked, each file analysed, and what came of it."""
+"""Runs over recordings: settings, the analysis of each file, and results."""

@@ -1,4 +1,4 @@
-"""One recording from file to peaks: what a run does with each, here or elsewhere.
+"""Analysis of one recording from file to peaks, in this process or any other.
 
 Prints nothing and keeps nothing; every group of channels chooses its own engine.
 """
@@ -15,57 +15,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.choose.chooser import Asked, choose
-from rlxweb.devices.place import engine_key
+from rlxweb.choose.chooser import PlaceRequest, choose_place
+from rlxweb.devices.device_place import engine_key
 from rlxweb.errors import OutOfMemory, RlxError, UsageError
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.spectrum import frequencies
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.io import Group, Recording, open_recording
-from rlxweb.io.identity import identity, is_told_when_open
-from rlxweb.jobs.averaging import Progress, group_power
-from rlxweb.jobs.epoching import conditions_of, length_of
+from rlxweb.io.state_fingerprint import has_state_when_open, state_fingerprint
+from rlxweb.jobs.averaging import BlockProgress, group_power
+from rlxweb.jobs.epoching import as_one_epoch, select_conditions
 from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.jobs.settings import Settings, fmax_of, group_spec, group_taken
-from rlxweb.jobs.stages import Stages
-from rlxweb.recipes.welch_plan import segment_count
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.offers import WelchJob
-from rlxweb.signal.peaks_of_power import check_prominence
-from rlxweb.signal.picked import PickedEngine
-from rlxweb.signal.rounding import RoundingFloor
+from rlxweb.jobs.settings import Settings, group_fmax, group_sample_type, group_spec
+from rlxweb.jobs.stage_timing import StageTimer
+from rlxweb.recipes.welch_parameters import segment_count
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.pick_runner import PickedEngine
+from rlxweb.signal.rounding_floor import RoundingFloor
+from rlxweb.signal.spectrum_peaks import validate_prominence
+from rlxweb.signal.welch_job import WelchJob
 
 FileProgress = Callable[[int, int], object]
-"""Is told how many samples the file has, and how many were just done."""
+"""Callback that receives the number of samples of the file, and how many were just
+done.
+"""
 
 
 def check_device(settings: Settings) -> None:
-    """Open the device that is asked for, before anything is read or written.
+    """Open the requested device before anything is read or written.
 
     Errors   UnknownDevice; AdapterMissing, DeviceLost where it cannot be opened.
     """
-    place, _ = Asked(settings.asked_device, settings.adapter).place()
-    if place is not None:
-        engine_key(place)
+    device_place, _ = PlaceRequest(
+        settings.requested_device, settings.adapter
+    ).named_place()
+    if device_place is not None:
+        engine_key(device_place)
 
 
 def analyse(
     recording: Recording,
     settings: Settings,
-    progress: Progress | None = None,
-    stages: Stages | None = None,
+    progress: BlockProgress | None = None,
+    stages: StageTimer | None = None,
 ) -> FileResult:
-    """All groups of an open recording.
+    """Analyse all groups of an open recording.
 
     progress  called after each block with its number of samples, all channels counted
     stages    is told where the time goes
     Errors    those of the signal functions; NotFinite names channel and sample.
     """
-    with _naming(recording.path):
+    with _name_file_in_errors(recording.path):
         groups = tuple(
             result
             for group in recording.signals
-            for result in _results(
-                recording, group, settings, progress or bool, stages or Stages()
+            for result in _group_results(
+                recording, group, settings, progress or bool, stages or StageTimer()
             )
         )
     return FileResult(
@@ -81,18 +85,21 @@ def analyse_file(
     path: str,
     settings: Settings,
     progress: FileProgress | None = None,
-    stages: Stages | None = None,
+    stages: StageTimer | None = None,
 ) -> FileResult:
-    """All groups of the recording at `path`: what is done with each file of a run.
+    """Analyse all groups of the recording at `path`, as is done with each file of a
+    run.
 
     Settings in and result or error out all pickle, so any process can do it.
 
     Errors   those of `open_recording` and `analyse`; OutOfMemory
     """
-    access = settings.storage
+    storage = settings.storage
     # Before it is read: what changes meanwhile is seen later.
-    stamp = "" if is_told_when_open(path, access) else identity(path, access)
-    stages = stages or Stages()
+    stamp = (
+        "" if has_state_when_open(path, storage) else state_fingerprint(path, storage)
+    )
+    stages = stages or StageTimer()
     try:
         with stages.stage("open the file", "open"):
             opened = open_recording(
@@ -101,7 +108,7 @@ def analyse_file(
                 channels=settings.channels or None,
                 array=settings.array,
                 layout=settings.layout,
-                storage_options=access,
+                storage_options=storage,
                 exclude=settings.exclude or None,
                 start=settings.start,
                 stop=settings.stop,
@@ -112,12 +119,14 @@ def analyse_file(
                 resample=settings.resample,
             )
         with opened as recording:
-            work = sum(g.n_recorded * len(g.channels) for g in recording.signals)
-            step = None if progress is None else partial(progress, work)
+            total_samples = sum(
+                group.n_recorded * len(group.channels) for group in recording.signals
+            )
+            step = None if progress is None else partial(progress, total_samples)
             return replace(
                 analyse(recording, settings, step, stages),
                 stamp=stamp or recording.state,
-                stages=stages.told(),
+                stages=stages.stage_seconds(),
                 wall_s=stages.total_s,
             )
     except MemoryError as error:
@@ -129,23 +138,25 @@ def analyse_file(
 
 
 @dataclass(frozen=True, slots=True)
-class Analysis:
-    """`analyse_file` with its settings, for a run over many files."""
+class AnalysisJob:
+    """Job that runs `analyse_file` with its settings, for a run over many files."""
 
     settings: Settings
 
     def __call__(self, path: str, progress: FileProgress | None = None) -> FileResult:
-        """See `Job`."""
+        """Analyse one file; see `FileJob`."""
         return analyse_file(path, self.settings, progress)
 
 
-COMPILED_SAMPLES: Final = 1 << 25
-"""Samples in the segments of a recording that pay for a kernel: NumPy takes 0.1 s."""
+MIN_COMPILED_SAMPLES: Final = 1 << 25
+"""Minimum number of samples, in all segments of a recording, for which a compiled
+kernel pays; NumPy takes 0.1 s.
+"""
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Errors say which file they are about: one of a batch may be hundreds of names."""
+def _name_file_in_errors(path: str) -> Iterator[None]:
+    """Add the path to errors, as a batch may have hundreds of files."""
     try:
         yield
     except RlxError as error:
@@ -154,100 +165,113 @@ def _naming(path: str) -> Iterator[None]:
         raise
 
 
-def _results(
+def _group_results(
     recording: Recording,
     group: Group,
     settings: Settings,
-    progress: Progress,
-    stages: Stages,
+    progress: BlockProgress,
+    stages: StageTimer,
 ) -> Iterator[GroupResult]:
-    """Of a group as it is, or of each condition of its epochs."""
-    asked = settings.epochs
-    if asked is None:
-        spec = _spec(recording, group, settings)
-        yield _group(recording, group, spec, settings, progress, stages)
+    """Yield the result of a group as it is, or of each condition of its epochs."""
+    epoch_options = settings.epochs
+    if epoch_options is None:
+        spec = _resolve_spec(recording, group, settings)
+        yield _analyse_group(recording, group, spec, settings, progress, stages)
         return
-    spec = _spec(recording, length_of(group, asked), settings)
-    whole = group.n_samples * len(group.channels)
-    part = 1.0 if asked.reject is None else 0.5
+    spec = _resolve_spec(recording, as_one_epoch(group, epoch_options), settings)
+    total_samples = group.n_samples * len(group.channels)
+    epochs_share = 1.0 if epoch_options.reject is None else 0.5
 
-    def tell(share: float) -> object:
-        return progress(round(part * share * whole))
+    def report_share(share: float) -> object:
+        return progress(round(epochs_share * share * total_samples))
 
     with stages.stage("choose the epochs", "epochs"):
-        conditions = conditions_of(recording, group, asked, tell)
+        conditions = select_conditions(recording, group, epoch_options, report_share)
     signals = [
-        one.signal(spec, is_looked_at=settings.nan == "raise") for one in conditions
+        condition.segment_signal(spec, checks_finite=settings.nan == "raise")
+        for condition in conditions
     ]
-    n_all = sum(one.n_samples for one in signals) * len(group.channels)
+    n_all = sum(condition.n_samples for condition in signals) * len(group.channels)
     # Every segment stands by itself in them.
-    apart = replace(spec, hop=spec.nperseg, n_segments=0)
-    alone = replace(settings, nsegments=None)
-    for one, signal in zip(conditions, signals, strict=True):
-        result = _group(
-            recording, signal, apart, alone, lambda n: tell(n / n_all), stages
+    segment_spec = replace(spec, hop=spec.nperseg, n_segments=0)
+    segment_settings = replace(settings, nsegments=None)
+    for condition, signal in zip(conditions, signals, strict=True):
+        result = _analyse_group(
+            recording,
+            signal,
+            segment_spec,
+            segment_settings,
+            lambda n: report_share(n / n_all),
+            stages,
         )
-        yield replace(result, spec=spec, n_samples=group.n_samples, epochs=one.used)
+        yield replace(
+            result, spec=spec, n_samples=group.n_samples, epochs=condition.averaged
+        )
 
 
-def _spec(recording: Recording, group: Group, settings: Settings) -> WelchSpec:
-    """The estimate for a group, or for one as long as an epoch."""
-    nperseg = settings.nperseg_of(group)
+def _resolve_spec(recording: Recording, group: Group, settings: Settings) -> WelchSpec:
+    """Return the Welch parameters for a group, or for one as long as an epoch."""
+    nperseg = settings.nperseg_for(group)
     if nperseg <= group.longest:
         return group_spec(settings, group, nperseg)
-    doing = f"welch of {recording.path!r}"
+    context = f"welch of {recording.path!r}"
     if settings.epochs is None:
         raise UsageError(
-            doing,
+            context,
             f"nperseg is {nperseg}",
             f"the channels at {group.fs:g} Hz have {group.longest} samples"
-            f"{' without a gap' if group.gaps else ''}",
+            f"{' between gaps' if group.gaps else ''}",
             Advice("use a smaller {}", nperseg=Blank("N")),
         )
-    blank = {"segment_s": Blank("S")} if settings.segment_s else {"nperseg": Blank("N")}
+    flag_hints = (
+        {"segment_s": Blank("S")} if settings.segment_s else {"nperseg": Blank("N")}
+    )
     raise UsageError(
-        doing,
+        context,
         f"a segment has {nperseg} samples ({nperseg / group.fs:g} s)",
-        f"an epoch at {group.fs:g} Hz has {group.n_samples} ({group.seconds:g} s)",
-        Advice("use a smaller {}, or leave it out for whole epochs", **blank),
+        f"an epoch at {group.fs:g} Hz has {group.n_samples} samples "
+        f"({group.seconds:g} s)",
+        Advice("use a smaller {}, or omit it to use whole epochs", **flag_hints),
     )
 
 
-def _group(
+def _analyse_group(
     recording: Recording,
     group: Group,
     spec: WelchSpec,
     settings: Settings,
-    progress: Progress,
-    stages: Stages,
+    progress: BlockProgress,
+    stages: StageTimer,
 ) -> GroupResult:
     hz = frequencies(spec, group.fs)
-    doing = f"welch of {recording.path!r}"
-    fmax = fmax_of(settings.fmax, group, recording.groups, doing)
-    band = Band.of(hz, group.fs, settings.fmin, fmax, doing)
+    context = f"welch of {recording.path!r}"
+    fmax = group_fmax(settings.fmax, group, recording.groups, context)
+    band = BinRange.from_frequencies(hz, group.fs, settings.fmin, fmax, context)
     # A band of fewer bins is shown whole.
-    k = min(settings.k_of(spec), len(band))
-    check_prominence(settings.prominence, settings.mode)
+    k = min(settings.peak_count_for(spec), len(band))
+    validate_prominence(settings.prominence, settings.mode)
     # Peaks are searched in the whole recording's average, so blocks give spectra.
-    how = group_taken(settings, group)
-    job = WelchJob(spec, len(group.channels), group.longest, 0, taken=how)
+    sample_type = group_sample_type(settings, group)
+    job = WelchJob(spec, len(group.channels), group.longest, 0, sample_type=sample_type)
     # By the size alone, for a recording's spectrum is the same bytes whenever computed.
     segments = settings.nsegments or sum(
         segment_count(piece.n_samples, spec.nperseg, spec.hop) for piece in group.pieces
     )
-    transformed = job.n_rows * segments * spec.nfft
-    job = replace(job, compiled=transformed >= COMPILED_SAMPLES)
+    n_transformed = job.n_rows * segments * spec.nfft
+    job = replace(job, use_compiled=n_transformed >= MIN_COMPILED_SAMPLES)
     with stages.stage("choose the engine", "choose"):
-        pick = choose(job, Asked(settings.asked_device, settings.adapter))
+        pick = choose_place(
+            job, PlaceRequest(settings.requested_device, settings.adapter)
+        )
         engine = PickedEngine(pick)
     power, floor, n_segments = group_power(
         group, spec, engine, settings, progress, stages
     )
-    inside = power[:, band.bins]
-    with stages.stage("search the peaks", "peaks", inside.nbytes):
-        peaks = band.peaks(power, hz, k, settings.prominence, settings.mode, floor)
+    band_power = power[:, band.bins]
+    with stages.stage("find the peaks", "peaks", band_power.nbytes):
+        peaks = band.find_peaks(power, hz, k, settings.prominence, settings.mode, floor)
     # Nothing is a copy, where a view would keep all of it.
-    is_kept = settings.spectra
+    keeps_spectra = settings.spectra
     return GroupResult(
         names=group.names,
         units=tuple(c.unit for c in group.channels),
@@ -257,19 +281,19 @@ def _group(
         preset=settings.preset,
         mode=settings.mode,
         spec=spec,
-        hz=hz[band.bins] if is_kept else hz[:0].copy(),
-        power=inside if is_kept else power[:, :0].copy(),
+        hz=hz[band.bins] if keeps_spectra else hz[:0].copy(),
+        power=band_power if keeps_spectra else power[:, :0].copy(),
         peaks=peaks,
-        states=_states(inside, floor.of_bins(band.bins)),
+        states=_channel_states(band_power, floor.select_bins(band.bins)),
         device=engine.device.label,
         engine=engine.name,
         decision=engine.decision,
     )
 
 
-def _states(power: NDArray[Any], floor: RoundingFloor) -> tuple[str, ...]:
-    known = np.isfinite(power).any(axis=1)
+def _channel_states(power: NDArray[Any], floor: RoundingFloor) -> tuple[str, ...]:
+    finite = np.isfinite(power).any(axis=1)
     return tuple(
-        "not finite" if not is_known else "flat" if is_flat else ""
-        for is_known, is_flat in zip(known, floor.is_flat(power), strict=True)
+        "not finite" if not is_finite else "flat" if is_flat else ""
+        for is_finite, is_flat in zip(finite, floor.is_flat(power), strict=True)
     )

@@ -1,4 +1,4 @@
-"""The power of a group of channels, walked in blocks however long the recording is.
+"""Average power of a group of channels, computed block by block in bounded memory.
 
 Owns how much of a recording is held at once: blocks of samples, and fewer channels at a
 time where one segment of all of them would not fit.
@@ -15,96 +15,106 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.digital import Digital
-from rlxweb.host.spec import WelchSpec
+from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import Group, check_finite
 from rlxweb.io.recording import Block
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.stages import Stages
-from rlxweb.recipes.welch_plan import segment_flops
-from rlxweb.signal.engine import Engine
-from rlxweb.signal.rounding import RoundingFloor
-from rlxweb.signal.stream import WelchAverage
+from rlxweb.jobs.stage_timing import StageTimer
+from rlxweb.recipes.welch_parameters import segment_flops
+from rlxweb.signal.rounding_floor import RoundingFloor
+from rlxweb.signal.welch_average import WelchAverage
+from rlxweb.signal.welch_engine import WelchEngine
 
 # Bytes of float64 samples in one block. Reading, widening and framing hold a few
 # blocks at a time.
-BLOCK_BYTES = 8 << 20
+BLOCK_NBYTES = 8 << 20
 
-Progress = Callable[[int], object]
-"""Is told after each block how many samples it had, all channels counted."""
+BlockProgress = Callable[[int], object]
+"""Callback that receives, after each block, its number of samples, all channels
+counted.
+"""
 
 
 def group_power(
     group: Group,
     spec: WelchSpec,
-    engine: Engine,
+    engine: WelchEngine,
     settings: Settings,
-    progress: Progress | None,
-    stages: Stages,
+    progress: BlockProgress | None,
+    stages: StageTimer,
 ) -> tuple[NDArray[Any], RoundingFloor, int]:
-    """Power (C, F) of the whole group, its floor, and the segments averaged."""
+    """Return the power (C, F) of the whole group, its rounding floor, and the number of
+    segments averaged.
+    """
     power = np.empty((len(group.channels), spec.n_freqs), spec.power_dtype)
     floors, n_segments = [], 0
-    streamed = replace(spec, n_segments=settings.nsegments or 0)
+    stream_spec = replace(spec, n_segments=settings.nsegments or 0)
     # As many channels at a time as one block can hold.
-    most = max(1, BLOCK_BYTES // (8 * spec.nperseg))
-    for at in range(0, len(group.channels), most):
-        part = replace(group, channels=group.channels[at : at + most])
+    max_channels = max(1, BLOCK_NBYTES // (8 * spec.nperseg))
+    for first_channel in range(0, len(group.channels), max_channels):
+        channel_group = replace(
+            group, channels=group.channels[first_channel : first_channel + max_channels]
+        )
         # `check_finite` has looked already, and knows the channels' names.
         stream = WelchAverage(
-            streamed,
-            len(part.channels),
+            stream_spec,
+            len(channel_group.channels),
             engine,
             strict=True,  # the engine does it again itself, elsewhere if need be
             nan="propagate",
-            names=part.names,
-            doing=f"welch of {group.recording!r}",
+            names=channel_group.names,
+            context=f"welch of {group.recording!r}",
         )
-        end = part.first
-        for piece in part.pieces:
+        end = channel_group.first
+        for piece in channel_group.pieces:
             if stream.is_full:
                 break
-            stream.cut(missing=piece.first - end)
+            stream.start_new_stretch(n_missing=piece.first - end)
             end = piece.first + piece.n_samples
-            _feed(stream, piece, settings, progress, stages)
-        with stages.stage("average", "average", power[at : at + most].nbytes):
-            power[at : at + most] = stream.result()
+            _feed_blocks(stream, piece, settings, progress, stages)
+        with stages.stage(
+            "average",
+            "average",
+            power[first_channel : first_channel + max_channels].nbytes,
+        ):
+            power[first_channel : first_channel + max_channels] = stream.result()
         floors.append(stream.floor())
         n_segments = stream.n_segments
-    return power, RoundingFloor.joined(floors), n_segments
+    return power, RoundingFloor.concatenate(floors), n_segments
 
 
-def _feed(
+def _feed_blocks(
     stream: WelchAverage,
     piece: Group,
     settings: Settings,
-    progress: Progress | None,
-    stages: Stages,
+    progress: BlockProgress | None,
+    stages: StageTimer,
 ) -> None:
-    """All blocks of a piece without a gap, until the stream is full."""
+    """Feed all blocks of a piece without a gap to the stream, until it is full."""
     spec, rows = stream.spec, len(piece.channels)
-    blocks = piece.stored_blocks(block_samples(spec, rows, piece.n_samples))
-    for block in stages.each("read", "read", blocks, _nbytes):
-        held, done = _nbytes(block), stream.n_segments
+    blocks = piece.stored_blocks(samples_per_block(spec, rows, piece.n_samples))
+    for block in stages.time_items("read", "read", blocks, _block_nbytes):
+        nbytes, n_before = _block_nbytes(block), stream.n_segments
         if settings.nan == "raise":
-            with stages.stage("look for gaps", "check", held):
+            with stages.stage("check for non-finite samples", "check", nbytes):
                 check_finite(block.data, piece, block.start)
-        with stages.stage("estimate", "welch", held) as doing:
+        with stages.stage("estimate", "welch", nbytes) as stage:
             stream.feed(block.data)
-            new = (stream.n_segments - done) * rows
-            doing.flops = new * segment_flops(spec.nperseg, spec.nfft)
+            new = (stream.n_segments - n_before) * rows
+            stage.flops = new * segment_flops(spec.nperseg, spec.nfft)
         if progress is not None:
             progress(math.prod(block.data.shape))
         if stream.is_full:
             break
 
 
-def block_samples(spec: WelchSpec, n_channels: int, n_samples: int) -> int:
-    """Samples of each of so many channels that are held at once."""
-    wide = max(1, BLOCK_BYTES // (8 * n_channels))
+def samples_per_block(spec: WelchSpec, n_channels: int, n_samples: int) -> int:
+    """Return the samples per channel that are held at once, for so many channels."""
+    max_samples = max(1, BLOCK_NBYTES // (8 * n_channels))
     # Whole hops per block keep every block but the last the same shape on a device.
-    return min(max(spec.nperseg, wide // spec.hop * spec.hop), n_samples)
+    return min(max(spec.nperseg, max_samples // spec.hop * spec.hop), n_samples)
 
 
-def _nbytes(block: Block[Any]) -> int:
-    held = block.data
-    return (held.counts if isinstance(held, Digital) else held).nbytes
+def _block_nbytes(block: Block[Any]) -> int:
+    data = block.data
+    return (data.counts if isinstance(data, Digital) else data).nbytes

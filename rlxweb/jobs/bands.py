@@ -1,4 +1,4 @@
-"""Power in bands of recordings that were analysed, group by group.
+"""Power in frequency bands of analysed recordings, group by group.
 
 Owns what is asked of bands beside their power: ratios, the 1/f part and what rises
 above it, the values that are shown; and the row of a table for each channel and band.
@@ -16,24 +16,24 @@ from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import RlxError, UsageError
-from rlxweb.io.writers import finite
-from rlxweb.jobs.entries import Entry, text_of
-from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
+from rlxweb.io.csv_json_npz import finite_or_none
+from rlxweb.jobs.epoching import EPOCH_COLUMNS as OF_EPOCHS
+from rlxweb.jobs.record_entries import RecordEntry, path_text
 from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.signal.bands import BandPower, Bands, bands_in
-from rlxweb.signal.spectrum import Density
+from rlxweb.signal.band_power import BandPower, BandsLike, integrate_bands
+from rlxweb.signal.spectrum import PowerDensity
 
 if TYPE_CHECKING:
-    from rlxweb.signal.aperiodic import Mode
+    from rlxweb.signal.aperiodic import AperiodicMode
     from rlxweb.signal.aperiodic_fit import AperiodicFit
 
-SLOWEST_HZ: Final = 1.0
-"""Where the fit of the 1/f part begins, unless it is said: below, EEG drifts."""
+MIN_FIT_HZ: Final = 1.0
+"""Default lower limit of the fit of the 1/f part; EEG drifts below it."""
 
 
 @dataclass(frozen=True, slots=True)
-class BandsAsked:
-    """What is asked of a density.
+class BandRequest:
+    """Options of the band powers of a spectrum.
 
     relative, log  what `values` are, as `rlxweb.band_power` has them
     ratios         pairs of names: the power of one over that of the other
@@ -42,28 +42,28 @@ class BandsAsked:
                    above, to the highest edge
     """
 
-    bands: Bands
+    bands: BandsLike
     relative: bool = False
     log: bool = False
     ratios: tuple[tuple[str, str], ...] = ()
-    fit: Mode | None = None
+    fit: AperiodicMode | None = None
     fit_hz: tuple[float, float] | None = None
 
     @property
     def shows_values(self) -> bool:
-        """Is something else than power and share asked for?"""
+        """Return whether values other than power and share are requested."""
         return self.relative or self.log
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        del own["bands"]
-        return own | {"ratios": [f"{a}/{b}" for a, b in self.ratios]}
+        """Return the options as plain data, without the bands."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        del options["bands"]
+        return options | {"ratios": [f"{a}/{b}" for a, b in self.ratios]}
 
 
 @dataclass(frozen=True, slots=True)
 class GroupBands:
-    """The channels of one rate, and their power in bands.
+    """Channels of one rate, and their power in bands.
 
     ratios  (C,) of each, by name: "theta/beta"
     fit     of each channel, NaN for one without a level; None where none was asked for
@@ -71,170 +71,202 @@ class GroupBands:
 
     group: GroupResult
     bands: BandPower
-    asked: BandsAsked
+    request: BandRequest
     ratios: Mapping[str, NDArray[Any]]
     fit: AperiodicFit | None
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One for each channel and band: plain numbers, None for what is not finite.
+        """Yield a row for each channel and band: plain numbers, None for what is not
+        finite.
 
         Of epochs with their condition, and how many are averaged and dropped.
         """
         epochs = self.group.epochs
-        of = {} if epochs is None else dict(zip(OF_EPOCHS, epochs.cells, strict=True))
-        for at, channel in enumerate(self.group.names):
-            of_channel = {
+        epoch_cells = (
+            {}
+            if epochs is None
+            else dict(zip(OF_EPOCHS, epochs.table_cells, strict=True))
+        )
+        for index, channel in enumerate(self.group.names):
+            channel_cells = {
                 "channel": channel,
-                "unit": self.group.units[at],
+                "unit": self.group.units[index],
                 "fs": float(self.group.fs),
                 "device": self.group.device,
-                **of,
-                **{name: finite(own[at]) for name, own in self.ratios.items()},
-                **self._line(at),
+                **epoch_cells,
+                **{
+                    name: finite_or_none(values[index])
+                    for name, values in self.ratios.items()
+                },
+                **self._aperiodic_values(index),
             }
             for k, name in enumerate(self.bands.names):
                 low, high = self.bands.edges[k].tolist()
-                yield of_channel | {
+                yield channel_cells | {
                     "band": name,
                     "low_hz": low,
                     "high_hz": high,
-                    "power": finite(self.bands.absolute[at, k]),
-                    "share": finite(self.bands.relative[at, k]),
-                    "peak_hz": finite(self.bands.peak_hz[at, k]),
-                    "value": finite(self.bands.values[at, k]),
-                    **self._rhythm(at, low, high),
+                    "power": finite_or_none(self.bands.absolute[index, k]),
+                    "share": finite_or_none(self.bands.relative[index, k]),
+                    "peak_hz": finite_or_none(self.bands.peak_hz[index, k]),
+                    "value": finite_or_none(self.bands.values[index, k]),
+                    **self._highest_peak_in_band(index, low, high),
                 }
 
-    def peaks_above(self, at: int) -> list[dict[str, float | None]]:
-        """What rises above the 1/f part of a channel, by rising frequency."""
+    def peaks_above_fit(self, channel: int) -> list[dict[str, float | None]]:
+        """Return the peaks above the 1/f part of a channel, by rising frequency."""
         if self.fit is None:
             return []
         return [
             {
-                "hz": finite(self.fit.peak_hz[at, n]),
-                "height": finite(self.fit.peak_height[at, n]),
-                "width": finite(self.fit.peak_width[at, n]),
+                "hz": finite_or_none(self.fit.peak_hz[channel, n]),
+                "height": finite_or_none(self.fit.peak_height[channel, n]),
+                "width": finite_or_none(self.fit.peak_width[channel, n]),
             }
-            for n in range(int(self.fit.count[at]))
+            for n in range(int(self.fit.count[channel]))
         ]
 
-    def as_json(self) -> Entry:
-        """Edges of the bands, and a row for each channel."""
-        told = self.bands.as_json(self.group.names)
-        for at, row in enumerate(told["rows"]):
+    def as_json(self) -> RecordEntry:
+        """Return the edges of the bands, and a row for each channel, as plain data."""
+        document = self.bands.as_json(self.group.names)
+        for channel, row in enumerate(document["rows"]):
             for k, name in enumerate(self.bands.names):
-                if self.asked.shows_values:
-                    row[name]["value"] = finite(self.bands.values[at, k])
+                if self.request.shows_values:
+                    row[name]["value"] = finite_or_none(self.bands.values[channel, k])
             if self.ratios:
-                row["ratios"] = {n: finite(own[at]) for n, own in self.ratios.items()}
+                row["ratios"] = {
+                    n: finite_or_none(values[channel])
+                    for n, values in self.ratios.items()
+                }
             if self.fit is not None:
-                peaks = self.peaks_above(at)
-                row["aperiodic"] = {**self._line(at), "peaks": peaks}
+                peaks = self.peaks_above_fit(channel)
+                row["aperiodic"] = {**self._aperiodic_values(channel), "peaks": peaks}
         if self.fit is not None:
-            told["fit_hz"] = [float(self.fit.f[0]), float(self.fit.f[-1])]
-        return told
+            document["fit_hz"] = [float(self.fit.f[0]), float(self.fit.f[-1])]
+        return document
 
-    def _line(self, at: int) -> dict[str, float | None]:
+    def _aperiodic_values(self, channel: int) -> dict[str, float | None]:
         if self.fit is None:
             return {}
         names = ("exponent", "offset", "knee", "r_squared")
-        return {name: finite(getattr(self.fit, name)[at]) for name in names}
+        return {
+            name: finite_or_none(getattr(self.fit, name)[channel]) for name in names
+        }
 
-    def _rhythm(self, at: int, low: float, high: float) -> dict[str, float | None]:
-        """The highest peak above the 1/f part whose middle lies in the band."""
+    def _highest_peak_in_band(
+        self, channel: int, low: float, high: float
+    ) -> dict[str, float | None]:
+        """Return the highest peak above the 1/f part whose centre lies in the band."""
         if self.fit is None:
             return {}
-        inside = [p for p in self.peaks_above(at) if low <= (p["hz"] or 0.0) < high]
+        inside = [
+            p for p in self.peaks_above_fit(channel) if low <= (p["hz"] or 0.0) < high
+        ]
         best = max(inside, key=lambda peak: peak["height"] or 0.0, default={})
         return {f"above_{n}": best.get(n) for n in ("hz", "height", "width")}
 
 
 @dataclass(frozen=True, slots=True)
-class Banded:
-    """A recording and what its groups have in the bands."""
+class FileBands:
+    """Band powers of all groups of a recording."""
 
     result: FileResult
     groups: tuple[GroupBands, ...]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Of all its channels, with the name of the file."""
+        """Yield the rows of all its groups, with the name of the file."""
         for group in self.groups:
             for row in group.rows():
-                yield {"file": text_of(self.result.path), **row}
+                yield {"file": path_text(self.result.path), **row}
 
 
-def bands_of(result: FileResult, asked: BandsAsked) -> tuple[GroupBands, ...]:
-    """Of every group of a recording.
+def compute_bands(result: FileResult, request: BandRequest) -> tuple[GroupBands, ...]:
+    """Compute the band powers of every group of a recording.
 
     Errors   UsageError for a band that its rate does not hold, naming the recording;
              UnknownName for a ratio of a band there is not; those of `aperiodic`
     """
-    return tuple(_bands_of(result, group, asked) for group in result.groups)
+    return tuple(
+        _compute_group_bands(result, group, request) for group in result.groups
+    )
 
 
-def _bands_of(result: FileResult, group: GroupResult, asked: BandsAsked) -> GroupBands:
-    doing = f"{result.path!r}, channels at {group.fs:g} Hz"
+def _compute_group_bands(
+    result: FileResult, group: GroupResult, request: BandRequest
+) -> GroupBands:
+    context = f"{result.path!r}, channels at {group.fs:g} Hz"
     try:
-        flat = np.array([state == "flat" for state in group.states], np.bool_)
-        density = Density(group.hz, group.power, fs=group.fs)
-        own = bands_in(density, asked.bands, asked.relative, asked.log, flat)
-        ratios = {f"{a}/{b}": own.ratio(a, b) for a, b in asked.ratios}
+        is_flat = np.array([state == "flat" for state in group.states], np.bool_)
+        density = PowerDensity(group.hz, group.power, fs=group.fs)
+        band_power = integrate_bands(
+            density, request.bands, request.relative, request.log, is_flat
+        )
+        ratios = {f"{a}/{b}": band_power.ratio(a, b) for a, b in request.ratios}
     except RlxError as error:
         if isinstance(error.hint, Advice):
-            error.hint = _longer(group)
-        error.doing = f"bands of {doing}"
+            error.hint = _finer_bins_hint(group)
+        error.doing = f"bands of {context}"
         raise
     try:
-        fit = None if asked.fit is None else _fit(group, own, asked)
+        fit = (
+            None if request.fit is None else _fit_aperiodic(group, band_power, request)
+        )
     except RlxError as error:
         if isinstance(error.hint, Advice):
-            within = Advice("give {} within it", fit=Blank("LOW:HIGH"))
-            error.hint = within if asked.fit_hz else ""
-        error.doing = f"the 1/f part of {doing}"
+            within = Advice("choose {} within it", fit=Blank("LOW:HIGH"))
+            error.hint = within if request.fit_hz else ""
+        error.doing = f"the 1/f part of {context}"
         raise
-    return GroupBands(group, own, asked, ratios, fit)
+    return GroupBands(group, band_power, request, ratios, fit)
 
 
-def _longer(group: GroupResult) -> str:
-    """What makes the bins of a group lie closer."""
+def _finer_bins_hint(group: GroupResult) -> str:
+    """Return a hint on how to get narrower bins for a group."""
     epochs = group.epochs
-    if epochs is not None and group.n_segments == epochs.n:
-        return "give longer epochs"
+    if epochs is not None and group.n_segments == epochs.n_averaged:
+        return "use longer epochs"
     if group.spec.nperseg >= group.n_samples:
-        return f"its {group.n_samples} samples are too few for it"
-    return Advice("give a longer {}", segment_s=Blank("S"))
+        return f"use a longer recording; {group.n_samples} samples are too few"
+    return Advice("use a longer {}", segment_s=Blank("S"))
 
 
-def _fit(group: GroupResult, own: BandPower, asked: BandsAsked) -> AperiodicFit:
-    """Fit the channels that have a level everywhere; NaN for the others."""
-    low, high = asked.fit_hz or usual_fit(own.edges)
-    assert asked.fit is not None
-    inside = (group.hz >= low) & (group.hz <= high) & (group.hz > 0)
-    power = group.power[:, inside]
-    known = (np.isfinite(power) & (power > 0)).all(axis=1)
-    known &= [not state for state in group.states]
-    from rlxweb.signal.aperiodic import fitted  # which most runs do not ask for
+def _fit_aperiodic(
+    group: GroupResult, band_power: BandPower, request: BandRequest
+) -> AperiodicFit:
+    """Fit the 1/f part of the channels that have a level everywhere; NaN for the
+    others.
+    """
+    low, high = request.fit_hz or default_fit_range(band_power.edges)
+    assert request.fit is not None
+    in_range = (group.hz >= low) & (group.hz <= high) & (group.hz > 0)
+    power = group.power[:, in_range]
+    is_valid = (np.isfinite(power) & (power > 0)).all(axis=1)
+    is_valid &= [not state for state in group.states]
+    from rlxweb.signal.aperiodic import fit_density  # which most runs do not ask for
 
-    density = Density(group.hz, group.power, fs=group.fs)
-    return fitted(density, ~known, fmin=low, fmax=high, mode=asked.fit)
+    density = PowerDensity(group.hz, group.power, fs=group.fs)
+    return fit_density(density, ~is_valid, fmin=low, fmax=high, mode=request.fit)
 
 
-def usual_fit(edges: NDArray[np.float64]) -> tuple[float, float]:
-    """Where the 1/f part under bands with these edges (K, 2) is fitted, in Hz.
+def default_fit_range(edges: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the range in Hz in which the 1/f part is fitted by default, for bands with
+    these edges (K, 2).
 
     Errors   UsageError for bands so slow that no peak is looked for
     """
     low, high = float(edges.min()), float(edges.max())
-    if high <= SLOWEST_HZ:
+    if high <= MIN_FIT_HZ:
         raise UsageError(
             "the 1/f part of bands",
             f"the bands end at {high:g} Hz",
-            f"it is fitted from {SLOWEST_HZ:g} Hz on",
-            Advice("give faster bands, or the stretch: {}", fit=Blank("LOW:HIGH")),
+            f"the fit starts at {MIN_FIT_HZ:g} Hz",
+            Advice(
+                "use bands above it, or set the fit range: {}", fit=Blank("LOW:HIGH")
+            ),
         )
-    return max(SLOWEST_HZ, low), high
+    return max(MIN_FIT_HZ, low), high
 
 
 def lowest_edge(bands: Mapping[str, Sequence[float]]) -> float:
-    """The lowest edge that is not 0, in Hz; infinite where there is none."""
+    """Return the lowest edge that is not 0, in Hz; infinite where there is none."""
     return min((low for low, _ in bands.values() if low > 0), default=math.inf)

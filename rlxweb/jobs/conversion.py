@@ -1,4 +1,4 @@
-"""One recording into a file of another format: what a run does with each.
+"""Conversion of one recording into files of another format.
 
 Owns which file each group of channels goes into: all of them into one where the format
 holds several rates or all have one, else the rates into files of their own, with the
@@ -19,25 +19,25 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.advice import Advice, Blank
+from rlxweb.atomic_file import AtomicFiles
 from rlxweb.errors import OutOfMemory, RecordingError, RecordingWarning, UsageError
 from rlxweb.io import Group, Recording, open_recording
-from rlxweb.io.channels import ANNOTATIONS_REASON
+from rlxweb.io.channel_selection import ANNOTATIONS_REASON
 from rlxweb.io.formats import WRITERS
-from rlxweb.io.joining import differences, joined
-from rlxweb.io.writing import Written
+from rlxweb.io.group_merging import merge_groups, merge_obstacle
+from rlxweb.io.recording_writer import Written
 from rlxweb.jobs.analysis import FileProgress
-from rlxweb.jobs.stages import Stages, timed
+from rlxweb.jobs.stage_timing import StageTimer, time_reads
+from rlxweb.output_streams import is_stream
 from rlxweb.results.ran import Stage
-from rlxweb.streams import is_stream
-from rlxweb.whole_file import WholeFiles
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
-    """What came of a recording.
+class ConversionResult:
+    """Result of the conversion of a recording.
 
     format   of the recording
-    written  the files
+    written_files  the files
     stages   where the time went
     """
 
@@ -45,49 +45,53 @@ class Converted:
     format: str
     left_out: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
-    written: tuple[Written, ...]
+    written_files: tuple[Written, ...]
     stages: tuple[Stage, ...]
     wall_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
-    """How recordings are converted; see `Job`.
+class ConversionJob:
+    """Job that converts recordings; see `FileJob`.
 
     targets     the file that each recording goes into, by its name
-    is_named    the user has named the file, so one that is there is replaced
+    is_target_named  the user has named the file, so one that is there is replaced
     overwrites  so is any other that is there, but for a recording
-    records     files that the run writes beside them
-    reading     what `open_recording` takes besides the path
+    record_paths  files that the run writes beside them
+    open_options  what `open_recording` takes besides the path
     bits, full_scale
                 as `Recording.save` has them
     """
 
     format: str
     targets: Mapping[str, str]
-    is_named: bool = False
+    is_target_named: bool = False
     overwrites: bool = False
-    reading: Mapping[str, Any] = field(default_factory=dict)
+    open_options: Mapping[str, Any] = field(default_factory=dict)
     bits: int | None = None
     full_scale: float | None = None
-    records: tuple[str, ...] = ()
+    record_paths: tuple[str, ...] = ()
 
-    def __call__(self, path: str, progress: FileProgress | None = None) -> Converted:
-        """Errors  those of `open_recording` and `Recording.save`; OutOfMemory"""
-        stages = Stages()
+    def __call__(
+        self, path: str, progress: FileProgress | None = None
+    ) -> ConversionResult:
+        """Convert one recording. Errors  those of `open_recording` and
+        `Recording.save`; OutOfMemory
+        """
+        stages = StageTimer()
         try:
             with stages.stage("open the file", "open"):
-                opened = open_recording(path, **self.reading)
+                opened = open_recording(path, **self.open_options)
             with opened as recording:
                 with stages.stage("write the file", "write"):
-                    written = self._written(recording, stages, progress)
-                return Converted(
+                    written_files = self._write_outputs(recording, stages, progress)
+                return ConversionResult(
                     path,
                     recording.format,
-                    _left_out(recording),
+                    _excluded_channels(recording),
                     recording.warnings,
-                    written,
-                    stages.told(),
+                    written_files,
+                    stages.stage_seconds(),
                     stages.total_s,
                 )
         except MemoryError as error:
@@ -95,158 +99,176 @@ class Conversion:
                 f"converting {path!r}",
                 "out of memory",
                 hint=Advice(
-                    "take fewer channels, or fewer at once: {}", jobs=Blank("N")
+                    "use fewer channels, or fewer files at a time: {}", jobs=Blank("N")
                 ),
             ) from error
 
-    def _written(
-        self, recording: Recording, stages: Stages, progress: FileProgress | None
+    def _write_outputs(
+        self, recording: Recording, stages: StageTimer, progress: FileProgress | None
     ) -> tuple[Written, ...]:
-        places = self.places(recording)
-        work = sum(g.n_samples * len(g.channels) for g in recording.signals)
-        made = []
-        with WholeFiles(streams=True) as files, warnings.catch_warnings():
+        groups_by_path = self.plan_outputs(recording)
+        total_samples = sum(g.n_samples * len(g.channels) for g in recording.signals)
+        written_files = []
+        with AtomicFiles(allow_streams=True) as files, warnings.catch_warnings():
             # They are `Written.lost`, which the command sums up over many files.
             warnings.filterwarnings("ignore", "writing ", RecordingWarning)
-            for place, groups in places.items():
-                part = sum(g.n_samples * len(g.channels) for g in groups) / work
+            for output_path, groups in groups_by_path.items():
+                share = (
+                    sum(g.n_samples * len(g.channels) for g in groups) / total_samples
+                )
                 written = recording.save(
-                    files.open(place),
+                    files.open(output_path),
                     format=self.format,
-                    groups=[timed(group, stages) for group in groups],
+                    groups=[time_reads(group, stages) for group in groups],
                     bits=self.bits,
                     full_scale=self.full_scale,
-                    progress=None if progress is None else partial(_of, progress, part),
+                    progress=None
+                    if progress is None
+                    else partial(_scale_progress, progress, share),
                 )
-                made.append(written)
-        return tuple(made)
+                written_files.append(written)
+        return tuple(written_files)
 
-    def places(self, recording: Recording) -> dict[str, Sequence[Group]]:
-        """The files and what goes into each.
+    def plan_outputs(self, recording: Recording) -> dict[str, Sequence[Group]]:
+        """Return the output files and the groups that go into each.
 
         Errors   UsageError for one that is there and was not named, for one that
                  another recording or the record goes into, and for several that would
                  go into a stream
         """
         target, groups = self.targets[recording.path], recording.signals
-        if WRITERS[self.format].several_rates:
-            found: dict[str, Sequence[Group]] = {target: groups}
-        elif len(groups := joined(groups)) == 1:
-            found = {target: groups}
+        if WRITERS[self.format].supports_mixed_rates:
+            outputs: dict[str, Sequence[Group]] = {target: groups}
+        elif len(groups := merge_groups(groups)) == 1:
+            outputs = {target: groups}
         else:
             if is_stream(target):
                 raise UsageError(
                     f"converting {recording.path!r}",
-                    differences(groups),
-                    f"a .{self.format} file holds one, and {target!r} takes one file",
-                    "name a file, or the channels of one rate (-c)",
+                    merge_obstacle(groups),
+                    f"a .{self.format} file holds one rate, and {target!r} takes one "
+                    "file",
+                    "write to a file, or select channels of one rate (-c)",
                 )
-            own = Path(target)
-            names = _names(own.stem, groups)
-            found = {
-                str(own.with_name(f"{name}{own.suffix}")): [group]
+            target_path = Path(target)
+            names = _rate_names(target_path.stem, groups)
+            outputs = {
+                str(target_path.with_name(f"{name}{target_path.suffix}")): [group]
                 for name, group in zip(names, groups, strict=True)
             }
-            self._check_others(recording, found)
-        for place in found:
-            self._check(recording, place)
-        return found
+            self._check_collisions(recording, outputs)
+        for output_path in outputs:
+            self._check_output(recording, output_path)
+        return outputs
 
-    def check(self) -> None:
-        """Look at the recordings of which a file may get the name of another output.
+    def check_outputs(self) -> None:
+        """Check that no part of a recording would get the name of another output.
 
         Most have one rate, and then none does: only those are opened whose files would
         have such a name if they had several.
 
         Errors   UsageError for an output of two recordings
         """
-        outputs = [*self.targets.values(), *self.records]
+        outputs = [*self.targets.values(), *self.record_paths]
         for path, target in self.targets.items():
-            if not is_stream(target) and any(_is_of(one, target) for one in outputs):
+            if not is_stream(target) and any(
+                _could_be_part_of(output, target) for output in outputs
+            ):
                 # What cannot be opened is told of when its turn comes.
                 with suppress(RecordingError), warnings.catch_warnings():
                     warnings.simplefilter("ignore", RecordingWarning)
-                    with open_recording(path, **self.reading) as recording:
-                        self.places(recording)
+                    with open_recording(path, **self.open_options) as recording:
+                        self.plan_outputs(recording)
 
-    def _check_others(self, recording: Recording, places: Iterable[str]) -> None:
-        others = {
-            _plain(target): f"the recording {path!r} goes into it too"
+    def _check_collisions(
+        self, recording: Recording, output_paths: Iterable[str]
+    ) -> None:
+        reasons_by_path = {
+            _normalize_path(target): f"so does the recording {path!r}"
             for path, target in self.targets.items()
             if path != recording.path
         }
-        for path in self.records:
-            others[_plain(path)] = "the run record does too"
-        for place in places:
-            if _plain(place) in others:
+        for path in self.record_paths:
+            reasons_by_path[_normalize_path(path)] = "so does the run record"
+        for output_path in output_paths:
+            if _normalize_path(output_path) in reasons_by_path:
                 raise UsageError(
                     f"converting {recording.path!r}",
-                    f"a part of it goes into {place!r}, and {others[_plain(place)]}",
-                    "every output is a file of its own",
-                    "convert one of them into another folder (-o)",
+                    f"it writes to {output_path!r}, and "
+                    f"{reasons_by_path[_normalize_path(output_path)]}",
+                    "every output must be a separate file",
+                    "convert one of them to another folder (-o)",
                 )
 
-    def _check(self, recording: Recording, place: str) -> None:
-        if is_stream(place):
+    def _check_output(self, recording: Recording, output_path: str) -> None:
+        if is_stream(output_path):
             return
-        doing = f"converting {recording.path!r}"
-        if self.is_named and place == self.targets[recording.path]:
+        context = f"converting {recording.path!r}"
+        if self.is_target_named and output_path == self.targets[recording.path]:
             return  # that it is no recording was seen before the work began
         if any(
-            os.path.exists(other) and os.path.samefile(place, other)
+            os.path.exists(other) and os.path.samefile(output_path, other)
             for other in self.targets
-            if os.path.exists(place)
+            if os.path.exists(output_path)
         ):
             raise UsageError(
-                doing,
-                f"{place!r} is a recording of this run",
+                context,
+                f"{output_path!r} is an input of this run",
                 hint="choose another folder with -o",
             )
-        if os.path.lexists(place) and not self.overwrites:
-            raise there_already(doing, place)
+        if os.path.lexists(output_path) and not self.overwrites:
+            raise output_exists_error(context, output_path)
 
 
-def _names(stem: str, groups: Sequence[Group]) -> list[str]:
+def _rate_names(stem: str, groups: Sequence[Group]) -> list[str]:
     """Return names with the rates in them; groups of one rate are numbered."""
     names = [f"{stem}-{group.fs:.10g}Hz" for group in groups]
     return [
-        f"{name}-{names[:at].count(name) + 1}" if names.count(name) > 1 else name
-        for at, name in enumerate(names)
+        f"{name}-{names[:index].count(name) + 1}" if names.count(name) > 1 else name
+        for index, name in enumerate(names)
     ]
 
 
-def _is_of(place: str, target: str) -> bool:
-    """True where a part of what goes into `target` might be called `place`."""
-    own, other = _plain(target), _plain(place)
-    stem, suffix = os.path.splitext(own)
-    part = re.escape(stem) + r"-[\d.e+-]+hz(-\d+)?" + re.escape(suffix)
-    return re.fullmatch(part, other) is not None
+def _could_be_part_of(path: str, target: str) -> bool:
+    """Return whether a part of what goes into `target` might be called `path`."""
+    target_path, normal_path = _normalize_path(target), _normalize_path(path)
+    stem, suffix = os.path.splitext(target_path)
+    pattern = re.escape(stem) + r"-[\d.e+-]+hz(-\d+)?" + re.escape(suffix)
+    return re.fullmatch(pattern, normal_path) is not None
 
 
-def _plain(path: str) -> str:
-    """Return one name for all that some file system takes for the same."""
-    whole = os.path.realpath(path)
-    return unicodedata.normalize("NFC", whole).casefold()
+def _normalize_path(path: str) -> str:
+    """Return one name for all paths that some file system takes for the same."""
+    real_path = os.path.realpath(path)
+    return unicodedata.normalize("NFC", real_path).casefold()
 
 
-def _left_out(recording: Recording) -> tuple[tuple[str, str], ...]:
-    """But for the channels that hold the annotations, which are taken all the same."""
-    return tuple(one for one in recording.left_out if one[1] != ANNOTATIONS_REASON)
+def _excluded_channels(recording: Recording) -> tuple[tuple[str, str], ...]:
+    """Return the excluded channels but those with annotations, which are converted all
+    the same.
+    """
+    return tuple(
+        channel for channel in recording.left_out if channel[1] != ANNOTATIONS_REASON
+    )
 
 
-def there_already(doing: str, place: str) -> UsageError:
-    """For a file that nobody has named, and that is there."""
+def output_exists_error(context: str, path: str) -> UsageError:
+    """Return the error for an output file that exists and that the user has not
+    named.
+    """
     return UsageError(
-        doing,
-        f"{place!r} is there already",
+        context,
+        f"{path!r} already exists",
         hint=Advice(
-            "{} replaces it; {} names another file or folder",
+            "pass {} to replace it or {} to write elsewhere",
             overwrite=True,
             output=Blank("F"),
         ),
     )
 
 
-def _of(progress: FileProgress, part: float, n_samples: int, n_done: int) -> None:
-    """The progress of one file of several, as that of the recording."""
-    progress(round(n_samples / part), n_done)
+def _scale_progress(
+    progress: FileProgress, share: float, n_samples: int, n_done: int
+) -> None:
+    """Report the progress of one file of several as that of the recording."""
+    progress(round(n_samples / share), n_done)

@@ -16,30 +16,30 @@ from numpy.typing import NDArray
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.io import check_finite
-from rlxweb.jobs.averaging import BLOCK_BYTES
-from rlxweb.jobs.epoching import Condition
+from rlxweb.jobs.averaging import BLOCK_NBYTES
+from rlxweb.jobs.epoching import EpochCondition
 from rlxweb.jobs.spectrogram import (
-    FloorOfSegments,
     GroupSpectrogram,
+    SegmentFloor,
     SpectrogramSettings,
-    averaged,
+    average_columns,
+    block_spectrogram,
     check_band,
-    check_size,
-    segments_of_block,
+    check_value_count,
 )
-from rlxweb.recipes.welch_plan import segment_count
+from rlxweb.recipes.welch_parameters import segment_count
 
-QUARTER = 4
-"""A segment that is left to us has at most this part of an epoch."""
+DEFAULT_SEGMENT_DIVISOR = 4
+"""A segment of default length has at most this part (1/n) of an epoch."""
 
 
 def epochs_spectrogram(
-    one: Condition,
-    asked: SpectrogramSettings,
+    condition: EpochCondition,
+    settings: SpectrogramSettings,
     progress: Callable[[float], object] = bool,
     baseline: tuple[float, float] | None = None,
 ) -> GroupSpectrogram:
-    """The mean over the epochs of a condition, time by time and frequency by frequency.
+    """Return the mean spectrogram over the epochs of a condition.
 
     progress  is told what share of them was just done
     baseline  seconds from the annotation: powers are told over the mean of their
@@ -48,67 +48,72 @@ def epochs_spectrogram(
     Errors    UsageError for segments that are longer than an epoch, a baseline in which
               no segment has its middle, and what else does not fit; NotFinite
     """
-    group, length = one.cut.group, one.cut.count
-    nperseg = max(1, round(asked.segment_s * group.fs))
+    group, length = condition.selection.group, condition.selection.n_samples
+    nperseg = max(1, round(settings.segment_s * group.fs))
     if nperseg > length:
         raise UsageError(
             f"spectrogram of {group.recording!r}",
-            f"a segment has {nperseg} samples ({asked.segment_s:g} s)",
-            f"an epoch at {group.fs:g} Hz has {length} ({length / group.fs:g} s)",
-            Advice("give a shorter {}", segment_s=Blank("S")),
+            f"a segment has {nperseg} samples ({settings.segment_s:g} s)",
+            f"an epoch at {group.fs:g} Hz has {length} samples "
+            f"({length / group.fs:g} s)",
+            Advice("use a shorter {}", segment_s=Blank("S")),
         )
-    hop = asked.hop(nperseg, length)
+    hop = settings.hop(nperseg, length)
     count = segment_count(length, nperseg, hop)
     freqs: NDArray[np.float64] = np.arange(nperseg // 2 + 1) * group.fs / nperseg
-    n_freqs = check_band(freqs, asked, group)
-    check_size(len(group.channels), n_freqs, count, group)
+    n_freqs = check_band(freqs, settings, group)
+    check_value_count(len(group.channels), n_freqs, count, group)
     total = np.zeros((len(group.channels), n_freqs, count))
-    step = max(1, BLOCK_BYTES // (8 * len(group.channels) * n_freqs * count))
-    n_epochs = len(one.cut.events)
-    floor = FloorOfSegments()
-    for first in range(0, n_epochs, step):
-        last = min(first + step, n_epochs)
-        x = one.cut.data(first, last)
-        for at in range(first, last) if asked.nan == "raise" else ():
-            check_finite(x[at - first], group, one.cut.begin(at))
-        segments = segments_of_block(x, group, asked, nperseg, hop)
+    batch_size = max(1, BLOCK_NBYTES // (8 * len(group.channels) * n_freqs * count))
+    n_epochs = len(condition.selection.events)
+    floor = SegmentFloor()
+    for first in range(0, n_epochs, batch_size):
+        last = min(first + batch_size, n_epochs)
+        x = condition.selection.read_epochs(first, last)
+        for epoch in range(first, last) if settings.nan == "raise" else ():
+            check_finite(
+                x[epoch - first], group, condition.selection.start_sample(epoch)
+            )
+        segments = block_spectrogram(x, group, settings, nperseg, hop)
         freqs = segments.f
         floor.add(segments)
         total += segments.values.sum(axis=0)
         progress((last - first) / n_epochs)
-    begin = one.cut.first / group.fs
+    begin = condition.selection.event_offset / group.fs
     times = (hop * np.arange(count) + nperseg / 2) / group.fs + begin
-    merged = max(1, math.ceil(count / asked.columns))
-    found = GroupSpectrogram(
+    segments_per_column = max(1, math.ceil(count / settings.columns))
+    result = GroupSpectrogram(
         names=group.names,
-        units=tuple(c.unit for c in group.channels),
+        units=tuple(channel.unit for channel in group.channels),
         fs=group.fs,
         n_samples=length,
         nperseg=nperseg,
-        merged=merged,
+        segments_per_column=segments_per_column,
         f=freqs,
-        t=averaged(times, merged),
-        power=averaged(total / n_epochs, merged),
-        epochs=one.used,
-        flat=floor.flat(),
+        t=average_columns(times, segments_per_column),
+        power=average_columns(total / n_epochs, segments_per_column),
+        epochs=condition.averaged,
+        flat_channels=floor.flat_channels(),
     )
-    return found if baseline is None else _over(found, baseline)
+    return result if baseline is None else _divide_by_baseline(result, baseline)
 
 
-def _over(found: GroupSpectrogram, baseline: tuple[float, float]) -> GroupSpectrogram:
-    """Powers over those of the baseline."""
+def _divide_by_baseline(
+    result: GroupSpectrogram, baseline: tuple[float, float]
+) -> GroupSpectrogram:
+    """Divide the power by its mean in the baseline."""
     low, high = baseline
-    inside = (found.t >= low) & (found.t <= high)
+    inside = (result.t >= low) & (result.t <= high)
     if not inside.any():
         raise UsageError(
             "the baseline of epochs",
-            f"no segment has its middle between {low:g} and {high:g} s",
-            f"they lie from {found.t[0]:.3g} to {found.t[-1]:.3g} s",
-            Advice("widen it, or give a shorter {}", segment_s=Blank("S")),
+            f"no segment is centered between {low:g} and {high:g} s",
+            f"the centers range from {result.t[0]:.3g} to {result.t[-1]:.3g} s",
+            Advice("widen the baseline, or use a shorter {}", segment_s=Blank("S")),
         )
-    before = found.power[..., inside].mean(axis=-1, keepdims=True)
+    baseline_power = result.power[..., inside].mean(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = found.power / before
-    if found.flat:
-        ratio[np.array(found.flat)] = np.nan
-    return replace(found, power=ratio, baseline=baseline)
+        ratio = result.power / baseline_power
+    if result.flat_channels:
+        ratio[np.array(result.flat_channels)] = np.nan
+    return replace(result, power=ratio, baseline=baseline)

@@ -1,8 +1,9 @@
-"""Epochs of recordings: which are averaged together, how many, and which are not.
+"""Options of epochs, their split by annotation text, and a record of which are
+averaged.
 
 Owns what is asked of epochs, the split by the words of their annotations, and what a
 result says of them. Where they lie and how they are read is the business of
-`rlxweb.io.cutting`.
+`rlxweb.io.epoch_selection`.
 """
 
 from __future__ import annotations
@@ -13,23 +14,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
-from rlxweb.arguments import one_of
+from rlxweb.arguments import check_choice
 from rlxweb.errors import RecordingWarning, UsageError, shown
-from rlxweb.host.spec import WelchSpec
+from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import Group, Recording
-from rlxweb.io.annotations import Annotation, bad_stretches, named
-from rlxweb.io.cutting import Cut, check_any, cut, segments_of
+from rlxweb.io.annotations import Annotation, bad_annotations, find_annotations
+from rlxweb.io.epoch_selection import (
+    EpochSelection,
+    require_epochs,
+    segments_as_group,
+    select_epochs,
+)
 
-By = Literal["all", "text"]
-BY: Final = get_args(By)
+EpochGrouping = Literal["all", "text"]
+EPOCH_GROUPINGS: Final = get_args(EpochGrouping)
 
-COLUMNS: Final = ("condition", "n_epochs", "n_dropped")
-"""Of a table with a row for something of each condition."""
+EPOCH_COLUMNS: Final = ("condition", "n_epochs", "n_dropped")
+"""Columns on epochs, in tables with a row for each condition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Epoching:
-    """What is asked of epochs.
+class EpochOptions:
+    """Options that select epochs.
 
     around      words of annotations, or a pattern: "Stim*"
     tmin, tmax  seconds from the annotation; tmax itself is left out
@@ -41,24 +47,25 @@ class Epoching:
     around: str
     tmin: float = 0.0
     tmax: float = 1.0
-    by: By = "all"
+    by: EpochGrouping = "all"
     reject: float | None = None
     keep_bad: bool = False
 
     @property
     def seconds(self) -> float:
-        """Length of an epoch."""
+        """Length of an epoch in seconds."""
         return self.tmax - self.tmin
 
 
 @dataclass(frozen=True, slots=True)
-class EpochsUsed:
-    """The epochs of which a result is the average.
+class AveragedEpochs:
+    """Record of the epochs that a result is the average of.
 
     condition    the words of their annotations; what was asked for where they are of
                  several
     counts       (text, how many) of those that are averaged
-    n_beyond     left out, as they reach beyond an end of the recording, or into a gap
+    n_out_of_range  left out, as they reach beyond an end of the recording, or into a
+                    gap
     n_rejected   left out, as a channel swings too far
     n_bad        left out, as they reach into what is annotated as bad
     """
@@ -67,35 +74,35 @@ class EpochsUsed:
     tmin: float
     tmax: float
     counts: tuple[tuple[str, int], ...]
-    n_beyond: int
+    n_out_of_range: int
     n_rejected: int
     n_bad: int = 0
 
     @property
-    def n(self) -> int:
-        """How many are averaged."""
+    def n_averaged(self) -> int:
+        """Number of epochs that are averaged."""
         return sum(count for _, count in self.counts)
 
     @property
     def n_dropped(self) -> int:
-        """How many are not."""
-        return self.n_beyond + self.n_bad + self.n_rejected
+        """Number of epochs that are not averaged."""
+        return self.n_out_of_range + self.n_bad + self.n_rejected
 
     @property
-    def cells(self) -> tuple[str, int, int]:
-        """What `COLUMNS` hold."""
-        return self.condition, self.n, self.n_dropped
+    def table_cells(self) -> tuple[str, int, int]:
+        """Values of `EPOCH_COLUMNS`."""
+        return self.condition, self.n_averaged, self.n_dropped
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the record as plain data."""
         return {
             "condition": self.condition,
             "tmin": self.tmin,
             "tmax": self.tmax,
-            "n_epochs": self.n,
+            "n_epochs": self.n_averaged,
             "n_dropped": self.n_dropped,
             "dropped": {
-                "outside the recording": self.n_beyond,
+                "outside the recording": self.n_out_of_range,
                 "annotated as bad": self.n_bad,
                 "peak to peak": self.n_rejected,
             },
@@ -103,58 +110,68 @@ class EpochsUsed:
         }
 
     @property
-    def short(self) -> str:
-        """`12 epochs of 'Stim*'`."""
-        return f"{self.n} epoch{'s' * (self.n != 1)} of {shown(self.condition)}"
+    def summary(self) -> str:
+        """Short text such as `12 epochs of 'Stim*'`."""
+        return (
+            f"{self.n_averaged} epoch{'s' * (self.n_averaged != 1)} of "
+            f"{shown(self.condition)}"
+        )
 
     def __str__(self) -> str:
-        """`12 epochs of 'Stim*' (Stim 1 5, Stim 2 7), -0.2 to 0.8 s, 1 dropped (…)`."""
-        said = self.short
+        """Return `12 epochs of 'Stim*' (Stim 1 5, Stim 2 7), -0.2 to 0.8 s, 1 dropped
+        (…)`.
+        """
+        description = self.summary
         if len(self.counts) > 1:
-            some = [f"{text} {count}" for text, count in self.counts[:6]]
+            count_texts = [f"{text} {count}" for text, count in self.counts[:6]]
             more = ", …" if len(self.counts) > 6 else ""
-            said += f" ({', '.join(some)}{more})"
-        said += f", {self.tmin:g} to {self.tmax:g} s"
+            description += f" ({', '.join(count_texts)}{more})"
+        description += f", {self.tmin:g} to {self.tmax:g} s"
         reasons = [
             f"{count} {why}"
             for count, why in (
-                (self.n_beyond, "outside the recording"),
+                (self.n_out_of_range, "outside the recording"),
                 (self.n_bad, "annotated as bad"),
-                (self.n_rejected, "above peak to peak"),
+                (self.n_rejected, "above the peak-to-peak limit"),
             )
             if count
         ]
         if reasons:
-            said += f", {self.n_dropped} dropped ({', '.join(reasons)})"
-        return said
+            description += f", {self.n_dropped} dropped ({', '.join(reasons)})"
+        return description
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class EpochCondition:
     """Epochs that are averaged together."""
 
-    cut: Cut
-    used: EpochsUsed
+    selection: EpochSelection
+    averaged: AveragedEpochs
 
-    def signal(self, spec: WelchSpec, *, is_looked_at: bool) -> Group:
-        """The segments of all its epochs, end to end, as if they were a signal.
+    def segment_signal(self, spec: WelchSpec, *, checks_finite: bool) -> Group:
+        """Return the segments of all its epochs, end to end, as if they were a signal.
 
         spec          settled for the length of an epoch
-        is_looked_at  samples that are not finite are refused
+        checks_finite  samples that are not finite are refused
         """
-        each = spec.segments_of(self.cut.count)
-        return segments_of(
-            self.cut, spec.nperseg, spec.hop, each, is_looked_at=is_looked_at
+        segments_per_epoch = spec.segments_per_row(self.selection.n_samples)
+        return segments_as_group(
+            self.selection,
+            spec.nperseg,
+            spec.hop,
+            segments_per_epoch,
+            needs_finite=checks_finite,
         )
 
 
-def conditions_of(
+def select_conditions(
     recording: Recording,
     group: Group,
-    asked: Epoching,
+    options: EpochOptions,
     progress: Callable[[float], object] = bool,
-) -> tuple[Condition, ...]:
-    """The epochs of a group of channels, all of them or by the words of each.
+) -> tuple[EpochCondition, ...]:
+    """Select the epochs of a group of channels, as one condition or one for each
+    annotation text.
 
     progress  is told what share of all epochs was looked at, where some are to be
               rejected
@@ -163,48 +180,63 @@ def conditions_of(
               is left, or the arguments cannot be
     Warns     RecordingWarning for a wording of which no epoch is left
     """
-    doing = f"cutting epochs out of {recording.path!r}"
-    one_of("by", asked.by, BY, doing)
-    notes = named(recording.annotations, asked.around, doing)
-    found = cut(group, notes, asked.tmin, asked.tmax, doing)
-    if not asked.keep_bad:
-        found = found.outside(bad_stretches(recording.annotations))
-    if asked.reject is not None:
-        size = len(found.events) * found.count * len(group.channels)
-        found = found.below(asked.reject, lambda n: progress(n / size))
-    check_any(found, doing)
-    if asked.by == "all":
-        texts = dict.fromkeys(one.text for one in notes)
-        only = next(iter(texts)) if len(texts) == 1 else asked.around
-        return (Condition(found, _used(found, only, asked)),)
-    return tuple(_by_text(found, notes, asked, doing))
+    context = f"cutting epochs out of {recording.path!r}"
+    check_choice("by", options.by, EPOCH_GROUPINGS, context)
+    annotations = find_annotations(recording.annotations, options.around, context)
+    selection = select_epochs(group, annotations, options.tmin, options.tmax, context)
+    if not options.keep_bad:
+        selection = selection.exclude_overlaps(bad_annotations(recording.annotations))
+    if options.reject is not None:
+        total_samples = (
+            len(selection.events) * selection.n_samples * len(group.channels)
+        )
+        selection = selection.reject_above(
+            options.reject, lambda n_done: progress(n_done / total_samples)
+        )
+    require_epochs(selection, context)
+    if options.by == "all":
+        texts = dict.fromkeys(annotation.text for annotation in annotations)
+        label = next(iter(texts)) if len(texts) == 1 else options.around
+        return (EpochCondition(selection, _averaged_epochs(selection, label, options)),)
+    return tuple(_split_by_text(selection, annotations, options, context))
 
 
-def _by_text(
-    found: Cut, notes: tuple[Annotation, ...], asked: Epoching, doing: str
-) -> Iterator[Condition]:
-    for text in dict.fromkeys(one.text for one in notes):
-        own = found.of((text,))
+def _split_by_text(
+    selection: EpochSelection,
+    annotations: tuple[Annotation, ...],
+    options: EpochOptions,
+    context: str,
+) -> Iterator[EpochCondition]:
+    for text in dict.fromkeys(annotation.text for annotation in annotations):
+        text_selection = selection.select_texts((text,))
         try:
-            check_any(own, doing, f" of {shown(text)}")
+            require_epochs(text_selection, context, f" of {shown(text)}")
         except UsageError as error:
-            warnings.warn(RecordingWarning(doing, error.problem), stacklevel=2)
+            warnings.warn(RecordingWarning(context, error.problem), stacklevel=2)
             continue
-        yield Condition(own, _used(own, text, asked))
+        yield EpochCondition(
+            text_selection, _averaged_epochs(text_selection, text, options)
+        )
 
 
-def _used(own: Cut, condition: str, asked: Epoching) -> EpochsUsed:
-    return EpochsUsed(
+def _averaged_epochs(
+    selection: EpochSelection, condition: str, options: EpochOptions
+) -> AveragedEpochs:
+    return AveragedEpochs(
         condition=condition,
-        tmin=asked.tmin,
-        tmax=asked.tmax,
-        counts=tuple(Counter(note.text for note in own.events).items()),
-        n_beyond=len(own.beyond),
-        n_rejected=len(own.rejected),
-        n_bad=len(own.bad),
+        tmin=options.tmin,
+        tmax=options.tmax,
+        counts=tuple(
+            Counter(annotation.text for annotation in selection.events).items()
+        ),
+        n_out_of_range=len(selection.out_of_range),
+        n_rejected=len(selection.rejected),
+        n_bad=len(selection.bad),
     )
 
 
-def length_of(group: Group, asked: Epoching) -> Group:
-    """The group as if it were one epoch long: what an estimate is settled for."""
-    return replace(group, n_samples=max(1, round(asked.seconds * group.fs)), gaps=())
+def as_one_epoch(group: Group, options: EpochOptions) -> Group:
+    """Return the group as if it were one epoch long, to resolve the Welch parameters
+    for it.
+    """
+    return replace(group, n_samples=max(1, round(options.seconds * group.fs)), gaps=())

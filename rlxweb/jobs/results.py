@@ -1,4 +1,4 @@
-"""What came of the recordings of a run: spectra and peaks, or why there are none.
+"""Results of the recordings of a run: spectra and peaks, or failures.
 
 Plain frozen data that pickles, so that it can come from another process.
 """
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.strongest import PeaksOfPower
-from rlxweb.jobs.epoching import EpochsUsed
+from rlxweb.host.strongest_bins import PeaksOfPower
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.jobs.epoching import AveragedEpochs
 from rlxweb.results.ran import Stage
 
 
@@ -46,26 +46,28 @@ class GroupResult:
     device: str
     engine: str
     decision: Decision
-    epochs: EpochsUsed | None = None
+    epochs: AveragedEpochs | None = None
 
     @property
     def dtype(self) -> str:
-        """Of the arithmetic; a device's is always float32."""
+        """Data type of the arithmetic; a device's is always float32."""
         on_host = self.device == Device.CPU.label
         return self.spec.power_dtype.name if on_host else "float32"
 
     @property
     def resolution(self) -> float:
-        """Hz from one bin to the next."""
+        """Distance of the bins in Hz."""
         return self.fs / self.spec.nfft
 
     @property
     def first_bin(self) -> int:
-        """The number of the first bin of the band."""
+        """Number of the first bin of the band."""
         return round(float(self.hz[0]) / self.resolution)
 
     def power_unit(self, unit: str) -> str:
-        """Of the power of a channel in `unit`; "" where the file names none."""
+        """Return the unit of the power of a channel in `unit`; "" where the file names
+        none.
+        """
         squared = f"{unit.replace('uV', 'µV')}²" if unit else ""
         if self.preset == "rlx":
             return squared
@@ -74,7 +76,7 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """Everything found in one recording.
+    """Results of one recording.
 
     warnings  what is wrong with its file
     stages    where the time went
@@ -92,8 +94,8 @@ class FileResult:
     wall_s: float = field(default=0.0, compare=False)
 
 
-class OfFile(Protocol):
-    """What came of a file, whatever was done with it."""
+class FileOutcome(Protocol):
+    """Outcome of a file, whatever was done with it."""
 
     @property
     def path(self) -> str: ...
@@ -104,7 +106,7 @@ class OfFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A recording that could not be done, and why."""
+    """Recording that could not be analysed, and why."""
 
     path: str
     error: str

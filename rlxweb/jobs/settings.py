@@ -1,4 +1,4 @@
-"""What is asked of a run over recordings, and what it means for a group of channels.
+"""Settings of a run over recordings, and what they mean for a group of channels.
 
 Knows every option by one name and no command line: the values are checked where they
 are used, by the functions that Python callers use too.
@@ -13,30 +13,31 @@ from typing import Any
 
 from rlxweb.device import parse_device
 from rlxweb.errors import RecordingWarning
-from rlxweb.host.spec import DIGITAL, WelchSpec
+from rlxweb.host.welch_spec import DIGITAL_DTYPE, WelchSpec
 from rlxweb.io import Group
-from rlxweb.io.access import Access
-from rlxweb.io.contents import Layout
-from rlxweb.jobs.epoching import Epoching
-from rlxweb.signal.band import Reach
-from rlxweb.signal.peaks_asked import checked_k
-from rlxweb.signal.precision import Precision, Taken, taken
-from rlxweb.signal.presets import from_preset
-from rlxweb.signal.request import OF_PRESET
+from rlxweb.io.file_contents import ArrayLayout
+from rlxweb.io.storage_access import StorageAccess
+from rlxweb.jobs.epoching import EpochOptions
+from rlxweb.signal.frequency_limits import FrequencyLimit
+from rlxweb.signal.precision import Precision, ResolvedPrecision, resolve_precision
+from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_peaks_arguments import validate_k
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET
 
-USUAL_K = 16
-OF_FILES = (
+DEFAULT_PEAK_COUNT = 16
+READ_OPTIONS = (
     *("fs", "channels", "exclude", "start", "stop", "array", "layout"),
     *("reference", "highpass", "lowpass", "notch", "resample"),
 )
-"""Options that say what of a recording is taken, and how it is made ready."""
+"""Names of the options that select what is read of a recording, and its preprocessing.
+"""
 # What was asked for → what the presets call it, where they differ.
-_DETREND = {None: OF_PRESET, "none": None}
+_DETREND_ALIASES = {None: DETREND_FROM_PRESET, "none": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user asked for; `precision` and `device` may be "auto".
+    """Settings that the user chose; `precision` and `device` may be "auto".
 
     nperseg    None: the whole length, of epochs
     segment_s  seconds per segment; where given, each rate gets its own nperseg, cut to
@@ -69,7 +70,7 @@ class Settings:
     notch: tuple[float, ...] = ()
     resample: float | None = None
     array: str | None = None
-    layout: Layout | None = None
+    layout: ArrayLayout | None = None
     device: str = "auto"
     adapter: str = ""
     precision: Precision = "auto"
@@ -78,84 +79,90 @@ class Settings:
     fmin: float | None = None
     fmax: float | None = None
     spectra: bool = True
-    epochs: Epoching | None = None
-    storage: Access = field(default_factory=Access, compare=False)
+    epochs: EpochOptions | None = None
+    storage: StorageAccess = field(default_factory=StorageAccess, compare=False)
 
-    def nperseg_of(self, group: Group) -> int:
-        """Of a group, or of one that is as long as an epoch."""
+    def nperseg_for(self, group: Group) -> int:
+        """Return the samples per segment for a group, or for one that is as long as an
+        epoch.
+        """
         if self.segment_s is None:
             return group.longest if self.nperseg is None else self.nperseg
         if self.epochs is None:
-            return segment_of(group, self.segment_s, f"{group.recording!r}")
+            return segment_samples(group, self.segment_s, f"{group.recording!r}")
         return max(1, round(self.segment_s * group.fs))
 
-    def k_of(self, spec: WelchSpec) -> int:
-        """Errors   UsageError for a number that was asked for and is not there."""
-        k = min(USUAL_K, spec.n_freqs) if self.k is None else self.k
-        return checked_k(k, spec.n_freqs, self.mode)
+    def peak_count_for(self, spec: WelchSpec) -> int:
+        """Return the number of peaks per channel. Errors   UsageError for a number that
+        was asked for and is not there.
+        """
+        k = min(DEFAULT_PEAK_COUNT, spec.n_freqs) if self.k is None else self.k
+        return validate_k(k, spec.n_freqs, self.mode)
 
     def as_json(self) -> dict[str, Any]:
-        """What the numbers depend on, as plain data."""
-        asked = asdict(self)
-        del asked["spectra"]
-        del asked["storage"]
-        return asked
+        """Return the settings that the numbers depend on, as plain data."""
+        values = asdict(self)
+        del values["spectra"]
+        del values["storage"]
+        return values
 
     @property
-    def asked_device(self) -> str:
-        """The device asked for, or "auto"; naming an adapter asks for a GPU."""
+    def requested_device(self) -> str:
+        """Device that is requested, or "auto"; naming an adapter requests a GPU."""
         if self.device.strip().lower() != "auto":
             return parse_device(self.device).label
         return "gpu" if self.adapter else "auto"
 
 
-def fmax_of(
-    fmax: float | None, group: Group, groups: Sequence[Group], doing: str
+def group_fmax(
+    fmax: float | None, group: Group, groups: Sequence[Group], context: str
 ) -> float | None:
-    """Highest frequency to ask of a group of a recording.
+    """Return the highest frequency to use for a group of a recording.
 
     All of them for a group that is too slow for `fmax` beside a faster one that holds
     it, with a warning. What no group holds stays, and is refused where it is used.
     """
-    fastest = max((one.fs for one in groups), default=group.fs)
-    if fmax is None or Reach.of_rate(group.fs).holds(fmax):
+    fastest = max((member.fs for member in groups), default=group.fs)
+    if fmax is None or FrequencyLimit.from_rate(group.fs).allows(fmax):
         return fmax
-    if not Reach.of_rate(fastest).holds(fmax):
+    if not FrequencyLimit.from_rate(fastest).allows(fmax):
         return fmax
-    said = (
-        f"channels at {group.fs:g} Hz end at {group.fs / 2:g} Hz, below the highest "
-        f"frequency asked for, {fmax:g} Hz: all of theirs are taken"
+    message = (
+        f"channels at {group.fs:g} Hz have frequencies up to {group.fs / 2:g} Hz only, "
+        f"below fmax, {fmax:g} Hz; all of their frequencies are used"
     )
-    warnings.warn(RecordingWarning(doing, said), stacklevel=2)
+    warnings.warn(RecordingWarning(context, message), stacklevel=2)
     return None
 
 
-def segment_of(group: Group, segment_s: float, doing: str) -> int:
-    """Samples of a segment of so many seconds, at most all of a group.
+def segment_samples(group: Group, segment_s: float, context: str) -> int:
+    """Return the samples of a segment of so many seconds, at most all of a group.
 
     Warns where the recording is shorter.
     """
-    asked = max(1, round(segment_s * group.fs))
-    if asked > group.longest:
-        without = " without a gap" if group.gaps else ""
-        said = (
+    requested = max(1, round(segment_s * group.fs))
+    if requested > group.longest:
+        gap_note = " between gaps" if group.gaps else ""
+        message = (
             f"segments of {segment_s:g} s are longer than the channels at "
-            f"{group.fs:g} Hz, {group.longest / group.fs:g} s{without}: the whole is "
-            "one segment"
+            f"{group.fs:g} Hz, {group.longest / group.fs:g} s{gap_note}; using one "
+            "segment of that length"
         )
-        warnings.warn(RecordingWarning(doing, said), stacklevel=2)
-    return min(asked, group.longest)
+        warnings.warn(RecordingWarning(context, message), stacklevel=2)
+    return min(requested, group.longest)
 
 
-def group_taken(settings: Settings, group: Group) -> Taken:
-    """How the group's samples are taken."""
-    stored = group.dtype if group.digital is None else DIGITAL
-    return taken(stored, settings.precision)
+def group_sample_type(settings: Settings, group: Group) -> ResolvedPrecision:
+    """Resolve the precision in which the group's samples are computed."""
+    stored = group.dtype if group.digital is None else DIGITAL_DTYPE
+    return resolve_precision(stored, settings.precision)
 
 
 def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
-    """Resolved for the length of the group, or of its longest piece without a gap."""
-    return from_preset(
+    """Resolve the Welch parameters for the length of the group, or of its longest piece
+    without a gap.
+    """
+    return spec_from_preset(
         settings.preset,
         group.longest,
         fs=group.fs,
@@ -164,19 +171,21 @@ def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
         # Of pieces it is told while they are averaged whether they have as many.
         nsegments=None if group.gaps else settings.nsegments,
         window=settings.window,
-        detrend=_DETREND.get(settings.detrend, settings.detrend),
-        dtype=group_taken(settings, group).kind,
+        detrend=_DETREND_ALIASES.get(settings.detrend, settings.detrend),
+        dtype=group_sample_type(settings, group).compute_dtype,
     )
 
 
-_NONE_GIVEN = ("channels", "exclude", "reference", "notch")
+_EMPTY_MEANS_NONE = ("channels", "exclude", "reference", "notch")
 
 
-def reading_of(asked: Mapping[str, Any], access: Access) -> dict[str, Any]:
-    """What `open_recording` takes besides the path, of options by its names; () is
+def build_open_options(
+    options: Mapping[str, Any], storage: StorageAccess
+) -> dict[str, Any]:
+    """Return the keyword arguments of `open_recording` from options by name; () becomes
     None.
     """
-    given = {name: asked[name] for name in OF_FILES}
-    for name in _NONE_GIVEN:
-        given[name] = given[name] or None
-    return {**given, "storage_options": access}
+    arguments = {name: options[name] for name in READ_OPTIONS}
+    for name in _EMPTY_MEANS_NONE:
+        arguments[name] = arguments[name] or None
+    return {**arguments, "storage_options": storage}

@@ -1,1 +1,3 @@
-"""Shader text and geometry: from a Call to WGSL, bindings, grids. Knows no device."""
+"""WGSL generation without a device: from a kernel dispatch to shader text, bindings and
+grids.
+"""

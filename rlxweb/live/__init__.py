@@ -1,1 +1,1 @@
-"""Signals that are still running: where they come from, and what is told of them."""
+"""Live signals: sources, continuous analysis and a web page."""

@@ -1,4 +1,6 @@
-"""A recording that another program is still writing, or a whole one at its own pace."""
+"""Sources of live signals from files: a growing recording, or the replay of a complete
+one.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,17 @@ from typing import Any, Final
 import numpy as np
 
 from rlxweb.errors import RecordingError, RecordingWarning, UsageError, shown
-from rlxweb.io.dispatch import open_recording
 from rlxweb.io.recording import Group, Recording
-from rlxweb.live.source import Chunk, Stream, arrived
+from rlxweb.io.recording_reader import open_recording
+from rlxweb.live.source import SampleChunk, StreamInfo, arrival_clock
 
-_LOOK_S: Final = 0.1
-_CHUNK_S: Final = 0.05
-"""Of signal that a replay hands on at a time."""
+_POLL_INTERVAL_S: Final = 0.1
+_REPLAY_CHUNK_S: Final = 0.05
+"""Duration of the chunks of a replay."""
 
 
 class GrowingFile:
-    """The samples that a recording gets while it is written.
+    """Source of the samples that are appended to a recording while it is written.
 
     since_begin   those it had before are told as well
     idle_s        seconds without growth after which it counts as ended; None: never
@@ -39,76 +41,86 @@ class GrowingFile:
         **options: Any,
     ) -> None:
         self._path, self._options, self._idle_s = path, options, idle_s
-        with self._opened() as recording:
-            group = one_group(recording)
-            self.stream = stream_of(group)
-            self._done = 0 if since_begin else group.n_samples
-        self._state = self._now()
-        self._grew = time.monotonic()
-        self._is_fresh = since_begin
+        with self._open_recording() as recording:
+            group = single_rate_group(recording)
+            self.stream_info = group_stream_info(group)
+            self._n_read = 0 if since_begin else group.n_samples
+        self._state = self._file_state()
+        self._last_growth = time.monotonic()
+        self._has_unread_start = since_begin
 
-    def read(self, timeout_s: float) -> Chunk | None:
-        """See `Source`. Errors  RecordingError where it became another recording."""
-        until = time.monotonic() + timeout_s
+    def read(self, timeout_s: float) -> SampleChunk | None:
+        """Return the next samples, see `SignalSource`; raise RecordingError if the file
+        became another recording.
+        """
+        deadline = time.monotonic() + timeout_s
         while True:
-            state = self._now()
-            if state != self._state or self._is_fresh:
-                self._state, self._is_fresh = state, False
-                found = self._more()
-                if found is not None:
-                    self._grew = time.monotonic()
-                    return found
-            still = time.monotonic() - self._grew
-            if self._idle_s is not None and still > self._idle_s:
+            state = self._file_state()
+            if state != self._state or self._has_unread_start:
+                self._state, self._has_unread_start = state, False
+                chunk = self._read_new_samples()
+                if chunk is not None:
+                    self._last_growth = time.monotonic()
+                    return chunk
+            idle = time.monotonic() - self._last_growth
+            if self._idle_s is not None and idle > self._idle_s:
                 raise EOFError
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return None
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
-    def _more(self) -> Chunk | None:
-        with self._opened() as recording:
-            group = one_group(recording)
-            if stream_of(group) != self.stream:
+    def _read_new_samples(self) -> SampleChunk | None:
+        """Return the samples appended since the last read, or None."""
+        with self._open_recording() as recording:
+            group = single_rate_group(recording)
+            if group_stream_info(group) != self.stream_info:
                 raise RecordingError(
                     f"watching {shown(self._path)}",
-                    f"it has {len(group.channels)} channels at {group.fs:g} Hz now",
-                    f"{len(self.stream.channels)} at {self.stream.fs:g} Hz before",
-                    "begin anew",
+                    f"the file now has {len(group.channels)} channels at {group.fs:g} "
+                    "Hz",
+                    f"expected {len(self.stream_info.channels)} channels at "
+                    f"{self.stream_info.fs:g} Hz, as before",
+                    "start watching again",
                 )
-            if group.n_samples < self._done:
+            if group.n_samples < self._n_read:
                 raise RecordingError(
                     f"watching {shown(self._path)}",
-                    f"it shrank to {group.n_samples} samples",
-                    f"{self._done} were there before",
-                    "begin anew",
+                    f"the file shrank to {group.n_samples} samples",
+                    f"{self._n_read} samples were already read",
+                    "start watching again",
                 )
-            if group.n_samples == self._done:
+            if group.n_samples == self._n_read:
                 return None
-            samples = group.read(self._done, group.n_samples)
-            self._done = group.n_samples
-        return Chunk(np.asarray(samples), arrived())
+            samples = group.read(self._n_read, group.n_samples)
+            self._n_read = group.n_samples
+        return SampleChunk(np.asarray(samples), arrival_clock())
 
-    def _opened(self) -> Recording:
+    def _open_recording(self) -> Recording:
+        """Open the recording without warnings about its missing end."""
         with warnings.catch_warnings():
             # Of an end that is missing, as it must be while it is written.
             warnings.simplefilter("ignore", RecordingWarning)
             return open_recording(self._path, **self._options)
 
-    def _now(self) -> tuple[int, int]:
+    def _file_state(self) -> tuple[int, int]:
+        """Return size and modification time of the file; raise RecordingError if it is
+        gone.
+        """
         try:
-            about = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError as error:
             raise RecordingError(
-                f"watching {shown(self._path)}", f"it is gone ({error.strerror})"
+                f"watching {shown(self._path)}",
+                f"the file is not accessible ({error.strerror})",
             ) from error
-        return about.st_size, about.st_mtime_ns
+        return status.st_size, status.st_mtime_ns
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is kept open."""
 
 
-class Replay:
-    """A whole recording, played at its own rate or so many times faster."""
+class RecordingReplay:
+    """Replay of a complete recording at its own rate or a multiple of it."""
 
     can_wait = True
 
@@ -117,47 +129,53 @@ class Replay:
             raise UsageError("replaying", f"the speed is {speed:g}", "above 0")
         self._recording = open_recording(path, **options)
         try:
-            self._group = one_group(self._recording)
+            self._group = single_rate_group(self._recording)
         except BaseException:
             self._recording.close()
             raise
-        self.stream = stream_of(self._group)
-        self._speed, self._at, self._begun = speed, 0, 0.0
+        self.stream_info = group_stream_info(self._group)
+        self._speed, self._position, self._start_time = speed, 0, 0.0
 
-    def read(self, timeout_s: float) -> Chunk | None:
-        """See `Source`."""
+    def read(self, timeout_s: float) -> SampleChunk | None:
+        """Return the next samples, see `SignalSource`."""
         group = self._group
-        if self._at == group.n_samples:
+        if self._position == group.n_samples:
             raise EOFError
-        self._begun = self._begun or time.monotonic()
-        stop = min(group.n_samples, self._at + max(1, round(_CHUNK_S * group.fs)))
-        due = self._begun + stop / group.fs / self._speed
-        wait = due - time.monotonic()
+        self._start_time = self._start_time or time.monotonic()
+        stop = min(
+            group.n_samples, self._position + max(1, round(_REPLAY_CHUNK_S * group.fs))
+        )
+        due_time = self._start_time + stop / group.fs / self._speed
+        wait = due_time - time.monotonic()
         if wait > 0:
             time.sleep(wait)
-        samples = group.read(self._at, stop)
-        self._at = stop
-        return Chunk(np.asarray(samples), arrived())
+        samples = group.read(self._position, stop)
+        self._position = stop
+        return SampleChunk(np.asarray(samples), arrival_clock())
 
     def close(self) -> None:
+        """Close the recording."""
         self._recording.close()
 
 
-def one_group(recording: Recording) -> Group:
-    """Its channels. Errors  UsageError where they have several rates."""
+def single_rate_group(recording: Recording) -> Group:
+    """Return the channels of a recording; raise UsageError if they have several
+    rates.
+    """
     if len(recording.signals) != 1:
         rates = ", ".join(f"{group.fs:g}" for group in recording.groups)
         raise UsageError(
             f"watching {shown(recording.path)}",
-            f"its channels have {len(recording.groups)} rates: {rates} Hz",
-            "one is watched at a time",
-            "name the channels of one of them: -c NAMES",
+            f"its channels have {len(recording.groups)} different sampling "
+            f"rates: {rates} Hz",
+            "only channels of one sampling rate can be watched",
+            "select channels of one sampling rate: -c NAMES",
         )
     return recording.groups[0]
 
 
-def stream_of(group: Group) -> Stream:
-    """What a group says of itself."""
+def group_stream_info(group: Group) -> StreamInfo:
+    """Return the description of a group of channels."""
     units = {channel.unit for channel in group.channels}
     unit = units.pop() if len(units) == 1 else ""
-    return Stream(group.recording, group.fs, group.names, unit)
+    return StreamInfo(group.recording, group.fs, group.names, unit)

@@ -1,4 +1,4 @@
-"""The microphone, by the library sounddevice. It is loaded here and nowhere else."""
+"""Microphone source, through the optional library sounddevice."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 import numpy as np
 
 from rlxweb.errors import Unsupported, UsageError, not_installed, shown
-from rlxweb.live.source import Chunk, Stream, arrived
+from rlxweb.live.source import SampleChunk, StreamInfo, arrival_clock
 
-_DOING: Final = "listening to a microphone"
-_MOST: Final = 256
+_CONTEXT: Final = "listening to a microphone"
+_MAX_QUEUED_CHUNKS: Final = 256
 
 
-class Microphone:
-    """Samples of a sound input, from -1 to 1.
+class MicrophoneSource:
+    """Source of the samples of a sound input, from -1 to 1.
 
     device    its number, or part of its name; "" is the system's own
     fs        Hz; None: the device's own
@@ -29,87 +29,110 @@ class Microphone:
     def __init__(
         self, device: str = "", fs: float | None = None, channels: int = 1
     ) -> None:
-        sound = _library()
-        about = _input(sound, device)
-        rate = fs or float(about["default_samplerate"])
-        self._chunks: queue.Queue[Chunk] = queue.Queue(_MOST)
-        self._lost = 0
+        sounddevice = _import_sounddevice()
+        properties = _find_input(sounddevice, device)
+        rate = fs or float(properties["default_samplerate"])
+        self._chunks: queue.Queue[SampleChunk] = queue.Queue(_MAX_QUEUED_CHUNKS)
+        self._n_lost = 0
         try:
-            self._stream = sound.InputStream(
+            self._input_stream = sounddevice.InputStream(
                 samplerate=rate,
-                device=about["index"],
+                device=properties["index"],
                 channels=channels,
                 dtype="float32",
-                callback=self._came,
+                callback=self._on_samples,
             )
-            self._stream.start()
-        except (sound.PortAudioError, ValueError) as error:
+            self._input_stream.start()
+        except (sounddevice.PortAudioError, ValueError) as error:
             raise UsageError(
-                _DOING,
-                f"{about['name']!r} cannot be opened ({error})",
-                f"{channels} channels at {rate:g} Hz were asked for, it has "
-                f"{about['max_input_channels']} at {about['default_samplerate']:g} Hz",
+                _CONTEXT,
+                f"{properties['name']!r} cannot be opened ({error})",
+                f"requested {channels} channels at {rate:g} Hz, the device has "
+                f"{properties['max_input_channels']} at "
+                f"{properties['default_samplerate']:g} Hz",
             ) from error
-        names = tuple(f"mic{at + 1}" for at in range(channels))
-        self.stream = Stream(f"microphone {about['name']!r}", rate, names, "")
+        names = tuple(f"mic{index + 1}" for index in range(channels))
+        self.stream_info = StreamInfo(
+            f"microphone {properties['name']!r}", rate, names, ""
+        )
 
-    def _came(self, samples: Any, frames: int, when: Any, status: Any) -> None:
-        """On PortAudio's thread: must not wait."""
-        chunk = Chunk(np.array(samples.T), arrived(), self._lost)
+    def _on_samples(self, samples: Any, frames: int, when: Any, status: Any) -> None:
+        """Queue the samples of a callback on PortAudio's thread, without blocking."""
+        chunk = SampleChunk(np.array(samples.T), arrival_clock(), self._n_lost)
         if status.input_overflow:
             # PortAudio does not say how many; a block of this size is the least.
-            chunk = Chunk(chunk.samples, chunk.came, chunk.lost + frames)
+            chunk = SampleChunk(
+                chunk.samples, chunk.arrival_time, chunk.n_lost_before + frames
+            )
         try:
             self._chunks.put_nowait(chunk)
-            self._lost = 0
+            self._n_lost = 0
         except queue.Full:
-            self._lost = chunk.lost + frames
+            self._n_lost = chunk.n_lost_before + frames
 
-    def read(self, timeout_s: float) -> Chunk | None:
-        """See `Source`."""
+    def read(self, timeout_s: float) -> SampleChunk | None:
+        """Return the next samples, see `SignalSource`."""
         try:
             return self._chunks.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def close(self) -> None:
-        self._stream.close()
+        """Close the input stream."""
+        self._input_stream.close()
 
 
-def _library() -> Any:
+def _import_sounddevice() -> Any:
+    """Import sounddevice; raise Unsupported if it or PortAudio is missing."""
     try:
         import sounddevice
     except ImportError as error:
         raise not_installed(
-            _DOING, "sounddevice", "pip install 'rlxweb[live]'"
+            _CONTEXT, "sounddevice", "pip install 'rlxweb[live]'"
         ) from error
     except OSError as error:
         raise Unsupported(
-            _DOING,
+            _CONTEXT,
             f"sounddevice cannot be loaded ({error})",
             hint="install PortAudio; on Debian: apt-get install libportaudio2",
         ) from error
     return sounddevice
 
 
-def _input(sound: Any, device: str) -> Any:
-    """What the library knows of an input. Errors  UsageError."""
-    inputs = [one for one in sound.query_devices() if one["max_input_channels"] > 0]
-    there = ", ".join(f"{one['index']} {one['name']!r}" for one in inputs) or "none"
+def _find_input(sounddevice: Any, device: str) -> Any:
+    """Return the properties of a sound input; raise UsageError if there is not exactly
+    one.
+    """
+    inputs = [
+        properties
+        for properties in sounddevice.query_devices()
+        if properties["max_input_channels"] > 0
+    ]
+    input_list = (
+        ", ".join(
+            f"{properties['index']} {properties['name']!r}" for properties in inputs
+        )
+        or "none"
+    )
     if not inputs:
-        raise UsageError(_DOING, "this machine has no sound input", "one is wanted")
+        raise UsageError(
+            _CONTEXT, "this machine has no sound input", "an input device is required"
+        )
     if not device:
         try:
-            return sound.query_devices(kind="input")
-        except (sound.PortAudioError, ValueError):
+            return sounddevice.query_devices(kind="input")
+        except (sounddevice.PortAudioError, ValueError):
             return inputs[0]
-    named = device.lower()
-    fit = [
-        one
-        for one in inputs
-        if str(one["index"]) == device or named in str(one["name"]).lower()
+    name_part = device.lower()
+    matches = [
+        properties
+        for properties in inputs
+        if str(properties["index"]) == device
+        or name_part in str(properties["name"]).lower()
     ]
-    if len(fit) != 1:
-        found = "several inputs are" if fit else "no input is"
-        raise UsageError(_DOING, f"{found} called {shown(device)}", f"there: {there}")
-    return fit[0]
+    if len(matches) != 1:
+        problem = "several inputs match" if matches else "no input matches"
+        raise UsageError(
+            _CONTEXT, f"{problem} {shown(device)}", f"available: {input_list}"
+        )
+    return matches[0]

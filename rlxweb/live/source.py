@@ -1,4 +1,4 @@
-"""What a running signal is, wherever it comes from, and the thread that listens to it.
+"""Protocol of live signal sources, and the thread that reads one.
 
 A source blocks until samples come; a thread of its own waits for them, so that whoever
 watches can draw, notice a silence, and stop. What may wait (a pipe, a file) waits when
@@ -15,12 +15,12 @@ from typing import Any, Final, Protocol
 
 from numpy.typing import NDArray
 
-_MOST_CHUNKS: Final = 64
+_MAX_QUEUED_CHUNKS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """What a source says of itself.
+class StreamInfo:
+    """Description of a source's signal.
 
     name      for people: "microphone 'USB Audio'", "stdin"
     fs        Hz
@@ -35,20 +35,20 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Samples (C, t) that came together.
+class SampleChunk:
+    """Samples (C, t) that arrived together.
 
-    came   when the last of them was there, by time.perf_counter
-    lost   samples that are missing before these
+    arrival_time  when the last of them was there, by time.perf_counter
+    n_lost_before  samples that are missing before these
     """
 
     samples: NDArray[Any]
-    came: float
-    lost: int = 0
+    arrival_time: float
+    n_lost_before: int = 0
 
 
-class Source(Protocol):
-    """A running signal.
+class SignalSource(Protocol):
+    """Protocol of a source of live samples.
 
     can_wait   samples that nobody takes are still there later
     """
@@ -56,10 +56,10 @@ class Source(Protocol):
     can_wait: bool
 
     @property
-    def stream(self) -> Stream: ...
+    def stream_info(self) -> StreamInfo: ...
 
-    def read(self, timeout_s: float) -> Chunk | None:
-        """The next samples; None where none came in time.
+    def read(self, timeout_s: float) -> SampleChunk | None:
+        """Return the next samples; None if none arrived in time.
 
         Errors   EOFError at the end; RlxError for a signal that is no longer itself.
         """
@@ -67,65 +67,75 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Listener:
-    """Reads a source on a thread; open as long as the `with` block."""
+class SourceListener:
+    """Thread that reads a source while the `with` block is open."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SignalSource) -> None:
         self.source = source
-        self._chunks: queue.Queue[Chunk | BaseException] = queue.Queue(_MOST_CHUNKS)
-        self._stop = threading.Event()
-        self._missed = 0
-        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._chunks: queue.Queue[SampleChunk | BaseException] = queue.Queue(
+            _MAX_QUEUED_CHUNKS
+        )
+        self._stop_event = threading.Event()
+        self._n_dropped = 0
+        self._thread = threading.Thread(target=self._read_source, daemon=True)
 
-    def __enter__(self) -> Listener:
+    def __enter__(self) -> SourceListener:
         self._thread.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._stop.set()
+        self._stop_event.set()
         self._thread.join(timeout=1.0)
         self.source.close()
 
-    def next(self, timeout_s: float) -> Chunk | None:
-        """The next samples; None where none came in time.
+    def next_chunk(self, timeout_s: float) -> SampleChunk | None:
+        """Return the next samples; None if none arrived in time.
 
         Errors   EOFError at the end; those of the source.
         """
         try:
-            found = self._chunks.get(timeout=timeout_s)
+            received = self._chunks.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        if isinstance(received, BaseException):
+            raise received
+        return received
 
-    def _listen(self) -> None:
+    def _read_source(self) -> None:
+        """Read chunks into the queue until stopped, and pass on the error that ends
+        it.
+        """
         try:
-            while not self._stop.is_set():
+            while not self._stop_event.is_set():
                 chunk = self.source.read(0.2)
                 if chunk is not None:
-                    self._put(chunk)
+                    self._enqueue(chunk)
         except BaseException as error:  # handed over: it belongs to who listens
-            self._put(error)
+            self._enqueue(error)
 
-    def _put(self, one: Chunk | BaseException) -> None:
-        must = self.source.can_wait or isinstance(one, BaseException)
-        if isinstance(one, Chunk) and self._missed:
-            one = Chunk(one.samples, one.came, one.lost + self._missed)
-        while not self._stop.is_set():
+    def _enqueue(self, entry: SampleChunk | BaseException) -> None:
+        """Queue a chunk or an error; drop and count chunks of a source that cannot
+        wait.
+        """
+        may_block = self.source.can_wait or isinstance(entry, BaseException)
+        if isinstance(entry, SampleChunk) and self._n_dropped:
+            entry = SampleChunk(
+                entry.samples, entry.arrival_time, entry.n_lost_before + self._n_dropped
+            )
+        while not self._stop_event.is_set():
             try:
-                self._chunks.put(one, timeout=0.2 if must else 0.0)
+                self._chunks.put(entry, timeout=0.2 if may_block else 0.0)
             except queue.Full:
-                if not must:
-                    assert isinstance(one, Chunk)
-                    self._missed += one.samples.shape[1]
+                if not may_block:
+                    assert isinstance(entry, SampleChunk)
+                    self._n_dropped += entry.samples.shape[1]
                     return
                 continue
-            if isinstance(one, Chunk):
-                self._missed = 0
+            if isinstance(entry, SampleChunk):
+                self._n_dropped = 0
             return
 
 
-def arrived() -> float:
-    """Now, as `Chunk.came` has it."""
+def arrival_clock() -> float:
+    """Return the current time on the clock of `SampleChunk.arrival_time`."""
     return perf_counter()

@@ -1,4 +1,5 @@
-"""Watching a running signal: spectra, peaks, bands, and how well it keeps up.
+"""Continuous analysis of a live signal: spectra, peaks, bands, arrival rate and
+latency.
 
 Owns what is told at a moment, and the loop that makes it: chunks into a `WelchStream`,
 updates out, one each so often. Draws nothing.
@@ -15,177 +16,204 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.io.writers import finite
-from rlxweb.live.source import Chunk, Listener, Stream
-from rlxweb.signal.bands import BandPower, Bands, bands_in
-from rlxweb.signal.spectrum import Density
+from rlxweb.cancellation import raise_if_cancelled
+from rlxweb.io.csv_json_npz import finite_or_none
+from rlxweb.live.source import SampleChunk, SourceListener, StreamInfo
+from rlxweb.signal.band_power import BandPower, BandsLike, integrate_bands
+from rlxweb.signal.spectrum import PowerDensity
 from rlxweb.signal.stream_frame import StreamFrame
 from rlxweb.signal.welch_stream import WelchStream
-from rlxweb.stopping import check_stopped
 
-_LOOK_S: Final = 0.05
-_RATE_OVER_S: Final = 10.0
-_QUIET_S: Final = 0.5
-_GAP_STEP: Final = 1 << 16
-STALL_S: Final = 2.0
-"""Without a sample for so long, a signal counts as stalled."""
+_POLL_INTERVAL_S: Final = 0.05
+_RATE_WINDOW_S: Final = 10.0
+_SILENT_UPDATE_S: Final = 0.5
+_MAX_GAP_CHUNK: Final = 1 << 16
+STALL_TIMEOUT_S: Final = 2.0
+"""Time without a sample after which a signal counts as stalled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
-    """What is known now.
+class LiveUpdate:
+    """State of a live signal at one moment.
 
     frame       the newest average; None before the first segment is whole
-    seconds     of signal so far
-    rate        Hz that came lately; NaN before that can be told
+    duration_s  of signal so far
+    arrival_rate  Hz that came lately; NaN before that can be told
     latency_s   from the last sample's coming to its spectrum; NaN before the first
-    lost        samples that never came
+    n_lost      samples that never came
     silent_s    since the last sample
     bands       of the newest average, where they were asked for
     """
 
-    stream: Stream
+    stream_info: StreamInfo
     frame: StreamFrame | None
-    seconds: float
-    rate: float
+    duration_s: float
+    arrival_rate: float
     latency_s: float
-    lost: int
+    n_lost: int
     silent_s: float
     bands: BandPower | None = None
 
     @property
     def is_stalled(self) -> bool:
-        return self.silent_s > STALL_S
+        """True if no sample arrived for longer than `STALL_TIMEOUT_S`."""
+        return self.silent_s > STALL_TIMEOUT_S
 
     def as_json(self, spectra: bool = False) -> dict[str, Any]:
-        """Plain data; None for what is not known.
+        """Return plain data; None stands for unknown values.
 
         spectra   the powers too
         """
-        told: dict[str, Any] = {
-            "seconds": round(self.seconds, 6),
-            "rate_hz": finite(self.rate),
-            "latency_ms": finite(self.latency_s * 1e3),
-            "lost": self.lost,
+        data: dict[str, Any] = {
+            "seconds": round(self.duration_s, 6),
+            "rate_hz": finite_or_none(self.arrival_rate),
+            "latency_ms": finite_or_none(self.latency_s * 1e3),
+            "lost": self.n_lost,
             "stalled": self.is_stalled,
         }
         if self.frame is None:
-            return told
-        told["t"] = self.frame.t
-        told["segments"] = self.frame.n_segments
+            return data
+        data["t"] = self.frame.t
+        data["segments"] = self.frame.n_segments
         if spectra:
-            told["f"] = self.frame.f.tolist()
-        told["channels"] = [
-            self._channel(at, name, spectra)
-            for at, name in enumerate(self.stream.channels)
+            data["f"] = self.frame.f.tolist()
+        data["channels"] = [
+            self._channel_json(channel, name, spectra)
+            for channel, name in enumerate(self.stream_info.channels)
         ]
-        return told
+        return data
 
-    def _channel(self, at: int, name: str, spectra: bool) -> dict[str, Any]:
+    def _channel_json(self, channel: int, name: str, spectra: bool) -> dict[str, Any]:
+        """Return the peaks, band shares and powers of a channel as plain data."""
         assert self.frame is not None
         peaks = self.frame.peaks
-        n = int(peaks.count[at])
-        own: dict[str, Any] = {
+        n_peaks = int(peaks.count[channel])
+        data: dict[str, Any] = {
             "name": name,
             "peaks": [
                 {"hz": float(hz), "power": float(power)}
-                for hz, power in zip(peaks.hz[at, :n], peaks.power[at, :n], strict=True)
+                for hz, power in zip(
+                    peaks.hz[channel, :n_peaks],
+                    peaks.power[channel, :n_peaks],
+                    strict=True,
+                )
             ],
         }
         if self.bands is not None:
-            shares = self.bands.relative[at]
-            own["bands"] = {
-                band: finite(float(share))
+            shares = self.bands.relative[channel]
+            data["bands"] = {
+                band: finite_or_none(float(share))
                 for band, share in zip(self.bands.names, shares, strict=True)
             }
         if spectra:
-            own["power"] = [finite(float(one)) for one in self.frame.power[at]]
-        return own
+            data["power"] = [
+                finite_or_none(float(bin_power))
+                for bin_power in self.frame.power[channel]
+            ]
+        return data
 
 
-def watch(
-    listener: Listener,
+def watch_signal(
+    listener: SourceListener,
     stream: WelchStream,
     *,
     every_s: float = 0.25,
-    bands: Bands | None = None,
+    bands: BandsLike | None = None,
     until_s: float | None = None,
     clock: Callable[[], float] = perf_counter,
-) -> Iterator[Update]:
-    """An update every so often while the signal runs, and one at its end.
+) -> Iterator[LiveUpdate]:
+    """Yield an update at regular intervals while the signal runs, and one at its end.
 
     until_s   of signal, after which it ends
     Errors    those of the source and of `WelchStream.push`; UsageError for bands that
               the spectrum does not reach
     """
-    about = listener.source.stream
-    pace = _Pace()
+    stream_info = listener.source.stream_info
+    arrivals = _ArrivalRate()
     frame: StreamFrame | None = None
-    told_of: StreamFrame | None = None
-    begun = last = came = clock()
-    latency, lost, is_over = np.nan, 0, False
+    shown_frame: StreamFrame | None = None
+    start = last_update = last_arrival = clock()
+    latency, n_lost, is_over = np.nan, 0, False
     while not is_over:
-        check_stopped()
+        raise_if_cancelled()
         try:
-            chunk = listener.next(min(_LOOK_S, every_s))
+            chunk = listener.next_chunk(min(_POLL_INTERVAL_S, every_s))
         except EOFError:
             chunk, is_over = None, True
         if chunk is not None:
-            came = chunk.came
-            lost += chunk.lost
-            for rows in _rows(chunk, stream, until_s):
-                made = stream.push(rows)
-                if made:
-                    frame, latency = made[-1], clock() - came
-            pace.add(came, stream.seconds * stream.fs - lost)
+            last_arrival = chunk.arrival_time
+            n_lost += chunk.n_lost_before
+            for rows in _samples_with_gaps(chunk, stream, until_s):
+                frames = stream.push(rows)
+                if frames:
+                    frame, latency = frames[-1], clock() - last_arrival
+            arrivals.add(last_arrival, stream.seconds * stream.fs - n_lost)
             is_over = until_s is not None and stream.seconds >= until_s
         now = clock()
         # The picture changes with a new average; a silence is told now and then.
-        wait = every_s if frame is not told_of else max(every_s, _QUIET_S)
-        if is_over or now - last >= wait:
-            last, told_of = now, frame
-            silent = now - max(came, begun)
-            told = None if bands is None or frame is None else _bands(frame, bands)
-            yield Update(
-                about, frame, stream.seconds, pace.rate, latency, lost, silent, told
+        wait = every_s if frame is not shown_frame else max(every_s, _SILENT_UPDATE_S)
+        if is_over or now - last_update >= wait:
+            last_update, shown_frame = now, frame
+            silent = now - max(last_arrival, start)
+            band_power = (
+                None if bands is None or frame is None else _band_power(frame, bands)
+            )
+            yield LiveUpdate(
+                stream_info,
+                frame,
+                stream.seconds,
+                arrivals.rate,
+                latency,
+                n_lost,
+                silent,
+                band_power,
             )
 
 
-def _rows(
-    chunk: Chunk, stream: WelchStream, until_s: float | None
+def _samples_with_gaps(
+    chunk: SampleChunk, stream: WelchStream, until_s: float | None
 ) -> Iterator[NDArray[Any]]:
-    """A chunk's samples, those it lost as NaN before them, none beyond the end."""
-    fresh = chunk.samples
-    fresh = fresh if fresh.dtype.kind == "f" else fresh.astype(np.float64)
-    left = fresh.shape[1] + chunk.lost
+    """Yield a chunk's samples up to the end, preceded by NaN for those that were
+    lost.
+    """
+    samples = chunk.samples
+    samples = samples if samples.dtype.kind == "f" else samples.astype(np.float64)
+    n_remaining = samples.shape[1] + chunk.n_lost_before
     if until_s is not None:
-        still = round((until_s - stream.seconds) * stream.fs)
-        left = min(left, max(0, still))
-    lost = min(chunk.lost, left)
-    for at in range(0, lost, _GAP_STEP):
-        step = min(_GAP_STEP, lost - at)
-        yield np.full((fresh.shape[0], step), np.nan, fresh.dtype)
-    yield fresh[:, : left - lost]
+        n_until_end = round((until_s - stream.seconds) * stream.fs)
+        n_remaining = min(n_remaining, max(0, n_until_end))
+    n_lost = min(chunk.n_lost_before, n_remaining)
+    for start in range(0, n_lost, _MAX_GAP_CHUNK):
+        step = min(_MAX_GAP_CHUNK, n_lost - start)
+        yield np.full((samples.shape[0], step), np.nan, samples.dtype)
+    yield samples[:, : n_remaining - n_lost]
 
 
-def _bands(frame: StreamFrame, bands: Bands) -> BandPower:
-    return bands_in(Density(frame.f, frame.power, floor=frame.floor), bands)
+def _band_power(frame: StreamFrame, bands: BandsLike) -> BandPower:
+    """Return the power in bands of the newest average."""
+    return integrate_bands(PowerDensity(frame.f, frame.power, floor=frame.floor), bands)
 
 
-class _Pace:
-    """Samples per second, over the last seconds."""
+class _ArrivalRate:
+    """Samples per second over the last seconds."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, float]] = deque()
 
-    def add(self, at: float, samples: float) -> None:
-        self._marks.append((at, samples))
-        while at - self._marks[0][0] > _RATE_OVER_S and len(self._marks) > 2:
+    def add(self, time: float, samples: float) -> None:
+        """Record the number of samples that had arrived at a time."""
+        self._marks.append((time, samples))
+        while time - self._marks[0][0] > _RATE_WINDOW_S and len(self._marks) > 2:
             self._marks.popleft()
 
     @property
     def rate(self) -> float:
+        """Samples per second; NaN as long as it is unknown."""
         if len(self._marks) < 2:
             return float("nan")
-        (begin, first), (end, last) = self._marks[0], self._marks[-1]
-        return (last - first) / (end - begin) if end - begin > 0.5 else float("nan")
+        (start, start_count), (end, end_count) = self._marks[0], self._marks[-1]
+        return (
+            (end_count - start_count) / (end - start)
+            if end - start > 0.5
+            else float("nan")
+        )

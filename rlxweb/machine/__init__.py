@@ -1,1 +1,3 @@
-"""Kernels for the CPU as machine code: written as LLVM's text, compiled when wanted."""
+"""Native CPU and WebAssembly code generation: kernels as LLVM IR or WebAssembly bytes,
+compiled on demand.
+"""

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention of float32 as machine code, head by head.
+"""LLVM kernel for scaled dot-product attention in float32, head by head.
 
 Keys are transposed once a task; then a few queries at a time have their scores, the
 softmax of them and the weighted values while all of it lies in the nearest caches. What
@@ -9,231 +9,298 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from rlxweb.machine import functions
-from rlxweb.machine.folds import LARGEST, folded, summed_in_runs
-from rlxweb.machine.jobs import job_text
-from rlxweb.machine.text import Shape, Value, Whole, Writer, transposed
+from rlxweb.machine import math_functions
+from rlxweb.machine.job_arguments import job_wrapper_llvm_ir
+from rlxweb.machine.llvm_builder import (
+    IntValue,
+    IRBuilder,
+    Value,
+    VectorType,
+    transpose,
+)
+from rlxweb.machine.reduction_ops import MAXIMUM, reduce_elements, sum_same_sign
 
 SIGNATURE: Final = (
     "void @attention(ptr %job, float %scale, ptr %room, i64 %floats, ptr %taken)"
 )
-"""job     `FIELDS`, 64 bits each
-room    `floats` for each thread, `room_for` at least
-taken   where the threads that call it together count the tasks they took, and behind
-        it how many they are
+"""LLVM signature: `job` holds `JOB_FIELDS`, 64 bits each; `room` has `floats` floats
+for each thread, at least `scratch_floats`; `taken` is the counter of claimed tasks,
+followed by the number of threads.
 """
-_OPERANDS: Final = ("q", "k", "v", "out", "bias")
-FIELDS: Final = (
-    *_OPERANDS,
-    *(f"{one}_{step}" for one in _OPERANDS for step in ("batch", "head", "row")),
+_OPERAND_FIELDS: Final = ("q", "k", "v", "out", "bias")
+JOB_FIELDS: Final = (
+    *_OPERAND_FIELDS,
+    *(
+        f"{operand}_{step}"
+        for operand in _OPERAND_FIELDS
+        for step in ("batch", "head", "row")
+    ),
     *("heads", "group", "tasks", "blocks", "each", "SQ", "SK", "D", "DV"),
 )
-"""Addresses; elements from one batch, head and row to the next, 0 where all have the
-same; query heads, those that share a key head, tasks in all, tasks of a head, queries
-of a task, and the lengths. What is added to the scores lies key by key.
+"""Fields of a job: addresses of the operands; their strides in elements by batch, head
+and row (0 if broadcast); query heads, query heads per key head, tasks, tasks per head,
+queries per task; and the lengths. The bias is stored key by key.
 """
-QUERIES: Final = 6
-"""Side by side: as many as leave registers for what they meet."""
+QUERY_TILE: Final = 6
+"""Queries processed together: as many as leave registers for the vectors they are
+multiplied with.
+"""
 
 
-def room_for(keys: int, size: int) -> int:
-    """Floats for transposed keys, scores, and what the scores are divided by."""
-    return keys * size + QUERIES * keys + QUERIES
+def attention_scratch_floats(keys: int, key_size: int) -> int:
+    """Return the floats of a thread's scratch: transposed keys, scores, and the softmax
+    denominators.
+    """
+    return keys * key_size + QUERY_TILE * keys + QUERY_TILE
 
 
-class _Head(NamedTuple):
-    """What a task works on: where things begin."""
+class _HeadPointers(NamedTuple):
+    """Pointers to the operands and scratch of one task."""
 
     q: Value
     k: Value
     v: Value
     out: Value
     bias: Value
-    turned: Value
+    transposed_keys: Value
     scores: Value
-    factors: Value
+    inverse_sums: Value
 
 
-def attention_text(nbytes: int) -> str:
-    """The function, for vectors of so many bytes. D and DV are multiples of 16, SK is
-    16 or more and SQ as many as `QUERIES`.
+def attention_llvm_ir(nbytes: int) -> str:
+    """Return the LLVM IR for vectors of `nbytes` bytes. D and DV must be multiples of
+    16, SK at least 16 and SQ at least `QUERY_TILE`.
     """
-    return _Attention(Shape("float", nbytes // 4)).text()
+    return _AttentionKernel(VectorType("float", nbytes // 4)).llvm_ir()
 
 
-class _Attention:
-    def __init__(self, shape: Shape) -> None:
-        w = self.w = Writer(SIGNATURE, shape)
-        self.lanes, self.room = shape.lanes, ""
-        self.abreast = 4 if shape.nbytes == 64 else 2
-        self.of = w.fields(FIELDS, _OPERANDS)
+class _AttentionKernel:
+    def __init__(self, vector_type: VectorType) -> None:
+        ir = self.ir = IRBuilder(SIGNATURE, vector_type)
+        self.lanes, self.scratch = vector_type.lanes, ""
+        self.vectors_per_group = 4 if vector_type.nbytes == 64 else 2
+        self.job_fields = ir.load_job_fields(JOB_FIELDS, _OPERAND_FIELDS)
 
-    def text(self) -> str:
-        w = self.w
-        mine = w.let(f"atomicrmw add ptr {w.at('%taken', 1, 'i64')}, i64 1 monotonic")
-        self.room = w.at("%room", w.multiple(mine, "%floats"))
-        w.claimed("%taken", 1, self.of["tasks"], self._task)
-        w.say("ret void")
-        return w.text + job_text(SIGNATURE)
-
-    def _task(self, task: Value) -> None:
-        w, of = self.w, self.of
-        head = w.let(f"udiv i64 {task}, {of['blocks']}")
-        block = w.let(f"urem i64 {task}, {of['blocks']}")
-        batch = w.let(f"udiv i64 {head}, {of['heads']}")
-        own = w.let(f"urem i64 {head}, {of['heads']}")
-        shared = w.let(f"udiv i64 {own}, {of['group']}")
-
-        def base(name: str, which: Value) -> Value:
-            far = w.sum(
-                w.multiple(batch, of[f"{name}_batch"]),
-                w.multiple(which, of[f"{name}_head"]),
-            )
-            return w.at(of[name], far)
-
-        scores = w.at(self.room, w.multiple(of["D"], of["SK"]))
-        here = _Head(
-            base("q", own),
-            base("k", shared),
-            base("v", shared),
-            base("out", own),
-            base("bias", own),
-            self.room,
-            scores,
-            w.at(scores, w.multiple(QUERIES, of["SK"])),
+    def llvm_ir(self) -> str:
+        ir = self.ir
+        thread_index = ir.emit_value(
+            f"atomicrmw add ptr {ir.element_pointer('%taken', 1, 'i64')}, i64 1 "
+            f"monotonic"
         )
-        self._turn_keys(here)
-        begin = w.multiple(block, of["each"])
-        count = w.least(of["each"], w.difference(of["SQ"], begin))
-        more = w.sum(count, QUERIES - 1)
-        last = w.difference(of["SQ"], QUERIES)
+        self.scratch = ir.element_pointer(
+            "%room", ir.multiply_int(thread_index, "%floats")
+        )
+        ir.claim_loop("%taken", 1, self.job_fields["tasks"], self._emit_task)
+        ir.emit("ret void")
+        return ir.text + job_wrapper_llvm_ir(SIGNATURE)
 
-        def some(i: Whole) -> None:
-            first = w.least(w.sum(begin, w.multiple(i, QUERIES)), last)
-            self._score(here, first)
-            w.loop(QUERIES, lambda r: self._weigh(here, r))
-            self._mix(here, first)
+    def _emit_task(self, task: Value) -> None:
+        ir, job = self.ir, self.job_fields
+        head = ir.emit_value(f"udiv i64 {task}, {job['blocks']}")
+        block = ir.emit_value(f"urem i64 {task}, {job['blocks']}")
+        batch = ir.emit_value(f"udiv i64 {head}, {job['heads']}")
+        query_head = ir.emit_value(f"urem i64 {head}, {job['heads']}")
+        key_head = ir.emit_value(f"udiv i64 {query_head}, {job['group']}")
 
-        w.loop(w.let(f"udiv i64 {more}, {QUERIES}"), some)
+        def base(name: str, head_index: Value) -> Value:
+            offset = ir.add_int(
+                ir.multiply_int(batch, job[f"{name}_batch"]),
+                ir.multiply_int(head_index, job[f"{name}_head"]),
+            )
+            return ir.element_pointer(job[name], offset)
 
-    def _turn_keys(self, here: _Head) -> None:
-        """Keys [SK, D] as [D, SK]."""
-        w, of, lanes = self.w, self.of, self.lanes
+        scores = ir.element_pointer(self.scratch, ir.multiply_int(job["D"], job["SK"]))
+        pointers = _HeadPointers(
+            base("q", query_head),
+            base("k", key_head),
+            base("v", key_head),
+            base("out", query_head),
+            base("bias", query_head),
+            self.scratch,
+            scores,
+            ir.element_pointer(scores, ir.multiply_int(QUERY_TILE, job["SK"])),
+        )
+        self._emit_key_transpose(pointers)
+        begin = ir.multiply_int(block, job["each"])
+        count = ir.min_int(job["each"], ir.subtract_int(job["SQ"], begin))
+        padded_count = ir.add_int(count, QUERY_TILE - 1)
+        last_query = ir.subtract_int(job["SQ"], QUERY_TILE)
 
-        def block(i: Whole) -> None:
-            key = self._key(i)
+        def emit_tile(i: IntValue) -> None:
+            first = ir.min_int(
+                ir.add_int(begin, ir.multiply_int(i, QUERY_TILE)), last_query
+            )
+            self._emit_scores(pointers, first)
+            ir.loop(QUERY_TILE, lambda r: self._emit_softmax(pointers, r))
+            self._emit_weighted_sum(pointers, first)
 
-            def part(j: Whole) -> None:
-                size = w.multiple(j, lanes)
+        ir.loop(ir.emit_value(f"udiv i64 {padded_count}, {QUERY_TILE}"), emit_tile)
+
+    def _emit_key_transpose(self, pointers: _HeadPointers) -> None:
+        """Transpose keys [SK, D] to [D, SK]."""
+        ir, job, lanes = self.ir, self.job_fields, self.lanes
+
+        def block(i: IntValue) -> None:
+            key = self._first_key(i)
+
+            def part(j: IntValue) -> None:
+                feature = ir.multiply_int(j, lanes)
                 rows = []
                 for lane in range(lanes):
-                    row = w.multiple(w.sum(key, lane), of["k_row"])
-                    rows.append(w.load(w.at(here.k, w.sum(row, size))))
-                for lane, made in enumerate(transposed(w, rows)):
-                    row = w.multiple(w.sum(size, lane), of["SK"])
-                    w.store(made, w.at(here.turned, w.sum(row, key)))
+                    row = ir.multiply_int(ir.add_int(key, lane), job["k_row"])
+                    rows.append(
+                        ir.load(
+                            ir.element_pointer(pointers.k, ir.add_int(row, feature))
+                        )
+                    )
+                for lane, column in enumerate(transpose(ir, rows)):
+                    row = ir.multiply_int(ir.add_int(feature, lane), job["SK"])
+                    ir.store(
+                        column,
+                        ir.element_pointer(
+                            pointers.transposed_keys, ir.add_int(row, key)
+                        ),
+                    )
 
-            w.loop(w.let(f"udiv i64 {of['D']}, {lanes}"), part)
+            ir.loop(ir.emit_value(f"udiv i64 {job['D']}, {lanes}"), part)
 
-        w.loop(self._key_vectors(), block)
+        ir.loop(self._key_vectors(), block)
 
-    def _key_vectors(self) -> Whole:
-        more = self.w.sum(self.of["SK"], self.lanes - 1)
-        return self.w.let(f"udiv i64 {more}, {self.lanes}")
+    def _key_vectors(self) -> IntValue:
+        padded_keys = self.ir.add_int(self.job_fields["SK"], self.lanes - 1)
+        return self.ir.emit_value(f"udiv i64 {padded_keys}, {self.lanes}")
 
-    def _key(self, i: Whole) -> Whole:
-        """The first key of a vector of them."""
-        last = self.w.difference(self.of["SK"], self.lanes)
-        return self.w.least(self.w.multiple(i, self.lanes), last)
+    def _first_key(self, i: IntValue) -> IntValue:
+        """Return the first key of the i-th vector of keys."""
+        last_key = self.ir.subtract_int(self.job_fields["SK"], self.lanes)
+        return self.ir.min_int(self.ir.multiply_int(i, self.lanes), last_key)
 
-    def _in_groups(self, count: Whole, body: object) -> None:
-        """`body(first, how many)` for vectors in groups, then one by one."""
+    def _group_loop(self, count: IntValue, body: object) -> None:
+        """Emit `body(first, how_many)` for vectors in groups, then one by one."""
         assert callable(body)
-        w, abreast = self.w, self.abreast
-        groups = w.let(f"udiv i64 {count}, {abreast}")
-        w.loop(groups, lambda i: body(w.multiple(i, abreast), abreast))
-        done = w.multiple(groups, abreast)
-        w.loop(w.difference(count, done), lambda i: body(w.sum(done, i), 1))
+        ir, abreast = self.ir, self.vectors_per_group
+        groups = ir.emit_value(f"udiv i64 {count}, {abreast}")
+        ir.loop(groups, lambda i: body(ir.multiply_int(i, abreast), abreast))
+        done = ir.multiply_int(groups, abreast)
+        ir.loop(ir.subtract_int(count, done), lambda i: body(ir.add_int(done, i), 1))
 
-    def _products(
-        self, count: Whole, rows: list[Value], vectors: list[Value], step: Value
+    def _emit_dot_products(
+        self, count: IntValue, rows: list[Value], vectors: list[Value], step: Value
     ) -> list[list[Value]]:
-        """For each row of numbers and each of the vectors that begin there and follow
-        by `step`, the sum of their products.
+        """Return the dot products of each row with each of the vectors, which begin at
+        these pointers and advance by `step`.
         """
-        w, wide = self.w, len(vectors)
+        ir, vector_count = self.ir, len(vectors)
 
-        def turn(i: Whole, *so_far: Value) -> list[Value]:
-            there = w.multiple(i, step)
-            given = [w.load(w.at(one, there)) for one in vectors]
-            made = []
-            for at, row in enumerate(rows):
-                number = w.spread(w.one(row, i))
-                made += [
-                    functions.fused(w, number, one, so_far[at * wide + place])
-                    for place, one in enumerate(given)
+        def add_term(i: IntValue, *accumulators: Value) -> list[Value]:
+            offset = ir.multiply_int(i, step)
+            loaded = [ir.load(ir.element_pointer(vector, offset)) for vector in vectors]
+            updated = []
+            for row_index, row in enumerate(rows):
+                number = ir.broadcast(ir.load_element(row, i))
+                updated += [
+                    math_functions.multiply_add(
+                        ir,
+                        number,
+                        vector,
+                        accumulators[row_index * vector_count + column_index],
+                    )
+                    for column_index, vector in enumerate(loaded)
                 ]
-            return made
+            return updated
 
-        nothing = (w.shape.vector, "zeroinitializer")
-        flat = w.loop(count, turn, [nothing] * (len(rows) * wide))
-        return [flat[at * wide : (at + 1) * wide] for at in range(len(rows))]
+        zero = (ir.vector_type.llvm_type, "zeroinitializer")
+        flat = ir.loop(count, add_term, [zero] * (len(rows) * vector_count))
+        return [
+            flat[row_index * vector_count : (row_index + 1) * vector_count]
+            for row_index in range(len(rows))
+        ]
 
-    def _rows(self, base: Value, first: Whole, step: Value) -> list[Value]:
-        w = self.w
-        return [w.at(base, w.multiple(w.sum(first, r), step)) for r in range(QUERIES)]
+    def _row_pointers(self, base: Value, first: IntValue, step: Value) -> list[Value]:
+        ir = self.ir
+        return [
+            ir.element_pointer(base, ir.multiply_int(ir.add_int(first, r), step))
+            for r in range(QUERY_TILE)
+        ]
 
-    def _score(self, here: _Head, first: Whole) -> None:
-        """Scores of the queries from `first` on, times the scale, and the bias."""
-        w, of = self.w, self.of
-        queries = self._rows(here.q, first, of["q_row"])
-        biases = self._rows(here.bias, first, of["bias_row"])
-        scale = w.spread("%scale")
+    def _emit_scores(self, pointers: _HeadPointers, first: IntValue) -> None:
+        """Compute the scores of the queries from `first` on, times the scale, plus the
+        bias.
+        """
+        ir, job = self.ir, self.job_fields
+        queries = self._row_pointers(pointers.q, first, job["q_row"])
+        biases = self._row_pointers(pointers.bias, first, job["bias_row"])
+        scale = ir.broadcast("%scale")
 
-        def body(at: Whole, how_many: int) -> None:
-            keys = [self._key(w.sum(at, place)) for place in range(how_many)]
-            vectors = [w.at(here.turned, key) for key in keys]
-            made = self._products(of["D"], queries, vectors, of["SK"])
-            for r, values in enumerate(made):
-                row = w.at(here.scores, w.multiple(r, of["SK"]))
+        def body(start: IntValue, how_many: int) -> None:
+            keys = [
+                self._first_key(ir.add_int(start, offset)) for offset in range(how_many)
+            ]
+            vectors = [
+                ir.element_pointer(pointers.transposed_keys, key) for key in keys
+            ]
+            products = self._emit_dot_products(job["D"], queries, vectors, job["SK"])
+            for r, values in enumerate(products):
+                row = ir.element_pointer(pointers.scores, ir.multiply_int(r, job["SK"]))
                 for key, value in zip(keys, values, strict=True):
-                    bias = w.load(w.at(biases[r], key))
-                    w.store(w.plus(w.times(value, scale), bias), w.at(row, key))
+                    bias = ir.load(ir.element_pointer(biases[r], key))
+                    ir.store(
+                        ir.add_reals(ir.multiply(value, scale), bias),
+                        ir.element_pointer(row, key),
+                    )
 
-        self._in_groups(self._key_vectors(), body)
+        self._group_loop(self._key_vectors(), body)
 
-    def _weigh(self, here: _Head, r: Whole) -> None:
-        """A row of scores as exponentials, and 1 over their sum."""
-        w, keys = self.w, self.of["SK"]
-        row = w.at(here.scores, w.multiple(r, keys))
+    def _emit_softmax(self, pointers: _HeadPointers, r: IntValue) -> None:
+        """Replace a row of scores by their exponentials, and store 1 over their sum."""
+        ir, keys = self.ir, self.job_fields["SK"]
+        row = ir.element_pointer(pointers.scores, ir.multiply_int(r, keys))
         # What a NaN does shows where it is subtracted.
-        most = folded(w, keys, lambda i: w.load(w.at(row, i)), LARGEST, any_nan=True)
+        maximum = reduce_elements(
+            ir,
+            keys,
+            lambda i: ir.load(ir.element_pointer(row, i)),
+            MAXIMUM,
+            ignore_nan=True,
+        )
 
-        def exponential(i: Whole) -> Value:
-            less = w.minus(w.load(w.at(row, i)), w.spread(most))
-            e = functions.exp_falling(w, less)
-            w.store(e, w.at(row, i))
+        def exponential(i: IntValue) -> Value:
+            shifted = ir.subtract_reals(
+                ir.load(ir.element_pointer(row, i)), ir.broadcast(maximum)
+            )
+            e = math_functions.exp_nonpositive(ir, shifted)
+            ir.store(e, ir.element_pointer(row, i))
             return e
 
-        inverse = w.let(f"fdiv double 1.0, {summed_in_runs(w, keys, exponential)}")
-        factor = w.let(f"fptrunc double {inverse} to float")
-        w.say(f"store float {factor}, ptr {w.at(here.factors, r)}, align 4")
+        inverse = ir.emit_value(
+            f"fdiv double 1.0, {sum_same_sign(ir, keys, exponential)}"
+        )
+        factor = ir.emit_value(f"fptrunc double {inverse} to float")
+        ir.emit(
+            f"store float {factor}, ptr "
+            f"{ir.element_pointer(pointers.inverse_sums, r)}, align 4"
+        )
 
-    def _mix(self, here: _Head, first: Whole) -> None:
-        """Values by their weights, as the queries' answers."""
-        w, of = self.w, self.of
-        weights = self._rows(here.scores, 0, of["SK"])
-        outs = self._rows(here.out, first, of["out_row"])
+    def _emit_weighted_sum(self, pointers: _HeadPointers, first: IntValue) -> None:
+        """Store the weighted sums of the values as the queries' outputs."""
+        ir, job = self.ir, self.job_fields
+        weights = self._row_pointers(pointers.scores, 0, job["SK"])
+        outs = self._row_pointers(pointers.out, first, job["out_row"])
 
-        def body(at: Whole, how_many: int) -> None:
+        def body(start: IntValue, how_many: int) -> None:
             places = [
-                w.multiple(w.sum(at, place), self.lanes) for place in range(how_many)
+                ir.multiply_int(ir.add_int(start, offset), self.lanes)
+                for offset in range(how_many)
             ]
-            vectors = [w.at(here.v, place) for place in places]
-            made = self._products(of["SK"], weights, vectors, of["v_row"])
-            for r, values in enumerate(made):
-                factor = w.spread(w.one(here.factors, r))
-                for place, value in zip(places, values, strict=True):
-                    w.store(w.times(value, factor), w.at(outs[r], place))
+            vectors = [ir.element_pointer(pointers.v, offset) for offset in places]
+            products = self._emit_dot_products(
+                job["SK"], weights, vectors, job["v_row"]
+            )
+            for r, values in enumerate(products):
+                factor = ir.broadcast(ir.load_element(pointers.inverse_sums, r))
+                for offset, value in zip(places, values, strict=True):
+                    ir.store(
+                        ir.multiply(value, factor), ir.element_pointer(outs[r], offset)
+                    )
 
-        self._in_groups(w.let(f"udiv i64 {of['DV']}, {self.lanes}"), body)
+        self._group_loop(ir.emit_value(f"udiv i64 {job['DV']}, {self.lanes}"), body)

@@ -1,4 +1,4 @@
-"""Convolution of float32 as machine code, a few channels of a line at a time.
+"""LLVM kernel for float32 convolution, a few channels of a line at a time.
 
 The array comes in its padding and sorted by the phases of its strides, so that windows
 that follow each other follow each other in memory too: a tap of the window is one
@@ -11,130 +11,147 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from rlxweb.machine import functions
-from rlxweb.machine.jobs import job_text
-from rlxweb.machine.text import Shape, Value, Whole, Writer
+from rlxweb.machine import math_functions
+from rlxweb.machine.job_arguments import job_wrapper_llvm_ir
+from rlxweb.machine.llvm_builder import IntValue, IRBuilder, Value, VectorType
 
 SIGNATURE: Final = "void @convolution(ptr %job, ptr %taken)"
-"""job     `FIELDS`, 64 bits each
-taken   where the threads that call it together count the tasks they took
+"""LLVM signature: a job of `JOB_FIELDS`, 64 bits each, and the counter of claimed
+tasks.
 """
-_ADDRESSES: Final = ("x", "w", "out", "taps")
-FIELDS: Final = (
-    *_ADDRESSES,
+_ADDRESS_FIELDS: Final = ("x", "w", "out", "taps")
+JOB_FIELDS: Final = (
+    *_ADDRESS_FIELDS,
     *("count", "tasks", "each", "groups", "channels", "blocks", "last"),
     *("shares", "share", "lines", "inner", "length", "turns"),
     *("x_n", "x_g", "x_0", "x_1", "out_n", "out_g", "out_m", "out_0", "out_1"),
 )
-"""Addresses of floats, and of the taps' offsets (64 bits); taps; tasks, and how many a
-thread takes at once; groups, channels of one, blocks of them, the first channel of the
-last block; tasks of a line, and blocks of a task; lines of an image and those of its
-inner axis; elements of a line, and how often some vectors of it are done; elements from
-one image, group, channel, line to the next.
+"""Fields of a job: addresses of floats and of the taps' offsets (64 bits); taps; tasks,
+and how many a thread claims at a time; groups, channels per group, blocks of channels,
+the first channel of the last block; tasks per line, blocks per task; lines per image,
+lines of its inner axis; elements per line, steps of some vectors per line; strides in
+elements by image, group, channel and line.
 """
 
 
-class Tile(NamedTuple):
-    """What is done in registers: channels, and vectors of a line."""
+class ConvolutionTile(NamedTuple):
+    """Register tile: channels, and vectors of a line."""
 
     rows: int
     vectors: int
 
 
-def tiles(nbytes: int) -> list[Tile]:
-    """Those that leave registers for what they meet, for vectors of so many bytes."""
-    wide = nbytes == 64  # which come with twice as many registers
-    most = 24 if wide else 12
+def convolution_tiles(nbytes: int) -> list[ConvolutionTile]:
+    """Return the tiles that leave registers for their operands, for vectors of `nbytes`
+    bytes.
+    """
+    has_wide_vectors = nbytes == 64  # which come with twice as many registers
+    max_accumulators = 24 if has_wide_vectors else 12
     return [
-        Tile(rows, vectors)
+        ConvolutionTile(rows, vectors)
         for rows in (8, 6, 4, 2, 1)
-        for vectors in ((4, 3, 2) if wide else (3, 2))
-        if rows * vectors <= most
+        for vectors in ((4, 3, 2) if has_wide_vectors else (3, 2))
+        if rows * vectors <= max_accumulators
     ]
 
 
-def convolution_text(tile: Tile, nbytes: int) -> str:
-    """The function for a tile and vectors of so many bytes: lines are no shorter than
-    a vector, and channels no fewer than the tile's.
+def convolution_llvm_ir(tile: ConvolutionTile, nbytes: int) -> str:
+    """Return the LLVM IR for a tile and vectors of `nbytes` bytes: lines must be no
+    shorter than a vector, and channels no fewer than the tile's.
     """
-    return _Convolution(tile, Shape("float", nbytes // 4)).text()
+    return _ConvolutionKernel(tile, VectorType("float", nbytes // 4)).llvm_ir()
 
 
-class _Convolution:
-    def __init__(self, tile: Tile, shape: Shape) -> None:
-        w = self.w = Writer(SIGNATURE, shape)
+class _ConvolutionKernel:
+    def __init__(self, tile: ConvolutionTile, vector_type: VectorType) -> None:
+        ir = self.ir = IRBuilder(SIGNATURE, vector_type)
         self.tile = tile
-        self.of = w.fields(FIELDS, _ADDRESSES)
+        self.job_fields = ir.load_job_fields(JOB_FIELDS, _ADDRESS_FIELDS)
 
-    def text(self) -> str:
-        w, of = self.w, self.of
-        w.shared_out(of["each"], of["tasks"], self._line)
-        w.say("ret void")
-        return w.text + job_text(SIGNATURE)
+    def llvm_ir(self) -> str:
+        ir, job = self.ir, self.job_fields
+        ir.parallel_loop(job["each"], job["tasks"], self._emit_line)
+        ir.emit("ret void")
+        return ir.text + job_wrapper_llvm_ir(SIGNATURE)
 
-    def _place(self, name: str, parts: tuple[Value, Value, Value, Value]) -> Value:
-        """Where a line of an operand begins."""
-        w = self.w
-        made: Whole = 0
-        for step, part in zip(("n", "g", "0", "1"), parts, strict=True):
-            made = w.sum(made, w.multiple(part, self.of[f"{name}_{step}"]))
-        return w.at(self.of[name], made)
+    def _line_pointer(
+        self, name: str, parts: tuple[Value, Value, Value, Value]
+    ) -> Value:
+        """Return the pointer to a line of an operand."""
+        ir = self.ir
+        offset: IntValue = 0
+        for step, index in zip(("n", "g", "0", "1"), parts, strict=True):
+            offset = ir.add_int(
+                offset, ir.multiply_int(index, self.job_fields[f"{name}_{step}"])
+            )
+        return ir.element_pointer(self.job_fields[name], offset)
 
-    def _line(self, task: Whole) -> None:
-        w, of = self.w, self.of
-        share = w.let(f"urem i64 {task}, {of['shares']}")
-        task = w.let(f"udiv i64 {task}, {of['shares']}")
-        image = w.let(f"udiv i64 {task}, {of['lines']}")
-        line = w.let(f"urem i64 {task}, {of['lines']}")
-        group = w.let(f"urem i64 {image}, {of['groups']}")
+    def _emit_line(self, task: IntValue) -> None:
+        ir, job = self.ir, self.job_fields
+        share = ir.emit_value(f"urem i64 {task}, {job['shares']}")
+        task = ir.emit_value(f"udiv i64 {task}, {job['shares']}")
+        image = ir.emit_value(f"udiv i64 {task}, {job['lines']}")
+        line = ir.emit_value(f"urem i64 {task}, {job['lines']}")
+        group = ir.emit_value(f"urem i64 {image}, {job['groups']}")
         parts = (
-            w.let(f"udiv i64 {image}, {of['groups']}"),
+            ir.emit_value(f"udiv i64 {image}, {job['groups']}"),
             group,
-            w.let(f"udiv i64 {line}, {of['inner']}"),
-            w.let(f"urem i64 {line}, {of['inner']}"),
+            ir.emit_value(f"udiv i64 {line}, {job['inner']}"),
+            ir.emit_value(f"urem i64 {line}, {job['inner']}"),
         )
-        x, out = self._place("x", parts), self._place("out", parts)
-        before = w.multiple(group, of["channels"])
+        x, out = self._line_pointer("x", parts), self._line_pointer("out", parts)
+        group_channel = ir.multiply_int(group, job["channels"])
 
-        begin = w.multiple(share, of["share"])
-        count = w.least(of["share"], w.difference(of["blocks"], begin))
+        begin = ir.multiply_int(share, job["share"])
+        count = ir.min_int(job["share"], ir.subtract_int(job["blocks"], begin))
 
-        def block(i: Whole) -> None:
-            b = w.sum(begin, i)
-            first = w.least(w.multiple(b, self.tile.rows), of["last"])
-            own = w.multiple(w.sum(before, first), of["count"])
+        def block(i: IntValue) -> None:
+            b = ir.add_int(begin, i)
+            first = ir.min_int(ir.multiply_int(b, self.tile.rows), job["last"])
+            weight_offset = ir.multiply_int(
+                ir.add_int(group_channel, first), job["count"]
+            )
             weights = [
-                w.at(of["w"], w.sum(own, w.multiple(r, of["count"])))
+                ir.element_pointer(
+                    job["w"],
+                    ir.add_int(weight_offset, ir.multiply_int(r, job["count"])),
+                )
                 for r in range(self.tile.rows)
             ]
-            rows = w.at(out, w.multiple(first, of["out_m"]))
-            w.loop(of["turns"], lambda i: self._some(x, weights, rows, i))
+            rows = ir.element_pointer(out, ir.multiply_int(first, job["out_m"]))
+            ir.loop(job["turns"], lambda i: self._emit_tile(x, weights, rows, i))
 
-        w.loop(count, block)
+        ir.loop(count, block)
 
-    def _some(self, x: Value, weights: list[Value], out: Value, i: Whole) -> None:
-        """The tile's vectors from the i-th on, all taps."""
-        w, of, (rows, vectors) = self.w, self.of, self.tile
-        lanes = w.shape.lanes
-        last = w.difference(of["length"], lanes)
-        begin = w.multiple(i, vectors * lanes)
-        places = [w.least(w.sum(begin, v * lanes), last) for v in range(vectors)]
+    def _emit_tile(
+        self, x: Value, weights: list[Value], out: Value, i: IntValue
+    ) -> None:
+        """Compute the tile's i-th group of vectors, over all taps."""
+        ir, job, (rows, vectors) = self.ir, self.job_fields, self.tile
+        lanes = ir.vector_type.lanes
+        last_start = ir.subtract_int(job["length"], lanes)
+        begin = ir.multiply_int(i, vectors * lanes)
+        places = [
+            ir.min_int(ir.add_int(begin, v * lanes), last_start) for v in range(vectors)
+        ]
 
-        def tap(t: Whole, *so_far: Value) -> list[Value]:
-            there = w.at(x, w.one(of["taps"], t, "i64"))
-            given = [w.load(w.at(there, place)) for place in places]
-            made = []
-            for r, own in enumerate(weights):
-                number = w.spread(w.one(own, t))
-                made += [
-                    functions.fused(w, number, one, so_far[r * vectors + v])
-                    for v, one in enumerate(given)
+        def tap(t: IntValue, *accumulators: Value) -> list[Value]:
+            source = ir.element_pointer(x, ir.load_element(job["taps"], t, "i64"))
+            loaded = [ir.load(ir.element_pointer(source, offset)) for offset in places]
+            updated = []
+            for r, weight_row in enumerate(weights):
+                number = ir.broadcast(ir.load_element(weight_row, t))
+                updated += [
+                    math_functions.multiply_add(
+                        ir, number, vector, accumulators[r * vectors + v]
+                    )
+                    for v, vector in enumerate(loaded)
                 ]
-            return made
+            return updated
 
-        nothing = (w.shape.vector, "zeroinitializer")
-        sums = w.loop(of["count"], tap, [nothing] * (rows * vectors))
+        zero = (ir.vector_type.llvm_type, "zeroinitializer")
+        sums = ir.loop(job["count"], tap, [zero] * (rows * vectors))
         for r in range(rows):
-            row = w.at(out, w.multiple(r, of["out_m"]))
-            for v, place in enumerate(places):
-                w.store(sums[r * vectors + v], w.at(row, place))
+            row = ir.element_pointer(out, ir.multiply_int(r, job["out_m"]))
+            for v, offset in enumerate(places):
+                ir.store(sums[r * vectors + v], ir.element_pointer(row, offset))

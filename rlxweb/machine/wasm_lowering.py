@@ -1,4 +1,4 @@
-"""Trees of WGSL as vector instructions of WebAssembly: four lanes of 32 bits.
+"""Lowering of WGSL trees to WebAssembly SIMD instructions: four lanes of 32 bits.
 
 A value is a variable of 128 bits; a truth has all bits of its lane or none. Powers and
 logarithms are functions in WGSL themselves.
@@ -9,205 +9,248 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from rlxweb.machine.trees import (
-    ORDER,
-    Branch,
-    Kind,
-    Of,
-    Result,
+from rlxweb.machine.wasm_builder import WasmFunctionBuilder
+from rlxweb.machine.wgsl_lowering import (
+    COMPARISONS,
+    BranchBody,
+    LoweredValue,
+    TypedValue,
     Value,
-    Walk,
-    plain,
-    refused,
+    ValueKind,
+    WgslLowering,
+    require_scalars,
+    unsupported_error,
 )
-from rlxweb.machine.wasm import Function
-from rlxweb.machine.wgsl import Library
+from rlxweb.machine.wgsl_parser import WgslLibrary
 
-_FLOATS: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
-_WHOLES: Final = {"+": "i32x4.add", "-": "i32x4.sub", "*": "i32x4.mul"}
-_BITS: Final = {"&": "v128.and", "|": "v128.or", "^": "v128.xor"}
-_ROUNDINGS: Final = {
+_FLOAT_OPCODES: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+_INT_OPCODES: Final = {"+": "i32x4.add", "-": "i32x4.sub", "*": "i32x4.mul"}
+_BITWISE_OPCODES: Final = {"&": "v128.and", "|": "v128.or", "^": "v128.xor"}
+_ROUNDING_OPCODES: Final = {
     "round": "nearest",
     "floor": "floor",
     "ceil": "ceil",
     "trunc": "trunc",
     "sqrt": "sqrt",
 }
-_CONVERTED: Final = {
+_CONVERSIONS: Final = {
     "FI": "i32x4.trunc_sat_f32x4_s",
     "FU": "i32x4.trunc_sat_f32x4_u",
     "IF": "f32x4.convert_i32x4_s",
     "UF": "f32x4.convert_i32x4_u",
 }
-_POWERS: Final = {"exp": "precise_exp", "exp2": "precise_exp2", "log": "precise_log"}
-NEEDED: Final = ("exponential", "logarithms")
-"""What of `shaders/include/` the powers are in."""
+_MATH_FUNCTIONS: Final = {
+    "exp": "precise_exp",
+    "exp2": "precise_exp2",
+    "log": "precise_log",
+}
+REQUIRED_INCLUDES: Final = ("exponential", "logarithms")
+"""Files of `shaders/include/` that define the power and logarithm functions."""
 
 
-class WasmLowering(Walk):
-    """Writes trees into a function.
+class WasmLowering(WgslLowering):
+    """WebAssembly implementation of the WGSL lowering; emits into one function.
 
     library  the functions and records that expressions may name, those of NEEDED too
     """
 
-    def __init__(self, function: Function, library: Library) -> None:
-        self.f, self.depth = function, 0
+    def __init__(self, function: WasmFunctionBuilder, library: WgslLibrary) -> None:
+        self.f, self.call_depth = function, 0
         self.library = library
-        self._count = 0
+        self._local_count = 0
         self._constants: dict[bytes, Value] = {}
-        self._numbers: dict[Value, int] = {}
+        self._constant_values: dict[Value, int] = {}
 
-    def fresh(self, kind: str = "v128") -> Value:
-        """A new variable."""
-        self._count += 1
-        self.f.local(kind, f"n{self._count}")
-        return f"n{self._count}"
+    def new_local(self, kind: str = "v128") -> Value:
+        """Declare a new local variable."""
+        self._local_count += 1
+        self.f.declare_locals(kind, f"n{self._local_count}")
+        return f"n{self._local_count}"
 
-    def let(self, *words: str | int) -> Value:
-        """A new variable with what the words leave."""
-        name = self.fresh()
-        self.f.put(name, *words)
+    def emit_value(self, *words: str | int) -> Value:
+        """Emit the words and return a new local that holds their result."""
+        name = self.new_local()
+        self.f.set_local(name, *words)
         return name
 
-    def splat(self, kind: Kind, number: float) -> Of:
+    def splat(self, kind: ValueKind, number: float) -> TypedValue:
         if kind == "F":
             lane = struct.pack("<f", number)
         else:
             lane = struct.pack("<I", (int(number) * (-1 if kind == "B" else 1)) % 2**32)
         if lane not in self._constants:
-            self._constants[lane] = name = self.fresh()
-            self.f.constant(name, lane)
+            self._constants[lane] = name = self.new_local()
+            self.f.splat_constant(name, lane)
         name = self._constants[lane]
-        self._numbers[name] = int.from_bytes(lane, "little")
-        return Of(kind, name)
+        self._constant_values[name] = int.from_bytes(lane, "little")
+        return TypedValue(kind, name)
 
-    def branch(self, condition: Value, yes: Branch, no: Branch) -> Result:
-        self.f.say(condition, "if")
-        one = yes()
-        parts = one if isinstance(one, dict) else {"": one}
-        merged = {name: Of(part.kind, self.fresh()) for name, part in parts.items()}
+    def branch(self, condition: Value, yes: BranchBody, no: BranchBody) -> LoweredValue:
+        self.f.emit(condition, "if")
+        yes_result = yes()
+        parts = yes_result if isinstance(yes_result, dict) else {"": yes_result}
+        merged = {
+            name: TypedValue(part.kind, self.new_local())
+            for name, part in parts.items()
+        }
 
-        def kept(found: Result) -> None:
-            every = found if isinstance(found, dict) else {"": found}
-            for name, part in every.items():
-                self.f.put(merged[name].value, part.value)
+        def store_parts(result: LoweredValue) -> None:
+            parts = result if isinstance(result, dict) else {"": result}
+            for name, part in parts.items():
+                self.f.set_local(merged[name].value, part.value)
 
-        kept(one)
-        self.f.say("else")
-        kept(no())
-        self.f.say("end")
-        return merged if isinstance(one, dict) else merged[""]
+        store_parts(yes_result)
+        self.f.emit("else")
+        store_parts(no())
+        self.f.emit("end")
+        return merged if isinstance(yes_result, dict) else merged[""]
 
     # --- operators
 
-    def operator(self, sign: str, given: list[Result]) -> Of | None:
-        if sign in ("-x", "!x", "~x"):
-            (one,) = plain(given)
-            return self._unary(sign, one)
-        if sign in ("<<", ">>"):
-            return self._shifted(sign, *plain(given))
-        if sign not in (*ORDER, *_WHOLES, *_FLOATS, *_BITS, "%"):
+    def lower_operator(
+        self, symbol: str, operands: list[LoweredValue]
+    ) -> TypedValue | None:
+        if symbol in ("-x", "!x", "~x"):
+            (operand,) = require_scalars(operands)
+            return self._lower_unary(symbol, operand)
+        if symbol in ("<<", ">>"):
+            return self._lower_shift(symbol, *require_scalars(operands))
+        if symbol not in (
+            *COMPARISONS,
+            *_INT_OPCODES,
+            *_FLOAT_OPCODES,
+            *_BITWISE_OPCODES,
+            "%",
+        ):
             return None
-        a, b = self.alike(*plain(given))
-        if sign in ORDER:
-            return self.compared(ORDER[sign], a, b)
-        if a.kind == "F" and sign in _FLOATS:
-            how = f"f32x4.{_FLOATS[sign]}"
-        elif a.kind in "IU" and sign in _WHOLES:
-            how = _WHOLES[sign]
-        elif a.kind in "IUB" and sign in _BITS:
-            how = _BITS[sign]
+        a, b = self.unify_kinds(*require_scalars(operands))
+        if symbol in COMPARISONS:
+            return self.compare(COMPARISONS[symbol], a, b)
+        if a.kind == "F" and symbol in _FLOAT_OPCODES:
+            opcode = f"f32x4.{_FLOAT_OPCODES[symbol]}"
+        elif a.kind in "IU" and symbol in _INT_OPCODES:
+            opcode = _INT_OPCODES[symbol]
+        elif a.kind in "IUB" and symbol in _BITWISE_OPCODES:
+            opcode = _BITWISE_OPCODES[symbol]
         else:
-            raise refused(f"{sign} of {a.kind}")
-        return Of(a.kind, self.let(a.value, b.value, how))
+            raise unsupported_error(f"{symbol} of {a.kind}")
+        return TypedValue(a.kind, self.emit_value(a.value, b.value, opcode))
 
-    def _shifted(self, sign: str, a: Of, b: Of) -> Of:
-        """By one number for all lanes, or lane by lane: there is no instruction."""
+    def _lower_shift(self, symbol: str, a: TypedValue, b: TypedValue) -> TypedValue:
+        """Shift by one constant for all lanes, or lane by lane: there is no instruction
+        for per-lane shifts.
+        """
         if b.kind == "number":
             b = self.as_kind("U", b)
         if a.kind not in "IU":
-            raise refused(f"{sign} of {a.kind}")
+            raise unsupported_error(f"{symbol} of {a.kind}")
         right = "shr_s" if a.kind == "I" else "shr_u"
-        how, by = "shl" if sign == "<<" else right, self._numbers.get(b.value)
-        if by is not None:
-            return Of(a.kind, self.let(a.value, by & 31, f"i32x4.{how}"))
-        made = self.let(a.value)
+        opcode, shift_count = (
+            "shl" if symbol == "<<" else right,
+            self._constant_values.get(b.value),
+        )
+        if shift_count is not None:
+            return TypedValue(
+                a.kind, self.emit_value(a.value, shift_count & 31, f"i32x4.{opcode}")
+            )
+        result = self.emit_value(a.value)
         for lane in range(4):
-            self.f.say(made)
-            for one in (a, b):
-                self.f.say(one.value)
-                self.f.lane("extract", lane)
-            self.f.say(f"i32.{how}")
-            self.f.lane("replace", lane)
-            self.f.put(made)
-        return Of(a.kind, made)
+            self.f.emit(result)
+            for operand in (a, b):
+                self.f.emit(operand.value)
+                self.f.emit_lane_access("extract", lane)
+            self.f.emit(f"i32.{opcode}")
+            self.f.emit_lane_access("replace", lane)
+            self.f.set_local(result)
+        return TypedValue(a.kind, result)
 
-    def _unary(self, sign: str, one: Of) -> Of:
-        if one.kind == "number" and sign == "-x":
-            return Of("number", f"-{one.value}")
-        if one.kind == "truth":
-            name = self.fresh("i32")
-            self.f.put(name, one.value, "i32.eqz")
-            return Of("truth", name)
-        minus = "f32x4.neg" if one.kind == "F" else "i32x4.neg"
-        return Of(one.kind, self.let(one.value, minus if sign == "-x" else "v128.not"))
+    def _lower_unary(self, symbol: str, operand: TypedValue) -> TypedValue:
+        if operand.kind == "number" and symbol == "-x":
+            return TypedValue("number", f"-{operand.value}")
+        if operand.kind == "truth":
+            name = self.new_local("i32")
+            self.f.set_local(name, operand.value, "i32.eqz")
+            return TypedValue("truth", name)
+        minus = "f32x4.neg" if operand.kind == "F" else "i32x4.neg"
+        return TypedValue(
+            operand.kind,
+            self.emit_value(operand.value, minus if symbol == "-x" else "v128.not"),
+        )
 
-    def compared(self, order: str, a: Of, b: Of) -> Of:
+    def compare(self, comparison: str, a: TypedValue, b: TypedValue) -> TypedValue:
         if a.kind == "F":
-            how = f"f32x4.{order}"
-        elif order in ("eq", "ne"):
-            how = f"i32x4.{order}"
+            opcode = f"f32x4.{comparison}"
+        elif comparison in ("eq", "ne"):
+            opcode = f"i32x4.{comparison}"
         elif a.kind in "IU":
-            how = f"i32x4.{order}_{'s' if a.kind == 'I' else 'u'}"
+            opcode = f"i32x4.{comparison}_{'s' if a.kind == 'I' else 'u'}"
         else:
-            raise refused(f"{order} of {a.kind}")
-        return Of("B", self.let(a.value, b.value, how))
+            raise unsupported_error(f"{comparison} of {a.kind}")
+        return TypedValue("B", self.emit_value(a.value, b.value, opcode))
 
     # --- functions that WGSL has
 
-    def builtin(self, name: str, given: list[Result]) -> Result | None:
-        every = plain(given)
+    def lower_builtin(
+        self, name: str, operands: list[LoweredValue]
+    ) -> LoweredValue | None:
+        values = require_scalars(operands)
         if name in ("F", "I", "U", "B"):
-            return self.as_kind(name, every[0], convert=True)
+            return self.as_kind(name, values[0], convert=True)
         if name.startswith("bitcast "):
-            return Of(name.removeprefix("bitcast "), every[0].value)
+            return TypedValue(name.removeprefix("bitcast "), values[0].value)
         if name == "opaque":  # nobody sees through anything here
-            return every[0]
+            return values[0]
         if name == "quotient":  # which is right of every divisor here
-            return self.operator("/", given)
+            return self.lower_operator("/", operands)
         if name == "is_nan":
-            return Of("B", self.let(every[0].value, every[0].value, "f32x4.ne"))
+            return TypedValue(
+                "B", self.emit_value(values[0].value, values[0].value, "f32x4.ne")
+            )
         if name == "any":
-            truth = self.fresh("i32")
-            self.f.put(truth, every[0].value, "v128.any_true")
-            return Of("truth", truth)
-        if name in _ROUNDINGS:
-            return Of("F", self.let(every[0].value, f"f32x4.{_ROUNDINGS[name]}"))
-        if name in _POWERS:
-            return self.call(_POWERS[name], given)
+            truth = self.new_local("i32")
+            self.f.set_local(truth, values[0].value, "v128.any_true")
+            return TypedValue("truth", truth)
+        if name in _ROUNDING_OPCODES:
+            return TypedValue(
+                "F",
+                self.emit_value(values[0].value, f"f32x4.{_ROUNDING_OPCODES[name]}"),
+            )
+        if name in _MATH_FUNCTIONS:
+            return self.call_function(_MATH_FUNCTIONS[name], operands)
         if name == "inverseSqrt":
-            root = self.let(every[0].value, "f32x4.sqrt")
-            return Of("F", self.let(self.splat("F", 1.0).value, root, "f32x4.div"))
-        return self.chosen(name, every)
+            root = self.emit_value(values[0].value, "f32x4.sqrt")
+            return TypedValue(
+                "F", self.emit_value(self.splat("F", 1.0).value, root, "f32x4.div")
+            )
+        return self.lower_common_builtin(name, values)
 
-    def absolute(self, one: Of) -> Of:
-        if one.kind == "U":
-            return one
-        how = "f32x4.abs" if one.kind == "F" else "i32x4.abs"
-        return Of(one.kind, self.let(one.value, how))
+    def absolute_value(self, operand: TypedValue) -> TypedValue:
+        if operand.kind == "U":
+            return operand
+        opcode = "f32x4.abs" if operand.kind == "F" else "i32x4.abs"
+        return TypedValue(operand.kind, self.emit_value(operand.value, opcode))
 
-    def extreme(self, name: str, a: Of, b: Of) -> Of:
+    def min_or_max(self, name: str, a: TypedValue, b: TypedValue) -> TypedValue:
         if a.kind == "F":
-            return Of("F", self.let(a.value, b.value, f"f32x4.p{name}"))
-        return super().extreme(name, a, b)
+            return TypedValue("F", self.emit_value(a.value, b.value, f"f32x4.p{name}"))
+        return super().min_or_max(name, a, b)
 
-    def select(self, no: Of, yes: Of, where: Of) -> Of:
-        chosen = self.let(yes.value, no.value, where.value, "v128.bitselect")
-        return Of(no.kind, chosen)
+    def select(
+        self, if_false: TypedValue, if_true: TypedValue, condition: TypedValue
+    ) -> TypedValue:
+        chosen = self.emit_value(
+            if_true.value, if_false.value, condition.value, "v128.bitselect"
+        )
+        return TypedValue(if_false.kind, chosen)
 
     # --- kinds
 
-    def conversion(self, kind: Kind, one: Of) -> Of:
-        if one.kind == "B":
-            return Of(kind, self.let(one.value, self.splat(kind, 1).value, "v128.and"))
-        return Of(kind, self.let(one.value, _CONVERTED[one.kind + kind]))
+    def convert_lanes(self, kind: ValueKind, operand: TypedValue) -> TypedValue:
+        if operand.kind == "B":
+            return TypedValue(
+                kind,
+                self.emit_value(operand.value, self.splat(kind, 1).value, "v128.and"),
+            )
+        return TypedValue(
+            kind, self.emit_value(operand.value, _CONVERSIONS[operand.kind + kind])
+        )

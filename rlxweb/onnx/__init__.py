@@ -1,4 +1,4 @@
-"""Models of ONNX: read, run, looked into and written.
+"""Load, run, inspect and save ONNX models.
 
 `load` reads a model from a file or from bytes; what it gives runs like any graph. The
 `onnx` package does what is its own to do (the format, its checker, its shape inference)
@@ -14,27 +14,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.names import found, publish, published
+from rlxweb.lazy_names import load_published, publish_names, published_names
 
 if TYPE_CHECKING:
+    from rlxweb.onnx.export import save as save
     from rlxweb.onnx.loading import load as load
     from rlxweb.onnx.model import Model as Model
-    from rlxweb.onnx.saving import save as save
 
-publish(
+publish_names(
     __name__,
     {
         "rlxweb.onnx.loading": "load",
         "rlxweb.onnx.model": "Model",
-        "rlxweb.onnx.saving": "save",
+        "rlxweb.onnx.export": "save",
     },
 )
 
-__all__ = published(__name__)
+__all__ = published_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    return found(__name__, name)
+    return load_published(__name__, name)
 
 
 def __dir__() -> list[str]:

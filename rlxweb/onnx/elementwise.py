@@ -1,4 +1,6 @@
-"""Arithmetic, comparison, casts: what is not exactly one of our ops."""
+"""Converters of arithmetic, comparisons and casts that are not exactly an op of
+rlxweb.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx import library
-from rlxweb.onnx.converters import Call, Value, converts
-from rlxweb.onnx.draft import Draft, ours
+from rlxweb.onnx import onnx_package
+from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
+from rlxweb.onnx.folding_graph import FoldingGraph, rlx_dtype_or_none
 
-_BINARY = {
+_BINARY_OPS = {
     "Add": "add",
     "Sub": "sub",
     "Mul": "mul",
@@ -27,9 +29,9 @@ _BINARY = {
 }
 
 
-@converts(*_BINARY, until=6)
+@converts(*_BINARY_OPS, until=6)
 def _old_binary(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     y: Tensor,
     *,
@@ -37,152 +39,191 @@ def _old_binary(
     broadcast: int = 0,
     consumed_inputs: tuple[int, ...] = (),
 ) -> Tensor:
-    """Before opset 7: y stands at `axis` of x, and only where `broadcast` says so."""
+    """Convert a binary op of opset 6 or older: y is aligned to `axis` of x, and only
+    where `broadcast` is set.
+    """
     if broadcast and axis is not None and y.rank:
-        after = x.rank - (axis % x.rank) - y.rank
-        y = y.reshape((*y.shape, *(1,) * max(after, 0)))
+        trailing_axes = x.rank - (axis % x.rank) - y.rank
+        y = y.reshape((*y.shape, *(1,) * max(trailing_axes, 0)))
     elif not broadcast and x.shape != y.shape:
-        call.contradict(f"operands of {x.shape} and {y.shape}", "broadcast is 0")
-    return call.g.apply(_BINARY[call.node.op], x, y)
+        ctx.raise_invalid_model(
+            f"the operands have shapes {x.shape} and {y.shape}",
+            "must be equal as broadcast is 0",
+        )
+    return ctx.graph.apply(_BINARY_OPS[ctx.node.op], x, y)
 
 
 @converts("Pow", since=7)
-def _pow(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    known = call.g.known(y)
+def _pow(ctx: ConversionContext, x: Tensor, y: Tensor) -> Tensor:
+    exponent = ctx.graph.known_array(y)
     if x.dtype.is_float:
-        is_square = known is not None and known.size == 1 and (known == 2).all()
+        is_square = (
+            exponent is not None and exponent.size == 1 and (exponent == 2).all()
+        )
         if is_square and y.rank <= x.rank:
             return x * x  # exactly that, for a tenth of the work
-        return call.g.pow(x, y.cast(x.dtype))
-    if y.dtype.is_float and (known is None or (known != np.trunc(known)).any()):
-        return call.g.pow(x.cast("f32"), y.cast("f32")).cast(x.dtype)
-    return _whole_power(call.g, x, y.cast(x.dtype))
+        return ctx.graph.pow(x, y.cast(x.dtype))
+    if y.dtype.is_float and (
+        exponent is None or (exponent != np.trunc(exponent)).any()
+    ):
+        return ctx.graph.pow(x.cast("f32"), y.cast("f32")).cast(x.dtype)
+    return _integer_power(ctx.graph, x, y.cast(x.dtype))
 
 
-def _whole_power(g: Draft, x: Tensor, y: Tensor) -> Tensor:
-    """Of integers, with no rounding, by the bits of y; below 0 it is 1 / x cut off.
+def _integer_power(g: FoldingGraph, x: Tensor, y: Tensor) -> Tensor:
+    """Return integer powers without rounding, by the bits of y; a negative exponent
+    gives 1 / x truncated.
 
     What overflows is undefined: only 0, 1 and -1 have powers beyond those bits.
     """
-    known = g.known(y)
-    most = 63 if known is None else int(known.max(initial=0))
-    one = g.constant(1, x.dtype)
-    made, square = one, x
-    for at in range(min(most, 63).bit_length()):
-        odd = g.bitwise_and(g.shift_right(y, g.constant(at, y.dtype)), one)
-        made = g.where(g.eq(odd, 0), made, made * square)
+    exponent = g.known_array(y)
+    max_exponent = 63 if exponent is None else int(exponent.max(initial=0))
+    unit = g.constant(1, x.dtype)
+    power, square = unit, x
+    for bit in range(min(max_exponent, 63).bit_length()):
+        odd = g.bitwise_and(g.shift_right(y, g.constant(bit, y.dtype)), unit)
+        power = g.where(g.eq(odd, 0), power, power * square)
         square = square * square
-    made = g.where(g.eq(x, 0), g.eq(y, 0).cast(x.dtype), made)
-    if x.dtype.is_unsigned or (known is not None and (known >= 0).all()):
-        return made
-    sign = g.where(g.eq(g.bitwise_and(y, one), 0), x * x, x)
-    return g.where(y < 0, g.where(g.le(g.abs(x), 1), sign, 0), made)
+    power = g.where(g.eq(x, 0), g.eq(y, 0).cast(x.dtype), power)
+    if x.dtype.is_unsigned or (exponent is not None and (exponent >= 0).all()):
+        return power
+    sign = g.where(g.eq(g.bitwise_and(y, unit), 0), x * x, x)
+    return g.where(y < 0, g.where(g.le(g.abs(x), 1), sign, 0), power)
 
 
 @converts("Max")
-def _max(call: Call, x: Tensor, *more: Tensor) -> Tensor:
-    return reduce(call.g.maximum, more, x)
+def _max(ctx: ConversionContext, x: Tensor, *others: Tensor) -> Tensor:
+    return reduce(ctx.graph.maximum, others, x)
 
 
 @converts("Min")
-def _min(call: Call, x: Tensor, *more: Tensor) -> Tensor:
-    return reduce(call.g.minimum, more, x)
+def _min(ctx: ConversionContext, x: Tensor, *others: Tensor) -> Tensor:
+    return reduce(ctx.graph.minimum, others, x)
 
 
 @converts("Sum")
-def _sum(call: Call, x: Tensor, *more: Tensor) -> Tensor:
-    return reduce(call.g.add, more, x)
+def _sum(ctx: ConversionContext, x: Tensor, *others: Tensor) -> Tensor:
+    return reduce(ctx.graph.add, others, x)
 
 
 @converts("Mean")
-def _mean(call: Call, x: Tensor, *more: Tensor) -> Tensor:
-    return reduce(call.g.add, more, x) / float(1 + len(more))
+def _mean(ctx: ConversionContext, x: Tensor, *others: Tensor) -> Tensor:
+    return reduce(ctx.graph.add, others, x) / float(1 + len(others))
 
 
 @converts("Mod")
-def _mod(call: Call, x: Tensor, y: Tensor, *, fmod: int = 0) -> Tensor:
-    return call.g.fmod(x, y) if fmod else call.g.mod(x, y)
+def _mod(ctx: ConversionContext, x: Tensor, y: Tensor, *, fmod: int = 0) -> Tensor:
+    return ctx.graph.fmod(x, y) if fmod else ctx.graph.mod(x, y)
 
 
 @converts("Clip", until=10)
 def _old_clip(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     *,
     min: float | None = None,
     max: float | None = None,
     consumed_inputs: tuple[int, ...] = (),
 ) -> Tensor:
-    return call.g.clip(x, min, max)
+    return ctx.graph.clip(x, min, max)
 
 
 @converts("Clip", since=11)
 def _clip(
-    call: Call, x: Tensor, min: Tensor | None = None, max: Tensor | None = None
+    ctx: ConversionContext,
+    x: Tensor,
+    min: Tensor | None = None,
+    max: Tensor | None = None,
 ) -> Tensor:
-    return call.g.clip(x, min, max)
+    return ctx.graph.clip(x, min, max)
 
 
 @converts("IsInf")
 def _isinf(
-    call: Call, x: Tensor, *, detect_positive: int = 1, detect_negative: int = 1
+    ctx: ConversionContext,
+    x: Tensor,
+    *,
+    detect_positive: int = 1,
+    detect_negative: int = 1,
 ) -> Tensor:
-    return call.g.isinf(x, bool(detect_positive), bool(detect_negative))
+    return ctx.graph.isinf(x, bool(detect_positive), bool(detect_negative))
 
 
 @converts("BitShift")
-def _bit_shift(call: Call, x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+def _bit_shift(
+    ctx: ConversionContext, x: Tensor, y: Tensor, *, direction: str
+) -> Tensor:
     kinds = {"LEFT": "shift_left", "RIGHT": "shift_right"}
     if direction not in kinds:
-        call.contradict(f"direction={direction!r}", "it is LEFT or RIGHT")
-    return call.g.apply(kinds[direction], x, y)
+        ctx.raise_invalid_model(f"direction={direction!r}", "must be LEFT or RIGHT")
+    return ctx.graph.apply(kinds[direction], x, y)
 
 
 @converts("PRelu", until=6)
 def _old_prelu(
-    call: Call, x: Tensor, slope: Tensor, *, consumed_inputs: tuple[int, ...] = ()
+    ctx: ConversionContext,
+    x: Tensor,
+    slope: Tensor,
+    *,
+    consumed_inputs: tuple[int, ...] = (),
 ) -> Tensor:
-    """Before opset 7: a slope for each channel stands at axis 1."""
+    """Convert PRelu of opset 6 or older: a slope per channel is aligned to axis 1."""
     if slope.shape != x.shape and slope.rank == 1 and x.rank > 1:
         slope = slope.reshape((*slope.shape, *(1,) * (x.rank - 2)))
-    return call.g.prelu(x, slope)
+    return ctx.graph.prelu(x, slope)
 
 
 @converts("Gelu")
-def _gelu(call: Call, x: Tensor, *, approximate: str = "none") -> Tensor:
+def _gelu(ctx: ConversionContext, x: Tensor, *, approximate: str = "none") -> Tensor:
     kinds = {"none": "gelu", "tanh": "gelu_approx"}
     if approximate not in kinds:
-        call.contradict(f"approximate={approximate!r}", "it is none or tanh")
-    return call.g.apply(kinds[approximate], x)
+        ctx.raise_invalid_model(f"approximate={approximate!r}", "must be none or tanh")
+    return ctx.graph.apply(kinds[approximate], x)
 
 
 @converts("Cast")
 def _cast(
-    call: Call, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up"
+    ctx: ConversionContext,
+    x: Value,
+    *,
+    to: int,
+    saturate: int = 1,
+    round_mode: str = "up",
 ) -> Value:
-    return cast_to(call, x, library.dtype_of(to), saturate, round_mode)
+    return cast_value(ctx, x, onnx_package.dtype_from_onnx(to), saturate, round_mode)
 
 
 @converts("CastLike")
 def _cast_like(
-    call: Call, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up"
+    ctx: ConversionContext,
+    x: Value,
+    like: Value,
+    *,
+    saturate: int = 1,
+    round_mode: str = "up",
 ) -> Value:
     dtype = like.dtype.numpy if isinstance(like, Tensor) else like.dtype
-    return cast_to(call, x, dtype, saturate, round_mode)
+    return cast_value(ctx, x, dtype, saturate, round_mode)
 
 
-def cast_to(
-    call: Call,
+def cast_value(
+    ctx: ConversionContext,
     x: Value,
     dtype: np.dtype[Any],
     saturate: int = 1,
     round_mode: str = "up",
 ) -> Value:
-    """A value in another type; known values also from and to those we have not."""
-    to = ours(dtype)
-    if isinstance(x, Tensor) and to is not None:
-        return call.g.cast(x, to)
-    known = call.known(x, f"what is cast to {dtype}")
-    if "O" in (known.dtype.kind, dtype.kind):
-        call.refuse(f"from {known.dtype} to {dtype}", "text is not read or written")
-    return call.hold(library.cast_small(known, dtype, bool(saturate), round_mode))
+    """Cast a value to another type; a known value also from and to types that rlxweb
+    does not have.
+    """
+    target_dtype = rlx_dtype_or_none(dtype)
+    if isinstance(x, Tensor) and target_dtype is not None:
+        return ctx.graph.cast(x, target_dtype)
+    array = ctx.require_array(x, f"the input of the cast to {dtype}")
+    if "O" in (array.dtype.kind, dtype.kind):
+        ctx.raise_unsupported(
+            f"cannot cast from {array.dtype} to {dtype}", "text is not supported"
+        )
+    return ctx.constant_value(
+        onnx_package.cast_by_onnx_rules(array, dtype, bool(saturate), round_mode)
+    )

@@ -1,24 +1,24 @@
-"""Matrix products."""
+"""Converters of matrix products."""
 
 from __future__ import annotations
 
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converters import Call, converts
+from rlxweb.onnx.converter_registry import ConversionContext, converts
 
 
 @converts("MatMul")
-def _matmul(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    return call.g.matmul(x, y)
+def _matmul(ctx: ConversionContext, x: Tensor, y: Tensor) -> Tensor:
+    return ctx.graph.matmul(x, y)
 
 
 @converts("Einsum")
-def _einsum(call: Call, *operands: Tensor, equation: str) -> Tensor:
-    return call.g.einsum(equation, *operands)
+def _einsum(ctx: ConversionContext, *operands: Tensor, equation: str) -> Tensor:
+    return ctx.graph.einsum(equation, *operands)
 
 
 @converts("Gemm")
 def _gemm(
-    call: Call,
+    ctx: ConversionContext,
     a: Tensor,
     b: Tensor,
     c: Tensor | None = None,
@@ -29,7 +29,9 @@ def _gemm(
     transB: int = 0,
     broadcast: int = 0,
 ) -> Tensor:
-    a, b = (x.T if turned else x for x, turned in ((a, transA), (b, transB)))
+    a, b = (
+        x.T if is_transposed else x for x, is_transposed in ((a, transA), (b, transB))
+    )
     out = a @ b
     if alpha != 1.0:
         out = out * alpha

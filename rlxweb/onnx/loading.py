@@ -1,4 +1,4 @@
-"""Load a model: from a path, bytes or an open file; checked, nothing half loaded."""
+"""Load an ONNX model from a path, bytes or an open file, and check it completely."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlxweb.array_input import describe_type
 from rlxweb.errors import ModelError, shown
-from rlxweb.given import named
-from rlxweb.named_files import open_regular
-from rlxweb.onnx import library
+from rlxweb.onnx import onnx_package
 from rlxweb.onnx.model import Model
-from rlxweb.onnx.order import put_in_order
-from rlxweb.onnx.reading import read_model
+from rlxweb.onnx.model_reader import read_model
+from rlxweb.onnx.topological_order import sort_nodes
+from rlxweb.referenced_files import open_regular_file
 
 
 def load(source: str | PathLike[str] | bytes | BinaryIO) -> Model:
-    """A model of ONNX, ready to be run.
+    """Load an ONNX model.
 
     source   a path, the file's bytes, or an open binary file. A model with external
              data is loaded by its path; its data lies in the same folder or below it
@@ -26,19 +26,19 @@ def load(source: str | PathLike[str] | bytes | BinaryIO) -> Model:
 
     Example  rlx.onnx.load("model.onnx").run({"x": x})["y"]
     """
-    name, data, path = _contents(source)
-    doing = f"load {shown(name)}"
-    message = library.parsed(data, doing)
-    _check_opsets(message, doing)
-    put_in_order(message)
+    name, data, path = _read_source(source)
+    context = f"load {shown(name)}"
+    message = onnx_package.parse_model(data, context)
+    _check_opsets(message, context)
+    sort_nodes(message)
     folder = None if path is None else path.parent
-    record = read_model(message, folder, doing)
-    library.check(message, doing)
+    record = read_model(message, folder, context)
+    onnx_package.check_model(message, context)
     return Model(record, name)
 
 
-def _contents(source: Any) -> tuple[str, bytes, Path | None]:
-    """(what to call it, its bytes, where it lies)."""
+def _read_source(source: Any) -> tuple[str, bytes, Path | None]:
+    """Return a display name, the bytes, and the path if there is one."""
     if isinstance(source, bytes | bytearray | memoryview):
         return "model", bytes(source), None
     if hasattr(source, "read"):
@@ -46,8 +46,8 @@ def _contents(source: Any) -> tuple[str, bytes, Path | None]:
         if not isinstance(data, bytes):
             raise ModelError(
                 "load a model",
-                f"the file gives {named(data)}",
-                "bytes are wanted",
+                f"reading the file gave {describe_type(data)}",
+                "expected bytes",
                 "open it with mode 'rb'",
             )
         return Path(str(getattr(source, "name", "model"))).name, data, None
@@ -56,31 +56,31 @@ def _contents(source: Any) -> tuple[str, bytes, Path | None]:
     except TypeError:
         raise ModelError(
             "load a model",
-            f"{named(source)} was given",
-            "a path, bytes or an open file is wanted",
+            f"got {describe_type(source)}",
+            "expected a path, bytes or an open file",
         ) from None
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             return path.name, file.read(), path
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"load {shown(str(path))}", why) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"load {shown(str(path))}", reason) from None
 
 
-def _check_opsets(message: Any, doing: str) -> None:
-    """The versions that a model was written for. Errors  ModelError."""
-    newest = library.newest_opset()
-    for one in message.opset_import:
-        if not 0 <= one.version < 1 << 31:
+def _check_opsets(message: Any, context: str) -> None:
+    """Check the opset versions that a model was written for. Raises ModelError."""
+    newest = onnx_package.newest_opset()
+    for opset in message.opset_import:
+        if not 0 <= opset.version < 1 << 31:
             raise ModelError(
-                doing,
-                f"it is written for opset {one.version} of {shown(one.domain)}",
-                "a version is a whole number of 31 bits",
+                context,
+                f"it uses opset {opset.version} of {shown(opset.domain)}",
+                "an opset version must be 0 to 2^31 - 1",
             )
-        if one.domain in ("", "ai.onnx") and not 1 <= one.version <= newest:
+        if opset.domain in ("", "ai.onnx") and not 1 <= opset.version <= newest:
             raise ModelError(
-                doing,
-                f"it is written for opset {one.version}",
-                f"the package onnx that is installed knows 1 to {newest}",
-                "a newer version of the package may know it",
+                context,
+                f"it uses opset {opset.version}",
+                f"the installed package onnx supports 1 to {newest}",
+                "try a newer version of the package",
             )

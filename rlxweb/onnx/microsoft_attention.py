@@ -1,4 +1,5 @@
-"""Attention of com.microsoft: with its projection, of many heads, of shared key heads.
+"""Converters of com.microsoft attention: with fused projection, multi-head, and
+grouped-query.
 
 Masks come as 0 and 1, as lengths or as ends and starts; what they close gets a large
 negative number added, as in ONNX Runtime. Lengths of a cache must be known: they say
@@ -13,100 +14,107 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import show
+from rlxweb.ir.shape import format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converters import Call, converts
-from rlxweb.onnx.microsoft import DOMAIN
+from rlxweb.onnx.converter_registry import ConversionContext, converts
+from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN
 
 
-def in_heads(call: Call, x: Tensor, heads: int) -> Tensor:
-    """[B, S, N·D] as [B, N, S, D]."""
-    if x.rank != 3 or heads < 1 or x.shape[2] % heads:
-        call.contradict(
-            f"{show(x.shape)} for {heads} heads",
-            "[B, S, heads · size]",
+def split_heads(ctx: ConversionContext, x: Tensor, num_heads: int) -> Tensor:
+    """Reshape [B, S, N·D] to [B, N, S, D]."""
+    if x.rank != 3 or num_heads < 1 or x.shape[2] % num_heads:
+        ctx.raise_invalid_model(
+            f"got {format_shape(x.shape)} for {num_heads} heads",
+            "expected [B, S, heads · size]",
         )
-    apart = call.g.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads))
-    return call.g.transpose(apart, (0, 2, 1, 3))
+    heads_last = ctx.graph.reshape(
+        x, (*x.shape[:2], num_heads, x.shape[2] // num_heads)
+    )
+    return ctx.graph.transpose(heads_last, (0, 2, 1, 3))
 
 
-def _flat(call: Call, x: Tensor) -> Tensor:
-    """[B, N, S, D] as [B, S, N·D]."""
+def _merge_heads(ctx: ConversionContext, x: Tensor) -> Tensor:
+    """Reshape [B, N, S, D] to [B, S, N·D]."""
     B, N, S, D = x.shape
-    return call.g.reshape(call.g.transpose(x, (0, 2, 1, 3)), (B, S, N * D))
+    return ctx.graph.reshape(ctx.graph.transpose(x, (0, 2, 1, 3)), (B, S, N * D))
 
 
 @dataclass(frozen=True, slots=True)
-class Attending:
-    """Queries over keys, all in heads, the first query standing at key `offset`."""
+class MicrosoftAttentionSpec:
+    """Options of attention over operands split into heads; the first query is at key
+    `offset`.
+    """
 
-    call: Call
-    causal: bool
+    ctx: ConversionContext
+    is_causal: bool
     scale: float | None
     offset: int = 0
     softcap: float | None = None
     window: int | None = None
 
-    def over(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        kind = "none" if bias is None else "bias"
-        if self.causal:
-            kind = "causal" if self.window is None else "sliding_window"
-        made = self.call.g.attention(
+    def apply_to(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the attention result as [B, S, N·D]."""
+        mask_kind = "none" if bias is None else "bias"
+        if self.is_causal:
+            mask_kind = "causal" if self.window is None else "sliding_window"
+        result = self.ctx.graph.attention(
             q,
             k,
             v,
             bias,
             num_heads=q.shape[1],
             head_dim=q.shape[3],
-            mask_kind=kind,
+            mask_kind=mask_kind,
             window=self.window or 0,
-            offset=self.offset if self.causal else None,
+            offset=self.offset if self.is_causal else None,
             score_scale=self.scale or None,
             softcap=self.softcap or None,
         )
-        return _flat(self.call, made)
+        return _merge_heads(self.ctx, result)
 
 
-def masking(
-    call: Call,
+def score_bias(
+    ctx: ConversionContext,
     mask: Tensor | None,
-    more: Tensor | None,
+    attention_bias: Tensor | None,
     sizes: tuple[int, int, int],
-    closed: float,
+    masked_value: float,
     dtype: DType,
 ) -> Tensor | None:
-    """What is added to the scores [B, N, S, T] for a mask and a bias."""
+    """Return the term added to the scores [B, N, S, T] for a mask and a bias."""
     if mask is None:
-        return more
-    g, (B, S, T) = call.g, sizes
-    at = g.constant(np.arange(T, dtype=np.int32))
+        return attention_bias
+    g, (B, S, T) = ctx.graph, sizes
+    key_index = g.constant(np.arange(T, dtype=np.int32))
     if mask.shape == (B,):
-        keep = g.lt(at, g.reshape(g.cast(mask, DType.I32), (B, 1)))
+        visible = g.lt(key_index, g.reshape(g.cast(mask, DType.I32), (B, 1)))
     elif mask.shape == (2 * B,):
         ends, starts = (
-            g.reshape(g.cast(g.narrow(mask, 0, first, B), DType.I32), (B, 1))
-            for first in (0, B)
+            g.reshape(g.cast(g.narrow(mask, 0, start, B), DType.I32), (B, 1))
+            for start in (0, B)
         )
-        keep = g.where(g.lt(at, ends), g.ge(at, starts), False)
+        visible = g.where(g.lt(key_index, ends), g.ge(key_index, starts), False)
     elif mask.shape in ((B, T), (B, S, T)):
-        keep = g.gt(mask, 0)
+        visible = g.gt(mask, 0)
     else:
-        call.refuse(
-            f"a mask {show(mask.shape)}",
-            f"[{B}], [{2 * B}], [{B}, {T}] or [{B}, {S}, {T}] here",
+        ctx.raise_unsupported(
+            f"the mask has shape {format_shape(mask.shape)}",
+            f"must be [{B}], [{2 * B}], [{B}, {T}] or [{B}, {S}, {T}]",
         )
-    keep = g.reshape(keep, (B, 1, 1 if keep.rank == 2 else S, T))
-    made = g.where(keep, g.constant(0.0, dtype), g.constant(closed, dtype))
-    return made if more is None else made + more
+    visible = g.reshape(visible, (B, 1, 1 if visible.rank == 2 else S, T))
+    mask_bias = g.where(
+        visible, g.constant(0.0, dtype), g.constant(masked_value, dtype)
+    )
+    return mask_bias if attention_bias is None else mask_bias + attention_bias
 
 
-def _past_of(call: Call, past: Tensor | None, new: Tensor) -> Tensor:
-    return new if past is None else call.g.concat([past, new], axis=2)
+def _append_to_past(ctx: ConversionContext, past: Tensor | None, new: Tensor) -> Tensor:
+    return new if past is None else ctx.graph.concat([past, new], axis=2)
 
 
-@converts("Attention", domain=DOMAIN)
+@converts("Attention", domain=MICROSOFT_DOMAIN)
 def _attention(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     weights: Tensor,
     bias: Tensor | None = None,
@@ -125,12 +133,14 @@ def _attention(
     unidirectional: int = 0,
 ) -> tuple[Tensor | None, ...]:
     if do_rotary or past_present_share_buffer:
-        call.refuse("rotary embedding or a shared buffer within it", "both are 0")
-    made = x @ weights
-    made = made if bias is None else made + bias
-    return attended(
-        call,
-        made,
+        ctx.raise_unsupported(
+            "do_rotary or past_present_share_buffer is set", "both must be 0"
+        )
+    qkv = x @ weights
+    qkv = qkv if bias is None else qkv + bias
+    return attend_packed_qkv(
+        ctx,
+        qkv,
         qkv_hidden_sizes or (weights.shape[1] // 3,) * 3,
         (mask, past, attention_bias),
         num_heads=num_heads,
@@ -140,44 +150,50 @@ def _attention(
     )
 
 
-def attended(
-    call: Call,
-    made: Tensor,
+def attend_packed_qkv(
+    ctx: ConversionContext,
+    qkv: Tensor,
     sizes: tuple[int, ...],
-    beside: tuple[Tensor | None, Tensor | None, Tensor | None],
+    optional_inputs: tuple[Tensor | None, Tensor | None, Tensor | None],
     *,
     num_heads: int,
     scale: float | None,
     causal: bool,
     closed: float,
 ) -> tuple[Tensor | None, ...]:
-    """Attention over queries, keys and values [B, S, their sizes], and the present.
+    """Return attention over packed queries, keys and values [B, S, sum of sizes], and
+    the present keys and values.
 
-    beside  a mask, the past, what is added to the scores
+    optional_inputs  a mask, the past, what is added to the scores
     """
-    g, (mask, past, attention_bias) = call.g, beside
-    if len(sizes) != 3 or sum(sizes) != made.shape[2]:
-        call.contradict(f"sizes {sizes} of {made.shape[2]}", "their sum")
+    g, (mask, past, attention_bias) = ctx.graph, optional_inputs
+    if len(sizes) != 3 or sum(sizes) != qkv.shape[2]:
+        ctx.raise_invalid_model(
+            f"the hidden sizes are {sizes} for {qkv.shape[2]} columns",
+            "must be 3 sizes with this sum",
+        )
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (
-        in_heads(call, g.narrow(made, 2, at, size), num_heads)
-        for at, size in zip(starts, sizes, strict=True)
+        split_heads(ctx, g.narrow(qkv, 2, start, size), num_heads)
+        for start, size in zip(starts, sizes, strict=True)
     )
-    before = 0
+    past_length = 0
     if past is not None:
-        old = [g.reshape(g.narrow(past, 0, i, 1), past.shape[1:]) for i in (0, 1)]
-        k, v = (_past_of(call, o, n) for o, n in zip(old, (k, v), strict=True))
-        before = past.shape[3]
-    how = Attending(call, causal, scale, before)
-    lengths = (q.shape[0], q.shape[2], k.shape[2])
-    added = masking(call, mask, attention_bias, lengths, closed, q.dtype)
-    present = g.stack([k, v]) if call.wants(1) else None
-    return how.over(q, k, v, added), present
+        past_kv = [g.reshape(g.narrow(past, 0, i, 1), past.shape[1:]) for i in (0, 1)]
+        k, v = (
+            _append_to_past(ctx, o, n) for o, n in zip(past_kv, (k, v), strict=True)
+        )
+        past_length = past.shape[3]
+    spec = MicrosoftAttentionSpec(ctx, causal, scale, past_length)
+    score_sizes = (q.shape[0], q.shape[2], k.shape[2])
+    bias = score_bias(ctx, mask, attention_bias, score_sizes, closed, q.dtype)
+    present = g.stack([k, v]) if ctx.needs_output(1) else None
+    return spec.apply_to(q, k, v, bias), present
 
 
-@converts("MultiHeadAttention", domain=DOMAIN)
-def _multi_head(
-    call: Call,
+@converts("MultiHeadAttention", domain=MICROSOFT_DOMAIN)
+def _multi_head_attention(
+    ctx: ConversionContext,
     query: Tensor,
     key: Tensor | None = None,
     value: Tensor | None = None,
@@ -195,118 +211,145 @@ def _multi_head(
     unidirectional: int = 0,
 ) -> tuple[Tensor | None, ...]:
     if past_sequence_length is not None or cache_indirection is not None:
-        call.refuse("a shared buffer or beams", "caches that grow by each call")
-    if call.wants(3):
-        call.refuse("its products are wanted", "the first three outputs")
-    q, k, v = _packed(call, query, key, value)
+        ctx.raise_unsupported(
+            "past_sequence_length or cache_indirection is given",
+            "only caches that grow with each call are supported",
+        )
+    if ctx.needs_output(3):
+        ctx.raise_unsupported("output 3 is used", "only outputs 0 to 2 are supported")
+    q, k, v = _unpack_qkv(ctx, query, key, value)
     if bias is not None:
         if k.rank == 4:
-            call.refuse("a bias beside keys in heads", "[B, S, hidden]")
-        q, k, v = _with_biases(call, (q, k, v), bias)
-    q = in_heads(call, q, num_heads)
-    k, v = (x if x.rank == 4 else in_heads(call, x, num_heads) for x in (k, v))
-    before = 0 if past_key is None else past_key.shape[2]
-    k, v = _past_of(call, past_key, k), _past_of(call, past_value, v)
-    how = Attending(call, bool(unidirectional), scale, before)
-    lengths = (q.shape[0], q.shape[2], k.shape[2])
-    added = masking(call, mask, attention_bias, lengths, mask_filter_value, q.dtype)
-    return how.over(q, k, v, added), k, v, None
+            ctx.raise_unsupported(
+                "a bias is given for keys split into heads",
+                "with a bias, keys must be [B, S, hidden]",
+            )
+        q, k, v = _add_qkv_biases(ctx, (q, k, v), bias)
+    q = split_heads(ctx, q, num_heads)
+    k, v = (x if x.rank == 4 else split_heads(ctx, x, num_heads) for x in (k, v))
+    past_length = 0 if past_key is None else past_key.shape[2]
+    k, v = _append_to_past(ctx, past_key, k), _append_to_past(ctx, past_value, v)
+    spec = MicrosoftAttentionSpec(ctx, bool(unidirectional), scale, past_length)
+    score_sizes = (q.shape[0], q.shape[2], k.shape[2])
+    total_bias = score_bias(
+        ctx, mask, attention_bias, score_sizes, mask_filter_value, q.dtype
+    )
+    return spec.apply_to(q, k, v, total_bias), k, v, None
 
 
-def _packed(
-    call: Call, query: Tensor, key: Tensor | None, value: Tensor | None
+def _unpack_qkv(
+    ctx: ConversionContext, query: Tensor, key: Tensor | None, value: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries [B, S, N·D] and what there is of keys and values."""
+    """Return queries [B, S, N·D], keys and values, unpacked from one operand where they
+    share it.
+    """
     if key is not None and value is not None:
         return query, key, value
-    whole = query if key is None else key
-    parts = 3 if key is None else 2
-    if whole.rank != 5 or whole.shape[3] != parts:
-        call.refuse(f"keys within {show(whole.shape)}", f"[B, S, heads, {parts}, size]")
-    B, S, N, _, D = whole.shape
-    cut = [
-        call.g.reshape(call.g.narrow(whole, 3, i, 1), (B, S, N * D))
-        for i in range(parts)
+    packed = query if key is None else key
+    part_count = 3 if key is None else 2
+    if packed.rank != 5 or packed.shape[3] != part_count:
+        ctx.raise_unsupported(
+            f"the packed operand has shape {format_shape(packed.shape)}",
+            f"must be [B, S, heads, {part_count}, size]",
+        )
+    B, S, N, _, D = packed.shape
+    unpacked = [
+        ctx.graph.reshape(ctx.graph.narrow(packed, 3, i, 1), (B, S, N * D))
+        for i in range(part_count)
     ]
-    q, k, v = cut if key is None else (query, *cut)
+    q, k, v = unpacked if key is None else (query, *unpacked)
     return q, k, v
 
 
-def _with_biases(
-    call: Call, operands: tuple[Tensor, ...], bias: Tensor
+def _add_qkv_biases(
+    ctx: ConversionContext, operands: tuple[Tensor, ...], bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Each with its part of the bias of all three."""
-    g, made, at = call.g, [], 0
+    """Add to each operand its part of the joint bias."""
+    g, biased, start = ctx.graph, [], 0
     for x in operands:
-        made.append(x + g.narrow(bias, 0, at, x.shape[2]))
-        at += x.shape[2]
-    q, k, v = made
+        biased.append(x + g.narrow(bias, 0, start, x.shape[2]))
+        start += x.shape[2]
+    q, k, v = biased
     return q, k, v
 
 
 # --- key heads that are shared, a cache of a given length ---------------------------
 
 
-class _Cache:
-    """Where the rows of a batch stand in keys and values that are kept.
+class _KvCacheLayout:
+    """Positions of a batch's rows in the key and value cache.
 
     totals   keys of each row with the new ones
-    before   and without them
-    length   of what is kept afterwards
+    past_lengths  and without them
+    present_length  of what is kept afterwards
     """
 
-    def __init__(self, call: Call, past: Tensor | None, S: int, lengths: Any) -> None:
-        totals, self.total = lengths
-        self.call, self.S = call, S
-        self.room = 0 if past is None else past.shape[2]
-        self.before = [max(0, t - S) for t in totals]
-        self.length = max(self.room, self.total)
-        for t, b in zip(totals, self.before, strict=True):
-            if not 0 < t <= self.total or b > self.room or b + S > self.length:
-                call.contradict(
-                    f"{t} keys of a row, {self.room} of them kept before, {S} new",
-                    f"1 … {self.total} keys, those before the new ones kept",
+    def __init__(
+        self, ctx: ConversionContext, past: Tensor | None, S: int, lengths: Any
+    ) -> None:
+        totals, self.total_length = lengths
+        self.ctx, self.new_length = ctx, S
+        self.past_capacity = 0 if past is None else past.shape[2]
+        self.past_lengths = [max(0, t - S) for t in totals]
+        self.present_length = max(self.past_capacity, self.total_length)
+        for t, b in zip(totals, self.past_lengths, strict=True):
+            if (
+                not 0 < t <= self.total_length
+                or b > self.past_capacity
+                or b + S > self.present_length
+            ):
+                ctx.raise_invalid_model(
+                    f"a row has {t} keys, {S} of them new, and the past holds "
+                    f"{self.past_capacity}",
+                    f"must be 1 to {self.total_length} keys, the earlier ones "
+                    "within the past",
                 )
 
     @property
-    def is_even(self) -> bool:
-        """Do all rows stand at the same place?"""
-        return len(set(self.before)) == 1
+    def has_uniform_past(self) -> bool:
+        """True if all rows have the same past length."""
+        return len(set(self.past_lengths)) == 1
 
-    def grown(self, past: Tensor | None, new: Tensor) -> Tensor:
-        """[B, G, length, D]: those before, the new ones, and zeros behind them."""
-        if self.is_even:
-            return self._row(past, new, self.before[0])
-        g, rows = self.call.g, []
-        for at, before in enumerate(self.before):
-            old = None if past is None else g.narrow(past, 0, at, 1)
-            rows.append(self._row(old, g.narrow(new, 0, at, 1), before))
+    def append_rows(self, past: Tensor | None, new: Tensor) -> Tensor:
+        """Return [B, G, present length, D]: the past, the new rows, and zeros after
+        them.
+        """
+        if self.has_uniform_past:
+            return self._append_at(past, new, self.past_lengths[0])
+        g, rows = self.ctx.graph, []
+        for index, past_length in enumerate(self.past_lengths):
+            past_row = None if past is None else g.narrow(past, 0, index, 1)
+            rows.append(
+                self._append_at(past_row, g.narrow(new, 0, index, 1), past_length)
+            )
         return g.concat(rows, axis=0)
 
-    def _row(self, past: Tensor | None, new: Tensor, before: int) -> Tensor:
-        g, parts, end = self.call.g, [new], before + self.S
-        if past is not None and before:
-            parts.insert(0, g.narrow(past, 2, 0, before))
-        if end < self.length:
-            shape = (*new.shape[:2], self.length - end, new.shape[3])
+    def _append_at(self, past: Tensor | None, new: Tensor, past_length: int) -> Tensor:
+        g, parts, end = self.ctx.graph, [new], past_length + self.new_length
+        if past is not None and past_length:
+            parts.insert(0, g.narrow(past, 2, 0, past_length))
+        if end < self.present_length:
+            shape = (*new.shape[:2], self.present_length - end, new.shape[3])
             parts.append(g.expand(g.constant(0.0, new.dtype), shape))
         return g.concat(parts, axis=2) if len(parts) > 1 else new
 
     @property
-    def positions(self) -> Any:
-        """Of the new ones, [B, S]."""
-        places = np.arange(self.S, dtype=np.int32)
-        return np.asarray(self.before, np.int32)[:, None] + places
+    def new_positions(self) -> Any:
+        """Positions of the new rows, [B, S]."""
+        offsets = np.arange(self.new_length, dtype=np.int32)
+        return np.asarray(self.past_lengths, np.int32)[:, None] + offsets
 
-    def open(self, window: int | None) -> Any:
-        """The keys that each query sees, [B, 1, S, total]."""
-        behind = self.positions[:, None, :, None] - np.arange(self.total)
-        return (behind >= 0) & (behind <= (self.total if window is None else window))
+    def visible_keys(self, window: int | None) -> Any:
+        """Return which keys each query sees, as bools [B, 1, S, total]."""
+        distance = self.new_positions[:, None, :, None] - np.arange(self.total_length)
+        return (distance >= 0) & (
+            distance <= (self.total_length if window is None else window)
+        )
 
 
-@converts("GroupQueryAttention", domain=DOMAIN)
-def _group_query(
-    call: Call,
+@converts("GroupQueryAttention", domain=MICROSOFT_DOMAIN)
+def _group_query_attention(
+    ctx: ConversionContext,
     query: Tensor,
     key: Tensor | None = None,
     value: Tensor | None = None,
@@ -318,7 +361,7 @@ def _group_query(
     sin: Tensor | None = None,
     position_ids: Tensor | None = None,
     attention_bias: Tensor | None = None,
-    *more: Tensor | None,
+    *extra_inputs: Tensor | None,
     num_heads: int,
     kv_num_heads: int,
     do_rotary: int = 0,
@@ -326,39 +369,59 @@ def _group_query(
     rotary_interleaved: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
-    **rest: Any,
+    **other_attrs: Any,
 ) -> tuple[Tensor | None, ...]:
-    _plain(call, more, rest)
-    g = call.g
+    _refuse_gpu_options(ctx, extra_inputs, other_attrs)
+    g = ctx.graph
     if seqlens_k is None or total_sequence_length is None:
-        call.contradict("a length is left out", "seqlens_k and total_sequence_length")
-    q, k, v = _three(call, query, key, value, num_heads, kv_num_heads)
-    totals = [n + 1 for n in call.ints(seqlens_k, "seqlens_k")]
-    total = int(call.number(total_sequence_length, "total_sequence_length"))
-    cache = _Cache(call, past_key, q.shape[2], (totals, total))
+        ctx.raise_invalid_model(
+            "a length input is missing",
+            "seqlens_k and total_sequence_length are required",
+        )
+    q, k, v = _split_qkv(ctx, query, key, value, num_heads, kv_num_heads)
+    row_lengths = [n + 1 for n in ctx.require_ints(seqlens_k, "seqlens_k")]
+    total_length = int(
+        ctx.require_number(total_sequence_length, "total_sequence_length")
+    )
+    cache = _KvCacheLayout(ctx, past_key, q.shape[2], (row_lengths, total_length))
     if do_rotary:
         if cos is None or sin is None:
-            call.contradict("do_rotary without its tables", "cos_cache and sin_cache")
-        at = g.constant(cache.positions) if position_ids is None else position_ids
-        turns = bool(rotary_interleaved)
-        q, k = (g.rope(x, cos, sin, at, interleaved=turns) for x in (q, k))
-    k, v = cache.grown(past_key, k), cache.grown(past_value, v)
-    kept = (k, v)
-    if cache.length > total:
-        k, v = (g.narrow(x, 2, 0, total) for x in kept)
+            ctx.raise_invalid_model(
+                "do_rotary is set but a rotary table is missing",
+                "cos_cache and sin_cache are required",
+            )
+        positions = (
+            g.constant(cache.new_positions) if position_ids is None else position_ids
+        )
+        is_interleaved = bool(rotary_interleaved)
+        q, k = (
+            g.rope(x, cos, sin, positions, interleaved=is_interleaved) for x in (q, k)
+        )
+    k, v = cache.append_rows(past_key, k), cache.append_rows(past_value, v)
+    present_kv = (k, v)
+    if cache.present_length > total_length:
+        k, v = (g.narrow(x, 2, 0, total_length) for x in present_kv)
     window = local_window_size - 1 if local_window_size > 0 else None
-    if cache.is_even:
-        how = Attending(call, True, scale, cache.before[0], softcap, window)
-        return how.over(q, k, v, attention_bias), *kept
-    closed = np.where(cache.open(window), 0.0, -np.inf)
-    bias = g.constant(closed, q.dtype)
+    if cache.has_uniform_past:
+        spec = MicrosoftAttentionSpec(
+            ctx, True, scale, cache.past_lengths[0], softcap, window
+        )
+        return spec.apply_to(q, k, v, attention_bias), *present_kv
+    mask_values = np.where(cache.visible_keys(window), 0.0, -np.inf)
+    bias = g.constant(mask_values, q.dtype)
     bias = bias if attention_bias is None else bias + attention_bias
-    return Attending(call, False, scale, 0, softcap).over(q, k, v, bias), *kept
+    return MicrosoftAttentionSpec(ctx, False, scale, 0, softcap).apply_to(
+        q, k, v, bias
+    ), *present_kv
 
 
-def _plain(call: Call, more: tuple[Any, ...], rest: dict[str, Any]) -> None:
-    """Refuse what of it only GPUs' kernels have."""
-    usual: dict[str, Any] = {
+def _refuse_gpu_options(
+    ctx: ConversionContext, extra_inputs: tuple[Any, ...], attrs: dict[str, Any]
+) -> None:
+    """Raise Unsupported for inputs and attributes that only ONNX Runtime's GPU kernels
+    implement.
+    """
+    defaults: dict[str, Any] = {
         "causal": 1,
         "smooth_softmax": 0,
         "qk_output": 0,
@@ -367,34 +430,48 @@ def _plain(call: Call, more: tuple[Any, ...], rest: dict[str, Any]) -> None:
         "k_quant_type": "NONE",
         "v_quant_type": "NONE",
     }
-    for name, given in rest.items():
-        if not name.endswith("norm_epsilon") and usual.get(name, None) != given:
-            call.refuse(f"attribute {name}={given!r}", f"{usual.get(name)!r}")
+    for name, attr_value in attrs.items():
+        if not name.endswith("norm_epsilon") and defaults.get(name, None) != attr_value:
+            ctx.raise_unsupported(
+                f"attribute {name}={attr_value!r} is not supported",
+                f"must be {defaults.get(name)!r}",
+            )
     names = "head_sink k_scale v_scale q_norm_weight k_norm_weight query_seqlens"
-    for name, one in zip(names.split(), more, strict=False):
-        if one is not None:
-            call.refuse(f"the input {name}", "it is left out")
-    if call.wants(3):
-        call.refuse("its products are wanted", "the first three outputs")
+    for name, extra_input in zip(names.split(), extra_inputs, strict=False):
+        if extra_input is not None:
+            ctx.raise_unsupported(f"input {name} is not supported", "must be omitted")
+    if ctx.needs_output(3):
+        ctx.raise_unsupported("output 3 is used", "only outputs 0 to 2 are supported")
 
 
-def _three(
-    call: Call,
+def _split_qkv(
+    ctx: ConversionContext,
     query: Tensor,
     key: Tensor | None,
     value: Tensor | None,
-    heads: int,
-    shared: int,
+    num_heads: int,
+    kv_num_heads: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values in heads, of one operand or of three."""
+    """Return queries, keys and values split into heads, from one packed operand or from
+    three.
+    """
     if key is None or value is None:
-        every = heads + 2 * shared
-        if query.rank != 3 or query.shape[2] % max(1, every):
-            call.contradict(f"{show(query.shape)} for {every} heads in all")
-        g, size = call.g, query.shape[2] // every
-        ends = ((0, heads), (heads, shared), (heads + shared, shared))
-        query, key, value = (
-            g.narrow(query, 2, at * size, count * size) for at, count in ends
+        total_heads = num_heads + 2 * kv_num_heads
+        if query.rank != 3 or query.shape[2] % max(1, total_heads):
+            ctx.raise_invalid_model(
+                f"got packed queries {format_shape(query.shape)} for "
+                f"{total_heads} heads in total",
+                "expected [B, S, heads · size]",
+            )
+        g, size = ctx.graph, query.shape[2] // total_heads
+        head_ranges = (
+            (0, num_heads),
+            (num_heads, kv_num_heads),
+            (num_heads + kv_num_heads, kv_num_heads),
         )
-    q = in_heads(call, query, heads)
-    return q, in_heads(call, key, shared), in_heads(call, value, shared)
+        query, key, value = (
+            g.narrow(query, 2, start * size, count * size)
+            for start, count in head_ranges
+        )
+    q = split_heads(ctx, query, num_heads)
+    return q, split_heads(ctx, key, kv_num_heads), split_heads(ctx, value, kv_num_heads)

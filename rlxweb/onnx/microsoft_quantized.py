@@ -1,4 +1,4 @@
-"""Quantised ops of com.microsoft: what ONNX Runtime's quantiser puts into a file.
+"""Converters of quantised com.microsoft ops, as ONNX Runtime's quantiser writes them.
 
 Those of 8 bits in and out are done in floats and quantised again, as ONNX Runtime does
 it; products stay whole numbers. An LSTM of quantised weights is one of the floats that
@@ -15,46 +15,59 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import normal_axis
+from rlxweb.ir.shape import normalize_axis
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converters import Call, Value, converter_of, converts
-from rlxweb.onnx.microsoft import DOMAIN
-from rlxweb.onnx.microsoft_attention import attended
-from rlxweb.onnx.quantized import (
-    dequantized,
-    integers,
-    multiplied,
-    quantized,
-    requantized,
-    scales_of,
-    single,
-    told,
-    zero_of,
+from rlxweb.onnx.conv_pool import PoolAttributes, build_average_pool
+from rlxweb.onnx.converter_registry import (
+    ConversionContext,
+    Value,
+    converts,
+    find_converter,
 )
-from rlxweb.onnx.recurrent import Cell, network_of
-from rlxweb.onnx.windows import Pooled, pooled_mean
+from rlxweb.onnx.microsoft_attention import attend_packed_qkv
+from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN
+from rlxweb.onnx.quantized import (
+    array_digest,
+    as_integer_tensor,
+    broadcastable_scales,
+    dequantize,
+    integer_matmul,
+    quantize,
+    requantize,
+    scalar_scale,
+    zero_point_like,
+)
+from rlxweb.onnx.recurrent import RecurrentAttributes, build_lstm
 
 Array = npt.NDArray[Any]
 
 
-def _floats(call: Call, x: Tensor, scale: Tensor, zero: Value, axis: int = 0) -> Tensor:
-    """The numbers that integers stand for, f32."""
-    by = scales_of(scale, scale.shape)
-    return dequantized(call, x, by, zero_of(call, zero, by, x.dtype), axis=axis)
+def _dequantize_input(
+    ctx: ConversionContext, x: Tensor, scale: Tensor, zero_point: Value, axis: int = 0
+) -> Tensor:
+    """Return the dequantised values, f32."""
+    scales = broadcastable_scales(scale, scale.shape)
+    return dequantize(
+        ctx, x, scales, zero_point_like(ctx, zero_point, scales, x.dtype), axis=axis
+    )
 
 
-def _again(call: Call, x: Tensor, scale: Tensor, zero: Value, like: Tensor) -> Value:
-    """Numbers quantised with one scale; without a zero point to the type of `like`."""
-    by = single(call, scale)
-    return quantized(call, x, by, zero, like.dtype.numpy)
+def _quantize_result(
+    ctx: ConversionContext, x: Tensor, scale: Tensor, zero_point: Value, like: Tensor
+) -> Value:
+    """Quantise a result with a single scale; without a zero point, to the dtype of
+    `like`.
+    """
+    scalar = scalar_scale(ctx, scale)
+    return quantize(ctx, x, scalar, zero_point, like.dtype.numpy)
 
 
-_OF_TWO = {"QLinearAdd": "add", "QLinearMul": "mul"}
+_BINARY_OPS = {"QLinearAdd": "add", "QLinearMul": "mul"}
 
 
-@converts(*_OF_TWO, domain=DOMAIN)
-def _of_two(
-    call: Call,
+@converts(*_BINARY_OPS, domain=MICROSOFT_DOMAIN)
+def _qlinear_binary(
+    ctx: ConversionContext,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Value,
@@ -64,27 +77,30 @@ def _of_two(
     c_scale: Tensor,
     c_zero: Tensor | None = None,
 ) -> Value:
-    x, y = _floats(call, a, a_scale, a_zero), _floats(call, b, b_scale, b_zero)
-    made = call.g.apply(_OF_TWO[call.node.op], x, y)
-    return _again(call, made, c_scale, c_zero, a)
+    x, y = (
+        _dequantize_input(ctx, a, a_scale, a_zero),
+        _dequantize_input(ctx, b, b_scale, b_zero),
+    )
+    result = ctx.graph.apply(_BINARY_OPS[ctx.node.op], x, y)
+    return _quantize_result(ctx, result, c_scale, c_zero, a)
 
 
-@converts("QLinearSigmoid", domain=DOMAIN)
-def _sigmoid(
-    call: Call,
+@converts("QLinearSigmoid", domain=MICROSOFT_DOMAIN)
+def _qlinear_sigmoid(
+    ctx: ConversionContext,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Value,
     y_scale: Tensor,
     y_zero: Tensor | None = None,
 ) -> Value:
-    made = call.g.sigmoid(_floats(call, x, x_scale, x_zero))
-    return _again(call, made, y_scale, y_zero, x)
+    result = ctx.graph.sigmoid(_dequantize_input(ctx, x, x_scale, x_zero))
+    return _quantize_result(ctx, result, y_scale, y_zero, x)
 
 
-@converts("QLinearLeakyRelu", domain=DOMAIN)
-def _leaky_relu(
-    call: Call,
+@converts("QLinearLeakyRelu", domain=MICROSOFT_DOMAIN)
+def _qlinear_leaky_relu(
+    ctx: ConversionContext,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Value,
@@ -93,13 +109,13 @@ def _leaky_relu(
     *,
     alpha: float = 0.01,
 ) -> Value:
-    made = call.g.leaky_relu(_floats(call, x, x_scale, x_zero), alpha)
-    return _again(call, made, y_scale, y_zero, x)
+    result = ctx.graph.leaky_relu(_dequantize_input(ctx, x, x_scale, x_zero), alpha)
+    return _quantize_result(ctx, result, y_scale, y_zero, x)
 
 
-@converts("QLinearSoftmax", domain=DOMAIN)
-def _softmax(
-    call: Call,
+@converts("QLinearSoftmax", domain=MICROSOFT_DOMAIN)
+def _qlinear_softmax(
+    ctx: ConversionContext,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Value,
@@ -109,19 +125,25 @@ def _softmax(
     axis: int = -1,
     opset: int,
 ) -> Value:
-    """Before opset 13 all axes from one on are one line."""
-    g, wide, at = call.g, _floats(call, x, x_scale, x_zero), normal_axis(axis, x.rank)
+    """Convert a quantised softmax; before opset 13, all axes from `axis` on are
+    normalised together.
+    """
+    g, x_f32, first_axis = (
+        ctx.graph,
+        _dequantize_input(ctx, x, x_scale, x_zero),
+        normalize_axis(axis, x.rank),
+    )
     if opset < 13:
-        rows = g.reshape(wide, (*x.shape[:at], prod(x.shape[at:])))
-        made = g.reshape(g.softmax(rows), x.shape)
+        rows = g.reshape(x_f32, (*x.shape[:first_axis], prod(x.shape[first_axis:])))
+        result = g.reshape(g.softmax(rows), x.shape)
     else:
-        made = g.softmax(wide, at)
-    return _again(call, made, y_scale, y_zero, x)
+        result = g.softmax(x_f32, first_axis)
+    return _quantize_result(ctx, result, y_scale, y_zero, x)
 
 
-@converts("QLinearGlobalAveragePool", domain=DOMAIN)
-def _global_average(
-    call: Call,
+@converts("QLinearGlobalAveragePool", domain=MICROSOFT_DOMAIN)
+def _qlinear_global_average_pool(
+    ctx: ConversionContext,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Value,
@@ -131,49 +153,58 @@ def _global_average(
     channels_last: int = 0,
 ) -> Value:
     axes = range(1, x.rank - 1) if channels_last else range(2, x.rank)
-    made = call.g.mean(_floats(call, x, x_scale, x_zero), axes, keep_dim=True)
-    return _again(call, made, y_scale, y_zero, x)
+    result = ctx.graph.mean(
+        _dequantize_input(ctx, x, x_scale, x_zero), axes, keep_dim=True
+    )
+    return _quantize_result(ctx, result, y_scale, y_zero, x)
 
 
-class _Averaged(Pooled, total=False):
+class _QLinearPoolAttrs(PoolAttributes, total=False):
+    """Attributes of QLinearAveragePool."""
+
     channels_last: int
     count_include_pad: int
 
 
-@converts("QLinearAveragePool", domain=DOMAIN)
-def _average(
-    call: Call,
+@converts("QLinearAveragePool", domain=MICROSOFT_DOMAIN)
+def _qlinear_average_pool(
+    ctx: ConversionContext,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Value,
     y_scale: Tensor,
     y_zero: Tensor | None = None,
-    **given: Unpack[_Averaged],
+    **pool_attrs: Unpack[_QLinearPoolAttrs],
 ) -> Value:
-    is_last = bool(given.pop("channels_last", 0))
-    padding = bool(given.pop("count_include_pad", 0))
-    g, wide = call.g, _floats(call, x, x_scale, x_zero)
-    wide = g.moveaxis(wide, -1, 1) if is_last else wide
-    made = pooled_mean(call, wide, padding, given)
-    made = g.moveaxis(made, 1, -1) if is_last else made
-    return _again(call, made, y_scale, y_zero, x)
+    is_channels_last = bool(pool_attrs.pop("channels_last", 0))
+    count_padding = bool(pool_attrs.pop("count_include_pad", 0))
+    g, x_f32 = ctx.graph, _dequantize_input(ctx, x, x_scale, x_zero)
+    x_f32 = g.moveaxis(x_f32, -1, 1) if is_channels_last else x_f32
+    result = build_average_pool(ctx, x_f32, count_padding, pool_attrs)
+    result = g.moveaxis(result, 1, -1) if is_channels_last else result
+    return _quantize_result(ctx, result, y_scale, y_zero, x)
 
 
-@converts("QLinearConcat", domain=DOMAIN)
-def _concat(
-    call: Call, y_scale: Tensor, y_zero: Tensor, *triples: Tensor, axis: int
+@converts("QLinearConcat", domain=MICROSOFT_DOMAIN)
+def _qlinear_concat(
+    ctx: ConversionContext, y_scale: Tensor, y_zero: Tensor, *triples: Tensor, axis: int
 ) -> Value:
     if len(triples) % 3 or not triples:
-        call.contradict(f"{len(triples)} inputs after the first two", "threes")
-    each = [triples[at : at + 3] for at in range(0, len(triples), 3)]
-    wide = [_floats(call, x, scale, zero) for x, scale, zero in each]
-    made = call.g.concat(wide, normal_axis(axis, wide[0].rank))
-    return _again(call, made, y_scale, y_zero, triples[0])
+        ctx.raise_invalid_model(
+            f"got {len(triples)} inputs after the first two",
+            "must be a multiple of 3 and at least 3",
+        )
+    groups = [triples[start : start + 3] for start in range(0, len(triples), 3)]
+    float_inputs = [
+        _dequantize_input(ctx, x, scale, zero_point) for x, scale, zero_point in groups
+    ]
+    result = ctx.graph.concat(float_inputs, normalize_axis(axis, float_inputs[0].rank))
+    return _quantize_result(ctx, result, y_scale, y_zero, triples[0])
 
 
-@converts("QLinearWhere", domain=DOMAIN)
-def _where(
-    call: Call,
+@converts("QLinearWhere", domain=MICROSOFT_DOMAIN)
+def _qlinear_where(
+    ctx: ConversionContext,
     condition: Tensor,
     x: Tensor,
     x_scale: Tensor,
@@ -184,17 +215,20 @@ def _where(
     z_scale: Tensor,
     z_zero: Tensor,
 ) -> Value:
-    first, second = _floats(call, x, x_scale, x_zero), _floats(call, y, y_scale, y_zero)
-    made = call.g.where(condition, first, second)
-    return _again(call, made, z_scale, z_zero, x)
+    x_f32, y_f32 = (
+        _dequantize_input(ctx, x, x_scale, x_zero),
+        _dequantize_input(ctx, y, y_scale, y_zero),
+    )
+    result = ctx.graph.where(condition, x_f32, y_f32)
+    return _quantize_result(ctx, result, z_scale, z_zero, x)
 
 
 # --- products -----------------------------------------------------------------------
 
 
-@converts("MatMulIntegerToFloat", domain=DOMAIN)
-def _to_float(
-    call: Call,
+@converts("MatMulIntegerToFloat", domain=MICROSOFT_DOMAIN)
+def _matmul_integer_to_float(
+    ctx: ConversionContext,
     a: Tensor,
     b: Tensor,
     a_scale: Tensor,
@@ -203,29 +237,31 @@ def _to_float(
     b_zero: Value = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    total = multiplied(call, a, b, (a_zero, b_zero)).cast("f32")
-    made = (total * (scales_of(a_scale) * scales_of(b_scale))).cast(a_scale.dtype)
-    return made if bias is None else made + bias
+    total = integer_matmul(ctx, a, b, (a_zero, b_zero)).cast("f32")
+    result = (
+        total * (broadcastable_scales(a_scale) * broadcastable_scales(b_scale))
+    ).cast(a_scale.dtype)
+    return result if bias is None else result + bias
 
 
-@converts("DynamicQuantizeMatMul", domain=DOMAIN)
-def _dynamic(
-    call: Call,
+@converts("DynamicQuantizeMatMul", domain=MICROSOFT_DOMAIN)
+def _dynamic_quantize_matmul(
+    ctx: ConversionContext,
     a: Tensor,
     b: Tensor,
     b_scale: Tensor,
     b_zero: Value = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    small, scale, zero = call.g.dynamic_quantize_linear(a)
-    total = multiplied(call, small, b, (zero, b_zero)).cast("f32")
-    made = total * (scale * scales_of(b_scale))
-    return made if bias is None else made + bias
+    quantized_a, scale, zero_point = ctx.graph.dynamic_quantize_linear(a)
+    total = integer_matmul(ctx, quantized_a, b, (zero_point, b_zero)).cast("f32")
+    result = total * (scale * broadcastable_scales(b_scale))
+    return result if bias is None else result + bias
 
 
-@converts("QGemm", domain=DOMAIN)
-def _gemm(
-    call: Call,
+@converts("QGemm", domain=MICROSOFT_DOMAIN)
+def _qgemm(
+    ctx: ConversionContext,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Value,
@@ -240,22 +276,24 @@ def _gemm(
     transA: int = 0,  # its names
     transB: int = 0,
 ) -> Value:
-    g = call.g
+    g = ctx.graph
     a, b = (g.swapaxes(x, 0, 1) if t else x for x, t in ((a, transA), (b, transB)))
-    total = multiplied(call, a, b, (a_zero, b_zero))
-    by = scales_of(a_scale) * scales_of(b_scale)
-    by = by * alpha if alpha != 1.0 else by
+    total = integer_matmul(ctx, a, b, (a_zero, b_zero))
+    product_scale = broadcastable_scales(a_scale) * broadcastable_scales(b_scale)
+    product_scale = product_scale * alpha if alpha != 1.0 else product_scale
     if c is not None:
         total = total + c
     if y_scale is None:
-        made: Tensor = total.cast("f32") * by
-        return made
-    return requantized(call, total, by / scales_of(y_scale), y_zero, a.dtype.numpy)
+        result: Tensor = total.cast("f32") * product_scale
+        return result
+    return requantize(
+        ctx, total, product_scale / broadcastable_scales(y_scale), y_zero, a.dtype.numpy
+    )
 
 
-@converts("QAttention", domain=DOMAIN)
-def _attention(
-    call: Call,
+@converts("QAttention", domain=MICROSOFT_DOMAIN)
+def _qattention(
+    ctx: ConversionContext,
     x: Tensor,
     weights: Tensor,
     bias: Tensor,
@@ -274,25 +312,27 @@ def _attention(
     unidirectional: int = 0,
 ) -> tuple[Tensor | None, ...]:
     if do_rotary or past_present_share_buffer:
-        call.refuse("rotary embedding or a shared buffer within it", "both are 0")
-    total = multiplied(call, x, weights, (x_zero, w_zero)).cast("f32")
-    made = total * (scales_of(x_scale) * scales_of(w_scale)) + bias
-    size = made.shape[2] // 3
-    how: dict[str, Any] = {
+        ctx.raise_unsupported(
+            "do_rotary or past_present_share_buffer is set", "both must be 0"
+        )
+    total = integer_matmul(ctx, x, weights, (x_zero, w_zero)).cast("f32")
+    qkv = total * (broadcastable_scales(x_scale) * broadcastable_scales(w_scale)) + bias
+    size = qkv.shape[2] // 3
+    options: dict[str, Any] = {
         "num_heads": num_heads,
         "scale": scale,
         "causal": bool(unidirectional),
         "closed": mask_filter_value,
     }
-    return attended(call, made, (size,) * 3, (mask, past, None), **how)
+    return attend_packed_qkv(ctx, qkv, (size,) * 3, (mask, past, None), **options)
 
 
 # --- recurrences, embeddings --------------------------------------------------------
 
 
-@converts("DynamicQuantizeLSTM", domain=DOMAIN)
-def _lstm(
-    call: Call,
+@converts("DynamicQuantizeLSTM", domain=MICROSOFT_DOMAIN)
+def _dynamic_quantize_lstm(
+    ctx: ConversionContext,
     x: Tensor,
     w: Tensor,
     r: Tensor,
@@ -307,73 +347,93 @@ def _lstm(
     r_zero: Value = None,
     *,
     input_forget: int = 0,
-    **cell: Unpack[Cell],
+    **cell: Unpack[RecurrentAttributes],
 ) -> tuple[Tensor, ...]:
-    """Its weights stand by columns: [directions, inputs, 4 hidden].
+    """Convert an LSTM of quantised weights, which are stored by columns: [directions,
+    inputs, 4 hidden].
 
     The inputs are quantised as a whole. So is the state of every step, each row by its
     own range: ONNX Runtime shares rows out among threads, as many as it has, and
     quantises each share as a whole.
     """
     if w_scale is None or r_scale is None:
-        call.contradict("a scale of its weights is left out", "W_scale and R_scale")
-    first = _of_gates(call, w, w_scale, w_zero)
-    second = _of_gates(call, r, r_scale, r_zero)
-    small, scale, zero = call.g.dynamic_quantize_linear(x)
-    near = dequantized(call, small, scale, zero)
-    given, more = (near, first, second), (b, lengths, h0, c0, peepholes)
-    return network_of(call, given, more, bool(input_forget), cell, quantized=True)
+        ctx.raise_invalid_model(
+            "a weight scale is missing", "W_scale and R_scale are required"
+        )
+    input_weights = _dequantize_gates(ctx, w, w_scale, w_zero)
+    recurrent_weights = _dequantize_gates(ctx, r, r_scale, r_zero)
+    quantized_x, scale, zero_point = ctx.graph.dynamic_quantize_linear(x)
+    rounded_x = dequantize(ctx, quantized_x, scale, zero_point)
+    operands, optional_inputs = (
+        (rounded_x, input_weights, recurrent_weights),
+        (b, lengths, h0, c0, peepholes),
+    )
+    return build_lstm(
+        ctx, operands, optional_inputs, bool(input_forget), cell, quantized=True
+    )
 
 
-def _of_gates(call: Call, w: Tensor, scale: Tensor, zero: Value) -> Tensor:
-    """Weights [D, inputs, 4H] as floats [D, 4H, inputs]; scales [D] or [D, 4H]."""
-    g, beside = call.g, (*scale.shape, 1, 1)[:2]
-    beside = (beside[0], 1, beside[1])
-    at = None if zero is None else integers(call, zero)
-    if at is None:
-        at = g.constant(np.zeros(scale.shape, w.dtype.numpy))
-    steps, zeros = g.known(scale), g.known(at)
-    if steps is not None and zeros is not None:
-        steps, zeros = (one.reshape(beside) for one in (steps, zeros))
+def _dequantize_gates(
+    ctx: ConversionContext, w: Tensor, scale: Tensor, zero_point: Value
+) -> Tensor:
+    """Dequantise gate weights [D, inputs, 4H] to floats [D, 4H, inputs]; scales are [D]
+    or [D, 4H].
+    """
+    g, scale_shape = ctx.graph, (*scale.shape, 1, 1)[:2]
+    scale_shape = (scale_shape[0], 1, scale_shape[1])
+    zero_tensor = None if zero_point is None else as_integer_tensor(ctx, zero_point)
+    if zero_tensor is None:
+        zero_tensor = g.constant(np.zeros(scale.shape, w.dtype.numpy))
+    scale_array, zero_array = g.known_array(scale), g.known_array(zero_tensor)
+    if scale_array is not None and zero_array is not None:
+        scale_array, zero_array = (
+            values.reshape(scale_shape) for values in (scale_array, zero_array)
+        )
 
-        def numbers(array: Array) -> Array:
-            whole = array.astype(np.int32) - zeros.astype(np.int32)
-            wide = whole.astype(np.float32) * steps
-            return np.ascontiguousarray(wide.swapaxes(1, 2))
+        def dequantize_array(array: Array) -> Array:
+            centered = array.astype(np.int32) - zero_array.astype(np.int32)
+            floats = centered.astype(np.float32) * scale_array
+            return np.ascontiguousarray(floats.swapaxes(1, 2))
 
         D, inputs, columns = w.shape
-        key = ("gates", told(steps), told(zeros))
-        found = g.derived(w, key, DType.F32, numbers, (D, columns, inputs))
-        if found is not None:
-            return found
-    whole = w.cast("i32") - at.reshape(beside).cast("i32")
-    made: Tensor = g.swapaxes(whole.cast("f32") * scale.reshape(beside), 1, 2)
-    return made
+        key = ("gates", array_digest(scale_array), array_digest(zero_array))
+        weights = g.derive_weight(
+            w, key, DType.F32, dequantize_array, (D, columns, inputs)
+        )
+        if weights is not None:
+            return weights
+    centered = w.cast("i32") - zero_tensor.reshape(scale_shape).cast("i32")
+    result: Tensor = g.swapaxes(centered.cast("f32") * scale.reshape(scale_shape), 1, 2)
+    return result
 
 
-@converts("QEmbedLayerNormalization", domain=DOMAIN)
-def _embedded(
-    call: Call,
-    ids: Tensor,
+@converts("QEmbedLayerNormalization", domain=MICROSOFT_DOMAIN)
+def _qembed_layer_norm(
+    ctx: ConversionContext,
+    token_ids: Tensor,
     segments: Tensor | None,
-    words: Tensor,
-    places: Tensor,
-    kinds: Tensor | None,
+    token_table: Tensor,
+    position_table: Tensor,
+    segment_table: Tensor | None,
     gamma: Tensor,
     beta: Tensor,
     mask: Tensor | None,
-    *more: Tensor,
+    *quantization_params: Tensor,
     epsilon: float = 1e-12,
 ) -> tuple[Tensor, ...]:
-    """Five scales, then five zero points, of tables and of the norm."""
-    tables = (words, places, kinds, gamma, beta)
-    wide = [
-        None if table is None else _floats(call, table, scale, zero)
-        for table, scale, zero in zip(tables, more[:5], more[5:10], strict=True)
+    """Convert the layer norm of quantised embeddings; `quantization_params` are five
+    scales, then five zero points, of the tables and the norm's parameters.
+    """
+    tables = (token_table, position_table, segment_table, gamma, beta)
+    float_tables = [
+        None if table is None else _dequantize_input(ctx, table, scale, zero_point)
+        for table, scale, zero_point in zip(
+            tables, quantization_params[:5], quantization_params[5:10], strict=True
+        )
     ]
-    own = converter_of("EmbedLayerNormalization", DOMAIN, 1)
-    assert own is not None
-    made: tuple[Tensor, ...] = own.convert(
-        call, ids, segments, *wide, mask, epsilon=epsilon
+    float_converter = find_converter("EmbedLayerNormalization", MICROSOFT_DOMAIN, 1)
+    assert float_converter is not None
+    result: tuple[Tensor, ...] = float_converter.convert(
+        ctx, token_ids, segments, *float_tables, mask, epsilon=epsilon
     )
-    return made
+    return result

@@ -1,4 +1,4 @@
-"""A model of ONNX that runs: converted for what a run gives it, compiled, kept.
+"""Runnable ONNX model: converted for the inputs of a run, compiled, and cached.
 
 Nothing is converted before it is wanted. Free dims are bound by the arrays of a run;
 for each binding the model is converted and compiled once, and the latest few are kept.
@@ -17,29 +17,38 @@ import numpy.typing as npt
 from rlxweb.backends.protocol import Backend, Program
 from rlxweb.device import DeviceLike
 from rlxweb.errors import ModelError, NotFinite, OutOfMemory, RlxError
-from rlxweb.gpu.drive import drive
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.fitting import unknown
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import show
-from rlxweb.onnx.imported import Imported, Undecided, converted
-from rlxweb.onnx.records import ModelRecord, Weight
-from rlxweb.onnx.signature import Binding, Port, bind, port_of
-from rlxweb.onnx.staged import Stages
-from rlxweb.onnx.varying import free_dims, varying_graph
-from rlxweb.onnx.walk import missing_in
-from rlxweb.runtime.compiled import CompiledGraph
-from rlxweb.runtime.from_file import Asked, FromFile
+from rlxweb.ir.shape import format_shape
+from rlxweb.onnx.converted_model import (
+    ConvertedModel,
+    DataDependentShape,
+    convert_model,
+)
+from rlxweb.onnx.dynamic_graph import build_dynamic_graph, free_dim_names
+from rlxweb.onnx.model_conversion import find_missing_ops
+from rlxweb.onnx.model_records import ModelRecord, Weight
+from rlxweb.onnx.model_signature import (
+    InputBinding,
+    ModelPort,
+    bind_inputs,
+    port_from_declaration,
+)
+from rlxweb.onnx.staged_execution import StagedModel
+from rlxweb.runtime.compiled_graph import CompiledGraph
+from rlxweb.runtime.loaded_model import LoadedModel, RunRequest
 
 Array = npt.NDArray[Any]
 
-MOST_KEPT = 8
-"""Conversions that a model keeps, each with what was compiled of it."""
+MAX_CONVERSIONS = 8
+"""Maximum number of conversions that a model keeps, each with its compiled graphs."""
 
 
-class Model(FromFile):
-    """A model of ONNX. Made by `rlx.onnx.load`; a context manager that closes it.
+class Model(LoadedModel):
+    """Runnable ONNX model, loaded by `rlx.onnx.load`; a context manager that closes it.
 
     Threads may share it: they take turns where it is converted or compiled. A run takes
     a list of arrays for a sequence, None for an optional, and gives them so. It raises
@@ -52,31 +61,35 @@ class Model(FromFile):
     record    what the file says, as plain records
     """
 
-    inputs: dict[str, Port]
-    outputs: dict[str, Port]
+    inputs: dict[str, ModelPort]
+    outputs: dict[str, ModelPort]
 
     def __init__(self, record: ModelRecord, name: str) -> None:
         weights = record.graph.weights
         super().__init__(
             name,
-            {d.name: port_of(d) for d in record.graph.inputs if d.name not in weights},
-            {d.name: port_of(d) for d in record.graph.outputs},
+            {
+                d.name: port_from_declaration(d)
+                for d in record.graph.inputs
+                if d.name not in weights
+            },
+            {d.name: port_from_declaration(d) for d in record.graph.outputs},
         )
         self.producer = record.producer
         self.record = record
-        self._made: list[tuple[Hashable, Imported]] = []
-        self._declared: dict[str, Weight] | None = None
-        self._staged_ones: dict[Hashable, Stages] = {}
+        self._conversions: list[tuple[Hashable, ConvertedModel]] = []
+        self._graph_weights: dict[str, Weight] | None = None
+        self._staged_runs: dict[Hashable, StagedModel] = {}
 
     @property
     def opsets(self) -> dict[str, int]:
-        """Versions by domain; ONNX's own domain is ""."""
+        """Opset versions by domain; ONNX's own domain is ""."""
         return dict(self.record.opsets)
 
     @property
     def params(self) -> dict[str, Array]:
-        """The weights that `graph` declares, by name: read-only, in memory or mapped
-        from their file.
+        """Weights that `graph` declares, by name: read-only arrays, in memory or mapped
+        from the file.
 
         `graph.save(file, model.params)` and `set_param` take all of them. What the
         conversion computed or built in is left out: single numbers, small integers,
@@ -84,26 +97,26 @@ class Model(FromFile):
         model without a single graph they are those of the graph that was made last.
         """
         self._check_open("params")
-        if self._declared is None:
+        if self._graph_weights is None:
             try:
                 self.graph_over()
             except RlxError:
-                last = [made.params for _, made in self._made[-1:]]
-                every = last[0] if last else self.record.graph.weights
-                return {n: w.array for n, w in every.items()}
-        return {n: w.array for n, w in (self._declared or {}).items()}
+                latest = [conversion.params for _, conversion in self._conversions[-1:]]
+                weights = latest[0] if latest else self.record.graph.weights
+                return {n: w.array for n, w in weights.items()}
+        return {n: w.array for n, w in (self._graph_weights or {}).items()}
 
     @property
     def missing(self) -> dict[str, tuple[str, ...]]:
-        """The ops that rlxweb has not, each with the places where they stand.
+        """Ops that rlxweb does not have, each with the places where the model uses it.
 
         Errors   Unsupported where functions call each other without end.
         """
-        return missing_in(self.record)
+        return find_missing_ops(self.record)
 
     @property
     def graph(self) -> Graph:
-        """The model as a graph, whose dims are those that are free.
+        """Model as a graph whose dims are the model's free dims.
 
         Errors   as `graph_over`.
         """
@@ -112,7 +125,8 @@ class Model(FromFile):
     def graph_over(
         self, dims: Mapping[str, Dim | int] | None = None, /, **named: Dim | int
     ) -> Graph:
-        """The model as a graph, with what its free dims are to be, by their names.
+        """Return the model as a graph, with the given dims or sizes for its free dims,
+        by name.
 
         It is tried with some sizes of them: a model that needs more samples, or a
         multiple of 32 of pixels, needs to be told so, height=Dim("h", multiple_of=32).
@@ -123,92 +137,99 @@ class Model(FromFile):
         not fit.
         """
         self._check_open("the graph")
-        doing, said = self._doing("the graph"), {**(dims or {}), **named}
-        if all(port.is_fixed for port in self.inputs.values()) and not said:
-            made = self.imported(self._with_zeros({}))
-            self._declared = made.params
-            return made.graph.copy()
-        free = free_dims(self.inputs)
-        for one in said:
-            if one not in free:
-                raise unknown(doing, "free dim", one, dict.fromkeys(free))
+        context, dim_sizes = self._error_context("the graph"), {**(dims or {}), **named}
+        if all(port.is_fixed for port in self.inputs.values()) and not dim_sizes:
+            conversion = self.imported(self._add_zero_inputs({}))
+            self._graph_weights = conversion.params
+            return conversion.graph.copy()
+        free_names = free_dim_names(self.inputs)
+        for dim_name in dim_sizes:
+            if dim_name not in free_names:
+                raise unknown_name_error(
+                    context, "free dim", dim_name, dict.fromkeys(free_names)
+                )
         name = self.record.graph.name or self.name
-        graph, weights = varying_graph(name, self.inputs, said, self._converted, doing)
-        if not said or self._declared is None:
-            self._declared = weights
+        graph, weights = build_dynamic_graph(
+            name, self.inputs, dim_sizes, self._convert_arrays, context
+        )
+        if not dim_sizes or self._graph_weights is None:
+            self._graph_weights = weights
         return graph
 
-    def _converted(self, arrays: dict[str, Any]) -> Imported:
-        return self._convert(Binding(arrays))
+    def _convert_arrays(self, arrays: dict[str, Any]) -> ConvertedModel:
+        return self._convert(InputBinding(arrays))
 
     def graph_for(self, inputs: Mapping[str, Any] | None = None) -> Graph:
-        """The graph that runs of these arrays use; of inputs left out all zeros.
+        """Return the graph that runs with these arrays use; omitted inputs are taken as
+        zeros.
 
         Errors   those of `run`, and ModelError for an input left out whose dims are
         free.
         """
-        return self.imported(self._with_zeros(inputs)).graph.copy()
+        return self.imported(self._add_zero_inputs(inputs)).graph.copy()
 
-    def _with_zeros(self, inputs: Any) -> Any:
-        """Arrays for all inputs of fixed dims: zeros for those that are left out."""
-        given = {} if inputs is None else inputs
-        if not isinstance(given, Mapping):
-            return given  # it is refused where a run's is
-        fixed = (p for p in self.inputs.values() if p.is_fixed)
-        zeros = {p.name: p.zeros() for p in fixed if isinstance(p.dtype, DType)}
-        return {**zeros, **given}
+    def _add_zero_inputs(self, inputs: Any) -> Any:
+        """Return the arrays, with zeros added for omitted inputs of fixed dims."""
+        arrays = {} if inputs is None else inputs
+        if not isinstance(arrays, Mapping):
+            return arrays  # it is refused where a run's is
+        fixed_ports = (p for p in self.inputs.values() if p.is_fixed)
+        zeros = {p.name: p.zeros() for p in fixed_ports if isinstance(p.dtype, DType)}
+        return {**zeros, **arrays}
 
     async def _run(
-        self, inputs: Mapping[str, Any] | None, asked: Asked
+        self, inputs: Mapping[str, Any] | None, request: RunRequest
     ) -> dict[str, Any]:
-        self._check_kept(asked.keep)
-        binding = self._bound("run", {} if inputs is None else inputs)
-        made = self._import_or_stages(binding)
+        self._check_keep_names(request.keep)
+        binding = self._bind_inputs("run", {} if inputs is None else inputs)
+        conversion = self._convert_or_stage(binding)
         try:
-            if isinstance(made, Stages):
-                return await self._staged(made, binding, asked)
-            if not made.graph.outputs:
-                return made.results([])
-            return await self._computed(made, binding, asked)
+            if isinstance(conversion, StagedModel):
+                return await self._run_stages(conversion, binding, request)
+            if not conversion.graph.outputs:
+                return conversion.collect_outputs([])
+            return await self._run_conversion(conversion, binding, request)
         except MemoryError as error:
             raise OutOfMemory(
-                self._doing("run"),
-                f"the host's memory is not enough: {error}",
-                hint="run it with fewer items at once",
+                self._error_context("run"),
+                f"the host is out of memory: {error}",
+                hint="run fewer items at once",
             ) from None
 
-    def _import_or_stages(self, binding: Binding) -> Imported | Stages:
-        """The conversion; where what it computes decides its shapes, its stages."""
-        with self._turn:
-            if binding.key in self._staged_ones:
-                stages = self._staged_ones[binding.key]
+    def _convert_or_stage(self, binding: InputBinding) -> ConvertedModel | StagedModel:
+        """Return the conversion, or its stages if computed values decide its shapes."""
+        with self._lock:
+            if binding.cache_key in self._staged_runs:
+                stages = self._staged_runs[binding.cache_key]
                 self._check_open("run")
                 return stages
         try:
-            return self._import(binding)
-        except Undecided:
-            doing = f"'{self.name}'"
-            with self._turn:
-                stages = Stages(self.record, binding, doing)
-                kept = [*self._staged_ones.items(), (binding.key, stages)]
-                self._staged_ones = dict(kept[-MOST_KEPT:])
+            return self._convert_cached(binding)
+        except DataDependentShape:
+            context = f"'{self.name}'"
+            with self._lock:
+                stages = StagedModel(self.record, binding, context)
+                entries = [*self._staged_runs.items(), (binding.cache_key, stages)]
+                self._staged_runs = dict(entries[-MAX_CONVERSIONS:])
                 return stages
 
-    async def _staged(
-        self, stages: Stages, binding: Binding, asked: Asked
+    async def _run_stages(
+        self, stages: StagedModel, binding: InputBinding, request: RunRequest
     ) -> dict[str, Any]:
-        async def on(made: Imported) -> CompiledGraph:
-            return await self._on(made, asked.device, asked.adapter)
+        async def compile_part(conversion: ConvertedModel) -> CompiledGraph:
+            return await self._compile_on(conversion, request.device, request.adapter)
 
-        return await stages.run(binding, asked.keep, on)
+        return await stages.run(binding, request.keep, compile_part)
 
-    async def _computed(
-        self, made: Imported, binding: Binding, asked: Asked
+    async def _run_conversion(
+        self, conversion: ConvertedModel, binding: InputBinding, request: RunRequest
     ) -> dict[str, Any]:
-        compiled = await self._on(made, asked.device, asked.adapter)
-        wanted = {name: binding.leaves[name] for name in made.inputs}
-        keep = made.staying(asked.keep)
-        return made.results(await compiled.computed(wanted, asked.strict, keep))
+        compiled = await self._compile_on(conversion, request.device, request.adapter)
+        arrays = {name: binding.flat_arrays[name] for name in conversion.inputs}
+        keep_positions = conversion.output_positions_to_keep(request.keep)
+        return conversion.collect_outputs(
+            await compiled.computed(arrays, request.strict, keep_positions)
+        )
 
     def compiled(
         self,
@@ -217,116 +238,143 @@ class Model(FromFile):
         device: DeviceLike | None = None,
         adapter: str = "",
     ) -> CompiledGraph:
-        """The compiled graph that a run of these arrays uses, its params set.
+        """Return the compiled graph that a run with these arrays uses, its params set.
 
         Errors   those of `run`.
         """
-        binding = self._bound("compile", {} if inputs is None else inputs)
-        return drive(self._on(self._import(binding), device, adapter))
+        binding = self._bind_inputs("compile", {} if inputs is None else inputs)
+        return run_blocking(
+            self._compile_on(self._convert_cached(binding), device, adapter)
+        )
 
-    def imported(self, inputs: Mapping[str, Any]) -> Imported:
-        """The model converted for these arrays, and not compiled.
+    def imported(self, inputs: Mapping[str, Any]) -> ConvertedModel:
+        """Convert the model for these arrays without compiling it.
 
         Errors   those of `run`.
         """
-        return self._import(self._bound("convert", inputs))
+        return self._convert_cached(self._bind_inputs("convert", inputs))
 
-    def _bound(self, what: str, given: Any) -> Binding:
-        self._check_open(what)
-        return bind(self.inputs, given, self._doing(what))
+    def _bind_inputs(self, action: str, inputs: Any) -> InputBinding:
+        self._check_open(action)
+        return bind_inputs(self.inputs, inputs, self._error_context(action))
 
-    def _import(self, binding: Binding) -> Imported:
-        """The conversion for a binding, made now or kept from before."""
-        with self._turn:
+    def _convert_cached(self, binding: InputBinding) -> ConvertedModel:
+        """Return the conversion for a binding, from the cache or converted now."""
+        with self._lock:
             self._check_open("run")
-            for at, (key, made) in enumerate(self._made):
-                if key == binding.key and made.fits(binding.leaves):
-                    self._made.append(self._made.pop(at))
-                    return made
-            made = self._convert(binding)
+            for index, (key, conversion) in enumerate(self._conversions):
+                if key == binding.cache_key and conversion.has_matching_values(
+                    binding.flat_arrays
+                ):
+                    self._conversions.append(self._conversions.pop(index))
+                    return conversion
+            conversion = self._convert(binding)
             # The oldest goes once nobody runs it: it is let go of, not closed.
-            self._made = [*self._made, (binding.key, made)][-MOST_KEPT:]
-            return made
+            self._conversions = [*self._conversions, (binding.cache_key, conversion)][
+                -MAX_CONVERSIONS:
+            ]
+            return conversion
 
-    def _convert(self, binding: Binding) -> Imported:
-        doing = f"'{self.name}'"
+    def _convert(self, binding: InputBinding) -> ConvertedModel:
+        context = f"'{self.name}'"
         try:
-            return converted(self.record, binding.arrays, doing)
+            return convert_model(self.record, binding.arrays, context)
         except RecursionError:
-            problem = "its graphs lie too deep within each other"
-            raise ModelError(doing, problem) from None
+            problem = "its graphs are nested too deeply"
+            raise ModelError(context, problem) from None
 
-    async def _on(
-        self, made: Imported, device: DeviceLike | None, adapter: str
+    async def _compile_on(
+        self, conversion: ConvertedModel, device: DeviceLike | None, adapter: str
     ) -> CompiledGraph:
-        """The conversion on a device, its params there."""
-        params, doing = self._params_of(made), self._doing("run")
-        weights = _identities(made)
-        me = ref(self)  # what is let go of is freed at once, without a cycle
+        """Compile a conversion for a device and put its params there."""
+        params, context = self._iter_params(conversion), self._error_context("run")
+        weights = _weight_identities(conversion)
+        model_ref = ref(self)  # what is let go of is freed at once, without a cycle
 
-        def beside(backend: Backend) -> Program | None:
-            model = me()
-            return None if model is None else model._program_on(backend, weights)
+        def find_shared_program(backend: Backend) -> Program | None:
+            model = model_ref()
+            return None if model is None else model._find_program_on(backend, weights)
 
-        return await made.places.on(device, adapter, params, doing, beside)
+        return await conversion.device_graphs.get_or_compile(
+            device, adapter, params, context, find_shared_program
+        )
 
-    def _program_on(
+    def _find_program_on(
         self, backend: Backend, weights: Mapping[str, int]
     ) -> Program | None:
-        """The program of a binding that has these very weights on an engine."""
-        for _, made in list(self._made):
-            if weights == _identities(made):
-                for one in list(made.places.made.values()):
-                    placed, ready = one._placed, one._placed.ready
-                    is_there = ready.backend is backend and not backend.lost
-                    if is_there and not placed.unset and not placed.closed:
-                        return ready.program
+        """Return the program of a conversion that has the same weights on an engine, or
+        None.
+        """
+        for _, conversion in list(self._conversions):
+            if weights == _weight_identities(conversion):
+                for compiled_graph in list(
+                    conversion.device_graphs.compiled_graphs.values()
+                ):
+                    placement, prepared = (
+                        compiled_graph._placement,
+                        compiled_graph._placement.prepared,
+                    )
+                    is_usable = prepared.backend is backend and not backend.lost
+                    if (
+                        is_usable
+                        and not placement.unset_params
+                        and not placement.closed
+                    ):
+                        return prepared.program
         return None
 
-    def _params_of(self, made: Imported) -> Iterator[tuple[str, Array]]:
-        for name, weight in made.params.items():
+    def _iter_params(self, conversion: ConvertedModel) -> Iterator[tuple[str, Array]]:
+        for name, weight in conversion.params.items():
             self._check_finite(name, weight.array)
             yield name, weight.array
 
     def _check_finite(self, name: str, array: Array) -> None:
-        """Errors  NotFinite: a weight that is NaN makes every result NaN."""
+        """Raise NotFinite for a weight that holds NaN, which would make every result
+        NaN.
+        """
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise NotFinite(
-                self._doing("the weights"),
-                f"'{name}' {show(array.shape)} holds NaN",
-                f"{int(np.isnan(array).sum()):,} of {array.size:,} numbers",
-                "fetch the model again, or train it anew",
+                self._error_context("the weights"),
+                f"'{name}' {format_shape(array.shape)} contains NaN",
+                f"{int(np.isnan(array).sum()):,} of {array.size:,} elements are NaN",
+                "download the model again or retrain it",
             )
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The engines that computed anything of it so far."""
-        return tuple(sorted({one.engine for one in self._compiled()}))
+        """Engines that have computed any part of the model so far."""
+        return tuple(sorted({graph.engine for graph in self._compiled_graphs()}))
 
-    def _compiled(self) -> Iterable[CompiledGraph]:
-        return (c for made in self._every for c in made.places.made.values())
-
-    @property
-    def _every(self) -> Iterator[Imported]:
-        """All conversions that are kept, those of stages too."""
-        yield from (made for _, made in self._made)
-        for stages in self._staged_ones.values():
-            yield from stages.parts
-
-    def _let_go(self) -> None:
-        gone = list(self._every)
-        self._made, self._staged_ones = [], {}
-        for made in gone:
-            made.places.close()
+    def _compiled_graphs(self) -> Iterable[CompiledGraph]:
+        return (
+            c
+            for conversion in self._all_conversions
+            for c in conversion.device_graphs.compiled_graphs.values()
+        )
 
     @property
-    def _size(self) -> int:
+    def _all_conversions(self) -> Iterator[ConvertedModel]:
+        """All cached conversions, including those of stages."""
+        yield from (conversion for _, conversion in self._conversions)
+        for stages in self._staged_runs.values():
+            yield from stages.converted_models
+
+    def _release(self) -> None:
+        conversions = list(self._all_conversions)
+        self._conversions, self._staged_runs = [], {}
+        for conversion in conversions:
+            conversion.device_graphs.close()
+
+    @property
+    def _node_count(self) -> int:
         return len(self.record.graph.nodes)
 
-    def _told(self, name: str, kind: Any) -> str:
+    def _describe_value(self, name: str, kind: Any) -> str:
         return str(kind)
 
 
-def _identities(made: Imported) -> dict[str, int]:
-    """Its params: equal for conversions that have the very same weights."""
-    return {name: id(weight) for name, weight in made.params.items()}
+def _weight_identities(conversion: ConvertedModel) -> dict[str, int]:
+    """Return the identity of each param's weight; equal for conversions that share the
+    very same weights.
+    """
+    return {name: id(weight) for name, weight in conversion.params.items()}

@@ -1,18 +1,18 @@
-"""Normalisations of batches, groups, lines and neighbouring channels."""
+"""Converters of batch, group, layer and local response normalisation."""
 
 from __future__ import annotations
 
 from rlxweb.ir.p_norm import norm_root
-from rlxweb.ir.shape import normal_axis
+from rlxweb.ir.shape import normalize_axis
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converters import Call, converts
+from rlxweb.onnx.converter_registry import ConversionContext, converts
 
 Ints = tuple[int, ...]
 
 
 @converts("BatchNormalization", until=6)
 def _old_batch_norm(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     scale: Tensor,
     bias: Tensor,
@@ -26,15 +26,17 @@ def _old_batch_norm(
     spatial: int = 1,
 ) -> Tensor:
     if not spatial:
-        call.refuse("spatial is 0", "numbers for each channel, not for each place")
+        ctx.raise_unsupported(
+            "spatial is 0", "must be 1: statistics per channel, not per position"
+        )
     if not is_test:
-        call.refuse("is_test is 0", "a model that is trained no more")
-    return call.g.batch_norm(x, mean, var, scale, bias, epsilon)
+        ctx.raise_unsupported("is_test is 0", "must be 1: only inference is supported")
+    return ctx.graph.batch_norm(x, mean, var, scale, bias, epsilon)
 
 
 @converts("BatchNormalization", since=7)
 def _batch_norm(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     scale: Tensor,
     bias: Tensor,
@@ -47,30 +49,39 @@ def _batch_norm(
     training_mode: int = 0,
 ) -> Tensor | tuple[Tensor, ...]:
     if not spatial:
-        call.refuse("spatial is 0", "numbers for each channel, not for each place")
+        ctx.raise_unsupported(
+            "spatial is 0", "must be 1: statistics per channel, not per position"
+        )
     if not training_mode:
-        if call.wants(1):
-            call.refuse("it is asked for what it learns", "training_mode is 0")
-        return call.g.batch_norm(x, mean, var, scale, bias, epsilon)
-    own_mean, own_var = call.g.batch_statistics(x)
-    made = call.g.batch_norm(x, own_mean, own_var, scale, bias, epsilon)
-    kept = (
+        if ctx.needs_output(1):
+            ctx.raise_unsupported(
+                "output 1 is used", "it requires training_mode 1, got 0"
+            )
+        return ctx.graph.batch_norm(x, mean, var, scale, bias, epsilon)
+    batch_mean, batch_var = ctx.graph.batch_statistics(x)
+    normalized = ctx.graph.batch_norm(x, batch_mean, batch_var, scale, bias, epsilon)
+    running_statistics = (
         old * momentum + new * (1.0 - momentum)
-        for old, new in ((mean, own_mean), (var, own_var))
+        for old, new in ((mean, batch_mean), (var, batch_var))
     )
-    return (made, *kept)
+    return (normalized, *running_statistics)
 
 
 @converts("InstanceNormalization", since=6)
 def _instance_norm(
-    call: Call, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
+    ctx: ConversionContext,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    *,
+    epsilon: float = 1e-5,
 ) -> Tensor:
-    return call.g.instance_norm(x, scale, bias, epsilon)
+    return ctx.graph.instance_norm(x, scale, bias, epsilon)
 
 
 @converts("GroupNormalization", since=18)
 def _group_norm(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     scale: Tensor,
     bias: Tensor,
@@ -79,21 +90,27 @@ def _group_norm(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Tensor:
-    if call.version < 21:  # numbers for each group
-        scale, bias = (_for_channels(call, x, one) for one in (scale, bias))
-    return call.g.group_norm(x, num_groups, scale, bias, epsilon)
+    if ctx.version < 21:  # numbers for each group
+        scale, bias = (
+            _group_to_channel_values(ctx, x, values) for values in (scale, bias)
+        )
+    return ctx.graph.group_norm(x, num_groups, scale, bias, epsilon)
 
 
-def _for_channels(call: Call, x: Tensor, one: Tensor) -> Tensor:
-    """A number for each group as one for each channel."""
-    each = x.shape[1] // max(1, *one.shape)
-    spread = call.g.expand(one.reshape((*one.shape, 1)), (*one.shape, each))
-    return spread.reshape((-1,))
+def _group_to_channel_values(
+    ctx: ConversionContext, x: Tensor, values: Tensor
+) -> Tensor:
+    """Expand one value for each group to one for each channel."""
+    channels_per_group = x.shape[1] // max(1, *values.shape)
+    expanded = ctx.graph.expand(
+        values.reshape((*values.shape, 1)), (*values.shape, channels_per_group)
+    )
+    return expanded.reshape((-1,))
 
 
 @converts("LayerNormalization", since=17)
 def _layer_norm(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     scale: Tensor,
     bias: Tensor | None = None,
@@ -102,17 +119,21 @@ def _layer_norm(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[Tensor | None, ...]:
-    axes = tuple(range(normal_axis(axis, x.rank), x.rank))
-    made = call.g.layer_norm(x, scale, bias, axes, epsilon)
-    mean = call.g.mean(x, axes, keep_dim=True) if call.wants(1) else None
-    return made, mean, call.g.inv_std(x, axes, epsilon) if call.wants(2) else None
+    axes = tuple(range(normalize_axis(axis, x.rank), x.rank))
+    normalized = ctx.graph.layer_norm(x, scale, bias, axes, epsilon)
+    mean = ctx.graph.mean(x, axes, keep_dim=True) if ctx.needs_output(1) else None
+    return (
+        normalized,
+        mean,
+        ctx.graph.inv_std(x, axes, epsilon) if ctx.needs_output(2) else None,
+    )
 
 
 @converts("RMSNormalization", since=23)
 @converts("SimplifiedLayerNormalization")
 @converts("SimplifiedLayerNormalization", domain="com.microsoft")
 def _rms_norm(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     scale: Tensor,
     *,
@@ -120,16 +141,20 @@ def _rms_norm(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Tensor:
-    """ONNX Runtime's optimiser writes the second name, in either domain."""
-    if call.wants(1):
-        call.refuse("output 1 is used", "only training needs it")
-    axes = tuple(range(normal_axis(axis, x.rank), x.rank))
-    return call.g.rms_norm(x, scale, None, axes, epsilon)
+    """Convert RMS normalisation; ONNX Runtime's optimiser writes
+    `SimplifiedLayerNormalization`, in either domain.
+    """
+    if ctx.needs_output(1):
+        ctx.raise_unsupported(
+            "output 1 is used", "outputs for training are not supported"
+        )
+    axes = tuple(range(normalize_axis(axis, x.rank), x.rank))
+    return ctx.graph.rms_norm(x, scale, None, axes, epsilon)
 
 
 @converts("LRN")
 def _local_response_norm(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     *,
     size: int,
@@ -137,20 +162,24 @@ def _local_response_norm(
     beta: float = 0.75,
     bias: float = 1.0,
 ) -> Tensor:
-    return call.g.local_response_norm(x, size, alpha, beta, bias, (size - 1) // 2)
+    return ctx.graph.local_response_norm(x, size, alpha, beta, bias, (size - 1) // 2)
 
 
 @converts("MeanVarianceNormalization", since=9)
-def _mean_variance_norm(call: Call, x: Tensor, *, axes: Ints = (0, 2, 3)) -> Tensor:
-    g = call.g
-    far = x - g.mean(x, axes, keep_dim=True)
-    deviation = norm_root(g, g.mean(far * far, axes, keep_dim=True))
-    return far / (deviation + 1e-9)
+def _mean_variance_norm(
+    ctx: ConversionContext, x: Tensor, *, axes: Ints = (0, 2, 3)
+) -> Tensor:
+    g = ctx.graph
+    centered = x - g.mean(x, axes, keep_dim=True)
+    deviation = norm_root(g, g.mean(centered * centered, axes, keep_dim=True))
+    return centered / (deviation + 1e-9)
 
 
 @converts("LpNormalization")
-def _lp_norm(call: Call, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
+def _lp_norm(
+    ctx: ConversionContext, x: Tensor, *, axis: int = -1, p: int = 2
+) -> Tensor:
     if p not in (1, 2):
-        call.contradict(f"p is {p}", "it is 1 or 2")
+        ctx.raise_invalid_model(f"p is {p}", "must be 1 or 2")
     # Nothing is divided by 0: a line of zeros stays one.
-    return call.g.normalize(x, float(p), axis, 1e-37)
+    return ctx.graph.normalize(x, float(p), axis, 1e-37)

@@ -1,4 +1,5 @@
-"""Quantised numbers: QuantizeLinear and its like, products of integers.
+"""Converters of QuantizeLinear and related ops, and of integer matrix products and
+convolutions.
 
 Weights become floats where they are read, once: those of a DequantizeLinear its result,
 those of a product of integers whole numbers less their zero point. So a run does with
@@ -17,96 +18,131 @@ import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.ir.quantize_builder import quantized_range, reach_of
+from rlxweb.ir.quantize_builder import max_shifted_magnitude, quantized_range
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx import library
-from rlxweb.onnx.converters import Call, Value, converts
-from rlxweb.onnx.draft import ours
-from rlxweb.onnx.narrow import IN_BYTES, Narrow, bits_of
-from rlxweb.onnx.windows import Weighted, of_weights
-from rlxweb.ops.integer_products import EXACT_IN_F32, convolved, summed
-from rlxweb.ops.quantize import placed
+from rlxweb.onnx import onnx_package
+from rlxweb.onnx.conv_pool import ConvAttributes, conv_arguments
+from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
+from rlxweb.onnx.folding_graph import rlx_dtype_or_none
+from rlxweb.onnx.sub_byte import STORAGE_DTYPES, SubByteTensor, bit_width
+from rlxweb.ops.integer_matmul_conv import (
+    MAX_EXACT_F32_INTEGER,
+    integer_conv,
+    sum_in_chunks,
+)
+from rlxweb.ops.quantize import broadcast_scale
 
 Array = npt.NDArray[Any]
-_HALVES = {10: DType.F16, 16: DType.BF16}
-"""What `precision` may say beside float and double, by ONNX's numbers."""
+_HALF_DTYPES = {10: DType.F16, 16: DType.BF16}
+"""Half-precision dtypes that `precision` may name, by ONNX element type."""
 
 
-def integers(call: Call, x: Value) -> Tensor | None:
-    """Quantised integers as a tensor; None for those that are floats."""
+def as_integer_tensor(ctx: ConversionContext, x: Value) -> Tensor | None:
+    """Return quantised integers as a tensor, or None for quantised floats."""
     if isinstance(x, Tensor):
         return x
-    if isinstance(x, Narrow):
+    if isinstance(x, SubByteTensor):
         return x.tensor
-    held = IN_BYTES.get(x.dtype.name)
-    return None if held is None else call.g.hold(x.astype(held.numpy))
+    storage_dtype = STORAGE_DTYPES.get(x.dtype.name)
+    return (
+        None
+        if storage_dtype is None
+        else ctx.graph.add_constant(x.astype(storage_dtype.numpy))
+    )
 
 
-def kind_of(x: Value) -> np.dtype[Any]:
-    """The type that ONNX has for a value, in NumPy's words."""
-    return library.numpy_of(x.dtype) if isinstance(x, Tensor) else x.dtype
+def onnx_dtype(x: Value) -> np.dtype[Any]:
+    """Return the NumPy dtype of a value's ONNX type."""
+    return onnx_package.numpy_dtype(x.dtype) if isinstance(x, Tensor) else x.dtype
 
 
-class _Kind(NamedTuple):
-    """What numbers are quantised to: its type in ONNX and the one they are held in."""
+class _QuantizedType(NamedTuple):
+    """Type that values are quantised to: its ONNX dtype and the dtype it is stored
+    in.
+    """
 
     dtype: np.dtype[Any]
-    held: DType
+    storage_dtype: DType
 
     @property
-    def range(self) -> tuple[int, int]:
-        is_narrow = self.dtype.name in IN_BYTES
-        return quantized_range(self.held, bits_of(self.dtype) if is_narrow else 0)
-
-    def value(self, x: Tensor) -> Value:
-        """The numbers as a value of ONNX."""
-        return Narrow(x, self.dtype) if self.dtype.name in IN_BYTES else x
-
-
-def zero_of(call: Call, zero: Value, scale: Tensor, dtype: DType) -> Tensor:
-    """A zero point in the shape of its scale."""
-    found = None if zero is None else integers(call, zero)
-    if found is None:
-        found = call.g.constant(np.zeros((), dtype.numpy))
-    if found.dtype is not dtype:
-        call.contradict(f"a zero point of {found.dtype}", f"it is {dtype} here")
-    if found.shape == scale.shape:
-        return found
-    if prod(found.shape) != 1:
-        call.contradict(
-            f"a zero point {found.shape} beside a scale {scale.shape}", "they are alike"
+    def value_range(self) -> tuple[int, int]:
+        is_sub_byte = self.dtype.name in STORAGE_DTYPES
+        return quantized_range(
+            self.storage_dtype, bit_width(self.dtype) if is_sub_byte else 0
         )
-    return call.g.expand(found.reshape(()), scale.shape)
+
+    def wrap_tensor(self, x: Tensor) -> Value:
+        """Return the tensor as an ONNX value of this type."""
+        return SubByteTensor(x, self.dtype) if self.dtype.name in STORAGE_DTYPES else x
 
 
-def quantized(
-    call: Call,
+def zero_point_like(
+    ctx: ConversionContext, zero_point: Value, scale: Tensor, dtype: DType
+) -> Tensor:
+    """Return a zero point in the shape of its scale."""
+    tensor = None if zero_point is None else as_integer_tensor(ctx, zero_point)
+    if tensor is None:
+        tensor = ctx.graph.constant(np.zeros((), dtype.numpy))
+    if tensor.dtype is not dtype:
+        ctx.raise_invalid_model(
+            f"the zero point has dtype {tensor.dtype}", f"must be {dtype}"
+        )
+    if tensor.shape == scale.shape:
+        return tensor
+    if prod(tensor.shape) != 1:
+        ctx.raise_invalid_model(
+            f"the zero point has shape {tensor.shape}, the scale {scale.shape}",
+            "must be equal",
+        )
+    return ctx.graph.expand(tensor.reshape(()), scale.shape)
+
+
+def quantize(
+    ctx: ConversionContext,
     x: Tensor,
     scale: Tensor,
-    zero: Value,
+    zero_point: Value,
     dtype: np.dtype[Any] | None = None,
-    **where: Any,
+    **scale_attrs: Any,
 ) -> Value:
-    """Round(x / scale) + zero, of zero's type or `dtype`; x and scale are f32."""
-    to = dtype or (np.dtype(np.uint8) if zero is None else kind_of(zero))
-    held = IN_BYTES.get(to.name) or ours(to)
-    if held is None or not held.is_integer:
-        call.refuse(f"it is quantised to {to}", "integers of up to 16 bits here")
-    kind = _Kind(to, held)
-    at, (low, high) = zero_of(call, zero, scale, held), kind.range
-    made = call.g.apply(
-        "quantize_linear", x, scale, at, quant_min=low, quant_max=high, **where
+    """Return round(x / scale) + zero point, of the zero point's type or `dtype`; x and
+    scale are f32.
+    """
+    target_dtype = dtype or (
+        np.dtype(np.uint8) if zero_point is None else onnx_dtype(zero_point)
     )
-    return kind.value(made)
+    storage_dtype = STORAGE_DTYPES.get(target_dtype.name) or rlx_dtype_or_none(
+        target_dtype
+    )
+    if storage_dtype is None or not storage_dtype.is_integer:
+        ctx.raise_unsupported(
+            f"the quantised dtype is {target_dtype}",
+            "must be integers of up to 16 bits",
+        )
+    quantized_type = _QuantizedType(target_dtype, storage_dtype)
+    zero_tensor, (low, high) = (
+        zero_point_like(ctx, zero_point, scale, storage_dtype),
+        quantized_type.value_range,
+    )
+    result = ctx.graph.apply(
+        "quantize_linear",
+        x,
+        scale,
+        zero_tensor,
+        quant_min=low,
+        quant_max=high,
+        **scale_attrs,
+    )
+    return quantized_type.wrap_tensor(result)
 
 
 @converts("QuantizeLinear", since=10)
 @converts("QuantizeLinear", domain="com.microsoft")
 def _quantize(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     scale: Tensor,
-    zero: Value = None,
+    zero_point: Value = None,
     *,
     axis: int = 1,
     block_size: int = 0,
@@ -114,90 +150,132 @@ def _quantize(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    said = library.dtype_of(output_dtype) if output_dtype else None
-    if zero is not None and said not in (None, kind_of(zero)):
-        call.contradict(f"output_dtype {said}, a zero point of {kind_of(zero)}", "one")
-    where = {"axis": axis if scale.rank else 0, "block_size": block_size}
-    width = DType.F64 if precision == 11 else DType.F32
-    x, by = x.cast(width), scale.cast(width)
-    to = said or (None if zero is None else kind_of(zero))
-    if to is not None and to.name.startswith("float"):
-        return _to_small_float(call, x / placed(call.g, where, x, by), to, saturate)
-    if precision in _HALVES:
-        share = (x / placed(call.g, where, x, by)).cast(_HALVES[precision])
-        one = call.g.expand(call.g.constant(1.0, "f32"), by.shape)
-        x, by = share.cast("f32"), one
-    return quantized(call, x, by, zero, to, **where)
+    declared_dtype = (
+        onnx_package.dtype_from_onnx(output_dtype) if output_dtype else None
+    )
+    if zero_point is not None and declared_dtype not in (None, onnx_dtype(zero_point)):
+        ctx.raise_invalid_model(
+            f"output_dtype is {declared_dtype}, the zero point "
+            f"{onnx_dtype(zero_point)}",
+            "must be equal",
+        )
+    scale_attrs = {"axis": axis if scale.rank else 0, "block_size": block_size}
+    compute_dtype = DType.F64 if precision == 11 else DType.F32
+    x, wide_scale = x.cast(compute_dtype), scale.cast(compute_dtype)
+    target_dtype = declared_dtype or (
+        None if zero_point is None else onnx_dtype(zero_point)
+    )
+    if target_dtype is not None and target_dtype.name.startswith("float"):
+        return _quantize_to_small_float(
+            ctx,
+            x / broadcast_scale(ctx.graph, scale_attrs, x, wide_scale),
+            target_dtype,
+            saturate,
+        )
+    if precision in _HALF_DTYPES:
+        quotient = (x / broadcast_scale(ctx.graph, scale_attrs, x, wide_scale)).cast(
+            _HALF_DTYPES[precision]
+        )
+        unit_scale = ctx.graph.expand(ctx.graph.constant(1.0, "f32"), wide_scale.shape)
+        x, wide_scale = quotient.cast("f32"), unit_scale
+    return quantize(ctx, x, wide_scale, zero_point, target_dtype, **scale_attrs)
 
 
-def _to_small_float(call: Call, x: Tensor, to: np.dtype[Any], saturate: int) -> Value:
-    """Zero points of floats are 0."""
-    known = call.known(x, f"what is quantised to {to}")
-    return call.hold(library.cast_small(known, to, bool(saturate), "up"))
+def _quantize_to_small_float(
+    ctx: ConversionContext, x: Tensor, target_dtype: np.dtype[Any], saturate: int
+) -> Value:
+    """Quantise known values to a small float type, whose zero point is 0."""
+    array = ctx.require_array(x, f"the input quantised to {target_dtype}")
+    return ctx.constant_value(
+        onnx_package.cast_by_onnx_rules(array, target_dtype, bool(saturate), "up")
+    )
 
 
 @converts("DequantizeLinear", since=10)
 @converts("DequantizeLinear", domain="com.microsoft")
 def _dequantize(
-    call: Call,
+    ctx: ConversionContext,
     x: Value,
     scale: Tensor,
-    zero: Value = None,
+    zero_point: Value = None,
     *,
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Tensor:
-    to = ours(library.dtype_of(output_dtype)) if output_dtype else scale.dtype
-    if to is None or not to.is_float:
-        call.refuse("its output_dtype", "a float that rlxweb has a type for")
-    where = {"axis": axis if scale.rank else 0, "block_size": block_size}
-    whole = integers(call, x)
-    wide = scale.cast("f32")
-    if whole is None:
-        numbers = call.g.hold(call.known(x, "what is dequantised").astype(np.float32))
-        return (numbers * placed(call.g, where, numbers, wide)).cast(to)
-    at = zero_of(call, zero, scale, whole.dtype)
-    return dequantized(call, whole, wide, at, **where).cast(to)
+    target_dtype = (
+        rlx_dtype_or_none(onnx_package.dtype_from_onnx(output_dtype))
+        if output_dtype
+        else scale.dtype
+    )
+    if target_dtype is None or not target_dtype.is_float:
+        ctx.raise_unsupported(
+            "output_dtype is not supported", "must be a supported float dtype"
+        )
+    scale_attrs = {"axis": axis if scale.rank else 0, "block_size": block_size}
+    codes = as_integer_tensor(ctx, x)
+    scale_f32 = scale.cast("f32")
+    if codes is None:
+        values = ctx.graph.add_constant(
+            ctx.require_array(x, "the quantised input").astype(np.float32)
+        )
+        return (
+            values * broadcast_scale(ctx.graph, scale_attrs, values, scale_f32)
+        ).cast(target_dtype)
+    zero_tensor = zero_point_like(ctx, zero_point, scale, codes.dtype)
+    return dequantize(ctx, codes, scale_f32, zero_tensor, **scale_attrs).cast(
+        target_dtype
+    )
 
 
-def dequantized(
-    call: Call, x: Tensor, scale: Tensor, zero: Tensor, **where: Any
+def dequantize(
+    ctx: ConversionContext,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    **scale_attrs: Any,
 ) -> Tensor:
-    """(x - zero) · scale, f32; of a weight it is another weight."""
-    g = call.g
-    attrs: dict[str, Any] = {"axis": 0, "block_size": 0, **where}
-    by, at = g.known(scale), g.known(zero)
-    if by is None or at is None:
-        return g.apply("dequantize_linear", x, scale, zero, **attrs)
-    key = ("dequantized", told(by), told(at), *attrs.values())
+    """Return (x - zero point) · scale, f32; the result of a weight is a derived
+    weight.
+    """
+    g = ctx.graph
+    attrs: dict[str, Any] = {"axis": 0, "block_size": 0, **scale_attrs}
+    scale_array, zero_array = g.known_array(scale), g.known_array(zero_point)
+    if scale_array is None or zero_array is None:
+        return g.apply("dequantize_linear", x, scale, zero_point, **attrs)
+    key = (
+        "dequantized",
+        array_digest(scale_array),
+        array_digest(zero_array),
+        *attrs.values(),
+    )
 
-    def numbers(array: Array) -> Array:
+    def dequantize_array(array: Array) -> Array:
         with np.errstate(all="ignore"):
             op = registry.get("dequantize_linear")
-            made: Array = op.reference(np, attrs, array, by, at)
-        return made
+            result: Array = op.reference(np, attrs, array, scale_array, zero_array)
+        return result
 
-    made = g.derived(x, key, DType.F32, numbers)
-    if made is not None:
-        return made
+    weight = g.derive_weight(x, key, DType.F32, dequantize_array)
+    if weight is not None:
+        return weight
     node = g.node(x.id)
     if node.op == "gather" and prod(scale.shape) == 1:
         # Of a table with one scale the rows that are wanted, out of it in floats.
-        table, at_rows = (g.tensor(i) for i in node.inputs)
-        rows = g.derived(table, key, DType.F32, numbers)
+        table, row_indices = (g.tensor(i) for i in node.inputs)
+        rows = g.derive_weight(table, key, DType.F32, dequantize_array)
         if rows is not None:
-            return g.apply("gather", rows, at_rows, **node.attrs)
-    return g.apply("dequantize_linear", x, scale, zero, **attrs)
+            return g.apply("gather", rows, row_indices, **node.attrs)
+    return g.apply("dequantize_linear", x, scale, zero_point, **attrs)
 
 
 @converts("DynamicQuantizeLinear", since=11)
-def _dynamic(call: Call, x: Tensor) -> tuple[Tensor, ...]:
-    return call.g.dynamic_quantize_linear(x)
+def _dynamic_quantize(ctx: ConversionContext, x: Tensor) -> tuple[Tensor, ...]:
+    return ctx.graph.dynamic_quantize_linear(x)
 
 
-def told(array: Array) -> tuple[str, bytes]:
-    """Equal for arrays of one shape, type and content."""
+def array_digest(array: Array) -> tuple[str, bytes]:
+    """Return a key that is equal for arrays of one shape, dtype and content."""
     content = np.ascontiguousarray(array).tobytes()
     return f"{array.shape} {array.dtype}", blake2b(content, digest_size=16).digest()
 
@@ -205,149 +283,199 @@ def told(array: Array) -> tuple[str, bytes]:
 # --- products -----------------------------------------------------------------------
 
 
-class _Whole(NamedTuple):
-    """Integers less their zero point, and how far from 0 they are at most.
+class _CenteredIntegers(NamedTuple):
+    """Integers less their zero point, and their maximum magnitude.
 
     is_weight   they are numbers of the model's, f32
     """
 
     tensor: Tensor
-    reach: int
+    max_magnitude: int
     is_weight: bool = False
 
 
-def _whole_number(
-    call: Call, x: Value, zero: Value, rows: tuple[int, ...] = ()
-) -> _Whole:
-    """What products are made of.
+def _center_integers(
+    ctx: ConversionContext,
+    x: Value,
+    zero_point: Value,
+    axis_shape: tuple[int, ...] = (),
+) -> _CenteredIntegers:
+    """Subtract the zero point from an operand of an integer product.
 
-    rows   the shape in which a zero point of one axis stands beside x
+    axis_shape  the shape in which a zero point of one axis stands beside x
     """
-    g, whole = call.g, integers(call, x)
-    if whole is None:
-        call.refuse(f"integers of {kind_of(x)}", "of up to 16 bits")
-    at = _zero_beside(call, zero, whole, rows)
-    known = None if at is None else g.known(at)
-    if known is not None and not known.any():
-        at = None
-    reach = reach_of(whole.dtype, np.zeros(1, np.int32) if at is None else known)
-    if at is None or known is not None:
-        key = ("whole", None if known is None else told(known))
-        held = 0 if at is None or known is None else known.astype(np.int32)
+    g, codes = ctx.graph, as_integer_tensor(ctx, x)
+    if codes is None:
+        ctx.raise_unsupported(
+            f"got dtype {onnx_dtype(x)}", "must be integers of up to 16 bits"
+        )
+    zero_tensor = _broadcastable_zero_point(ctx, zero_point, codes, axis_shape)
+    zero_array = None if zero_tensor is None else g.known_array(zero_tensor)
+    if zero_array is not None and not zero_array.any():
+        zero_tensor = None
+    max_magnitude = max_shifted_magnitude(
+        codes.dtype, np.zeros(1, np.int32) if zero_tensor is None else zero_array
+    )
+    if zero_tensor is None or zero_array is not None:
+        key = ("whole", None if zero_array is None else array_digest(zero_array))
+        offset = (
+            0
+            if zero_tensor is None or zero_array is None
+            else zero_array.astype(np.int32)
+        )
 
-        def numbers(array: Array) -> Array:
-            return array.astype(np.int32) - held
+        def center_array(array: Array) -> Array:
+            return array.astype(np.int32) - offset
 
-        made = g.derived(whole, key, DType.F32, numbers)
-        if made is not None:
-            return _Whole(made, reach, True)
-    wide = whole.cast(DType.I32)
-    return _Whole(wide if at is None else wide - at.cast(DType.I32), reach)
+        weight = g.derive_weight(codes, key, DType.F32, center_array)
+        if weight is not None:
+            return _CenteredIntegers(weight, max_magnitude, True)
+    codes_i32 = codes.cast(DType.I32)
+    return _CenteredIntegers(
+        codes_i32 if zero_tensor is None else codes_i32 - zero_tensor.cast(DType.I32),
+        max_magnitude,
+    )
 
 
-def _largest(call: Call, x: _Whole, y: _Whole, summed_over: tuple[int, ...]) -> int:
-    """What no product of two is larger than; of weights on average, where all of a sum
-    of f32 is exact: what they add up to is known.
+def _max_product(
+    ctx: ConversionContext,
+    x: _CenteredIntegers,
+    y: _CenteredIntegers,
+    reduced_axes: tuple[int, ...],
+) -> int:
+    """Return a bound on the magnitude of each product; for known weights whose sums are
+    all exact in f32, a bound on its average.
 
-    summed_over   axes of y
+    reduced_axes  axes of y
     """
-    largest = x.reach * y.reach
-    terms = prod(y.tensor.shape[axis] for axis in summed_over)
-    if not y.is_weight or terms * largest <= EXACT_IN_F32:
-        return largest
-    array = call.known(y.tensor, "the weights")
-    sums = np.abs(array).sum(axis=summed_over, dtype=np.float64)
-    fits = x.reach * sums.max(initial=0) <= EXACT_IN_F32
-    return EXACT_IN_F32 // terms if fits and x.reach else largest
+    max_product = x.max_magnitude * y.max_magnitude
+    terms = prod(y.tensor.shape[axis] for axis in reduced_axes)
+    if not y.is_weight or terms * max_product <= MAX_EXACT_F32_INTEGER:
+        return max_product
+    array = ctx.require_array(y.tensor, "the weights")
+    sums = np.abs(array).sum(axis=reduced_axes, dtype=np.float64)
+    sums_fit = x.max_magnitude * sums.max(initial=0) <= MAX_EXACT_F32_INTEGER
+    return (
+        MAX_EXACT_F32_INTEGER // terms if sums_fit and x.max_magnitude else max_product
+    )
 
 
-def _zero_beside(
-    call: Call, zero: Value, x: Tensor, rows: tuple[int, ...]
+def _broadcastable_zero_point(
+    ctx: ConversionContext, zero_point: Value, x: Tensor, axis_shape: tuple[int, ...]
 ) -> Tensor | None:
-    found = None if zero is None else integers(call, zero)
-    if found is None:
+    tensor = None if zero_point is None else as_integer_tensor(ctx, zero_point)
+    if tensor is None:
         return None
-    if prod(found.shape) == 1:
-        return found.reshape(())
-    return found.reshape(rows) if found.rank == 1 and rows else found
+    if prod(tensor.shape) == 1:
+        return tensor.reshape(())
+    return tensor.reshape(axis_shape) if tensor.rank == 1 and axis_shape else tensor
 
 
-def multiplied(call: Call, x: Value, y: Value, zeros: tuple[Value, Value]) -> Tensor:
-    """The product of matrices of integers less their zero points, i32."""
-    x_zero, y_zero = zeros
-    one, other = _whole_number(call, x, x_zero, (-1, 1)), _whole_number(call, y, y_zero)
-    largest = _largest(call, one, other, (max(0, other.tensor.rank - 2),))
-    first, second = one.tensor, other.tensor
-    row, column = first.rank == 1, second.rank == 1
-    first = first.reshape((1, *first.shape)) if row else first
-    second = second.reshape((*second.shape, 1)) if column else second
-    made = summed(call.g, first, second, (-1, -2), largest, call.g.matmul)
-    shape = made.shape[:-2] + (() if row else made.shape[-2:-1])
-    return made.reshape(shape if column else (*shape, made.shape[-1]))
+def integer_matmul(
+    ctx: ConversionContext, x: Value, y: Value, zero_points: tuple[Value, Value]
+) -> Tensor:
+    """Return the matrix product of integers less their zero points, i32."""
+    x_zero, y_zero = zero_points
+    left, right = (
+        _center_integers(ctx, x, x_zero, (-1, 1)),
+        _center_integers(ctx, y, y_zero),
+    )
+    max_product = _max_product(ctx, left, right, (max(0, right.tensor.rank - 2),))
+    left_matrix, right_matrix = left.tensor, right.tensor
+    left_is_vector, right_is_vector = left_matrix.rank == 1, right_matrix.rank == 1
+    left_matrix = (
+        left_matrix.reshape((1, *left_matrix.shape)) if left_is_vector else left_matrix
+    )
+    right_matrix = (
+        right_matrix.reshape((*right_matrix.shape, 1))
+        if right_is_vector
+        else right_matrix
+    )
+    product = sum_in_chunks(
+        ctx.graph, left_matrix, right_matrix, (-1, -2), max_product, ctx.graph.matmul
+    )
+    shape = product.shape[:-2] + (() if left_is_vector else product.shape[-2:-1])
+    return product.reshape(shape if right_is_vector else (*shape, product.shape[-1]))
 
 
 @converts("MatMulInteger")
 def _matmul_integer(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     y: Tensor,
     x_zero: Tensor | None = None,
     y_zero: Tensor | None = None,
 ) -> Tensor:
-    return multiplied(call, x, y, (x_zero, y_zero))
+    return integer_matmul(ctx, x, y, (x_zero, y_zero))
 
 
 @converts("ConvInteger")
 def _conv_integer(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     w: Tensor,
     x_zero: Tensor | None = None,
     w_zero: Tensor | None = None,
-    **given: Unpack[Weighted],
+    **weighted_attrs: Unpack[ConvAttributes],
 ) -> Tensor:
-    how = of_weights(call, x, w, given)
-    return _convolved(call, x, w, (x_zero, w_zero), how)
+    conv_attrs = conv_arguments(ctx, x, w, weighted_attrs)
+    return _integer_conv(ctx, x, w, (x_zero, w_zero), conv_attrs)
 
 
-def _convolved(
-    call: Call, x: Tensor, w: Tensor, zeros: tuple[Value, Value], how: dict[str, Any]
+def _integer_conv(
+    ctx: ConversionContext,
+    x: Tensor,
+    w: Tensor,
+    zero_points: tuple[Value, Value],
+    conv_attrs: dict[str, Any],
 ) -> Tensor:
-    first = _whole_number(call, x, zeros[0])
-    second = _whole_number(call, w, zeros[1], (-1, *(1,) * (w.rank - 1)))
-    largest = _largest(call, first, second, tuple(range(1, w.rank)))
-    return convolved(call.g, first.tensor, second.tensor, largest, how)
+    centered_x = _center_integers(ctx, x, zero_points[0])
+    centered_w = _center_integers(ctx, w, zero_points[1], (-1, *(1,) * (w.rank - 1)))
+    max_product = _max_product(ctx, centered_x, centered_w, tuple(range(1, w.rank)))
+    return integer_conv(
+        ctx.graph, centered_x.tensor, centered_w.tensor, max_product, conv_attrs
+    )
 
 
-def requantized(
-    call: Call, total: Tensor, by: Tensor, zero: Value, dtype: Any = None
+def requantize(
+    ctx: ConversionContext,
+    total: Tensor,
+    scale: Tensor,
+    zero_point: Value,
+    dtype: Any = None,
 ) -> Value:
-    """Sums i32 times a scale, as quantised numbers of one zero point."""
-    one = call.g.constant(1.0, "f32")
-    at = zero
-    if zero is not None and prod(zero.shape) != 1:
-        call.refuse(f"a zero point {zero.shape} of its result", "one number")
-    return quantized(call, total.cast("f32") * by, one, at, dtype)
+    """Multiply i32 sums by a scale and quantise the result with a single zero point."""
+    unit_scale = ctx.graph.constant(1.0, "f32")
+    result_zero = zero_point
+    if zero_point is not None and prod(zero_point.shape) != 1:
+        ctx.raise_unsupported(
+            f"the zero point of the result has shape {zero_point.shape}",
+            "must be a single number",
+        )
+    return quantize(ctx, total.cast("f32") * scale, unit_scale, result_zero, dtype)
 
 
-def single(call: Call, scale: Tensor) -> Tensor:
-    """One scale, f32."""
+def scalar_scale(ctx: ConversionContext, scale: Tensor) -> Tensor:
+    """Return a scale that must be a single number, f32."""
     if prod(scale.shape) != 1:
-        call.refuse(f"scales {scale.shape} of its result", "one number")
+        ctx.raise_unsupported(
+            f"the scale of the result has shape {scale.shape}",
+            "must be a single number",
+        )
     return scale.reshape(()).cast("f32")
 
 
-def scales_of(x: Tensor, shape: tuple[int, ...] = (-1,)) -> Tensor:
-    """Scales, f32: one for all, or those of an axis in this shape."""
-    wide = x.cast("f32")
+def broadcastable_scales(x: Tensor, shape: tuple[int, ...] = (-1,)) -> Tensor:
+    """Return scales, f32: a single one, or those of one axis in this shape."""
+    scales = x.cast("f32")
     if prod(x.shape) == 1:
-        return wide.reshape(())
-    return wide.reshape(shape) if x.rank == 1 else wide
+        return scales.reshape(())
+    return scales.reshape(shape) if x.rank == 1 else scales
 
 
 @converts("QLinearMatMul")
-def _q_matmul(
-    call: Call,
+def _qlinear_matmul(
+    ctx: ConversionContext,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Tensor,
@@ -357,15 +485,19 @@ def _q_matmul(
     y_scale: Tensor,
     y_zero: Tensor,
 ) -> Value:
-    total = multiplied(call, a, b, (a_zero, b_zero))
-    by = scales_of(a_scale, (-1, 1)) * scales_of(b_scale) / single(call, y_scale)
-    return requantized(call, total, by, y_zero)
+    total = integer_matmul(ctx, a, b, (a_zero, b_zero))
+    product_scale = (
+        broadcastable_scales(a_scale, (-1, 1))
+        * broadcastable_scales(b_scale)
+        / scalar_scale(ctx, y_scale)
+    )
+    return requantize(ctx, total, product_scale, y_zero)
 
 
 @converts("QLinearConv")
 @converts("QLinearConv", domain="com.microsoft")
-def _q_conv(
-    call: Call,
+def _qlinear_conv(
+    ctx: ConversionContext,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Tensor,
@@ -377,14 +509,18 @@ def _q_conv(
     bias: Tensor | None = None,
     *,
     channels_last: int = 0,
-    **given: Unpack[Weighted],
+    **weighted_attrs: Unpack[ConvAttributes],
 ) -> Value:
-    x = call.g.moveaxis(x, -1, 1) if channels_last else x
-    how = of_weights(call, x, w, given)
-    total = _convolved(call, x, w, (x_zero, w_zero), how)
-    channels = (-1, *(1,) * (w.rank - 2))
+    x = ctx.graph.moveaxis(x, -1, 1) if channels_last else x
+    conv_attrs = conv_arguments(ctx, x, w, weighted_attrs)
+    total = _integer_conv(ctx, x, w, (x_zero, w_zero), conv_attrs)
+    channel_shape = (-1, *(1,) * (w.rank - 2))
     if bias is not None:
-        total = total + bias.reshape(channels)
-    by = single(call, x_scale) * scales_of(w_scale, channels) / single(call, y_scale)
-    made = requantized(call, total, by, y_zero)
-    return call.g.moveaxis(made, 1, -1) if channels_last else made
+        total = total + bias.reshape(channel_shape)
+    product_scale = (
+        scalar_scale(ctx, x_scale)
+        * broadcastable_scales(w_scale, channel_shape)
+        / scalar_scale(ctx, y_scale)
+    )
+    result = requantize(ctx, total, product_scale, y_zero)
+    return ctx.graph.moveaxis(result, 1, -1) if channels_last else result

@@ -1,44 +1,54 @@
-"""Recurrent networks: LSTM, GRU, RNN."""
+"""Converters of recurrent networks: LSTM, GRU, RNN."""
 
 from __future__ import annotations
 
 from typing import Any, TypedDict, Unpack
 
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converters import Call, converts
-from rlxweb.recipes.cell_functions import USUAL
+from rlxweb.onnx.converter_registry import ConversionContext, converts
+from rlxweb.recipes.cell_activations import DEFAULT_CONSTANTS
 
 Texts = tuple[str, ...]
 Floats = tuple[float, ...]
 
 
-def _snake(name: str) -> str:
-    """ONNX's name of a function as ours, whatever its case."""
+def _normalize_name(name: str) -> str:
+    """Return ONNX's name of an activation function in lower case, without
+    underscores.
+    """
     return name.lower().replace("_", "")
 
 
-_OURS = {_snake(name): name for name in USUAL}
+_ACTIVATION_NAMES = {_normalize_name(name): name for name in DEFAULT_CONSTANTS}
 
 
-def _activations(call: Call, cell: Cell) -> dict[str, Any]:
-    """The functions as ours, with the constants that stand for them in order."""
-    alpha = list(cell.get("activation_alpha", ()))
-    beta, said = list(cell.get("activation_beta", ())), []
-    for name in cell.get("activations", ()):
-        ours = _OURS.get(_snake(name))
-        if ours is None:
-            known = ", ".join(sorted(_OURS.values()))
-            call.refuse(f"the function {name!r} of a cell", f"known: {known}")
+def _activation_arguments(
+    ctx: ConversionContext, attributes: RecurrentAttributes
+) -> dict[str, Any]:
+    """Return the builder's `activations` argument: function names with their constants,
+    in order.
+    """
+    alpha = list(attributes.get("activation_alpha", ()))
+    beta, specs = list(attributes.get("activation_beta", ())), []
+    for name in attributes.get("activations", ()):
+        activation = _ACTIVATION_NAMES.get(_normalize_name(name))
+        if activation is None:
+            known = ", ".join(sorted(_ACTIVATION_NAMES.values()))
+            ctx.raise_unsupported(
+                f"activation {name!r} is not supported", f"supported: {known}"
+            )
         constants = []
-        for which, usual in USUAL[ours].items():
-            given = alpha if which == "alpha" else beta
-            constants.append(repr(given.pop(0) if given else usual))
-        said.append(f"{ours}({','.join(constants)})")
-    return {"activations": " ".join(said)} if said else {}
+        for constant_name, default in DEFAULT_CONSTANTS[activation].items():
+            values = alpha if constant_name == "alpha" else beta
+            constants.append(repr(values.pop(0) if values else default))
+        specs.append(f"{activation}({','.join(constants)})")
+    return {"activations": " ".join(specs)} if specs else {}
 
 
-class Cell(TypedDict, total=False):
-    """The attributes that all three have. Of `output_sequence` nothing is left."""
+class RecurrentAttributes(TypedDict, total=False):
+    """Attributes that LSTM, GRU and RNN share. `output_sequence` is accepted and
+    ignored.
+    """
 
     activation_alpha: Floats
     activation_beta: Floats
@@ -50,22 +60,28 @@ class Cell(TypedDict, total=False):
     output_sequence: int
 
 
-def _named(call: Call, r: Tensor, cell: Cell) -> dict[str, Any]:
-    """These attributes as our methods take them, held against the weights."""
-    hidden = cell.get("hidden_size")
-    if hidden is not None and r.shape[-1:] != (hidden,):
-        call.contradict(f"hidden_size {hidden} beside weights {r.shape}")
+def _builder_arguments(
+    ctx: ConversionContext, r: Tensor, attributes: RecurrentAttributes
+) -> dict[str, Any]:
+    """Return the attributes as keyword arguments of the graph's recurrent methods,
+    checked against the weights.
+    """
+    hidden_size = attributes.get("hidden_size")
+    if hidden_size is not None and r.shape[-1:] != (hidden_size,):
+        ctx.raise_invalid_model(
+            f"hidden_size is {hidden_size} but R has shape {r.shape}"
+        )
     return {
-        "direction": cell.get("direction", "forward"),
-        "clip": cell.get("clip") or None,
-        "batch_first": bool(cell.get("layout")),
-        **_activations(call, cell),
+        "direction": attributes.get("direction", "forward"),
+        "clip": attributes.get("clip") or None,
+        "batch_first": bool(attributes.get("layout")),
+        **_activation_arguments(ctx, attributes),
     }
 
 
 @converts("LSTM")
-def lstm_of(
-    call: Call,
+def convert_lstm(
+    ctx: ConversionContext,
     x: Tensor,
     w: Tensor,
     r: Tensor,
@@ -76,47 +92,49 @@ def lstm_of(
     peepholes: Tensor | None = None,
     *,
     input_forget: int = 0,
-    **cell: Unpack[Cell],
+    **attributes: Unpack[RecurrentAttributes],
 ) -> tuple[Tensor, ...]:
-    """An LSTM of ONNX's operands and attributes."""
-    given = (b, lengths, h0, c0, peepholes)
-    return network_of(call, (x, w, r), given, bool(input_forget), cell)
+    """Convert an LSTM node."""
+    optional_operands = (b, lengths, h0, c0, peepholes)
+    return build_lstm(ctx, (x, w, r), optional_operands, bool(input_forget), attributes)
 
 
-def network_of(
-    call: Call,
-    given: tuple[Tensor, Tensor, Tensor],
-    more: tuple[Tensor | None, ...],
-    coupled: bool,
-    cell: Cell,
+def build_lstm(
+    ctx: ConversionContext,
+    operands: tuple[Tensor, Tensor, Tensor],
+    optional_operands: tuple[Tensor | None, ...],
+    is_coupled: bool,
+    attributes: RecurrentAttributes,
     quantized: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The same, whose state may be quantised.
+    """Add an LSTM, optionally with a quantised state, to the graph.
 
-    given   the sequence and both weights
-    more    bias, lengths, first h and c, peepholes
+    operands  the sequence and both weights
+    optional_operands  bias, lengths, first h and c, peepholes
     """
-    b, lengths, h0, c0, peepholes = more
-    state, first = None, h0 if c0 is None else c0
-    if first is not None:  # one without the other: that is 0
-        zeros = call.g.expand(call.g.constant(0.0, first.dtype), first.shape)
+    b, lengths, h0, c0, peepholes = optional_operands
+    state, initial_state = None, h0 if c0 is None else c0
+    if initial_state is not None:  # one without the other: that is 0
+        zeros = ctx.graph.expand(
+            ctx.graph.constant(0.0, initial_state.dtype), initial_state.shape
+        )
         state = (zeros if h0 is None else h0, zeros if c0 is None else c0)
-    made: tuple[Tensor, ...] = call.g.lstm(
-        *given,
+    outputs: tuple[Tensor, ...] = ctx.graph.lstm(
+        *operands,
         b=b,
         state=state,
         peepholes=peepholes,
         lengths=lengths,
-        input_forget=coupled,
+        input_forget=is_coupled,
         quantized_state=quantized,
-        **_named(call, given[2], cell),
+        **_builder_arguments(ctx, operands[2], attributes),
     )
-    return made
+    return outputs
 
 
 @converts("GRU")
 def _gru(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     w: Tensor,
     r: Tensor,
@@ -125,21 +143,28 @@ def _gru(
     h0: Tensor | None = None,
     *,
     linear_before_reset: int = 0,
-    **cell: Unpack[Cell],
+    **attributes: Unpack[RecurrentAttributes],
 ) -> tuple[Tensor, ...]:
-    late, named = bool(linear_before_reset), _named(call, r, cell)
-    return call.g.gru(x, w, r, b, h0, lengths, linear_before_reset=late, **named)
+    resets_after_product, arguments = (
+        bool(linear_before_reset),
+        _builder_arguments(ctx, r, attributes),
+    )
+    return ctx.graph.gru(
+        x, w, r, b, h0, lengths, linear_before_reset=resets_after_product, **arguments
+    )
 
 
 @converts("RNN")
 def _rnn(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     w: Tensor,
     r: Tensor,
     b: Tensor | None = None,
     lengths: Tensor | None = None,
     h0: Tensor | None = None,
-    **cell: Unpack[Cell],
+    **attributes: Unpack[RecurrentAttributes],
 ) -> tuple[Tensor, ...]:
-    return call.g.rnn(x, w, r, b, h0, lengths, **_named(call, r, cell))
+    return ctx.graph.rnn(
+        x, w, r, b, h0, lengths, **_builder_arguments(ctx, r, attributes)
+    )

@@ -1,4 +1,4 @@
-"""Resize, Upsample, and sampling at places of a grid."""
+"""Converters of Resize, Upsample, GridSample and AffineGrid."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.shape import normal_axis
+from rlxweb.ir.shape import normalize_axis
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converters import Call, converts
+from rlxweb.onnx.converter_registry import ConversionContext, converts
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
-_PLAIN = {"place": "asymmetric", "rounding": "floor"}
-_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+_LEGACY_OPTIONS = {"place": "asymmetric", "rounding": "floor"}
+_MODE_NAMES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
-def _resized(
-    call: Call,
+def _resize_axes(
+    ctx: ConversionContext,
     x: Tensor,
     targets: Sequence[tuple[int, int, float, tuple[float, float]]],
-    how: dict[str, Any],
+    options: dict[str, Any],
 ) -> Tensor:
-    """Axis by axis: (axis, size, scale, part of it that is taken)."""
-    mode = _MODES.get(how["mode"], how["mode"])
+    """Resize axis by axis; each target is (axis, size, scale, range of the axis that is
+    sampled).
+    """
+    mode = _MODE_NAMES.get(options["mode"], options["mode"])
     for axis, size, scale, (start, end) in targets:
-        whole = (start, end) == (0.0, 1.0)
-        if whole and size == x.shape[axis] and isclose(scale, 1.0):
+        is_full_range = (start, end) == (0.0, 1.0)
+        if is_full_range and size == x.shape[axis] and isclose(scale, 1.0):
             continue
-        x = call.g.apply(
+        x = ctx.graph.apply(
             "resize",
             x,
             axis=axis,
@@ -38,51 +40,62 @@ def _resized(
             scale=scale,
             roi_start=start,
             roi_end=end,
-            **{**how, "mode": mode},
+            **{**options, "mode": mode},
         )
     return x
 
 
-def _by_scales(
+def _sizes_from_scales(
     x: Tensor, axes: Sequence[int], scales: Sequence[float]
 ) -> list[tuple[int, float]]:
+    """Return (size, scale) for each axis, computed from the scales."""
     return [
         (int(np.floor(x.shape[axis] * scale)), float(scale))
         for axis, scale in zip(axes, scales, strict=True)
     ]
 
 
-def _scaled(call: Call, x: Tensor, scales: Sequence[float], mode: str) -> Tensor:
-    """As the first versions do it."""
+def _resize_by_scales(
+    ctx: ConversionContext, x: Tensor, scales: Sequence[float], mode: str
+) -> Tensor:
+    """Resize all axes by scales with the options of the opsets before 11."""
     if len(scales) != x.rank:
-        call.contradict(f"{len(scales)} scales", f"x has rank {x.rank}")
-    made = _by_scales(x, range(x.rank), scales)
-    targets = [(at, n, s, (0.0, 1.0)) for at, (n, s) in enumerate(made)]
-    return _resized(call, x, targets, {"mode": mode, **_PLAIN})
+        ctx.raise_invalid_model(
+            f"got {len(scales)} scales",
+            f"expected one for each axis; x has rank {x.rank}",
+        )
+    sizes_and_scales = _sizes_from_scales(x, range(x.rank), scales)
+    targets = [(axis, n, s, (0.0, 1.0)) for axis, (n, s) in enumerate(sizes_and_scales)]
+    return _resize_axes(ctx, x, targets, {"mode": mode, **_LEGACY_OPTIONS})
 
 
-def _numbers(call: Call, value: Tensor, what: str) -> list[float]:
-    return [float(one) for one in call.known(value, what).reshape(-1)]
+def _known_floats(
+    ctx: ConversionContext, value: Tensor, description: str
+) -> list[float]:
+    """Return the elements of a value that must be known, as floats."""
+    return [
+        float(element) for element in ctx.require_array(value, description).reshape(-1)
+    ]
 
 
 @converts("Upsample", since=7, until=8)
 def _old_upsample(
-    call: Call, x: Tensor, *, scales: Floats, mode: str = "nearest"
+    ctx: ConversionContext, x: Tensor, *, scales: Floats, mode: str = "nearest"
 ) -> Tensor:
-    return _scaled(call, x, scales, mode)
+    return _resize_by_scales(ctx, x, scales, mode)
 
 
 @converts("Upsample", since=9)
 @converts("Resize", since=10, until=10)
 def _upsample(
-    call: Call, x: Tensor, scales: Tensor, *, mode: str = "nearest"
+    ctx: ConversionContext, x: Tensor, scales: Tensor, *, mode: str = "nearest"
 ) -> Tensor:
-    return _scaled(call, x, _numbers(call, scales, "the scales"), mode)
+    return _resize_by_scales(ctx, x, _known_floats(ctx, scales, "the scales"), mode)
 
 
 @converts("Resize", since=11)
 def _resize(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     roi: Tensor | None = None,
     scales: Tensor | None = None,
@@ -99,32 +112,48 @@ def _resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     if coordinate_transformation_mode == "tf_half_pixel_for_nn":
-        call.refuse("tf_half_pixel_for_nn", "it went with opset 13")
-    along = range(x.rank) if axes is None else [normal_axis(a, x.rank) for a in axes]
-    wanted = [] if sizes is None else call.ints(sizes, "the sizes")
-    factors = [] if scales is None else _numbers(call, scales, "the scales")
-    if (not wanted) == (not factors) or len(wanted or factors) != len(along):
-        call.contradict(
-            f"{len(factors)} scales and {len(wanted)} sizes",
-            f"one of them, for {len(along)} axes",
+        ctx.raise_unsupported(
+            "coordinate_transformation_mode is tf_half_pixel_for_nn",
+            "ONNX removed this mode in opset 13",
         )
-    if wanted:
-        made = _by_sizes(call, x, along, wanted, keep_aspect_ratio_policy)
+    resized_axes = (
+        range(x.rank) if axes is None else [normalize_axis(a, x.rank) for a in axes]
+    )
+    target_sizes = [] if sizes is None else ctx.require_ints(sizes, "the sizes")
+    scale_factors = [] if scales is None else _known_floats(ctx, scales, "the scales")
+    if (not target_sizes) == (not scale_factors) or len(
+        target_sizes or scale_factors
+    ) != len(resized_axes):
+        ctx.raise_invalid_model(
+            f"got {len(scale_factors)} scales and {len(target_sizes)} sizes",
+            f"expected scales or sizes, one for each of {len(resized_axes)} axes",
+        )
+    if target_sizes:
+        sizes_and_scales = _sizes_for_policy(
+            ctx, x, resized_axes, target_sizes, keep_aspect_ratio_policy
+        )
     else:
-        made = _by_scales(x, along, factors)
-    parts = [(0.0, 1.0)] * len(along)
+        sizes_and_scales = _sizes_from_scales(x, resized_axes, scale_factors)
+    sampled_ranges = [(0.0, 1.0)] * len(resized_axes)
     if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None:
-        ends = _numbers(call, roi, "the roi")
-        if len(ends) != 2 * len(along):
-            call.contradict(
-                f"a roi of {len(ends)}", f"two numbers for {len(along)} axes"
+        roi_values = _known_floats(ctx, roi, "the roi")
+        if len(roi_values) != 2 * len(resized_axes):
+            ctx.raise_invalid_model(
+                f"roi has {len(roi_values)} elements",
+                f"expected two for each of {len(resized_axes)} axes",
             )
-        parts = list(zip(ends[: len(along)], ends[len(along) :], strict=True))
-    rows = zip(along, made, parts, strict=True)
-    return _resized(
-        call,
+        sampled_ranges = list(
+            zip(
+                roi_values[: len(resized_axes)],
+                roi_values[len(resized_axes) :],
+                strict=True,
+            )
+        )
+    rows = zip(resized_axes, sizes_and_scales, sampled_ranges, strict=True)
+    return _resize_axes(
+        ctx,
         x,
-        [(axis, n, scale, part) for axis, (n, scale), part in rows],
+        [(axis, n, scale, sampled_range) for axis, (n, scale), sampled_range in rows],
         {
             "mode": mode,
             "place": coordinate_transformation_mode,
@@ -137,23 +166,31 @@ def _resize(
     )
 
 
-def _by_sizes(
-    call: Call, x: Tensor, axes: Sequence[int], sizes: Sequence[int], policy: str
+def _sizes_for_policy(
+    ctx: ConversionContext,
+    x: Tensor,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    policy: str,
 ) -> list[tuple[int, float]]:
+    """Return (size, scale) for each axis, computed from the target sizes and the
+    aspect-ratio policy.
+    """
     scales = [n / max(1, x.shape[axis]) for axis, n in zip(axes, sizes, strict=True)]
     if policy == "stretch":
         return list(zip(sizes, scales, strict=True))
     if policy not in ("not_larger", "not_smaller"):
-        call.contradict(
-            f"keep_aspect_ratio_policy is {policy!r}", "no version knows it"
+        ctx.raise_invalid_model(
+            f"keep_aspect_ratio_policy is {policy!r}",
+            "must be stretch, not_larger or not_smaller",
         )
-    one = min(scales) if policy == "not_larger" else max(scales)
-    return [(int(one * x.shape[axis] + 0.5), one) for axis in axes]
+    scale = min(scales) if policy == "not_larger" else max(scales)
+    return [(int(scale * x.shape[axis] + 0.5), scale) for axis in axes]
 
 
 @converts("GridSample", since=16)
 def _grid_sample(
-    call: Call,
+    ctx: ConversionContext,
     x: Tensor,
     grid: Tensor,
     *,
@@ -161,12 +198,14 @@ def _grid_sample(
     mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Tensor:
-    grid = grid if grid.dtype is x.dtype else call.g.cast(grid, x.dtype)
-    return call.g.grid_sample(x, grid, mode, padding_mode, bool(align_corners))
+    grid = grid if grid.dtype is x.dtype else ctx.graph.cast(grid, x.dtype)
+    return ctx.graph.grid_sample(x, grid, mode, padding_mode, bool(align_corners))
 
 
 @converts("AffineGrid", since=20)
 def _affine_grid(
-    call: Call, theta: Tensor, size: Tensor, *, align_corners: int = 0
+    ctx: ConversionContext, theta: Tensor, size: Tensor, *, align_corners: int = 0
 ) -> Tensor:
-    return call.g.affine_grid(theta, call.ints(size, "the size"), bool(align_corners))
+    return ctx.graph.affine_grid(
+        theta, ctx.require_ints(size, "the size"), bool(align_corners)
+    )

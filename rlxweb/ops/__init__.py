@@ -1,4 +1,4 @@
-"""The vocabulary: one record per op, declared once, in families.
+"""Built-in ops: one record per op, declared once, grouped in families.
 
 The families register themselves when they are loaded; `vocabulary.py` loads all. Not
 done here: a thread that imports one of them while another loads all would wait for it.
@@ -19,41 +19,41 @@ FAMILIES = (
     "cast",
     "bitcast",
     "activation",
-    "functions",
-    "gates",
-    "remainder",
+    "unary_math",
+    "parametric_activation",
+    "binary",
     "logic",
-    "movement",
+    "data_movement",
     "identity",
-    "slices",
-    "remapped",
+    "slice_and_windows",
+    "pad_tile_roll",
     "reduce",
-    "extremes",
-    "select",
+    "argminmax",
+    "gather_topk_scan",
     "sorting",
     "nonzero",
-    "suppression",
-    "roi",
-    "deform",
-    "picking",
-    "linalg",
-    "solve",
+    "non_max_suppression",
+    "roi_align",
+    "deform_conv",
+    "gather_scatter",
+    "matmul",
+    "linear_systems",
     "triangular",
     "conv",
     "conv_transpose",
-    "pool",
+    "pooling",
     "resize",
     "grid_sample",
     "norm",
-    "nn",
+    "attention",
     "add_norm",
     "rotary",
     "glu",
     "lora",
-    "grouped",
+    "grouped_matmul",
     "quantize",
-    "integer_products",
-    "packed_weights",
+    "integer_matmul_conv",
+    "quantized_matmul",
     "linear_scan",
     "linear_recurrence",
     "recurrent",
@@ -61,18 +61,18 @@ FAMILIES = (
     "spectral",
     "mel",
     "welch",
-    "segments",
+    "segment_spectra",
 )
 
 
-class _Callable(ModuleType):
-    """A module that is also the function of its name: `rlxweb.ops()`."""
+class _CallableModule(ModuleType):
+    """Module that is also a function: calling `rlxweb.ops()` lists the ops."""
 
     def __call__(self, word: str = "") -> Vocabulary:
-        """See `rlxweb.ops.listing.ops`."""
+        """Return the table of ops; see `rlxweb.ops.listing.ops`."""
         from rlxweb.ops.listing import ops
 
         return ops(word)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,4 +1,4 @@
-"""A residual sum and its norm at once: what stands between the blocks of transformers.
+"""Residual addition and layer or RMS norm in one op, as between transformer blocks.
 
 Both are wanted: the norm goes into the next block, the sum around it. One value holds
 them, so that a GPU makes them in one kernel (`add_norm_calls.py`); the composition is
@@ -14,52 +14,59 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, show
+from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.elementwise import FLOATS, need, same_dtype
-from rlxweb.ops.linalg import widened
-from rlxweb.ops.norm import NORMED, in_f32
+from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
+from rlxweb.ops.matmul import widen_float16
+from rlxweb.ops.norm import NORM_TOLERANCE, widen_float16_tensors
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, residual, gamma, beta = types
-    dtype = same_dtype(types)
-    need(types, FLOATS)
-    line = x.shape[-1:]
-    if not line or residual.shape != x.shape or {gamma.shape, beta.shape} != {line}:
+    dtype = common_dtype(types)
+    require_dtypes(types, FLOAT_DTYPES)
+    row_shape = x.shape[-1:]
+    if (
+        not row_shape
+        or residual.shape != x.shape
+        or {gamma.shape, beta.shape} != {row_shape}
+    ):
         raise bad_shape(
-            f"x {show(x.shape)}, residual {show(residual.shape)}, gamma "
-            f"{show(gamma.shape)}, beta {show(beta.shape)}",
-            "two alike, [..., n], and [n] twice",
+            f"got x {format_shape(x.shape)}, residual {format_shape(residual.shape)}, "
+            f"gamma {format_shape(gamma.shape)}, beta {format_shape(beta.shape)}",
+            "x and residual must have the same shape [..., n], gamma and beta must be "
+            "[n]",
         )
     if not 0.0 <= attrs["eps"] <= 3.4e38:
-        raise bad_attribute(f"eps {attrs['eps']}", "eps is finite and >= 0")
+        raise bad_attribute(f"eps {attrs['eps']}", "eps must be finite and >= 0")
     return TensorType((2, *x.shape), dtype)
 
 
 def _reference(
     xp: Any, attrs: Attrs, x: Any, residual: Any, gamma: Any, beta: Any
 ) -> Any:
-    total = widened(xp, x) + widened(xp, residual)
+    total = widen_float16(xp, x) + widen_float16(xp, residual)
     if 0 in x.shape:
         return xp.asarray(xp.stack([total, total], axis=0), dtype=x.dtype)
-    far = total
+    centered = total
     if attrs["centred"]:
-        far = total - xp.mean(total, axis=-1, keepdims=True)
-    square = xp.mean(far * far, axis=-1, keepdims=True)
-    made = far / xp.sqrt(square + attrs["eps"])
-    made = made * widened(xp, gamma) + widened(xp, beta)
-    return xp.asarray(xp.stack([made, total], axis=0), dtype=x.dtype)
+        centered = total - xp.mean(total, axis=-1, keepdims=True)
+    mean_square = xp.mean(centered * centered, axis=-1, keepdims=True)
+    normed = centered / xp.sqrt(mean_square + attrs["eps"])
+    normed = normed * widen_float16(xp, gamma) + widen_float16(xp, beta)
+    return xp.asarray(xp.stack([normed, total], axis=0), dtype=x.dtype)
 
 
 def _build(
     g: Graph, attrs: Attrs, x: Tensor, residual: Tensor, gamma: Tensor, beta: Tensor
 ) -> Tensor:
-    wide, more, scale, shift = in_f32(g, x, residual, gamma, beta)
-    total = wide + more
+    wide_x, wide_residual, scale, shift = widen_float16_tensors(
+        g, x, residual, gamma, beta
+    )
+    total = wide_x + wide_residual
     norm = g.layer_norm if attrs["centred"] else g.rms_norm
-    made = g.stack([norm(total, scale, shift, eps=attrs["eps"]), total])
-    return made if wide is x else g.cast(made, x.dtype)
+    result = g.stack([norm(total, scale, shift, eps=attrs["eps"]), total])
+    return result if wide_x is x else g.cast(result, x.dtype)
 
 
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
@@ -69,9 +76,9 @@ def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
 def _case(
     shape: Shape, dtype: DType = DType.F32, centred: bool = True, **attrs: float
 ) -> Sample:
-    line = shape[-1:]
-    drawn = tuple(Drawn(s, dtype) for s in (shape, shape, line, line))
-    return Sample(drawn, {"centred": centred, **attrs})
+    row_shape = shape[-1:]
+    inputs = tuple(Drawn(s, dtype) for s in (shape, shape, row_shape, row_shape))
+    return Sample(inputs, {"centred": centred, **attrs})
 
 
 _SHAPES: tuple[Shape, ...] = (
@@ -93,7 +100,7 @@ registry.register_all(
         lower=Compose(_build),
         attrs=(Attr("centred", "bool", True), Attr("eps", "float", 1e-5)),
         flops=_flops,
-        tolerance=NORMED,
+        tolerance=NORM_TOLERANCE,
         samples=(
             *map(_case, _SHAPES),
             *(_case(s, centred=False, eps=1e-6) for s in _SHAPES),
@@ -101,8 +108,8 @@ registry.register_all(
             _case((4, 9), DType.F16),
             _case((4, 9), DType.F64, False),
         ),
-        doc="[2, ...]: the norm of x + residual along the last axis, times gamma and "
-        "plus beta [n], and the sum itself. Layer norm, or without the mean (centred "
-        "false) rms norm.",
+        doc="The layer norm of x + residual along the last axis, scaled by gamma [n] "
+        "and shifted by beta [n], stacked with the sum itself: [2, ...]. With "
+        "centred=False it is the rms norm, which does not subtract the mean.",
     )
 )

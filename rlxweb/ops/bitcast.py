@@ -1,4 +1,4 @@
-"""The bits of numbers read as another type of the same size."""
+"""Bitcast op: the bits of numbers read as another type of the same size."""
 
 from __future__ import annotations
 
@@ -12,46 +12,51 @@ from rlxweb.ir.op import (
     Op,
     TensorType,
     Types,
+    has_same_type,
     no_flops,
     registry,
-    same_type,
 )
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import bad_dtype
-from rlxweb.ops.kinds import is_double, numpy_dtype
+from rlxweb.ops.array_dtypes import is_float64, numpy_dtype
 
-_SIZES = (4, 8)
-"""Bytes of the types that are read as others: in a shader a half is wider than that."""
-_IN_WGSL = {DType.F32: "F", DType.I32: "I", DType.U32: "U"}
+_SUPPORTED_NBYTES = (4, 8)
+"""Byte sizes of the types that can be bitcast; a shader stores halves wider than 2
+bytes.
+"""
+_WGSL_TYPES = {DType.F32: "F", DType.I32: "I", DType.U32: "U"}
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
-    have, to = types[0].dtype, attrs["to"]
-    if have.nbytes != to.nbytes or have.nbytes not in _SIZES:
+    source, to = types[0].dtype, attrs["to"]
+    if source.nbytes != to.nbytes or source.nbytes not in _SUPPORTED_NBYTES:
         raise bad_dtype(
-            f"{have} of {have.nbytes} bytes is read as {to} of {to.nbytes}",
-            "both have 4 bytes, or both 8",
-            "cast converts values",
+            f"cannot reinterpret {source} ({source.nbytes} bytes) as {to} "
+            f"({to.nbytes} bytes)",
+            "both dtypes must have 4 bytes, or both 8",
+            "use cast to convert values",
         )
     return TensorType(types[0].shape, to)
 
 
 def _reference(xp: Any, attrs: Attrs, x: Any) -> Any:
-    """Where floats are computed in f64, to judge others, the bits are those of f32."""
+    """Reinterpret the bits of x; floats that were widened to f64 are first rounded to
+    f32.
+    """
     to: DType = attrs["to"]
     if to.nbytes == numpy_dtype(xp, x).itemsize:
         return x.view(getattr(xp, to.numpy.name))
-    if is_double(xp, x):
+    if is_float64(xp, x):
         return xp.asarray(x, dtype=xp.float32).view(getattr(xp, to.numpy.name))
     return x.view(xp.float32)
 
 
-def _read(types: Types, out: TensorType, attrs: Attrs) -> str:
-    return f"bitcast<{_IN_WGSL.get(out.dtype, 'X')}>(x)"
+def _bitcast_expression(types: Types, out: TensorType, attrs: Attrs) -> str:
+    return f"bitcast<{_WGSL_TYPES.get(out.dtype, 'X')}>(x)"
 
 
 def _case(source: DType, to: DType, *shape: int) -> Sample:
-    """Numbers whose bits are numbers too."""
+    """Return a sample of numbers whose bits are numbers in the other type too."""
     low, high = (1.0, 4.0) if source.is_float else (1 << 29, 1 << 30)
     return Sample((Drawn(shape, source, low, high),), {"to": to})
 
@@ -61,13 +66,13 @@ registry.register_all(
         name="bitcast",
         infer=_infer,
         reference=_reference,
-        lower=Expr(_read),
+        lower=Expr(_bitcast_expression),
         attrs=(Attr("to", "dtype"),),
         traits=frozenset({"elementwise"}),
         flops=no_flops,
-        unchanged=same_type,
+        is_noop=has_same_type,
         samples=(
-            *(_case(a, b, 3, 7) for a in _IN_WGSL for b in _IN_WGSL),
+            *(_case(a, b, 3, 7) for a in _WGSL_TYPES for b in _WGSL_TYPES),
             _case(DType.F64, DType.I64, 5),
             _case(DType.I64, DType.F64, 5),
             _case(DType.F32, DType.U32),
@@ -75,8 +80,8 @@ registry.register_all(
             _case(DType.U32, DType.F32, 65_537, 2),
         ),
         onnx=("BitCast",),
-        doc="The bits of each number as those of another type of the same size, 4 or 8 "
-        "bytes.",
+        doc="The bits of each number reinterpreted as another dtype of the same size, "
+        "4 or 8 bytes.",
     ),
     family="elementwise",
 )

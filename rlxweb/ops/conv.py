@@ -2,8 +2,8 @@
 
 [N, C, …] and weights [M, C / groups, …] as PyTorch and ONNX have them: a correlation,
 the kernel is not turned. f16 is summed in f32, integers wrap. Which window begins where
-is in `recipes/windows.py`, the kernel in `recipes/conv_calls.py`. No device is known
-here.
+is in `recipes/sliding_windows.py`, the kernel in `recipes/conv_plan.py`. No device is
+known here.
 """
 
 from __future__ import annotations
@@ -11,97 +11,116 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlxweb.ir.batching import Examples, folded
+from rlxweb.ir.batching import BatchContext, batch_as_first_axis
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Kernel, Recipe
+from rlxweb.ir.lowering import Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel, show
+from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
-from rlxweb.ops.linalg import SUMMED, widened
-from rlxweb.ops.windows import windows_in
-from rlxweb.ops.windows_back import conv_back
-from rlxweb.recipes.conv_calls import conv_recipe, convolution
-from rlxweb.recipes.windows import DILATIONS, PADS, STRIDES, Windows, windows_of
+from rlxweb.ops.conv_pool_vjp import conv_vjp
+from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
+from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
+from rlxweb.ops.sliding_windows import extract_windows
+from rlxweb.recipes.conv_plan import convolution_shape, plan_conv
+from rlxweb.recipes.sliding_windows import (
+    DILATIONS_ATTR,
+    PADS_ATTR,
+    STRIDES_ATTR,
+    SlidingWindows,
+    sliding_windows,
+)
 
 GROUPS = Attr("groups", "int", 1)
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, w = types
-    dtype = same_dtype(types)
-    need(types, NUMBERS)
+    dtype = common_dtype(types)
+    require_dtypes(types, NUMERIC_DTYPES)
     if x.rank < 3 or w.rank != x.rank:
         raise bad_shape(
-            f"an array of rank {x.rank} beside weights of rank {w.rank}",
-            "[N, C, spatial axes…] and [M, C / groups, kernel…]",
+            f"got an array of rank {x.rank} and weights of rank {w.rank}",
+            "expected [N, C, spatial axes…] and [M, C / groups, kernel…]",
             "reshape one image to [1, C, …]",
         )
     groups = attrs["groups"]
     if groups < 1 or w.shape[0] % groups:
         raise bad_attribute(
-            f"groups={groups} beside weights {show(w.shape)}",
-            "groups is at least 1 and divides the first dimension of the weights",
+            f"groups={groups} with weights {format_shape(w.shape)}",
+            "groups must be at least 1 and divide the first dimension of the weights",
         )
     if w.shape[1] * groups != x.shape[1]:
         raise bad_shape(
             f"the array has {x.shape[1]} channels",
-            f"weights {show(w.shape)} in {groups} groups want {w.shape[1] * groups}",
-            "the second dimension of the weights is channels / groups",
+            f"weights {format_shape(w.shape)} in {groups} groups require "
+            f"{w.shape[1] * groups}",
+            "the second dimension of the weights must be channels / groups",
         )
-    windows = windows_of(x.shape[2:], w.shape[2:], attrs)
-    return TensorType((x.shape[0], w.shape[0], *windows.out), dtype)
+    windows = sliding_windows(x.shape[2:], w.shape[2:], attrs)
+    return TensorType((x.shape[0], w.shape[0], *windows.out_shape), dtype)
 
 
-def _recipe(inputs: Types, out: TensorType, attrs: Attrs) -> Recipe:
+def _kernel_plan(inputs: Types, out: TensorType, attrs: Attrs) -> KernelPlan:
     x, w = inputs
-    return conv_recipe(convolution(x.shape, w.shape, attrs), x.dtype)
+    return plan_conv(convolution_shape(x.shape, w.shape, attrs), x.dtype)
 
 
-def _conv(xp: Any, attrs: Attrs, x: Any, w: Any) -> Any:
-    windows = windows_of(tuple(x.shape[2:]), tuple(w.shape[2:]), attrs)
-    made = products(xp, attrs["groups"], windows, widened(xp, x), widened(xp, w))
-    return xp.asarray(made, dtype=x.dtype)
-
-
-def products(xp: Any, groups: int, windows: Windows, x: Any, w: Any) -> Any:
-    """Each group's weights by its windows, laid side by side."""
-    n, m, c = x.shape[0], w.shape[0], w.shape[1]
-    places, taps = numel(windows.out), math.prod(windows.kernel)
-    cut = xp.reshape(windows_in(xp, x, windows), (n, groups, c, places, taps))
-    cut = xp.reshape(
-        xp.permute_dims(cut, (0, 1, 2, 4, 3)), (n, groups, c * taps, places)
+def _reference(xp: Any, attrs: Attrs, x: Any, w: Any) -> Any:
+    windows = sliding_windows(tuple(x.shape[2:]), tuple(w.shape[2:]), attrs)
+    result = im2col_matmul(
+        xp, attrs["groups"], windows, widen_float16(xp, x), widen_float16(xp, w)
     )
-    rows = xp.reshape(w, (1, groups, m // groups, c * taps))
-    return xp.reshape(xp.matmul(rows, cut), (n, m, *windows.out))
+    return xp.asarray(result, dtype=x.dtype)
 
 
-def _for_all(at: Examples) -> Tensor:
-    """Images of all examples as one batch; weights of each make channels of their own
-    where the images are the same.
+def im2col_matmul(xp: Any, groups: int, windows: SlidingWindows, x: Any, w: Any) -> Any:
+    """Convolve by im2col: multiply each group's weights by its windows laid side by
+    side.
     """
-    if not at.varies[1]:
-        return folded(at)
-    if at.varies[0] or at.attrs["groups"] > 1:
-        return by_groups(at)
-    g, (x, w) = at.g, at.inputs
-    made = at.apply(x, g.reshape(w, (at.count * w.shape[1], *w.shape[2:])))
-    return _channels_apart(at, made)
+    n, m, c = x.shape[0], w.shape[0], w.shape[1]
+    position_count, tap_count = numel(windows.out_shape), math.prod(windows.kernel)
+    columns = xp.reshape(
+        extract_windows(xp, x, windows), (n, groups, c, position_count, tap_count)
+    )
+    columns = xp.reshape(
+        xp.permute_dims(columns, (0, 1, 2, 4, 3)),
+        (n, groups, c * tap_count, position_count),
+    )
+    rows = xp.reshape(w, (1, groups, m // groups, c * tap_count))
+    return xp.reshape(xp.matmul(rows, columns), (n, m, *windows.out_shape))
 
 
-def by_groups(at: Examples) -> Tensor:
-    """With weights of its own each example is a group of channels."""
-    g, n, w = at.g, at.count, at.inputs[1]
-    x = g.moveaxis(at.repeated(0), 0, 1)
+def _batch_conv(ctx: BatchContext) -> Tensor:
+    """Batch the convolution: images of all examples form one batch; weights that differ
+    per example give channels of their own where the images are the same.
+    """
+    if not ctx.is_batched[1]:
+        return batch_as_first_axis(ctx)
+    if ctx.is_batched[0] or ctx.attrs["groups"] > 1:
+        return batch_as_groups(ctx)
+    g, (x, w) = ctx.g, ctx.inputs
+    result = ctx.apply(x, g.reshape(w, (ctx.count * w.shape[1], *w.shape[2:])))
+    return _split_example_axis(ctx, result)
+
+
+def batch_as_groups(ctx: BatchContext) -> Tensor:
+    """Batch a convolution whose weights differ per example by making each example a
+    group.
+    """
+    g, n, w = ctx.g, ctx.count, ctx.inputs[1]
+    x = g.moveaxis(ctx.batched_operand(0), 0, 1)
     x = g.reshape(x, (x.shape[0], n * x.shape[2], *x.shape[3:]))
     weights = g.reshape(w, (n * w.shape[1], *w.shape[2:]))
-    return _channels_apart(at, at.apply(x, weights, groups=n * at.attrs["groups"]))
+    return _split_example_axis(
+        ctx, ctx.apply(x, weights, groups=n * ctx.attrs["groups"])
+    )
 
 
-def _channels_apart(at: Examples, made: Tensor) -> Tensor:
-    shape = (made.shape[0], at.count, at.shape[1], *made.shape[2:])
-    return at.g.moveaxis(at.g.reshape(made, shape), 1, 0)
+def _split_example_axis(ctx: BatchContext, result: Tensor) -> Tensor:
+    """Split the channels of all examples and move the example axis to the front."""
+    shape = (result.shape[0], ctx.count, ctx.shape[1], *result.shape[2:])
+    return ctx.g.moveaxis(ctx.g.reshape(result, shape), 1, 0)
 
 
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
@@ -109,7 +128,9 @@ def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
 
 
 def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
-    """A product of the weights of each group by its windows."""
+    """Describe the convolution as a matrix product of each group's weights by its
+    windows.
+    """
     groups, w = attrs["groups"], inputs[1].shape
     size = {
         "batch": out.shape[0] * groups,
@@ -124,8 +145,8 @@ def _case(
     x: Shape, w: Shape, dtype: DType = DType.F32, note: str = "", **attrs: Any
 ) -> Sample:
     whole = dtype in (DType.F16, DType.I32)
-    drawn = tuple(Drawn(s, dtype, -2, 2, whole=whole) for s in (x, w))
-    return Sample(drawn, attrs, note)
+    inputs = tuple(Drawn(s, dtype, -2, 2, whole=whole) for s in (x, w))
+    return Sample(inputs, attrs, note)
 
 
 _SAMPLES = (
@@ -153,18 +174,19 @@ registry.register_all(
         name="conv",
         arity=2,
         infer=_infer,
-        reference=_conv,
-        lower=Kernel(_recipe),
-        attrs=(STRIDES, DILATIONS, PADS, GROUPS),
+        reference=_reference,
+        lower=Kernel(_kernel_plan),
+        attrs=(STRIDES_ATTR, DILATIONS_ATTR, PADS_ATTR, GROUPS),
         traits=frozenset({"blas"}),
         flops=_flops,
         work=_work,
-        tolerance=SUMMED,
+        tolerance=MATMUL_TOLERANCE,
         samples=_SAMPLES,
-        vjp=conv_back,
-        batch=_for_all,
-        doc="Convolution (a correlation) of [N, C, …] by weights [M, C / groups, …] "
-        "over 1 to 3 spatial axes. strides, dilations and pads: one number for all "
-        "axes or one each; pads also all fronts and then all ends.",
+        vjp=conv_vjp,
+        batch=_batch_conv,
+        doc="Convolution (cross-correlation) of [N, C, …] with weights [M, C / "
+        "groups, …] over 1 to 3 spatial axes. strides, dilations and pads take one "
+        "number for all axes or one per axis; pads also takes the paddings before "
+        "all axes, then those after them.",
     ),
 )

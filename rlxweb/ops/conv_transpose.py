@@ -1,4 +1,5 @@
-"""Transposed convolution, as a convolution that makes every phase of the result.
+"""Transposed convolution, computed as one convolution that yields every phase of the
+result.
 
 Results `strides` apart are sums over the same taps of the kernel. So each such phase
 becomes channels of its own of one convolution with stride 1 and a kernel that much
@@ -14,235 +15,287 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.ir.batching import folded
+from rlxweb.ir.batching import batch_as_first_axis
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel, show
+from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.conv import GROUPS, by_groups, products
-from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
-from rlxweb.ops.linalg import SUMMED, widened
-from rlxweb.recipes.windows import (
-    DILATIONS,
-    PADS,
-    STRIDES,
-    Windows,
-    of_each,
-    pads_of,
+from rlxweb.ops.conv import GROUPS, batch_as_groups, im2col_matmul
+from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
+from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
+from rlxweb.recipes.sliding_windows import (
+    DILATIONS_ATTR,
+    PADS_ATTR,
+    STRIDES_ATTR,
+    SlidingWindows,
+    expand_per_axis,
+    split_pads,
 )
 
 
-class Spread(NamedTuple):
-    """One spatial axis: how its elements are spread over the result.
+class TransposedConvAxis(NamedTuple):
+    """One spatial axis of a transposed convolution, split into `stride` phases.
 
     size, kernel, stride, dilation   of the array, the weights and their steps
-    before, out                      results left out in front, and how many are kept
+    crop_before, out                 results left out in front, and how many are kept
     """
 
     size: int
     kernel: int
     stride: int
     dilation: int
-    before: int
+    crop_before: int
     out: int
 
     @property
-    def extent(self) -> int:
-        """Results that one element adds to, those between them included."""
+    def kernel_extent(self) -> int:
+        """Number of results that one element adds to, gaps included."""
         return (self.kernel - 1) * self.dilation + 1
 
     @property
-    def taps(self) -> int:
-        """Of the kernel of a phase."""
-        return -(-self.extent // self.stride)
+    def taps_per_phase(self) -> int:
+        """Number of kernel taps of one phase."""
+        return -(-self.kernel_extent // self.stride)
 
     @property
-    def first(self) -> int:
-        """The first result of a phase that is kept."""
-        return self.before // self.stride
+    def first_kept_result(self) -> int:
+        """Index of the first result of a phase that is kept."""
+        return self.crop_before // self.stride
 
     @property
-    def pads(self) -> tuple[int, int]:
-        """Around the array, so that a phase has at least what is kept of it."""
-        front = max(0, self.taps - 1 - self.first)
-        return front, max(0, self.first + self.kept - self.size)
+    def conv_pads(self) -> tuple[int, int]:
+        """Padding around the array that gives each phase at least its kept results."""
+        front = max(0, self.taps_per_phase - 1 - self.first_kept_result)
+        return front, max(
+            0, self.first_kept_result + self.results_per_phase - self.size
+        )
 
     @property
-    def start(self) -> int:
-        """The first kept one among the results of that convolution."""
-        return max(0, self.first - self.taps + 1)
+    def conv_start(self) -> int:
+        """Index of the first kept result in the output of that convolution."""
+        return max(0, self.first_kept_result - self.taps_per_phase + 1)
 
     @property
-    def begin(self) -> int:
-        """The first result among those of the phases that are kept."""
-        return self.before - self.first * self.stride
+    def interleaved_start(self) -> int:
+        """Index of the first kept result among the interleaved phases."""
+        return self.crop_before - self.first_kept_result * self.stride
 
     @property
-    def kept(self) -> int:
-        """How many results of a phase are kept."""
-        return -(-(self.before + self.out) // self.stride) - self.first
+    def results_per_phase(self) -> int:
+        """Number of results of a phase that are kept."""
+        return -(-(self.crop_before + self.out) // self.stride) - self.first_kept_result
 
-    def table(self) -> list[int]:
-        """Which element of the kernel each tap of each phase is, last tap first;
-        `kernel`: none, a zero.
+    def tap_table(self) -> list[int]:
+        """Return the kernel index of each tap of each phase, last tap first; `kernel`
+        marks a zero.
         """
-        made = []
+        taps = []
         for phase in range(self.stride):
-            for tap in reversed(range(self.taps)):
-                at, rest = divmod(phase + self.stride * tap, self.dilation)
-                made.append(self.kernel if rest or at >= self.kernel else at)
-        return made
+            for tap in reversed(range(self.taps_per_phase)):
+                kernel_index, rest = divmod(phase + self.stride * tap, self.dilation)
+                taps.append(
+                    self.kernel if rest or kernel_index >= self.kernel else kernel_index
+                )
+        return taps
 
 
-def spreads(x: Shape, w: Shape, attrs: Attrs) -> list[Spread]:
-    """The spatial axes of a transposed convolution. Errors  AttributeRefused,
+def transposed_conv_axes(x: Shape, w: Shape, attrs: Attrs) -> list[TransposedConvAxis]:
+    """Return the spatial axes of a transposed convolution. Errors  AttributeRefused,
     ShapeError.
     """
     rank = len(x) - 2
     if not 1 <= rank <= 3 or len(w) != len(x):
         raise bad_shape(
-            f"an array of rank {len(x)} beside weights of rank {len(w)}",
-            "[N, C, 1 to 3 spatial axes] and [C, M / groups, kernel…]",
+            f"got an array of rank {len(x)} and weights of rank {len(w)}",
+            "expected [N, C, 1 to 3 spatial axes] and [C, M / groups, kernel…]",
             "reshape one image to [1, C, …]",
         )
     if any(n < 1 for n in (*x[2:], *w[2:])):
         raise bad_shape(
-            f"spatial axes of {show(x[2:])} and a kernel of {show(w[2:])}",
-            "each is at least 1",
+            f"got spatial axes {format_shape(x[2:])} and a kernel "
+            f"{format_shape(w[2:])}",
+            "every size must be at least 1",
         )
-    strides = of_each("strides", attrs["strides"], rank, 1)
-    dilations = of_each("dilations", attrs["dilations"], rank, 1)
-    more = of_each("output_padding", attrs["output_padding"], rank, 0)
-    before, after = pads_of(attrs["pads"], rank)
-    made = []
-    for at in range(rank):
-        size, kernel, step = x[2 + at], w[2 + at], strides[at]
-        whole = (size - 1) * step + (kernel - 1) * dilations[at] + 1
-        out = whole + more[at] - before[at] - after[at]
+    strides = expand_per_axis("strides", attrs["strides"], rank, 1)
+    dilations = expand_per_axis("dilations", attrs["dilations"], rank, 1)
+    output_padding = expand_per_axis("output_padding", attrs["output_padding"], rank, 0)
+    before, after = split_pads(attrs["pads"], rank)
+    axes = []
+    for axis in range(rank):
+        size, kernel, stride = x[2 + axis], w[2 + axis], strides[axis]
+        full_length = (size - 1) * stride + (kernel - 1) * dilations[axis] + 1
+        out = full_length + output_padding[axis] - before[axis] - after[axis]
         if out < 1:
             raise bad_attribute(
-                f"pads={attrs['pads']} leave {out} results on spatial axis {at}",
-                f"without them there are {whole + more[at]}",
+                f"pads={attrs['pads']} leave {out} results on spatial axis {axis}",
+                f"without pads there are {full_length + output_padding[axis]}",
             )
-        made.append(Spread(size, kernel, step, dilations[at], before[at], out))
-    return made
+        axes.append(
+            TransposedConvAxis(size, kernel, stride, dilations[axis], before[axis], out)
+        )
+    return axes
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, w = types
-    dtype = same_dtype(types)
-    need(types, NUMBERS)
-    out = tuple(one.out for one in spreads(x.shape, w.shape, attrs))
+    dtype = common_dtype(types)
+    require_dtypes(types, NUMERIC_DTYPES)
+    out = tuple(
+        conv_axis.out for conv_axis in transposed_conv_axes(x.shape, w.shape, attrs)
+    )
     groups = attrs["groups"]
     if w.shape[0] != x.shape[1]:
         raise bad_shape(
             f"the array has {x.shape[1]} channels",
-            f"weights {show(w.shape)} want {w.shape[0]}",
-            "the first dimension of the weights is the channels",
+            f"weights {format_shape(w.shape)} require {w.shape[0]}",
+            "the first dimension of the weights must be the number of channels",
         )
     if groups < 1 or x.shape[1] % groups:
         raise bad_attribute(
-            f"groups={groups} of {x.shape[1]} channels",
-            "groups is at least 1 and divides the channels",
+            f"groups={groups} with {x.shape[1]} channels",
+            "groups must be at least 1 and divide the number of channels",
         )
     return TensorType((x.shape[0], w.shape[1] * groups, *out), dtype)
 
 
 def _reference(xp: Any, attrs: Attrs, x: Any, w: Any) -> Any:
-    axes = spreads(tuple(x.shape), tuple(w.shape), attrs)
-    groups, kind, rank = attrs["groups"], x.dtype, len(axes)
-    x, w = widened(xp, x), widened(xp, w)
+    axes = transposed_conv_axes(tuple(x.shape), tuple(w.shape), attrs)
+    groups, dtype, rank = attrs["groups"], x.dtype, len(axes)
+    x, w = widen_float16(xp, x), widen_float16(xp, w)
     n, c, m = x.shape[0], w.shape[0], w.shape[1] * groups
-    for at, one in enumerate(axes):
-        w = _phased(xp, w, 2 + 2 * at, one)
+    for axis, conv_axis in enumerate(axes):
+        w = _split_kernel_phases(xp, w, 2 + 2 * axis, conv_axis)
     w = xp.reshape(w, (groups, c // groups, *w.shape[1:]))
     phases, taps = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
     w = xp.permute_dims(w, (0, 2, *phases, 1, *taps))
-    rows = m * math.prod(one.stride for one in axes)
-    w = xp.reshape(w, (rows, c // groups, *(one.taps for one in axes)))
-    windows = Windows(
-        size=tuple(x.shape[2:]),
-        kernel=tuple(one.taps for one in axes),
+    rows = m * math.prod(conv_axis.stride for conv_axis in axes)
+    w = xp.reshape(
+        w, (rows, c // groups, *(conv_axis.taps_per_phase for conv_axis in axes))
+    )
+    windows = SlidingWindows(
+        spatial_shape=tuple(x.shape[2:]),
+        kernel=tuple(conv_axis.taps_per_phase for conv_axis in axes),
         strides=(1,) * rank,
         dilations=(1,) * rank,
-        before=tuple(one.pads[0] for one in axes),
-        out=tuple(one.start + one.kept for one in axes),
+        pads_before=tuple(conv_axis.conv_pads[0] for conv_axis in axes),
+        out_shape=tuple(
+            conv_axis.conv_start + conv_axis.results_per_phase for conv_axis in axes
+        ),
     )
-    made = products(xp, groups, windows, x, w)
-    kept = (slice(one.start, one.start + one.kept) for one in axes)
-    made = made[(slice(None), slice(None), *kept)]
-    strides = tuple(one.stride for one in axes)
-    made = xp.reshape(made, (n, m, *strides, *(one.kept for one in axes)))
-    pairs = (at for i in range(rank) for at in (2 + rank + i, 2 + i))
-    made = xp.permute_dims(made, (0, 1, *pairs))
-    made = xp.reshape(made, (n, m, *(one.kept * one.stride for one in axes)))
-    asked = (slice(one.begin, one.begin + one.out) for one in axes)
-    return xp.asarray(made[(slice(None), slice(None), *asked)], dtype=kind)
+    result = im2col_matmul(xp, groups, windows, x, w)
+    kept_slices = (
+        slice(conv_axis.conv_start, conv_axis.conv_start + conv_axis.results_per_phase)
+        for conv_axis in axes
+    )
+    result = result[(slice(None), slice(None), *kept_slices)]
+    strides = tuple(conv_axis.stride for conv_axis in axes)
+    result = xp.reshape(
+        result, (n, m, *strides, *(conv_axis.results_per_phase for conv_axis in axes))
+    )
+    pairs = (axis for i in range(rank) for axis in (2 + rank + i, 2 + i))
+    result = xp.permute_dims(result, (0, 1, *pairs))
+    result = xp.reshape(
+        result,
+        (n, m, *(conv_axis.results_per_phase * conv_axis.stride for conv_axis in axes)),
+    )
+    crop_slices = (
+        slice(conv_axis.interleaved_start, conv_axis.interleaved_start + conv_axis.out)
+        for conv_axis in axes
+    )
+    return xp.asarray(result[(slice(None), slice(None), *crop_slices)], dtype=dtype)
 
 
-def _phased(xp: Any, w: Any, axis: int, one: Spread) -> Any:
-    """An axis of the kernel as two: phases, and the taps of each, last tap first."""
+def _split_kernel_phases(
+    xp: Any, w: Any, axis: int, conv_axis: TransposedConvAxis
+) -> Any:
+    """Split a kernel axis in two: phases, and the taps of each, last tap first."""
     shape = (*w.shape[:axis], 1, *w.shape[axis + 1 :])
     w = xp.concat([w, xp.zeros(shape, dtype=w.dtype)], axis=axis)
-    table = xp.asarray(np.array(one.table(), np.int32))
-    made = (*w.shape[:axis], one.stride, one.taps, *w.shape[axis + 1 :])
-    return xp.reshape(xp.take(w, table, axis=axis), made)
+    table = xp.asarray(np.array(conv_axis.tap_table(), np.int32))
+    phased_shape = (
+        *w.shape[:axis],
+        conv_axis.stride,
+        conv_axis.taps_per_phase,
+        *w.shape[axis + 1 :],
+    )
+    return xp.reshape(xp.take(w, table, axis=axis), phased_shape)
 
 
 def _build(g: Graph, attrs: Attrs, x: Tensor, w: Tensor) -> Tensor:
-    axes = spreads(x.shape, w.shape, attrs)
+    axes = transposed_conv_axes(x.shape, w.shape, attrs)
     groups = attrs["groups"]
-    phased = _phases(g, w, axes, groups)
-    before, after = zip(*(one.pads for one in axes), strict=True)
-    made = g.apply("conv", x, phased, pads=(*before, *after), groups=groups)
-    for at, one in enumerate(axes, 2):
-        made = _kept(g, made, at, one.start, one.kept)
-    return _interleaved(g, made, axes, w.shape[1] * groups)
+    phase_weights = _phase_weights(g, w, axes, groups)
+    before, after = zip(*(conv_axis.conv_pads for conv_axis in axes), strict=True)
+    result = g.apply("conv", x, phase_weights, pads=(*before, *after), groups=groups)
+    for axis, conv_axis in enumerate(axes, 2):
+        result = _narrow_if_needed(
+            g, result, axis, conv_axis.conv_start, conv_axis.results_per_phase
+        )
+    return _interleave_phases(g, result, axes, w.shape[1] * groups)
 
 
-def _phases(g: Graph, w: Tensor, axes: list[Spread], groups: int) -> Tensor:
-    """[C, M / g, kernel…] as the weights [g · M / g · phases, C / g, taps…]."""
+def _phase_weights(
+    g: Graph, w: Tensor, axes: list[TransposedConvAxis], groups: int
+) -> Tensor:
+    """Rearrange weights [C, M / g, kernel…] into [g · M / g · phases, C / g, taps…]."""
     channels = w.shape[0]
-    for one in axes:
+    for conv_axis in axes:
         # The axis in hand is always the third: those that are done stand last.
-        table = one.table()
-        if one.kernel in table:
+        table = conv_axis.tap_table()
+        if conv_axis.kernel in table:
             shape = (*w.shape[:2], 1, *w.shape[3:])
-            nothing = g.expand(g.constant(np.zeros((), w.dtype.numpy)), shape)
-            w = g.concat([w, nothing], axis=2)
-        if table != list(range(one.kernel)):
+            zero_slice = g.expand(g.constant(np.zeros((), w.dtype.numpy)), shape)
+            w = g.concat([w, zero_slice], axis=2)
+        if table != list(range(conv_axis.kernel)):
             w = g.gather(w, g.constant(np.array(table, np.int32)), axis=2)
         rest = w.shape[3:]
-        w = g.reshape(w, (*w.shape[:2], one.stride, one.taps, *rest))
-        behind = range(4, 4 + len(rest))
-        w = g.transpose(w, (0, 1, 2, *behind, 3))
-        w = g.reshape(w, (channels, w.shape[1] * one.stride, *rest, one.taps))
+        w = g.reshape(
+            w, (*w.shape[:2], conv_axis.stride, conv_axis.taps_per_phase, *rest)
+        )
+        trailing = range(4, 4 + len(rest))
+        w = g.transpose(w, (0, 1, 2, *trailing, 3))
+        w = g.reshape(
+            w,
+            (channels, w.shape[1] * conv_axis.stride, *rest, conv_axis.taps_per_phase),
+        )
     m, taps = w.shape[1], w.shape[2:]
     w = g.reshape(w, (groups, channels // groups, m, *taps))
     w = g.transpose(w, (0, 2, 1, *range(3, w.rank)))
     return g.reshape(w, (groups * m, channels // groups, *taps))
 
 
-def _kept(g: Graph, x: Tensor, axis: int, start: int, length: int) -> Tensor:
+def _narrow_if_needed(
+    g: Graph, x: Tensor, axis: int, start: int, length: int
+) -> Tensor:
+    """Narrow an axis unless all of it is kept."""
     if start == 0 and length == x.shape[axis]:
         return x
     return g.narrow(x, axis, start, length)
 
 
-def _interleaved(g: Graph, x: Tensor, axes: list[Spread], m: int) -> Tensor:
-    """[N, M · phases, places…] as [N, M, results…]."""
-    strides = [one.stride for one in axes]
+def _interleave_phases(
+    g: Graph, x: Tensor, axes: list[TransposedConvAxis], m: int
+) -> Tensor:
+    """Interleave phases: [N, M · phases, positions…] becomes [N, M, results…]."""
+    strides = [conv_axis.stride for conv_axis in axes]
     if math.prod(strides) > 1:
         n, rank = x.shape[0], len(axes)
         x = g.reshape(x, (n, m, *strides, *x.shape[2:]))
-        pairs = (at for i in range(rank) for at in (2 + rank + i, 2 + i))
+        pairs = (axis for i in range(rank) for axis in (2 + rank + i, 2 + i))
         x = g.transpose(x, (0, 1, *pairs))
-        x = g.reshape(x, (n, m, *(one.kept * one.stride for one in axes)))
-    for at, one in enumerate(axes, 2):
-        x = _kept(g, x, at, one.begin, one.out)
+        x = g.reshape(
+            x,
+            (
+                n,
+                m,
+                *(conv_axis.results_per_phase * conv_axis.stride for conv_axis in axes),
+            ),
+        )
+    for axis, conv_axis in enumerate(axes, 2):
+        x = _narrow_if_needed(g, x, axis, conv_axis.interleaved_start, conv_axis.out)
     return x
 
 
@@ -273,24 +326,26 @@ _SAMPLES = (
 registry.register_all(
     Op(
         name="conv_transpose",
-        batch=lambda at: by_groups(at) if at.varies[1] else folded(at),
+        batch=lambda ctx: (
+            batch_as_groups(ctx) if ctx.is_batched[1] else batch_as_first_axis(ctx)
+        ),
         arity=2,
         infer=_infer,
         reference=_reference,
         lower=Compose(_build),
         attrs=(
-            STRIDES,
-            DILATIONS,
-            PADS,
+            STRIDES_ATTR,
+            DILATIONS_ATTR,
+            PADS_ATTR,
             Attr("output_padding", "ints", ()),
             GROUPS,
         ),
         traits=frozenset({"blas"}),
         flops=_flops,
-        tolerance=SUMMED,
+        tolerance=MATMUL_TOLERANCE,
         samples=_SAMPLES,
-        doc="Transposed convolution of [N, C, …] by weights [C, M / groups, …]: "
-        "(size - 1) · stride + dilation · (kernel - 1) + 1 + output_padding results "
-        "along an axis, without `pads` at its ends.",
+        doc="Transposed convolution of [N, C, …] with weights [C, M / groups, …]. An "
+        "axis gets (size - 1) · stride + dilation · (kernel - 1) + 1 + "
+        "output_padding results, minus the `pads` at its ends.",
     )
 )

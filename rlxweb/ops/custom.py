@@ -1,4 +1,4 @@
-"""Ops of the user's own, registered in one statement.
+"""Registration of user-defined ops in one statement.
 
 A custom op is a record like any other: shape rule, NumPy-like reference and, if wanted,
 WGSL. Without WGSL it runs wherever the reference runs and a GPU refuses it with the
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import GraphError
-from rlxweb.ir.batching import Batch
-from rlxweb.ir.derivative import Vjp
-from rlxweb.ir.graph import Node, typed
+from rlxweb.ir.batching import BatchRule
+from rlxweb.ir.derivative import VjpRule
+from rlxweb.ir.graph import Node, infer_type
 from rlxweb.ir.lowering import Compose, Expr, HostOnly, Kernel, Lowering
 from rlxweb.ir.op import (
     Attr,
@@ -30,15 +30,15 @@ from rlxweb.ir.op import (
 )
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.verify import check_result
-from rlxweb.ops.elementwise import same_shape
+from rlxweb.ops.elementwise import infer_broadcast
 
 Arity = int | tuple[int, int | None]
 
 # The operands an Expr can name: x, y, z.
-EXPR_OPERANDS = 3
+MAX_EXPR_OPERANDS = 3
 # A sample larger than this is left to the device that first runs the op.
-CHECKED_ELEMENTS = 1 << 16
-CUSTOM = Tolerance(rtol=1e-5, atol=1e-6)
+MAX_CHECKED_ELEMENTS = 1 << 16
+CUSTOM_TOLERANCE = Tolerance(rtol=1e-5, atol=1e-6)
 
 
 def register_custom(
@@ -46,18 +46,19 @@ def register_custom(
     *,
     arity: Arity,
     reference: Callable[..., Any],
-    infer: InferRule = same_shape,
+    infer: InferRule = infer_broadcast,
     attrs: Sequence[Attr] = (),
     wgsl: str | Expr | Kernel | Compose | None = None,
     samples: Sequence[Sample] = (),
-    tolerance: Tolerance = CUSTOM,
+    tolerance: Tolerance = CUSTOM_TOLERANCE,
     flops: FlopsRule | None = None,
-    vjp: Vjp | None = None,
-    batch: Batch | None = None,
+    vjp: VjpRule | None = None,
+    batch: BatchRule | None = None,
     doc: str = "",
     replace: bool = False,
 ) -> Op:
-    """Add an op to the vocabulary; `graph.custom_op(name, …)` and `apply` then know it.
+    """Register a custom op, so that `graph.custom_op(name, …)` and `graph.apply` know
+    it.
 
     reference  (xp, attrs, *arrays) → array, written with functions of `xp`
     infer      (input types, attrs) → output type; elementwise when left out
@@ -80,10 +81,10 @@ def register_custom(
     >>> halve = lambda xp, attrs, x: x / 2
     >>> register_custom("halve", arity=1, reference=halve, wgsl="x / F(2)")
     """
-    doing = f"register op {name!r}"
-    _check_name(name, doing)
+    context = f"register op {name!r}"
+    _check_name(name, context)
     lower: Lowering = Expr(wgsl) if isinstance(wgsl, str) else wgsl or HostOnly()
-    fused = isinstance(lower, Expr)
+    is_elementwise = isinstance(lower, Expr)
     record = Op(
         name=name,
         arity=arity,
@@ -91,15 +92,15 @@ def register_custom(
         reference=reference,
         lower=lower,
         attrs=tuple(attrs),
-        traits=frozenset({"custom", "elementwise"} if fused else {"custom"}),
+        traits=frozenset({"custom", "elementwise"} if is_elementwise else {"custom"}),
         tolerance=tolerance,
         samples=tuple(samples),
         vjp=vjp,
         batch=batch,
         doc=doc,
     )
-    if fused:
-        _check_operands(record, doing)
+    if is_elementwise:
+        _check_operands(record, context)
     if flops is not None:
         record = changed(record, flops=flops)
     for sample in record.samples:
@@ -107,35 +108,43 @@ def register_custom(
     return registry.register(record, replace=replace)
 
 
-def _check_name(name: str, doing: str) -> None:
+def _check_name(name: str, context: str) -> None:
+    """Check that the name is an identifier and no alias of another op. Errors
+    GraphError.
+    """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
-        raise GraphError(doing, "a name is letters, digits, '_' and '.'")
+        raise GraphError(
+            context, "a name may contain only letters, digits, '_' and '.'"
+        )
     if name in registry and registry.get(name).name != name:
         raise GraphError(
-            doing,
-            f"{name!r} is another name of op {registry.get(name).name!r}",
+            context,
+            f"{name!r} is an alias of op {registry.get(name).name!r}",
             hint="choose another name",
         )
 
 
-def _check_operands(op: Op, doing: str) -> None:
-    least, most = op.arity_range()
-    if not 1 <= least <= (most or 99) <= EXPR_OPERANDS:
+def _check_operands(op: Op, context: str) -> None:
+    """Check that an expression can name all operands. Errors  GraphError."""
+    min_count, max_count = op.arity_range()
+    if not 1 <= min_count <= (max_count or 99) <= MAX_EXPR_OPERANDS:
         raise GraphError(
-            doing,
-            f"an expression over {least} to {most or 'any'} operands",
-            f"it can name {EXPR_OPERANDS}: x, y and z",
-            "give a Compose or a Kernel",
+            context,
+            f"the op takes {min_count} to {max_count or 'any'} operands",
+            f"an expression can name 1 to {MAX_EXPR_OPERANDS}: x, y and z",
+            "use a Compose or a Kernel",
         )
 
 
 def _check_sample(op: Op, sample: Sample) -> None:
-    """Errors  GraphError where the reference breaks the shape rule; the op's own."""
+    """Check that the reference gives the inferred type on a sample. Errors  GraphError
+    where it does not; the op's own.
+    """
     types = tuple(TensorType(d.shape, d.dtype) for d in sample.inputs)
-    attrs, kind = typed(op, types, sample.attrs)
-    if max((t.numel for t in (*types, kind)), default=0) > CHECKED_ELEMENTS:
+    attrs, out_type = infer_type(op, types, sample.attrs)
+    if max((t.numel for t in (*types, out_type)), default=0) > MAX_CHECKED_ELEMENTS:
         return
     with np.errstate(all="ignore"):
-        made = np.asarray(op.reference(np, attrs, *sample.draw()))
-    node = Node(0, op.name, tuple(range(len(types))), attrs, kind)
-    check_result(node, made)
+        result = np.asarray(op.reference(np, attrs, *sample.draw()))
+    node = Node(0, op.name, tuple(range(len(types))), attrs, out_type)
+    check_result(node, result)

@@ -1,4 +1,4 @@
-"""Sampling an array at any places: a grid of coordinates, between elements too.
+"""Grid sample: interpolation of an array at the coordinates of a grid.
 
 Coordinates are those of PyTorch and ONNX: -1 and 1 are the ends of an axis, the last
 axis comes first. Composed of elementwise ops and gathers of rows of channels; the
@@ -18,204 +18,238 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_shape, show
+from rlxweb.ir.shape import Shape, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.elementwise import FLOATS, need, same_dtype
-from rlxweb.ops.linalg import widened
-from rlxweb.ops.norm import in_f32
-from rlxweb.recipes.resize_tables import far, near
+from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
+from rlxweb.ops.matmul import widen_float16
+from rlxweb.ops.norm import widen_float16_tensors
+from rlxweb.recipes.resize_tables import cubic_kernel_inner, cubic_kernel_outer
 
 MODES = ("linear", "nearest", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
-_A = -0.75
-"""The coefficient of the cubic kernel."""
+_CUBIC_COEFFICIENT = -0.75
+"""Coefficient of the cubic kernel."""
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, grid = types
-    dtype = same_dtype(types)
-    need(types, FLOATS)
+    dtype = common_dtype(types)
+    require_dtypes(types, FLOAT_DTYPES)
     rank = x.rank - 2
     if not 1 <= rank <= 3 or grid.rank != x.rank or grid.shape[-1:] != (rank,):
         raise bad_shape(
-            f"an array {show(x.shape)} beside a grid {show(grid.shape)}",
-            "[N, C, 1 to 3 spatial axes] and [N, places…, one number for each axis]",
+            f"got an array {format_shape(x.shape)} and a grid "
+            f"{format_shape(grid.shape)}",
+            "expected [N, C, 1 to 3 spatial axes] and [N, positions…, one number per "
+            "spatial axis]",
         )
     if x.shape[0] != grid.shape[0]:
         raise bad_shape(
-            f"{x.shape[0]} arrays beside {grid.shape[0]} grids", "a grid each"
+            f"got {x.shape[0]} arrays and {grid.shape[0]} grids",
+            "each array needs one grid",
         )
     if 0 in x.shape[2:]:
-        raise bad_shape(f"an array {show(x.shape)}", "its axes have elements")
+        raise bad_shape(
+            f"got an array {format_shape(x.shape)}",
+            "every spatial axis must have at least 1 element",
+        )
     rows = x.shape[0] * prod(x.shape[2:])
     if rows >= 1 << 31:
-        raise bad_shape(f"{rows} places in {show(x.shape)}", "i32 holds 2**31 - 1")
+        raise bad_shape(
+            f"{rows} positions in {format_shape(x.shape)}",
+            "i32 indices reach 2**31 - 1",
+        )
     return TensorType((*x.shape[:2], *grid.shape[1:-1]), dtype)
 
 
-class Arrays:
-    """The steps in a namespace of arrays."""
+class SamplingArrayOps:
+    """Sampling operations on arrays of a namespace."""
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
         self.abs, self.round = xp.abs, xp.round
 
-    def number_or(self, x: Any, value: float) -> Any:
+    def replace_nan(self, x: Any, value: float) -> Any:
         return self.xp.where(x == x, x, self.xp.full_like(x, value))
 
-    def clipped(self, x: Any, low: float, high: float) -> Any:
+    def clip(self, x: Any, low: float, high: float) -> Any:
         x = self.xp.maximum(x, self.xp.full_like(x, low))
         return self.xp.minimum(x, self.xp.full_like(x, high))
 
-    def least(self, x: Any, y: Any) -> Any:
+    def minimum(self, x: Any, y: Any) -> Any:
         return self.xp.minimum(x, y)
 
-    def whole(self, x: Any) -> Any:
+    def to_int32(self, x: Any) -> Any:
         return self.xp.asarray(x, dtype=self.xp.int32)
 
-    def real(self, x: Any, like: Any) -> Any:
+    def to_float_like(self, x: Any, like: Any) -> Any:
         return self.xp.asarray(x, dtype=like.dtype)
 
-    def rows(self, table: Any, at: Any) -> Any:
-        flat = self.xp.take(table, self.xp.reshape(at, (-1,)), axis=0)
-        return self.xp.reshape(flat, (*at.shape, table.shape[1]))
+    def take_rows(self, table: Any, indices: Any) -> Any:
+        taken_rows = self.xp.take(table, self.xp.reshape(indices, (-1,)), axis=0)
+        return self.xp.reshape(taken_rows, (*indices.shape, table.shape[1]))
 
-    def behind(self, x: Any) -> Any:
+    def append_axis(self, x: Any) -> Any:
         return self.xp.reshape(x, (*x.shape, 1))
 
 
-class Tensors:
-    """The same in a graph."""
+class SamplingTensorOps:
+    """Sampling operations on tensors of a graph."""
 
     def __init__(self, g: Graph) -> None:
         self.g = g
         self.abs, self.round = g.abs, g.round
 
-    def number_or(self, x: Tensor, value: float) -> Tensor:
+    def replace_nan(self, x: Tensor, value: float) -> Tensor:
         return self.g.where(self.g.eq(x, x), x, value)
 
-    def clipped(self, x: Tensor, low: float, high: float) -> Tensor:
+    def clip(self, x: Tensor, low: float, high: float) -> Tensor:
         return self.g.minimum(self.g.maximum(x, low), high)
 
-    def least(self, x: Tensor, y: Tensor) -> Tensor:
+    def minimum(self, x: Tensor, y: Tensor) -> Tensor:
         return self.g.minimum(x, y)
 
-    def whole(self, x: Tensor) -> Tensor:
+    def to_int32(self, x: Tensor) -> Tensor:
         return self.g.cast(x, DType.I32)
 
-    def real(self, x: Tensor, like: Tensor) -> Tensor:
+    def to_float_like(self, x: Tensor, like: Tensor) -> Tensor:
         return self.g.cast(x, like.dtype)
 
-    def rows(self, table: Tensor, at: Tensor) -> Tensor:
-        return self.g.gather(table, at)
+    def take_rows(self, table: Tensor, indices: Tensor) -> Tensor:
+        return self.g.gather(table, indices)
 
-    def behind(self, x: Tensor) -> Tensor:
+    def append_axis(self, x: Tensor) -> Tensor:
         return self.g.reshape(x, (*x.shape, 1))
 
 
-def floored(s: Any, x: Any) -> Any:
-    """The whole numbers at or below floats that an i32 holds."""
-    toward_zero = s.real(s.whole(x), x)
-    return toward_zero - s.real(toward_zero > x, x)
+def floor_float(ops: Any, x: Any) -> Any:
+    """Return the whole numbers at or below floats that fit an i32."""
+    toward_zero = ops.to_float_like(ops.to_int32(x), x)
+    return toward_zero - ops.to_float_like(toward_zero > x, x)
 
 
-def _ends(attrs: Attrs, n: int) -> tuple[float, float]:
-    """Where an axis begins, and how far it is to its end."""
+def _axis_range(attrs: Attrs, n: int) -> tuple[float, float]:
+    """Return where an axis begins and how far it is to its end."""
     return (0.0, n - 1.0) if attrs["align_corners"] else (-0.5, float(n))
 
 
-def _place(s: Any, given: Any, n: int, attrs: Attrs) -> Any:
-    """Where in an axis of n elements a coordinate lies, NaN at its begin."""
+def _axis_position(ops: Any, coordinate: Any, n: int, attrs: Attrs) -> Any:
+    """Return the position of a coordinate along an axis of n elements; NaN lies at its
+    begin.
+    """
     padding, is_cubic = attrs["padding"], attrs["mode"] == "cubic"
-    low, span = _ends(attrs, n)
-    at = s.number_or(given * (0.5 * span) + (0.5 * span + low), low)
+    low, span = _axis_range(attrs, n)
+    position = ops.replace_nan(coordinate * (0.5 * span) + (0.5 * span + low), low)
     if padding == "reflection":
-        at = s.clipped(at, -1e9, 1e9)
-        at = at if is_cubic else _mirrored(s, at, low, span)
+        position = ops.clip(position, -1e9, 1e9)
+        position = position if is_cubic else _reflect(ops, position, low, span)
     if padding == "zeros" or (padding == "border" and is_cubic):
-        at = s.clipped(at, -4.0, n + 3.0)  # further out there is nothing else
+        position = ops.clip(
+            position, -4.0, n + 3.0
+        )  # further out there is nothing else
     elif not is_cubic:
-        at = s.clipped(at, 0.0, n - 1.0)
-    return s.round(at) if attrs["mode"] == "nearest" else at
+        position = ops.clip(position, 0.0, n - 1.0)
+    return ops.round(position) if attrs["mode"] == "nearest" else position
 
 
-def _mirrored(s: Any, x: Any, low: float, span: float) -> Any:
-    """Between the ends of an axis, there and back."""
+def _reflect(ops: Any, x: Any, low: float, span: float) -> Any:
+    """Reflect positions into the range of an axis."""
     if span == 0.0:
         return x * 0.0
-    x = s.abs(x - low)
-    rest = x - floored(s, x * (0.5 / span)) * (2.0 * span)
-    return s.least(rest, 2.0 * span - rest) + low
+    x = ops.abs(x - low)
+    rest = x - floor_float(ops, x * (0.5 / span)) * (2.0 * span)
+    return ops.minimum(rest, 2.0 * span - rest) + low
 
 
-def _taps(s: Any, at: Any, mode: str) -> list[tuple[Any, Any]]:
-    """The elements around a place, and their weights."""
+def _interpolation_taps(ops: Any, position: Any, mode: str) -> list[tuple[Any, Any]]:
+    """Return the elements around a position and their weights."""
     if mode == "nearest":
-        return [(at, None)]
-    first = floored(s, at)
-    f = at - first
-    r = 1.0 - f
+        return [(position, None)]
+    first = floor_float(ops, position)
+    fraction = position - first
+    complement = 1.0 - fraction
     if mode == "linear":
-        return [(first, r), (first + 1.0, f)]
+        return [(first, complement), (first + 1.0, fraction)]
     return [
-        (first - 1.0, far(f + 1.0, _A)),
-        (first, near(f, _A)),
-        (first + 1.0, near(r, _A)),
-        (first + 2.0, far(r + 1.0, _A)),
+        (first - 1.0, cubic_kernel_outer(fraction + 1.0, _CUBIC_COEFFICIENT)),
+        (first, cubic_kernel_inner(fraction, _CUBIC_COEFFICIENT)),
+        (first + 1.0, cubic_kernel_inner(complement, _CUBIC_COEFFICIENT)),
+        (first + 2.0, cubic_kernel_outer(complement + 1.0, _CUBIC_COEFFICIENT)),
     ]
 
 
-def _inside(s: Any, at: Any, weight: Any, n: int, attrs: Attrs) -> tuple[Any, Any]:
-    """An element that is there, and its weight: 0 for zeros around the array."""
+def _clamp_tap(
+    ops: Any, element: Any, weight: Any, n: int, attrs: Attrs
+) -> tuple[Any, Any]:
+    """Return the index of an element clamped to the axis, and its weight; 0 outside for
+    zero padding.
+    """
     if attrs["padding"] == "zeros":
-        there = s.real(at >= 0.0, at) * s.real(at <= n - 1.0, at)
-        weight = there if weight is None else weight * there
+        is_inside = ops.to_float_like(element >= 0.0, element) * ops.to_float_like(
+            element <= n - 1.0, element
+        )
+        weight = is_inside if weight is None else weight * is_inside
     elif attrs["padding"] == "reflection" and attrs["mode"] == "cubic":
-        at = _mirrored(s, at, *_ends(attrs, n))
-    return s.whole(s.clipped(at, 0.0, n - 1.0)), weight
+        element = _reflect(ops, element, *_axis_range(attrs, n))
+    return ops.to_int32(ops.clip(element, 0.0, n - 1.0)), weight
 
 
-def _sampled(
-    s: Any, attrs: Attrs, table: Any, size: Shape, coordinates: list[Any], first: Any
+def _interpolate(
+    ops: Any,
+    attrs: Attrs,
+    table: Any,
+    size: Shape,
+    coordinates: list[Any],
+    first_row: Any,
 ) -> Any:
-    """[N, places…, C] of rows of channels, one for each element of all arrays.
+    """Interpolate in rows of channels, one row for each element of all arrays: [N,
+    positions…, C].
 
     coordinates   along each spatial axis, [N, places…]
-    first         the row of each array's first element, so that it broadcasts
+    first_row     the row of each array's first element, so that it broadcasts
     """
     axes = []
-    for one, n in zip(coordinates, size, strict=True):
-        around = _taps(s, _place(s, one, n, attrs), attrs["mode"])
-        axes.append([_inside(s, at, weight, n, attrs) for at, weight in around])
-    made = None
+    for coordinate, n in zip(coordinates, size, strict=True):
+        axis_taps = _interpolation_taps(
+            ops, _axis_position(ops, coordinate, n, attrs), attrs["mode"]
+        )
+        axes.append(
+            [
+                _clamp_tap(ops, element, weight, n, attrs)
+                for element, weight in axis_taps
+            ]
+        )
+    result = None
     for taps in product(*axes):
-        row, weight = first, None
+        row, weight = first_row, None
         step = prod(size)
-        for (at, own), n in zip(taps, size, strict=True):
+        for (element, tap_weight), n in zip(taps, size, strict=True):
             step //= n
-            row = row + at * step
-            if own is not None:
-                weight = own if weight is None else weight * own
-        values = s.rows(table, row)
-        part = values if weight is None else values * s.behind(weight)
-        made = part if made is None else made + part
-    return made
+            row = row + element * step
+            if tap_weight is not None:
+                weight = tap_weight if weight is None else weight * tap_weight
+        values = ops.take_rows(table, row)
+        weighted = values if weight is None else values * ops.append_axis(weight)
+        result = weighted if result is None else result + weighted
+    return result
 
 
-def _grid_sample(xp: Any, attrs: Attrs, x: Any, grid: Any) -> Any:
+def _reference(xp: Any, attrs: Attrs, x: Any, grid: Any) -> Any:
     rank, (n, c), size = x.ndim - 2, x.shape[:2], tuple(x.shape[2:])
     out = (n, c, *grid.shape[1:-1])
     if 0 in out:
         return xp.zeros(out, dtype=x.dtype)
-    wide, places = widened(xp, x), widened(xp, grid)
+    wide, wide_grid = widen_float16(xp, x), widen_float16(xp, grid)
     table = xp.reshape(wide, (n, c, prod(size)))
     table = xp.reshape(xp.permute_dims(table, (0, 2, 1)), (n * prod(size), c))
-    first = xp.asarray(xp.arange(n), dtype=xp.int32) * prod(size)
-    first = xp.reshape(first, (n, *(1,) * rank))
-    given = [places[..., rank - 1 - at] for at in range(rank)]
-    made = _sampled(Arrays(xp), attrs, table, size, given, first)
-    made = xp.permute_dims(made, (0, rank + 1, *range(1, rank + 1)))
-    return xp.asarray(made, dtype=x.dtype)
+    first_row = xp.asarray(xp.arange(n), dtype=xp.int32) * prod(size)
+    first_row = xp.reshape(first_row, (n, *(1,) * rank))
+    coordinates = [wide_grid[..., rank - 1 - axis] for axis in range(rank)]
+    result = _interpolate(
+        SamplingArrayOps(xp), attrs, table, size, coordinates, first_row
+    )
+    result = xp.permute_dims(result, (0, rank + 1, *range(1, rank + 1)))
+    return xp.asarray(result, dtype=x.dtype)
 
 
 def _build(g: Graph, attrs: Attrs, x: Tensor, grid: Tensor) -> Tensor:
@@ -223,23 +257,27 @@ def _build(g: Graph, attrs: Attrs, x: Tensor, grid: Tensor) -> Tensor:
     out = (n, c, *grid.shape[1:-1])
     if 0 in out:
         return g.expand(g.constant(np.zeros((), x.dtype.numpy)), out)
-    wide, places = in_f32(g, x, grid)
+    wide, wide_grid = widen_float16_tensors(g, x, grid)
     table = g.transpose(g.reshape(wide, (n, c, prod(size))), (0, 2, 1))
     table = g.reshape(table, (n * prod(size), c))
-    first = np.arange(n, dtype=np.int32).reshape(n, *(1,) * rank) * prod(size)
-    given = [
-        g.reshape(g.narrow(places, rank + 1, rank - 1 - at, 1), grid.shape[:-1])
-        for at in range(rank)
+    first_row = np.arange(n, dtype=np.int32).reshape(n, *(1,) * rank) * prod(size)
+    coordinates = [
+        g.reshape(g.narrow(wide_grid, rank + 1, rank - 1 - axis, 1), grid.shape[:-1])
+        for axis in range(rank)
     ]
-    made = _sampled(Tensors(g), attrs, table, size, given, g.constant(first))
-    made = g.transpose(made, (0, rank + 1, *range(1, rank + 1)))
-    return made if made.dtype is x.dtype else g.cast(made, x.dtype)
+    result = _interpolate(
+        SamplingTensorOps(g), attrs, table, size, coordinates, g.constant(first_row)
+    )
+    result = g.transpose(result, (0, rank + 1, *range(1, rank + 1)))
+    return result if result.dtype is x.dtype else g.cast(result, x.dtype)
 
 
-def _case(x: Shape, places: Shape, dtype: DType = DType.F32, **attrs: Any) -> Sample:
-    grid = (x[0], *places, len(x) - 2)
-    drawn = Drawn(x, dtype, -2, 2), Drawn(grid, dtype, -1.6, 1.6)
-    return Sample(drawn, attrs)
+def _case(
+    x: Shape, grid_shape: Shape, dtype: DType = DType.F32, **attrs: Any
+) -> Sample:
+    grid = (x[0], *grid_shape, len(x) - 2)
+    inputs = Drawn(x, dtype, -2, 2), Drawn(grid, dtype, -1.6, 1.6)
+    return Sample(inputs, attrs)
 
 
 _SAMPLES = (
@@ -257,14 +295,14 @@ _SAMPLES = (
 
 # A coordinate is rounded to 1e-7 of an axis, and the array may change by all it has
 # between two elements.
-SAMPLED = Tolerance(rtol=1e-5, atol=1e-5, relative_to_peak=True)
+SAMPLING_TOLERANCE = Tolerance(rtol=1e-5, atol=1e-5, relative_to_peak=True)
 
 registry.register_all(
     Op(
         name="grid_sample",
         arity=2,
         infer=_infer,
-        reference=_grid_sample,
+        reference=_reference,
         lower=Compose(_build),
         attrs=(
             Attr("mode", "str", "linear", allowed=MODES),
@@ -273,10 +311,10 @@ registry.register_all(
         ),
         traits=frozenset({"floats_only"}),
         flops=lambda inputs, out, attrs: 24.0 * out.numel,
-        tolerance=SAMPLED,
+        tolerance=SAMPLING_TOLERANCE,
         samples=_SAMPLES,
-        doc="An array [N, C, …] at the places of a grid [N, places…, axes], whose "
-        "coordinates go from -1 to 1, the last axis first. Outside of the array are "
-        "zeros, its border, or its mirror image.",
+        doc="An array [N, C, …] sampled at the positions of a grid [N, positions…, "
+        "axes], whose coordinates range from -1 to 1, the last axis first. Outside "
+        "the array the values are zeros, its border or its mirror image.",
     )
 )

@@ -1,15 +1,17 @@
-"""Ops that are their operand, and say something of its derivative."""
+"""Identity ops, which return their operand and carry information for
+differentiation.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
-from rlxweb.ir import bounds
-from rlxweb.ir.batching import together
-from rlxweb.ir.derivative import flat, kept
+from rlxweb.ir import range_rules
+from rlxweb.ir.batching import batch_broadcast
+from rlxweb.ir.derivative import reshape_vjp, zero_vjp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import View
-from rlxweb.ir.op import Attr, Op, no_flops, one_type, registry, same_type
+from rlxweb.ir.op import Attr, Op, has_same_type, infer_same_type, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
 
 _SAMPLES = tuple(
@@ -25,46 +27,47 @@ _SAMPLES = tuple(
     )
 )
 
-_SEGMENT = Attr("segment", "int", 0)
+_SEGMENT_ATTR = Attr("segment", "int", 0)
 
-_identity = partial(
+_identity_op = partial(
     Op,
-    infer=one_type,
+    infer=infer_same_type,
     reference=lambda xp, attrs, x: x,
     lower=View(lambda layout, shape, attrs: layout),
-    bounds=bounds.kept(0),
+    range_rule=range_rules.operand_hull(0),
     traits=frozenset({"view"}),
     flops=no_flops,
     samples=_SAMPLES,
-    unchanged=same_type,
-    vjp=kept,
-    batch=together,
+    is_noop=has_same_type,
+    vjp=reshape_vjp,
+    batch=batch_broadcast,
 )
 
 registry.register_all(
-    _identity(
+    _identity_op(
         name="identity",
-        doc="x, as a value of its own to differentiate by.",
+        doc="x, as a separate value by which a graph can be differentiated.",
     ),
-    _identity(
+    _identity_op(
         name="stop_gradient",
-        vjp=flat,
-        doc="x, which derivatives take for a constant.",
+        vjp=zero_vjp,
+        doc="x, treated as a constant by derivatives.",
     ),
-    _identity(
+    _identity_op(
         name="segment_in",
-        attrs=(_SEGMENT,),
-        doc="x, where a part of a graph begins that a gradient computes again.",
+        attrs=(_SEGMENT_ATTR,),
+        doc="x, marking the start of a part of a graph that a gradient recomputes.",
     ),
-    _identity(
+    _identity_op(
         name="segment_out",
-        attrs=(_SEGMENT,),
-        doc="x, where such a part ends: what lies between is not kept for a gradient.",
+        attrs=(_SEGMENT_ATTR,),
+        doc="x, marking the end of a recomputed part: values inside it are not kept "
+        "for a gradient.",
     ),
-    _identity(
+    _identity_op(
         name="again",
         # Never dropped: what is computed of it would be what was computed before.
-        unchanged=None,
-        doc="x, to compute once more what was computed of it.",
+        is_noop=None,
+        doc="x; values computed from the result are computed again and not reused.",
     ),
 )

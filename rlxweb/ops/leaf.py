@@ -1,4 +1,4 @@
-"""Input, param, constant: values that are given, not computed.
+"""Leaf ops input, param and constant, whose values are supplied rather than computed.
 
 A graph adds its leaves itself (`Graph.input`, `.param`, `.constant`), because a leaf's
 type comes from the caller and not from operands. The records are here so that every
@@ -10,33 +10,35 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlxweb.bfloat16 import held
+from rlxweb.bfloat16 import widen_bfloat16
 from rlxweb.errors import GraphError
 from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 
 
-def _made_by_graph(types: Types, attrs: Attrs) -> TensorType:
+def _refuse_inference(types: Types, attrs: Attrs) -> TensorType:
+    """Raise an error, because leaves are not added by name."""
     raise GraphError(
         "",
-        "a leaf is not added by name",
+        "a leaf cannot be added by name",
         hint="call the graph's input, param or constant method",
     )
 
 
-def _given(xp: Any, attrs: Attrs) -> Any:
+def _refuse_evaluation(xp: Any, attrs: Attrs) -> Any:
+    """Raise an error, because the caller supplies the value of a leaf."""
     raise GraphError(
         "evaluate a leaf",
-        "its value is given by the caller, not computed",
-        hint="feed inputs and params by name; constants lie in the graph",
+        "the caller passes its value; it is not computed",
+        hint="feed inputs and params by name; constants are stored in the graph",
     )
 
 
-_leaf = partial(
+_leaf_op = partial(
     Op,
     arity=0,
-    infer=_made_by_graph,
-    reference=_given,
+    infer=_refuse_inference,
+    reference=_refuse_evaluation,
     lower=Leaf(),
     attrs=(Attr("name", "str"),),
     traits=frozenset({"leaf"}),
@@ -44,12 +46,12 @@ _leaf = partial(
 )
 
 registry.register_all(
-    _leaf(name="input", doc="A value given at every run."),
-    _leaf(name="param", doc="A value set once and kept."),
-    _leaf(
+    _leaf_op(name="input", doc="A value passed at every run."),
+    _leaf_op(name="param", doc="A value that is set once and kept."),
+    _leaf_op(
         name="constant",
-        reference=lambda xp, attrs: xp.asarray(held(attrs["value"].array)),
+        reference=lambda xp, attrs: xp.asarray(widen_bfloat16(attrs["value"].array)),
         attrs=(Attr("value", "any"),),
-        doc="An array of the graph.",
+        doc="An array stored in the graph.",
     ),
 )

@@ -1,4 +1,4 @@
-"""A linear recurrence of every channel by itself: s_t = a_t s_(t-1) + x_t.
+"""Linear recurrence of every channel by itself: s_t = a_t s_(t-1) + x_t.
 
 What a selective scan and running averages come down to once their rates are known, and
 what takes their gradients back: the same from the other end. The calls are laid out in
@@ -10,87 +10,92 @@ from __future__ import annotations
 from typing import Any
 
 from rlxweb.errors import Unsupported
-from rlxweb.ir.batching import folding
-from rlxweb.ir.derivative import Taken
+from rlxweb.ir.batching import merge_batch_rule
+from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_shape, show
+from rlxweb.ir.shape import bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.cell_steps import CARRIED, MOST_UNROLLED
-from rlxweb.ops.elementwise import FLOATS, need, same_dtype
-from rlxweb.ops.linalg import widened
-from rlxweb.ops.norm import in_f32
-from rlxweb.recipes.linear_scan_calls import linear_scan_recipe
+from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
+from rlxweb.ops.matmul import widen_float16
+from rlxweb.ops.norm import widen_float16_tensors
+from rlxweb.ops.recurrent_steps import MAX_UNROLLED_STEPS, RECURRENT_TOLERANCE
+from rlxweb.recipes.linear_scan_plan import plan_linear_scan
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
-    same_dtype(types)
-    need(types, FLOATS)
+    common_dtype(types)
+    require_dtypes(types, FLOAT_DTYPES)
     x, a = types
     if x.rank != 3 or x.shape != a.shape:
         raise bad_shape(
-            f"x {show(x.shape)} and a {show(a.shape)}", "both are [B, L, D]"
+            f"got x {format_shape(x.shape)} and a {format_shape(a.shape)}",
+            "both must be [B, L, D]",
         )
     return x
 
 
-def _order(length: int, attrs: Attrs) -> range:
+def _step_order(length: int, attrs: Attrs) -> range:
     return range(length)[:: -1 if attrs["reverse"] else 1]
 
 
 def _reference(xp: Any, attrs: Attrs, x: Any, a: Any) -> Any:
-    wide, rates = widened(xp, x), widened(xp, a)
+    wide, rates = widen_float16(xp, x), widen_float16(xp, a)
     length = x.shape[1]
-    made: list[Any] = [None] * length
+    states: list[Any] = [None] * length
     s = None
-    for t in _order(length, attrs):
-        own = wide[:, t, :]
-        s = own if s is None else rates[:, t, :] * s + own
-        made[t] = s[:, None, :]
-    found = xp.concat(made, axis=1) if made else wide
-    return xp.asarray(found, dtype=x.dtype)
+    for t in _step_order(length, attrs):
+        step_input = wide[:, t, :]
+        s = step_input if s is None else rates[:, t, :] * s + step_input
+        states[t] = s[:, None, :]
+    result = xp.concat(states, axis=1) if states else wide
+    return xp.asarray(result, dtype=x.dtype)
 
 
 def _build(g: Graph, attrs: Attrs, x: Tensor, a: Tensor) -> Tensor:
-    """In f32 where it is f16, else step by step."""
+    """Unroll the scan step by step, in f32 where it is f16."""
     if x.dtype is DType.F16:
-        return g.cast(g.apply("linear_scan", *in_f32(g, x, a), **attrs), DType.F16)
+        return g.cast(
+            g.apply("linear_scan", *widen_float16_tensors(g, x, a), **attrs), DType.F16
+        )
     length = x.shape[1]
-    if length > MOST_UNROLLED:
+    if length > MAX_UNROLLED_STEPS:
         raise Unsupported(
             f"linear_scan of {length} steps",
-            "it does not fit this device's bindings",
-            f"up to {MOST_UNROLLED} steps are written out one by one",
-            "cut the sequence and hand the state on",
+            "the scan does not fit this device's bindings",
+            f"at most {MAX_UNROLLED_STEPS} steps can be unrolled",
+            "split the sequence and pass the state on",
         )
-    made: list[Any] = [None] * length
+    states: list[Any] = [None] * length
     s: Tensor | None = None
-    for t in _order(length, attrs):
-        own = g.narrow(x, 1, t, 1)
-        s = own if s is None else g.narrow(a, 1, t, 1) * s + own
-        made[t] = s
-    return g.concat(made, axis=1) if made else g.identity(x)
+    for t in _step_order(length, attrs):
+        step_input = g.narrow(x, 1, t, 1)
+        s = step_input if s is None else g.narrow(a, 1, t, 1) * s + step_input
+        states[t] = s
+    return g.concat(states, axis=1) if states else g.identity(x)
 
 
-def _back(at: Taken) -> list[Tensor | None]:
-    """The gradient of a state goes on to the one before, by the rate between them."""
-    g, (x, a), reverse = at.g, at.inputs, at.attrs["reverse"]
+def _vjp(ctx: VjpContext) -> list[Tensor | None]:
+    """Differentiate by a scan from the other end, with the rates shifted by one
+    step.
+    """
+    g, (x, a), reverse = ctx.g, ctx.inputs, ctx.attrs["reverse"]
     if not x.shape[1]:
         return [None, None]
-    rates = moved_on(a, not reverse)
-    by_x = g.apply("linear_scan", at.grad, rates, reverse=not reverse)
-    by_a = by_x * moved_on(at.out, reverse) if at.wants[1] else None
-    return [by_x, by_a]
+    rates = shift_steps(a, not reverse)
+    grad_x = g.apply("linear_scan", ctx.grad, rates, reverse=not reverse)
+    grad_a = grad_x * shift_steps(ctx.out, reverse) if ctx.needs_grad[1] else None
+    return [grad_x, grad_a]
 
 
-def moved_on(x: Tensor, reverse: bool) -> Tensor:
-    """[B, L, D] one step later, or earlier: 0 where nothing comes from."""
-    one = (-1,) if reverse else (1,)
-    back = tuple(-n for n in one)
-    return x.graph.apply("pad", x, axes=(1,), before=one, after=back)
+def shift_steps(x: Tensor, reverse: bool) -> Tensor:
+    """Shift [B, L, D] by one step, later or earlier, and fill with 0."""
+    front_pad = (-1,) if reverse else (1,)
+    end_pad = tuple(-n for n in front_pad)
+    return x.graph.apply("pad", x, axes=(1,), before=front_pad, after=end_pad)
 
 
 def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
@@ -101,8 +106,8 @@ def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, 
 def _case(
     B: int, L: int, D: int, dtype: DType = DType.F32, note: str = "", **attrs: Any
 ) -> Sample:
-    parts = (Drawn((B, L, D), dtype), Drawn((B, L, D), dtype, -1.0, 1.0))
-    return Sample(parts, attrs, note)
+    inputs = (Drawn((B, L, D), dtype), Drawn((B, L, D), dtype, -1.0, 1.0))
+    return Sample(inputs, attrs, note)
 
 
 registry.register_all(
@@ -111,10 +116,10 @@ registry.register_all(
         arity=2,
         infer=_infer,
         reference=_reference,
-        lower=Kernel(linear_scan_recipe, Compose(_build)),
+        lower=Kernel(plan_linear_scan, Compose(_build)),
         attrs=(Attr("reverse", "bool", False),),
         flops=lambda inputs, out, attrs: 2.0 * out.numel,
-        tolerance=CARRIED,
+        tolerance=RECURRENT_TOLERANCE,
         samples=(
             _case(1, 1, 1, note="one step"),
             _case(2, 9, 5),
@@ -127,9 +132,10 @@ registry.register_all(
             _case(2, 3, 4, DType.F64, reverse=True),
         ),
         work=_work,
-        vjp=_back,
-        batch=folding(0, 0),
-        doc="s = a s + x, step by step along axis 1 of x and a [B, L, D], from 0 on; "
-        "with `reverse`, from the last step back. The result is s of every step.",
+        vjp=_vjp,
+        batch=merge_batch_rule(0, 0),
+        doc="The scan s = a s + x along axis 1 of x and a [B, L, D], starting at 0; "
+        "with `reverse` it runs from the last step back. The result is s of every "
+        "step.",
     )
 )

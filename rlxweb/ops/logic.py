@@ -1,4 +1,4 @@
-"""Logic of truths and of the bits of whole numbers, and shifts.
+"""Logical ops of bools, bitwise ops of integers, and shifts.
 
 `logical_…` takes bool alone; a graph's methods of those names compare numbers with 0
 first, as NumPy does. `bitwise_…` takes integers, and bool, of which it is the same. A
@@ -10,160 +10,165 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlxweb.ir import bounds
+from rlxweb.ir import range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.elementwise import INTEGERS, same_of
-from rlxweb.ops.kinds import numpy_dtype
-from rlxweb.ops.unary import SIZES, onnx_of
+from rlxweb.ops.array_dtypes import numpy_dtype
+from rlxweb.ops.elementwise import INTEGER_DTYPES, infer_broadcast_of
+from rlxweb.ops.unary_factories import BINARY_SHAPES, onnx_names
 
-_TRUTH = frozenset({DType.BOOL})
+_BOOL_DTYPE = frozenset({DType.BOOL})
 
 
-def _sizes(arity: int, dtype: DType, low: float, high: float) -> tuple[Sample, ...]:
-    """Every hard size of one type."""
+def _size_cases(
+    arity: int, dtype: DType, low: float, high: float
+) -> tuple[Sample, ...]:
+    """Return samples of every difficult size, of one dtype."""
     return tuple(
         Sample(tuple(Drawn(shape, dtype, low, high) for shape in shapes[:arity]))
-        for shapes in SIZES
+        for shapes in BINARY_SHAPES
     )
 
 
-def _one(arity: int, dtype: DType, low: float, high: float) -> Sample:
-    return _sizes(arity, dtype, low, high)[0]
+def _single_case(arity: int, dtype: DType, low: float, high: float) -> Sample:
+    return _size_cases(arity, dtype, low, high)[0]
 
 
-def _bits(arity: int) -> tuple[Sample, ...]:
+def _bitwise_cases(arity: int) -> tuple[Sample, ...]:
     return (
-        *_sizes(arity, DType.I32, -(1 << 30), 1 << 30),
-        _one(arity, DType.BOOL, 0, 1),
-        _one(arity, DType.U32, 0, (1 << 32) - 1),
-        _one(arity, DType.I64, -(1 << 40), 1 << 40),
-        _one(arity, DType.U64, 0, 1 << 40),
+        *_size_cases(arity, DType.I32, -(1 << 30), 1 << 30),
+        _single_case(arity, DType.BOOL, 0, 1),
+        _single_case(arity, DType.U32, 0, (1 << 32) - 1),
+        _single_case(arity, DType.I64, -(1 << 40), 1 << 40),
+        _single_case(arity, DType.U64, 0, 1 << 40),
     )
 
 
-def _expression(sign: str) -> Expr:
-    """WGSL has no ^ and no ~ of truths."""
-    of_truth = {"^": "x != y", "~": "!x"}.get(sign, f"x {sign} y")
-    of_bits = "~x" if sign == "~" else f"x {sign} y"
+def _logic_expression(sign: str) -> Expr:
+    """Return the expression of an operator; for bools WGSL has neither ^ nor ~."""
+    bool_text = {"^": "x != y", "~": "!x"}.get(sign, f"x {sign} y")
+    integer_text = "~x" if sign == "~" else f"x {sign} y"
 
     def text(types: Types, out: TensorType, attrs: Attrs) -> str:
-        return of_truth if out.dtype is DType.BOOL else of_bits
+        return bool_text if out.dtype is DType.BOOL else integer_text
 
     return Expr(text)
 
 
-def _far(xp: Any, x: Any, y: Any) -> Any:
-    """Where all bits are shifted out."""
+def _shifts_all_out(xp: Any, x: Any, y: Any) -> Any:
+    """Return where a shift moves all bits out."""
     return (y < 0) | (y >= 8 * numpy_dtype(xp, x).itemsize)
 
 
 def shift_left(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
-    """X times 2 to the power y, of what bits are there."""
-    far, none = _far(xp, x, y), xp.zeros_like(y)
-    shifted = xp.bitwise_left_shift(x, xp.where(far, none, y))
-    return xp.where(far, xp.zeros_like(shifted), shifted)
+    """Shift x left by y bits; 0 where all bits are shifted out."""
+    is_far, zero = _shifts_all_out(xp, x, y), xp.zeros_like(y)
+    shifted = xp.bitwise_left_shift(x, xp.where(is_far, zero, y))
+    return xp.where(is_far, xp.zeros_like(shifted), shifted)
 
 
 def shift_right(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
-    """X shifted down; a negative one keeps its sign."""
-    far = _far(xp, x, y)
-    shifted = xp.bitwise_right_shift(x, xp.where(far, xp.zeros_like(y), y))
-    none = xp.zeros_like(x)
-    return xp.where(far, none - xp.asarray(x < 0, dtype=x.dtype), shifted)
+    """Shift x right by y bits, keeping the sign of a negative x."""
+    is_far = _shifts_all_out(xp, x, y)
+    shifted = xp.bitwise_right_shift(x, xp.where(is_far, xp.zeros_like(y), y))
+    zero = xp.zeros_like(x)
+    return xp.where(is_far, zero - xp.asarray(x < 0, dtype=x.dtype), shifted)
 
 
-def _shifted(types: Types, out: TensorType, attrs: Attrs, left: bool) -> str:
-    by = "(U(y) & U(31u))"
-    far = "X(0)" if left or out.dtype.is_unsigned else "x >> U(31u)"
-    return f"select(x {'<<' if left else '>>'} {by}, {far}, U(y) > U(31u))"
+def _shift_expression(types: Types, out: TensorType, attrs: Attrs, left: bool) -> str:
+    amount = "(U(y) & U(31u))"
+    far_value = "X(0)" if left or out.dtype.is_unsigned else "x >> U(31u)"
+    return f"select(x {'<<' if left else '>>'} {amount}, {far_value}, U(y) > U(31u))"
 
 
-_SHIFTS = tuple(
+_SHIFT_CASES = tuple(
     Sample((Drawn(shape, dtype, low, high), Drawn(by, dtype, -2 if low else 0, 40)))
     for dtype, low, high, sizes in (
-        (DType.I32, -(1 << 30), 1 << 30, SIZES),
-        (DType.U32, 0, (1 << 32) - 1, SIZES[:1]),
-        (DType.I64, -(1 << 40), 1 << 40, SIZES[:1]),
-        (DType.U64, 0, 1 << 40, SIZES[:1]),
+        (DType.I32, -(1 << 30), 1 << 30, BINARY_SHAPES),
+        (DType.U32, 0, (1 << 32) - 1, BINARY_SHAPES[:1]),
+        (DType.I64, -(1 << 40), 1 << 40, BINARY_SHAPES[:1]),
+        (DType.U64, 0, 1 << 40, BINARY_SHAPES[:1]),
     )
     for shape, by in sizes
 )
-_WORDS = {"and": ("&", "both hold"), "or": ("|", "either holds")}
-_WORDS["xor"] = ("^", "just one holds")
-_logic = partial(Op, traits=frozenset({"elementwise"}))
+_BINARY_OPERATORS = {
+    "and": ("&", "both operands are true"),
+    "or": ("|", "at least one operand is true"),
+}
+_BINARY_OPERATORS["xor"] = ("^", "exactly one operand is true")
+_logic_op = partial(Op, traits=frozenset({"elementwise"}))
 
 registry.register_all(
     *(
-        _logic(
+        _logic_op(
             name=f"logical_{word}",
             arity=2,
-            infer=partial(same_of, _TRUTH),
+            infer=partial(infer_broadcast_of, _BOOL_DTYPE),
             reference=lambda xp, a, x, y, n=f"logical_{word}": getattr(xp, n)(x, y),
-            lower=_expression(sign),
-            samples=_sizes(2, DType.BOOL, 0, 1),
+            lower=_logic_expression(sign),
+            samples=_size_cases(2, DType.BOOL, 0, 1),
             onnx=(word.title(),),
-            doc=f"Whether {said}; of bool.",
+            doc=f"Whether {meaning}; for bool operands.",
         )
-        for word, (sign, said) in _WORDS.items()
+        for word, (sign, meaning) in _BINARY_OPERATORS.items()
     ),
-    _logic(
+    _logic_op(
         name="logical_not",
-        infer=partial(same_of, _TRUTH),
+        infer=partial(infer_broadcast_of, _BOOL_DTYPE),
         reference=lambda xp, attrs, x: xp.logical_not(x),
-        lower=_expression("~"),
-        samples=_sizes(1, DType.BOOL, 0, 1),
+        lower=_logic_expression("~"),
+        samples=_size_cases(1, DType.BOOL, 0, 1),
         onnx=("Not",),
-        doc="Whether x does not hold; of bool.",
+        doc="Whether x is false; for bool operands.",
     ),
     *(
-        _logic(
+        _logic_op(
             name=f"bitwise_{word}",
             arity=2,
-            infer=partial(same_of, _TRUTH | INTEGERS),
+            infer=partial(infer_broadcast_of, _BOOL_DTYPE | INTEGER_DTYPES),
             reference=lambda xp, a, x, y, n=f"bitwise_{word}": getattr(xp, n)(x, y),
-            lower=_expression(sign),
-            bounds=bounds.BITS,
-            samples=_bits(2),
-            onnx=onnx_of(f"bitwise_{word}"),
-            doc=f"x {sign} y, bit by bit; of integers and of bool.",
+            lower=_logic_expression(sign),
+            range_rule=range_rules.BITWISE_RANGE,
+            samples=_bitwise_cases(2),
+            onnx=onnx_names(f"bitwise_{word}"),
+            doc=f"x {sign} y, bit by bit; for integers and bool.",
         )
-        for word, (sign, _) in _WORDS.items()
+        for word, (sign, _) in _BINARY_OPERATORS.items()
     ),
-    _logic(
+    _logic_op(
         name="bitwise_not",
-        infer=partial(same_of, _TRUTH | INTEGERS),
+        infer=partial(infer_broadcast_of, _BOOL_DTYPE | INTEGER_DTYPES),
         reference=lambda xp, attrs, x: xp.bitwise_invert(x),
-        lower=_expression("~"),
-        bounds=bounds.TURNED_BITS,
-        samples=_bits(1),
-        onnx=onnx_of("bitwise_not"),
-        doc="~x: every bit turned; of integers and of bool.",
+        lower=_logic_expression("~"),
+        range_rule=range_rules.BITWISE_NOT_RANGE,
+        samples=_bitwise_cases(1),
+        onnx=onnx_names("bitwise_not"),
+        doc="~x: every bit inverted; for integers and bool.",
         aliases=("bitwise_invert",),
     ),
-    _logic(
+    _logic_op(
         name="shift_left",
         arity=2,
-        infer=partial(same_of, INTEGERS),
+        infer=partial(infer_broadcast_of, INTEGER_DTYPES),
         reference=shift_left,
-        lower=Expr(partial(_shifted, left=True)),
-        bounds=bounds.SHIFTED_UP,
-        samples=_SHIFTS,
-        doc="x << y; 0 where y is no smaller than the bits there are, or negative.",
+        lower=Expr(partial(_shift_expression, left=True)),
+        range_rule=range_rules.SHIFT_LEFT_RANGE,
+        samples=_SHIFT_CASES,
+        doc="x << y; 0 where y is negative or not below the number of bits.",
         aliases=("bitwise_left_shift",),
     ),
-    _logic(
+    _logic_op(
         name="shift_right",
         arity=2,
-        infer=partial(same_of, INTEGERS),
+        infer=partial(infer_broadcast_of, INTEGER_DTYPES),
         reference=shift_right,
-        lower=Expr(partial(_shifted, left=False)),
-        bounds=bounds.SHIFTED_DOWN,
-        samples=_SHIFTS,
-        doc="x >> y, keeping the sign; 0, or -1 of a negative x, where y is no smaller "
-        "than the bits there are, or negative.",
+        lower=Expr(partial(_shift_expression, left=False)),
+        range_rule=range_rules.SHIFT_RIGHT_RANGE,
+        samples=_SHIFT_CASES,
+        doc="x >> y, keeping the sign; where y is negative or not below the number of "
+        "bits, 0, or -1 for a negative x.",
         aliases=("bitwise_right_shift",),
     ),
 )

@@ -1,4 +1,5 @@
-"""A product with a low-rank change of its weights: x · w + scale · (x · a) · b.
+"""LoRA matmul: a product with a low-rank update of its weights, x · w + scale · (x · a)
+· b.
 
 LoRA (Hu et al. 2021). The change is never added to the weights: the two thin products
 are made first, and the large one adds them as it stores. Owns no shader.
@@ -14,47 +15,54 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, show
+from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.elementwise import FLOATS, need, same_dtype
-from rlxweb.ops.linalg import SUMMED, widened
+from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
+from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, w, a, b = types
-    dtype = same_dtype(types)
-    need(types, FLOATS)
+    dtype = common_dtype(types)
+    require_dtypes(types, FLOAT_DTYPES)
     if x.rank < 1 or {w.rank, a.rank, b.rank} != {2}:
         raise bad_shape(
-            f"x {show(x.shape)}, w {show(w.shape)}, a {show(a.shape)}, "
-            f"b {show(b.shape)}",
-            "x is [..., K], w [K, N], a [K, R] and b [R, N]",
+            f"got x {format_shape(x.shape)}, w {format_shape(w.shape)}, a "
+            f"{format_shape(a.shape)}, b {format_shape(b.shape)}",
+            "x must be [..., K], w [K, N], a [K, R] and b [R, N]",
         )
     k, n, r = x.shape[-1], w.shape[1], a.shape[1]
-    for name, one, want in (("w", w, (k, n)), ("a", a, (k, r)), ("b", b, (r, n))):
-        if one.shape != want:
-            raise bad_shape(f"{name} {show(one.shape)}", f"it is {show(want)} here")
+    for name, operand, expected in (
+        ("w", w, (k, n)),
+        ("a", a, (k, r)),
+        ("b", b, (r, n)),
+    ):
+        if operand.shape != expected:
+            raise bad_shape(
+                f"got {name} {format_shape(operand.shape)}",
+                f"expected {format_shape(expected)}",
+            )
     if not isfinite(attrs["scale"]):
-        raise bad_attribute(f"scale={attrs['scale']}", "the scale is finite")
+        raise bad_attribute(f"scale={attrs['scale']}", "the scale must be finite")
     return TensorType((*x.shape[:-1], n), dtype)
 
 
 def _reference(xp: Any, attrs: Attrs, x: Any, w: Any, a: Any, b: Any) -> Any:
-    x, w, a, b, like = (*(widened(xp, one) for one in (x, w, a, b)), x)
-    made = xp.matmul(x, w) + xp.matmul(xp.matmul(x, a), b) * attrs["scale"]
-    return xp.asarray(made, dtype=like.dtype)
+    x, w, a, b, like = (*(widen_float16(xp, operand) for operand in (x, w, a, b)), x)
+    result = xp.matmul(x, w) + xp.matmul(xp.matmul(x, a), b) * attrs["scale"]
+    return xp.asarray(result, dtype=like.dtype)
 
 
 def _build(
     g: Graph, attrs: Attrs, x: Tensor, w: Tensor, a: Tensor, b: Tensor
 ) -> Tensor:
     if x.dtype is DType.F16:
-        wide = [g.cast(one, DType.F32) for one in (x, w, a, b)]
+        wide = [g.cast(operand, DType.F32) for operand in (x, w, a, b)]
         return g.cast(g.apply("lora_matmul", *wide, **attrs), x.dtype)
     rows = g.reshape(x, (1, x.shape[0])) if x.rank == 1 else x
     thin = g.matmul(g.matmul(rows, a) * attrs["scale"], b)
-    made = g.matmul(rows, w) + thin
-    return g.reshape(made, made.shape[1:]) if x.rank == 1 else made
+    result = g.matmul(rows, w) + thin
+    return g.reshape(result, result.shape[1:]) if x.rank == 1 else result
 
 
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
@@ -79,7 +87,7 @@ registry.register_all(
         attrs=(Attr("scale", "float", 1.0),),
         traits=frozenset({"blas"}),
         flops=_flops,
-        tolerance=SUMMED,
+        tolerance=MATMUL_TOLERANCE,
         samples=(
             _case((1, 1), 1, 1),
             _case((5, 7), 6, 2),
@@ -92,7 +100,7 @@ registry.register_all(
             _case((5, 7), 6, 2, DType.F16),
             _case((5, 7), 6, 2, DType.F64),
         ),
-        doc="x · w + scale · (x · a) · b for x [..., K], w [K, N] and a change of its "
-        "weights of low rank, a [K, R] and b [R, N].",
+        doc="x · w + scale · (x · a) · b for x [..., K], w [K, N] and a low-rank "
+        "update of the weights, a [K, R] and b [R, N].",
     )
 )

@@ -1,4 +1,4 @@
-"""Numbers as integers times a scale, and back: y = round(x / scale) + zero.
+"""Linear quantization and dequantization: y = round(x / scale) + zero.
 
 As ONNX's QuantizeLinear and DequantizeLinear have them (Jacob et al. 2018): a scale and
 a zero for all, for each place of an axis, or for each block along it. Integers of 4 and
@@ -11,166 +11,218 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from rlxweb.ir.bounds import Bounds
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.range_rules import RangeRule
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_dtype, bad_shape, normal_axis
-from rlxweb.ir.shape import show as show_shape
+from rlxweb.ir.shape import Shape, bad_attribute, bad_dtype, bad_shape, normalize_axis
+from rlxweb.ir.shape import format_shape as show_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.cast import convert
-from rlxweb.ops.elementwise import FLOATS, ROUNDED, need
-from rlxweb.ops.kinds import numpy_dtype
-from rlxweb.ops.linalg import widened
-from rlxweb.ops.norm import in_f32
+from rlxweb.ops.array_dtypes import numpy_dtype
+from rlxweb.ops.cast import cast_values
+from rlxweb.ops.elementwise import FLOAT_DTYPES, ROUNDING_TOLERANCE, require_dtypes
+from rlxweb.ops.matmul import widen_float16
+from rlxweb.ops.norm import widen_float16_tensors
 
-QUANTIZED = frozenset({DType.I8, DType.U8, DType.I16, DType.U16, DType.I32})
-"""What integers are read as; of 32 bits those that sums of products are."""
-FARTHEST = 1 << 23
-"""Quantised values lie this near to 0: f32 holds them, and their zero beside them."""
+QUANTIZED_DTYPES = frozenset({DType.I8, DType.U8, DType.I16, DType.U16, DType.I32})
+"""Integer dtypes that hold quantized values; i32 holds sums of products."""
+MAX_MAGNITUDE = 1 << 23
+"""Largest magnitude of a quantized value: f32 represents it exactly, zero point
+included.
+"""
 
-_RANGE = Bounds(
-    lambda given, types, out, attrs: (
+_QUANTIZED_RANGE = RangeRule(
+    lambda intervals, types, out, attrs: (
         min(0, attrs["quant_min"]),
         max(0, attrs["quant_max"]),
     ),
     "exact",
 )
-_PLACED = (Attr("axis", "int", 1), Attr("block_size", "int", 0))
+_SCALE_ATTRS = (Attr("axis", "int", 1), Attr("block_size", "int", 0))
 
 
-def _check_place(x: Shape, scale: Shape, zero: Shape, attrs: Attrs) -> None:
-    """Scale and zero stand for all, for an axis or for blocks. Errors  ShapeError."""
+def _check_scale_shape(x: Shape, scale: Shape, zero: Shape, attrs: Attrs) -> None:
+    """Check that scale and zero point are per tensor, per axis or per block. Errors
+    ShapeError, AttributeRefused.
+    """
     if zero != scale:
         raise bad_shape(
-            f"scale {show_shape(scale)}, zero {show_shape(zero)}",
-            "both have one shape",
+            f"got scale {show_shape(scale)} and zero {show_shape(zero)}",
+            "both must have the same shape",
         )
-    block = attrs["block_size"]
-    if block < 0:
-        raise bad_attribute(f"block_size={block}", "0: no blocks, or how long they are")
-    if scale in ((), (1,)) and not block:
+    block_size = attrs["block_size"]
+    if block_size < 0:
+        raise bad_attribute(
+            f"block_size={block_size}",
+            "expected 0 (no blocks) or the length of a block",
+        )
+    if scale in ((), (1,)) and not block_size:
         return
-    axis = normal_axis(attrs["axis"], len(x))
-    wanted: Shape = (x[axis],)
-    if block:
-        wanted = (*x[:axis], ceil(x[axis] / block), *x[axis + 1 :])
-    if scale != wanted:
+    axis = normalize_axis(attrs["axis"], len(x))
+    expected_shape: Shape = (x[axis],)
+    if block_size:
+        expected_shape = (*x[:axis], ceil(x[axis] / block_size), *x[axis + 1 :])
+    if scale != expected_shape:
         raise bad_shape(
-            f"scale {show_shape(scale)} beside {show_shape(x)}",
-            f"one number, or {show_shape(wanted)} for axis {axis}"
-            + (f" in blocks of {block}" if block else ""),
+            f"got scale {show_shape(scale)} for x {show_shape(x)}",
+            f"expected one number, or {show_shape(expected_shape)} for axis {axis}"
+            + (f" in blocks of {block_size}" if block_size else ""),
         )
 
 
-def _infer_quantized(types: Types, attrs: Attrs) -> TensorType:
+def _infer_quantize(types: Types, attrs: Attrs) -> TensorType:
     x, scale, zero = types
-    need(types[:2], FLOATS)
-    need(types[2:], QUANTIZED)
+    require_dtypes(types[:2], FLOAT_DTYPES)
+    require_dtypes(types[2:], QUANTIZED_DTYPES)
     if x.dtype is not scale.dtype:
-        raise bad_dtype(f"x is {x.dtype}, scale {scale.dtype}", "both have one dtype")
-    _check_place(x.shape, scale.shape, zero.shape, attrs)
+        raise bad_dtype(
+            f"x is {x.dtype}, scale {scale.dtype}", "both must have the same dtype"
+        )
+    _check_scale_shape(x.shape, scale.shape, zero.shape, attrs)
     low, high = attrs["quant_min"], attrs["quant_max"]
-    least, most = (max(zero.dtype.least, -FARTHEST), min(zero.dtype.most, FARTHEST))
-    if not least <= low < high <= most:
+    min_allowed, max_allowed = (
+        max(zero.dtype.min_value, -MAX_MAGNITUDE),
+        min(zero.dtype.max_value, MAX_MAGNITUDE),
+    )
+    if not min_allowed <= low < high <= max_allowed:
         raise bad_attribute(
             f"quant_min={low}, quant_max={high}",
-            f"the one below the other, from {least} to {most} here",
+            f"expected quant_min < quant_max, both from {min_allowed} to {max_allowed}",
         )
     return TensorType(x.shape, zero.dtype)
 
 
-def _infer_number(types: Types, attrs: Attrs) -> TensorType:
+def _infer_dequantize(types: Types, attrs: Attrs) -> TensorType:
     x, scale, zero = types
-    need((x, zero), QUANTIZED)
-    need((scale,), FLOATS)
+    require_dtypes((x, zero), QUANTIZED_DTYPES)
+    require_dtypes((scale,), FLOAT_DTYPES)
     if x.dtype is not zero.dtype:
-        raise bad_dtype(f"x is {x.dtype}, zero {zero.dtype}", "both have one dtype")
-    _check_place(x.shape, scale.shape, zero.shape, attrs)
+        raise bad_dtype(
+            f"x is {x.dtype}, zero {zero.dtype}", "both must have the same dtype"
+        )
+    _check_scale_shape(x.shape, scale.shape, zero.shape, attrs)
     return TensorType(x.shape, scale.dtype)
 
 
-def _broadcast(xp: Any, attrs: Attrs, x: Any, one: Any) -> Any:
-    """Scale or zero as it broadcasts with x."""
+def _broadcast_array_scale(xp: Any, attrs: Attrs, x: Any, scale: Any) -> Any:
+    """Return a scale or zero point (array) that broadcasts with x."""
     if attrs["block_size"]:
-        axis = normal_axis(attrs["axis"], x.ndim)
-        again = xp.repeat(one, attrs["block_size"], axis=axis)
-        return again[(*(slice(None),) * axis, slice(0, x.shape[axis]))]
-    return xp.reshape(one, _beside(tuple(x.shape), tuple(one.shape), attrs))
+        axis = normalize_axis(attrs["axis"], x.ndim)
+        repeated_scale = xp.repeat(scale, attrs["block_size"], axis=axis)
+        return repeated_scale[(*(slice(None),) * axis, slice(0, x.shape[axis]))]
+    return xp.reshape(
+        scale, _scale_broadcast_shape(tuple(x.shape), tuple(scale.shape), attrs)
+    )
 
 
-def _beside(x: Shape, one: Shape, attrs: Attrs) -> Shape:
-    """The shape in which a scale that is not in blocks broadcasts with x."""
-    if one in ((), (1,)):
+def _scale_broadcast_shape(x: Shape, scale_shape: Shape, attrs: Attrs) -> Shape:
+    """Return the shape in which a scale without blocks broadcasts with x."""
+    if scale_shape in ((), (1,)):
         return ()
-    axis = normal_axis(attrs["axis"], len(x))
-    return (*one, *(1,) * (len(x) - axis - 1))
+    axis = normalize_axis(attrs["axis"], len(x))
+    return (*scale_shape, *(1,) * (len(x) - axis - 1))
 
 
-def placed(g: Graph, attrs: Attrs, x: Tensor, one: Tensor) -> Tensor:
-    """A scale or a zero as it broadcasts with x; attrs as of `quantize_linear`."""
-    block = attrs["block_size"]
-    if block:
-        axis = normal_axis(attrs["axis"], x.rank)
-        return g.narrow(g.repeat(one, block, axis), axis, 0, x.shape[axis])
-    return g.reshape(one, _beside(x.shape, one.shape, attrs))
+def broadcast_scale(g: Graph, attrs: Attrs, x: Tensor, scale: Tensor) -> Tensor:
+    """Return a scale or zero point (tensor) that broadcasts with x; attributes as in
+    `quantize_linear`.
+    """
+    block_size = attrs["block_size"]
+    if block_size:
+        axis = normalize_axis(attrs["axis"], x.rank)
+        return g.narrow(g.repeat(scale, block_size, axis), axis, 0, x.shape[axis])
+    return g.reshape(scale, _scale_broadcast_shape(x.shape, scale.shape, attrs))
 
 
-def _quantized(xp: Any, attrs: Attrs, x: Any, scale: Any, zero: Any) -> Any:
-    wide = widened(xp, x)
-    by = _broadcast(xp, attrs, x, widened(xp, scale))
-    at = xp.asarray(_broadcast(xp, attrs, x, zero), dtype=wide.dtype)
-    far = xp.round(wide / by) + at
-    low, high = (attrs[end] * xp.ones_like(far) for end in ("quant_min", "quant_max"))
-    far = xp.minimum(xp.maximum(far, low), high)
-    return convert(xp, {"to": as_dtype(numpy_dtype(xp, zero))}, far)
+def _quantize(xp: Any, attrs: Attrs, x: Any, scale: Any, zero: Any) -> Any:
+    wide = widen_float16(xp, x)
+    divisor = _broadcast_array_scale(xp, attrs, x, widen_float16(xp, scale))
+    offset = xp.asarray(_broadcast_array_scale(xp, attrs, x, zero), dtype=wide.dtype)
+    rounded = xp.round(wide / divisor) + offset
+    low, high = (
+        attrs[bound] * xp.ones_like(rounded) for bound in ("quant_min", "quant_max")
+    )
+    rounded = xp.minimum(xp.maximum(rounded, low), high)
+    return cast_values(xp, {"to": as_dtype(numpy_dtype(xp, zero))}, rounded)
 
 
-def _number(xp: Any, attrs: Attrs, x: Any, scale: Any, zero: Any) -> Any:
-    by = _broadcast(xp, attrs, x, widened(xp, scale))
-    whole = xp.asarray(x, dtype=xp.int32)
-    whole = whole - xp.asarray(_broadcast(xp, attrs, x, zero), dtype=xp.int32)
-    return xp.asarray(xp.asarray(whole, dtype=by.dtype) * by, dtype=scale.dtype)
+def _dequantize(xp: Any, attrs: Attrs, x: Any, scale: Any, zero: Any) -> Any:
+    factor = _broadcast_array_scale(xp, attrs, x, widen_float16(xp, scale))
+    integers = xp.asarray(x, dtype=xp.int32)
+    integers = integers - xp.asarray(
+        _broadcast_array_scale(xp, attrs, x, zero), dtype=xp.int32
+    )
+    return xp.asarray(
+        xp.asarray(integers, dtype=factor.dtype) * factor, dtype=scale.dtype
+    )
 
 
-def _build_quantized(
+def _build_quantize(
     g: Graph, attrs: Attrs, x: Tensor, scale: Tensor, zero: Tensor
 ) -> Tensor:
-    wide, by = in_f32(g, x, scale)
-    at = g.cast(placed(g, attrs, x, zero), wide.dtype)
-    far = g.round_divide(wide, placed(g, attrs, x, by)) + at
-    far = g.clip(far, float(attrs["quant_min"]), float(attrs["quant_max"]))
-    return g.cast(far, zero.dtype)
+    wide, divisor = widen_float16_tensors(g, x, scale)
+    offset = g.cast(broadcast_scale(g, attrs, x, zero), wide.dtype)
+    rounded = g.round_divide(wide, broadcast_scale(g, attrs, x, divisor)) + offset
+    rounded = g.clip(rounded, float(attrs["quant_min"]), float(attrs["quant_max"]))
+    return g.cast(rounded, zero.dtype)
 
 
-def _build_number(
+def _build_dequantize(
     g: Graph, attrs: Attrs, x: Tensor, scale: Tensor, zero: Tensor
 ) -> Tensor:
-    (wide,) = in_f32(g, scale)
-    whole = g.cast(x, DType.I32) - g.cast(placed(g, attrs, x, zero), DType.I32)
-    made = g.cast(whole, wide.dtype) * placed(g, attrs, x, wide)
-    return made if wide is scale else g.cast(made, scale.dtype)
+    (factor,) = widen_float16_tensors(g, scale)
+    integers = g.cast(x, DType.I32) - g.cast(
+        broadcast_scale(g, attrs, x, zero), DType.I32
+    )
+    result = g.cast(integers, factor.dtype) * broadcast_scale(g, attrs, x, factor)
+    return result if factor is scale else g.cast(result, scale.dtype)
 
 
-def _cases(is_back: bool) -> tuple[Sample, ...]:
-    """Samples of both: for all, for each place, for blocks, of every type."""
+def _cases(is_dequantize: bool) -> tuple[Sample, ...]:
+    """Return the samples of both ops: per tensor, per axis, per block, for every
+    dtype.
+    """
 
     def case(
-        x: Shape, scale: Shape, to: DType, of: DType = DType.F32, **attrs: int
+        x: Shape,
+        scale: Shape,
+        integer_dtype: DType,
+        float_dtype: DType = DType.F32,
+        **attrs: int,
     ) -> Sample:
-        few = attrs.pop("few", 0)
-        least = max(to.least, -few) if few else max(to.least, -70_000)
-        most = min(to.most, few - 1) if few else min(to.most, 70_000)
-        number, whole = (of, 0.05, 0.9), (to, least, most)
-        if is_back:
+        half_range = attrs.pop("few", 0)
+        low = (
+            max(integer_dtype.min_value, -half_range)
+            if half_range
+            else max(integer_dtype.min_value, -70_000)
+        )
+        high = (
+            min(integer_dtype.max_value, half_range - 1)
+            if half_range
+            else min(integer_dtype.max_value, 70_000)
+        )
+        scale_range, integer_range = (
+            (float_dtype, 0.05, 0.9),
+            (integer_dtype, low, high),
+        )
+        if is_dequantize:
             return Sample(
-                (Drawn(x, *whole), Drawn(scale, *number), Drawn(scale, *whole)), attrs
+                (
+                    Drawn(x, *integer_range),
+                    Drawn(scale, *scale_range),
+                    Drawn(scale, *integer_range),
+                ),
+                attrs,
             )
-        far = 0.6 * (most - least)
-        drawn = (Drawn(x, of, -far, far), Drawn(scale, *number), Drawn(scale, *whole))
-        return Sample(drawn, {"quant_min": least, "quant_max": most, **attrs})
+        x_limit = 0.6 * (high - low)
+        drawn = (
+            Drawn(x, float_dtype, -x_limit, x_limit),
+            Drawn(scale, *scale_range),
+            Drawn(scale, *integer_range),
+        )
+        return Sample(drawn, {"quant_min": low, "quant_max": high, **attrs})
 
     return (
         *(case((5, 7), (), to) for to in (DType.I8, DType.U8, DType.I16, DType.U16)),
@@ -191,28 +243,29 @@ registry.register_all(
     Op(
         name="quantize_linear",
         arity=3,
-        infer=_infer_quantized,
-        reference=_quantized,
-        lower=Compose(_build_quantized, apart=True),
-        bounds=_RANGE,
-        attrs=(*_PLACED, Attr("quant_min", "int"), Attr("quant_max", "int")),
+        infer=_infer_quantize,
+        reference=_quantize,
+        lower=Compose(_build_quantize, is_always_expanded=True),
+        range_rule=_QUANTIZED_RANGE,
+        attrs=(*_SCALE_ATTRS, Attr("quant_min", "int"), Attr("quant_max", "int")),
         flops=lambda inputs, out, attrs: 6.0 * out.numel,
         samples=_cases(False),
-        doc="round(x / scale) + zero, in quant_min … quant_max and of the type of "
-        "zero; halves go to the even one, NaN becomes 0. Scale and zero are one "
-        "number, [n] for the places of an axis, or for each block_size of them one.",
+        doc="round(x / scale) + zero, clamped to quant_min … quant_max, in the dtype "
+        "of zero; halves round to even, NaN becomes 0. Scale and zero are one "
+        "number, [n] along an axis, or one number for each block of block_size "
+        "elements.",
     ),
     Op(
         name="dequantize_linear",
         arity=3,
-        infer=_infer_number,
-        reference=_number,
-        lower=Compose(_build_number, apart=True),
-        attrs=_PLACED,
+        infer=_infer_dequantize,
+        reference=_dequantize,
+        lower=Compose(_build_dequantize, is_always_expanded=True),
+        attrs=_SCALE_ATTRS,
         flops=lambda inputs, out, attrs: 2.0 * out.numel,
-        tolerance=ROUNDED,
+        tolerance=ROUNDING_TOLERANCE,
         samples=_cases(True),
-        doc="(x - zero) · scale, of the type of scale, which stands with zero as in "
-        "quantize_linear.",
+        doc="(x - zero) · scale, in the dtype of scale; scale and zero have the "
+        "shapes that quantize_linear accepts.",
     ),
 )

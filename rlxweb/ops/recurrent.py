@@ -14,159 +14,195 @@ from functools import partial
 from typing import Any
 
 from rlxweb.errors import Unsupported
-from rlxweb.ir.batching import Examples, merged
+from rlxweb.ir.batching import BatchContext, merge_batch_axis
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.cell_steps import (
-    CARRIED,
-    MOST_UNROLLED,
-    Cell,
-    CellOfTensors,
-    network_of,
+from rlxweb.ops.elementwise import FLOAT_DTYPES, require_dtypes
+from rlxweb.ops.matmul import widen_float16
+from rlxweb.ops.norm import widen_float16_tensors
+from rlxweb.ops.recurrent_steps import (
+    MAX_UNROLLED_STEPS,
+    RECURRENT_TOLERANCE,
+    GraphRecurrentCell,
+    RecurrentCell,
+    network_from_operands,
 )
-from rlxweb.ops.elementwise import FLOATS, need
-from rlxweb.ops.linalg import widened
-from rlxweb.ops.norm import in_f32
-from rlxweb.ops.recurrent_back import recurrent_back
-from rlxweb.recipes.recurrent_calls import step_recipe
-from rlxweb.recipes.recurrent_cells import DIRECTIONS, SHOWN, Kind, Network, network
+from rlxweb.ops.recurrent_vjp import recurrent_vjp
+from rlxweb.recipes.recurrent_cells import (
+    DIRECTIONS,
+    SEQUENCE_STATES,
+    RecurrentKind,
+    RecurrentNetwork,
+    recurrent_network,
+)
+from rlxweb.recipes.recurrent_plan import plan_recurrent_steps
 
 
-def _infer(kind: Kind, types: Types, attrs: Attrs) -> TensorType:
-    need(types[:2], FLOATS)
-    net = network(kind, types, attrs)
+def _infer(kind: RecurrentKind, types: Types, attrs: Attrs) -> TensorType:
+    require_dtypes(types[:2], FLOAT_DTYPES)
+    net = recurrent_network(kind, types, attrs)
     if types[1].dtype is not types[0].dtype:
-        need(types[1:2], frozenset({types[0].dtype}))
-    return TensorType(net.output, types[0].dtype)
+        require_dtypes(types[1:2], frozenset({types[0].dtype}))
+    return TensorType(net.output_shape, types[0].dtype)
 
 
-def _meaning(kind: Kind) -> Callable[..., Any]:
-    """Step by step, in f32 where it is f16."""
+def _make_reference(kind: RecurrentKind) -> Callable[..., Any]:
+    """Return the reference: step by step, with f16 computed in f32."""
 
     def reference(xp: Any, attrs: Attrs, *operands: Any) -> Any:
-        net = network_of(kind, attrs, operands)
-        gates, weights = (widened(xp, x) for x in operands[:2])
-        made = [_direction(xp, net, d, gates, weights, operands) for d in range(net.D)]
-        whole = [xp.reshape(one, (-1, 1, net.B, net.H)) for one in made]
-        found = xp.concat(whole, axis=1) if net.D > 1 else whole[0]
-        return xp.asarray(found, dtype=operands[0].dtype)
+        net = network_from_operands(kind, attrs, operands)
+        gates, weights = (widen_float16(xp, x) for x in operands[:2])
+        directions = [
+            _run_direction(xp, net, d, gates, weights, operands) for d in range(net.D)
+        ]
+        reshaped = [
+            xp.reshape(direction, (-1, 1, net.B, net.H)) for direction in directions
+        ]
+        joined_directions = xp.concat(reshaped, axis=1) if net.D > 1 else reshaped[0]
+        return xp.asarray(joined_directions, dtype=operands[0].dtype)
 
     return reference
 
 
-def _direction(
-    xp: Any, net: Network, d: int, gates: Any, weights: Any, operands: tuple[Any, ...]
+def _run_direction(
+    xp: Any,
+    net: RecurrentNetwork,
+    d: int,
+    gates: Any,
+    weights: Any,
+    operands: tuple[Any, ...],
 ) -> Any:
-    """[(T + parts) · B, H] of one direction."""
-    H, G = net.H, net.gates
+    """Run one direction over arrays and return [(T + parts) · B, H]."""
+    H, G = net.H, net.gate_count
     w = [weights[d, :, k * H : (k + 1) * H] for k in range(G)]
-    if net.state is None:
-        state = [xp.zeros((net.B, H), dtype=gates.dtype)] * net.parts
+    if net.state_input is None:
+        state = [xp.zeros((net.B, H), dtype=gates.dtype)] * net.state_count
     else:
-        given = operands[net.state : net.state + net.parts]
-        state = [widened(xp, one)[d] for one in given]
-    extra = None
-    if net.extra is not None:
-        row = widened(xp, operands[net.extra])[d]
-        extra = [row[k * H : (k + 1) * H] for k in range(net.extras)]
+        states = operands[net.state_input : net.state_input + net.state_count]
+        state = [widen_float16(xp, state_part)[d] for state_part in states]
+    extra_parts = None
+    if net.extra_input is not None:
+        row = widen_float16(xp, operands[net.extra_input])[d]
+        extra_parts = [row[k * H : (k + 1) * H] for k in range(net.extra_count)]
 
-    def inputs(t: int) -> list[Any]:
+    def step_gates(t: int) -> list[Any]:
         return [gates[t, :, (d * G + k) * H : (d * G + k + 1) * H] for k in range(G)]
 
     lengths = None
-    if net.lengths is not None:
-        lengths = xp.reshape(operands[net.lengths], (net.B, 1))
-    made = Cell(xp, net, d, w, extra).walk(state, inputs, lengths)
-    return xp.concat(made, axis=0)
+    if net.lengths_input is not None:
+        lengths = xp.reshape(operands[net.lengths_input], (net.B, 1))
+    steps = RecurrentCell(xp, net, d, w, extra_parts).run_steps(
+        state, step_gates, lengths
+    )
+    return xp.concat(steps, axis=0)
 
 
-def _build(kind: Kind, g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
-    """In f32 where it is f16, else step by step."""
+def _build(kind: RecurrentKind, g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
+    """Build f16 networks in f32, and others step by step."""
     if operands[0].dtype is DType.F16:
-        wide = in_f32(g, *operands)
+        wide = widen_float16_tensors(g, *operands)
         return g.cast(g.apply(kind, *wide, **attrs), DType.F16)
-    net = network_of(kind, attrs, operands)
-    if net.T * net.D > MOST_UNROLLED:
+    net = network_from_operands(kind, attrs, operands)
+    if net.T * net.D > MAX_UNROLLED_STEPS:
         raise Unsupported(
             f"{kind} of {net.T * net.D} steps in all and {net.H} hidden units",
-            "its state does not fit this device's workgroup memory or bindings",
-            f"up to {MOST_UNROLLED} steps are written out one by one",
-            "cut the sequence and hand the state on",
+            "the state does not fit this device's workgroup memory or bindings",
+            f"at most {MAX_UNROLLED_STEPS} steps can be unrolled",
+            "split the sequence and pass the state on",
         )
-    every = [_unrolled(g, net, d, operands) for d in range(net.D)]
-    return g.concat(every, axis=1) if net.D > 1 else every[0]
+    directions = [_unroll_direction(g, net, d, operands) for d in range(net.D)]
+    return g.concat(directions, axis=1) if net.D > 1 else directions[0]
 
 
-def _unrolled(g: Graph, net: Network, d: int, operands: tuple[Tensor, ...]) -> Tensor:
-    """[T + parts, 1, B, H] of one direction, a product a gate and step."""
-    B, H, G = net.B, net.H, net.gates
+def _unroll_direction(
+    g: Graph, net: RecurrentNetwork, d: int, operands: tuple[Tensor, ...]
+) -> Tensor:
+    """Unroll one direction into [T + parts, 1, B, H], with one product per gate and
+    step.
+    """
+    B, H, G = net.B, net.H, net.gate_count
     gates, weights = operands[:2]
 
-    def part(x: Tensor, count: int) -> list[Tensor]:
-        """Row d of an operand, its last axis cut into parts of H."""
+    def gate_parts(x: Tensor, count: int) -> list[Tensor]:
+        """Return row d of an operand, its last axis split into parts of H."""
         row = g.narrow(x, 0, d, 1)
-        pieces = [g.narrow(row, row.rank - 1, k * H, H) for k in range(count)]
-        return [g.reshape(one, one.shape[1:]) for one in pieces]
+        chunks = [g.narrow(row, row.rank - 1, k * H, H) for k in range(count)]
+        return [g.reshape(chunk, chunk.shape[1:]) for chunk in chunks]
 
-    w = part(weights, G)
-    if net.state is None:
+    w = gate_parts(weights, G)
+    if net.state_input is None:
         zero = g.expand(g.constant(0.0, gates.dtype), (B, H))
-        state = [zero] * net.parts
+        state = [zero] * net.state_count
     else:
-        given = operands[net.state : net.state + net.parts]
-        state = [part(one, 1)[0] for one in given]
-    extra = part(operands[net.extra], net.extras) if net.extra is not None else None
+        states = operands[net.state_input : net.state_input + net.state_count]
+        state = [gate_parts(value, 1)[0] for value in states]
+    extra = (
+        gate_parts(operands[net.extra_input], net.extra_count)
+        if net.extra_input is not None
+        else None
+    )
 
-    def inputs(t: int) -> list[Tensor]:
+    def step_gates(t: int) -> list[Tensor]:
         row = g.reshape(g.narrow(gates, 0, t, 1), gates.shape[1:])
         return [g.narrow(row, 1, (d * G + k) * H, H) for k in range(G)]
 
     lengths = None
-    if net.lengths is not None:
-        lengths = g.reshape(operands[net.lengths], (B, 1))
-    made = CellOfTensors(g, net, d, w, extra).walk(state, inputs, lengths)
-    return g.concat([g.reshape(one, (1, 1, B, H)) for one in made], axis=0)
+    if net.lengths_input is not None:
+        lengths = g.reshape(operands[net.lengths_input], (B, 1))
+    steps = GraphRecurrentCell(g, net, d, w, extra).run_steps(
+        state, step_gates, lengths
+    )
+    return g.concat([g.reshape(value, (1, 1, B, H)) for value in steps], axis=0)
 
 
-def _rows_for_all(kind: Kind, at: Examples) -> Tensor:
-    """Examples are rows like the others, where the weights are the same for all."""
-    ones = [
-        TensorType(tuple(x.shape[1:] if varies else x.shape), x.dtype)
-        for x, varies in zip(at.inputs, at.varies, strict=True)
+def _batch_rows(kind: RecurrentKind, ctx: BatchContext) -> Tensor:
+    """Batch examples as additional rows, where all share the same weights."""
+    example_types = [
+        TensorType(tuple(x.shape[1:] if is_batched else x.shape), x.dtype)
+        for x, is_batched in zip(ctx.inputs, ctx.is_batched, strict=True)
     ]
-    net = network(kind, tuple(ones), at.attrs)
-    axes: list[int | None] = [1, None, *[None] * (len(ones) - 2)]
-    if net.state is not None:
-        axes[net.state : net.state + net.parts] = [1] * net.parts
-    if net.lengths is not None:
-        axes[net.lengths] = 0
-    return merged(at, axes, 2)
+    net = recurrent_network(kind, tuple(example_types), ctx.attrs)
+    axes: list[int | None] = [1, None, *[None] * (len(example_types) - 2)]
+    if net.state_input is not None:
+        axes[net.state_input : net.state_input + net.state_count] = [
+            1
+        ] * net.state_count
+    if net.lengths_input is not None:
+        axes[net.lengths_input] = 0
+    return merge_batch_axis(ctx, axes, 2)
 
 
-def _flops(kind: Kind, inputs: Types, out: TensorType, attrs: Attrs) -> float:
-    net = network(kind, inputs, attrs)
-    each = 2.0 * net.gates * net.H * net.H + 12.0 * net.gates * net.H
-    return net.T * net.D * net.B * each
+def _flops(kind: RecurrentKind, inputs: Types, out: TensorType, attrs: Attrs) -> float:
+    net = recurrent_network(kind, inputs, attrs)
+    step_flops = 2.0 * net.gate_count * net.H * net.H + 12.0 * net.gate_count * net.H
+    return net.T * net.D * net.B * step_flops
 
 
-def _work(
-    kind: Kind, inputs: Types, out: TensorType, attrs: Attrs
+def _work_item(
+    kind: RecurrentKind, inputs: Types, out: TensorType, attrs: Attrs
 ) -> tuple[str, dict[str, int]]:
-    """A product at every step, and the calls of the cell's arithmetic."""
-    net = network(kind, inputs, attrs)
-    size = {"m": net.B, "k": net.H, "n": net.gates * net.H}
-    read = size["k"] * size["n"] * inputs[1].dtype.nbytes
-    calls = 8 + 4 * net.gates
+    """Return the work of one matrix product per step plus the dispatches of the cell's
+    arithmetic.
+    """
+    net = recurrent_network(kind, inputs, attrs)
+    size = {"m": net.B, "k": net.H, "n": net.gate_count * net.H}
+    read_bytes = size["k"] * size["n"] * inputs[1].dtype.nbytes
+    dispatch_count = 8 + 4 * net.gate_count
     steps = net.T * net.D
-    return "recurrence", {"steps": steps, "calls": calls, "read": read, **size}
+    return "recurrence", {
+        "steps": steps,
+        "calls": dispatch_count,
+        "read": read_bytes,
+        **size,
+    }
 
 
 def _sample(
-    kind: Kind,
+    kind: RecurrentKind,
     sizes: tuple[int, int, int],
     *,
     state: bool = False,
@@ -176,93 +212,113 @@ def _sample(
     note: str = "",
     **attrs: Any,
 ) -> Sample:
-    """Over (T, B, H); `lengths` reach up to that many steps."""
+    """Return a sample of sizes (T, B, H), with row lengths up to `lengths` steps."""
     (T, B, H), G = sizes, {"lstm": 4, "gru": 3, "rnn": 1}[kind]
     D = 1 + (attrs.get("direction") == "bidirectional")
-    parts = [Drawn((T, B, D * G * H), dtype), Drawn((D, H, G * H), dtype, -0.5, 0.5)]
+    inputs = [Drawn((T, B, D * G * H), dtype), Drawn((D, H, G * H), dtype, -0.5, 0.5)]
     if state:
-        parts += [Drawn((D, B, H), dtype)] * (1 + (kind == "lstm"))
+        inputs += [Drawn((D, B, H), dtype)] * (1 + (kind == "lstm"))
     if extra:
-        parts.append(Drawn((D, 3 * H if kind == "lstm" else H), dtype))
+        inputs.append(Drawn((D, 3 * H if kind == "lstm" else H), dtype))
     if lengths is not None:
-        parts.append(Drawn((B,), DType.I32, 0, lengths))
-    return Sample(tuple(parts), attrs, note)
+        inputs.append(Drawn((B,), DType.I32, 0, lengths))
+    return Sample(tuple(inputs), attrs, note)
 
 
-def _samples(kind: Kind, usual: str) -> tuple[Sample, ...]:
-    odd = {
+def _samples(kind: RecurrentKind, default_activations: str) -> tuple[Sample, ...]:
+    """Return the samples that every kind of network shares."""
+    unusual_activations = {
         "lstm": ("hard_sigmoid softsign scaled_tanh(1.5,0.7)", "softplus elu relu"),
         "gru": ("hard_sigmoid leaky_relu", "softsign thresholded_relu(0.5)"),
         "rnn": ("affine(0.5,0.25)", "softplus"),
     }[kind]
-    both = " ".join(odd)
-    many = {"lstm": 4099, "gru": 5471, "rnn": 16_411}[kind]
-    made = partial(_sample, kind)
+    two_directions = " ".join(unusual_activations)
+    row_count = {"lstm": 4099, "gru": 5471, "rnn": 16_411}[kind]
+    sample = partial(_sample, kind)
     return (
-        made((1, 1, 1), state=True, note="one step"),
-        made((7, 3, 5), state=True),
-        made((5, 2, 40), state=True, note="more state than a small device shares"),
-        made((4, 3, 5), direction="reverse", state=True, lengths=4),
-        made((4, 3, 5), direction="bidirectional", lengths=4, activations=usual),
-        made((3, 2, 3), direction="bidirectional", activations=both, clip=1.25),
-        made((0, 2, 3), state=True, note="no steps: the state alone"),
-        made((1, many, 4), note="many rows"),
-        made((3, 2, 3), dtype=DType.F16),
-        made((3, 2, 3), dtype=DType.F64, state=True),
+        sample((1, 1, 1), state=True, note="one step"),
+        sample((7, 3, 5), state=True),
+        sample((5, 2, 40), state=True, note="more state than a small device shares"),
+        sample((4, 3, 5), direction="reverse", state=True, lengths=4),
+        sample(
+            (4, 3, 5),
+            direction="bidirectional",
+            lengths=4,
+            activations=default_activations,
+        ),
+        sample(
+            (3, 2, 3), direction="bidirectional", activations=two_directions, clip=1.25
+        ),
+        sample((0, 2, 3), state=True, note="no steps: only the state"),
+        sample((1, row_count, 4), note="many rows"),
+        sample((3, 2, 3), dtype=DType.F16),
+        sample((3, 2, 3), dtype=DType.F64, state=True),
     )
 
 
-def _op(kind: Kind, most: int, usual: str, doc: str, *own: Attr, **more: Any) -> Op:
+def _recurrent_op(
+    kind: RecurrentKind,
+    max_arity: int,
+    default_activations: str,
+    doc: str,
+    *extra_attrs: Attr,
+    **op_fields: Any,
+) -> Op:
+    """Return the record of one kind of recurrent network."""
     return Op(
         name=kind,
-        arity=(2, most),
+        arity=(2, max_arity),
         infer=partial(_infer, kind),
-        reference=_meaning(kind),
+        reference=_make_reference(kind),
         lower=Kernel(
-            partial(step_recipe, kind), Compose(partial(_build, kind)), turns=(1,)
+            partial(plan_recurrent_steps, kind),
+            Compose(partial(_build, kind)),
+            transposable_inputs=(1,),
         ),
         attrs=(
             Attr("direction", "str", "forward", allowed=DIRECTIONS),
-            Attr("activations", "str", usual),
-            Attr("clip", "float", None, optional=True),
-            *own,
+            Attr("activations", "str", default_activations),
+            Attr("clip", "float", None, is_nullable=True),
+            *extra_attrs,
         ),
         flops=partial(_flops, kind),
-        work=partial(_work, kind),
-        tolerance=CARRIED,
-        vjp=recurrent_back(kind),
-        batch=partial(_rows_for_all, kind),
+        work=partial(_work_item, kind),
+        tolerance=RECURRENT_TOLERANCE,
+        vjp=recurrent_vjp(kind),
+        batch=partial(_batch_rows, kind),
         doc=doc,
-        **more,
+        **op_fields,
     )
 
 
-_RESULT = (
-    "Gates [T, B, D·{g}·H] hold the inputs' part of every step, biases included, "
-    "weights are [D, H, {g}·H]; then, each if wanted, {more} and the rows' lengths "
-    "[B]. The result [T + {parts}, D, B, H] is h of every step and then {last}. "
-    "activations: names with constants in brackets, 'elu(0.5)', in ONNX's order, for "
-    "one direction or for both."
+_RESULT_DOC = (
+    "Gates [T, B, D·{g}·H] hold the input's part of every step, biases included; "
+    "weights are [D, H, {g}·H]. Optional operands follow in this order: {more}, row "
+    "lengths [B]. The result [T + {parts}, D, B, H] is h of every step and then "
+    "{last}. activations lists names with constants in parentheses, such as "
+    "'elu(0.5)', in ONNX's order, for one direction or for both."
 )
 
 registry.register_all(
-    _op(
+    _recurrent_op(
         "lstm",
         6,
         "sigmoid tanh tanh",
-        "Long short-term memory, gates i o f c. "
-        + _RESULT.format(
+        "Long short-term memory with gates i o f c. "
+        + _RESULT_DOC.format(
             g=4,
             more="h0 and c0 [D, B, H], peepholes [D, 3·H] (i o f)",
             parts=2,
             last="the last h and c",
         )
-        + " shows: 'cell' has c of every step in place of h. quantized_state: products "
-        "take h as the nearest of 256 equal steps that span each row's range and 0, as "
-        "networks of 8 bits do.",
+        + (
+            " shows='cell' gives c of every step instead of h. With quantized_state, "
+            "products round h to the nearest of 256 equal steps that span each row's "
+            "range and 0, as 8-bit networks do."
+        ),
         Attr("input_forget", "bool", False),
-        Attr("shows", "str", "hidden", allowed=SHOWN, later=True),
-        Attr("quantized_state", "bool", False, later=True),
+        Attr("shows", "str", "hidden", allowed=SEQUENCE_STATES, is_added_later=True),
+        Attr("quantized_state", "bool", False, is_added_later=True),
         samples=(
             *_samples("lstm", "sigmoid tanh tanh"),
             _sample("lstm", (4, 3, 5), extra=True, state=True, lengths=4),
@@ -290,14 +346,14 @@ registry.register_all(
             ),
         ),
     ),
-    _op(
+    _recurrent_op(
         "gru",
         5,
         "sigmoid tanh",
-        "Gated recurrent units, gates z r h. "
-        + _RESULT.format(
+        "Gated recurrent unit with gates z r h. "
+        + _RESULT_DOC.format(
             g=3,
-            more="h0 [D, B, H], a bias [D, H] of the late product",
+            more="h0 [D, B, H], a bias [D, H] of the state product of gate h",
             parts=1,
             last="the last h",
         )
@@ -310,12 +366,12 @@ registry.register_all(
             _sample("gru", (4, 3, 5), linear_before_reset=True, extra=True, state=True),
         ),
     ),
-    _op(
+    _recurrent_op(
         "rnn",
         4,
         "tanh",
-        "f(gates + h · weights), step by step. "
-        + _RESULT.format(g=1, more="h0 [D, B, H]", parts=1, last="the last h"),
+        "Recurrent network: h = f(gates + h · weights), step by step. "
+        + _RESULT_DOC.format(g=1, more="h0 [D, B, H]", parts=1, last="the last h"),
         samples=_samples("rnn", "tanh"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Rotary position embedding: pairs of elements turned by the angle of their position.
+"""Rotary position embedding: rotate pairs of elements by the angle of their position.
 
 RoFormer (Su et al. 2021): (a, b) becomes (a cos - b sin, b cos + a sin). A pair is an
 element and the one half of the turned part further on (GPT-NeoX, Llama), or two
@@ -18,25 +18,27 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_shape, broadcast, show
+from rlxweb.ir.shape import Shape, bad_shape, broadcast, format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.elementwise import FLOATS, need, same_dtype
-from rlxweb.ops.linalg import widened
-from rlxweb.ops.norm import in_f32
+from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
+from rlxweb.ops.matmul import widen_float16
+from rlxweb.ops.norm import widen_float16_tensors
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, cos, sin = types
-    dtype = same_dtype(types)
-    need(types, FLOATS)
+    dtype = common_dtype(types)
+    require_dtypes(types, FLOAT_DTYPES)
     if cos.shape != sin.shape:
         raise bad_shape(
-            f"cosines {show(cos.shape)} beside sines {show(sin.shape)}", "one of each"
+            f"got cosines {format_shape(cos.shape)} and sines "
+            f"{format_shape(sin.shape)}",
+            "both must have the same shape",
         )
     if not x.rank or not cos.rank or cos.shape[-1] * 2 > x.shape[-1]:
         raise bad_shape(
-            f"angles {show(cos.shape)} for {show(x.shape)}",
-            "one angle for two elements of the last axis, or fewer",
+            f"got angles {format_shape(cos.shape)} for {format_shape(x.shape)}",
+            "expected at most one angle for two elements of the last axis",
         )
     try:
         fits = broadcast(cos.shape[:-1], x.shape[:-1]) == x.shape[:-1]
@@ -44,56 +46,60 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         fits = False
     if not fits:
         raise bad_shape(
-            f"angles {show(cos.shape)} for {show(x.shape)}",
-            f"the axes before the last broadcast to {show(x.shape[:-1])}",
+            f"got angles {format_shape(cos.shape)} for {format_shape(x.shape)}",
+            f"the axes before the last must broadcast to {format_shape(x.shape[:-1])}",
         )
     return TensorType(x.shape, dtype)
 
 
-def _pairs(lead: Shape, half: int, interleaved: bool) -> tuple[Shape, int]:
-    """The turned part with an axis of the two of a pair, and which axis that is."""
+def _pair_shape(
+    leading_shape: Shape, half: int, interleaved: bool
+) -> tuple[Shape, int]:
+    """Return the shape of the rotated part with an axis for the two elements of a pair,
+    and that axis.
+    """
     if interleaved:
-        return (*lead, half, 2), len(lead) + 1
-    return (*lead, 2, half), len(lead)
+        return (*leading_shape, half, 2), len(leading_shape) + 1
+    return (*leading_shape, 2, half), len(leading_shape)
 
 
 def _reference(xp: Any, attrs: Attrs, x: Any, cos: Any, sin: Any) -> Any:
-    half, wide = cos.shape[-1], widened(xp, x)
-    cos, sin = widened(xp, cos), widened(xp, sin)
-    lead = tuple(x.shape[:-1])
-    shape, axis = _pairs(lead, half, attrs["interleaved"])
+    half, wide = cos.shape[-1], widen_float16(xp, x)
+    cos, sin = widen_float16(xp, cos), widen_float16(xp, sin)
+    leading_shape = tuple(x.shape[:-1])
+    shape, axis = _pair_shape(leading_shape, half, attrs["interleaved"])
     pairs = xp.reshape(wide[..., : 2 * half], shape)
-    before = (slice(None),) * axis
-    a, b = pairs[(*before, 0)], pairs[(*before, 1)]
-    made = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=axis)
-    made = xp.reshape(made, (*lead, 2 * half))
+    leading_slices = (slice(None),) * axis
+    a, b = pairs[(*leading_slices, 0)], pairs[(*leading_slices, 1)]
+    rotated = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=axis)
+    rotated = xp.reshape(rotated, (*leading_shape, 2 * half))
     if 2 * half < x.shape[-1]:
-        made = xp.concat([made, wide[..., 2 * half :]], axis=-1)
-    return xp.asarray(made, dtype=x.dtype)
+        rotated = xp.concat([rotated, wide[..., 2 * half :]], axis=-1)
+    return xp.asarray(rotated, dtype=x.dtype)
 
 
 def _build(g: Graph, attrs: Attrs, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half, lead = cos.shape[-1], x.shape[:-1]
+    half, leading_shape = cos.shape[-1], x.shape[:-1]
     if not half:
         return x
-    wide, cos, sin = in_f32(g, x, cos, sin)
-    shape, axis = _pairs(lead, half, attrs["interleaved"])
-    whole = 2 * half == x.shape[-1]
-    pairs = wide if whole else g.narrow(wide, x.rank - 1, 0, 2 * half)
+    wide, cos, sin = widen_float16_tensors(g, x, cos, sin)
+    shape, axis = _pair_shape(leading_shape, half, attrs["interleaved"])
+    rotates_all = 2 * half == x.shape[-1]
+    pairs = wide if rotates_all else g.narrow(wide, x.rank - 1, 0, 2 * half)
     pairs = g.reshape(pairs, shape)
     # Beside the two of a pair the angle is the same, but for the sign of the sine.
     angles = (*cos.shape[:-1], 1, half)
     signs = np.array([[-1.0], [1.0]])
     if attrs["interleaved"]:
         angles, signs = (*cos.shape, 1), signs[:, 0]
-    turned = g.flip(pairs, axis) * g.reshape(sin, angles)
-    made = pairs * g.reshape(cos, angles) + turned * g.constant(signs, wide.dtype)
-    made = g.reshape(made, (*lead, 2 * half))
-    made = made if made.dtype is x.dtype else g.cast(made, x.dtype)
-    if whole:
-        return made
-    rest = g.narrow(x, x.rank - 1, 2 * half, x.shape[-1] - 2 * half)
-    return g.concat([made, rest], axis=x.rank - 1)
+    partners = g.flip(pairs, axis) * g.reshape(sin, angles)
+    rotated = pairs * g.reshape(cos, angles) + partners * g.constant(signs, wide.dtype)
+    rotated = g.reshape(rotated, (*leading_shape, 2 * half))
+    rotated = rotated if rotated.dtype is x.dtype else g.cast(rotated, x.dtype)
+    if rotates_all:
+        return rotated
+    unrotated = g.narrow(x, x.rank - 1, 2 * half, x.shape[-1] - 2 * half)
+    return g.concat([rotated, unrotated], axis=x.rank - 1)
 
 
 def _case(
@@ -126,14 +132,15 @@ registry.register_all(
         # Two products of numbers up to 2, whose sum may be near 0.
         tolerance=Tolerance(rtol=1e-6, atol=5e-7),
         samples=(
-            *(_case(*one) for one in _SHAPES),
-            *(_case(*one, interleaved=True) for one in _SHAPES),
+            *(_case(*shapes) for shapes in _SHAPES),
+            *(_case(*shapes, interleaved=True) for shapes in _SHAPES),
             _case((3, 9), (3, 4), DType.F16),
             _case((3, 8), (4,), DType.F64, True),
         ),
-        doc="Rotary position embedding of x [..., D] by the cosines and sines "
-        "[..., R/2] of its angles: of the first R elements, each and the one R/2 "
-        "further on, or two neighbours when interleaved, are turned by one angle; the "
-        "rest stays. The axes of the angles before the last broadcast to those of x.",
+        doc="Rotary position embedding of x [..., D] by the cosines and sines [..., "
+        "R/2] of its angles. The first R elements are rotated in pairs, one angle "
+        "per pair: elements R/2 apart, or two neighbours when interleaved; the rest "
+        "is unchanged. The axes of the angles before the last broadcast to those of "
+        "x.",
     )
 )

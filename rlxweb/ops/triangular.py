@@ -1,4 +1,4 @@
-"""Triangular systems and Cholesky factors, of many matrices at once.
+"""Triangular systems and Cholesky factors, for batches of matrices.
 
 Where SciPy and NumPy raise LinAlgError, because of a 0 on the diagonal or a matrix that
 is not positive definite, all of that matrix' result is NaN, on every engine: the others
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.batching import alike
+from rlxweb.ir.batching import batch_all_operands
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
@@ -19,113 +19,129 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.elementwise import FLOATS, need
-from rlxweb.ops.linalg import widened
-from rlxweb.ops.norm import in_f32
-from rlxweb.ops.solve import few_enough, square, system_type
-from rlxweb.ops.systems_back import cholesky_back, triangular_back
-from rlxweb.recipes.triangle_calls import cholesky_recipe, solve_triangular_recipe
+from rlxweb.ops.elementwise import FLOAT_DTYPES, require_dtypes
+from rlxweb.ops.linear_systems import check_square, check_unrollable, infer_system
+from rlxweb.ops.linear_systems_vjp import cholesky_vjp, solve_triangular_vjp
+from rlxweb.ops.matmul import widen_float16
+from rlxweb.ops.norm import widen_float16_tensors
+from rlxweb.recipes.triangular_plans import plan_cholesky, plan_solve_triangular
 
-FEW_ROWS = 16
-"""Rows up to which an engine's library goes row by row; above, by halves."""
+MAX_SUBSTITUTED_ROWS = 16
+"""Largest number of rows solved row by row on an array library; larger systems are
+split in halves.
+"""
 
 
 def _infer_solve(types: Types, attrs: Attrs) -> TensorType:
-    return system_type(types)
+    return infer_system(types)
 
 
 def _infer_cholesky(types: Types, attrs: Attrs) -> TensorType:
-    need(types, FLOATS)
-    square(types[0])
+    require_dtypes(types, FLOAT_DTYPES)
+    check_square(types[0])
     return types[0]
 
 
-def _solve(xp: Any, attrs: Attrs, a: Any, b: Any) -> Any:
+def _solve_reference(xp: Any, attrs: Attrs, a: Any, b: Any) -> Any:
     if 0 in b.shape:
         return b
     shape, (n, k) = b.shape, b.shape[-2:]
-    a = xp.reshape(widened(xp, a), (-1, n, n))
-    rights = xp.reshape(widened(xp, b), (-1, n, k))
+    a = xp.reshape(widen_float16(xp, a), (-1, n, n))
+    right_sides = xp.reshape(widen_float16(xp, b), (-1, n, k))
     if attrs["unit_diagonal"]:
         a = xp.where(_diagonal(xp, n), xp.ones_like(a), a)
     if not attrs["lower"]:
-        a, rights = _turned(xp, a, (1, 2)), _turned(xp, rights, (1,))
+        a, right_sides = (
+            _reverse_axes(xp, a, (1, 2)),
+            _reverse_axes(xp, right_sides, (1,)),
+        )
     # 1 for 0: what it gives is not used, and no library warns.
-    zero = xp.any((a == 0) & _diagonal(xp, n), axis=(1, 2), keepdims=True)
-    found = _substituted(xp, xp.where(zero, xp.ones_like(a), a), rights)
+    is_singular = xp.any((a == 0) & _diagonal(xp, n), axis=(1, 2), keepdims=True)
+    solution = _forward_substitute(
+        xp, xp.where(is_singular, xp.ones_like(a), a), right_sides
+    )
     if not attrs["lower"]:
-        found = _turned(xp, found, (1,))
-    made = xp.where(zero, xp.full_like(found, np.nan), found)
-    return xp.asarray(xp.reshape(made, shape), dtype=b.dtype)
+        solution = _reverse_axes(xp, solution, (1,))
+    result = xp.where(is_singular, xp.full_like(solution, np.nan), solution)
+    return xp.asarray(xp.reshape(result, shape), dtype=b.dtype)
 
 
 def _diagonal(xp: Any, n: int) -> Any:
-    at = xp.arange(n)
-    return xp.reshape(at, (1, n, 1)) == xp.reshape(at, (1, 1, n))
+    """Return a mask of the diagonal [1, n, n]."""
+    indices = xp.arange(n)
+    return xp.reshape(indices, (1, n, 1)) == xp.reshape(indices, (1, 1, n))
 
 
-def _substituted(xp: Any, a: Any, b: Any) -> Any:
-    """The x of a · x = b for lower triangles [B, n, n]: what is solved of the upper
-    half of the rows is taken from the lower half by one product.
+def _forward_substitute(xp: Any, a: Any, b: Any) -> Any:
+    """Solve a · x = b for lower triangles [B, n, n] by recursive halves: one product
+    removes the upper half's solution from the lower half.
     """
     n = a.shape[1]
-    half = n // 2 if n > FEW_ROWS else 1
+    half = n // 2 if n > MAX_SUBSTITUTED_ROWS else 1
     if n == 1:
         return b / a
-    top = _substituted(xp, a[:, :half, :half], b[:, :half])
-    rest = b[:, half:] - xp.matmul(a[:, half:, :half], top)
-    return xp.concat([top, _substituted(xp, a[:, half:, half:], rest)], axis=1)
+    top = _forward_substitute(xp, a[:, :half, :half], b[:, :half])
+    residual = b[:, half:] - xp.matmul(a[:, half:, :half], top)
+    return xp.concat(
+        [top, _forward_substitute(xp, a[:, half:, half:], residual)], axis=1
+    )
 
 
-def _cholesky(xp: Any, attrs: Attrs, a: Any) -> Any:
+def _cholesky_reference(xp: Any, attrs: Attrs, a: Any) -> Any:
     if 0 in a.shape:
         return a
     n = a.shape[-1]
-    matrices = xp.reshape(widened(xp, a), (-1, n, n))
+    matrices = xp.reshape(widen_float16(xp, a), (-1, n, n))
     if xp is np:
-        made = _by_lapack(matrices)
+        factors = _cholesky_lapack(matrices)
     else:
-        made, bad = _factored(xp, matrices)
-        below = xp.reshape(xp.arange(n), (n, 1)) >= xp.arange(n)
-        made = xp.where(below, made, xp.zeros_like(made))
-        made = xp.where(bad, xp.full_like(made, np.nan), made)
-    return xp.asarray(xp.reshape(made, a.shape), dtype=a.dtype)
+        factors, is_indefinite = _factorize(xp, matrices)
+        is_lower = xp.reshape(xp.arange(n), (n, 1)) >= xp.arange(n)
+        factors = xp.where(is_lower, factors, xp.zeros_like(factors))
+        factors = xp.where(is_indefinite, xp.full_like(factors, np.nan), factors)
+    return xp.asarray(xp.reshape(factors, a.shape), dtype=a.dtype)
 
 
-def _by_lapack(a: Any) -> Any:
+def _cholesky_lapack(a: Any) -> Any:
+    """Factorize by LAPACK, matrix by matrix after a failure, with NaN where there is no
+    factor.
+    """
     try:
         return np.linalg.cholesky(a)
     except np.linalg.LinAlgError:
         if len(a) == 1:
             return np.full_like(a, np.nan)
-    return np.concatenate([_by_lapack(a[i : i + 1]) for i in range(len(a))])
+    return np.concatenate([_cholesky_lapack(a[i : i + 1]) for i in range(len(a))])
 
 
-def _factored(xp: Any, a: Any) -> tuple[Any, Any]:
-    """The factor, by halves, and whether there is none [B, 1, 1].
+def _factorize(xp: Any, a: Any) -> tuple[Any, Any]:
+    """Return the factor, by recursive halves, and whether there is none [B, 1, 1].
 
     Libraries differ in what they say of matrices that are not positive definite, and
     some raise; products and quotients are alike in all.
     """
     n = a.shape[1]
     if n == 1:
-        bad = ~(a > 0)
-        return xp.sqrt(xp.where(bad, xp.ones_like(a), a)), bad
+        is_indefinite = ~(a > 0)
+        return xp.sqrt(xp.where(is_indefinite, xp.ones_like(a), a)), is_indefinite
     half = n // 2
-    top, bad = _factored(xp, a[:, :half, :half])
-    left = _transposed(xp, _substituted(xp, top, _transposed(xp, a[:, half:, :half])))
-    corner = a[:, half:, half:] - xp.matmul(left, _transposed(xp, left))
-    last, worse = _factored(xp, corner)
-    above = xp.zeros_like(_transposed(xp, left))
+    top, is_indefinite = _factorize(xp, a[:, :half, :half])
+    left = _transpose(
+        xp, _forward_substitute(xp, top, _transpose(xp, a[:, half:, :half]))
+    )
+    corner = a[:, half:, half:] - xp.matmul(left, _transpose(xp, left))
+    last, is_corner_indefinite = _factorize(xp, corner)
+    above = xp.zeros_like(_transpose(xp, left))
     rows = xp.concat([top, above], axis=2), xp.concat([left, last], axis=2)
-    return xp.concat(list(rows), axis=1), bad | worse
+    return xp.concat(list(rows), axis=1), is_indefinite | is_corner_indefinite
 
 
-def _transposed(xp: Any, a: Any) -> Any:
+def _transpose(xp: Any, a: Any) -> Any:
     return xp.permute_dims(a, (0, 2, 1))
 
 
-def _turned(xp: Any, x: Any, axes: tuple[int, ...]) -> Any:
+def _reverse_axes(xp: Any, x: Any, axes: tuple[int, ...]) -> Any:
+    """Reverse some axes of an array."""
     for axis in axes:
         x = xp.take(x, x.shape[axis] - 1 - xp.arange(x.shape[axis]), axis=axis)
     return x
@@ -135,45 +151,47 @@ def _turned(xp: Any, x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _build_solve(g: Graph, attrs: Attrs, a: Tensor, b: Tensor) -> Tensor:
-    (n, k), lead = b.shape[-2:], numel(b.shape[:-2])
-    few_enough("solve_triangular", n)
-    wide = in_f32(g, a, b)
-    m, found = (g.reshape(x, (lead, n, w)) for x, w in zip(wide, (n, k), strict=True))
-    at = g.constant(np.arange(n, dtype=np.int32)[:, None])
-    bad = g.constant(np.zeros((1, 1, 1), np.bool_))
+    (n, k), batch_count = b.shape[-2:], numel(b.shape[:-2])
+    check_unrollable("solve_triangular", n)
+    wide = widen_float16_tensors(g, a, b)
+    m, solution = (
+        g.reshape(x, (batch_count, n, w)) for x, w in zip(wide, (n, k), strict=True)
+    )
+    row_numbers = g.constant(np.arange(n, dtype=np.int32)[:, None])
+    is_singular = g.constant(np.zeros((1, 1, 1), np.bool_))
     for c in range(n) if attrs["lower"] else reversed(range(n)):
         column = g.narrow(m, 2, c, 1)
-        own = g.narrow(found, 1, c, 1)
+        unknown = g.narrow(solution, 1, c, 1)
         if not attrs["unit_diagonal"]:
             pivot = g.narrow(column, 1, c, 1)
-            own = own / pivot
-            bad = bad | g.eq(pivot, 0.0)
-        to_do = g.gt(at, c) if attrs["lower"] else g.lt(at, c)
-        rest = g.where(to_do, found - column * own, found)
-        found = g.where(g.eq(at, c), own, rest)
-    made = g.reshape(g.where(bad, np.nan, found), b.shape)
-    return made if wide[1] is b else g.cast(made, b.dtype)
+            unknown = unknown / pivot
+            is_singular = is_singular | g.eq(pivot, 0.0)
+        is_unsolved = g.gt(row_numbers, c) if attrs["lower"] else g.lt(row_numbers, c)
+        updated = g.where(is_unsolved, solution - column * unknown, solution)
+        solution = g.where(g.eq(row_numbers, c), unknown, updated)
+    result = g.reshape(g.where(is_singular, np.nan, solution), b.shape)
+    return result if wide[1] is b else g.cast(result, b.dtype)
 
 
 def _build_cholesky(g: Graph, attrs: Attrs, a: Tensor) -> Tensor:
-    lead, n = numel(a.shape[:-2]), a.shape[-1]
-    few_enough("cholesky", n)
-    (wide,) = in_f32(g, a)
-    m = g.reshape(wide, (lead, n, n))
-    at = g.constant(np.arange(n, dtype=np.int32)[:, None])
-    bad, columns = g.constant(np.zeros((1, 1, 1), np.bool_)), []
+    batch_count, n = numel(a.shape[:-2]), a.shape[-1]
+    check_unrollable("cholesky", n)
+    (wide,) = widen_float16_tensors(g, a)
+    m = g.reshape(wide, (batch_count, n, n))
+    row_numbers = g.constant(np.arange(n, dtype=np.int32)[:, None])
+    is_indefinite, columns = g.constant(np.zeros((1, 1, 1), np.bool_)), []
     for c in range(n):
         column = g.narrow(m, 2, c, 1)
         pivot = g.narrow(column, 1, c, 1)
-        none = ~g.gt(pivot, 0.0)
-        root = g.sqrt(g.where(none, 1.0, pivot))
-        column = g.where(g.lt(at, c), 0.0, column / root)
-        columns.append(g.where(g.eq(at, c), root, column))
-        m = m - columns[-1] * g.reshape(columns[-1], (lead, 1, n))
-        bad = bad | none
-    made = g.where(bad, np.nan, g.concat(columns, axis=2) if n else m)
-    made = g.reshape(made, a.shape)
-    return made if wide is a else g.cast(made, a.dtype)
+        is_not_positive = ~g.gt(pivot, 0.0)
+        root = g.sqrt(g.where(is_not_positive, 1.0, pivot))
+        column = g.where(g.lt(row_numbers, c), 0.0, column / root)
+        columns.append(g.where(g.eq(row_numbers, c), root, column))
+        m = m - columns[-1] * g.reshape(columns[-1], (batch_count, 1, n))
+        is_indefinite = is_indefinite | is_not_positive
+    result = g.where(is_indefinite, np.nan, g.concat(columns, axis=2) if n else m)
+    result = g.reshape(result, a.shape)
+    return result if wide is a else g.cast(result, a.dtype)
 
 
 def _solve_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
@@ -184,7 +202,7 @@ def _cholesky_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return numel(out.shape[:-2]) * out.shape[-1] ** 3 / 3
 
 
-def _system(
+def _system_case(
     batch: Shape,
     n: int,
     k: int,
@@ -198,13 +216,15 @@ def _system(
     return Sample((a, Drawn((*batch, n, k), dtype)), attrs, note)
 
 
-def _definite(batch: Shape, n: int, dtype: DType = DType.F32, note: str = "") -> Sample:
-    """Of which the lower half is that of a matrix with a large diagonal."""
+def _definite_case(
+    batch: Shape, n: int, dtype: DType = DType.F32, note: str = ""
+) -> Sample:
+    """Return a sample whose lower half is that of a matrix with a large diagonal."""
     a = Drawn((*batch, n, n), dtype, -1.0, 1.0, diagonal=1.0 + n)
     return Sample((a,), note=note)
 
 
-SOLVED = Tolerance(rtol=1e-4, atol=2e-5, relative_to_peak=True)
+TRIANGULAR_TOLERANCE = Tolerance(rtol=1e-4, atol=2e-5, relative_to_peak=True)
 
 registry.register_all(
     Op(
@@ -212,61 +232,71 @@ registry.register_all(
         arity=2,
         attrs=(Attr("lower", "bool", False), Attr("unit_diagonal", "bool", False)),
         infer=_infer_solve,
-        reference=_solve,
-        lower=Kernel(solve_triangular_recipe, Compose(_build_solve)),
+        reference=_solve_reference,
+        lower=Kernel(plan_solve_triangular, Compose(_build_solve)),
         traits=frozenset({"blas"}),
         flops=_solve_flops,
-        tolerance=SOLVED,
+        tolerance=TRIANGULAR_TOLERANCE,
         samples=(
-            _system((), 1, 1),
-            _system((), 5, 3),
-            _system((2, 3), 4, 1, lower=True),
-            _system((2,), 13, 9),
-            _system((2,), 13, 9, lower=True),
-            _system((2,), 6, 2, lower=True, unit=True, note="a diagonal of ones"),
-            _system((), 6, 2, unit=True),
-            _system((70_001,), 1, 1, note="many matrices"),
-            _system((2,), 0, 3, note="no equations"),
-            _system((0,), 3, 2, note="no matrices"),
-            _system((), 3, 0, note="no right sides"),
+            _system_case((), 1, 1),
+            _system_case((), 5, 3),
+            _system_case((2, 3), 4, 1, lower=True),
+            _system_case((2,), 13, 9),
+            _system_case((2,), 13, 9, lower=True),
+            _system_case((2,), 6, 2, lower=True, unit=True, note="a diagonal of ones"),
+            _system_case((), 6, 2, unit=True),
+            _system_case((70_001,), 1, 1, note="many matrices"),
+            _system_case((2,), 0, 3, note="no equations"),
+            _system_case((0,), 3, 2, note="no matrices"),
+            _system_case((), 3, 0, note="no right-hand sides"),
             Sample(
                 (Drawn((2, 3, 3), low=0.0, high=0.0), Drawn((2, 3, 2))),
                 {"lower": True},
                 note="0 on the diagonal: NaN",
             ),
-            _system((), 4, 2, True, DType.F16),
-            _system((2,), 4, 2, False, DType.F64),
+            _system_case((), 4, 2, True, DType.F16),
+            _system_case((2,), 4, 2, False, DType.F64),
         ),
-        telling=(_system((4,), 8, 4), _system((4,), 32, 8), _system((8,), 64, 16)),
-        vjp=triangular_back,
-        batch=alike,
-        doc="The x of a · x = b for upper or `lower` triangles a [..., n, n], of which "
-        "the other half is not read, and right sides b [..., n, k]. A 0 on the "
-        "diagonal gives NaN everywhere; `unit_diagonal` takes it for 1.",
+        calibration_cases=(
+            _system_case((4,), 8, 4),
+            _system_case((4,), 32, 8),
+            _system_case((8,), 64, 16),
+        ),
+        vjp=solve_triangular_vjp,
+        batch=batch_all_operands,
+        doc="The solution x of a · x = b for upper or `lower` triangular matrices a "
+        "[..., n, n], whose other half is not read, and right-hand sides b [..., n, "
+        "k]. A 0 on the diagonal gives NaN everywhere; `unit_diagonal` treats the "
+        "diagonal as 1.",
     ),
     Op(
         name="cholesky",
         infer=_infer_cholesky,
-        reference=_cholesky,
-        lower=Kernel(cholesky_recipe, Compose(_build_cholesky)),
+        reference=_cholesky_reference,
+        lower=Kernel(plan_cholesky, Compose(_build_cholesky)),
         flops=_cholesky_flops,
-        tolerance=SOLVED,
+        tolerance=TRIANGULAR_TOLERANCE,
         samples=(
-            _definite((), 1),
-            _definite((), 5),
-            _definite((2, 3), 4),
-            _definite((3,), 13),
-            _definite((70_001,), 1, note="many matrices"),
-            _definite((2,), 0),
-            _definite((0,), 3),
+            _definite_case((), 1),
+            _definite_case((), 5),
+            _definite_case((2, 3), 4),
+            _definite_case((3,), 13),
+            _definite_case((70_001,), 1, note="many matrices"),
+            _definite_case((2,), 0),
+            _definite_case((0,), 3),
             Sample((Drawn((2, 3, 3), low=1.0, high=1.0),), note="singular: NaN"),
-            _definite((2,), 3, DType.F16),
-            _definite((2,), 4, DType.F64),
+            _definite_case((2,), 3, DType.F16),
+            _definite_case((2,), 4, DType.F64),
         ),
-        telling=(_definite((4,), 8), _definite((4,), 32), _definite((8,), 64)),
-        vjp=cholesky_back,
-        batch=alike,
+        calibration_cases=(
+            _definite_case((4,), 8),
+            _definite_case((4,), 32),
+            _definite_case((8,), 64),
+        ),
+        vjp=cholesky_vjp,
+        batch=batch_all_operands,
         doc="The lower triangle L of L · Lᵀ = a for matrices a [..., n, n], of which "
-        "the lower half is read. NaN everywhere where a is not positive definite.",
+        "only the lower half is read. The result is NaN everywhere where a is not "
+        "positive definite.",
     ),
 )

@@ -1,4 +1,4 @@
-"""The cases on which every backend must get the Welch ops right."""
+"""Samples on which every backend must compute the Welch ops correctly."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ def _case(
     return Sample((Drawn(shape, dtype), Drawn((n,), dtype, 0.1, 1.0)), attrs)
 
 
-def power_cases(k: int | None) -> tuple[Sample, ...]:
-    """Rows and windows of every kind; k peaks of each where the op takes a k."""
-    extra: dict[str, Any] = {} if k is None else {"k": k}
-    one: dict[str, Any] = {} if k is None else {"k": 1}
+def welch_power_samples(k: int | None) -> tuple[Sample, ...]:
+    """Return samples of rows and windows of every kind, with k peaks where the op takes
+    a k.
+    """
+    k_attr: dict[str, Any] = {} if k is None else {"k": k}
+    single_peak_attr: dict[str, Any] = {} if k is None else {"k": 1}
     return (
-        _case((3, 384), 256, **extra),
-        _case((5, 640), 256, detrend="constant", doubling=True, scale=0.01, **extra),
-        _case((2, 640), 256, detrend="linear", nfft=300, **extra),
-        _case((2, 700), 256, segments=3, hop=100, nfft=512, **extra),
-        _case((9, 1536), 1024, **extra),
-        _case((2, 90), 30, detrend="linear", doubling=True, **extra),
-        _case((3, 67), 31, detrend="constant", doubling=True, nfft=67, **extra),
-        _case((2, 70), 11, hop=11, segments=1, **extra),
-        _case((0, 40), 16, **extra),
-        _case((2, 5), 1, detrend="linear", **one),
-        _case((2, 5), 2, doubling=True, **one),
-        _case((65_537, 2), 2, hop=1, **one),
-        _case((2, 9000), 64, detrend="constant", **extra),
-        _case((1, 3300), 256, hop=7, detrend="linear", doubling=True, **extra),
-        _case((2, 384), 256, DType.F64, detrend="linear", **extra),
+        _case((3, 384), 256, **k_attr),
+        _case((5, 640), 256, detrend="constant", doubling=True, scale=0.01, **k_attr),
+        _case((2, 640), 256, detrend="linear", nfft=300, **k_attr),
+        _case((2, 700), 256, segments=3, hop=100, nfft=512, **k_attr),
+        _case((9, 1536), 1024, **k_attr),
+        _case((2, 90), 30, detrend="linear", doubling=True, **k_attr),
+        _case((3, 67), 31, detrend="constant", doubling=True, nfft=67, **k_attr),
+        _case((2, 70), 11, hop=11, segments=1, **k_attr),
+        _case((0, 40), 16, **k_attr),
+        _case((2, 5), 1, detrend="linear", **single_peak_attr),
+        _case((2, 5), 2, doubling=True, **single_peak_attr),
+        _case((65_537, 2), 2, hop=1, **single_peak_attr),
+        _case((2, 9000), 64, detrend="constant", **k_attr),
+        _case((1, 3300), 256, hop=7, detrend="linear", doubling=True, **k_attr),
+        _case((2, 384), 256, DType.F64, detrend="linear", **k_attr),
     )
 
 
@@ -44,7 +46,7 @@ PEAK_SAMPLES = (
     Sample((Drawn((3, 5), low=0.0, high=0.0),), {"k": 5}, "all equal"),
     Sample((Drawn((65_537, 2)),), {"k": 1}),
     Sample((Drawn((2, 5000)),), {"k": 3}),
-    Sample((Drawn((3, 300), whole=True),), {"k": 200}, "ties of many"),
+    Sample((Drawn((3, 300), whole=True),), {"k": 200}, "many ties"),
     Sample((Drawn((0, 4)),), {"k": 2}),
     Sample((Drawn((1, 1)),), {"k": 1}),
     Sample((Drawn((3, 9), DType.F64),), {"k": 4}),

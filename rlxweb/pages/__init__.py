@@ -1,1 +1,1 @@
-"""Pages for browsers of this machine: their parts, and a server nobody else reaches."""
+"""Local web pages: their files, and a server that only this machine can reach."""

@@ -1,4 +1,4 @@
-"""The browser that somebody works with, shown a page."""
+"""Opening of pages in the user's web browser."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import threading
 import webbrowser
 
 
-def show(url: str) -> None:
-    """Open it there, if there is one; returns at once, whatever becomes of it."""
+def open_in_browser(url: str) -> None:
+    """Open a URL in the default browser, if there is one; returns at once without
+    waiting for it.
+    """
     threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

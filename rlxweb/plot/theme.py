@@ -1,4 +1,6 @@
-"""The look of every picture: colours that all eyes tell apart, on light and on dark."""
+"""Plot style: colours that people with colour vision deficiency can tell apart, for
+light and dark.
+"""
 
 from __future__ import annotations
 
@@ -10,50 +12,50 @@ from inspect import signature
 from typing import Any, Final, ParamSpec, TypeVar
 
 from rlxweb.errors import Unsupported
-from rlxweb.results.svg import COLOURS
+from rlxweb.results.svg_charts import COLOURS
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MAP: Final = "viridis"
-"""Of values over two axes: even for every eye, and in print."""
-AROUND: Final = "RdBu_r"
-"""Of values above and below zero: red and blue are told apart by every eye."""
+SEQUENTIAL_COLORMAP: Final = "viridis"
+"""Perceptually uniform colour map of values over two axes."""
+DIVERGING_COLORMAP: Final = "RdBu_r"
+"""Colour map of values above and below zero, readable with colour vision deficiency."""
 _DASHES: Final = ("-", "--")
-LIGHT: Final = ("#ffffff", "#1b2227", "#55616b", "#dde2e6")
-DARK: Final = ("#12171b", "#e5eaee", "#a3afb9", "#2d363d")
-"""Ground, text, quieter text and hairlines, as the site has them."""
+LIGHT_PALETTE: Final = ("#ffffff", "#1b2227", "#55616b", "#dde2e6")
+DARK_PALETTE: Final = ("#12171b", "#e5eaee", "#a3afb9", "#2d363d")
+"""Palettes of background, text, muted text and hairlines, as on the site."""
 
 _is_styled: ContextVar[bool] = ContextVar("rlxweb.plot.style", default=False)
 
 
-def settings(dark: bool = False) -> dict[str, Any]:
-    """What matplotlib's rcParams take."""
+def style_settings(dark: bool = False) -> dict[str, Any]:
+    """Return the rcParams of matplotlib for the style."""
     from matplotlib.rcsetup import cycler
 
-    paper, ink, muted, faint = DARK if dark else LIGHT
+    background, text, muted, faint = DARK_PALETTE if dark else LIGHT_PALETTE
     lines = [colour for _ in _DASHES for colour in COLOURS]
     dashes = [dash for dash in _DASHES for _ in COLOURS]
     return {
-        "figure.facecolor": paper,
-        "savefig.facecolor": paper,
-        "axes.facecolor": paper,
+        "figure.facecolor": background,
+        "savefig.facecolor": background,
+        "axes.facecolor": background,
         "axes.edgecolor": muted,
         "axes.labelcolor": muted,
-        "axes.titlecolor": ink,
-        "text.color": ink,
+        "axes.titlecolor": text,
+        "text.color": text,
         "xtick.color": muted,
         "ytick.color": muted,
         "grid.color": faint,
-        "legend.facecolor": paper,
+        "legend.facecolor": background,
         "legend.edgecolor": faint,
         "axes.prop_cycle": cycler(color=lines) + cycler(linestyle=dashes),
-        "image.cmap": MAP,
-        **_SHAPES,
+        "image.cmap": SEQUENTIAL_COLORMAP,
+        **_SIZE_SETTINGS,
     }
 
 
-_SHAPES: Final = {
+_SIZE_SETTINGS: Final = {
     "axes.axisbelow": True,
     "axes.labelsize": 9,
     "axes.linewidth": 0.7,
@@ -81,83 +83,92 @@ _SHAPES: Final = {
 
 @contextmanager
 def style(dark: bool = False) -> Iterator[None]:
-    """Draw in the look of rlxweb: `with rlx.plot.style(dark=True): …`.
+    """Draw in rlxweb's style inside the block: `with rlx.plot.style(dark=True): …`.
 
     What is drawn inside has it, your own lines too; matplotlib's settings are as they
     were afterwards.
 
     Errors   Unsupported where matplotlib is missing.
     """
-    with matplotlib("rlxweb.plot.style").rc_context(settings(dark)):
-        before = _is_styled.set(True)
+    with import_matplotlib("rlxweb.plot.style").rc_context(style_settings(dark)):
+        token = _is_styled.set(True)
         try:
             yield
         finally:
-            _is_styled.reset(before)
+            _is_styled.reset(token)
 
 
-def quiet_text(dark: bool) -> str:
-    """The colour of words beside the data, where there are no axes yet."""
-    return (DARK if dark else LIGHT)[2]
+def muted_text_colour(dark: bool) -> str:
+    """Return the colour of text beside the data before any axes exist."""
+    return (DARK_PALETTE if dark else LIGHT_PALETTE)[2]
 
 
-def ground(axis: Any) -> Any:
-    """The colour it is drawn on."""
+def background_colour(axis: Any) -> Any:
+    """Return the background colour of the axes."""
     return axis.get_facecolor()
 
 
-def quiet_ink(axis: Any) -> Any:
-    """The colour of words beside the data."""
+def label_colour(axis: Any) -> Any:
+    """Return the colour of the axis labels, used for text beside the data."""
     return axis.xaxis.label.get_color()
 
 
-def hairline(axis: Any) -> Any:
-    """The colour of what is there to compare with."""
+def hairline_colour(axis: Any) -> Any:
+    """Return the faint colour of reference lines."""
     from matplotlib.colors import to_rgba
 
-    return to_rgba(quiet_ink(axis), 0.3)
+    return to_rgba(label_colour(axis), 0.3)
 
 
-def matplotlib(doing: str) -> Any:
-    """The library. Errors  Unsupported where it is missing."""
+def import_matplotlib(context: str) -> Any:
+    """Import matplotlib; raise Unsupported if it is missing."""
     try:
         import matplotlib as found
     except ImportError:
         raise Unsupported(
-            doing,
+            context,
             "matplotlib is not installed",
             hint="pip install 'rlxweb[plot]'",
         ) from None
     return found
 
 
-def axes_of(ax: Any, doing: str, *, wide: float = 8.0, tall: float = 3.6) -> Any:
-    """The caller's axes, or those of a new figure of pyplot's, in inches."""
-    matplotlib(doing)
-    return ax if ax is not None else figure_of(doing, wide=wide, tall=tall).subplots()
+def get_or_make_axes(
+    ax: Any, context: str, *, width: float = 8.0, height: float = 3.6
+) -> Any:
+    """Return the caller's axes, or the axes of a new pyplot figure of this size in
+    inches.
+    """
+    import_matplotlib(context)
+    return (
+        ax
+        if ax is not None
+        else make_figure(context, width=width, height=height).subplots()
+    )
 
 
-def figure_of(doing: str, *, wide: float, tall: float) -> Any:
-    """A new figure of pyplot's, in inches."""
-    matplotlib(doing)
+def make_figure(context: str, *, width: float, height: float) -> Any:
+    """Return a new pyplot figure of this size in inches."""
+    import_matplotlib(context)
     from matplotlib import pyplot
 
-    return pyplot.figure(figsize=(wide, tall), layout="constrained")
+    return pyplot.figure(figsize=(width, height), layout="constrained")
 
 
-def in_our_look(draw: Callable[P, T]) -> Callable[P, T]:
-    """A function of (result, ax=None) that draws a figure of its own in our look.
+def with_rlxweb_style(draw: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function of (result, ax=None) so that a figure it makes has rlxweb's
+    style.
 
     Inside `style` it is the caller's look, dark or light, and their axes are theirs.
     """
-    at = list(signature(draw).parameters).index("ax")
+    ax_position = list(signature(draw).parameters).index("ax")
 
     @wraps(draw)
-    def drawn(*args: P.args, **options: P.kwargs) -> T:
-        matplotlib(f"rlxweb.plot.{draw.__name__}")
-        ax = args[at] if len(args) > at else options.get("ax")
-        ours = ax is None and not _is_styled.get()
-        with style() if ours else nullcontext():
+    def draw_styled(*args: P.args, **options: P.kwargs) -> T:
+        import_matplotlib(f"rlxweb.plot.{draw.__name__}")
+        ax = args[ax_position] if len(args) > ax_position else options.get("ax")
+        needs_style = ax is None and not _is_styled.get()
+        with style() if needs_style else nullcontext():
             return draw(*args, **options)
 
-    return drawn
+    return draw_styled

@@ -1,1 +1,3 @@
-"""Arithmetic that ops and kernels share: how a job is cut into calls. No device."""
+"""Kernel plans: the arithmetic, shared by ops and backends, that cuts an op into
+dispatches. Knows no device.
+"""

@@ -1,4 +1,4 @@
-"""Other ways to run a convolution on a device, each for some sizes.
+"""Alternative convolution kernels for GPUs, each for some sizes.
 
 Windows of one element are a product of the weights and the array; few channels are
 computed in small tiles. Deleting any of them changes no result.
@@ -11,63 +11,74 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from rlxweb.ir.lowering import Call, Recipe, Ref
+from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import numel
 from rlxweb.limits import Limits
-from rlxweb.recipes.conv_calls import text_of as tile_text
-from rlxweb.recipes.fft_variants import RecipeFor
-from rlxweb.recipes.windows import windows_of
+from rlxweb.recipes.conv_plan import conv_tile_source as tile_text
+from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.sliding_windows import sliding_windows
 
-SMALL = 8
+SMALL_TILE_ROWS = 8
 """Channels of a small tile, at four positions each."""
 
 
-def as_product(rule: RecipeFor) -> RecipeFor:
-    """The recipe of a product for windows of one element; None for others."""
+def pointwise_conv_rule(matmul_rule: VariantPlanRule) -> VariantPlanRule:
+    """Return the rule that plans a convolution with windows of one element by a matrix
+    product rule; None for other windows.
+    """
 
-    def recipe(
+    def build_plan(
         inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
+    ) -> KernelPlan | None:
         x, w = inputs
-        windows = windows_of(x.shape[2:], w.shape[2:], attrs)
-        if prod(windows.kernel) != 1 or windows.out != windows.size:
+        windows = sliding_windows(x.shape[2:], w.shape[2:], attrs)
+        if prod(windows.kernel) != 1 or windows.out_shape != windows.spatial_shape:
             return None
-        groups, places = attrs["groups"], numel(windows.out)
+        groups, positions = attrs["groups"], numel(windows.out_shape)
         n, (m, c) = x.shape[0], w.shape[:2]
         left = TensorType((1, groups, m // groups, c), w.dtype)
-        right = TensorType((n, groups, c, places), x.dtype)
-        made = TensorType((n, groups, m // groups, places), out.dtype)
-        found = rule((left, right), made, {}, limits)
-        if found is None:
+        right = TensorType((n, groups, c, positions), x.dtype)
+        product_type = TensorType((n, groups, m // groups, positions), out.dtype)
+        plan = matmul_rule((left, right), product_type, {}, limits)
+        if plan is None:
             return None
-        return replace(found, calls=tuple(map(_exchanged, found.calls)))
+        return replace(plan, dispatches=tuple(map(_swap_operands, plan.dispatches)))
 
-    return recipe
-
-
-def _exchanged(call: Call) -> Call:
-    """The weights are the left operand of the product and the second of the op."""
-    other = {Ref("in", 0): Ref("in", 1), Ref("in", 1): Ref("in", 0)}
-    accesses = (replace(a, ref=other.get(a.ref, a.ref)) for a in call.accesses)
-    return replace(call, accesses=tuple(accesses))
+    return build_plan
 
 
-def small_tiles(
+def _swap_operands(dispatch: KernelDispatch) -> KernelDispatch:
+    """Swap the inputs of a dispatch: the weights are the left operand of the product
+    and the second of the op.
+    """
+    swapped_refs = {
+        BufferRef("in", 0): BufferRef("in", 1),
+        BufferRef("in", 1): BufferRef("in", 0),
+    }
+    accesses = (
+        replace(a, ref=swapped_refs.get(a.ref, a.ref)) for a in dispatch.accesses
+    )
+    return replace(dispatch, accesses=tuple(accesses))
+
+
+def plan_conv_small_tiles(
     inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """The op's own kernel in tiles that a GPU's lane has registers for."""
-    made = registry.get("conv").recipe(inputs, out, attrs)
+) -> KernelPlan | None:
+    """Plan the op's own kernel with tiles small enough for the registers of a GPU
+    lane.
+    """
+    plan = registry.get("conv").kernel_plan(inputs, out, attrs)
     rows = inputs[1].shape[0] // attrs["groups"]
-    if made is None or rows == 0:
+    if plan is None or rows == 0:
         return None
-    rows = -(-rows // -(-rows // SMALL))
-    *before, last = made.calls
+    rows = -(-rows // -(-rows // SMALL_TILE_ROWS))
+    *earlier_dispatches, conv_dispatch = plan.dispatches
     tiles = {"m": rows, "o2": 4}
-    call = replace(
-        last,
-        grid=tuple((name, tiles.get(name, 1)) for name, _ in last.grid),
-        workgroup=64,
+    dispatch = replace(
+        conv_dispatch,
+        grid=tuple((name, tiles.get(name, 1)) for name, _ in conv_dispatch.grid),
+        workgroup_size=64,
         source=tile_text(rows, 1),
     )
-    return replace(made, calls=(*before, call))
+    return replace(plan, dispatches=(*earlier_dispatches, dispatch))

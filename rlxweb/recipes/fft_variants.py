@@ -1,11 +1,11 @@
-"""Faster ways to transform rows: generated text of two shapes.
+"""Alternative FFT kernels with generated text of two shapes.
 
 group   one workgroup shares a row in workgroup memory, one dispatch
-passes  unrolled Stockham passes through global memory: rows too long for that
+in_place_passes  unrolled Stockham passes through global memory: rows too long for that
 
-Each is a `Smooth` of `rlxweb.recipes.fft_calls`, so real rows, inverses and Bluestein's
-lengths come with it. A recipe is None when the row does not suit; the declared recipe,
-and after it the composition, then serve.
+Each is a `SmoothTransform` of `rlxweb.recipes.fft_plans`, so real rows, inverses and
+Bluestein's lengths come with it. A recipe is None when the row does not suit; the
+declared recipe, and after it the composition, then serve.
 """
 
 from __future__ import annotations
@@ -14,150 +14,205 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlxweb.ir.lowering import Recipe
+from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
-from rlxweb.recipes import fft_calls as calls
-from rlxweb.recipes import fft_plan as plan
-from rlxweb.recipes.butterfly import Emitter, Pair
-from rlxweb.recipes.entry import MAIN_TEXT
-from rlxweb.recipes.fft_calls import Rows, Smooth, Work, any_length
-from rlxweb.recipes.fft_rows import Last, Load, passes, powers
+from rlxweb.recipes import fft_arithmetic as plan
+from rlxweb.recipes import fft_plans as calls
+from rlxweb.recipes.butterfly import ComplexNames, WgslButterflyBuilder
+from rlxweb.recipes.fft_plans import (
+    ComplexRowLayout,
+    RowPlanBuilder,
+    SmoothTransform,
+    with_bluestein,
+)
+from rlxweb.recipes.fft_row_wgsl import (
+    LoadValue,
+    StoreBin,
+    in_place_passes,
+    root_powers,
+)
+from rlxweb.recipes.wgsl_entry_point import MAIN_TEXT
 
-RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
+VariantPlanRule = Callable[
+    [Types, TensorType, Mapping[str, Any], Limits], KernelPlan | None
+]
 
-MOST_RADIX = 32
-PASS_RADIX = 16
-
-
-def unrolls(n: int, most: int) -> bool:
-    """True when butterflies of at most `most`, or of a prime, transform length n."""
-    return max(plan.radices(n, most)) <= max(most, plan.MAX_PRIME)
+MAX_WORKGROUP_RADIX = 32
+MAX_PASS_RADIX = 16
 
 
-def reader(rows: Rows) -> Load:
-    """Load of a value of the row that starts at `row_in`."""
+def can_unroll(n: int, max_radix: int) -> bool:
+    """Return whether butterflies of at most `max_radix`, or of a prime, transform
+    length n.
+    """
+    return max(plan.radices(n, max_radix)) <= max(max_radix, plan.MAX_PRIME)
 
-    def part(e: Emitter, cell: str, name: str, there: int | None) -> str:
-        if there is None:
+
+def row_reader(rows: ComplexRowLayout) -> LoadValue:
+    """Return the loader of a value of the row that starts at `row_in`."""
+
+    def load_part(
+        e: WgslButterflyBuilder, cell: str, name: str, part_offset: int | None
+    ) -> str:
+        if part_offset is None:
             return "0.0"
-        return e.let(f"ld0(row_in + ({cell}) * u.in_step + u.in_{name})")
+        return e.emit_let(f"ld0(row_in + ({cell}) * u.in_step + u.in_{name})")
 
-    def load(e: Emitter, base: str, offset: int) -> Pair:
+    def load_value(e: WgslButterflyBuilder, base: str, offset: int) -> ComplexNames:
         cell = f"{base} + {offset}u"
-        return part(e, cell, "re", rows.re), part(e, cell, "im", rows.im)
+        return load_part(e, cell, "re", rows.re), load_part(e, cell, "im", rows.im)
 
-    return load
+    return load_value
 
 
-def writer(rows: Rows, store: str, keep: int, n: int) -> Last:
-    """Store of value `to` of the row that starts at `row_out`, times the scale."""
+def row_writer(
+    rows: ComplexRowLayout, store_function: str, output_count: int, n: int
+) -> StoreBin:
+    """Return the function that stores value `to` of the row that starts at `row_out`,
+    times the scale.
+    """
 
-    def write(e: Emitter, to: str, cell: str, y: Pair) -> None:
-        at = e.let(to)
+    def store_bin(e: WgslButterflyBuilder, to: str, cell: str, y: ComplexNames) -> None:
+        bin_name = e.emit_let(to)
         lines = [
-            f"{store}(row_out + {at} * u.out_step + u.out_{name}, {value} * u.scale);"
-            for name, value, there in zip(
+            f"{store_function}(row_out + {bin_name} * u.out_step + u.out_{name}, "
+            f"{value} * u.scale);"
+            for name, value, part_offset in zip(
                 ("re", "im"), y, (rows.re, rows.im), strict=True
             )
-            if there is not None
+            if part_offset is not None
         ]
         text = " ".join(lines)
-        e.do(f"if ({at} < {keep}u) {{ {text} }}" if keep < n else text)
+        e.emit_statement(
+            f"if ({bin_name} < {output_count}u) {{ {text} }}"
+            if output_count < n
+            else text
+        )
 
-    return write
+    return store_bin
 
 
-def values_of(source: Rows, target: Rows, scale: float) -> dict[str, int | float]:
-    """The uniforms that tell where rows lie, and the scale."""
-    return {**source.values("in"), **target.values("out"), "scale": float(scale)}
+def row_uniforms(
+    source: ComplexRowLayout, target: ComplexRowLayout, scale: float
+) -> dict[str, int | float]:
+    """Return the uniforms with the layouts of both rows, and the scale."""
+    return {**source.uniforms("in"), **target.uniforms("out"), "scale": float(scale)}
 
 
-def walk_turns(n: int, radices: tuple[int, ...]) -> int:
-    """Return the loop turns of one lane that walks a row: a butterfly each."""
+def row_loop_iterations(n: int, radices: tuple[int, ...]) -> int:
+    """Return the loop iterations of one lane that transforms a row, one per
+    butterfly.
+    """
     return sum(n // radix for radix in radices)
 
 
-def group_radices(n: int) -> tuple[int, ...]:
-    """Small radices for short rows, so that a workgroup has enough butterflies."""
+def workgroup_radices(n: int) -> tuple[int, ...]:
+    """Return small radices for short rows, so that a workgroup has enough
+    butterflies.
+    """
     return plan.radices(n, 16 if n >= 1024 else 8 if n >= 128 else 4)
 
 
-def shared_load(e: Emitter, base: str, offset: int) -> Pair:
-    """A value of the row in a workgroup's arrays `re` and `im`."""
+def load_shared(e: WgslButterflyBuilder, base: str, offset: int) -> ComplexNames:
+    """Load a value of the row from a workgroup's arrays `re` and `im`."""
     cell = f"{base} + {offset}u"
-    return e.let(f"re[{cell}]"), e.let(f"im[{cell}]")
+    return e.emit_let(f"re[{cell}]"), e.emit_let(f"im[{cell}]")
 
 
-def shared_store(e: Emitter, cell: str, y: Pair) -> None:
-    """The counterpart of `shared_load`."""
-    e.do(f"re[{cell}] = {y[0]};")
-    e.do(f"im[{cell}] = {y[1]};")
+def store_shared(e: WgslButterflyBuilder, cell: str, y: ComplexNames) -> None:
+    """Store a value of the row in a workgroup's arrays `re` and `im`."""
+    e.emit_statement(f"re[{cell}] = {y[0]};")
+    e.emit_statement(f"im[{cell}] = {y[1]};")
 
 
-def group_rows(
-    work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+def add_workgroup_rows(
+    builder: RowPlanBuilder,
+    n: int,
+    source: ComplexRowLayout,
+    target: ComplexRowLayout,
+    output_count: int,
+    scale: float,
 ) -> None:
-    """One workgroup a row, in workgroup memory."""
-    radices = group_radices(n)
-    body = passes(
+    """Add the transform by one workgroup per row, in workgroup memory."""
+    radices = workgroup_radices(n)
+    body = in_place_passes(
         n,
         radices,
         lambda i: f"ld1({i})",
-        reader(source),
-        shared_load,
-        shared_store,
-        writer(target, "st2", keep, n),
+        row_reader(source),
+        load_shared,
+        store_shared,
+        row_writer(target, "st2", output_count, n),
     )
     text = (
         f"var<workgroup> re: array<f32, {n}>;\nvar<workgroup> im: array<f32, {n}>;"
         f"\n{MAIN_TEXT}  let row_in = item * u.in_pitch;\n"
         f"  let row_out = item * u.out_pitch;\n{body}\n}}\n"
     )
-    work.call(
+    builder.add_dispatches(
         f"fft_group_{n}",
         1,
-        (source.access(), work.roots(n), target.access("write")),
-        values_of(source, target, scale),
+        (source.access(), builder.roots_table(n), target.access("write")),
+        row_uniforms(source, target, scale),
         grid=(("rows", 1),),
-        per="workgroup",
-        turns=float(walk_turns(n, radices)),
-        workgroup=group_size(n // max(radices)),
+        item_unit="workgroup",
+        iterations=float(row_loop_iterations(n, radices)),
+        workgroup_size=workgroup_size_near(n // max(radices)),
         source=text,
         shared_bytes=8 * n,
     )
 
 
-def unrolled_passes(
-    work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+def add_unrolled_passes(
+    builder: RowPlanBuilder,
+    n: int,
+    source: ComplexRowLayout,
+    target: ComplexRowLayout,
+    output_count: int,
+    scale: float,
 ) -> None:
-    """Stockham passes, one butterfly an invocation."""
-    radices, done = plan.radices(n, PASS_RADIX), 1
-    table = work.roots(n)
-    for at, radix in enumerate(radices):
-        last = at == len(radices) - 1
-        into = target if last else work.room(n, "ab"[at % 2])
-        work.call(
+    """Add Stockham passes, one butterfly per invocation."""
+    radices, done_length = plan.radices(n, MAX_PASS_RADIX), 1
+    table = builder.roots_table(n)
+    for pass_index, radix in enumerate(radices):
+        is_last = pass_index == len(radices) - 1
+        pass_target = (
+            target if is_last else builder.scratch_rows(n, "ab"[pass_index % 2])
+        )
+        builder.add_dispatches(
             f"fft_pass_{radix}",
             n // radix,
-            (source.access(), table, into.access("write")),
-            {**values_of(source, into, scale if last else 1.0), "n": n, "done": done},
-            source=_pass_text(radix, source, into, keep if last else n, n),
+            (source.access(), table, pass_target.access("write")),
+            {
+                **row_uniforms(source, pass_target, scale if is_last else 1.0),
+                "n": n,
+                "done": done_length,
+            },
+            source=_pass_source(
+                radix, source, pass_target, output_count if is_last else n, n
+            ),
         )
-        source, done = into, done * radix
+        source, done_length = pass_target, done_length * radix
 
 
-def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str:
-    e = Emitter()
-    load, write = reader(source), writer(target, "st2", keep, n)
+def _pass_source(
+    radix: int,
+    source: ComplexRowLayout,
+    target: ComplexRowLayout,
+    output_count: int,
+    n: int,
+) -> str:
+    e = WgslButterflyBuilder()
+    load, write = row_reader(source), row_writer(target, "st2", output_count, n)
 
-    def root(q: int) -> Pair:
-        turn = e.let(f"m * {q}u * (stride / u.done)")
-        return e.let(f"ld1({turn})"), e.let(f"ld1(u.n + {turn})")
+    def read_root(q: int) -> ComplexNames:
+        index = e.emit_let(f"m * {q}u * (stride / u.done)")
+        return e.emit_let(f"ld1({index})"), e.emit_let(f"ld1(u.n + {index})")
 
-    turns = powers(e, radix, root)
+    twiddles = root_powers(e, radix, read_root)
     xs = [load(e, f"j + {q}u * stride", 0) for q in range(radix)]
-    xs = [e.times(x, *turns[q]) if q else x for q, x in enumerate(xs)]
+    xs = [e.multiply_complex(x, *twiddles[q]) if q else x for q, x in enumerate(xs)]
     for k, y in enumerate(e.dft(xs)):
         write(e, f"to + {k}u * u.done", "", y)
     return f"""{MAIN_TEXT}  let stride = u.cells;
@@ -167,50 +222,58 @@ def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str
   let to = (j / u.done) * u.done * {radix}u + m;
   let row_in = row * u.in_pitch;
   let row_out = row * u.out_pitch;
-{e.text("  ")}
+{e.render("  ")}
 }}
 """
 
 
-def group_size(wanted: int) -> int:
-    """A power of two of invocations near `wanted`, 32 to 256."""
-    return min(256, max(32, 1 << max(0, wanted - 1).bit_length()))
+def workgroup_size_near(target_size: int) -> int:
+    """Return a power of two of invocations near `target_size`, from 32 to 256."""
+    return min(256, max(32, 1 << max(0, target_size - 1).bit_length()))
 
 
-Choice = Callable[[int, tuple[int, ...], Limits], Smooth | None]
+TransformChoice = Callable[[int, tuple[int, ...], Limits], SmoothTransform | None]
 
 
-def by_rule(choose: Choice) -> Callable[[str], RecipeFor]:
-    """Recipes of fft, rfft and irfft by what `choose` gives for rows and lengths.
+def fft_rules(choose: TransformChoice) -> Callable[[str], VariantPlanRule]:
+    """Return the plan rules of fft, rfft and irfft that use the transform which
+    `choose` returns for rows and lengths.
 
     Its last argument is what the device allows; what it gives transforms any length.
     """
 
-    def of(op: str) -> RecipeFor:
-        def recipe(
+    def op_rule(op: str) -> VariantPlanRule:
+        def build_plan(
             types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-        ) -> Recipe | None:
+        ) -> KernelPlan | None:
             shape = types[0].shape
-            n = calls.length_of(op, shape[-1], attrs)
+            n = calls.transform_length(op, shape[-1], attrs)
             lengths = calls.smooth_lengths(n, op != "fft")
             transform = choose(math.prod(shape[:-1]), lengths, limits)
-            return transform and calls.recipe_of(op, shape, attrs, transform)
+            return transform and calls.plan_fft(op, shape, attrs, transform)
 
-        return recipe
+        return build_plan
 
-    return of
-
-
-@by_rule
-def group_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
-    """A workgroup a row."""
-    room = limits.max_compute_workgroup_storage_size
-    fits = (max(group_radices(n)) <= MOST_RADIX and 8 * n <= room for n in lengths)
-    return any_length(group_rows) if all(fits) else None
+    return op_rule
 
 
-@by_rule
-def pass_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
-    """Unrolled passes: for rows of any length."""
-    fits = all(unrolls(n, PASS_RADIX) for n in lengths)
-    return any_length(unrolled_passes) if fits else None
+@fft_rules
+def workgroup_fft_rule(
+    rows: int, lengths: tuple[int, ...], limits: Limits
+) -> SmoothTransform | None:
+    """Choose one workgroup per row."""
+    max_shared_bytes = limits.max_compute_workgroup_storage_size
+    fits = (
+        max(workgroup_radices(n)) <= MAX_WORKGROUP_RADIX and 8 * n <= max_shared_bytes
+        for n in lengths
+    )
+    return with_bluestein(add_workgroup_rows) if all(fits) else None
+
+
+@fft_rules
+def unrolled_fft_rule(
+    rows: int, lengths: tuple[int, ...], limits: Limits
+) -> SmoothTransform | None:
+    """Choose unrolled passes, for rows of any length."""
+    fits = all(can_unroll(n, MAX_PASS_RADIX) for n in lengths)
+    return with_bluestein(add_unrolled_passes) if fits else None

@@ -1,4 +1,5 @@
-"""Padding without tables where images fit a binding: four neighbours a lane.
+"""Alternative padding kernels without tables, where images fit a binding: four
+neighbours a lane.
 
 The recipe of a padding op, and of ops that pad for themselves, puts the array into its
 middle by a table for each axis, and every axis may be cut; here an image is never cut.
@@ -14,113 +15,145 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Access, Axis, Call, Recipe
+from rlxweb.ir.lowering import IterationAxis, KernelDispatch, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.limits import Limits
-from rlxweb.recipes.fft_variants import RecipeFor
-from rlxweb.recipes.reduce_calls import scalar_of, type_include
-from rlxweb.recipes.remap_calls import Table, run_of
+from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.index_map_plans import IndexTable, contiguous_run
+from rlxweb.recipes.reduce_plans import compute_scalar, element_type_include
 
-_MOST_AXES = 3
-"""Of an image."""
+_MAX_IMAGE_AXES = 3
+"""Maximum number of axes of an image."""
 
 
-def own(op: str) -> RecipeFor:
-    """The op's own recipe, as a variant has it."""
+def default_plan_rule(op: str) -> VariantPlanRule:
+    """Return the op's own plan rule in the form of a variant's."""
 
-    def recipe(
+    def build_plan(
         inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
-        return registry.get(op).recipe(inputs, out, attrs)
+    ) -> KernelPlan | None:
+        return registry.get(op).kernel_plan(inputs, out, attrs)
 
-    return recipe
+    return build_plan
 
 
-def padded_at_once(rule: RecipeFor) -> RecipeFor:
-    """That recipe, if it begins with padding, with another call for it."""
+def whole_image_padding_rule(rule: VariantPlanRule) -> VariantPlanRule:
+    """Return the rule with a leading padding dispatch, if there is one, replaced by
+    whole images.
+    """
 
-    def recipe(
+    def build_plan(
         inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
-        made = rule(inputs, out, attrs, limits)
-        if made is None or not made.calls or made.calls[0].shader != "remap":
-            return made
-        first, *rest = made.calls
-        call = _at_once(first, made.tables, inputs[0].dtype)
-        if call is None:
-            return made
-        read = [a.ref for other in rest for a in other.accesses]
-        tables = 1 + max((r.index for r in read if r.kind == "table"), default=-1)
-        return replace(made, calls=(call, *rest), tables=made.tables[:tables])
+    ) -> KernelPlan | None:
+        plan = rule(inputs, out, attrs, limits)
+        if plan is None or not plan.dispatches or plan.dispatches[0].shader != "remap":
+            return plan
+        padding_dispatch, *rest = plan.dispatches
+        dispatch = _whole_image_dispatch(padding_dispatch, plan.tables, inputs[0].dtype)
+        if dispatch is None:
+            return plan
+        refs = [a.ref for other in rest for a in other.accesses]
+        table_count = 1 + max(
+            (ref.index for ref in refs if ref.kind == "table"), default=-1
+        )
+        return replace(
+            plan, dispatches=(dispatch, *rest), tables=plan.tables[:table_count]
+        )
 
-    return recipe
+    return build_plan
 
 
-class _Line(NamedTuple):
-    """An axis of the images, and what of the array is in it.
+class _PaddedAxis(NamedTuple):
+    """Axis of the padded images, and the part of the array that is in it.
 
     size     of the axis there, x and y: from one element to the next
-    before   in front of the `kept` elements, which are those from `start` on
+    lead_count  in front of the `kept_count` elements, which are those from `start` on
     """
 
     size: int
-    x: int
-    y: int
-    before: int
+    input_stride: int
+    output_stride: int
+    lead_count: int
     start: int
-    kept: int
+    kept_count: int
 
 
-_ALONE = _Line(1, 0, 0, 0, 0, 1)
+_SINGLETON_AXIS = _PaddedAxis(1, 0, 0, 0, 0, 1)
 
 
-def _at_once(call: Call, tables: tuple[Table, ...], dtype: DType) -> Call | None:
-    """The same by images; None where the array is not one box in the middle."""
-    if dtype is DType.BOOL or len(call.accesses) < 3:
+def _whole_image_dispatch(
+    dispatch: KernelDispatch, tables: tuple[IndexTable, ...], dtype: DType
+) -> KernelDispatch | None:
+    """Return the padding dispatch by whole images; None where the array is not one box
+    in the middle.
+    """
+    if dtype is DType.BOOL or len(dispatch.accesses) < 3:
         return None
-    mapped = [axis.name[1:] for axis in call.axes if axis.name[0] == "t"]
-    numbers = [access.ref.index for access in call.accesses[2:]]
-    table_of = dict(zip(mapped, numbers, strict=True))
-    lines = []
-    for axis in call.axes[: len(call.axes) - len(mapped)]:
-        at = axis.name[1:]
-        part: tuple[int, int, int] | None = (0, 0, axis.size)
-        if at in table_of:
-            part = run_of(tables[table_of[at]])
-        if part is None:
+    mapped_axes = [axis.name[1:] for axis in dispatch.axes if axis.name[0] == "t"]
+    table_indices = [access.ref.index for access in dispatch.accesses[2:]]
+    table_of = dict(zip(mapped_axes, table_indices, strict=True))
+    axes = []
+    for axis in dispatch.axes[: len(dispatch.axes) - len(mapped_axes)]:
+        axis_number = axis.name[1:]
+        kept_run: tuple[int, int, int] | None = (0, 0, axis.size)
+        if axis_number in table_of:
+            kept_run = contiguous_run(tables[table_of[axis_number]])
+        if kept_run is None:
             return None
-        x, y = (int(call.values[f"{letter}{at}"]) for letter in "xy")
-        lines.append(_Line(axis.size, x, y, *part))
-    lead = _ALONE if "0" in mapped else lines.pop(0)
-    return _images(call, lead, lines, dtype) if len(lines) <= _MOST_AXES else None
-
-
-def _images(call: Call, lead: _Line, lines: list[_Line], dtype: DType) -> Call:
-    given, target = call.accesses[:2]
-    lines = [_ALONE] * (_MOST_AXES - len(lines)) + lines
-    values: dict[str, Any] = {"bits": _bits(call.values["fill"], dtype)}
-    for axis, one in enumerate(lines):
-        values |= {f"x_{axis}": one.x, f"before{axis}": one.before}
-        values[f"kept{axis}"] = one.kept
-    values["x_lead"] = lead.x
-    start = sum(one.start * one.x for one in lines)
-    span = 1 + sum((one.kept - 1) * one.x for one in lines)
-    whole = (Axis(f"y{n}", one.size, "whole") for n, one in enumerate(lines))
-    return Call(
-        "pad_planes",
-        axes=(Axis("lead", lead.size), *whole),
-        accesses=(
-            Access(given.ref, (lead.x, 0, 0, 0), offset=start, span=span),
-            Access(target.ref, (lead.y, *(one.y for one in lines)), "write"),
-        ),
-        grid=(("lead", 1), ("y0", 1), ("y1", 1), ("y2", 4)),
-        values=values,
-        uses=(type_include(dtype),),
+        input_stride, output_stride = (
+            int(dispatch.uniforms[f"{letter}{axis_number}"]) for letter in "xy"
+        )
+        axes.append(_PaddedAxis(axis.size, input_stride, output_stride, *kept_run))
+    lead_axis = _SINGLETON_AXIS if "0" in mapped_axes else axes.pop(0)
+    return (
+        _pad_dispatch(dispatch, lead_axis, axes, dtype)
+        if len(axes) <= _MAX_IMAGE_AXES
+        else None
     )
 
 
-def _bits(fill: float, dtype: DType) -> int:
-    """The word of the fill, as its type is computed in."""
-    if scalar_of(dtype) != "f32":
+def _pad_dispatch(
+    dispatch: KernelDispatch,
+    lead_axis: _PaddedAxis,
+    axes: list[_PaddedAxis],
+    dtype: DType,
+) -> KernelDispatch:
+    source, target = dispatch.accesses[:2]
+    axes = [_SINGLETON_AXIS] * (_MAX_IMAGE_AXES - len(axes)) + axes
+    uniforms: dict[str, Any] = {"bits": _fill_bits(dispatch.uniforms["fill"], dtype)}
+    for number, axis in enumerate(axes):
+        uniforms |= {
+            f"x_{number}": axis.input_stride,
+            f"before{number}": axis.lead_count,
+        }
+        uniforms[f"kept{number}"] = axis.kept_count
+    uniforms["x_lead"] = lead_axis.input_stride
+    start = sum(axis.start * axis.input_stride for axis in axes)
+    span = 1 + sum((axis.kept_count - 1) * axis.input_stride for axis in axes)
+    box_axes = (
+        IterationAxis(f"y{n}", axis.size, "whole") for n, axis in enumerate(axes)
+    )
+    return KernelDispatch(
+        "pad_planes",
+        axes=(IterationAxis("lead", lead_axis.size), *box_axes),
+        accesses=(
+            OperandAccess(
+                source.ref, (lead_axis.input_stride, 0, 0, 0), offset=start, span=span
+            ),
+            OperandAccess(
+                target.ref,
+                (lead_axis.output_stride, *(axis.output_stride for axis in axes)),
+                "write",
+            ),
+        ),
+        grid=(("lead", 1), ("y0", 1), ("y1", 1), ("y2", 4)),
+        uniforms=uniforms,
+        uses=(element_type_include(dtype),),
+    )
+
+
+def _fill_bits(fill: float, dtype: DType) -> int:
+    """Return the 32-bit word of the fill value in the type it is computed in."""
+    if compute_scalar(dtype) != "f32":
         return int(fill)
     return int(np.float32(fill).view(np.uint32))

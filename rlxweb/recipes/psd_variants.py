@@ -1,4 +1,5 @@
-"""Power spectra of whole rows by the kernels of Welch's estimate, one dispatch.
+"""Alternative kernels of the power spectra of whole rows: those of Welch's estimate, in
+one dispatch.
 
 psd_real is the estimate of one segment that fills its row, under a window of ones.
 """
@@ -11,43 +12,44 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.lowering import Access, Recipe, Ref
+from rlxweb.ir.lowering import BufferRef, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
 from rlxweb.limits import Limits
-from rlxweb.recipes.fft_variants import RecipeFor
+from rlxweb.recipes.fft_variants import VariantPlanRule
 
-WINDOW = Ref("in", 1)
+WINDOW_REF = BufferRef("in", 1)
 
 
-def as_estimate(welch: RecipeFor) -> RecipeFor:
-    """The recipe of psd_real by one of welch_power."""
+def psd_by_welch_rule(welch_rule: VariantPlanRule) -> VariantPlanRule:
+    """Return the plan rule of psd_real by a rule of welch_power."""
 
-    def recipe(
+    def build_plan(
         inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
+    ) -> KernelPlan | None:
         (x,) = inputs
         n, bins = x.shape[-1], out.shape[-1]
         signal = TensorType((numel(x.shape[:-1]), n), x.dtype)
         window = TensorType((n,), x.dtype)
         power = TensorType((signal.shape[0], bins), out.dtype)
-        own = {"hop": n, "segments": 1, "nfft": n, "detrend": "none"}
-        own |= {"doubling": False, "scale": 1.0 / bins}
-        made = welch((signal, window), power, own, limits)
-        return made and _under_ones(made, n)
+        welch_attrs = {"hop": n, "segments": 1, "nfft": n, "detrend": "none"}
+        welch_attrs |= {"doubling": False, "scale": 1.0 / bins}
+        plan = welch_rule((signal, window), power, welch_attrs, limits)
+        return plan and _with_window_of_ones(plan, n)
 
-    return recipe
+    return build_plan
 
 
-def _under_ones(made: Recipe, n: int) -> Recipe:
-    """The recipe with a table of ones where it reads a window."""
-    ones = Ref("table", len(made.tables))
+def _with_window_of_ones(plan: KernelPlan, n: int) -> KernelPlan:
+    """Return the plan with a table of ones in place of the window."""
+    ones = BufferRef("table", len(plan.tables))
 
-    def moved(access: Access) -> Access:
-        return replace(access, ref=ones) if access.ref == WINDOW else access
+    def replace_window(access: OperandAccess) -> OperandAccess:
+        return replace(access, ref=ones) if access.ref == WINDOW_REF else access
 
-    calls = (
-        replace(call, accesses=tuple(map(moved, call.accesses))) for call in made.calls
+    dispatches = (
+        replace(dispatch, accesses=tuple(map(replace_window, dispatch.accesses)))
+        for dispatch in plan.dispatches
     )
-    tables = (*made.tables, np.ones(n, np.float32))
-    return replace(made, calls=tuple(calls), tables=tables)
+    tables = (*plan.tables, np.ones(n, np.float32))
+    return replace(plan, dispatches=tuple(dispatches), tables=tables)

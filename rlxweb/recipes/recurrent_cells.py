@@ -1,4 +1,4 @@
-"""A recurrent network as data, and one step of its cell as WGSL.
+"""Specification of a recurrent network, and one step of its cell as WGSL.
 
 Gates lie in ONNX's order: i o f c of an LSTM, z r h of a GRU. What is written here are
 the lines that make the new state of one hidden unit of the sums over its inputs and the
@@ -12,82 +12,90 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, show
-from rlxweb.recipes.cell_functions import CellFunction, functions_of
+from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, format_shape
+from rlxweb.recipes.cell_activations import CellActivation, parse_activations
 
-Kind = Literal["lstm", "gru", "rnn"]
-GATES: dict[Kind, int] = {"lstm": 4, "gru": 3, "rnn": 1}
-FUNCTIONS: dict[Kind, int] = {"lstm": 3, "gru": 2, "rnn": 1}
-PARTS: dict[Kind, int] = {"lstm": 2, "gru": 1, "rnn": 1}
+RecurrentKind = Literal["lstm", "gru", "rnn"]
+GATE_COUNTS: dict[RecurrentKind, int] = {"lstm": 4, "gru": 3, "rnn": 1}
+ACTIVATION_COUNTS: dict[RecurrentKind, int] = {"lstm": 3, "gru": 2, "rnn": 1}
+STATE_COUNTS: dict[RecurrentKind, int] = {"lstm": 2, "gru": 1, "rnn": 1}
 DIRECTIONS = ("forward", "reverse", "bidirectional")
-SHOWN = ("hidden", "cell")
-"""What of an LSTM's state the result may have of every step."""
+SEQUENCE_STATES = ("hidden", "cell")
+"""Names of the state that the result holds for every step; "cell" is for LSTMs only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """One recurrent op: sizes, how its cell works, which operands are there.
+class RecurrentNetwork:
+    """Sizes, cell options and optional operands of one recurrent op.
 
     T B D H    steps, rows, directions, hidden units
-    functions  of every direction in turn
+    activations  of every direction in turn
     clip       bound of what goes into a function, or None
-    coupled    an LSTM's forget gate is 1 - i
-    late       a GRU's reset gate multiplies the product, not the state
-    shown      which part of the state a result has of every step
-    quantized  products take h as 8 bits: of each row 256 steps from its least to its
+    has_coupled_gates  an LSTM's forget gate is 1 - i
+    reset_after_product  a GRU's reset gate multiplies the product, not the state
+    sequence_state  which part of the state a result has of every step
+    quantizes_state  products take h as 8 bits: of each row 256 steps from its least to
+                     its
                largest number, 0 among them
-    state, extra, lengths  where these operands stand; the state of an LSTM is two
+    state_input, extra_input, lengths_input  where these operands stand; the state of an
+    LSTM is two
     """
 
-    kind: Kind
+    kind: RecurrentKind
     T: int
     B: int
     D: int
     H: int
-    directions: str
-    functions: tuple[CellFunction, ...]
+    direction: str
+    activations: tuple[CellActivation, ...]
     clip: float | None
-    coupled: bool
-    late: bool
-    state: int | None
-    extra: int | None
-    lengths: int | None
-    shown: int
-    quantized: bool
+    has_coupled_gates: bool
+    reset_after_product: bool
+    state_input: int | None
+    extra_input: int | None
+    lengths_input: int | None
+    sequence_state: int
+    quantizes_state: bool
 
     @property
-    def gates(self) -> int:
-        return GATES[self.kind]
+    def gate_count(self) -> int:
+        """Number of gates of the cell."""
+        return GATE_COUNTS[self.kind]
 
     @property
-    def parts(self) -> int:
-        """Values of a state: h, and c beside it."""
-        return PARTS[self.kind]
+    def state_count(self) -> int:
+        """Number of state vectors: 2 for an LSTM (h and c), otherwise 1."""
+        return STATE_COUNTS[self.kind]
 
     @property
-    def extras(self) -> int:
-        """Values for each unit of the extra operand."""
+    def extra_count(self) -> int:
+        """Number of values per hidden unit in the extra operand."""
         return 3 if self.kind == "lstm" else 1
 
     @property
-    def output(self) -> tuple[int, ...]:
-        return (self.T + self.parts, self.D, self.B, self.H)
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the result: all steps, then the last state."""
+        return (self.T + self.state_count, self.D, self.B, self.H)
 
-    def of(self, d: int) -> tuple[CellFunction, ...]:
-        """The functions of direction d."""
-        each = FUNCTIONS[self.kind]
-        return self.functions[d * each : (d + 1) * each]
+    def direction_activations(self, d: int) -> tuple[CellActivation, ...]:
+        """Return the activation functions of direction d."""
+        count = ACTIVATION_COUNTS[self.kind]
+        return self.activations[d * count : (d + 1) * count]
 
     def is_reversed(self, d: int) -> bool:
-        return self.directions == "reverse" or d == 1
+        """Return whether direction d runs backwards in time."""
+        return self.direction == "reverse" or d == 1
 
-    def times(self, d: int) -> range:
-        """The steps in the order in which direction d takes them."""
+    def time_steps(self, d: int) -> range:
+        """Return the steps in the order in which direction d processes them."""
         return range(self.T)[:: -1 if self.is_reversed(d) else 1]
 
 
-def network(kind: Kind, types: Types, attrs: Mapping[str, Any]) -> Network:
-    """The network that operands and attributes say. Errors  as a shape rule's.
+def recurrent_network(
+    kind: RecurrentKind, types: Types, attrs: Mapping[str, Any]
+) -> RecurrentNetwork:
+    """Return the network described by operand types and attributes. Errors  as a shape
+    rule's.
 
     After gates and weights come the first state, the extra operand and the lengths,
     each if it is there; they are told apart by rank and type.
@@ -95,96 +103,118 @@ def network(kind: Kind, types: Types, attrs: Mapping[str, Any]) -> Network:
     gates, weights = types[:2]
     if gates.rank != 3 or weights.rank != 3:
         raise bad_shape(
-            f"gates {show(gates.shape)} and weights {show(weights.shape)}",
-            "gates are [T, B, D·G·H] and weights [D, H, G·H]",
+            f"got gates {format_shape(gates.shape)} and weights "
+            f"{format_shape(weights.shape)}",
+            "gates must be [T, B, D·G·H] and weights [D, H, G·H]",
         )
-    T, B, wide = gates.shape
-    D, H, G = weights.shape[0], weights.shape[1], GATES[kind]
-    directions = attrs["direction"]
-    if (1 + (directions == "bidirectional")) != D or weights.shape[2] != G * H:
+    T, B, gates_width = gates.shape
+    D, H, G = weights.shape[0], weights.shape[1], GATE_COUNTS[kind]
+    direction = attrs["direction"]
+    if (1 + (direction == "bidirectional")) != D or weights.shape[2] != G * H:
         raise bad_shape(
-            f"weights {show(weights.shape)} of a {directions} {kind}",
-            f"[D, H, {G}·H], D = {1 + (directions == 'bidirectional')}",
+            f"got weights {format_shape(weights.shape)} for a {direction} {kind}",
+            f"expected [D, H, {G}·H] with D = {1 + (direction == 'bidirectional')}",
         )
-    if wide != D * G * H:
+    if gates_width != D * G * H:
         raise bad_shape(
-            f"gates {show(gates.shape)} beside {H} hidden units",
-            f"the last dimension is D·{G}·H = {D * G * H}",
+            f"got gates {format_shape(gates.shape)} for {H} hidden units",
+            f"the last dimension must be D·{G}·H = {D * G * H}",
         )
     clip = attrs["clip"]
     if clip is not None and not 0 < clip < 3.4e38:
-        raise bad_attribute(f"clip={clip}", "a bound is finite and > 0")
-    wanted = {"state": (D, B, H), "extra": (D, 3 * H if kind == "lstm" else H)}
-    places = _places(types, kind, wanted, B)
-    return Network(
+        raise bad_attribute(f"clip={clip}", "a bound must be finite and > 0")
+    expected_shapes = {"state": (D, B, H), "extra": (D, 3 * H if kind == "lstm" else H)}
+    positions = _optional_input_positions(types, kind, expected_shapes, B)
+    return RecurrentNetwork(
         kind,
         *(T, B, D, H),
-        directions,
-        functions_of(attrs["activations"], FUNCTIONS[kind], D),
+        direction,
+        parse_activations(attrs["activations"], ACTIVATION_COUNTS[kind], D),
         clip,
         attrs.get("input_forget", False),
         attrs.get("linear_before_reset", False),
-        *places,
-        SHOWN.index(attrs.get("shows", "hidden")),
+        *positions,
+        SEQUENCE_STATES.index(attrs.get("shows", "hidden")),
         attrs.get("quantized_state", False),
     )
 
 
-def _places(
-    types: Types, kind: Kind, wanted: Mapping[str, tuple[int, ...]], B: int
+def _optional_input_positions(
+    types: Types,
+    kind: RecurrentKind,
+    expected_shapes: Mapping[str, tuple[int, ...]],
+    B: int,
 ) -> tuple[int | None, int | None, int | None]:
-    """Where the first state, the extra operand and the lengths stand."""
-    at, dtype = 2, types[0].dtype
+    """Return the operand positions of the first state, the extra operand and the
+    lengths.
+    """
+    position, dtype = 2, types[0].dtype
     state = extra = lengths = None
 
-    def is_next(rank: int, whole: bool = False) -> bool:
-        there = at < len(types) and types[at].rank == rank
-        return there and types[at].dtype.is_integer is whole
+    def is_next(rank: int, is_integer: bool = False) -> bool:
+        has_rank = position < len(types) and types[position].rank == rank
+        return has_rank and types[position].dtype.is_integer is is_integer
 
     if is_next(3):
-        state = at
-        at += PARTS[kind]
+        state = position
+        position += STATE_COUNTS[kind]
     if kind != "rnn" and is_next(2):
-        extra = at
-        at += 1
-    if is_next(1, whole=True):
-        lengths = at
-        at += 1
-    if at != len(types):
-        left = ", ".join(str(one) for one in types[2:])
+        extra = position
+        position += 1
+    if is_next(1, is_integer=True):
+        lengths = position
+        position += 1
+    if position != len(types):
+        unmatched = ", ".join(str(operand) for operand in types[2:])
         raise bad_shape(
-            f"operands after the weights: {left}",
-            f"in this order, each if wanted: {_ORDER[kind]}",
+            f"got operands after the weights: {unmatched}",
+            f"expected, in this order and each optional: {_OPERAND_ORDER[kind]}",
         )
-    for name, first, count in (("state", state, PARTS[kind]), ("extra", extra, 1)):
-        for one in () if first is None else types[first : first + count]:
-            _check(one, wanted[name], dtype)
+    for name, first, count in (
+        ("state", state, STATE_COUNTS[kind]),
+        ("extra", extra, 1),
+    ):
+        for operand in () if first is None else types[first : first + count]:
+            _check_operand(operand, expected_shapes[name], dtype)
     if lengths is not None and types[lengths].shape != (B,):
-        raise bad_shape(f"lengths {show(types[lengths].shape)}", f"one a row: [{B}]")
+        raise bad_shape(
+            f"got lengths {format_shape(types[lengths].shape)}",
+            f"expected one for each row, [{B}]",
+        )
     return state, extra, lengths
 
 
-_ORDER: dict[Kind, str] = {
+_OPERAND_ORDER: dict[RecurrentKind, str] = {
     "lstm": "h0 and c0 [D, B, H], peepholes [D, 3·H], lengths [B] of integers",
-    "gru": "h0 [D, B, H], bias of the late product [D, H], lengths [B] of integers",
+    "gru": "h0 [D, B, H], bias [D, H] of the state product of gate h, "
+    "lengths [B] of integers",
     "rnn": "h0 [D, B, H], lengths [B] of integers",
 }
 
 
-def _check(one: TensorType, shape: tuple[int, ...], dtype: Any) -> None:
-    if one.shape != shape:
-        raise bad_shape(f"an operand {show(one.shape)}", f"it is {show(shape)} here")
-    if one.dtype is not dtype:
-        raise bad_dtype(f"an operand of {one.dtype}", f"the gates are {dtype}")
+def _check_operand(operand: TensorType, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise an error unless an operand has this shape and dtype."""
+    if operand.shape != shape:
+        raise bad_shape(
+            f"got an operand {format_shape(operand.shape)}",
+            f"expected {format_shape(shape)}",
+        )
+    if operand.dtype is not dtype:
+        raise bad_dtype(
+            f"got an operand of {operand.dtype}",
+            f"expected the dtype of the gates, {dtype}",
+        )
 
 
-def in_bytes(xp: Any, h: Any) -> Any:
-    """Numbers [B, H] that 8 bits of each row's range hold, 0 among them."""
+def quantize_dequantize_state(xp: Any, h: Any) -> Any:
+    """Round a state [B, H] to the values that 8 bits per row can represent, zero among
+    them.
+    """
     low, high = xp.min(h, axis=1, keepdims=True), xp.max(h, axis=1, keepdims=True)
-    none = xp.zeros_like(low)
-    low, high = xp.minimum(low, none), xp.maximum(high, none)
-    wide = high - low
-    scale = xp.where(wide == 0, xp.ones_like(wide), wide / 255)
+    zeros = xp.zeros_like(low)
+    low, high = xp.minimum(low, zeros), xp.maximum(high, zeros)
+    width = high - low
+    scale = xp.where(width == 0, xp.ones_like(width), width / 255)
     zero = xp.round(-low / scale)
     q = xp.round(h / scale) + zero
     q = xp.minimum(xp.maximum(q, xp.zeros_like(q)), xp.full_like(q, 255.0))
@@ -194,31 +224,44 @@ def in_bytes(xp: Any, h: Any) -> Any:
 # --- WGSL ---------------------------------------------------------------------------
 
 
-def functions_text(net: Network, d: int) -> list[str]:
-    """`f0`, `f1` … of a direction, after the clip."""
+def activations_wgsl(net: RecurrentNetwork, d: int) -> list[str]:
+    """Return the WGSL of a direction's activations `f0`, `f1` …, clipping included."""
     lines = []
-    for at, function in enumerate(net.of(d)):
-        lines.append(function.text(f"bare{at}"))
+    for index, function in enumerate(net.direction_activations(d)):
+        lines.append(function.wgsl_function(f"bare{index}"))
         x = "x"
         if net.clip is not None:
-            bound = repr(float(net.clip))
-            x = f"keeps_nan(x, clamp(x, -{bound}, {bound}))"
-        lines.append(f"fn f{at}(x: F) -> F {{ return bare{at}({x}); }}")
-    return [*lines, IN_BYTES] if net.quantized else lines
+            limit = repr(float(net.clip))
+            x = f"keeps_nan(x, clamp(x, -{limit}, {limit}))"
+        lines.append(f"fn f{index}(x: F) -> F {{ return bare{index}({x}); }}")
+    return [*lines, QUANTIZE_STATE_WGSL] if net.quantizes_state else lines
 
 
-def uses_of(net: Network, d: int) -> tuple[str, ...]:
-    """The includes that the functions of a direction call."""
-    own = ("quotient", "rounded_quotient") if net.quantized else ()
-    return tuple(dict.fromkeys((*(one for f in net.of(d) for one in f.uses), *own)))
+def activation_includes(net: RecurrentNetwork, d: int) -> tuple[str, ...]:
+    """Return the WGSL includes that the activations of a direction call."""
+    quantization_includes = (
+        ("quotient", "rounded_quotient") if net.quantizes_state else ()
+    )
+    return tuple(
+        dict.fromkeys(
+            (
+                *(
+                    include
+                    for function in net.direction_activations(d)
+                    for include in function.uses
+                ),
+                *quantization_includes,
+            )
+        )
+    )
 
 
-def range_text(net: Network, state: str) -> list[str]:
-    """The scale and the zero by which a row's state is 8 bits.
+def state_range_wgsl(net: RecurrentNetwork, state: str) -> list[str]:
+    """Return the WGSL that computes the scale and zero point of a row's 8-bit state.
 
     state   WGSL of its element k
     """
-    if not net.quantized:
+    if not net.quantizes_state:
         return []
     return [
         "var low = 0.0;",
@@ -233,28 +276,30 @@ def range_text(net: Network, state: str) -> list[str]:
     ]
 
 
-def read_text(net: Network, state: str) -> str:
-    """WGSL of an element of the state as products take it, after `range_text`."""
-    return f"in_bytes({state}, scale, zero)" if net.quantized else state
+def state_read_wgsl(net: RecurrentNetwork, state: str) -> str:
+    """Return the WGSL of a state element as the products read it, valid after
+    `state_range_wgsl`.
+    """
+    return f"in_bytes({state}, scale, zero)" if net.quantizes_state else state
 
 
-IN_BYTES = """fn in_bytes(x: F, scale: F, zero: F) -> F {
+QUANTIZE_STATE_WGSL = """fn in_bytes(x: F, scale: F, zero: F) -> F {
   let q = clamp(rounded_quotient(x, scale) + zero, 0.0, 255.0);
   return keeps_nan(x, (q - zero) * scale);
 }"""
 
 
-def shown_text(net: Network) -> str:
-    """The name of what is shown of a step."""
-    return ("next_h", "next_c")[net.shown]
+def sequence_state_wgsl(net: RecurrentNetwork) -> str:
+    """Return the WGSL name of the state that is stored for every step."""
+    return ("next_h", "next_c")[net.sequence_state]
 
 
-BLENDED = "let next_h = (1.0 - z) * n + z * h;"
-"""The new state of a GRU's unit."""
+GRU_BLEND_WGSL = "let next_h = (1.0 - z) * n + z * h;"
+"""WGSL statement that computes the new state of a GRU's unit."""
 
 
-def cell_text(net: Network, load: str) -> list[str]:
-    """The new state `next_h` (and `next_c`) of `a0` …, `h` and `c`.
+def cell_wgsl(net: RecurrentNetwork, load: str) -> list[str]:
+    """Return the WGSL that computes `next_h` (and `next_c`) from `a0` …, `h` and `c`.
 
     Not for a GRU whose second product waits for the first.
 
@@ -264,27 +309,31 @@ def cell_text(net: Network, load: str) -> list[str]:
     if net.kind == "rnn":
         return ["let next_h = f0(a0);"]
     if net.kind == "lstm":
-        return _lstm(net, load)
-    late = f"(m + {load.format(gate='0u')})" if net.extra is not None else "m"
+        return _lstm_wgsl(net, load)
+    recurrent_product = (
+        f"(m + {load.format(gate='0u')})" if net.extra_input is not None else "m"
+    )
     return [
         "let z = f0(a0);",
         "let r = f0(a1);",
-        f"let n = f1(a2 + r * {late});",
-        BLENDED,
+        f"let n = f1(a2 + r * {recurrent_product});",
+        GRU_BLEND_WGSL,
     ]
 
 
-def _lstm(net: Network, load: str) -> list[str]:
-    peeps = [""] * 3
-    if net.extra is not None:
+def _lstm_wgsl(net: RecurrentNetwork, load: str) -> list[str]:
+    """Return the WGSL of an LSTM cell's step."""
+    peepholes = [""] * 3
+    if net.extra_input is not None:
         cells = ("c", "next_c", "c")
-        peeps = [
-            f" + {load.format(gate=f'{at}u')} * {cell}" for at, cell in enumerate(cells)
+        peepholes = [
+            f" + {load.format(gate=f'{gate}u')} * {cell}"
+            for gate, cell in enumerate(cells)
         ]
-    forget = "1.0 - i" if net.coupled else f"f0(a2{peeps[2]})"
+    forget = "1.0 - i" if net.has_coupled_gates else f"f0(a2{peepholes[2]})"
     return [
-        f"let i = f0(a0{peeps[0]});",
+        f"let i = f0(a0{peepholes[0]});",
         f"let forget = {forget};",
         "let next_c = forget * c + i * f1(a3);",
-        f"let next_h = f0(a1{peeps[1]}) * f2(next_c);",
+        f"let next_h = f0(a1{peepholes[1]}) * f2(next_c);",
     ]

@@ -1,1 +1,3 @@
-"""What every result can do: become a table, a file, a picture in a notebook."""
+"""Methods that all results share: conversion to tables and files, pictures in
+notebooks.
+"""

@@ -1,4 +1,4 @@
-"""What the axes of samples are called, and the unit of the samples."""
+"""Names of the axes of samples, and the unit of the samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Of the axes of a batch: all of samples but time.
+    """Labels of the axes of a batch, which are all axes of the samples but time.
 
     dims    their names, from the first: ("epoch", "channel")
     names   along each of them; None where they are only counted
@@ -30,49 +30,57 @@ class Labels:
     event: bool = False
 
     def without(self, dim: str) -> Labels:
-        """These of a batch that has no such axis."""
-        kept = [at for at, own in enumerate(self.dims) if own != dim]
+        """Return the labels of a batch without this axis."""
+        kept_axes = [axis for axis, name in enumerate(self.dims) if name != dim]
         return replace(
             self,
-            dims=tuple(self.dims[at] for at in kept),
-            names=tuple(self.names[at] for at in kept),
+            dims=tuple(self.dims[axis] for axis in kept_axes),
+            names=tuple(self.names[axis] for axis in kept_axes),
         )
 
     def fitted(self, batch: tuple[int, ...]) -> Labels:
-        """These where they are of that batch; else names for axes nobody named."""
-        own = len(self.dims) == len(batch) and all(
+        """Return these labels if they fit the batch, otherwise default names for its
+        axes.
+        """
+        is_fitting = len(self.dims) == len(batch) and all(
             names is None or len(names) == size
             for names, size in zip(self.names, batch, strict=True)
         )
-        if own:
+        if is_fitting:
             return self
         return replace(
-            self, dims=_dims(len(batch)), names=(None,) * len(batch), origin=None
+            self,
+            dims=_default_dims(len(batch)),
+            names=(None,) * len(batch),
+            origin=None,
         )
 
     def along(self, axis: int, size: int) -> Names:
-        """Names along an axis of a batch, numbers from 0 where it has none."""
-        own = self.names[axis]
-        return tuple(map(str, range(size))) if own is None else own
+        """Return the names along an axis of a batch, or numbers from 0 if it has
+        none.
+        """
+        names = self.names[axis]
+        return tuple(map(str, range(size))) if names is None else names
 
     def rows(self, batch: tuple[int, ...]) -> Names:
-        """One name for each row of the batch, flattened."""
+        """Return one name for each row of the flattened batch."""
         if not batch:
             return ("",)
-        found: Names = ("",)
+        row_names: Names = ("",)
         for axis, size in enumerate(batch):
-            own = self.along(axis, size)
-            found = tuple(f"{a} {b}".strip() for a in found for b in own)
-        assert len(found) == prod(batch)
-        return found
+            axis_names = self.along(axis, size)
+            row_names = tuple(f"{a} {b}".strip() for a in row_names for b in axis_names)
+        assert len(row_names) == prod(batch)
+        return row_names
 
 
-UNNAMED: Final = Labels()
-"""Of plain arrays."""
+NO_LABELS: Final = Labels()
+"""Labels of plain arrays."""
 
 
-def _dims(rank: int) -> tuple[str, ...]:
-    known = ("channel",), ("epoch", "channel")
-    if rank <= len(known):
-        return known[rank - 1] if rank else ()
-    return (*(f"axis_{at}" for at in range(rank - 2)), *known[1])
+def _default_dims(rank: int) -> tuple[str, ...]:
+    """Return the default axis names of a batch of this rank."""
+    default_names = ("channel",), ("epoch", "channel")
+    if rank <= len(default_names):
+        return default_names[rank - 1] if rank else ()
+    return (*(f"axis_{axis}" for axis in range(rank - 2)), *default_names[1])

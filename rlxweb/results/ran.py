@@ -1,4 +1,4 @@
-"""Where a result was computed, why there, and how long that took."""
+"""Record of where a result was computed, why there, and how long it took."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlxweb.decision.decision import Decision
 
 
 class Stage(NamedTuple):
-    """A part of what was done, and how long it took.
+    """Stage of a call or a file's processing, and how long it took.
 
     kind   of a call: "choose" (arguments, ways), "compute" (the answer); of a file
            also "open", "read", "check", "epochs", "welch", "average", "peaks", "write"
@@ -21,7 +21,7 @@ class Stage(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """Of one call.
+    """Run record of one call.
 
     engine    that computed it: "NumPy 2.4", "llvmpipe (vulkan)"
     decision  why it was that one; None where no other can compute it
@@ -35,12 +35,12 @@ class Ran(NamedTuple):
     stages: tuple[Stage, ...] = ()
 
     def explain(self) -> str:
-        """Where it was computed, and why there; "" where that is not known."""
+        """Return where and why there the result was computed; "" if that is unknown."""
         if not self.engine:
             return ""
-        why = self.decision.why if self.decision else "only NumPy computes it"
-        return f"ran on {self.engine}: {why}"
+        reason = self.decision.why if self.decision else "only NumPy supports it"
+        return f"ran on {self.engine}: {reason}"
 
 
-UNTOLD = Ran()
-"""Of what came as an array."""
+UNKNOWN_RUN = Ran()
+"""Run record of a result that came as an array."""

@@ -1,4 +1,4 @@
-"""What every result can do, whatever it holds."""
+"""Abstract base class of all results."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from abc import ABC, abstractmethod
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.names import from_above
-from rlxweb.results import stored
-from rlxweb.results.tables import Labelled
+from rlxweb.lazy_names import load_provider
+from rlxweb.results import result_files
+from rlxweb.results.tables import LabelledArrays
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from rlxweb.results.stored import Path_, State
+    from rlxweb.results.result_files import FilePath, ResultState
 
 
 class Result(ABC):
-    """A result as a table, a file, a picture.
+    """Result that converts to a table, a file or a picture.
 
     Its table has one row for each value, the names of its place beside it: `channel`,
     `frequency` … Whatever knows Arrow's stream takes a result as it is (DuckDB; polars
@@ -28,80 +28,83 @@ class Result(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def labelled(self) -> Labelled:
-        """Axes with their names, values over them."""
+    def labelled(self) -> LabelledArrays:
+        """Return the named axes of the result and the values over them."""
 
     @abstractmethod
-    def _state(self) -> State:
-        """All that is stored."""
+    def _to_state(self) -> ResultState:
+        """Return everything that is stored in a file."""
 
     @classmethod
     @abstractmethod
-    def _of_state(cls, state: State) -> Self:
-        """Back from it."""
+    def _from_state(cls, state: ResultState) -> Self:
+        """Rebuild the result from its stored state."""
 
-    def _picture(self) -> str:
-        """SVG of what a look would want to see; "" for none."""
+    def _svg(self) -> str:
+        """Return an SVG preview; "" if there is none."""
         return ""
 
     def to_pandas(self) -> Any:
-        """The table as a pandas.DataFrame.
+        """Return the table as a pandas.DataFrame.
 
         Errors   Unsupported where pandas is missing.
         """
-        from rlxweb.results.frames import to_pandas
+        from rlxweb.results.dataframes import to_pandas
 
-        return to_pandas(self.labelled(), _doing(self, "to_pandas"))
+        return to_pandas(self.labelled(), _error_context(self, "to_pandas"))
 
     def to_polars(self) -> Any:
-        """The table as a polars.DataFrame.
+        """Return the table as a polars.DataFrame.
 
         Errors   Unsupported where polars is missing.
         """
-        from rlxweb.results.frames import to_polars
+        from rlxweb.results.dataframes import to_polars
 
-        return to_polars(self.labelled(), _doing(self, "to_polars"))
+        return to_polars(self.labelled(), _error_context(self, "to_polars"))
 
     def to_xarray(self) -> Any:
-        """An xarray.Dataset, or a DataArray where there is one thing in it.
+        """Return an xarray.Dataset, or a DataArray if the result has one variable.
 
         Errors   Unsupported where xarray is missing.
         """
-        from rlxweb.results.frames import to_xarray
+        from rlxweb.results.dataframes import to_xarray
 
-        return to_xarray(self.labelled(), _doing(self, "to_xarray"))
+        return to_xarray(self.labelled(), _error_context(self, "to_xarray"))
 
     def to_arrow(self) -> Any:
-        """The table as a pyarrow.Table, units in the metadata of its columns.
+        """Return the table as a pyarrow.Table, with units in the metadata of its
+        columns.
 
         Errors   Unsupported where pyarrow is missing.
         """
-        from rlxweb.results.frames import to_arrow
+        from rlxweb.results.dataframes import to_arrow
 
-        return to_arrow(self.labelled(), _doing(self, "to_arrow"))
+        return to_arrow(self.labelled(), _error_context(self, "to_arrow"))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """For whoever takes Arrow's tables without a copy."""
+        """Export the table through the Arrow C stream interface, without a copy."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
-    def save(self, path: Path_) -> None:
-        """Write all of it to an .npz or a .parquet file; `load` gives it back.
+    def save(self, path: FilePath) -> None:
+        """Write the result to an .npz or a .parquet file; `load` reads it back.
 
         Errors   UsageError for another suffix; Unsupported for Parquet without pyarrow;
                  RecordingError when the file cannot be written.
         """
-        stored.save(path, type(self).__name__, self._state(), self.labelled())
+        result_files.save_result(
+            path, type(self).__name__, self._to_state(), self.labelled()
+        )
 
     @classmethod
-    def load(cls, path: Path_) -> Self:
-        """What `save` wrote.
+    def load(cls, path: FilePath) -> Self:
+        """Read a result that `save` wrote.
 
         Errors   RecordingError for a file that is damaged or none of ours; UsageError
                  for one that holds another kind of result.
         """
-        state = stored.load(path, cls.__name__)
-        with stored.foreign(path):
-            return cls._of_state(state)
+        state = result_files.load_result(path, cls.__name__)
+        with result_files.report_malformed_file(path):
+            return cls._from_state(state)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Draw it with matplotlib; see `rlxweb.plot`.
@@ -111,12 +114,13 @@ class Result(ABC):
 
         Errors   Unsupported where matplotlib is missing.
         """
-        return from_above("plot_result")(self, ax, **options)
+        return load_provider("plot_result")(self, ax, **options)
 
     def _repr_html_(self) -> str:
         text = escape(repr(self))
-        return f"<div><pre>{text}</pre>{self._picture()}</div>"
+        return f"<div><pre>{text}</pre>{self._svg()}</div>"
 
 
-def _doing(own: object, what: str) -> str:
-    return f"{type(own).__name__}.{what}"
+def _error_context(result: object, method: str) -> str:
+    """Return the error context of a method of a result."""
+    return f"{type(result).__name__}.{method}"

@@ -1,4 +1,5 @@
-"""Names and formulas of RLX, to the last digit; nothing else in rlxweb imports them.
+"""RLX's names and formulas, exact to the last digit; nothing else in rlxweb imports
+them.
 
 `Graph` has RLX's method names; the cost functions are RLX's published arithmetic.
 """
@@ -7,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.names import found, publish, published
+from rlxweb.lazy_names import load_published, publish_names, published_names
 
 if TYPE_CHECKING:
-    from rlxweb.cost.seed_welch import GateBreakdown as GateBreakdown
-    from rlxweb.cost.seed_welch import WelchPeaksCosts as WelchPeaksCosts
-    from rlxweb.cost.seed_welch import (
+    from rlxweb.cost.seed_welch_costs import GateBreakdown as GateBreakdown
+    from rlxweb.cost.seed_welch_costs import WelchPeaksCosts as WelchPeaksCosts
+    from rlxweb.cost.seed_welch_costs import (
         host_fft_peaks_io_profile as host_fft_peaks_io_profile,
     )
     from rlxweb.cost.welch_params import DEFAULT_PEAK_K as DEFAULT_PEAK_K
     from rlxweb.cost.welch_params import WelchPeakParams as WelchPeakParams
-    from rlxweb.decision.strategy import WelchPeaksStrategy as WelchPeaksStrategy
-    from rlxweb.decision.strategy import (
+    from rlxweb.decision.welch_strategy import WelchPeaksStrategy as WelchPeaksStrategy
+    from rlxweb.decision.welch_strategy import (
         parse_welch_peaks_strategy as parse_welch_peaks_strategy,
     )
     from rlxweb.rlx.aliases import WelchPeaksCostEstimates as WelchPeaksCostEstimates
@@ -80,16 +81,16 @@ if TYPE_CHECKING:
         welch_peaks_io_fusion_gate as welch_peaks_io_fusion_gate,
     )
     from rlxweb.rlx.graph import Graph as Graph
-    from rlxweb.runtime.peaks_only import (
+    from rlxweb.runtime.peaks_only_outputs import (
         select_peaks_only_outputs as select_peaks_only_outputs,
     )
 
 _HOMES = {
-    "rlxweb.cost.seed_welch": (
+    "rlxweb.cost.seed_welch_costs": (
         "GateBreakdown WelchPeaksCosts host_fft_peaks_io_profile"
     ),
     "rlxweb.cost.welch_params": "DEFAULT_PEAK_K WelchPeakParams",
-    "rlxweb.decision.strategy": "WelchPeaksStrategy parse_welch_peaks_strategy",
+    "rlxweb.decision.welch_strategy": "WelchPeaksStrategy parse_welch_peaks_strategy",
     "rlxweb.rlx.aliases": (
         "WelchPeaksCostEstimates WelchPeaksFusionGateBreakdown WelchPeaksPickMode "
         "ayala_io_cost_ns devices_for_with_policy fastest_device_for_with_policy "
@@ -108,14 +109,14 @@ _HOMES = {
         "welch_peaks_io_fusion_gate"
     ),
     "rlxweb.rlx.graph": "Graph",
-    "rlxweb.runtime.peaks_only": "select_peaks_only_outputs",
+    "rlxweb.runtime.peaks_only_outputs": "select_peaks_only_outputs",
 }
-publish(__name__, _HOMES)
-__all__ = published(__name__)
+publish_names(__name__, _HOMES)
+__all__ = published_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    return found(__name__, name)
+    return load_published(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""RLX's Welch cost functions on figures measured on this machine.
+"""RLX's Welch cost functions with figures measured on this machine.
 
 They are `cost_mode="calibrated"` of `costs.py`: one traffic term, no charge for views,
 the device's real kernels instead of a fixed step at some batch, no factor that favours
@@ -13,22 +13,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlxweb.backends.pool import pool
+from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.io_profile import GraphIoProfile
-from rlxweb.cost.model import BackendCostModel
-from rlxweb.cost.seed_welch import GateBreakdown, Learned, WelchPeaksCosts
+from rlxweb.cost.seed_welch_costs import (
+    GateBreakdown,
+    LearnedTransformSize,
+    WelchPeaksCosts,
+)
 from rlxweb.cost.welch_params import WelchPeakParams
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.devices.place import Place
+from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import DeviceError, Unsupported
-from rlxweb.signal.offers import WelchJob
-from rlxweb.signal.on_device import fits
-from rlxweb.signal.presets import from_preset
+from rlxweb.signal.device_strategy import has_native_kernel
+from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_job import WelchJob
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredCosts:
-    """The estimates of `SeedCosts`, predicted for one adapter ("" for the best).
+class MeasuredWelchCosts:
+    """Estimates of `SeedWelchCosts`, predicted for one adapter ("" for the best).
 
     Errors   DeviceError when the device cannot be opened or nothing is known of it.
     """
@@ -37,15 +41,15 @@ class MeasuredCosts:
 
     def io_ns(self, io: GraphIoProfile, model: BackendCostModel) -> float:
         """Return the time of round trips, launches, one traffic term and read-back."""
-        back = 0 if model.unified_memory else io.host_output_bytes
+        readback_bytes = 0 if model.unified_memory else io.host_output_bytes
         return (
             model.round_trip_overhead_ns * (1 + io.sync_points)
             + io.kernel_launches * model.dispatch_overhead_ns
             + io.device_traffic_bytes / model.memory_bw
-            + back / model.host_readback_bw
+            + readback_bytes / model.host_readback_bw
         )
 
-    def auto_viable(self, device: Device) -> bool:
+    def can_auto_fuse(self, device: Device) -> bool:
         """Tell whether the device has a fused kernel for 2 segments of 256, k = 16."""
         if device is Device.CPU:
             return False
@@ -53,7 +57,9 @@ class MeasuredCosts:
             backend = pool.backend(device.label, self.adapter)
         except DeviceError:
             return False
-        return fits(backend, _job(1, WelchPeakParams.fast(256, 16)), fused=True)
+        return has_native_kernel(
+            backend, _welch_job(1, WelchPeakParams.fast(256, 16)), fused=True
+        )
 
     def fused_ns(
         self, device: Device, batch: int, params: WelchPeakParams, scale: float = 1.0
@@ -62,31 +68,43 @@ class MeasuredCosts:
 
         scale   multiplies the kernel's time
         """
-        one = self._way(device, batch, params, "fused_op")
-        if one.terms is not None:
-            terms = replace(one.terms, compute_ns=one.terms.compute_ns * scale)
-            one = replace(one, terms=terms)
-        return one.predicted_ns
+        candidate = self._candidate(device, batch, params, "fused_op")
+        if candidate.terms is not None:
+            terms = replace(
+                candidate.terms, compute_ns=candidate.terms.compute_ns * scale
+            )
+            candidate = replace(candidate, terms=terms)
+        return candidate.predicted_ns
 
     def block_ns(self, device: Device, batch: int, n_fft: int, k: int) -> float:
         """Return the time of 2 segments whose spectrum is searched on the host."""
         params = WelchPeakParams.fast(n_fft, k)
-        return self._way(device, batch, params, "block_fft_host").predicted_ns
+        return self._candidate(device, batch, params, "block_fft_host").predicted_ns
 
-    def gate(self, device: Device, batch: int, n_fft: int, k: int) -> GateBreakdown:
+    def gate_breakdown(
+        self, device: Device, batch: int, n_fft: int, k: int
+    ) -> GateBreakdown:
         """Return the predicted gain of fusing: the difference of the two times."""
         params = WelchPeakParams.fast(n_fft, k)
         fused = self.fused_ns(device, batch, params)
         block = self.block_ns(device, batch, n_fft, k)
-        saved, wins = batch * (4 * params.n_bins - 8 * params.k), fused <= block
-        return GateBreakdown(block - fused, 0.0, saved, 0, wins, wins)
+        saved_bytes, is_faster = (
+            batch * (4 * params.n_bins - 8 * params.k),
+            fused <= block,
+        )
+        return GateBreakdown(block - fused, 0.0, saved_bytes, 0, is_faster, is_faster)
 
-    def floor_ok(self, device: Device, batch: int, n_fft: int, k: int) -> bool:
+    def is_floor_met(self, device: Device, batch: int, n_fft: int, k: int) -> bool:
         """Tell whether fusing is predicted to be faster; there is no floor."""
-        return self.gate(device, batch, n_fft, k).should_fuse
+        return self.gate_breakdown(device, batch, n_fft, k).should_fuse
 
-    def strategies(
-        self, device: Device, batch: int, n_fft: int, k: int, learned: Learned
+    def strategy_costs(
+        self,
+        device: Device,
+        batch: int,
+        n_fft: int,
+        k: int,
+        learned: LearnedTransformSize,
     ) -> WelchPeaksCosts:
         """Return the strategies' predicted times; infinite for those that cannot run.
 
@@ -99,29 +117,40 @@ class MeasuredCosts:
         if device is not Device.CPU:
             block = self.block_ns(device, batch, n_fft, k)
             rlx = min(self.fused_ns(device, batch, fast), block)
-        ultra = _job(batch, WelchPeakParams.ultra_fast(n_fft, k)).cpu_ns()
-        whole = _job(batch, fast).cpu_ns()
+        ultra = _welch_job(batch, WelchPeakParams.ultra_fast(n_fft, k)).cpu_ns()
+        fast_ns = _welch_job(batch, fast).cpu_ns()
         share = learned.share if learned.available else None
-        sparse = math.inf if share is None else share * whole
-        return WelchPeaksCosts(ultra, whole, rlx, sparse)
+        learned_ns = math.inf if share is None else share * fast_ns
+        return WelchPeaksCosts(ultra, fast_ns, rlx, learned_ns)
 
-    def _way(
-        self, device: Device, batch: int, params: WelchPeakParams, how: str
+    def _candidate(
+        self, device: Device, batch: int, params: WelchPeakParams, execution: str
     ) -> Candidate:
-        """Return one way on one device. Errors  Unsupported without a price."""
-        place = Place(device, self.adapter)
+        """Return the candidate with this execution on one device. Raises Unsupported
+        without a price.
+        """
+        place = DevicePlace(device, self.adapter)
         pool.backend(device.label, self.adapter)  # raises where it cannot be opened
-        found = [c for c in _job(batch, params).offers(place) if c.how == how]
-        if not found or found[0].blocker:
-            reason = found[0].blocker if found else "the CPU averages on the host"
-            raise Unsupported(
-                f"predict {how} on {place}", reason, hint="run `rlxweb calibrate` first"
+        candidates = [
+            candidate
+            for candidate in _welch_job(batch, params).candidates(place)
+            if candidate.how == execution
+        ]
+        if not candidates or candidates[0].blocker:
+            reason = (
+                candidates[0].blocker if candidates else "the CPU averages on the host"
             )
-        return found[0]
+            raise Unsupported(
+                f"predict {execution} on {place}",
+                reason,
+                hint="run `rlxweb calibrate` first",
+            )
+        return candidates[0]
 
 
-def _job(batch: int, params: WelchPeakParams) -> WelchJob:
-    spec = from_preset(
+def _welch_job(batch: int, params: WelchPeakParams) -> WelchJob:
+    """Return the Welch job of a batch with RLX's preset."""
+    spec = spec_from_preset(
         "rlx", params.frame_length, nperseg=params.n_fft, dtype=np.float32
     )
     return WelchJob(spec, batch, params.frame_length, params.k)

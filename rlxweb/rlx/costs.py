@@ -17,29 +17,32 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast
 
 from rlxweb.arguments import (
-    check_options,
-    instance,
-    number,
-    one_of,
-    one_or_none,
-    switch,
-    whole_from,
+    check_choice,
+    check_instance,
+    check_option_names,
+    check_optional_instance,
+    coerce_bool,
+    coerce_float,
+    coerce_integer_from,
 )
-from rlxweb.cost.estimate import least_of
+from rlxweb.cost.device_models import BackendCostModel, CpuCostModel
+from rlxweb.cost.estimate import cheapest_of
 from rlxweb.cost.fusion_gate import FusionTarget
 from rlxweb.cost.io_profile import GraphIoProfile
-from rlxweb.cost.model import BackendCostModel, CpuCostModel
-from rlxweb.cost.seed_welch import (
+from rlxweb.cost.seed_welch_costs import (
     GateBreakdown,
-    Learned,
+    LearnedTransformSize,
     Models,
-    SeedCosts,
+    SeedWelchCosts,
     WelchPeaksCosts,
     fused_io_scale,
     gate_profiles,
 )
 from rlxweb.cost.welch_params import WelchPeakParams
-from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
+from rlxweb.decision.welch_strategy import (
+    WelchPeaksStrategy,
+    parse_welch_peaks_strategy,
+)
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import legacy_picker_from_env, picker_trace_from_env
 from rlxweb.errors import UsageError, shown
@@ -47,19 +50,19 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 
 if TYPE_CHECKING:
-    from rlxweb.rlx.calibrated_costs import MeasuredCosts
-    from rlxweb.signal.learned.file import ModelLike
+    from rlxweb.rlx.calibrated_costs import MeasuredWelchCosts
+    from rlxweb.signal.learned.transform_file import ModelLike
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_DOING: Final = "Welch costs"
-_PRICED = (
+_CONTEXT: Final = "Welch costs"
+_PRICED_STRATEGIES = (
     WelchPeaksStrategy.ULTRA_FAST,
     WelchPeaksStrategy.FAST_STREAMING,
     WelchPeaksStrategy.RLX_COMPILED,
     WelchPeaksStrategy.LEARNED_COMPILED,
 )
-"""The strategies in the order of the fields of `WelchPeaksCosts`."""
+"""Strategies in the order of the fields of `WelchPeaksCosts`."""
 
 
 def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
@@ -67,8 +70,8 @@ def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
 
     Its imaginary half is segs - segs.
     """
-    batch, n_fft = _sizes(batch, n_fft)
-    n_segments = whole_from(1, "n_segments", n_segments, _DOING)
+    batch, n_fft = _check_sizes(batch, n_fft)
+    n_segments = coerce_integer_from(1, "n_segments", n_segments, _CONTEXT)
     graph = Graph("fft_only")
     segs = graph.input("segs", (batch * n_segments, n_fft), "f32")
     graph.set_outputs([_spectrum(graph, segs)])
@@ -77,7 +80,7 @@ def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
 
 def build_welch_peaks_fused_graph(batch: int, params: WelchPeakParams) -> Graph:
     """Return `fft_only_graph` followed by welch_peaks: [B, 2k] (bin, power) pairs."""
-    batch, params = _batch_and_params(batch, params)
+    batch, params = _check_batch_and_params(batch, params)
     graph = Graph("welch_peaks_fused")
     shape = (batch * params.n_segments, params.n_fft)
     segs = graph.input("segs", shape, "f32")
@@ -93,21 +96,21 @@ def _spectrum(graph: Graph, segs: Tensor) -> Tensor:
 
 def useful_bytes_touched(batch: int, params: WelchPeakParams) -> int:
     """Return the bytes any method must touch: B·S·n samples of 4, B·k pairs of 8."""
-    batch, params = _batch_and_params(batch, params)
+    batch, params = _check_batch_and_params(batch, params)
     return batch * params.n_segments * params.n_fft * 4 + batch * params.k * 8
 
 
 def algorithm_bandwidth_gbps(useful_bytes: int, time_ms: float) -> float:
     """Return GB/s; 0 for a time that is infinite or not above 0."""
-    if number("useful_bytes", useful_bytes, _DOING) < 0:
-        raise UsageError(_DOING, f"useful_bytes is {useful_bytes}", "at least 0")
+    if coerce_float("useful_bytes", useful_bytes, _CONTEXT) < 0:
+        raise UsageError(_CONTEXT, f"useful_bytes is {useful_bytes}", "must be >= 0")
     if not (isinstance(time_ms, float) and math.isinf(time_ms)):  # ruled out
-        time_ms = number("time_ms", time_ms, _DOING)
+        time_ms = coerce_float("time_ms", time_ms, _CONTEXT)
     return useful_bytes / (time_ms / 1000.0) / 1e9 if time_ms > 0 else 0.0
 
 
 class Mode(TypedDict, total=False):
-    """Keywords that the cost functions share.
+    """Keyword arguments that the cost functions share.
 
     cost_mode  "seed", the default, or "calibrated"
     cpu_model  in place of RLX's constants of the CPU; "seed" only, as models
@@ -122,88 +125,92 @@ class Mode(TypedDict, total=False):
     adapter: str
 
 
-def _takes_mode(function: F) -> F:
-    """Let a function name the keyword that it does not take, and itself."""
-    own = [name for name in signature(function).parameters if name != "mode"]
-    known = (*own, *Mode.__annotations__)
+def _check_keywords(function: F) -> F:
+    """Decorate a function so that it names itself and a keyword that it does not
+    take.
+    """
+    parameters = [name for name in signature(function).parameters if name != "mode"]
+    known = (*parameters, *Mode.__annotations__)
 
     @wraps(function)
-    def call(*args: Any, **named: Any) -> Any:
-        check_options(function.__name__, named, known)
-        return function(*args, **named)
+    def call(*args: Any, **keywords: Any) -> Any:
+        check_option_names(function.__name__, keywords, known)
+        return function(*args, **keywords)
 
     return cast(F, call)
 
 
-def _costs(
+def _cost_estimates(
     cost_mode: str = "seed",
     cpu_model: BackendCostModel | None = None,
     models: Models | None = None,
     adapter: str = "",
-) -> SeedCosts | MeasuredCosts:
-    """Return the estimates of a mode. Errors  UsageError, UnknownDevice."""
-    cost_mode = one_of("cost_mode", cost_mode, ("seed", "calibrated"), _DOING)
-    adapter = instance("adapter", adapter, str, _DOING)
-    cpu = one_or_none("cpu_model", cpu_model, BackendCostModel, _DOING)
-    given: object = {} if models is None else models
-    if not isinstance(given, Mapping):
-        rule = "a dict of cost models by device is wanted"
-        raise UsageError(_DOING, f"models is {shown(models)}", rule)
+) -> SeedWelchCosts | MeasuredWelchCosts:
+    """Return the estimates of a mode. Raises UsageError, UnknownDevice."""
+    cost_mode = check_choice("cost_mode", cost_mode, ("seed", "calibrated"), _CONTEXT)
+    adapter = check_instance("adapter", adapter, str, _CONTEXT)
+    cpu = check_optional_instance("cpu_model", cpu_model, BackendCostModel, _CONTEXT)
+    models_by_name: object = {} if models is None else models
+    if not isinstance(models_by_name, Mapping):
+        rule = "expected a dict of device to cost model"
+        raise UsageError(_CONTEXT, f"models is {shown(models)}", rule)
     by_device = {
-        parse_device(device): one_or_none(
-            f"the model of {device}", model, BackendCostModel, _DOING
+        parse_device(device): check_optional_instance(
+            f"the model of {device}", model, BackendCostModel, _CONTEXT
         )
-        for device, model in given.items()
+        for device, model in models_by_name.items()
     }
     if cost_mode == "seed":
-        return SeedCosts(cpu or CpuCostModel.seed(), by_device)
+        return SeedWelchCosts(cpu or CpuCostModel.seed(), by_device)
     # It opens devices; the seed formulas need none.
-    from rlxweb.rlx.calibrated_costs import MeasuredCosts
+    from rlxweb.rlx.calibrated_costs import MeasuredWelchCosts
 
-    return MeasuredCosts(adapter)
+    return MeasuredWelchCosts(adapter)
 
 
-def _learned(
+def _learned_size(
     n_fft: int, available: bool | ModelLike, active: int | None, total: int
-) -> Learned:
+) -> LearnedTransformSize:
     """Return the size of a trained transform.
 
     Errors   UsageError for one of another length; those of its file.
     """
     if isinstance(available, bool):
         if active is not None:
-            active = whole_from(0, "learned_active_gates", active, _DOING)
-        total = whole_from(0, "learned_total_gates", total, _DOING)
-        return Learned(available, active, total)
-    from rlxweb.signal.learned.file import load_learned
+            active = coerce_integer_from(0, "learned_active_gates", active, _CONTEXT)
+        total = coerce_integer_from(0, "learned_total_gates", total, _CONTEXT)
+        return LearnedTransformSize(available, active, total)
+    from rlxweb.signal.learned.transform_file import load_learned
 
-    own = load_learned(available)
-    if own.n != n_fft:
-        rule = f"the transform is one of {own.n}"
-        raise UsageError(_DOING, f"n_fft is {n_fft}", rule)
-    return Learned(True, own.active, own.total, own.share)
-
-
-def _sizes(batch: int, n_fft: int) -> tuple[int, int]:
-    return (
-        whole_from(1, "batch", batch, _DOING),
-        whole_from(1, "n_fft", n_fft, _DOING),
+    transform = load_learned(available)
+    if transform.n != n_fft:
+        rule = f"the learned transform requires {transform.n}"
+        raise UsageError(_CONTEXT, f"n_fft is {n_fft}", rule)
+    return LearnedTransformSize(
+        True, transform.active, transform.total, transform.share
     )
 
 
-def _batch_and_params(
+def _check_sizes(batch: int, n_fft: int) -> tuple[int, int]:
+    return (
+        coerce_integer_from(1, "batch", batch, _CONTEXT),
+        coerce_integer_from(1, "n_fft", n_fft, _CONTEXT),
+    )
+
+
+def _check_batch_and_params(
     batch: int, params: WelchPeakParams
 ) -> tuple[int, WelchPeakParams]:
-    params = instance("params", params, WelchPeakParams, _DOING)
-    return whole_from(1, "batch", batch, _DOING), params
+    params = check_instance("params", params, WelchPeakParams, _CONTEXT)
+    return coerce_integer_from(1, "batch", batch, _CONTEXT), params
 
 
-def _job(
+def _check_job(
     device: DeviceLike, batch: int, n_fft: int, k: int
 ) -> tuple[Device, int, int, int]:
-    """Return the checked arguments of a job. Errors  UsageError, UnknownDevice."""
-    sizes = _sizes(batch, n_fft)
-    return parse_device(device), *sizes, whole_from(0, "k", k, _DOING)
+    """Return the checked arguments of a job. Raises UsageError, UnknownDevice."""
+    sizes = _check_sizes(batch, n_fft)
+    return parse_device(device), *sizes, coerce_integer_from(0, "k", k, _CONTEXT)
 
 
 def io_cost_ns(
@@ -214,19 +221,21 @@ def io_cost_ns(
     "seed" adds a quarter of the traffic to what a discrete device reads back;
     "calibrated" counts the bytes that really come back.
     """
-    io = instance("io", io, GraphIoProfile, _DOING)
-    model = instance("model", model, BackendCostModel, _DOING)
-    return _costs(cost_mode).io_ns(io, model)
+    io = check_instance("io", io, GraphIoProfile, _CONTEXT)
+    model = check_instance("model", model, BackendCostModel, _CONTEXT)
+    return _cost_estimates(cost_mode).io_ns(io, model)
 
 
 def fused_welch_peaks_auto_viable(
     device: DeviceLike, *, cost_mode: str = "seed", adapter: str = ""
 ) -> bool:
     """Tell whether "auto" may fuse, by RLX's list or by the device's own kernels."""
-    return _costs(cost_mode, adapter=adapter).auto_viable(parse_device(device))
+    return _cost_estimates(cost_mode, adapter=adapter).can_auto_fuse(
+        parse_device(device)
+    )
 
 
-@_takes_mode
+@_check_keywords
 def estimate_fused_graph_ns(
     batch: int,
     params: WelchPeakParams,
@@ -238,12 +247,12 @@ def estimate_fused_graph_ns(
 
     compute_scale  of a pruned transform; RLX holds it to 0.25 … 1
     """
-    batch, params = _batch_and_params(batch, params)
-    scale = number("compute_scale", compute_scale, _DOING)
-    return _costs(**mode).fused_ns(parse_device(device), batch, params, scale)
+    batch, params = _check_batch_and_params(batch, params)
+    scale = coerce_float("compute_scale", compute_scale, _CONTEXT)
+    return _cost_estimates(**mode).fused_ns(parse_device(device), batch, params, scale)
 
 
-@_takes_mode
+@_check_keywords
 def estimate_block_welch_ns(
     batch: int,
     n_fft: int,
@@ -252,7 +261,7 @@ def estimate_block_welch_ns(
     **mode: Unpack[Mode],
 ) -> float:
     """Return the time of 2 segments whose spectrum is searched on the host."""
-    return _costs(**mode).block_ns(*_job(device, batch, n_fft, k))
+    return _cost_estimates(**mode).block_ns(*_check_job(device, batch, n_fft, k))
 
 
 def welch_peaks_fusion_io_profiles(
@@ -262,7 +271,7 @@ def welch_peaks_fusion_io_profiles(
 
     On WGSL devices, CUDA and ROCm the fused one has no wait from batch 2,048 on.
     """
-    return gate_profiles(*_job(device, batch, n_fft, k))
+    return gate_profiles(*_check_job(device, batch, n_fft, k))
 
 
 def fused_io_compute_scale_for_calibration(device: DeviceLike) -> float:
@@ -275,7 +284,7 @@ def welch_peaks_fusion_target(device: DeviceLike) -> FusionTarget:
     return FusionTarget.of(device)
 
 
-@_takes_mode
+@_check_keywords
 def welch_peaks_fusion_gate_breakdown(
     device: DeviceLike,
     batch: int,
@@ -284,19 +293,19 @@ def welch_peaks_fusion_gate_breakdown(
     **mode: Unpack[Mode],
 ) -> GateBreakdown:
     """Return the numbers that the device's fusion gate decides by, and its answer."""
-    return _costs(**mode).gate(*_job(device, batch, n_fft, k))
+    return _cost_estimates(**mode).gate_breakdown(*_check_job(device, batch, n_fft, k))
 
 
-@_takes_mode
+@_check_keywords
 def welch_peaks_io_fusion_gate(
     device: DeviceLike, batch: int, n_fft: int, k: int, **mode: Unpack[Mode]
 ) -> bool:
     """Tell whether the gate replaces the block by the fused graph."""
-    seen = welch_peaks_fusion_gate_breakdown(device, batch, n_fft, k, **mode)
-    return seen.should_fuse
+    breakdown = welch_peaks_fusion_gate_breakdown(device, batch, n_fft, k, **mode)
+    return breakdown.should_fuse
 
 
-@_takes_mode
+@_check_keywords
 def welch_peaks_fusion_compute_floor_ok(
     device: DeviceLike,
     batch: int,
@@ -308,10 +317,10 @@ def welch_peaks_fusion_compute_floor_ok(
 
     15 % on CUDA and ROCm from batch 8,192 on; below batch 2,048 the answer is yes.
     """
-    return _costs(**mode).floor_ok(*_job(device, batch, n_fft, k))
+    return _cost_estimates(**mode).is_floor_met(*_check_job(device, batch, n_fft, k))
 
 
-@_takes_mode
+@_check_keywords
 def estimate_welch_peaks_costs(
     device: DeviceLike,
     batch: int,
@@ -327,18 +336,22 @@ def estimate_welch_peaks_costs(
     learned_*   is there a trained transform, and how many of its gates are active: by
                 its file, or as numbers
     """
-    job = _job(device, batch, n_fft, k)
+    job = _check_job(device, batch, n_fft, k)
     gates = learned_active_gates, learned_total_gates
-    learned = _learned(n_fft, learned_available, *gates)
-    return _costs(**mode).strategies(*job, learned)
+    learned = _learned_size(n_fft, learned_available, *gates)
+    return _cost_estimates(**mode).strategy_costs(*job, learned)
 
 
 def _cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:
     """Return the strategy with the smallest time, the first of equals."""
-    return least_of(zip(_PRICED, astuple(costs), strict=True), _PRICED[0])
+    return cheapest_of(
+        zip(_PRICED_STRATEGIES, astuple(costs), strict=True), _PRICED_STRATEGIES[0]
+    )
 
 
-def _legacy_pick(device: Device, batch: int, learned: Learned) -> WelchPeaksStrategy:
+def _legacy_pick(
+    device: Device, batch: int, learned: LearnedTransformSize
+) -> WelchPeaksStrategy:
     """Return the strategy by RLX's rule before it had costs: the batch decides."""
     gpu = device is not Device.CPU
     if gpu and batch >= 8_192:
@@ -352,13 +365,15 @@ def _legacy_pick(device: Device, batch: int, learned: Learned) -> WelchPeaksStra
 
 @dataclass(frozen=True, slots=True)
 class WelchPeaksPickBreakdown:
-    """Times of the four strategies, ns (0 under the legacy rule), and the pick."""
+    """Predicted times of the four strategies, ns (0 under the legacy rule), and the
+    picked strategy.
+    """
 
     costs: WelchPeaksCosts
     picked: WelchPeaksStrategy
 
 
-@_takes_mode
+@_check_keywords
 def pick_welch_peaks_breakdown(
     device: DeviceLike,
     batch: int,
@@ -382,29 +397,29 @@ def pick_welch_peaks_breakdown(
     learned = learned_available, learned_active_gates, learned_total_gates
     if legacy is None:
         legacy = legacy_picker_from_env()
-    if switch("legacy", legacy, _DOING):
-        which, *sizes = _job(device, batch, n_fft, k)
+    if coerce_bool("legacy", legacy, _CONTEXT):
+        parsed_device, *sizes = _check_job(device, batch, n_fft, k)
         costs = WelchPeaksCosts(0.0, 0.0, 0.0, 0.0)
-        picked = _legacy_pick(which, sizes[0], _learned(n_fft, *learned))
+        picked = _legacy_pick(parsed_device, sizes[0], _learned_size(n_fft, *learned))
     else:
         costs = estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
         picked = _cheapest(costs)
     pick = WelchPeaksPickBreakdown(costs, picked)
     if picker_trace_from_env():
         size = f"{parse_device(device).label}, batch {batch}, n_fft {n_fft}, k {k}"
-        print(f"welch peaks on {size}: {_line(pick)}", file=sys.stderr)
+        print(f"welch peaks on {size}: {_describe_pick(pick)}", file=sys.stderr)
     return pick
 
 
-def _line(pick: WelchPeaksPickBreakdown) -> str:
-    """Describe the pick and every time in one line."""
+def _describe_pick(pick: WelchPeaksPickBreakdown) -> str:
+    """Return the pick and every time in one line of text."""
     names = all_welch_peaks_strategy_names()[1:]
-    each = zip(names, astuple(pick.costs), strict=True)
-    prices = ", ".join(f"{name} {ns / 1e6:.4f} ms" for name, ns in each)
-    return f"{pick.picked.label} of {prices}"
+    costs = zip(names, astuple(pick.costs), strict=True)
+    prices = ", ".join(f"{name} {ns / 1e6:.4f} ms" for name, ns in costs)
+    return f"picked {pick.picked.label} from {prices}"
 
 
-@_takes_mode
+@_check_keywords
 def pick_welch_peaks_strategy(
     device: DeviceLike,
     batch: int,
@@ -424,7 +439,7 @@ def pick_welch_peaks_strategy(
     ).picked
 
 
-@_takes_mode
+@_check_keywords
 def resolve_welch_peaks_strategy(
     strategy: str | WelchPeaksStrategy,
     device: DeviceLike,
@@ -439,10 +454,10 @@ def resolve_welch_peaks_strategy(
 
     learned, legacy, mode   as in `pick_welch_peaks_strategy`
     """
-    named = parse_welch_peaks_strategy(strategy)
-    _job(device, batch, n_fft, k)
-    if named is not WelchPeaksStrategy.AUTO:
-        return named
+    parsed_strategy = parse_welch_peaks_strategy(strategy)
+    _check_job(device, batch, n_fft, k)
+    if parsed_strategy is not WelchPeaksStrategy.AUTO:
+        return parsed_strategy
     return pick_welch_peaks_strategy(
         device, batch, n_fft, k, *learned, legacy=legacy, **mode
     )

@@ -1,4 +1,4 @@
-"""A graph with the method names of RLX and of its Python binding, pyrlx.
+"""Graph with the method names of RLX and of its Python binding, pyrlx.
 
 Second names for methods of the core graph, and calls that name an op by a word: an
 elementwise op, a comparison, a reduction, a kind of mask. Every method adds what a core
@@ -12,11 +12,11 @@ from typing import Any
 
 from rlxweb.errors import AttributeRefused, ShapeError, did_you_mean
 from rlxweb.ir import graph as core
-from rlxweb.ir.dim import Declared
+from rlxweb.ir.dim import DeclaredShape
 from rlxweb.ir.dtype import DTypeLike, as_dtype
 from rlxweb.ir.reduce_builder import Axes
-from rlxweb.ir.shape import many, short, show
-from rlxweb.ir.size import Size
+from rlxweb.ir.shape import as_tuple, format_shape, short_repr
+from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.tensor import Number, Tensor
 
 _BINARY = {
@@ -47,19 +47,22 @@ _NORMS = {
 }
 
 
-def _known(what: str, name: str, names: Mapping[str, str]) -> str:
+def _look_up_name(context: str, name: str, names: Mapping[str, str]) -> str:
+    """Return the core name of one of RLX's names. Raises AttributeRefused for an
+    unknown one.
+    """
     if name not in names:
         raise AttributeRefused(
-            what,
-            f"{name!r} is none",
-            "they are " + ", ".join(names),
+            context,
+            f"{name!r} is not supported",
+            "expected one of " + ", ".join(names),
             did_you_mean(str(name), names),
         )
     return names[name]
 
 
 class Graph(core.Graph):
-    """A graph that has RLX's method names as well.
+    """Graph that has RLX's method names as well.
 
     It is an `rlxweb.Graph` and compiles, saves and differentiates like any other.
 
@@ -96,19 +99,19 @@ class Graph(core.Graph):
 
     def binary(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """Add `add`, `sub`, `mul`, `div`, `max`, `min`, `pow` or one of `+ - * /`."""
-        return self._binary(_known("binary op", op, _BINARY), x, y)
+        return self._add_binary(_look_up_name("binary op", op, _BINARY), x, y)
 
     def compare(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """Add `eq`, `ne`, `lt`, `le`, `gt`, `ge` or one of `== != < <= > >=`."""
-        return self._binary(_known("comparison", op, _COMPARE), x, y)
+        return self._add_binary(_look_up_name("comparison", op, _COMPARE), x, y)
 
     def reduce(
         self, x: Tensor, op: str, axes: Axes = None, keep_dim: bool = False
     ) -> Tensor:
         """Add the reduction `sum`, `mean`, `max`, `min` or `prod`."""
-        name = _known("reduction", op, _REDUCE)
-        every = tuple(range(x.rank)) if axes is None else axes
-        return self.apply(name, x, axes=every, keep_dim=keep_dim)
+        name = _look_up_name("reduction", op, _REDUCE)
+        all_axes = tuple(range(x.rank)) if axes is None else axes
+        return self.apply(name, x, axes=all_axes, keep_dim=keep_dim)
 
     def attention_kind(
         self,
@@ -124,28 +127,30 @@ class Graph(core.Graph):
         N   keys before its own that a query sees, 0 or more
         Errors   AttributeRefused for another kind of mask.
         """
-        word, _, width = str(mask_kind).partition(":")
-        sliding = word == "sliding" and width.isascii() and width.isdecimal()
-        if not sliding and mask_kind not in ("none", "causal"):
+        mask_name, _, width = str(mask_kind).partition(":")
+        is_sliding = mask_name == "sliding" and width.isascii() and width.isdecimal()
+        if not is_sliding and mask_kind not in ("none", "causal"):
             raise AttributeRefused(
                 "attention_kind",
-                f"mask_kind={short(mask_kind)}",
-                "it is 'none', 'causal' or 'sliding:N'",
-                "masks that are tensors are for g.attention(q, k, v, mask, …)",
+                f"mask_kind={short_repr(mask_kind)}",
+                "expected 'none', 'causal' or 'sliding:N'",
+                "pass tensor masks to g.attention(q, k, v, mask, …)",
             )
-        kind, window = ("sliding_window", int(width)) if sliding else (mask_kind, 0)
+        core_mask_kind, window = (
+            ("sliding_window", int(width)) if is_sliding else (mask_kind, 0)
+        )
         return self.attention(
             q,
             k,
             v,
             num_heads=num_heads,
             head_dim=head_dim,
-            mask_kind=kind,
+            mask_kind=core_mask_kind,
             window=window,
         )
 
     def matmul_with_shape(
-        self, x: Tensor, y: Tensor, out_shape: Declared, dtype: DTypeLike
+        self, x: Tensor, y: Tensor, out_shape: DeclaredShape, dtype: DTypeLike
     ) -> Tensor:
         """Add `matmul` with a declared type, in which a dim may be its name.
 
@@ -156,19 +161,19 @@ class Graph(core.Graph):
         return product
 
     def _check_declared(
-        self, doing: str, made: Tensor, shape: Declared, dtype: DTypeLike
+        self, context: str, result: Tensor, shape: DeclaredShape, dtype: DTypeLike
     ) -> None:
-        every = (shape,) if isinstance(shape, Size) else many(shape)
-        want = as_dtype(dtype)
+        dims = (shape,) if isinstance(shape, SymInt) else as_tuple(shape)
+        declared_dtype = as_dtype(dtype)
         sizes = tuple(
-            self.dims.get(d, d) if isinstance(d, str) else d for d in every or ()
+            self.dims.get(d, d) if isinstance(d, str) else d for d in dims or ()
         )
-        if every is None or made.shape != sizes or made.dtype is not want:
-            declared = short(shape) if every is None else show(every)
+        if dims is None or result.shape != sizes or result.dtype is not declared_dtype:
+            declared = short_repr(shape) if dims is None else format_shape(dims)
             raise ShapeError(
-                doing,
-                f"the product is {show(made.shape)} {made.dtype}",
-                f"{declared} {want} was declared",
+                context,
+                f"the product is {format_shape(result.shape)} {result.dtype}",
+                f"the declared type is {declared} {declared_dtype}",
             )
 
     def rope(
@@ -195,19 +200,19 @@ class Graph(core.Graph):
         a: Tensor,
         b: Tensor,
         scale: float = 1.0,
-        out_shape: Declared | None = None,
+        out_shape: DeclaredShape | None = None,
         dtype: DTypeLike | None = None,
     ) -> Tensor:
         """Add `lora_matmul`, as RLX with a declared type.
 
         Errors   ShapeError if it has another; those of the core's `lora_matmul`.
         """
-        made = super().lora_matmul(x, w, a, b, scale)
+        result = super().lora_matmul(x, w, a, b, scale)
         if out_shape is not None or dtype is not None:
-            shape = made.shape if out_shape is None else out_shape
-            kind = made.dtype if dtype is None else dtype
-            self._check_declared("lora_matmul", made, shape, kind)
-        return made
+            shape = result.shape if out_shape is None else out_shape
+            declared_dtype = result.dtype if dtype is None else dtype
+            self._check_declared("lora_matmul", result, shape, declared_dtype)
+        return result
 
     def fft_norm(
         self, x: Tensor, inverse: bool = False, norm: str = "Backward"
@@ -218,15 +223,15 @@ class Graph(core.Graph):
                NumPy's "backward"; Ortho or orthonormal: 1/√N both ways
         Errors   AttributeRefused for another name.
         """
-        known = norm.strip().lower() if isinstance(norm, str) else ""
-        if known not in _NORMS:
+        norm_name = norm.strip().lower() if isinstance(norm, str) else ""
+        if norm_name not in _NORMS:
             raise AttributeRefused(
                 "fft_norm",
-                f"norm {short(norm)}",
-                "RLX's norms: Backward (or none), Forward, Ortho (or orthonormal)",
-                "NumPy's names are for g.fft(x, inverse, norm)",
+                f"norm {short_repr(norm)}",
+                "expected Backward (or none), Forward or Ortho (or orthonormal)",
+                "for NumPy's names, use g.fft(x, inverse, norm)",
             )
-        return self.fft(x, inverse, _NORMS[known])
+        return self.fft(x, inverse, _NORMS[norm_name])
 
     def fft_real(self, x: Tensor, norm: str = "Backward") -> tuple[Tensor, Tensor]:
         """Add the whole spectrum of real rows [..., n] as (re, im), each [..., n].
@@ -238,17 +243,19 @@ class Graph(core.Graph):
         return self.split_block(self.fft_norm(block, False, norm))
 
     def copy(self) -> Graph:
-        """Return the same nodes and outputs, with RLX's names."""
+        """Return a copy with the same nodes and outputs that has RLX's method names."""
         out = Graph(self.name)
-        out._all = super().copy()._all
+        out._state = super().copy()._state
         return out
 
     def topo_order(self) -> tuple[int, ...]:
-        """Return the nodes, each after its operands: the order they were added in."""
+        """Return the node ids, each after its operands: the order they were added
+        in.
+        """
         return tuple(range(len(self)))
 
     def reverse_topo(self) -> tuple[int, ...]:
-        """Return the nodes, each before its operands."""
+        """Return the node ids, each before its operands."""
         return self.topo_order()[::-1]
 
     def use_count(self, at: int | Tensor) -> int:

@@ -1,1 +1,3 @@
-"""Sessions: a graph compiled for one device, run many times."""
+"""Sessions and compiled graphs: compile a graph for one device and run it many
+times.
+"""

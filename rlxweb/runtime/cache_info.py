@@ -1,4 +1,4 @@
-"""What a cache says of itself."""
+"""Statistics of a cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 
 class CacheInfo(NamedTuple):
-    """How often a run found its sizes prepared, as functools.lru_cache tells it."""
+    """Cache statistics, as functools.lru_cache reports them; a hit is a run whose sizes
+    were compiled already.
+    """
 
     hits: int
     misses: int

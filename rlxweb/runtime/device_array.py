@@ -1,4 +1,4 @@
-"""Arrays that lie on a device: what `put` makes and runs keep, for runs to take again.
+"""Arrays resident on a device: made by `put` or kept by runs, for later runs to take.
 
 Nothing here moves unasked: reading back has a name, and a run on another device is told
 what lies where.
@@ -11,9 +11,10 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
+from rlxweb.array_input import DeviceResident, as_array
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array, Backend, Resident
-from rlxweb.device import Device, DeviceLike, is_open, parse_device
+from rlxweb.backends.protocol import Array, Backend, DeviceBuffer
+from rlxweb.device import Device, DeviceLike, is_auto, parse_device
 from rlxweb.errors import (
     CannotLend,
     DeviceLost,
@@ -25,20 +26,21 @@ from rlxweb.errors import (
     UsageError,
     shown,
 )
-from rlxweb.given import OnDevice, array_of
-from rlxweb.gpu.beside import awaited_here
-from rlxweb.gpu.drive import drive
-from rlxweb.ir.dtype import as_dtype, shown_dtype
-from rlxweb.ir.shape import show
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.ir.dtype import as_dtype, dtype_name
+from rlxweb.ir.shape import format_shape
 
 Keep = bool | Sequence[int]
-"""Which outputs stay on the device: all, none, or those of these positions."""
-_HOST = 1
-"""DLPack's number for memory of the host."""
+"""Selection of the outputs that stay on the device: all, none, or those at these
+positions.
+"""
+_DLPACK_HOST = 1
+"""DLPack's device type of host memory."""
 
 
-class DeviceArray(OnDevice):
-    """An array on a device. `rlx.put` makes one, and so does a run with `keep=True`.
+class DeviceArray(DeviceResident):
+    """Array on a device, made by `rlx.put` or by a run with `keep=True`.
 
     Runs take it where they take an array, on its own device; its numbers never change.
     Only what asks for a NumPy array by name reads it back: `numpy`, np.asarray. NumPy's
@@ -49,26 +51,32 @@ class DeviceArray(OnDevice):
     adapter  the part of an adapter's name that was asked for
     """
 
-    __slots__ = ("__weakref__", "_closed", "_resident", "adapter", "device")
+    __slots__ = ("__weakref__", "_buffer", "_closed", "adapter", "device")
 
-    def __init__(self, resident: Resident, device: Device, adapter: str = "") -> None:
-        self._resident, self._closed = resident, False
+    def __init__(
+        self, resident: DeviceBuffer, device: Device, adapter: str = ""
+    ) -> None:
+        self._buffer, self._closed = resident, False
         self.device, self.adapter = device, adapter
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._resident.shape
+        """Sizes of its axes."""
+        return self._buffer.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self._resident.dtype
+        """NumPy dtype of its elements."""
+        return self._buffer.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
@@ -78,31 +86,31 @@ class DeviceArray(OnDevice):
 
     @property
     def engine(self) -> str:
-        """The engine it lies on, in words: "NumPy 2.4", "llvmpipe (vulkan)"."""
-        return self._resident.engine.name
+        """Name of the engine that holds it: "NumPy 2.4", "llvmpipe (vulkan)"."""
+        return self._buffer.engine.name
 
     @property
     def closed(self) -> bool:
-        """Was its memory given back?"""
+        """True once its memory was freed."""
         return self._closed
 
     def __repr__(self) -> str:
-        kind = f"{show(self.shape)} {as_dtype(self.dtype)}"
-        gone = ", lost" if self._resident.engine.lost else ""
-        gone = ", closed" if self._closed else gone
-        return f"DeviceArray({kind} on {self.engine}{gone})"
+        kind = f"{format_shape(self.shape)} {as_dtype(self.dtype)}"
+        state = ", lost" if self._buffer.engine.lost else ""
+        state = ", closed" if self._closed else state
+        return f"DeviceArray({kind} on {self.engine}{state})"
 
     def __len__(self) -> int:
         if not self.shape:
-            self._would_move("len()", "it is a single number")
+            self._refuse_implicit_copy("len()", "it is a scalar")
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        self._would_move("the truth value")
+        self._refuse_implicit_copy("the truth value")
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DeviceArray | np.ndarray | np.generic | int | float):
-            self._would_move("`==`")
+            self._refuse_implicit_copy("`==`")
         return NotImplemented
 
     __hash__ = object.__hash__
@@ -110,120 +118,132 @@ class DeviceArray(OnDevice):
     def __array_ufunc__(
         self, function: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> NoReturn:
-        self._would_move(f"np.{function.__name__}")
+        self._refuse_implicit_copy(f"np.{function.__name__}")
 
     def __array_function__(
         self, function: Any, types: Any, args: Any, kwargs: Any
     ) -> Any:
-        known = {np.shape: self.shape, np.ndim: self.ndim, np.size: self.size}
-        if function in known and len(args) == 1 and args[0] is self and not kwargs:
-            return known[function]
-        self._would_move(f"np.{function.__name__}")
+        answers = {np.shape: self.shape, np.ndim: self.ndim, np.size: self.size}
+        if function in answers and len(args) == 1 and args[0] is self and not kwargs:
+            return answers[function]
+        self._refuse_implicit_copy(f"np.{function.__name__}")
 
-    def _would_move(
-        self, wanted: str, why: str = "its numbers lie on the device"
+    def _refuse_implicit_copy(
+        self, operation: str, reason: str = "its values are on the device"
     ) -> NoReturn:
-        raise DTypeError(f"{wanted} of {self!r}", why, hint="read it back: x.numpy()")
+        """Raise DTypeError: the operation would copy the array to the host."""
+        raise DTypeError(
+            f"{operation} of {self!r}", reason, hint="read it back: x.numpy()"
+        )
 
     def numpy(self) -> Array:
-        """Read back: a NumPy array in memory of its own.
+        """Read the array back as a NumPy array in memory of its own.
 
         Errors   SessionClosed after `close`; DeviceLost, GpuTimeout.
         """
-        return drive(self.read_back())
+        return run_blocking(self.read_back())
 
     async def numpy_async(self) -> Array:
-        """`numpy` beside the caller's event loop."""
-        return await awaited_here(self.read_back)
+        """Read the array back without blocking the caller's event loop; see `numpy`."""
+        return await await_or_offload(self.read_back)
 
     async def read_back(self) -> Array:
-        """`numpy` where the core awaits it, whoever drives that."""
-        array = await self._read("read back")
+        """Read the array back; the coroutine behind `numpy` and `numpy_async`."""
+        array = await self._read_array("read back")
         return array if array.flags.writeable else array.copy()
 
-    async def _read(self, doing: str) -> Array:
-        doing = f"{doing} {self!r}"
-        engine = self._resident.engine
-        return await engine.get(self.lying_on(engine, doing))
+    async def _read_array(self, context: str) -> Array:
+        """Read the array back; the result may be a read-only view."""
+        context = f"{context} {self!r}"
+        engine = self._buffer.engine
+        return await engine.get(self.lying_on(engine, context))
 
     def __array__(
         self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
     ) -> Array:
-        """Read back for NumPy; where it need not be moved, a view to read only.
+        """Read the array back for NumPy; memory that need not move becomes a read-only
+        view.
 
         Errors   those of `numpy`; ValueError for `copy=False` where that takes a copy.
         """
-        array = drive(self._read("read back"))
-        other = dtype is not None and dtype != array.dtype
-        if copy is False and (other or array.flags.writeable):
-            raise ValueError(f"{self!r} cannot be a NumPy array without a copy")
-        if other:
+        array = run_blocking(self._read_array("read back"))
+        needs_cast = dtype is not None and dtype != array.dtype
+        if copy is False and (needs_cast or array.flags.writeable):
+            raise ValueError(f"{self!r} cannot become a NumPy array without a copy")
+        if needs_cast:
             return array.astype(dtype)
         return array.copy() if copy and not array.flags.writeable else array
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's numbers for the device. Errors  CannotLend where it has none."""
-        kind, number = self._lent("ask for the DLPack device of").__dlpack_device__()
-        return int(kind), int(number)
+        """Return DLPack's device type and number; raises CannotLend where it has
+        none.
+        """
+        kind, device_number = self._lend("get the DLPack device of").__dlpack_device__()
+        return int(kind), int(device_number)
 
     def __dlpack__(self, *, copy: bool | None = None, **asked: Any) -> Any:
-        """A DLPack capsule: of a copy on the same device, as others may write into it.
+        """Return a DLPack capsule of a copy on the same device, as other libraries may
+        write into it.
 
         copy     False: of the very memory, which must then only be read
         asked    stream, max_version, dl_device: as the standard has them
         Errors   CannotLend where no other library can have it.
         """
-        lent = self._lent("lend", copy=copy is not False)
-        return lent.__dlpack__(**{k: v for k, v in asked.items() if v is not None})
+        exporter = self._lend("lend", copy=copy is not False)
+        return exporter.__dlpack__(**{k: v for k, v in asked.items() if v is not None})
 
-    def _lent(self, doing: str, copy: bool = False) -> Any:
-        engine = self._resident.engine
-        doing = f"{doing} {self!r}"
-        lent = engine.lend(self.lying_on(engine, doing), copy)
-        if lent is None:
+    def _lend(self, context: str, copy: bool = False) -> Any:
+        """Return an object through which other libraries can use the memory, or a copy
+        of it.
+        """
+        engine = self._buffer.engine
+        context = f"{context} {self!r}"
+        exporter = engine.lend(self.lying_on(engine, context), copy)
+        if exporter is None:
             raise CannotLend(
-                doing,
+                context,
                 "no other library can use this memory",
                 hint="read it back: x.numpy()",
             )
-        return lent
+        return exporter
 
-    def lying_on(self, engine: Backend, doing: str) -> Resident:
-        """What the engine has of it.
+    def lying_on(self, engine: Backend, doing: str) -> DeviceBuffer:
+        """Return the engine's buffer of this array.
 
         Errors   SessionClosed after `close`; DeviceLost; InputError where it lies
         elsewhere.
         """
-        mine = self._resident
+        buffer = self._buffer
         if self._closed:
-            raise SessionClosed(doing, "the array was closed", hint="put it there anew")
-        if mine.engine.lost:
+            hint = "upload it again with rlxweb.put"
+            raise SessionClosed(doing, "the array was closed", hint=hint)
+        if buffer.engine.lost:
             raise DeviceLost(
                 doing,
-                f"the array was lost with {self.engine} ({mine.engine.lost})",
-                "what stays on a device has no copy elsewhere",
-                f"put it there again: rlxweb.put(x, {self.device.label!r})",
+                f"the array was lost with {self.engine} ({buffer.engine.lost})",
+                "data kept on a device has no copy on the host",
+                f"upload it again: rlxweb.put(x, {self.device.label!r})",
             )
         if engine.lost:
             raise DeviceLost(doing, f"{engine.name} was lost ({engine.lost})")
-        if not engine.holds(mine):
+        if not engine.holds(buffer):
             raise InputError(
                 doing,
-                f"the array lies on device {self.device.label!r}, {self.engine}",
+                f"the array is on device {self.device.label!r}, {self.engine}",
                 f"the run is on {engine.name}"
-                + (", opened apart from it" if engine.name == self.engine else ""),
-                "nothing is moved unasked: pass x.numpy(), or put it where it runs",
+                + (", opened separately" if engine.name == self.engine else ""),
+                "pass x.numpy(), or put the array on the device of the run",
             )
-        return mine
+        return buffer
 
     def close(self) -> None:
-        """Give its memory back. Idempotent; it cannot be used any more."""
+        """Free its memory; it cannot be used any more. Idempotent."""
         if not self._closed:
             self._closed = True
-            mine = self._resident
+            buffer = self._buffer
             # An engine may have nothing to free but its own array, which goes with it.
-            self._resident = Resident(mine.engine, mine.shape, mine.dtype)
-            drive(mine.engine.free(mine))
+            self._buffer = DeviceBuffer(buffer.engine, buffer.shape, buffer.dtype)
+            run_blocking(buffer.engine.free(buffer))
 
     def __enter__(self) -> Self:
         return self
@@ -234,13 +254,13 @@ class DeviceArray(OnDevice):
     def __reduce__(self) -> NoReturn:
         raise Unsupported(
             f"pickle of a {self!r}",
-            "it is memory of a device",
-            hint="pickle x.numpy()",
+            "it is device memory",
+            hint="pickle x.numpy() instead",
         )
 
 
 def put(x: Any, device: DeviceLike, adapter: str = "") -> DeviceArray:
-    """A copy of an array on a device, to stay there for runs to take.
+    """Copy an array to a device, where it stays for runs to take.
 
     x        anything array-like; what has `__dlpack__` and lies on that very device is
              copied there and never comes to the host
@@ -254,76 +274,86 @@ def put(x: Any, device: DeviceLike, adapter: str = "") -> DeviceArray:
     Errors   UnknownDevice, AdapterMissing; DTypeError for what is no array or of a type
     that the device has not; OutOfMemory, LimitExceeded.
     """
-    return drive(_put(x, device, adapter))
+    return run_blocking(_put(x, device, adapter))
 
 
 async def put_async(x: Any, device: DeviceLike, adapter: str = "") -> DeviceArray:
-    """`put` beside the caller's event loop."""
-    return await awaited_here(lambda: _put(x, device, adapter))
+    """Copy an array to a device without blocking the caller's event loop; see `put`."""
+    return await await_or_offload(lambda: _put(x, device, adapter))
 
 
 async def _put(x: Any, device: DeviceLike, adapter: str) -> DeviceArray:
-    if is_open(device):
+    """Copy an array to a named device, opening it if needed."""
+    if is_auto(device):
         raise UnknownDevice(
             "put",
-            "'auto' names no device",
-            hint="name it, or use compiled.put(x)",
+            "'auto' is not a specific device",
+            hint="pass the name of a device, or use compiled.put(x)",
         )
-    which = parse_device(device)
-    engine = await pool.backend_async(which.label, adapter)
-    return await put_on(engine, x, which, adapter)
+    target = parse_device(device)
+    engine = await pool.backend_async(target.label, adapter)
+    return await put_on_engine(engine, x, target, adapter)
 
 
-async def put_on(engine: Backend, x: Any, device: Device, adapter: str) -> DeviceArray:
-    """`put` on an open engine."""
-    doing = f"put an array on {engine.name}"
-    taken = None
+async def put_on_engine(
+    engine: Backend, x: Any, device: Device, adapter: str
+) -> DeviceArray:
+    """Copy an array to an open engine; see `put`."""
+    context = f"put an array on {engine.name}"
+    buffer = None
     if isinstance(x, DeviceArray):
-        x = await x._read("move")
-    elif _lies_on_a_device(x):
-        taken = await engine.take(x)
-    if taken is None:
-        taken = await engine.put(_fitting(engine, x, doing))
-    return DeviceArray(taken, device, adapter)
+        x = await x._read_array("move")
+    elif _is_on_device(x):
+        buffer = await engine.take(x)
+    if buffer is None:
+        buffer = await engine.put(_as_supported_array(engine, x, context))
+    return DeviceArray(buffer, device, adapter)
 
 
-def _lies_on_a_device(x: Any) -> bool:
+def _is_on_device(x: Any) -> bool:
+    """Return whether another library's array is outside host memory, by DLPack."""
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack_device__"):
         return False
     try:
-        return int(x.__dlpack_device__()[0]) != _HOST
+        return int(x.__dlpack_device__()[0]) != _DLPACK_HOST
     except Exception:  # whatever another library raises; reading it says what is wrong
         return False
 
 
-def _fitting(engine: Backend, x: Any, doing: str) -> Array:
-    """The array, of a type that the engine has. Errors  DTypeError."""
-    array = array_of(x, doing, bfloat16=True)
+def _as_supported_array(engine: Backend, x: Any, context: str) -> Array:
+    """Return the array in a dtype that the engine supports; raises DTypeError."""
+    array = as_array(x, context, allow_bfloat16=True)
     dtype = as_dtype(array.dtype)
-    known = engine.target.accepts
-    if dtype not in known and dtype not in engine.target.narrower:
+    supported = engine.target.array_dtypes
+    if dtype not in supported and dtype not in engine.target.demotions:
         raise DTypeError(
-            doing,
-            f"the array is {shown_dtype(array.dtype)}",
-            f"this device has {', '.join(sorted(d.label for d in known))}",
+            context,
+            f"the array has dtype {dtype_name(array.dtype)}",
+            f"this device supports {', '.join(sorted(d.label for d in supported))}",
             "cast it: np.asarray(x, 'float32')",
         )
     return array.astype(dtype.numpy, copy=False)
 
 
-def staying(keep: Keep, count: int, doing: str) -> tuple[bool, ...] | None:
-    """For each output, does it stay? None where none does. Errors  UsageError."""
+def keep_mask(keep: Keep, count: int, context: str) -> tuple[bool, ...] | None:
+    """Return for each output whether it stays on the device, or None if none does;
+    raises UsageError.
+    """
     if keep is False:
         return None
     if keep is True:
         return (True,) * count
-    wanted: list[object] = [None]
+    positions: list[object] = [None]
     if isinstance(keep, Iterable):
-        wanted = list(keep)
-    if not all(type(at) is int and 0 <= at < count for at in wanted):
+        positions = list(keep)
+    if not all(
+        type(position) is int and 0 <= position < count for position in positions
+    ):
         raise UsageError(
-            doing,
+            context,
             f"keep is {shown(keep)}",
-            f"it is True, False, or positions of outputs, 0 to {count - 1}",
+            f"it must be True, False, or output positions 0 to {count - 1}",
         )
-    return tuple(at in wanted for at in range(count)) if wanted else None
+    return (
+        tuple(position in positions for position in range(count)) if positions else None
+    )

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
-from rlxweb.arguments import whole
+from rlxweb.arguments import coerce_integer
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.choose.resolve import devices_for
-from rlxweb.device import Device, DeviceLike, devices_named
+from rlxweb.device import Device, DeviceLike, parse_devices
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import UsageError
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.verify import must_be_graph
-from rlxweb.runtime.compiled import CompiledGraph
-from rlxweb.runtime.feeds import check_inputs
+from rlxweb.ir.verify import require_graph
+from rlxweb.runtime.compiled_graph import CompiledGraph
+from rlxweb.runtime.input_validation import infer_dim_sizes_from_inputs
 from rlxweb.runtime.session import Session
 
 
@@ -42,7 +42,7 @@ class DeviceBenchResult:
 
     @property
     def median_ns(self) -> float:
-        """The median by pyrlx's name."""
+        """Alias of `median_exec_ns`: pyrlx's name for it."""
         return self.median_exec_ns
 
 
@@ -63,9 +63,9 @@ def benchmark_devices(
     devices  which to time; all that can run the graph under the policy when left out
     Errors   UsageError, and those of the inputs, before anything is timed
     """
-    must_be_graph(graph)
-    check_inputs(graph, inputs)
-    runs = timed_runs(runs, f"benchmark of '{graph.name}'")
+    require_graph(graph)
+    infer_dim_sizes_from_inputs(graph, inputs)
+    runs = check_run_count(runs, f"benchmark of '{graph.name}'")
 
     def compile_on(device: Device) -> CompiledGraph:
         compiled = Session(device).compile(graph)
@@ -73,16 +73,20 @@ def benchmark_devices(
             compiled.set_param(name, value)
         return compiled
 
-    wanted = devices_for(graph, policy) if devices is None else devices_named(devices)
-    done = methodcaller("close")
-    return time_devices(wanted, compile_on, inputs, runs, clock, done)
+    chosen_devices = (
+        devices_for(graph, policy) if devices is None else parse_devices(devices)
+    )
+    close_graph = methodcaller("close")
+    return time_devices(chosen_devices, compile_on, inputs, runs, clock, close_graph)
 
 
-def timed_runs(runs: object, doing: str) -> int:
-    """Return how many runs to time. Errors  UsageError for no whole number over 0."""
-    count = whole("runs", runs, doing)
+def check_run_count(runs: object, context: str) -> int:
+    """Return the number of runs to time; raises UsageError unless it is a whole number
+    above 0.
+    """
+    count = coerce_integer("runs", runs, context)
     if count < 1:
-        raise UsageError(doing, f"runs is {count}", "it must be at least 1")
+        raise UsageError(context, f"runs is {count}", "it must be at least 1")
     return count
 
 
@@ -92,26 +96,26 @@ def time_devices(
     inputs: Mapping[str, Any],
     runs: int,
     clock: Clock,
-    done: Callable[[CompiledGraph], object] = lambda compiled: None,
+    on_timed: Callable[[CompiledGraph], object] = lambda compiled: None,
 ) -> list[DeviceBenchResult]:
     """Return one row per device, the fastest first, those that failed last.
 
     compile_on  compiles for a device and sets the params
-    done        called with each compiled graph once it was timed
+    on_timed    called with each compiled graph once it was timed
     """
-    watch = Stopwatch(sample_ns=0, samples=runs, least=runs, clock=clock)
+    stopwatch = Stopwatch(sample_ns=0, samples=runs, min_samples=runs, clock=clock)
 
     def bench(device: Device) -> DeviceBenchResult:
-        begun = clock()
+        started_ns = clock()
         compiled = compile_on(device)
-        compile_ns = clock() - begun
+        compile_ns = clock() - started_ns
         try:
-            took = watch.time(lambda: compiled.run(inputs))
+            timing = stopwatch.time(lambda: compiled.run(inputs))
         finally:
-            done(compiled)
-        label, ns = device.label, took.ns
+            on_timed(compiled)
+        label, median_ns = device.label, timing.ns
         return DeviceBenchResult(
-            device, label, compile_ns, ns, took.spread, took.samples
+            device, label, compile_ns, median_ns, timing.spread, timing.samples
         )
 
     rows = []
@@ -119,8 +123,8 @@ def time_devices(
         try:
             rows.append(bench(device))
         except Exception as error:  # any failure of a driver becomes a row
-            said = str(error) or type(error).__name__
-            rows.append(DeviceBenchResult(device, device.label, 0, 0.0, error=said))
+            message = str(error) or type(error).__name__
+            rows.append(DeviceBenchResult(device, device.label, 0, 0.0, error=message))
     return sorted(rows, key=lambda r: (bool(r.error), r.median_exec_ns))
 
 

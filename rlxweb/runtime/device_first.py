@@ -11,48 +11,52 @@ from functools import wraps
 from inspect import signature
 from typing import Any, Concatenate, Protocol, TypeVar, overload
 
-from rlxweb.device import DeviceLike, unless_open
-from rlxweb.names import formerly
+from rlxweb.device import DeviceLike, none_if_auto
+from rlxweb.lazy_names import accept_deprecated_keywords
 
 R = TypeVar("R", covariant=True)
 
 Inputs = Mapping[str, Any]
-Where = DeviceLike | Sequence[DeviceLike] | None
+DeviceArgument = DeviceLike | Sequence[DeviceLike] | None
 
 
 class DeviceFirst(Protocol[R]):
-    """A method over a device and inputs, either of which may be left out."""
+    """Method over a device and inputs, either of which may be left out."""
 
     @overload
     def __call__(
-        self, device: Where = None, inputs: Inputs | None = None, **more: Any
+        self, device: DeviceArgument = None, inputs: Inputs | None = None, **kwargs: Any
     ) -> R: ...
 
     @overload
-    def __call__(self, inputs: Inputs, device: Where = None, **more: Any) -> R: ...
+    def __call__(
+        self, inputs: Inputs, device: DeviceArgument = None, **kwargs: Any
+    ) -> R: ...
 
 
 def device_first(method: Callable[Concatenate[Any, ...], R]) -> DeviceFirst[R]:
-    """Take (device, inputs), (inputs, device) or either alone."""
-    may_be_open = signature(method).parameters["device"].default is None
+    """Decorate a method so that it takes (device, inputs), (inputs, device) or either
+    alone.
+    """
+    accepts_auto = signature(method).parameters["device"].default is None
 
-    @formerly(hint="device", chain="device")
+    @accept_deprecated_keywords(hint="device", chain="device")
     @wraps(method)
-    def call(*given: Any, **more: Any) -> R:
-        this, *arguments = given
-        if may_be_open:
-            arguments = [unless_open(value) for value in arguments]
-            more = {name: unless_open(value) for name, value in more.items()}
+    def call(*args: Any, **kwargs: Any) -> R:
+        instance, *arguments = args
+        if accepts_auto:
+            arguments = [none_if_auto(value) for value in arguments]
+            kwargs = {name: none_if_auto(value) for name, value in kwargs.items()}
         if _inputs_are_first(arguments):
-            named = dict(zip(("inputs", "device"), arguments, strict=False))
-            return method(this, **named, **more)
-        return method(this, *arguments, **more)
+            named_args = dict(zip(("inputs", "device"), arguments, strict=False))
+            return method(instance, **named_args, **kwargs)
+        return method(instance, *arguments, **kwargs)
 
     return call
 
 
 def _inputs_are_first(arguments: Sequence[Any]) -> bool:
-    """Is the first argument neither None, a name nor a list of names?"""
+    """Return whether the first argument is neither None, a name nor a list of names."""
     if not 1 <= len(arguments) <= 2:
         return False
     first, *rest = arguments
@@ -61,4 +65,4 @@ def _inputs_are_first(arguments: Sequence[Any]) -> bool:
     if rest and isinstance(rest[0], Mapping):
         return False
     is_list = isinstance(first, list | tuple) and len(first) > 0
-    return not (is_list and all(isinstance(one, str) for one in first))
+    return not (is_list and all(isinstance(name, str) for name in first))

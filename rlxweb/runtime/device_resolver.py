@@ -1,4 +1,5 @@
-"""Which device a graph runs on: the one asked for, the environment's, or a prediction.
+"""Resolve the device a graph runs on: the one asked for, the environment's, or a
+prediction.
 
 Knows which devices can run the graph under a policy and holds the last decision;
 compiles and runs nothing. The decisions are made by `rlxweb.choose`.
@@ -9,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlxweb.choose.chooser import Pick
-from rlxweb.choose.graphs import GraphJob, checked_mode
-from rlxweb.choose.report import device_report
+from rlxweb.choose.chooser import DevicePick
+from rlxweb.choose.device_report import device_report
+from rlxweb.choose.graph_job import GraphJob, check_cost_mode
 from rlxweb.choose.resolve import (
-    and_named,
-    decide_by_environment,
-    decide_device,
+    add_named_devices,
     devices_for,
-    fastest,
-    named_by_environment,
-    refusal,
+    devices_named_by_env,
+    pick_by_environment,
+    pick_device,
+    pick_fastest,
+    refusal_error,
+    refusal_reason,
     resolve_device_chain,
-    why_refused,
 )
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
@@ -29,20 +30,20 @@ from rlxweb.device import (
     Adapters,
     Device,
     DeviceLike,
-    adapters_of,
-    devices_named,
+    none_if_auto,
+    parse_adapters,
     parse_device,
-    unless_open,
+    parse_devices,
 )
 from rlxweb.devices.availability import DeviceRow
-from rlxweb.devices.policy import DevicePolicy, device_chain_from_env, policy_of
+from rlxweb.devices.policy import DevicePolicy, check_policy, device_chain_from_env
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.verify import must_be_graph
-from rlxweb.names import formerly
+from rlxweb.ir.verify import require_graph
+from rlxweb.lazy_names import accept_deprecated_keywords
 
 
 class DeviceResolver:
-    """A graph and the devices it may run on; see `GraphDevices`.
+    """Resolve a graph's device under a policy; base of `GraphDevices`.
 
     decision   the last choice of a device
     """
@@ -54,18 +55,18 @@ class DeviceResolver:
         adapters: Adapters | None,
         cost_mode: str,
     ) -> None:
-        must_be_graph(graph)
+        require_graph(graph)
         self._graph = graph.copy()
-        self._policy = policy_of(policy)
-        self._adapters = adapters_of(adapters)
-        self._cost_mode = checked_mode(cost_mode)
-        self._pick: Pick[GraphJob] | None = None  # the last prediction
+        self._policy = check_policy(policy)
+        self._adapters = parse_adapters(adapters)
+        self._cost_mode = check_cost_mode(cost_mode)
+        self._pick: DevicePick[GraphJob] | None = None  # the last prediction
         self.decision: Decision | None = None
         self._find_devices()
 
     def __repr__(self) -> str:
-        places = ", ".join(device.label for device in self._supported)
-        return f"{type(self).__name__}({self._graph!r} on {places or 'no device'})"
+        labels = ", ".join(device.label for device in self._supported)
+        return f"{type(self).__name__}({self._graph!r} on {labels or 'no device'})"
 
     @property
     def graph(self) -> Graph:
@@ -74,6 +75,7 @@ class DeviceResolver:
 
     @property
     def policy(self) -> DevicePolicy:
+        """Policy that says which devices are allowed and preferred."""
         return self._policy
 
     @property
@@ -87,7 +89,7 @@ class DeviceResolver:
 
     def report(self) -> tuple[DeviceRow, ...]:
         """Return one row per device, probed again: can it run the graph, or why not."""
-        return device_report(self._graph, self._policy, **self._how)
+        return device_report(self._graph, self._policy, **self._choice_options)
 
     def explain(self) -> str:
         """Describe the last decision with every candidate."""
@@ -100,17 +102,17 @@ class DeviceResolver:
 
         For a graph whose sizes vary, the prediction is for sample sizes.
         """
-        return self._fastest(self._graph)
+        return self._predict_fastest(self._graph)
 
-    @formerly(hint="device")
+    @accept_deprecated_keywords(hint="device")
     def resolve(self, device: DeviceLike | None = None) -> Device:
         """Return the device asked for, else RLX_DEVICE, else the predicted fastest.
 
         Errors   Unsupported when nothing can run the graph or that device cannot.
         """
-        return self._resolve(self._graph, device)
+        return self._resolve_graph(self._graph, device)
 
-    @formerly(hint="device", chain="device")
+    @accept_deprecated_keywords(hint="device", chain="device")
     def resolve_chain(
         self, device: DeviceLike | Sequence[DeviceLike] | None = None
     ) -> Device:
@@ -119,62 +121,77 @@ class DeviceResolver:
         Left out: the same of RLX_DEVICE_CHAIN, else `resolve()`.
         Errors   those of `resolve`; Unsupported when none of the chain can.
         """
-        device = unless_open(device)
-        why, chain = "RLX_DEVICE_CHAIN", device_chain_from_env()
+        device = none_if_auto(device)
+        reason, chain = "RLX_DEVICE_CHAIN", device_chain_from_env()
         if device is not None:
-            why, chain = "it was asked for", devices_named(device)
+            reason, chain = "it was requested", parse_devices(device)
             if len(chain) == 1:
                 return self.resolve(chain[0])
         elif not chain:
             return self.resolve()
-        viable = self._viable(chain)
-        about = self._graph, chain, self._policy
-        which = resolve_device_chain(*about, viable=viable, adapters=self._adapters)
-        self.decision = Decision(f"device {which.label}", why)
-        return which
+        viable = self._usable_devices(chain)
+        arguments = self._graph, chain, self._policy
+        target = resolve_device_chain(
+            *arguments, viable=viable, adapters=self._adapters
+        )
+        self.decision = Decision(f"device {target.label}", reason)
+        return target
 
     @property
-    def _how(self) -> dict[str, Any]:
+    def _choice_options(self) -> dict[str, Any]:
+        """Keyword arguments that every choice of a device takes."""
         return {"adapters": self._adapters, "cost_mode": self._cost_mode}
 
     def _find_devices(self) -> None:
+        """List the devices that can run the graph under the policy."""
         self._supported = devices_for(self._graph, self._policy, self._adapters)
-        self._named = self._supported
+        self._usable = self._supported
 
-    def _viable(self, named: Iterable[Device]) -> tuple[Device, ...]:
-        """Return the devices, and those that are only used when named and once were."""
-        wanted = [device for device in named if device not in self._named]
-        if wanted:
-            about = self._graph, self._policy, self._adapters
-            self._named = and_named(self._named, wanted, *about)
-        return self._named
+    def _usable_devices(self, named: Iterable[Device]) -> tuple[Device, ...]:
+        """Return the supported devices, and those used only when named that were named
+        so far.
+        """
+        unlisted = [device for device in named if device not in self._usable]
+        if unlisted:
+            arguments = self._graph, self._policy, self._adapters
+            self._usable = add_named_devices(self._usable, unlisted, *arguments)
+        return self._usable
 
-    def _why_refused(self, device: Device) -> str:
+    def _refusal_reason(self, device: Device) -> str:
+        """Return why a device cannot run the graph."""
         adapter = self.adapter_of(device)
-        return why_refused(device, self._graph, self._policy, adapter)
+        return refusal_reason(device, self._graph, self._policy, adapter)
 
-    def _check_viable(self, device: Device) -> None:
-        """Errors  Unsupported for a device that is missing or cannot run the graph."""
-        if device in self._viable((device,)):
+    def _check_usable(self, device: Device) -> None:
+        """Raise Unsupported for a device that is missing or cannot run the graph."""
+        if device in self._usable_devices((device,)):
             return
-        doing, adapter = f"compile '{self._graph.name}'", self.adapter_of(device)
-        about = self._graph, self._policy, adapter, self._named
-        raise refusal(doing, device, *about)
+        context, adapter = f"compile '{self._graph.name}'", self.adapter_of(device)
+        arguments = self._graph, self._policy, adapter, self._usable
+        raise refusal_error(context, device, *arguments)
 
-    def _fastest(self, graph: Graph) -> Device:
-        return self._decided(fastest(graph, self._policy, **self._how))
+    def _predict_fastest(self, graph: Graph) -> Device:
+        """Predict the fastest device for a graph and record the decision."""
+        return self._record_pick(
+            pick_fastest(graph, self._policy, **self._choice_options)
+        )
 
-    def _resolve(self, graph: Graph, device: DeviceLike | None) -> Device:
-        about = {"viable": self._supported, **self._how}
-        return self._decided(decide_device(graph, device, self._policy, **about))
+    def _resolve_graph(self, graph: Graph, device: DeviceLike | None) -> Device:
+        """Resolve the device of a graph and record the decision."""
+        options = {"viable": self._supported, **self._choice_options}
+        return self._record_pick(pick_device(graph, device, self._policy, **options))
 
-    def _named_by_environment(self) -> Device | None:
+    def _environment_device(self) -> Device | None:
         """Return the device that the environment names, if the graph can run there."""
-        about = {"viable": self._viable(named_by_environment()), **self._how}
-        pick = decide_by_environment(self._graph, self._policy, **about)
-        return None if pick is None else self._decided(pick)
+        options = {
+            "viable": self._usable_devices(devices_named_by_env()),
+            **self._choice_options,
+        }
+        pick = pick_by_environment(self._graph, self._policy, **options)
+        return None if pick is None else self._record_pick(pick)
 
-    def _decided(self, pick: Pick[GraphJob]) -> Device:
+    def _record_pick(self, pick: DevicePick[GraphJob]) -> Device:
+        """Store the decision of a pick and return its device."""
         self.decision = pick.decision
         if pick.decision.candidates:
             self._pick = pick

@@ -1,4 +1,4 @@
-"""DeviceRouter: GraphDevices that watches how fast its devices still are.
+"""Router over devices: GraphDevices that watches how fast its devices still are.
 
 A device that throttles gets slower under the same work, on any system; RLX asks macOS
 only. When the latest runs of a device take half as long again as its best ones, the
@@ -14,26 +14,27 @@ from typing import Any, Self
 
 import numpy as np
 
-from rlxweb.arguments import switch
+from rlxweb.arguments import coerce_bool
 from rlxweb.device import Adapters, Device, DeviceLike, parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
-from rlxweb.names import also
+from rlxweb.lazy_names import alias_keywords
 from rlxweb.runtime.device_array import Keep
 from rlxweb.runtime.device_first import Inputs, device_first
 from rlxweb.runtime.graph_devices import GraphDevices
 
-WINDOW = 8
-"""Runs whose median is compared."""
-THROTTLED = 1.5
-"""Times the best median seen."""
-REBENCH_EVERY_S = 30.0
+MEDIAN_WINDOW = 8
+"""Number of latest runs whose median is compared."""
+THROTTLE_RATIO = 1.5
+"""Ratio to the best median above which a device counts as throttled."""
+MIN_REBENCH_INTERVAL_S = 30.0
 REBENCH_RUNS = 3
 
 
 class DeviceRouter:
-    """Every device compiled at construction; runs go to the one that is fastest now.
+    """Graph compiled for every device at construction; runs go to the one that is
+    fastest now.
 
     cost_mode            as in `GraphDevices`
     rebench_on_throttle  time the devices again when one has become slow
@@ -60,10 +61,10 @@ class DeviceRouter:
         )
         self.with_rebench_on_throttle(rebench_on_throttle)
         self._clock = clock
-        self._recent: dict[Device, deque[float]] = {}
-        self._best: dict[Device, float] = {}
-        self._rebenched = -float("inf")
-        self._winner: Device | None = None
+        self._recent_times: dict[Device, deque[float]] = {}
+        self._best_medians: dict[Device, float] = {}
+        self._last_rebench = -float("inf")
+        self._benchmark_winner: Device | None = None
         self.runner.warm_all()
 
     @classmethod
@@ -73,8 +74,8 @@ class DeviceRouter:
 
     def with_rebench_on_throttle(self, enabled: bool = True) -> Self:
         """Set `rebench_on_throttle`, by RLX's name; returns the router itself."""
-        doing = "DeviceRouter"
-        self.rebench_on_throttle = switch("rebench_on_throttle", enabled, doing)
+        context = "DeviceRouter"
+        self.rebench_on_throttle = coerce_bool("rebench_on_throttle", enabled, context)
         return self
 
     def __repr__(self) -> str:
@@ -84,25 +85,27 @@ class DeviceRouter:
         """Return the labels of the devices that can run the graph."""
         return tuple(d.label for d in self.runner.devices)
 
-    @also(data="value")
+    @alias_keywords(data="value")
     def set_param(self, name: str, value: Any) -> None:
         """Hand a param's value to every device."""
         self.runner.set_param(name, value)
 
-    @also(data="value")
+    @alias_keywords(data="value")
     def set_param_typed(
         self, name: str, value: Any, dtype: DTypeLike | None = None
     ) -> None:
-        """As `GraphDevices.set_param_typed`."""
+        """Hand a param's raw bytes or array-like values to every device; see
+        `GraphDevices.set_param_typed`.
+        """
         self.runner.set_param_typed(name, value, dtype)
 
     def is_throttled(self, device: DeviceLike) -> bool:
         """Return whether the latest runs are much slower than the best ones."""
-        which = parse_device(device)
-        recent = self._recent.get(which, ())
-        if len(recent) < WINDOW:
+        target = parse_device(device)
+        times = self._recent_times.get(target, ())
+        if len(times) < MEDIAN_WINDOW:
             return False
-        return float(np.median(recent)) > THROTTLED * self._best[which]
+        return float(np.median(times)) > THROTTLE_RATIO * self._best_medians[target]
 
     @device_first
     def run(
@@ -120,11 +123,11 @@ class DeviceRouter:
                  among the inputs or params decide where an open run goes
         """
         self._rebench_if_throttled(inputs)
-        which = self.runner._holder_of_data(device, inputs)
-        if which is None and device is None and self._winner is not None:
-            which = self.runner._named_by_environment() or self._winner
-        which = which or self.runner.resolve(device)
-        return which, self._timed_run(which, inputs, strict, keep)
+        target = self.runner._data_device(device, inputs)
+        if target is None and device is None and self._benchmark_winner is not None:
+            target = self.runner._environment_device() or self._benchmark_winner
+        target = target or self.runner.resolve(device)
+        return target, self._timed_run(target, inputs, strict, keep)
 
     @device_first
     def run_on(
@@ -150,11 +153,13 @@ class DeviceRouter:
     ) -> tuple[Device, list[Any]]:
         """Return (device, outputs), as `GraphDevices.run_chain` does."""
         self._rebench_if_throttled(inputs)
-        begun = self._clock()
-        ran, outs = self.runner.run_chain(device, inputs, strict=strict, keep=keep)
+        started = self._clock()
+        used_device, outputs = self.runner.run_chain(
+            device, inputs, strict=strict, keep=keep
+        )
         if len(self.runner.attempts) == 1:  # else others took some of the time
-            self._note(ran, begun, keep)
-        return ran, outs
+            self._record_run_time(used_device, started, keep)
+        return used_device, outputs
 
     def close(self) -> None:
         """Free what was compiled."""
@@ -163,32 +168,40 @@ class DeviceRouter:
     def _timed_run(
         self, device: Device, inputs: Inputs | None, strict: bool, keep: Keep
     ) -> list[Any]:
-        begun = self._clock()
-        outs = self.runner.run(device, inputs, strict=strict, keep=keep)
-        self._note(device, begun, keep)
-        return outs
+        """Run on one device and record how long it took."""
+        started = self._clock()
+        outputs = self.runner.run(device, inputs, strict=strict, keep=keep)
+        self._record_run_time(device, started, keep)
+        return outputs
 
-    def _note(self, device: Device, begun: float, keep: Keep) -> None:
-        """Note how long a run took, unless outputs stay and nobody waited for them."""
+    def _record_run_time(self, device: Device, started: float, keep: Keep) -> None:
+        """Record how long a run took, unless outputs stay on the device and nobody
+        waited for them.
+        """
         if keep is not False:
             return
-        recent = self._recent.setdefault(device, deque(maxlen=WINDOW))
-        recent.append(self._clock() - begun)
-        if len(recent) == WINDOW:
-            now = float(np.median(recent))
-            self._best[device] = min(now, self._best.get(device, now))
+        times = self._recent_times.setdefault(device, deque(maxlen=MEDIAN_WINDOW))
+        times.append(self._clock() - started)
+        if len(times) == MEDIAN_WINDOW:
+            latest_median = float(np.median(times))
+            self._best_medians[device] = min(
+                latest_median, self._best_medians.get(device, latest_median)
+            )
 
     def _rebench_if_throttled(self, inputs: Inputs | None) -> None:
-        is_recent = self._clock() - self._rebenched < REBENCH_EVERY_S
+        """Time the devices again if one is throttled and the last time is long enough
+        ago.
+        """
+        is_recent = self._clock() - self._last_rebench < MIN_REBENCH_INTERVAL_S
         if is_recent or not self.rebench_on_throttle:
             return
         if not any(self.is_throttled(d) for d in self.runner.devices):
             return
-        self._rebenched = self._clock()
+        self._last_rebench = self._clock()
         feeds = {} if inputs is None else inputs
         rows = [r for r in self.runner.benchmark(feeds, REBENCH_RUNS) if not r.error]
-        self._winner = rows[0].device if rows else None
+        self._benchmark_winner = rows[0].device if rows else None
         for row in rows:
             # The slower speed is the new normal, or every call would find it slow.
-            self._recent.pop(row.device, None)
-            self._best[row.device] = row.median_exec_ns / 1e9
+            self._recent_times.pop(row.device, None)
+            self._best_medians[row.device] = row.median_exec_ns / 1e9

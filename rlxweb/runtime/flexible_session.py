@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
-from rlxweb.arguments import switch
-from rlxweb.choose.graphs import checked_mode
-from rlxweb.choose.resolve import decide_device
-from rlxweb.device import Adapters, DeviceLike, adapters_of
-from rlxweb.devices.policy import DevicePolicy, policy_of
+from rlxweb.arguments import coerce_bool
+from rlxweb.choose.graph_job import check_cost_mode
+from rlxweb.choose.resolve import pick_device
+from rlxweb.device import Adapters, DeviceLike, parse_adapters
+from rlxweb.devices.policy import DevicePolicy, check_policy
 from rlxweb.ir.graph import Graph
-from rlxweb.names import formerly
-from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.lazy_names import accept_deprecated_keywords
+from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.session import Session
 
 
@@ -33,17 +33,17 @@ class FlexibleSession:
         cost_mode: str = "calibrated",
         strict: bool = False,
     ) -> None:
-        self.policy = policy_of(policy)
-        self._adapters = adapters_of(adapters)
-        self._cost_mode = checked_mode(cost_mode)
-        self._strict = switch("strict", strict, "FlexibleSession")
+        self.policy = check_policy(policy)
+        self._adapters = parse_adapters(adapters)
+        self._cost_mode = check_cost_mode(cost_mode)
+        self._strict = coerce_bool("strict", strict, "FlexibleSession")
 
     @classmethod
     def from_env(cls) -> Self:
         """Return a session with the policy that the RLX_ variables describe."""
         return cls(DevicePolicy.from_env())
 
-    @formerly(hint="device")
+    @accept_deprecated_keywords(hint="device")
     def compile_resolved(
         self, graph: Graph, device: DeviceLike | None = None
     ) -> CompiledGraph:
@@ -52,11 +52,11 @@ class FlexibleSession:
         Errors   those of `resolve_device` and of compiling.
         """
         adapters, mode = self._adapters, self._cost_mode
-        which = decide_device(
+        target = pick_device(
             graph, device, self.policy, adapters=adapters, cost_mode=mode
         ).device
-        adapter = adapters.get(which, "")
-        session = Session(which, adapter=adapter, cost_mode=mode, strict=self._strict)
+        adapter = adapters.get(target, "")
+        session = Session(target, adapter=adapter, cost_mode=mode, strict=self._strict)
         return session.compile(graph)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""GraphDevices: one graph, compiled once per device, run on any of them.
+"""GraphDevices: one graph, compiled once per device and run on any of them.
 
 Thin over `Session`, which compiles, and `rlxweb.choose`, which decides: here are the
 params that reach every device, and the order in which devices are tried.
@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Any, Self
 from weakref import WeakSet
 
-from rlxweb.arguments import switch
+from rlxweb.arguments import coerce_bool
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
-from rlxweb.choose.again import LOST, done_again, gone_with
-from rlxweb.choose.chooser import Asked, choose
+from rlxweb.choose.chooser import PlaceRequest, choose_place
 from rlxweb.choose.fallback import first_success
-from rlxweb.choose.graphs import GraphJob
+from rlxweb.choose.graph_job import GraphJob
+from rlxweb.choose.retry import DEVICE_LOST, lost_data_error, retry_run
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
@@ -26,16 +26,16 @@ from rlxweb.device import (
     Adapters,
     Device,
     DeviceLike,
-    devices_named,
-    is_open,
+    is_auto,
     parse_device,
+    parse_devices,
 )
 from rlxweb.devices.policy import (
     BenchmarkPick,
     DevicePolicy,
+    check_policy,
     device_chain_from_env,
     forced_device_from_env,
-    policy_of,
 )
 from rlxweb.errors import (
     AdapterMissing,
@@ -44,38 +44,42 @@ from rlxweb.errors import (
     SessionClosed,
     Unsupported,
 )
-from rlxweb.forked import ForkLock
-from rlxweb.gpu.drive import drive
+from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.gpu.blocking import run_blocking
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.verify import must_be_graph
-from rlxweb.names import also, formerly
-from rlxweb.runtime.bindings import MOST_BOUND
-from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.ir.verify import require_graph
+from rlxweb.lazy_names import accept_deprecated_keywords, alias_keywords
+from rlxweb.runtime.bound_graph_cache import MAX_BOUND_GRAPHS
+from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep
-from rlxweb.runtime.device_benchmark import DeviceBenchResult, time_devices, timed_runs
-from rlxweb.runtime.device_first import Inputs, device_first
-from rlxweb.runtime.device_resolver import DeviceResolver
-from rlxweb.runtime.feeds import (
-    as_input,
-    check_inputs,
-    check_params_set,
-    lying,
-    lying_on,
-    param_named,
+from rlxweb.runtime.device_benchmark import (
+    DeviceBenchResult,
+    check_run_count,
+    time_devices,
 )
-from rlxweb.runtime.on_devices import OnDevices
-from rlxweb.runtime.raw_bytes import as_typed
+from rlxweb.runtime.device_first import Inputs, device_first
+from rlxweb.runtime.device_graph_cache import DeviceGraphCache
+from rlxweb.runtime.device_resolver import DeviceResolver
+from rlxweb.runtime.input_validation import (
+    check_params_set,
+    find_param,
+    infer_dim_sizes_from_inputs,
+    input_names_on,
+    select_device_arrays,
+    validate_array,
+)
+from rlxweb.runtime.typed_bytes import decode_typed
 
 
 def graph_param_names(graph: Graph) -> tuple[str, ...]:
     """Return the names of a graph's params, in node order."""
-    must_be_graph(graph)
+    require_graph(graph)
     return tuple(graph.named("param"))
 
 
 class GraphDevices(DeviceResolver):
-    """A graph and the devices it may run on. Threads may share it.
+    """Graph and the devices it may run on. Threads may share it.
 
     policy     which devices are allowed, preferred, and how the fastest is found
     adapters   part of an adapter's name by device ("vulkan": "SwiftShader")
@@ -106,20 +110,20 @@ class GraphDevices(DeviceResolver):
     ) -> None:
         super().__init__(graph, policy, adapters, cost_mode)
         bind = self._graph.bind
-        self._bind = lru_cache(MOST_BOUND)(lambda sizes: bind(dict(sizes)))
+        self._bind_cached = lru_cache(MAX_BOUND_GRAPHS)(lambda sizes: bind(dict(sizes)))
         self._clock = clock
-        self._compiled = OnDevices(self._graph, cost_mode)
+        self._compiled_graphs = DeviceGraphCache(self._graph, cost_mode)
         self._params: dict[str, Array | DeviceArray] = {}
-        self._warm: WeakSet[CompiledGraph] = WeakSet()
-        self._winner: Device | None = None
-        self._lock = ForkLock()
+        self._warm_graphs: WeakSet[CompiledGraph] = WeakSet()
+        self._benchmark_winner: Device | None = None
+        self._lock = ForkSafeLock()
         self._closed = False
         self.attempts: tuple[Attempt, ...] = ()
         self.last_device: Device | None = None
 
     @classmethod
     def with_policy(cls, graph: Graph, policy: DevicePolicy) -> Self:
-        """RLX's name for the constructor with a policy."""
+        """Construct with a policy; RLX's name for it."""
         return cls(graph, policy)
 
     @classmethod
@@ -136,7 +140,7 @@ class GraphDevices(DeviceResolver):
 
     # --- params and compiled graphs ---------------------------------------------------
 
-    @also(data="value")
+    @alias_keywords(data="value")
     def set_param(self, name: str, value: Any) -> None:
         """Store a param's value and hand it to every device compiled so far.
 
@@ -145,49 +149,56 @@ class GraphDevices(DeviceResolver):
 
         Errors   UnknownName, DTypeError, ShapeError; RLX ignores an unknown name.
         """
-        doing = f"set_param of '{self._graph.name}'"
-        array = as_input(doing, self._param(doing, name), value)
+        context = f"set_param of '{self._graph.name}'"
+        array = validate_array(context, self._find_param(context, name), value)
         if not isinstance(array, DeviceArray):
             array = array.copy()
             array.flags.writeable = False  # so that no device need copy it again
         with self._lock:
-            self._check_open(doing)
-            self._check_reaches(f"{doing}, param '{name}'", array)
+            self._check_open(context)
+            self._check_device_array_usable(f"{context}, param '{name}'", array)
             self._params[name] = array
-            for compiled in self._compiled.made.values():
+            for compiled in self._compiled_graphs.compiled_graphs.values():
                 compiled.set_param(name, array)
 
-    def _check_reaches(self, doing: str, array: Array | DeviceArray) -> None:
-        """Errors  InputError for a DeviceArray if other devices were compiled for."""
+    def _check_device_array_usable(
+        self, context: str, array: Array | DeviceArray
+    ) -> None:
+        """Raise InputError for a DeviceArray if the graph is compiled for other devices
+        too.
+        """
         if not isinstance(array, DeviceArray):
             return
-        for device, _ in self._compiled.made:
+        for device, _ in self._compiled_graphs.compiled_graphs:
             if device is not None and device is not array.device:
                 raise InputError(
-                    doing,
-                    f"the array lies on device {array.device.label!r}, {array.engine}",
-                    f"the graph is compiled for {device.label!r} too",
-                    "pass x.numpy(), or use GraphDevices of that device alone",
+                    context,
+                    f"the array is on device {array.device.label!r}, {array.engine}",
+                    f"the graph is also compiled for {device.label!r}",
+                    "pass x.numpy(), or use GraphDevices with that device only",
                 )
 
-    @also(data="value")
+    @alias_keywords(data="value")
     def set_param_typed(
         self, name: str, value: Any, dtype: DTypeLike | None = None
     ) -> None:
-        """`set_param` of raw bytes or of anything array-like, read as `dtype`.
+        """Set a param from raw bytes or from anything array-like, read as `dtype`.
 
         See `CompiledGraph.set_param_typed`.
         """
-        doing = f"set_param_typed of '{self._graph.name}'"
-        self.set_param(name, as_typed(doing, self._param(doing, name), value, dtype))
+        context = f"set_param_typed of '{self._graph.name}'"
+        self.set_param(
+            name, decode_typed(context, self._find_param(context, name), value, dtype)
+        )
 
-    def _param(self, doing: str, name: str) -> Node:
-        return param_named(doing, self._graph.named("param"), name)
+    def _find_param(self, context: str, name: str) -> Node:
+        """Return the param of that name; raises UnknownName."""
+        return find_param(context, self._graph.named("param"), name)
 
     def sync_params_to_all(self) -> None:
         """Hand every stored param to every compiled device once more."""
         with self._lock:
-            for compiled in self._compiled.made.values():
+            for compiled in self._compiled_graphs.compiled_graphs.values():
                 for name, array in self._params.items():
                     compiled.set_param(name, array)
 
@@ -198,31 +209,36 @@ class GraphDevices(DeviceResolver):
         Errors   Unsupported when the device is missing or cannot run the graph, and
         those of compiling.
         """
-        return self._compiled_for(
-            self.resolve() if is_open(device) else parse_device(device)
+        return self._get_or_compile(
+            self.resolve() if is_auto(device) else parse_device(device)
         )
 
-    def _compiled_for(self, which: Device) -> CompiledGraph:
-        self._check_viable(which)
-        adapter, doing = self.adapter_of(which), f"compile '{self._graph.name}'"
+    def _get_or_compile(self, device: Device) -> CompiledGraph:
+        """Return the graph compiled for a device, compiling it unless it is."""
+        self._check_usable(device)
+        adapter, context = self.adapter_of(device), f"compile '{self._graph.name}'"
         with self._lock:
-            self._check_open(doing)
-            compiled = self._compiled.find(which, adapter)
+            self._check_open(context)
+            compiled = self._compiled_graphs.find(device, adapter)
             if compiled is None:
                 params = self._params.items()
-                compiled = drive(self._compiled.on(which, adapter, params, doing))
+                compiled = run_blocking(
+                    self._compiled_graphs.get_or_compile(
+                        device, adapter, params, context
+                    )
+                )
             return compiled
 
     def compile_fastest(self) -> CompiledGraph:
         """Compile for the fastest device; the `device` of the result says which."""
         return self.compile(self.fastest())
 
-    @formerly(hint="device")
+    @accept_deprecated_keywords(hint="device")
     def compile_resolved(self, device: DeviceLike | None = None) -> CompiledGraph:
         """Compile for `resolve(device)`."""
         return self.compile(self.resolve(device))
 
-    @formerly(hint="device", chain="device")
+    @accept_deprecated_keywords(hint="device", chain="device")
     def compile_chain(
         self, device: DeviceLike | Sequence[DeviceLike] | None = None
     ) -> CompiledGraph:
@@ -248,13 +264,13 @@ class GraphDevices(DeviceResolver):
         Params are kept.
         """
         with self._lock:
-            self._compiled.clear()
-        self._winner = None
+            self._compiled_graphs.clear()
+        self._benchmark_winner = None
         self._find_devices()
 
     def set_policy(self, policy: DevicePolicy) -> None:
         """Use another policy; what was resolved under the old one is forgotten."""
-        self._policy = policy_of(policy)
+        self._policy = check_policy(policy)
         self.decision = None
         self.invalidate_cache()
 
@@ -262,14 +278,15 @@ class GraphDevices(DeviceResolver):
         """Free what was compiled; nothing runs any more. Idempotent."""
         with self._lock:
             self._closed = True
-            self._compiled.close()
+            self._compiled_graphs.close()
 
-    def _check_open(self, doing: str) -> None:
+    def _check_open(self, context: str) -> None:
+        """Raise SessionClosed if this was closed."""
         if self._closed:
             raise SessionClosed(
-                doing,
-                "these devices were closed",
-                hint="make a new GraphDevices, or a new DeviceRouter if it was one",
+                context,
+                "the devices of this graph were closed",
+                hint="create a new GraphDevices or a new DeviceRouter",
             )
 
     # --- where runs go ----------------------------------------------------------------
@@ -278,7 +295,8 @@ class GraphDevices(DeviceResolver):
     def resolve_with_inputs(
         self, device: DeviceLike | None = None, inputs: Inputs | None = None
     ) -> Device:
-        """`resolve`, but under `with_benchmark_pick` the fastest is found by running.
+        """Resolve a device as `resolve` does; under `with_benchmark_pick` the fastest
+        is found by running.
 
         1. The device asked for; the inputs are not looked at.
         2. The one the environment names and the graph can run on (RLX's benchmark
@@ -293,52 +311,66 @@ class GraphDevices(DeviceResolver):
         """
         pick = self._policy.pick_strategy()
         if device is not None or not isinstance(pick, BenchmarkPick):
-            return self._resolve_for(device, inputs)
-        named = self._named_by_environment()
-        if named is not None:
-            return named
-        if self._winner is None:
+            return self._resolve_for_inputs(device, inputs)
+        environment_device = self._environment_device()
+        if environment_device is not None:
+            return environment_device
+        if self._benchmark_winner is None:
             rows = self.benchmark({} if inputs is None else inputs, pick.runs)
             timed = [row.device for row in rows if not row.error]
-            self._winner = timed[0] if timed else self.fastest()
+            self._benchmark_winner = timed[0] if timed else self.fastest()
         self.decision = Decision(
-            f"device {self._winner.label}", "it won the benchmark of this graph"
+            f"device {self._benchmark_winner.label}",
+            "it was the fastest in the benchmark of this graph",
         )
-        return self._winner
+        return self._benchmark_winner
 
-    def _resolve_for(self, device: DeviceLike | None, inputs: Inputs | None) -> Device:
-        """`resolve`, priced for the sizes of the inputs."""
-        graph = self._sized(inputs) if device is None else self._graph
-        return self._resolve(graph, device)
+    def _resolve_for_inputs(
+        self, device: DeviceLike | None, inputs: Inputs | None
+    ) -> Device:
+        """Resolve a device, predicting run times for the sizes of the inputs."""
+        graph = self._bound_graph(inputs) if device is None else self._graph
+        return self._resolve_graph(graph, device)
 
-    def _sized(self, inputs: Inputs | None) -> Graph:
-        """Return the graph of the inputs' sizes, if its sizes vary.
+    def _bound_graph(self, inputs: Inputs | None) -> Graph:
+        """Return the graph bound to the inputs' sizes, if it has dims.
 
         Errors   those of the inputs, where sizes vary.
         """
         if not self._graph.dims:
             return self._graph
-        return self._bind(tuple(check_inputs(self._graph, inputs).items()))
+        return self._bind_cached(
+            tuple(infer_dim_sizes_from_inputs(self._graph, inputs).items())
+        )
 
-    def _holder_of_data(self, device: object, inputs: Inputs | None) -> Device | None:
-        """Return the device that holds an input or a param, unless one was named."""
+    def _data_device(self, device: object, inputs: Inputs | None) -> Device | None:
+        """Return the device that holds an input or a param, unless a device was
+        named.
+        """
         arrays = {} if device is not None else self._device_arrays(inputs)
         if not arrays:
             return None
-        what, array = next(iter(arrays.items()))
-        which, why = array.device, f"{what} lies there"
-        self._check_viable(which)
-        names = lying_on(inputs, which)
+        label, array = next(iter(arrays.items()))
+        holder, reason = array.device, f"{label} is already there"
+        self._check_usable(holder)
+        names = input_names_on(inputs, holder)
         if not names:  # params have no price
-            self.decision = Decision(f"device {which.label}", why)
-            return which
-        job = GraphJob(self._graph, cost_mode=self._cost_mode, there=names)
-        return self._decided(choose(job, Asked(which, self.adapter_of(which), why=why)))
+            self.decision = Decision(f"device {holder.label}", reason)
+            return holder
+        job = GraphJob(self._graph, cost_mode=self._cost_mode, on_device=names)
+        return self._record_pick(
+            choose_place(job, PlaceRequest(holder, self.adapter_of(holder), why=reason))
+        )
 
     def _device_arrays(self, inputs: Inputs | None) -> dict[str, DeviceArray]:
-        """Return the DeviceArrays of a run, by "input 'x'" or "param 'w'"."""
-        fed = {f"input '{name}'": x for name, x in lying(inputs).items()}
-        return fed | {f"param '{name}'": x for name, x in lying(self._params).items()}
+        """Return the DeviceArrays of a run, keyed by "input 'x'" or "param 'w'"."""
+        input_arrays = {
+            f"input '{name}'": x for name, x in select_device_arrays(inputs).items()
+        }
+        return input_arrays | {
+            f"param '{name}'": x
+            for name, x in select_device_arrays(self._params).items()
+        }
 
     # --- runs -------------------------------------------------------------------------
 
@@ -350,15 +382,17 @@ class GraphDevices(DeviceResolver):
         Compiled graphs are kept. One run of each is not counted.
         Errors   UsageError, and those of the inputs, before anything is timed.
         """
-        self._check_feeds(inputs)
-        runs = timed_runs(runs, f"benchmark of '{self._graph.name}'")
-        about = inputs, runs, self._clock
-        rows = time_devices(self._supported, self.compile, *about)
+        self._check_run(inputs)
+        runs = check_run_count(runs, f"benchmark of '{self._graph.name}'")
+        arguments = inputs, runs, self._clock
+        rows = time_devices(self._supported, self.compile, *arguments)
         failed = [row.device for row in rows if row.error]
         with self._lock:
-            for (device, _), compiled in list(self._compiled.made.items()):
+            for (device, _), compiled in list(
+                self._compiled_graphs.compiled_graphs.items()
+            ):
                 if device in failed:  # it may be lost; the next use compiles again
-                    self._compiled.drop(compiled)
+                    self._compiled_graphs.drop(compiled)
         return rows
 
     @device_first
@@ -380,7 +414,7 @@ class GraphDevices(DeviceResolver):
         keep     which outputs stay there, as in `CompiledGraph.run`
         Errors   those of `compile` and of `CompiledGraph.run`.
         """
-        if is_open(device):
+        if is_auto(device):
             return self.run_resolved(None, inputs, strict=strict, keep=keep)
         return self._run_or_retry(parse_device(device), (), inputs, strict, keep)
 
@@ -398,9 +432,9 @@ class GraphDevices(DeviceResolver):
         If no device was named, it is the one that holds DeviceArrays among the inputs
         or params, and a run that is lost goes on to the next one.
         """
-        first = self._holder_of_data(device, inputs)
-        first = first or self._resolve_for(device, inputs)
-        return self._run_or_retry(first, self._others, inputs, strict, keep)
+        first = self._data_device(device, inputs)
+        first = first or self._resolve_for_inputs(device, inputs)
+        return self._run_or_retry(first, self._other_candidates, inputs, strict, keep)
 
     def run_fastest(
         self,
@@ -409,10 +443,12 @@ class GraphDevices(DeviceResolver):
         strict: bool = False,
         keep: Keep = False,
     ) -> list[Any]:
-        """Compute the outputs on the device predicted fastest; else as above."""
-        first = self._holder_of_data(None, inputs)
-        first = first or self._fastest(self._sized(inputs))
-        return self._run_or_retry(first, self._others, inputs, strict, keep)
+        """Compute the outputs on the device predicted fastest; otherwise like
+        `run_resolved`.
+        """
+        first = self._data_device(None, inputs)
+        first = first or self._predict_fastest(self._bound_graph(inputs))
+        return self._run_or_retry(first, self._other_candidates, inputs, strict, keep)
 
     @device_first
     def run_resolved_with_inputs(
@@ -423,16 +459,20 @@ class GraphDevices(DeviceResolver):
         strict: bool = False,
         keep: Keep = False,
     ) -> list[Any]:
-        """Compute the outputs on `resolve_with_inputs`; else as above."""
-        first = self._holder_of_data(device, inputs)
+        """Compute the outputs on `resolve_with_inputs(device, inputs)`; otherwise like
+        `run_resolved`.
+        """
+        first = self._data_device(device, inputs)
         first = first or self.resolve_with_inputs(device, inputs)
-        return self._run_or_retry(first, self._others, inputs, strict, keep)
+        return self._run_or_retry(first, self._other_candidates, inputs, strict, keep)
 
     @property
-    def _others(self) -> Sequence[Candidate]:
-        """The candidates of the last decision; none if it named its device."""
-        known = () if self.decision is None else self.decision.candidates
-        return [one for one in known if one.device in self._supported]
+    def _other_candidates(self) -> Sequence[Candidate]:
+        """Candidates of the last decision; empty if it named its device."""
+        candidates = () if self.decision is None else self.decision.candidates
+        return [
+            candidate for candidate in candidates if candidate.device in self._supported
+        ]
 
     def _run_or_retry(
         self,
@@ -442,50 +482,58 @@ class GraphDevices(DeviceResolver):
         strict: bool,
         keep: Keep,
     ) -> list[Any]:
-        """Run on a device; if it is lost, there again, then on the others."""
+        """Run on a device; if it is lost, retry on the same device, then on the
+        others.
+        """
         feeds = {} if inputs is None else inputs
-        strict = switch("strict", strict, f"run of '{self._graph.name}'")
+        strict = coerce_bool("strict", strict, f"run of '{self._graph.name}'")
         self.attempts = ()
         try:
-            outs = self._run_on(device, feeds, keep)
-        except LOST as error:
+            outputs = self._run_once(device, feeds, keep)
+        except DEVICE_LOST as error:
             if strict:
                 raise
-            if gone := self._device_arrays(feeds):
-                raise gone_with(error, tuple(gone)) from error
+            if lost_arrays := self._device_arrays(feeds):
+                raise lost_data_error(error, tuple(lost_arrays)) from error
 
-            async def run(way: Candidate) -> list[Any]:
-                return self._run_on(way.device, feeds, keep)
+            async def run(candidate: Candidate) -> list[Any]:
+                return self._run_once(candidate.device, feeds, keep)
 
-            lost = Candidate(device, device.label, adapter=self.adapter_of(device))
-            outs, _, self.attempts = drive(done_again(error, lost, others, run))
+            lost_candidate = Candidate(
+                device, device.label, adapter=self.adapter_of(device)
+            )
+            outputs, _, self.attempts = run_blocking(
+                retry_run(error, lost_candidate, others, run)
+            )
         else:
             self.attempts = (Attempt(device, ""),)
-        return outs
+        return outputs
 
-    def _run_on(self, device: Device, inputs: Inputs, keep: Keep) -> list[Any]:
-        """Run once. What was compiled for a lost device is dropped."""
-        compiled = self._compiled_for(device)
-        is_warm, misses = compiled in self._warm, self._misses(compiled)
-        begun = self._clock()
+    def _run_once(self, device: Device, inputs: Inputs, keep: Keep) -> list[Any]:
+        """Run once on a device; drop what was compiled for a lost device."""
+        compiled = self._get_or_compile(device)
+        is_warm, misses = compiled in self._warm_graphs, self._miss_count(compiled)
+        started_ns = self._clock()
         try:
-            outs = compiled.run(inputs, strict=True, keep=keep)
-        except LOST:
+            outputs = compiled.run(inputs, strict=True, keep=keep)
+        except DEVICE_LOST:
             with self._lock:  # nobody is handing a param over
-                self._compiled.drop(compiled)
-            self._winner = None if self._winner is device else self._winner
+                self._compiled_graphs.drop(compiled)
+            self._benchmark_winner = (
+                None if self._benchmark_winner is device else self._benchmark_winner
+            )
             raise
-        took = self._clock() - begun
+        elapsed_ns = self._clock() - started_ns
         if not is_warm:
-            self._warm.add(compiled)
-        elif keep is False and self._pick and misses == self._misses(compiled):
+            self._warm_graphs.add(compiled)
+        elif keep is False and self._pick and misses == self._miss_count(compiled):
             # Only warm runs whose results come back correct the prediction.
-            self._pick.observe(took, device)
+            self._pick.observe(elapsed_ns, device)
         self.last_device = device
-        return outs
+        return outputs
 
-    def _misses(self, compiled: CompiledGraph) -> int:
-        """Return how many sizes were prepared so far."""
+    def _miss_count(self, compiled: CompiledGraph) -> int:
+        """Return how many bindings were compiled so far."""
         return compiled.cache_info().misses if self._graph.dims else 0
 
     @device_first
@@ -507,16 +555,16 @@ class GraphDevices(DeviceResolver):
         strict   the first device must do it, at the first try
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        doing = f"run_try of '{self._graph.name}'"
-        if is_open(device):
-            chain = self._open_chain(doing, inputs)
+        context = f"run_try of '{self._graph.name}'"
+        if is_auto(device):
+            chain = self._default_chain(context, inputs)
         else:
-            chain = devices_named(device)
-        return self._run_along(doing, chain, inputs, strict, keep)
+            chain = parse_devices(device)
+        return self._run_first_success(context, chain, inputs, strict, keep)
 
-    def _run_along(
+    def _run_first_success(
         self,
-        doing: str,
+        context: str,
         chain: Sequence[Device],
         inputs: Inputs | None,
         strict: bool,
@@ -524,36 +572,38 @@ class GraphDevices(DeviceResolver):
     ) -> tuple[Device, list[Any]]:
         """Run on the first device of a chain that succeeds; see `run_try`."""
         feeds = {} if inputs is None else inputs
-        strict = switch("strict", strict, doing)
-        self._check_feeds(feeds)
+        strict = coerce_bool("strict", strict, context)
+        self._check_run(feeds)
         attempts: list[Attempt] = []
 
         def run(device: Device) -> list[Any]:
             try:
-                return self._run_on(device, feeds, keep)
-            except LOST as error:
+                return self._run_once(device, feeds, keep)
+            except DEVICE_LOST as error:
                 if strict:
                     raise
                 attempts.append(Attempt(device, str(error), error))
-                return self._run_on(device, feeds, keep)
+                return self._run_once(device, feeds, keep)
 
         try:
-            viable = self._viable(chain)
-            why = self._why_refused
-            return first_success(doing, chain, viable, run, attempts, strict, why)
+            usable = self._usable_devices(chain)
+            refusal_reason = self._refusal_reason
+            return first_success(
+                context, chain, usable, run, attempts, strict, refusal_reason
+            )
         finally:
             self.attempts = tuple(attempts)
 
-    def _check_feeds(self, inputs: Inputs) -> None:
+    def _check_run(self, inputs: Inputs) -> None:
         """Check what would be wrong on every device.
 
         Errors   InputError and its kin; SessionClosed.
         """
-        doing = f"run '{self._graph.name}'"
-        self._check_open(doing)
-        check_inputs(self._graph, inputs)
+        context = f"run '{self._graph.name}'"
+        self._check_open(context)
+        infer_dim_sizes_from_inputs(self._graph, inputs)
         params = graph_param_names(self._graph)
-        check_params_set(doing, params, set(params) - self._params.keys())
+        check_params_set(context, params, set(params) - self._params.keys())
 
     @device_first
     def run_chain(
@@ -579,43 +629,49 @@ class GraphDevices(DeviceResolver):
         strict   the first device must do it
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        doing = f"run_chain of '{self._graph.name}'"
+        context = f"run_chain of '{self._graph.name}'"
         if device is None:
-            chain = self._open_chain(doing, inputs)
+            chain = self._default_chain(context, inputs)
         else:
-            chain = devices_named(device)
+            chain = parse_devices(device)
             is_one = isinstance(device, str) and len(chain) == 1
-            if is_one and chain[0] in self._viable(chain):
-                chain = self._with_others(chain[0])
-        return self._run_along(doing, chain, inputs, strict, keep)
+            if is_one and chain[0] in self._usable_devices(chain):
+                chain = self._chain_from(chain[0])
+        return self._run_first_success(context, chain, inputs, strict, keep)
 
-    def _open_chain(self, doing: str, inputs: Inputs | None) -> Sequence[Device]:
+    def _default_chain(self, context: str, inputs: Inputs | None) -> Sequence[Device]:
         """Return the devices to try if none was named: see 3 of `run_chain`."""
-        holder = self._holder_of_data(None, inputs)
+        holder = self._data_device(None, inputs)
         if holder is not None:
             return (holder,)
-        return device_chain_from_env() or self._predicted_chain(doing, inputs)
+        return device_chain_from_env() or self._predicted_chain(context, inputs)
 
-    def _with_others(self, first: Device) -> tuple[Device, ...]:
+    def _chain_from(self, first: Device) -> tuple[Device, ...]:
+        """Return a chain of this device and then the other supported ones."""
         return (first, *(d for d in self._supported if d is not first))
 
-    def _predicted_chain(self, doing: str, inputs: Inputs | None) -> tuple[Device, ...]:
-        """Return the resolved device, then the others, unless one is forced.
+    def _predicted_chain(
+        self, context: str, inputs: Inputs | None
+    ) -> tuple[Device, ...]:
+        """Return the resolved device, then the others, unless one is forced by the
+        environment.
 
         Errors   DeviceFallbackError when nothing can run the graph.
         """
         forced = forced_device_from_env()
         try:
-            first = self._resolve_for(None, inputs)
+            first = self._resolve_for_inputs(None, inputs)
         except (AdapterMissing, Unsupported) as error:
             if forced is not None:
-                tried = [(forced, str(error))]
+                failures = [(forced, str(error))]
             else:
-                every = self._policy.candidates
-                tried = [(d, self._why_refused(d) or str(error)) for d in every]
-            self.attempts = tuple(Attempt(d, why, error) for d, why in tried)
-            raise DeviceFallbackError(doing, tried, str(error)) from error
-        return (first,) if forced else self._with_others(first)
+                candidates = self._policy.candidates
+                failures = [
+                    (d, self._refusal_reason(d) or str(error)) for d in candidates
+                ]
+            self.attempts = tuple(Attempt(d, reason, error) for d, reason in failures)
+            raise DeviceFallbackError(context, failures, str(error)) from error
+        return (first,) if forced else self._chain_from(first)
 
     def map(
         self,

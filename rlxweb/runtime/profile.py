@@ -1,4 +1,4 @@
-"""Profile: where the time of a run went, step by step, against what could be.
+"""Profile of a run: the time of each step, compared with the roofline.
 
 Times are the engine's (`Backend.timed`), work is the plan's (`plan_work`), the roof is
 the calibration's. Here they meet, as a table, as data, and as a trace.
@@ -13,31 +13,31 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rlxweb.atomic_file import AtomicFiles
 from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.backends.timed import Timed, Way
-from rlxweb.calibration.known import priced
-from rlxweb.compile.plan_work import work_by_step, work_of
-from rlxweb.cost.roofline import Roofline, Spent
-from rlxweb.cost.trace import Span, one_after_another, trace_of
-from rlxweb.decision.terms import human_ns
+from rlxweb.backends.timed_run import TimedRun, TimingMethod
+from rlxweb.calibration.engine_calibrations import engine_calibration
+from rlxweb.compile.plan_workload import plan_workload, step_items
+from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
+from rlxweb.cost.roofline import ProfileEntry, Roofline
+from rlxweb.decision.cost_terms import format_ns
 from rlxweb.device import Device
-from rlxweb.devices.place import Place
-from rlxweb.printable import abridged
-from rlxweb.whole_file import WholeFiles
+from rlxweb.devices.device_place import DevicePlace
+from rlxweb.printable import abbreviate
 
-HOW: Mapping[Way, str] = {
-    "device clock": "time stamps of the device around each step, in one submission",
-    "one step at a time": "each step alone, with the wait for it",
-    "whole run": "this engine compiles the graph whole: its steps are not told apart",
+TIMING_METHODS: Mapping[TimingMethod, str] = {
+    "device clock": "device timestamps around each step, in one submission",
+    "one step at a time": "running each step alone, including its wait",
+    "whole run": "whole runs: this engine compiles the graph as a whole, not in steps",
 }
-_MOST_LABEL = 44
+_MAX_LABEL_LENGTH = 44
 # Kinds that the memory of the engine says nothing of.
-_MOVES = ("upload", "readback", "open", "choose", "read", "check")
+_TRANSFER_KINDS = ("upload", "readback", "open", "choose", "read", "check")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Profile:
-    """Where the time of a run went. Printed, it is a table.
+    """Times of a run, step by step. Printed, it is a table.
 
     graph     its name
     device, engine   where it ran
@@ -56,10 +56,10 @@ class Profile:
     device: Device
     engine: str
     outputs: list[Array]
-    how: Way
-    steps: tuple[Spent, ...]
-    upload: Spent
-    readback: Spent
+    how: TimingMethod
+    steps: tuple[ProfileEntry, ...]
+    upload: ProfileEntry
+    readback: ProfileEntry
     work_ns: float
     roofline: Roofline | None
     no_roofline: str
@@ -67,12 +67,12 @@ class Profile:
 
     @property
     def total_ns(self) -> float:
-        """Upload, work and read-back."""
+        """Time of upload, work and read-back together."""
         return self.upload.ns + self.work_ns + self.readback.ns
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the outputs, as plain data; times in nanoseconds."""
-        roof = self.roofline
+        """Return everything but the outputs as plain data; times in nanoseconds."""
+        roofline = self.roofline
         return {
             "graph": self.graph,
             "device": self.device.label,
@@ -83,172 +83,193 @@ class Profile:
             "work_ns": self.work_ns,
             "upload": self.upload.as_json(),
             "readback": self.readback.as_json(),
-            "roofline": None if roof is None else roof.as_json(),
+            "roofline": None if roofline is None else roofline.as_json(),
             "no_roofline": self.no_roofline,
-            "steps": [one.as_json(roof) for one in self.steps],
+            "steps": [step.as_json(roofline) for step in self.steps],
         }
 
     @property
     def title(self) -> str:
-        """What ran where."""
+        """Names of the graph and the engine it ran on."""
         return f"{self.graph} on {self.engine}"
 
     @property
-    def spans(self) -> list[Span]:
-        """The run on a time line.
+    def spans(self) -> list[TraceSpan]:
+        """Spans of the run on a time line.
 
         The line "run" has its parts as the caller waits for them, the line "steps" the
         steps one behind the other, from where the upload ends.
         """
-        work = Spent("work", "work", self.work_ns, launches=len(self.steps))
-        spans = one_after_another("run", (self.upload, work, self.readback))
-        return spans + one_after_another("steps", self.steps, self.upload.ns)
+        work = ProfileEntry("work", "work", self.work_ns, launches=len(self.steps))
+        spans = sequential_spans("run", (self.upload, work, self.readback))
+        return spans + sequential_spans("steps", self.steps, self.upload.ns)
 
     def trace(self) -> Any:
-        """The time line for Perfetto: plain data for a JSON file."""
-        return trace_of(self.title, self.spans, self.roofline)
+        """Return the time line for Perfetto: plain data for a JSON file."""
+        return build_chrome_trace(self.title, self.spans, self.roofline)
 
     def save_trace(self, path: str | Path) -> None:
-        """The trace as a file for https://ui.perfetto.dev. Errors  RecordingError."""
-        with WholeFiles() as files:
+        """Write the trace to a file for https://ui.perfetto.dev; raises
+        RecordingError.
+        """
+        with AtomicFiles() as files:
             files.open(path).write(json.dumps(self.trace()).encode())
 
     def __repr__(self) -> str:
-        took = human_ns(self.total_ns)
-        return f"Profile('{self.graph}' on {self.engine}: {took})"
+        duration = format_ns(self.total_ns)
+        return f"Profile('{self.graph}' on {self.engine}: {duration})"
 
     def __str__(self) -> str:
-        return "\n".join(lines_of(self))
+        return "\n".join(profile_lines(self))
 
 
-def lines_of(profile: Profile) -> list[str]:
-    """The table, and the sentences around it."""
-    roof = profile.roofline
-    runs = "one run" if profile.repeats == 1 else f"medians of {profile.repeats} runs"
+def profile_lines(profile: Profile) -> list[str]:
+    """Return the lines of the table and the sentences around it."""
+    roofline = profile.roofline
+    runs_text = (
+        "one run" if profile.repeats == 1 else f"medians of {profile.repeats} runs"
+    )
     lines = [
-        f"{profile.title}: {human_ns(profile.total_ns)}, {runs}",
-        f"timed by {HOW[profile.how]}",
+        f"{profile.title}: {format_ns(profile.total_ns)}, {runs_text}",
+        f"timed by {TIMING_METHODS[profile.how]}",
     ]
-    lines.append(roof_line(roof, profile.no_roofline))
-    whole = profile.upload.ns + profile.readback.ns
-    whole += sum(step.ns for step in profile.steps)
+    lines.append(roofline_text(roofline, profile.no_roofline))
+    total_ns = profile.upload.ns + profile.readback.ns
+    total_ns += sum(step.ns for step in profile.steps)
     rows = [
-        row_of(one, whole, roof)
-        for one in (profile.upload, *profile.steps, profile.readback)
+        profile_row(part, total_ns, roofline)
+        for part in (profile.upload, *profile.steps, profile.readback)
     ]
-    lines += table_of(HEADS, rows)
-    apart = sum(step.ns for step in profile.steps)
-    lines.append(f"all steps together, as a run has them: {human_ns(profile.work_ns)}")
-    if profile.how == "one step at a time" and apart > 1.5 * profile.work_ns > 0:
+    lines += format_table(TABLE_HEADERS, rows)
+    steps_ns = sum(step.ns for step in profile.steps)
+    lines.append(
+        f"all steps together, as in a normal run: {format_ns(profile.work_ns)}"
+    )
+    if profile.how == "one step at a time" and steps_ns > 1.5 * profile.work_ns > 0:
         lines.append(
-            "the sum of the steps is larger: the wait for each of them is in it"
+            "the sum of the steps is larger because it includes the wait for each step"
         )
     return lines
 
 
-def roof_line(roof: Roofline | None, why: str) -> str:
-    """What the roof is, or why there is none."""
-    if roof is None:
-        return f"no roofline: {why}"
-    line = f"roof: {roof.gflops:,.4g} GFLOP/s, {roof.gbs:,.4g} GB/s ({roof.source})"
-    measured = roof.source == "calibrated"
-    return line if measured else f"{line}; `rlxweb calibrate` measures it"
+def roofline_text(roofline: Roofline | None, reason: str) -> str:
+    """Describe the roofline in a line, or why there is none."""
+    if roofline is None:
+        return f"no roofline: {reason}"
+    line = (
+        f"roof: {roofline.gflops:,.4g} GFLOP/s, {roofline.gbs:,.4g} GB/s "
+        f"({roofline.source})"
+    )
+    is_measured = roofline.source == "calibrated"
+    return line if is_measured else f"{line}; run `rlxweb calibrate` to measure it"
 
 
-HEADS = ("step", "time", "share", "bytes", "GB/s", "GFLOP/s", "of the roof")
+TABLE_HEADERS = ("step", "time", "share", "bytes", "GB/s", "GFLOP/s", "of the roof")
 
 
-def row_of(one: Spent, whole_ns: float, roof: Roofline | None) -> tuple[str, ...]:
-    """The cells of one part."""
-    of_roof = one.share_of(roof)
-    moves = one.kind in _MOVES
+def profile_row(
+    part: ProfileEntry, total_ns: float, roofline: Roofline | None
+) -> tuple[str, ...]:
+    """Return the table cells of one part of the run."""
+    roof_share = part.roofline_fraction(roofline)
+    is_transfer = part.kind in _TRANSFER_KINDS
     return (
-        abridged(one.label, _MOST_LABEL),
-        human_ns(one.ns),
-        f"{one.ns / whole_ns:.0%}" if whole_ns else "",
-        f"{one.nbytes:,}" if one.nbytes else "",
-        f"{one.gbs:.3g}" if one.nbytes and one.ns else "",
-        f"{one.gflops:.3g}" if one.flops and one.ns else "",
-        "" if of_roof is None or moves else f"{of_roof:.0%}",
+        abbreviate(part.label, _MAX_LABEL_LENGTH),
+        format_ns(part.ns),
+        f"{part.ns / total_ns:.0%}" if total_ns else "",
+        f"{part.nbytes:,}" if part.nbytes else "",
+        f"{part.gbs:.3g}" if part.nbytes and part.ns else "",
+        f"{part.gflops:.3g}" if part.flops and part.ns else "",
+        "" if roof_share is None or is_transfer else f"{roof_share:.0%}",
     )
 
 
-def table_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns under heads: the first to the left, numbers to the right."""
-    wide = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Format rows as columns under headers: the first column left-aligned, the others
+    right-aligned.
+    """
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     return [
         "  ".join(
-            cell.ljust(width) if at == 0 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, wide, strict=True))
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in (heads, *rows)
+        for row in (headers, *rows)
     ]
 
 
-async def profiled(
+async def profile_program(
     engine: Backend,
     program: Program,
     feeds: Mapping[str, Array],
-    place: Place,
+    place: DevicePlace,
     repeats: int,
 ) -> Profile:
-    """So many profiled runs, and their medians. Errors  those of a run."""
-    runs = [await engine.timed(program, feeds) for _ in range(repeats)]
+    """Run a program `repeats` times with profiling and return the medians; raises the
+    errors of a run.
+    """
+    runs = [await engine.run_timed(program, feeds) for _ in range(repeats)]
     plan, target = program.plan, engine.target
-    work, last = work_of(plan, target), runs[-1]
-    roof, why = roof_of(place)
+    plan_totals, last_run = plan_workload(plan, target), runs[-1]
+    roofline, reason = find_roofline(place)
     return Profile(
         graph=plan.graph.name,
         device=place.device,
         engine=engine.name,
-        outputs=last.outputs,
-        how=last.how,
-        steps=_steps(program, engine, runs),
-        upload=Spent(
+        outputs=last_run.outputs,
+        how=last_run.method,
+        steps=_median_steps(program, engine, runs),
+        upload=ProfileEntry(
             "inputs to the device",
             "upload",
             median(run.upload_ns for run in runs),
-            nbytes=work.upload_bytes,
+            nbytes=plan_totals.upload_bytes,
         ),
-        readback=Spent(
+        readback=ProfileEntry(
             "outputs to the host",
             "readback",
             median(run.readback_ns for run in runs),
-            nbytes=work.readback_bytes,
+            nbytes=plan_totals.readback_bytes,
         ),
         work_ns=median(run.work_ns for run in runs),
-        roofline=roof,
-        no_roofline=why,
+        roofline=roofline,
+        no_roofline=reason,
         repeats=repeats,
     )
 
 
-def _steps(
-    program: Program, engine: Backend, runs: Sequence[Timed]
-) -> tuple[Spent, ...]:
-    items = work_by_step(program.plan, engine.target)
-    parts = [
-        Spent(item.label, item.kind, 0.0, item.flops, item.nbytes, item.launches)
+def _median_steps(
+    program: Program, engine: Backend, runs: Sequence[TimedRun]
+) -> tuple[ProfileEntry, ...]:
+    """Return the plan's steps with their median times; one entry if the engine times
+    only whole runs.
+    """
+    items = step_items(program.plan, engine.target)
+    entries = [
+        ProfileEntry(item.label, item.kind, 0.0, item.flops, item.nbytes, item.launches)
         for item in items
         if item is not None
     ]
-    if runs[-1].how == "whole run":
-        flops = sum(one.flops for one in parts)
-        nbytes = sum(one.nbytes for one in parts)
+    if runs[-1].method == "whole run":
+        flops = sum(step_part.flops for step_part in entries)
+        nbytes = sum(step_part.nbytes for step_part in entries)
         ns = median(run.work_ns for run in runs)
-        label = f"whole run of {len(parts)} steps"
-        return (Spent(label, "whole run", ns, flops, nbytes, len(parts)),)
-    steps = [at for at, item in enumerate(items) if item is not None]
+        label = f"whole run of {len(entries)} steps"
+        return (ProfileEntry(label, "whole run", ns, flops, nbytes, len(entries)),)
+    steps = [step for step, item in enumerate(items) if item is not None]
     return tuple(
-        replace(part, ns=median(run.step_ns[at] for run in runs))
-        for part, at in zip(parts, steps, strict=True)
+        replace(entry, ns=median(run.step_ns[step] for run in runs))
+        for entry, step in zip(entries, steps, strict=True)
     )
 
 
-def roof_of(place: Place) -> tuple[Roofline | None, str]:
-    """The roof of an engine, or None and why; nothing is measured for it."""
-    known = priced(place, ())
-    if isinstance(known, str):
-        return None, known
-    found = Roofline.of(known.record, known.source)
-    return found, "" if found else "its calibration has no product and no copy"
+def find_roofline(place: DevicePlace) -> tuple[Roofline | None, str]:
+    """Return the roofline of an engine, or None and the reason; nothing is measured."""
+    price = engine_calibration(place, ())
+    if isinstance(price, str):
+        return None, price
+    roofline = Roofline.from_record(price.record, price.source)
+    return (
+        roofline,
+        "" if roofline else "its calibration lacks a matrix product or a copy",
+    )

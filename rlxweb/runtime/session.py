@@ -1,4 +1,4 @@
-"""Session: one device to compile graphs for, or the choice of one left to rlxweb."""
+"""Session: compile graphs for one device, or let rlxweb choose one per graph."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
-from rlxweb.arguments import one_or_none, switch
-from rlxweb.backends.custom_ops import try_custom_ops
+from rlxweb.arguments import check_optional_instance, coerce_bool
+from rlxweb.backends.custom_op_check import check_custom_ops
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
-from rlxweb.choose.again import LOST, done_again, told
-from rlxweb.choose.chooser import Asked, Pick, choose_async
-from rlxweb.choose.graphs import GraphJob, checked_mode
+from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_place_async
+from rlxweb.choose.graph_job import GraphJob, check_cost_mode
+from rlxweb.choose.retry import DEVICE_LOST, retried_decision, retry_run
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, adapter_name, is_open, parse_device
-from rlxweb.devices.place import Place
+from rlxweb.device import Device, DeviceLike, check_adapter_name, is_auto, parse_device
+from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import (
     DTypeError,
     LimitExceeded,
@@ -25,21 +25,25 @@ from rlxweb.errors import (
     ShaderRejected,
     Unsupported,
 )
-from rlxweb.gpu.beside import awaited_here
-from rlxweb.gpu.drive import drive
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
-from rlxweb.runtime.bindings import BoundCheck
-from rlxweb.runtime.compiled import CompiledGraph
-from rlxweb.runtime.feeds import check_names, lying, lying_on
-from rlxweb.runtime.peaks_only import select_peaks_only_outputs
-from rlxweb.runtime.placed import Beside, Ready
-from rlxweb.runtime.varying import CompiledVarying
+from rlxweb.runtime.bound_graph_cache import BoundGraphCheck
+from rlxweb.runtime.compiled_graph import CompiledGraph
+from rlxweb.runtime.dynamic_compiled_graph import DynamicCompiledGraph
+from rlxweb.runtime.graph_placement import PreparedGraph, SharedProgramLookup
+from rlxweb.runtime.input_validation import (
+    check_input_names,
+    input_names_on,
+    select_device_arrays,
+)
+from rlxweb.runtime.peaks_only_outputs import select_peaks_only_outputs
 
 
 class Session:
-    """One device to compile for; a context manager that closes it.
+    """Compiler of graphs for one device; a context manager that closes it.
 
     device     a Device, its name or an alias; "auto" lets rlxweb choose per graph
     precision  "f32", RLX's argument; f64 graphs run by declaring f64 inputs
@@ -68,27 +72,27 @@ class Session:
         if as_dtype(precision) is not DType.F32:
             raise DTypeError(
                 "Session",
-                f"precision {precision!r}",
-                "'f32' is the only one",
+                f"unsupported precision {precision!r}",
+                "only 'f32' is supported",
                 "declare f64 inputs in the graph for float64 on the CPU",
             )
         self.precision = DType.F32.label
-        self.device = None if is_open(device) else parse_device(device)
-        self.adapter = adapter_name(adapter)
-        self.limits = one_or_none("limits", limits, Limits, "Session")
-        self.optimise = switch("optimise", optimise, "Session")
-        self.cost_mode = checked_mode(cost_mode)
-        self.strict = switch("strict", strict, "Session")
+        self.device = None if is_auto(device) else parse_device(device)
+        self.adapter = check_adapter_name(adapter)
+        self.limits = check_optional_instance("limits", limits, Limits, "Session")
+        self.optimise = coerce_bool("optimise", optimise, "Session")
+        self.cost_mode = check_cost_mode(cost_mode)
+        self.strict = coerce_bool("strict", strict, "Session")
         self._closed = False
         if self.device is not None:
             pool.backend(self.device.label, adapter)
             if limits is not None:
-                pool.limited(self.device.label, adapter, limits)
+                pool.backend_with_limits(self.device.label, adapter, limits)
 
     def compile(
         self, graph: Graph, inputs: Mapping[str, Any] | None = None
     ) -> CompiledGraph:
-        """Prepare a graph: rewrites, shaders, buffers.
+        """Compile a graph: rewrites, shaders, buffers.
 
         A graph whose sizes vary is prepared for each that runs bring, and the latest
         are kept: see `CompiledGraph.bind`.
@@ -99,22 +103,23 @@ class Session:
         Errors   those of `compile_graph`; LimitExceeded, ShaderRejected, OutOfMemory;
                  UnknownName for an input that the graph has not.
         """
-        return drive(self.compiled(graph, inputs))
+        return run_blocking(self.compiled(graph, inputs))
 
     async def compile_async(
         self, graph: Graph, inputs: Mapping[str, Any] | None = None
     ) -> CompiledGraph:
-        """`compile` beside the caller's event loop."""
-        return await awaited_here(lambda: self.compiled(graph, inputs))
+        """Compile a graph without blocking the caller's event loop; see `compile`."""
+        return await await_or_offload(lambda: self.compiled(graph, inputs))
 
     async def compiled(
         self,
         graph: Graph,
         inputs: Mapping[str, Any] | None = None,
-        beside: Beside | None = None,
-        check: BoundCheck | None = None,
+        beside: SharedProgramLookup | None = None,
+        check: BoundGraphCheck | None = None,
     ) -> CompiledGraph:
-        """The core of both: never suspends on a desktop.
+        """Compile a graph; the coroutine behind `compile` and `compile_async`. It never
+        suspends on a desktop.
 
         beside   the program, if there is one, that has the params of the graph already
         check    refuses bindings of a graph whose sizes vary, before they are compiled
@@ -123,112 +128,151 @@ class Session:
             raise SessionClosed("compile", "this session was closed")
         job = GraphJob(graph, self.optimise, self.cost_mode)
         if job.graph.dims:
-            varying = CompiledVarying(job, self, check)
-            await varying.begun(inputs)
-            return varying
-        return await self._compiled_job(job, inputs, beside)
+            dynamic_graph = DynamicCompiledGraph(job, self, check)
+            await dynamic_graph.prepare(inputs)
+            return dynamic_graph
+        return await self._compile_job(job, inputs, beside)
 
-    async def _compiled_job(
+    async def _compile_job(
         self,
         job: GraphJob,
         inputs: Mapping[str, Any] | None,
-        beside: Beside | None = None,
+        find_shared_program: SharedProgramLookup | None = None,
     ) -> CompiledGraph:
-        """A graph of numbers. Where `beside` finds a program, its params are shared."""
-        asked = Asked(adapter=self.adapter)
+        """Compile a graph without dims; where `find_shared_program` finds a program,
+        its params are shared.
+        """
+        request = PlaceRequest(adapter=self.adapter)
         if inputs:
-            asked = self._asked(job, inputs)
+            request = self._placement_request(job, inputs)
         if self.device is not None:
-            return await self._compiled(Pick(job, *self._named(self.device)), beside)
-        pick = await choose_async(job, asked)
+            return await self._compile_pick(
+                DevicePick(job, *self._named_candidate(self.device)),
+                find_shared_program,
+            )
+        pick = await choose_place_async(job, request)
         try:
-            return await self._compiled(pick, beside)
+            return await self._compile_pick(pick, find_shared_program)
         except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:
-            if pick.device is Device.CPU or self.adapter or self.strict or job.there:
+            if (
+                pick.device is Device.CPU
+                or self.adapter
+                or self.strict
+                or job.on_device
+            ):
                 raise
-            why = f"{pick.decision.what} was chosen but refused the graph: {error}"
-            cpu = Candidate(Device.CPU, Device.CPU.label)
-            decision = replace(pick.decision, what="device CPU", why=why)
+            reason = (
+                f"{pick.decision.what} was chosen but cannot run the graph: {error}"
+            )
+            cpu_candidate = Candidate(Device.CPU, Device.CPU.label)
+            decision = replace(pick.decision, what="device CPU", why=reason)
             pick = replace(pick, decision=decision)
-            ready = await self._prepared(pick.job, cpu, beside)
-        return CompiledGraph(pick, ready, self, beside)
+            prepared = await self._prepare(pick.job, cpu_candidate, find_shared_program)
+        return CompiledGraph(pick, prepared, self, find_shared_program)
 
-    def _named(self, device: Device) -> tuple[Candidate, Decision]:
-        """The way to a device that was asked for, and the decision to take it."""
-        way = Candidate(device, device.label, adapter=self.adapter)
-        return way, Decision(f"device {device.label}", "it was asked for")
+    def _named_candidate(self, device: Device) -> tuple[Candidate, Decision]:
+        """Return the candidate of a device that was asked for, and the decision to use
+        it.
+        """
+        candidate = Candidate(device, device.label, adapter=self.adapter)
+        return candidate, Decision(f"device {device.label}", "it was requested")
 
-    async def _check_runs(self, job: GraphJob) -> None:
-        """Would the device that was asked for run a graph, of whatever sizes?
+    async def _check_supported(self, job: GraphJob) -> None:
+        """Check that the named device can run a graph, of whatever sizes.
 
         Errors   DTypeError, Unsupported. A limit may be kept by other sizes.
         """
         if self.device is not None:
-            way, _ = self._named(self.device)
-            backend = await self._backend(way)
+            candidate, _ = self._named_candidate(self.device)
+            backend = await self._open_backend(candidate)
             with suppress(LimitExceeded):
-                job.plan_on(backend, Place(way.device, way.adapter))
+                job.plan_for(backend, DevicePlace(candidate.device, candidate.adapter))
 
-    def _asked(self, job: GraphJob, inputs: Mapping[str, Any]) -> Asked:
-        """Where an open session compiles; the job is told what lies there.
+    def _placement_request(
+        self, job: GraphJob, inputs: Mapping[str, Any]
+    ) -> PlaceRequest:
+        """Return where to compile for these inputs, and tell the job which of them are
+        there.
 
         Errors   UnknownName.
         """
-        check_names(f"compile '{job.graph.name}'", job.graph.named("input"), inputs)
-        for name, one in lying(inputs).items():
-            job.there = lying_on(inputs, one.device)
-            return Asked(one.device, one.adapter, why=f"input '{name}' lies there")
-        return Asked(adapter=self.adapter)
+        check_input_names(
+            f"compile '{job.graph.name}'", job.graph.named("input"), inputs
+        )
+        for name, array in select_device_arrays(inputs).items():
+            job.on_device = input_names_on(inputs, array.device)
+            return PlaceRequest(
+                array.device, array.adapter, why=f"input '{name}' is already there"
+            )
+        return PlaceRequest(adapter=self.adapter)
 
-    async def _compiled(
-        self, pick: Pick[GraphJob], beside: Beside | None
+    async def _compile_pick(
+        self,
+        pick: DevicePick[GraphJob],
+        find_shared_program: SharedProgramLookup | None,
     ) -> CompiledGraph:
-        """The graph where it was picked, or done again where a loss is noticed here."""
-        pick = self._as_rlx_returns(pick)
+        """Compile the graph on the picked candidate; retry if its device turns out to
+        be lost.
+        """
+        pick = self._with_rlx_outputs(pick)
 
-        async def prepared(way: Candidate) -> Ready:
-            return await self._prepared(pick.job, way, beside)
+        async def prepare(candidate: Candidate) -> PreparedGraph:
+            return await self._prepare(pick.job, candidate, find_shared_program)
 
         try:
-            ready = await prepared(pick.candidate)
-        except LOST as error:
+            prepared_graph = await prepare(pick.candidate)
+        except DEVICE_LOST as error:
             if self.strict:
                 raise
-            ways = pick.decision.candidates
-            ready, _, tries = await done_again(error, pick.candidate, ways, prepared)
-            pick = replace(pick, decision=told(pick.decision, tries))
-        return CompiledGraph(pick, ready, self, beside)
+            candidates = pick.decision.candidates
+            prepared_graph, _, attempts = await retry_run(
+                error, pick.candidate, candidates, prepare
+            )
+            pick = replace(pick, decision=retried_decision(pick.decision, attempts))
+        return CompiledGraph(pick, prepared_graph, self, find_shared_program)
 
-    def _as_rlx_returns(self, pick: Pick[GraphJob]) -> Pick[GraphJob]:
-        """The job with the outputs that RLX's compiler would leave it, in seed mode."""
+    def _with_rlx_outputs(self, pick: DevicePick[GraphJob]) -> DevicePick[GraphJob]:
+        """Return the pick with the outputs that RLX's compiler would leave, in seed
+        mode.
+        """
         job = pick.job
         if self.cost_mode != "seed":
             return pick
         graph, decisions = select_peaks_only_outputs(job.graph, pick.device)
         if not decisions:
             return pick
-        about = job.optimise, job.cost_mode, job.there
-        return replace(pick, job=GraphJob(graph, *about, decisions=decisions))
+        options = job.optimise, job.cost_mode, job.on_device
+        return replace(pick, job=GraphJob(graph, *options, decisions=decisions))
 
-    async def _prepared(
-        self, job: GraphJob, way: Candidate, beside: Beside | None = None
-    ) -> Ready:
-        """The graph on the engine of a way, opened anew if it was lost."""
-        backend = await self._backend(way)
-        await try_custom_ops(job.graph, backend)
-        plan = job.plan_on(backend, Place(way.device, way.adapter))
-        other = None if beside is None else beside(backend)
-        if other is None:
-            return Ready(way, backend, await backend.prepare(plan))
-        made = await backend.prepare_beside(plan, other)
-        params: object = getattr(made, "params", None)
-        shares = params is not None and params is getattr(other, "params", None)
-        return Ready(way, backend, made, shares)
+    async def _prepare(
+        self,
+        job: GraphJob,
+        candidate: Candidate,
+        find_shared_program: SharedProgramLookup | None = None,
+    ) -> PreparedGraph:
+        """Prepare the graph on a candidate's engine, opened again if it was lost."""
+        backend = await self._open_backend(candidate)
+        await check_custom_ops(job.graph, backend)
+        plan = job.plan_for(backend, DevicePlace(candidate.device, candidate.adapter))
+        shared_program = (
+            None if find_shared_program is None else find_shared_program(backend)
+        )
+        if shared_program is None:
+            return PreparedGraph(candidate, backend, await backend.prepare(plan))
+        program = await backend.prepare_sharing_params(plan, shared_program)
+        params: object = getattr(program, "params", None)
+        shares_params = params is not None and params is getattr(
+            shared_program, "params", None
+        )
+        return PreparedGraph(candidate, backend, program, shares_params)
 
-    async def _backend(self, way: Candidate) -> Backend:
+    async def _open_backend(self, candidate: Candidate) -> Backend:
+        """Return the open engine of a candidate, under the session's limits."""
         if self.limits is None:
-            return await pool.backend_async(way.device.label, way.adapter)
-        return pool.limited(way.device.label, way.adapter, self.limits)
+            return await pool.backend_async(candidate.device.label, candidate.adapter)
+        return pool.backend_with_limits(
+            candidate.device.label, candidate.adapter, self.limits
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -241,12 +285,12 @@ class Session:
         return f"Session({where!r}, {self.precision!r})"
 
     def close(self) -> None:
-        """No more compiling; graphs already compiled stay usable."""
+        """Refuse further compiling; graphs compiled already stay usable."""
         self._closed = True
 
     def __reduce__(self) -> Any:
         raise Unsupported(
             "pickle of a Session",
             "a session holds an open device",
-            hint="make a Session where it is needed",
+            hint="create a Session in the process that needs it",
         )

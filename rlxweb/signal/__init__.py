@@ -1,1 +1,1 @@
-"""Welch spectra and their peaks: what is computed, and where."""
+"""Welch spectra, their peaks, and the choice of the engine that computes them."""

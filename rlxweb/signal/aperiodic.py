@@ -1,4 +1,4 @@
-"""The 1/f part of a power spectrum, and the peaks that stand above it.
+"""Fit of the aperiodic (1/f) part of power spectra and of the peaks above it.
 
 In log10 power a spectrum is a line (or a bent one, with a knee) and Gaussian peaks on
 it. Owns the model and its fit: robust line, peaks one by one, all peaks together, line
@@ -15,39 +15,46 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.arguments import helpful, number, one_of, whole
+from rlxweb.arguments import (
+    check_choice,
+    coerce_float,
+    coerce_integer,
+    suggest_misspelled_options,
+)
 from rlxweb.errors import NotFinite, UsageError
 from rlxweb.signal.aperiodic_fit import AperiodicFit
-from rlxweb.signal.band import Reach, bins_between
-from rlxweb.signal.rounding import RoundingFloor
+from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.spectrum import (
-    Density,
+    PowerDensity,
     Spectrum,
-    density_of,
-    flat_rows,
-    warn_flat,
+    coerce_density,
+    flat_row_mask,
+    warn_flat_rows,
 )
 
 Floats = NDArray[np.float64]
-Mode = Literal["fixed", "knee"]
+AperiodicMode = Literal["fixed", "knee"]
 
-DOING: Final = "aperiodic"
-LOWEST_SHARE: Final = 2.5
-"""Per cent of the points, furthest below a first line, that a robust one is of."""
-_EDGE, _OVERLAP, _REACH = 1.0, 0.75, 1.5
-_WIDTH_OF_HALF = 2.0 * np.sqrt(2.0 * np.log(2.0))
-_ROUNDS = 200
-_ROUNDING = 1e-9  # what a spectrum without noise has above its own line
+CONTEXT: Final = "aperiodic"
+LOWEST_PERCENT: Final = 2.5
+"""Percentage of the points, the furthest below a first line, that the robust line is
+fitted to.
+"""
+_EDGE_DISTANCE, _OVERLAP_DISTANCE, _MAX_CENTRE_SHIFT = 1.0, 0.75, 1.5
+_FWHM_PER_SD = 2.0 * np.sqrt(2.0 * np.log(2.0))
+_MAX_ITERATIONS = 200
+_ROUNDING_HEIGHT = 1e-9  # what a spectrum without noise has above its own line
 
 
-@helpful
+@suggest_misspelled_options
 def aperiodic(
     f: ArrayLike | Spectrum,
     psd: ArrayLike | None = None,
     *,
     fmin: float = 1.0,
     fmax: float | None = None,
-    mode: Mode = "fixed",
+    mode: AperiodicMode = "fixed",
     max_peaks: int = 6,
     peak_width: tuple[float, float] = (0.5, 12.0),
     min_height: float = 0.0,
@@ -70,331 +77,376 @@ def aperiodic(
                finite, naming the row and the frequency
     Source     Donoghue et al. 2020, doi 10.1038/s41593-020-00744-x
     """
-    given = density_of(f, psd, DOING)
+    density = coerce_density(f, psd, CONTEXT)
     options = (mode, max_peaks, peak_width, min_height, threshold)
-    found = fitted(given, None, fmin, fmax, *options)
-    warn_flat(DOING, np.isnan(found.offset), "all that is fitted is")
-    return found
+    fit = fit_density(density, None, fmin, fmax, *options)
+    warn_flat_rows(CONTEXT, np.isnan(fit.offset), "all fitted values are")
+    return fit
 
 
-def fitted(
-    given: Density,
-    left_out: NDArray[np.bool_] | None,
+def fit_density(
+    density: PowerDensity,
+    excluded: NDArray[np.bool_] | None,
     fmin: float = 1.0,
     fmax: float | None = None,
-    mode: Mode = "fixed",
+    mode: AperiodicMode = "fixed",
     max_peaks: int = 6,
     peak_width: tuple[float, float] = (0.5, 12.0),
     min_height: float = 0.0,
     threshold: float = 2.0,
 ) -> AperiodicFit:
-    """`aperiodic` of a density, without a warning of flat rows.
+    """Fit the 1/f part and the peaks of a density, without a warning of flat rows.
 
-    left_out   (B,) rows that are NaN in the result; None: those that are flat
+    excluded   (B,) rows that are NaN in the result; None: those that are flat
     """
-    rules = _rules(mode, max_peaks, peak_width, min_height, threshold)
-    hz, power, floor = _part(given, fmin, fmax)
+    criteria = _check_options(mode, max_peaks, peak_width, min_height, threshold)
+    hz, power, floor = _select_frequencies(density, fmin, fmax)
     batch, rows = power.shape[:-1], power.reshape(-1, len(hz))
-    if left_out is None:
-        left_out = np.zeros(len(rows), np.bool_)
+    if excluded is None:
+        excluded = np.zeros(len(rows), np.bool_)
         if floor is not None:
-            left_out = flat_rows(rows, floor, slice(None))
-    _check_positive(hz, rows, left_out, batch)
+            excluded = flat_row_mask(rows, floor, slice(None))
+    _check_positive(hz, rows, excluded, batch)
     fits = [
-        _unknown(len(hz)) if is_out else _fit(hz, np.log10(row), rules)
-        for row, is_out in zip(rows, left_out, strict=True)
+        _nan_fit(len(hz)) if is_excluded else _fit_row(hz, np.log10(row), criteria)
+        for row, is_excluded in zip(rows, excluded, strict=True)
     ]
-    return replace(_gathered(hz, fits, batch), labels=given.labels, ran=given.ran)
+    return replace(
+        _gather_fits(hz, fits, batch), labels=density.labels, ran=density.ran
+    )
 
 
-def _rules(
+def _check_options(
     mode: str,
     max_peaks: int,
     peak_width: tuple[float, float],
     min_height: float,
     threshold: float,
-) -> _Rules:
-    """What makes a peak. Errors  UsageError."""
-    one_of("mode", mode, ("fixed", "knee"), DOING)
-    most = whole("max_peaks", max_peaks, DOING)
-    if most < 0:
-        raise UsageError(DOING, f"max_peaks is {most}", "0 or more")
-    low, high = (number("peak_width", one, DOING) for one in peak_width)
+) -> _PeakCriteria:
+    """Check the options of the fit and return them as criteria of a peak; raise
+    UsageError.
+    """
+    check_choice("mode", mode, ("fixed", "knee"), CONTEXT)
+    max_count = coerce_integer("max_peaks", max_peaks, CONTEXT)
+    if max_count < 0:
+        raise UsageError(CONTEXT, f"max_peaks is {max_count}", "must be 0 or more")
+    low, high = (coerce_float("peak_width", width, CONTEXT) for width in peak_width)
     if not 0 < low <= high:
         raise UsageError(
-            DOING, f"peak_width is {low:g} to {high:g} Hz", "0 < least ≤ most"
+            CONTEXT,
+            f"peak_width is {low:g} to {high:g} Hz",
+            "must be 0 < minimum ≤ maximum",
         )
-    least = number("min_height", min_height, DOING)
-    return _Rules(mode, most, (low, high), least, number("threshold", threshold, DOING))
-
-
-def _gathered(
-    hz: Floats, found: Sequence[_Found], batch: tuple[int, ...]
-) -> AperiodicFit:
-    """The fits of all rows, in the shape of the batch."""
-    wide = max((len(one.peaks) for one in found), default=0)
-    peaks = np.full((len(found), wide, 3), np.nan)
-    for at, one in enumerate(found):
-        peaks[at, : len(one.peaks)] = one.peaks
-
-    def shaped(values: Any) -> Any:
-        array = np.array(values)
-        return array.reshape((*batch, *array.shape[1:]))
-
-    lines = np.array([one.line for one in found]).reshape(-1, 3)
-    return AperiodicFit(
-        f=hz,
-        offset=shaped(lines[:, 0]),
-        knee=shaped(lines[:, 1]),
-        exponent=shaped(lines[:, 2]),
-        peak_hz=shaped(peaks[..., 0]),
-        peak_height=shaped(peaks[..., 1]),
-        peak_width=shaped(peaks[..., 2]),
-        count=shaped([len(one.peaks) for one in found]),
-        r_squared=shaped([one.r_squared for one in found]),
-        error=shaped([one.error for one in found]),
-        aperiodic=shaped([10.0**one.below for one in found]),
-        fitted=shaped([10.0**one.model for one in found]),
+    min_log_height = coerce_float("min_height", min_height, CONTEXT)
+    return _PeakCriteria(
+        mode,
+        max_count,
+        (low, high),
+        min_log_height,
+        coerce_float("threshold", threshold, CONTEXT),
     )
 
 
-def _part(
-    given: Density, fmin: float, fmax: float | None
+def _gather_fits(
+    hz: Floats, fits: Sequence[_AperiodicRowFit], batch: tuple[int, ...]
+) -> AperiodicFit:
+    """Combine the fits of all rows in the shape of the batch."""
+    max_peaks = max((len(fit.peaks) for fit in fits), default=0)
+    peaks = np.full((len(fits), max_peaks, 3), np.nan)
+    for row, fit in enumerate(fits):
+        peaks[row, : len(fit.peaks)] = fit.peaks
+
+    def to_batch_shape(values: Any) -> Any:
+        """Return per-row values in the shape of the batch."""
+        array = np.array(values)
+        return array.reshape((*batch, *array.shape[1:]))
+
+    lines = np.array([fit.line_params for fit in fits]).reshape(-1, 3)
+    return AperiodicFit(
+        f=hz,
+        offset=to_batch_shape(lines[:, 0]),
+        knee=to_batch_shape(lines[:, 1]),
+        exponent=to_batch_shape(lines[:, 2]),
+        peak_hz=to_batch_shape(peaks[..., 0]),
+        peak_height=to_batch_shape(peaks[..., 1]),
+        peak_width=to_batch_shape(peaks[..., 2]),
+        count=to_batch_shape([len(fit.peaks) for fit in fits]),
+        r_squared=to_batch_shape([fit.r_squared for fit in fits]),
+        error=to_batch_shape([fit.error for fit in fits]),
+        aperiodic=to_batch_shape([10.0**fit.aperiodic_level for fit in fits]),
+        fitted=to_batch_shape([10.0**fit.model_level for fit in fits]),
+    )
+
+
+def _select_frequencies(
+    density: PowerDensity, fmin: float, fmax: float | None
 ) -> tuple[Floats, Floats, RoundingFloor | None]:
-    """Frequencies, power and floor of the part that is fitted."""
-    hz, power, floor = given.f, given.power.astype(np.float64), given.floor
-    inside = bins_between(hz, fmin, fmax, DOING, Reach.of_bins(hz, given.fs))
+    """Return the frequencies, the power and the rounding floor of the range that is
+    fitted.
+    """
+    hz, power, floor = density.f, density.power.astype(np.float64), density.floor
+    inside = bins_between(
+        hz, fmin, fmax, CONTEXT, FrequencyLimit.from_bins(hz, density.fs)
+    )
     inside = np.arange(len(hz)) if inside is None else inside
     if hz[inside[0]] == 0:
         inside = inside[1:]
     if len(inside) < 8:
         raise UsageError(
-            DOING, f"{len(inside)} frequencies are left", "at least 8", "widen the band"
+            CONTEXT,
+            f"{len(inside)} frequencies remain in the band",
+            "at least 8 are required",
+            "widen the band",
         )
-    floor = None if floor is None else floor.of_bins(inside)
+    floor = None if floor is None else floor.select_bins(inside)
     return hz[inside], power[..., inside], floor
 
 
 def _check_positive(
     hz: Floats,
     rows: Floats,
-    left_out: NDArray[np.bool_],
+    excluded: NDArray[np.bool_],
     batch: tuple[int, ...],
 ) -> None:
-    """Raise NotFinite for a row without a logarithm that is to be fitted."""
-    bad = ~(np.isfinite(rows) & (rows > 0)) & ~left_out[:, None]
+    """Raise NotFinite for a row to be fitted that has no logarithm."""
+    bad = ~(np.isfinite(rows) & (rows > 0)) & ~excluded[:, None]
     if not bad.any():
         return
-    at, bin_ = (int(i) for i in np.argwhere(bad)[0])
-    row = [int(i) for i in np.unravel_index(at, batch)] if batch else 0
+    row_index, bin_ = (int(i) for i in np.argwhere(bad)[0])
+    batch_index = [int(i) for i in np.unravel_index(row_index, batch)] if batch else 0
     raise NotFinite(
-        DOING,
-        f"the power of row {row} is {rows[at, bin_]} at {hz[bin_]:g} Hz",
-        "its logarithm is fitted: all of it must be above 0",
+        CONTEXT,
+        f"the power of row {batch_index} is {rows[row_index, bin_]} at {hz[bin_]:g} Hz",
+        "the logarithm of the power is fitted: every value must be above 0",
         "leave the row out",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
+class _PeakCriteria:
+    """Checked options of the fit: the mode of the line, and when a maximum counts as a
+    peak.
+    """
+
     mode: str
     max_peaks: int
-    width: tuple[float, float]
+    width_range: tuple[float, float]
     min_height: float
     threshold: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    line: Floats
+class _AperiodicRowFit:
+    """Fit of one row: line, peaks, levels in log10 and goodness of fit."""
+
+    line_params: Floats
     peaks: Floats
-    below: Floats
-    model: Floats
+    aperiodic_level: Floats
+    model_level: Floats
     r_squared: float
     error: float
 
 
-def _unknown(n_freqs: int) -> _Found:
-    """Stand-in for the fit of a row that is left out."""
-    none = np.full(n_freqs, np.nan)
-    return _Found(np.full(3, np.nan), np.zeros((0, 3)), none, none, np.nan, np.nan)
+def _nan_fit(n_freqs: int) -> _AperiodicRowFit:
+    """Return the all-NaN fit of a row that is excluded."""
+    nans = np.full(n_freqs, np.nan)
+    return _AperiodicRowFit(
+        np.full(3, np.nan), np.zeros((0, 3)), nans, nans, np.nan, np.nan
+    )
 
 
-def _fit(hz: Floats, level: Floats, rules: _Rules) -> _Found:
-    """One spectrum (F,) in log10."""
-    flat = level - _line(hz, _robust_line(hz, level, rules.mode))
-    peaks = _peaks(hz, flat, rules)
-    above = _gaussians(hz, peaks)
-    line = _line_fit(hz, level - above, rules.mode)
-    below = _line(hz, line)
-    model = below + above
-    told = np.empty((len(peaks), 3))
-    for at, (centre, _, sd) in enumerate(peaks):
+def _fit_row(hz: Floats, level: Floats, criteria: _PeakCriteria) -> _AperiodicRowFit:
+    """Fit one spectrum (F,) in log10."""
+    residual = level - _line_level(hz, _fit_robust_line(hz, level, criteria.mode))
+    peaks = _fit_peaks(hz, residual, criteria)
+    peak_level = _sum_gaussians(hz, peaks)
+    line_params = _fit_line(hz, level - peak_level, criteria.mode)
+    aperiodic_level = _line_level(hz, line_params)
+    model = aperiodic_level + peak_level
+    peak_table = np.empty((len(peaks), 3))
+    for index, (centre, _, sd) in enumerate(peaks):
         nearest = int(np.argmin(np.abs(hz - centre)))
-        told[at] = centre, model[nearest] - below[nearest], 2.0 * sd
-    told = told[np.argsort(told[:, 0])]
+        peak_table[index] = centre, model[nearest] - aperiodic_level[nearest], 2.0 * sd
+    peak_table = peak_table[np.argsort(peak_table[:, 0])]
     with np.errstate(invalid="ignore", divide="ignore"):
         r = np.corrcoef(level, model)[0, 1]
     error = float(np.abs(level - model).mean())
-    return _Found(line, told, below, model, float(r * r), error)
+    return _AperiodicRowFit(
+        line_params, peak_table, aperiodic_level, model, float(r * r), error
+    )
 
 
 # --- the line ---------------------------------------------------------------------
 
 
-def _line(hz: Floats, line: Floats) -> Floats:
-    offset, knee, exponent = line
-    found: Floats = offset - np.log10(knee + hz**exponent)
-    return found
+def _line_level(hz: Floats, line_params: Floats) -> Floats:
+    """Return the log10 power of a line (offset, knee, exponent) at each frequency."""
+    offset, knee, exponent = line_params
+    level: Floats = offset - np.log10(knee + hz**exponent)
+    return level
 
 
-def _line_fit(
-    hz: Floats, level: Floats, mode: str, begin: Floats | None = None
+def _fit_line(
+    hz: Floats, level: Floats, mode: str, initial: Floats | None = None
 ) -> Floats:
-    """(offset, knee, exponent) of the least squares."""
+    """Return (offset, knee, exponent) of the least-squares line."""
     x = np.log10(hz)
     slope, offset = np.polyfit(x, level, 1)
     if mode == "fixed":
         return np.array([offset, 0.0, -slope])
-    if begin is None:
-        begin = np.array([offset, 0.0, max(0.1, -slope)])
+    if initial is None:
+        initial = np.array([offset, 0.0, max(0.1, -slope)])
 
     def model(p: Floats) -> tuple[Floats, Floats]:
         power = hz ** p[2]
-        whole = p[1] + power
-        by_knee = -1.0 / (whole * np.log(10.0))
-        by_exponent = -power * np.log(hz) / (whole * np.log(10.0))
-        jacobian = np.stack([np.ones_like(hz), by_knee, by_exponent], axis=1)
-        return p[0] - np.log10(whole), jacobian
+        denominator = p[1] + power
+        knee_derivative = -1.0 / (denominator * np.log(10.0))
+        exponent_derivative = -power * np.log(hz) / (denominator * np.log(10.0))
+        jacobian = np.stack(
+            [np.ones_like(hz), knee_derivative, exponent_derivative], axis=1
+        )
+        return p[0] - np.log10(denominator), jacobian
 
     # A knee of 0 has no slope of its own to leave by: some are tried.
-    starts = [begin]
-    for at in np.quantile(hz, [0.1, 0.3, 0.6]):
-        starts.append(np.array([offset, at ** begin[2], begin[2]]))
+    starts = [initial]
+    for knee_hz in np.quantile(hz, [0.1, 0.3, 0.6]):
+        starts.append(np.array([offset, knee_hz ** initial[2], initial[2]]))
     low, high = np.array([-np.inf, 0.0, 1e-3]), np.array([np.inf, np.inf, 20.0])
     fits = [_least_squares(model, level, start, low, high) for start in starts]
     return min(fits, key=lambda p: float(((model(p)[0] - level) ** 2).sum()))
 
 
-def _robust_line(hz: Floats, level: Floats, mode: str) -> Floats:
-    """Of the lowest points, which peaks do not lift."""
-    first = _line_fit(hz, level, mode)
-    flat = np.maximum(level - _line(hz, first), 0.0)
-    lowest = flat <= np.percentile(flat, LOWEST_SHARE)
+def _fit_robust_line(hz: Floats, level: Floats, mode: str) -> Floats:
+    """Fit the line to the lowest points, which peaks do not lift."""
+    first_params = _fit_line(hz, level, mode)
+    residual = np.maximum(level - _line_level(hz, first_params), 0.0)
+    lowest = residual <= np.percentile(residual, LOWEST_PERCENT)
     if lowest.sum() < 3:
-        return first
-    return _line_fit(hz[lowest], level[lowest], mode, first)
+        return first_params
+    return _fit_line(hz[lowest], level[lowest], mode, first_params)
 
 
 # --- the peaks --------------------------------------------------------------------
 
 
-def _gaussians(hz: Floats, peaks: Floats) -> Floats:
-    """(F,) the sum of peaks (P, 3): centre, height, standard deviation."""
+def _sum_gaussians(hz: Floats, peaks: Floats) -> Floats:
+    """Return the sum (F,) of peaks (P, 3): centre, height, standard deviation."""
     total = np.zeros_like(hz)
     for centre, height, sd in peaks:
         total += height * np.exp(-((hz - centre) ** 2) / (2.0 * sd**2))
     return total
 
 
-def _peaks(hz: Floats, flat: Floats, rules: _Rules) -> Floats:
-    """Peaks (P, 3) of a spectrum without its line."""
-    guesses = _guessed(hz, flat.copy(), rules)
-    guesses = _kept(hz, guesses)
+def _fit_peaks(hz: Floats, residual: Floats, criteria: _PeakCriteria) -> Floats:
+    """Fit peaks (P, 3) to a spectrum without its line."""
+    guesses = _guess_peaks(hz, residual.copy(), criteria)
+    guesses = _drop_edge_and_overlapping_peaks(hz, guesses)
     if not len(guesses):
         return np.zeros((0, 3))
 
     def model(p: Floats) -> tuple[Floats, Floats]:
-        every = p.reshape(-1, 3)
-        jacobian = np.empty((len(hz), 3 * len(every)))
+        peaks = p.reshape(-1, 3)
+        jacobian = np.empty((len(hz), 3 * len(peaks)))
         total = np.zeros_like(hz)
-        for at, (centre, height, sd) in enumerate(every):
-            off = (hz - centre) / sd
-            bell = np.exp(-0.5 * off * off)
+        for index, (centre, height, sd) in enumerate(peaks):
+            distance = (hz - centre) / sd
+            bell = np.exp(-0.5 * distance * distance)
             total += height * bell
-            jacobian[:, 3 * at] = height * bell * off / sd
-            jacobian[:, 3 * at + 1] = bell
-            jacobian[:, 3 * at + 2] = height * bell * off * off / sd
+            jacobian[:, 3 * index] = height * bell * distance / sd
+            jacobian[:, 3 * index + 1] = bell
+            jacobian[:, 3 * index + 2] = height * bell * distance * distance / sd
         return total, jacobian
 
     low, high = guesses.copy(), guesses.copy()
-    low[:, 0] -= 2.0 * _REACH * guesses[:, 2]
-    high[:, 0] += 2.0 * _REACH * guesses[:, 2]
+    low[:, 0] -= 2.0 * _MAX_CENTRE_SHIFT * guesses[:, 2]
+    high[:, 0] += 2.0 * _MAX_CENTRE_SHIFT * guesses[:, 2]
     low[:, 0], high[:, 0] = np.maximum(low[:, 0], hz[0]), np.minimum(high[:, 0], hz[-1])
     low[:, 1], high[:, 1] = 0.0, np.inf
-    low[:, 2], high[:, 2] = rules.width[0] / 2.0, rules.width[1] / 2.0
-    fit = _least_squares(model, flat, guesses.ravel(), low.ravel(), high.ravel())
+    low[:, 2], high[:, 2] = criteria.width_range[0] / 2.0, criteria.width_range[1] / 2.0
+    fit = _least_squares(model, residual, guesses.ravel(), low.ravel(), high.ravel())
     return fit.reshape(-1, 3)
 
 
-def _guessed(hz: Floats, flat: Floats, rules: _Rules) -> Floats:
-    """The highest point, taken for a peak as wide as its half height, and again."""
+def _guess_peaks(hz: Floats, residual: Floats, criteria: _PeakCriteria) -> Floats:
+    """Guess peaks: take the highest point as a peak as wide as its half height,
+    subtract it, and repeat.
+    """
     step = float(hz[1] - hz[0])
-    least, most = (one / 2.0 for one in rules.width)
-    found: list[tuple[float, float, float]] = []
-    while len(found) < rules.max_peaks:
-        top = int(np.argmax(flat))
-        height = float(flat[top])
-        least_height = max(rules.threshold * float(flat.std()), rules.min_height)
-        if height <= max(least_height, _ROUNDING):
+    min_sd, max_sd = (width / 2.0 for width in criteria.width_range)
+    guesses: list[tuple[float, float, float]] = []
+    while len(guesses) < criteria.max_peaks:
+        top = int(np.argmax(residual))
+        height = float(residual[top])
+        min_height = max(
+            criteria.threshold * float(residual.std()), criteria.min_height
+        )
+        if height <= max(min_height, _ROUNDING_HEIGHT):
             break
-        half = np.flatnonzero(flat <= height / 2.0)
-        left, right = half[(half < top) & (half > 0)], half[half > top]
-        sides = [top - int(left[-1])] if left.size else []
-        sides += [int(right[0]) - top] if right.size else []
-        sd = (least + most) / 2.0
-        if sides:
-            sd = min(sides) * 2.0 * step / _WIDTH_OF_HALF
-        sd = min(max(sd, least), most)
-        found.append((float(hz[top]), height, sd))
-        flat -= _gaussians(hz, np.array(found[-1:]))
-    return np.array(found).reshape(-1, 3)
+        below_half = np.flatnonzero(residual <= height / 2.0)
+        left, right = (
+            below_half[(below_half < top) & (below_half > 0)],
+            below_half[below_half > top],
+        )
+        half_widths = [top - int(left[-1])] if left.size else []
+        half_widths += [int(right[0]) - top] if right.size else []
+        sd = (min_sd + max_sd) / 2.0
+        if half_widths:
+            sd = min(half_widths) * 2.0 * step / _FWHM_PER_SD
+        sd = min(max(sd, min_sd), max_sd)
+        guesses.append((float(hz[top]), height, sd))
+        residual -= _sum_gaussians(hz, np.array(guesses[-1:]))
+    return np.array(guesses).reshape(-1, 3)
 
 
-def _kept(hz: Floats, peaks: Floats) -> Floats:
-    """Without those at the ends, and without the lower of two that overlap."""
+def _drop_edge_and_overlapping_peaks(hz: Floats, peaks: Floats) -> Floats:
+    """Drop peaks at the ends of the range, and the lower of two that overlap."""
     if not len(peaks):
         return peaks
     centre, sd = peaks[:, 0], peaks[:, 2]
-    inner = (np.abs(centre - hz[0]) > _EDGE * sd) & (
-        np.abs(centre - hz[-1]) > _EDGE * sd
+    inner = (np.abs(centre - hz[0]) > _EDGE_DISTANCE * sd) & (
+        np.abs(centre - hz[-1]) > _EDGE_DISTANCE * sd
     )
     peaks = peaks[inner]
     peaks = peaks[np.argsort(peaks[:, 0], kind="stable")]
-    gone = set()
-    for at in range(len(peaks) - 1):
-        one, other = peaks[at], peaks[at + 1]
-        if one[0] + _OVERLAP * one[2] > other[0] - _OVERLAP * other[2]:
-            gone.add(at if one[1] < other[1] else at + 1)
-    return peaks[[at for at in range(len(peaks)) if at not in gone]]
+    dropped = set()
+    for index in range(len(peaks) - 1):
+        peak, next_peak = peaks[index], peaks[index + 1]
+        if (
+            peak[0] + _OVERLAP_DISTANCE * peak[2]
+            > next_peak[0] - _OVERLAP_DISTANCE * next_peak[2]
+        ):
+            dropped.add(index if peak[1] < next_peak[1] else index + 1)
+    return peaks[[index for index in range(len(peaks)) if index not in dropped]]
 
 
 def _least_squares(
     model: Callable[[Floats], tuple[Floats, Floats]],
     y: Floats,
-    begin: Floats,
+    initial: Floats,
     low: Floats,
     high: Floats,
 ) -> Floats:
-    """Parameters within bounds, by Levenberg's and Marquardt's damped steps."""
-    p = np.clip(begin, low, high)
+    """Minimise the squared error within bounds by damped Levenberg-Marquardt steps."""
+    p = np.clip(initial, low, high)
     values, jacobian = model(p)
     cost, damping = float(((y - values) ** 2).sum()), 1e-3
-    for _ in range(_ROUNDS):
-        left = jacobian.T @ (y - values)
+    for _ in range(_MAX_ITERATIONS):
+        gradient = jacobian.T @ (y - values)
         # What a bound holds back takes no part in the step.
-        held = ((p <= low) & (left < 0)) | ((p >= high) & (left > 0))
-        square = jacobian.T @ jacobian
-        square[held], square[:, held] = 0.0, 0.0
-        left = np.where(held, 0.0, left)
-        scale = np.maximum(np.diag(square), 1e-12)
-        step = np.linalg.solve(square + np.diag(damping * scale + held), left)
+        is_at_bound = ((p <= low) & (gradient < 0)) | ((p >= high) & (gradient > 0))
+        normal_matrix = jacobian.T @ jacobian
+        normal_matrix[is_at_bound], normal_matrix[:, is_at_bound] = 0.0, 0.0
+        gradient = np.where(is_at_bound, 0.0, gradient)
+        scale = np.maximum(np.diag(normal_matrix), 1e-12)
+        step = np.linalg.solve(
+            normal_matrix + np.diag(damping * scale + is_at_bound), gradient
+        )
         trial = np.clip(p + step, low, high)
         new_values, new_jacobian = model(trial)
-        new = float(((y - new_values) ** 2).sum())
-        if np.isfinite(new) and new <= cost:
-            gain = cost - new
-            p, values, jacobian, cost = trial, new_values, new_jacobian, new
+        new_cost = float(((y - new_values) ** 2).sum())
+        if np.isfinite(new_cost) and new_cost <= cost:
+            gain = cost - new_cost
+            p, values, jacobian, cost = trial, new_values, new_jacobian, new_cost
             damping = max(damping / 5.0, 1e-12)
             if gain <= 1e-14 * max(cost, 1e-30):
                 break

@@ -1,4 +1,4 @@
-"""What `aperiodic` returns: the 1/f part of spectra, and the peaks above it."""
+"""Result of `aperiodic`: the 1/f part of spectra, and the peaks above it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.results.labels import UNNAMED, Labels
-from rlxweb.results.ran import UNTOLD, Ran
+from rlxweb.results.labels import NO_LABELS, Labels
+from rlxweb.results.ran import UNKNOWN_RUN, Ran
 from rlxweb.results.result import Result
-from rlxweb.results.stored import State, of_plain, plain_of
-from rlxweb.results.svg import Line, chart
-from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
+from rlxweb.results.result_files import (
+    ResultState,
+    labels_and_run_from_json,
+    labels_and_run_to_json,
+)
+from rlxweb.results.svg_charts import ChartLine, svg_line_chart
+from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
 
 Floats = NDArray[np.float64]
 
-_ARRAYS: Final = (
+_ARRAY_FIELDS: Final = (
     *("f", "offset", "exponent", "knee", "peak_hz", "peak_height", "peak_width"),
     *("count", "r_squared", "error", "aperiodic", "fitted"),
 )
@@ -25,7 +29,8 @@ _ARRAYS: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AperiodicFit(Result):
-    """10**(offset - log10(knee + f**exponent)), and P peaks above it, of each row.
+    """Fitted model of each row: 10**(offset - log10(knee + f**exponent)), and P peaks
+    above it.
 
     f           (F,) Hz that were fitted
     offset      (…) log10 of the power that the line has at 1 Hz, without a knee
@@ -55,14 +60,14 @@ class AperiodicFit(Result):
     error: Floats
     aperiodic: Floats
     fitted: Floats
-    labels: Labels = UNNAMED
-    ran: Ran = UNTOLD
+    labels: Labels = NO_LABELS
+    ran: Ran = UNKNOWN_RUN
 
     def named(self, labels: Labels) -> AperiodicFit:
-        """The same with names for the axes of its batch."""
+        """Return the same fit with names for the axes of its batch."""
         return replace(self, labels=labels)
 
-    def labelled(self) -> Labelled:
+    def labelled(self) -> LabelledArrays:
         batch = self.offset.shape
         labels = self.labels.fitted(batch)
         dims = labels.dims
@@ -70,58 +75,79 @@ class AperiodicFit(Result):
         ranks = np.arange(1, self.peak_hz.shape[-1] + 1)
         axes = (
             *batch_axes(labels, batch),
-            Axis("peak", ranks, "", "by rising frequency"),
-            Axis("frequency", self.f, "Hz"),
+            ResultAxis("peak", ranks, "", "in order of frequency"),
+            ResultAxis("frequency", self.f, "Hz"),
         )
         spectra = (*dims, "frequency")
-        return Labelled(
+        return LabelledArrays(
             axes,
             (
-                Variable("exponent", self.exponent, dims, "", "how steeply it falls"),
-                Variable("offset", self.offset, dims, "", "log10 power at 1 Hz"),
-                Variable("knee", self.knee, dims),
-                Variable("r_squared", self.r_squared, dims),
-                Variable("error", self.error, dims, "", "mean, of log10 power"),
-                Variable("count", self.count, dims, "", "peaks"),
-                Variable("peak_frequency", self.peak_hz, peak, "Hz"),
-                Variable("peak_height", self.peak_height, peak, "", "log10 power"),
-                Variable("peak_width", self.peak_width, peak, "Hz", "2 SD"),
-                Variable("aperiodic", self.aperiodic, spectra, "", "the 1/f part"),
-                Variable("fitted", self.fitted, spectra, "", "the model"),
+                ResultVariable(
+                    "exponent", self.exponent, dims, "", "steepness of the 1/f part"
+                ),
+                ResultVariable("offset", self.offset, dims, "", "log10 power at 1 Hz"),
+                ResultVariable("knee", self.knee, dims),
+                ResultVariable("r_squared", self.r_squared, dims),
+                ResultVariable(
+                    "error",
+                    self.error,
+                    dims,
+                    "",
+                    "mean absolute error of the log10 power",
+                ),
+                ResultVariable("count", self.count, dims, "", "peaks"),
+                ResultVariable("peak_frequency", self.peak_hz, peak, "Hz"),
+                ResultVariable(
+                    "peak_height",
+                    self.peak_height,
+                    peak,
+                    "",
+                    "log10 power above the 1/f part",
+                ),
+                ResultVariable("peak_width", self.peak_width, peak, "Hz", "2 SD"),
+                ResultVariable(
+                    "aperiodic", self.aperiodic, spectra, "", "the 1/f part"
+                ),
+                ResultVariable(
+                    "fitted", self.fitted, spectra, "", "1/f part and peaks"
+                ),
             ),
             {},
         )
 
-    def _state(self) -> State:
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return State(arrays, plain_of(self.labels, self.ran))
+    def _to_state(self) -> ResultState:
+        arrays = {name: getattr(self, name) for name in _ARRAY_FIELDS}
+        return ResultState(arrays, labels_and_run_to_json(self.labels, self.ran))
 
     @classmethod
-    def _of_state(cls, state: State) -> AperiodicFit:
-        labels, ran = of_plain(state.plain)
+    def _from_state(cls, state: ResultState) -> AperiodicFit:
+        labels, ran = labels_and_run_from_json(state.json_data)
         return cls(**state.arrays, labels=labels, ran=ran)
 
-    def _picture(self) -> str:
-        at = np.log10(self.f)
+    def _svg(self) -> str:
+        log_hz = np.log10(self.f)
         fitted, line = (
-            10.0 * np.log10(own.reshape(-1, len(self.f))[0])
-            for own in (self.fitted, self.aperiodic)
+            10.0 * np.log10(power.reshape(-1, len(self.f))[0])
+            for power in (self.fitted, self.aperiodic)
         )
-        lines = [Line("fitted", at, fitted), Line("1/f", at, line)]
-        return chart(lines, "dB", log=True)
+        lines = [ChartLine("fitted", log_hz, fitted), ChartLine("1/f", log_hz, line)]
+        return svg_line_chart(lines, "dB", log=True)
 
     def __repr__(self) -> str:
         rows = "×".join(map(str, self.offset.shape)) or "1"
-        exponent, r_squared = _mean(self.exponent, 2), _mean(self.r_squared, 3)
-        lost = int(np.isnan(self.offset).sum())
-        left_out = f", {lost} left out" if lost else ""
+        exponent, r_squared = (
+            _format_mean(self.exponent, 2),
+            _format_mean(self.r_squared, 3),
+        )
+        excluded_count = int(np.isnan(self.offset).sum())
+        excluded_text = f", {excluded_count} not fitted" if excluded_count else ""
         return (
-            f"AperiodicFit({rows} rows{left_out}, exponent {exponent}, "
+            f"AperiodicFit({rows} rows{excluded_text}, exponent {exponent}, "
             f"{int(self.count.sum())} peaks, R² {r_squared})"
         )
 
 
-def _mean(values: Floats, digits: int) -> str:
-    """Mean of the known values in words; a dash where none is known."""
+def _format_mean(values: Floats, digits: int) -> str:
+    """Format the mean of the known values; a dash where none is known."""
     known = values[~np.isnan(values)]
     return f"{known.mean():.{digits}f}" if known.size else "–"

@@ -1,4 +1,4 @@
-"""Averages of spectra that come one by one: of all, of the last, or fading."""
+"""Running averages of spectra: over all, over the last, or with exponential decay."""
 
 from __future__ import annotations
 
@@ -9,88 +9,95 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import number, whole
+from rlxweb.arguments import coerce_float, coerce_integer
 from rlxweb.errors import UsageError
 
 Array = NDArray[Any]
-Average = Literal["all", "last", "exponential", "none"]
+AverageKind = Literal["all", "last", "exponential", "none"]
 AVERAGES: Final = ("all", "last", "exponential", "none")
 
 
-def average_of(
-    kind: str, last: int | None, half_life: float | None, step_s: float, doing: str
+def make_average(
+    kind: str, last: int | None, half_life: float | None, step_s: float, context: str
 ) -> SpectraAverage:
-    """The average of a name.
+    """Create the average of a kind.
 
     step_s   seconds from one spectrum to the next
     Errors   UsageError where `last` or `half_life` is missing, wrong or of no use.
     """
-    for name, value, of in (
+    for name, value, required_kind in (
         ("last", last, "last"),
         ("half_life", half_life, "exponential"),
     ):
-        if value is not None and kind != of:
+        if value is not None and kind != required_kind:
             raise UsageError(
-                doing, f"{name} was given for average={kind!r}", f"it is of {of!r}"
+                context,
+                f"{name} does not apply to average={kind!r}",
+                f"it requires average={required_kind!r}",
             )
-        if value is None and kind == of:
+        if value is None and kind == required_kind:
             raise UsageError(
-                doing, f"average={kind!r} needs {name}", hint=f"pass {name}=…"
+                context, f"average={kind!r} requires {name}", hint=f"pass {name}=…"
             )
     if kind == "last":
-        count = whole("last", last, doing)
+        count = coerce_integer("last", last, context)
         if count < 1:
-            raise UsageError(doing, f"last is {count}", "it must be at least 1")
+            raise UsageError(context, f"last is {count}", "must be at least 1")
         return LastAverage(count)
     if kind == "exponential":
-        seconds = number("half_life", half_life, doing)
+        seconds = coerce_float("half_life", half_life, context)
         if seconds <= 0:
-            raise UsageError(doing, f"half_life is {seconds:g} s", "it is above 0")
+            raise UsageError(context, f"half_life is {seconds:g} s", "must be above 0")
         return FadingAverage(0.5 ** (step_s / seconds))
     return FadingAverage(1.0 if kind == "all" else 0.0)
 
 
 class SpectraAverage(ABC):
-    """Spectra (C, F) and the mean squares (C,) of their samples, averaged alike."""
+    """Running average of spectra (C, F) and of the mean squares (C,) of their
+    samples.
+    """
 
     @abstractmethod
     def add(
         self, power: Array, energy: Array, skipped: NDArray[np.bool_] | None
     ) -> None:
-        """One more of each channel, but for those that are skipped."""
+        """Add one spectrum of each channel, except for those that are skipped."""
 
     @abstractmethod
     def mean(
         self, shape: tuple[int, int], dtype: str
     ) -> tuple[Array, NDArray[np.float64]]:
-        """(C, F) of the dtype and (C,); NaN where a channel has none yet."""
+        """Return the means (C, F) of the dtype and (C,); NaN where a channel has no
+        spectrum yet.
+        """
 
     @property
     @abstractmethod
     def weights(self) -> NDArray[Any]:
-        """(C,) what the sum of each channel is divided by; empty before the first."""
+        """Divisors (C,) of the sum of each channel; empty before the first spectrum."""
 
     @abstractmethod
     def clear(self) -> None:
-        """As if nothing had been added."""
+        """Forget all spectra."""
 
     @abstractmethod
     def state(self) -> Iterator[tuple[str, Array]]:
-        """What it holds, by name."""
+        """Yield the arrays of the state by name."""
 
     @abstractmethod
     def restore(self, state: dict[str, Array]) -> None:
-        """What `state` gave. Errors  KeyError."""
+        """Restore the arrays that `state` yielded; raise KeyError for a missing one."""
 
 
 class FadingAverage(SpectraAverage):
-    """Each spectrum weighs `keep` times the next one: 1 is the plain mean, 0 the last.
+    """Average with exponential decay: a spectrum has `decay` times the weight of the
+    next; 1 is the plain mean, 0 the last spectrum.
 
     Sums of weights and of weighed spectra: so the first ones weigh as they should.
     """
 
-    def __init__(self, keep: float) -> None:
-        self.keep = keep
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
         self.clear()
 
     def clear(self) -> None:
@@ -104,17 +111,21 @@ class FadingAverage(SpectraAverage):
         if not self._weight.size:
             self._sum = np.zeros(power.shape)
             self._energy, self._weight = np.zeros(len(power)), np.zeros(len(power))
-        own = np.ones(len(power), np.bool_) if skipped is None else ~skipped
-        if self.keep == 0.0:  # and nothing stays of what was no number
-            self._sum[own], self._energy[own], self._weight[own] = 0.0, 0.0, 0.0
-        elif self.keep != 1.0:
-            keep = np.where(own, self.keep, 1.0)
-            self._sum *= keep[:, None]
-            self._energy *= keep
-            self._weight *= keep
-        self._sum[own] += power[own]
-        self._energy[own] += energy[own]
-        self._weight[own] += 1.0
+        included = np.ones(len(power), np.bool_) if skipped is None else ~skipped
+        if self.decay == 0.0:  # and nothing stays of what was no number
+            self._sum[included], self._energy[included], self._weight[included] = (
+                0.0,
+                0.0,
+                0.0,
+            )
+        elif self.decay != 1.0:
+            decay = np.where(included, self.decay, 1.0)
+            self._sum *= decay[:, None]
+            self._energy *= decay
+            self._weight *= decay
+        self._sum[included] += power[included]
+        self._energy[included] += energy[included]
+        self._weight[included] += 1.0
 
     @property
     def weights(self) -> NDArray[Any]:
@@ -141,7 +152,7 @@ class FadingAverage(SpectraAverage):
 
 
 class LastAverage(SpectraAverage):
-    """The mean of the last so many of each channel."""
+    """Mean of the last `count` spectra of each channel."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -159,12 +170,12 @@ class LastAverage(SpectraAverage):
             self._power = np.zeros((*power.shape[:1], self.count, power.shape[1]))
             self._energy = np.zeros((len(power), self.count))
             self._seen = np.zeros(len(power), np.int64)
-        own = np.arange(len(power))
-        own = own if skipped is None else own[~skipped]
-        at = self._seen[own] % self.count
-        self._power[own, at] = power[own]
-        self._energy[own, at] = energy[own]
-        self._seen[own] += 1
+        included = np.arange(len(power))
+        included = included if skipped is None else included[~skipped]
+        slots = self._seen[included] % self.count
+        self._power[included, slots] = power[included]
+        self._energy[included, slots] = energy[included]
+        self._seen[included] += 1
 
     @property
     def weights(self) -> NDArray[Any]:
@@ -175,11 +186,11 @@ class LastAverage(SpectraAverage):
     ) -> tuple[Array, NDArray[np.float64]]:
         if not self._seen.size:
             return np.full(shape, np.nan, dtype), np.zeros(shape[0])
-        held = self.weights
+        counts = self.weights
         # Places that are not filled yet hold zeros.
         with np.errstate(invalid="ignore", divide="ignore"):
-            power = self._power.sum(axis=1) / held[:, None]
-            energy = self._energy.sum(axis=1) / held
+            power = self._power.sum(axis=1) / counts[:, None]
+            energy = self._energy.sum(axis=1) / counts
         return power.astype(dtype), np.nan_to_num(energy)
 
     def state(self) -> Iterator[tuple[str, Array]]:

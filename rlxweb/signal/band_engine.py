@@ -1,4 +1,4 @@
-"""Engines that compute a band alone: of fewer samples, or its bins by one product.
+"""Engines that compute a band alone, from decimated samples or by one matrix product.
 
 What computes the estimate of fewer samples is any other engine; here the rows are made
 fewer before and a part of the answer is checked after.
@@ -14,55 +14,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.protocol import CPU_ENGINE
+from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.device import Device
 from rlxweb.digital import Digital
 from rlxweb.errors import Unsupported
-from rlxweb.host.bins_product import bins_power
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.strongest import Found, strongest_bins
-from rlxweb.signal.accuracy import Way, check
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.band_plan import BandPlan, band_plans
-from rlxweb.signal.compiled_engine import COMPILED, kernel_of
-from rlxweb.signal.engine import BATCH_BYTES, Engine, Power, Rows
-from rlxweb.signal.levels import level_rows
-from rlxweb.signal.rows_there import RowsThere
-from rlxweb.stopping import check_stopped
+from rlxweb.host.bin_power import compute_bin_power
+from rlxweb.host.strongest_bins import BinsAndPower, strongest_bins
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.signal.accuracy import PowerFunction, check_accuracy
+from rlxweb.signal.band_decimation import BandDecimationPlan, band_decimation_plans
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.compiled_engine import COMPILED_ENGINE, compiled_power_kernel
+from rlxweb.signal.device_rows import DeviceRows
+from rlxweb.signal.integer_centering import center_integer_rows
+from rlxweb.signal.welch_engine import MAX_BATCH_BYTES, Power, SampleRows, WelchEngine
 
-CACHED_BYTES: Final = 8 << 20
-"""Rows of fewer samples that are made at once on the CPU, which then has them near."""
+CPU_BATCH_BYTES: Final = 8 << 20
+"""Size of the decimated rows of one batch on the CPU, chosen to stay in its cache."""
 
 
-class OfBand:
-    """An engine that gives a band's power, and searches that for peaks."""
+class BandEngine:
+    """Base of engines that compute the power of a band and search it for peaks."""
 
     __slots__ = ()
 
-    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
-        """See `Engine`; the chooser offers these for bands alone."""
+    async def power(
+        self, x: SampleRows, spec: WelchSpec, band: BinRange | None = None
+    ) -> Power:
+        """Return the power of the band; the chooser offers these engines for bands
+        alone.
+        """
         raise NotImplementedError
 
-    async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
-    ) -> Found:
-        """See `Engine`."""
+    async def strongest_bins(
+        self, x: SampleRows, spec: WelchSpec, k: int, band: BinRange | None = None
+    ) -> BinsAndPower:
+        """Return the strongest bins of the band and their power."""
         assert band is not None
-        bins, found = strongest_bins(await self.power(x, spec, band), k)
-        return bins + band.first, found
+        bins, bin_power = strongest_bins(await self.power(x, spec, band), k)
+        return bins + band.first, bin_power
 
 
 @dataclass(frozen=True, slots=True)
-class DecimatingEngine(OfBand):
-    """Another engine, given one sample of `step`.
+class DecimatingEngine(BandEngine):
+    """Engine that gives another one every `step`-th sample of low-pass filtered rows.
 
     max_error   what the power may be off by, relative; checked on some of the rows
-    is_held     an answer that is off by more is refused
+    enforces_max_error  an answer that is off by more is refused
     """
 
-    inner: Engine
+    inner: WelchEngine
     step: int
     max_error: float
-    is_held: bool = True
+    enforces_max_error: bool = True
 
     @property
     def device(self) -> Device:
@@ -72,91 +76,124 @@ class DecimatingEngine(OfBand):
     def name(self) -> str:
         return self.inner.name
 
-    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
+    async def power(
+        self, x: SampleRows, spec: WelchSpec, band: BinRange | None = None
+    ) -> Power:
         assert band is not None  # the chooser offers it for bands alone
-        if isinstance(x, RowsThere):
-            raise Unsupported("a band in fewer samples", "the rows lie on a device")
-        plan = self._plan(spec, band)
+        if isinstance(x, DeviceRows):
+            raise Unsupported(
+                "a Welch estimate of a decimated band", "the rows are on a device"
+            )
+        plan = self._find_plan(spec, band)
 
-        async def some(rows: Any, own: WelchSpec) -> Power:
-            return await self._some(rows, plan, own.n_segments, own, band)
+        async def approximate_power(rows: Any, rows_spec: WelchSpec) -> Power:
+            return await self._decimated_power(
+                rows, plan, rows_spec.n_segments, rows_spec, band
+            )
 
-        limit = self.max_error if self.is_held else math.inf
-        await check(x, spec, band, limit, some, self._exact(spec, band))
+        limit = self.max_error if self.enforces_max_error else math.inf
+        await check_accuracy(
+            x, spec, band, limit, approximate_power, self._exact_power(spec, band)
+        )
         n_rows, width = x.shape
-        most = CACHED_BYTES if self.device is Device.CPU else BATCH_BYTES
-        each = max(1, self.step * most // (8 * width))
+        max_bytes = CPU_BATCH_BYTES if self.device is Device.CPU else MAX_BATCH_BYTES
+        batch_size = max(1, self.step * max_bytes // (8 * width))
         out = np.empty((n_rows, len(band)), spec.power_dtype)
-        for at in range(0, n_rows, each):
-            check_stopped()
-            mine = slice(at, at + each)
-            part = x.rows(mine) if isinstance(x, Digital) else x[mine]
-            out[mine] = await some(part, spec)
+        for start in range(0, n_rows, batch_size):
+            raise_if_cancelled()
+            batch = slice(start, start + batch_size)
+            part = x.rows(batch) if isinstance(x, Digital) else x[batch]
+            out[batch] = await approximate_power(part, spec)
         return out
 
-    def _exact(self, spec: WelchSpec, band: Band) -> Way | None:
-        """What the answer is held against: compiled code too, where that is ready."""
-        if self.inner is not COMPILED or kernel_of(spec) is None:
+    def _exact_power(self, spec: WelchSpec, band: BinRange) -> PowerFunction | None:
+        """Return the function whose answer is the reference of the check: compiled code
+        where that is ready; None is NumPy.
+        """
+        if self.inner is not COMPILED_ENGINE or compiled_power_kernel(spec) is None:
             return None
-        return lambda rows, own: COMPILED.power(rows, own, band)
+        return lambda rows, rows_spec: COMPILED_ENGINE.power(rows, rows_spec, band)
 
-    async def _some(
-        self, x: Any, plan: BandPlan, segments: int, spec: WelchSpec, band: Band
+    async def _decimated_power(
+        self,
+        x: Any,
+        plan: BandDecimationPlan,
+        segments: int,
+        spec: WelchSpec,
+        band: BinRange,
     ) -> Power:
-        few = _fewer(x, plan, spec)
-        own = replace(plan.spec, n_segments=segments)
-        power = await self.inner.power(few, own, band)
+        """Return the power of the band of some rows, computed from decimated
+        samples.
+        """
+        decimated = _decimate_rows(x, plan, spec)
+        decimated_spec = replace(plan.spec, n_segments=segments)
+        power = await self.inner.power(decimated, decimated_spec, band)
         return np.asarray(power * plan.factor)
 
-    def _plan(self, spec: WelchSpec, band: Band) -> BandPlan:
-        plans = band_plans(spec, band, self.max_error)
+    def _find_plan(self, spec: WelchSpec, band: BinRange) -> BandDecimationPlan:
+        """Return the plan of this engine's step; raise Unsupported where there is
+        none.
+        """
+        plans = band_decimation_plans(spec, band, self.max_error)
         if not isinstance(plans, str):
             for plan in plans:
                 if plan.filter.step == self.step:
                     return plan
-            plans = f"no filter keeps every {self.step}th sample"
-        raise Unsupported("a Welch estimate of a band in fewer samples", plans)
+            plans = f"no filter can keep only every {self.step}th sample"
+        raise Unsupported("a Welch estimate of a decimated band", plans)
 
     def is_ready(
-        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+        self,
+        shape: tuple[int, ...],
+        spec: WelchSpec,
+        k: int,
+        band: BinRange | None = None,
     ) -> bool:
         if band is None:
             return False
-        own = self._plan(spec, band).spec
-        few = shape[0], shape[1] // self.step
-        return self.inner.is_ready(few, own, 0, band)
+        decimated_spec = self._find_plan(spec, band).spec
+        decimated_shape = shape[0], shape[1] // self.step
+        return self.inner.is_ready(decimated_shape, decimated_spec, 0, band)
 
 
-def _fewer(x: Any, plan: BandPlan, spec: WelchSpec) -> NDArray[Any]:
-    """Rows of fewer samples, as the plan's estimate takes them."""
+def _decimate_rows(x: Any, plan: BandDecimationPlan, spec: WelchSpec) -> NDArray[Any]:
+    """Return decimated rows as the plan's estimate takes them."""
     if not isinstance(x, Digital):
-        kind = np.float32 if plan.spec.dtype == "float32" else np.float64
-        return plan.rows(np.asarray(x, kind))
-    own = level_rows(x)
-    few = plan.rows(own.x).astype(np.float64)
+        dtype = np.float32 if plan.spec.dtype == "float32" else np.float64
+        return plan.decimate(np.asarray(x, dtype))
+    levelled = center_integer_rows(x)
+    decimated = plan.decimate(levelled.x).astype(np.float64)
     if spec.detrend is None:
-        few += own.level[:, None] * plan.filter.taps.sum()
-    few *= own.gain[:, None]
-    return few
+        decimated += levelled.dc_level[:, None] * plan.filter.taps.sum()
+    decimated *= levelled.gain[:, None]
+    return decimated
 
 
 @dataclass(frozen=True, slots=True)
-class BinsEngine(OfBand):
-    """The bins of a band by one product of matrices, in NumPy."""
+class BinsEngine(BandEngine):
+    """Engine that computes the bins of a band by one matrix product in NumPy."""
 
     device: Device = Device.CPU
     name: str = CPU_ENGINE[0]
 
-    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
+    async def power(
+        self, x: SampleRows, spec: WelchSpec, band: BinRange | None = None
+    ) -> Power:
         assert band is not None
-        assert not isinstance(x, RowsThere)
+        assert not isinstance(x, DeviceRows)
         rows = x.physical() if isinstance(x, Digital) else np.asarray(x)
-        return bins_power(rows, spec, band.first, band.stop).astype(spec.power_dtype)
+        return compute_bin_power(rows, spec, band.first, band.stop).astype(
+            spec.power_dtype
+        )
 
     def is_ready(
-        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+        self,
+        shape: tuple[int, ...],
+        spec: WelchSpec,
+        k: int,
+        band: BinRange | None = None,
     ) -> bool:
         return True
 
 
-BINS = BinsEngine()
+BINS_ENGINE = BinsEngine()

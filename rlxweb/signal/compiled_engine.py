@@ -1,4 +1,4 @@
-"""The engine of compiled estimates: machine code on the CPU, where a kernel is ready.
+"""Engine of compiled Welch estimates: machine code on the CPU, where a kernel is ready.
 
 Answers as `NumpyEngine` does, with the same numbers; what there is no kernel for is not
 its business. Which estimates have one, and why others have none, is said here.
@@ -11,77 +11,96 @@ from typing import Final
 
 from rlxweb.device import Device
 from rlxweb.errors import Unsupported
-from rlxweb.host.compiled import Kernel, wanted
-from rlxweb.host.compiled_rows import Samples, powers, strongest
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.strongest import Found
-from rlxweb.host.welch_kernels import welch_kernels
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.engine import Power, Rows, strongest_of
-from rlxweb.signal.rows_there import RowsThere
-from rlxweb.signal.ways import WelchEstimate
+from rlxweb.host.compiled_welch import CompiledWelchKernel, welch_kernel_key
+from rlxweb.host.compiled_welch_rows import (
+    KernelSamples,
+    compiled_power,
+    compiled_strongest_bins,
+)
+from rlxweb.host.strongest_bins import BinsAndPower
+from rlxweb.host.welch_kernel_cache import welch_kernels
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.device_rows import DeviceRows
+from rlxweb.signal.welch_engine import Power, SampleRows, strongest_bins_in_band
+from rlxweb.signal.welch_strategy import WelchEstimate
 
-NAME: Final = "compiled code"
-TOO_LITTLE: Final = "the recording is too short to pay for compiling"
+ENGINE_NAME: Final = "compiled code"
+UNPROFITABLE_REASON: Final = "the recording is too short to justify compiling"
 
 
-def why_not(estimate: WelchEstimate) -> str:
-    """Why no kernel computes it; "" where one is ready."""
-    if estimate.compiled is False:
-        return TOO_LITTLE
+def missing_kernel_reason(estimate: WelchEstimate) -> str:
+    """Return the reason why no kernel computes an estimate; "" where one is ready."""
+    if estimate.use_compiled is False:
+        return UNPROFITABLE_REASON
     # Kernels search whole spectra.
-    about = wanted(estimate.spec, 0 if estimate.band else estimate.k)
-    if estimate.compiled and not isinstance(about, str):
-        welch_kernels.now(about)
-    if isinstance(about, str) or welch_kernels.ready(about) is not None:
-        return about if isinstance(about, str) else ""
-    return welch_kernels.state(about)
+    kernel_key = welch_kernel_key(estimate.spec, 0 if estimate.band else estimate.k)
+    if estimate.use_compiled and not isinstance(kernel_key, str):
+        welch_kernels.compile_now(kernel_key)
+    if isinstance(kernel_key, str) or welch_kernels.get_kernel(kernel_key) is not None:
+        return kernel_key if isinstance(kernel_key, str) else ""
+    return welch_kernels.missing_reason(kernel_key)
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledEngine:
-    """Rows through kernels of machine code, on a few threads."""
+    """Engine that runs rows through machine-code kernels on a few threads."""
 
     device: Device = Device.CPU
-    name: str = NAME
+    name: str = ENGINE_NAME
 
-    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
-        power: Power = powers(_kernel(spec, 0), _samples(x), spec)
+    async def power(
+        self, x: SampleRows, spec: WelchSpec, band: BinRange | None = None
+    ) -> Power:
+        power: Power = compiled_power(_require_kernel(spec, 0), _host_samples(x), spec)
         return power if band is None else power[:, band.bins]
 
-    async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
-    ) -> Found:
+    async def strongest_bins(
+        self, x: SampleRows, spec: WelchSpec, k: int, band: BinRange | None = None
+    ) -> BinsAndPower:
         if band is not None:
-            return strongest_of(await self.power(x, spec), k, band)
-        return strongest(_kernel(spec, k), _samples(x), spec, k)
+            return strongest_bins_in_band(await self.power(x, spec), k, band)
+        return compiled_strongest_bins(
+            _require_kernel(spec, k), _host_samples(x), spec, k
+        )
 
     def is_ready(
-        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+        self,
+        shape: tuple[int, ...],
+        spec: WelchSpec,
+        k: int,
+        band: BinRange | None = None,
     ) -> bool:
         return True
 
 
-def kernel_of(spec: WelchSpec) -> Kernel | None:
-    """The one for an estimate without peaks, where it is compiled."""
-    about = wanted(spec, 0)
-    return None if isinstance(about, str) else welch_kernels.ready(about)
+def compiled_power_kernel(spec: WelchSpec) -> CompiledWelchKernel | None:
+    """Return the kernel of an estimate without peaks; None where it is not compiled."""
+    kernel_key = welch_kernel_key(spec, 0)
+    return None if isinstance(kernel_key, str) else welch_kernels.get_kernel(kernel_key)
 
 
-def _kernel(spec: WelchSpec, k: int) -> Kernel:
-    """The one for an estimate. Errors  Unsupported where there is none."""
-    about = wanted(spec, k)
+def _require_kernel(spec: WelchSpec, k: int) -> CompiledWelchKernel:
+    """Return the kernel of an estimate; raise Unsupported where there is none."""
+    kernel_key = welch_kernel_key(spec, k)
     # It was there when it was chosen; another thread's kernels may have displaced it.
-    kernel = None if isinstance(about, str) else welch_kernels.now(about)
+    kernel = (
+        None if isinstance(kernel_key, str) else welch_kernels.compile_now(kernel_key)
+    )
     if kernel is None:
-        why = about if isinstance(about, str) else welch_kernels.state(about)
-        raise Unsupported("a Welch estimate by compiled code", why)
+        reason = (
+            kernel_key
+            if isinstance(kernel_key, str)
+            else welch_kernels.missing_reason(kernel_key)
+        )
+        raise Unsupported("a Welch estimate by compiled code", reason)
     return kernel
 
 
-def _samples(x: Rows) -> Samples:
-    assert not isinstance(x, RowsThere)  # those are on a device
-    return Samples.of(x)
+def _host_samples(x: SampleRows) -> KernelSamples:
+    """Return host rows as the kernel takes them."""
+    assert not isinstance(x, DeviceRows)  # those are on a device
+    return KernelSamples.from_samples(x)
 
 
-COMPILED = CompiledEngine()
+COMPILED_ENGINE = CompiledEngine()

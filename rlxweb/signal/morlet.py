@@ -1,4 +1,4 @@
-"""`tfr_morlet`: power in time and frequency by Morlet's wavelets, on any device."""
+"""Time-frequency power by Morlet wavelets (`tfr_morlet`), on any device."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import bound, one_of, switch, whole
-from rlxweb.choose.chooser import Asked
+from rlxweb.arguments import bind_arguments, check_choice, coerce_bool, coerce_integer
+from rlxweb.array_input import as_array
+from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.errors import UsageError
-from rlxweb.given import array_of
-from rlxweb.gpu.beside import awaited_here
-from rlxweb.gpu.drive import drive
-from rlxweb.host.wavelet_power import convolved
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.host.wavelet_convolution import convolve_wavelets
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.fft_compose import zeros
-from rlxweb.ops.spectral import complex_of
-from rlxweb.recipes.fft_plan import good_length
-from rlxweb.signal.in_range import into_range, restored_rows
-from rlxweb.signal.labelled import takes_objects
-from rlxweb.signal.row_calls import Array, Shapes, computed, ran_by
-from rlxweb.signal.rows_given import rows_given, said_rate
-from rlxweb.signal.scaled import Caller
+from rlxweb.ops.matmul_fft import zeros
+from rlxweb.ops.spectral import block_to_complex
+from rlxweb.recipes.fft_arithmetic import next_fast_length
+from rlxweb.signal.object_arguments import accept_objects
+from rlxweb.signal.row_input import coerce_rows, require_rate
+from rlxweb.signal.row_operations import Array, Shapes, run_info, run_row_operation
+from rlxweb.signal.row_preparation import RowErrorContext
+from rlxweb.signal.row_rescaling import rescale_rows, restore_rows
 from rlxweb.signal.time_frequency import TimeFrequency
 
 if TYPE_CHECKING:
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
     from rlxweb.signal.precision import Precision
-    from rlxweb.signal.scaled import NanPolicy
+    from rlxweb.signal.row_preparation import NanPolicy
 
 Output = Literal["power", "complex", "phase"]
 OUTPUTS: Final = ("power", "complex", "phase")
-DOING = "tfr_morlet"
-_REACH = 5.0
-"""Standard deviations to either side that a wavelet reaches."""
+CONTEXT = "tfr_morlet"
+_WAVELET_REACH = 5.0
+"""Standard deviations that a wavelet extends to either side."""
 
 
-def morlet(fs: float, f: float, n_cycles: float, zero_mean: bool) -> Array:
-    """Morlet's wavelet at f, complex, of odd length with its middle in the middle.
+def morlet_wavelet(fs: float, f: float, n_cycles: float, zero_mean: bool) -> Array:
+    """Return the complex Morlet wavelet at frequency f, of odd length and centered.
 
     Units   fs, f in Hz; n_cycles: its standard deviation in time is n_cycles / 2πf
     Source  Tallon-Baudry 1997, with the energy that MNE gives it
     """
     width = n_cycles / (2.0 * np.pi * f)
-    half = np.arange(0.0, _REACH * width, 1.0 / fs)
+    half = np.arange(0.0, _WAVELET_REACH * width, 1.0 / fs)
     t = np.concatenate([-half[:0:-1], half])
     wave = np.exp(2j * np.pi * f * t)
     if zero_mean:
@@ -62,35 +62,38 @@ def morlet(fs: float, f: float, n_cycles: float, zero_mean: bool) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class WaveletCall:
-    """Rows [B, T] → [B, W, T'] at every step-th sample. See `RowCall`.
+class MorletTransform:
+    """Morlet transform of rows [B, T] to [B, W, T'] at every step-th sample, for NumPy
+    or as a graph.
 
     spectra  (W, N) of the wavelets, centred on sample 0
     """
 
     spectra: NDArray[np.complex128] = field(compare=False)
     step: int
-    count: int
-    power: bool
-    key: tuple[Any, ...]
+    n_times: int
+    is_power: bool
+    cache_key: tuple[Any, ...]
 
-    inputs = ("x",)
-    only_on_host = ""
+    input_names = ("x",)
+    host_only_reason = ""
 
     @property
     def nbytes(self) -> int:
         return self.spectra.nbytes
 
-    def on_host(self, *rows: Array) -> Array:
-        return convolved(rows[0], self.spectra, self.step, self.count, power=self.power)
+    def compute_on_host(self, *rows: Array) -> Array:
+        return convolve_wavelets(
+            rows[0], self.spectra, self.step, self.n_times, power=self.is_power
+        )
 
-    def graph(self, shapes: Shapes) -> Graph:
+    def build_graph(self, shapes: Shapes) -> Graph:
         rows, n = shapes[0]
         waves, size = self.spectra.shape
         g = Graph("tfr_morlet")
         x = g.input("x", shapes[0], "f32")
-        rest = zeros(g, (rows, 2 * size - n), DType.F32)
-        block = g.concat([x, rest], axis=1)
+        padding = zeros(g, (rows, 2 * size - n), DType.F32)
+        block = g.concat([x, padding], axis=1)
         re, im = (
             g.reshape(part, (rows, 1, size)) for part in g.split_block(g.fft(block))
         )
@@ -99,29 +102,29 @@ class WaveletCall:
             for part in (self.spectra.real, self.spectra.imag)
         )
         product = g.concat([re * c - im * s, re * s + im * c], axis=2)
-        back = g.split_block(g.fft(product, inverse=True))
-        re, im = (self._kept(g, part) for part in back)
-        out = re * re + im * im if self.power else g.concat([re, im], axis=2)
+        inverse = g.split_block(g.fft(product, inverse=True))
+        re, im = (self._decimate(g, part) for part in inverse)
+        out = re * re + im * im if self.is_power else g.concat([re, im], axis=2)
         g.set_outputs([out])
         return g
 
-    def _kept(self, g: Graph, x: Tensor) -> Tensor:
-        """Every step-th of [B, W, N], so many of them."""
+    def _decimate(self, g: Graph, x: Tensor) -> Tensor:
+        """Take every step-th of [B, W, N], n_times of them."""
         if self.step == 1:
-            return g.narrow(x, 2, 0, self.count)
+            return g.narrow(x, 2, 0, self.n_times)
         rows, waves, size = x.shape
         steps = g.reshape(x, (rows, waves, size // self.step, self.step))
-        kept = g.narrow(g.narrow(steps, 3, 0, 1), 2, 0, self.count)
-        return g.reshape(kept, (rows, waves, self.count))
+        first_of_step = g.narrow(g.narrow(steps, 3, 0, 1), 2, 0, self.n_times)
+        return g.reshape(first_of_step, (rows, waves, self.n_times))
 
-    def of_device(self, out: Array) -> Array:
-        return out if self.power else complex_of(np, out)
+    def convert_graph_output(self, out: Array) -> Array:
+        return out if self.is_power else block_to_complex(np, out)
 
-    def width(self, shapes: Shapes) -> int:
+    def row_width(self, shapes: Shapes) -> int:
         return 4 * self.spectra.size
 
 
-@takes_objects("x")
+@accept_objects("x")
 def tfr_morlet(
     x: ArrayLike | Digital,
     fs: float | None = None,
@@ -138,7 +141,7 @@ def tfr_morlet(
     nan: NanPolicy = "raise",
     strict: bool = False,
 ) -> TimeFrequency:
-    """Power in time and frequency, by Morlet's wavelets.
+    """Compute power in time and frequency by Morlet wavelets.
 
     What mne.time_frequency.tfr_array_morlet computes, for any leading axes.
 
@@ -155,19 +158,21 @@ def tfr_morlet(
     nan       "raise", or "propagate": a row with NaN or infinity is NaN throughout
     Source    Tallon-Baudry et al. 1997; conventions of MNE
     """
-    return drive(_tfr_morlet(**locals()))
+    return run_blocking(_compute_tfr(**locals()))
 
 
-@takes_objects("x", like=tfr_morlet)
+@accept_objects("x", like=tfr_morlet)
 async def tfr_morlet_async(
     x: ArrayLike | Digital, *arguments: Any, **options: Any
 ) -> TimeFrequency:
-    """`tfr_morlet` beside an event loop, which goes on meanwhile."""
-    given = bound(tfr_morlet, "tfr_morlet_async", x, *arguments, **options)
-    return await awaited_here(lambda: _tfr_morlet(**given))
+    """Run `tfr_morlet` without blocking the event loop."""
+    bound_arguments = bind_arguments(
+        tfr_morlet, "tfr_morlet_async", x, *arguments, **options
+    )
+    return await await_or_offload(lambda: _compute_tfr(**bound_arguments))
 
 
-async def _tfr_morlet(
+async def _compute_tfr(
     x: ArrayLike | Digital,
     fs: float | None,
     freqs: ArrayLike | None,
@@ -182,82 +187,111 @@ async def _tfr_morlet(
     nan: NanPolicy,
     strict: bool,
 ) -> TimeFrequency:
-    begun = perf_counter()
-    one_of("nan", nan, ("raise", "propagate"), DOING)
-    one_of("output", output, OUTPUTS, DOING)
-    strict = switch("strict", strict, DOING)
-    fs, step = said_rate(fs, DOING), whole("decim", decim, DOING)
+    """Validate the arguments of `tfr_morlet`, run the transform and return the
+    result.
+    """
+    start_time = perf_counter()
+    check_choice("nan", nan, ("raise", "propagate"), CONTEXT)
+    check_choice("output", output, OUTPUTS, CONTEXT)
+    strict = coerce_bool("strict", strict, CONTEXT)
+    fs, step = require_rate(fs, CONTEXT), coerce_integer("decim", decim, CONTEXT)
     if step < 1:
-        raise UsageError(DOING, f"decim is {step}", "it must be at least 1")
+        raise UsageError(CONTEXT, f"decim is {step}", "must be at least 1")
     if freqs is None:
-        raise UsageError(DOING, "freqs is missing", "frequencies in Hz are wanted")
-    hz, cycles = _asked(fs, freqs, n_cycles)
-    given = rows_given(x, axis, precision, DOING, real=True)
-    if given is None:
+        raise UsageError(CONTEXT, "freqs is missing", "frequencies in Hz are required")
+    hz, cycles = _frequencies_and_cycles(fs, freqs, n_cycles)
+    samples = coerce_rows(x, axis, precision, CONTEXT, real=True)
+    if samples is None:
         return TimeFrequency(hz, np.empty(0), np.empty(np.shape(x)))
-    caller, how = Caller(DOING, given.batch), given.how
-    seen = into_range(given.rows, how.kind, caller, nan)
-    zero_mean = switch("zero_mean", zero_mean, DOING)
+    caller, resolved = (
+        RowErrorContext(CONTEXT, samples.batch_shape),
+        samples.sample_type,
+    )
+    scaled_rows = rescale_rows(samples.rows, resolved.compute_dtype, caller, nan)
+    zero_mean = coerce_bool("zero_mean", zero_mean, CONTEXT)
     is_power = output == "power"
-    n = given.rows.shape[1]
-    call = _call(n, fs, hz, cycles, zero_mean, step, is_power)
-    asked = Asked(device, adapter)
-    out, pick = await computed(call, [seen.x], how, asked, DOING, strict)
-    out = restored_rows(out, seen, 2 if is_power else 1, caller)
+    n = samples.rows.shape[1]
+    transform = _morlet_transform(n, fs, hz, cycles, zero_mean, step, is_power)
+    request = PlaceRequest(device, adapter)
+    out, pick = await run_row_operation(
+        transform, [scaled_rows.x], resolved, request, CONTEXT, strict
+    )
+    out = restore_rows(out, scaled_rows, 2 if is_power else 1, caller)
     if output == "phase":
         out = np.angle(out)
-    times: NDArray[np.float64] = np.arange(call.count) * step / fs
+    times: NDArray[np.float64] = np.arange(transform.n_times) * step / fs
     return TimeFrequency.of(
         hz,
         times,
-        given.back(out),
+        samples.restore_layout(out),
         quantity="energy" if is_power else output,
-        axis=given.axis - len(given.batch) - 2,
+        axis=samples.axis - len(samples.batch_shape) - 2,
         fs=fs,
-        ran=ran_by(pick, begun),
+        ran=run_info(pick, start_time),
     )
 
 
-def _asked(fs: float, freqs: ArrayLike, n_cycles: ArrayLike) -> tuple[Array, Array]:
-    """Frequencies (W,) and their cycles (W,). Errors  UsageError."""
-    hz = np.atleast_1d(array_of(freqs, f"{DOING}, freqs")).astype(np.float64)
-    cycles = np.atleast_1d(array_of(n_cycles, f"{DOING}, n_cycles")).astype(np.float64)
+def _frequencies_and_cycles(
+    fs: float, freqs: ArrayLike, n_cycles: ArrayLike
+) -> tuple[Array, Array]:
+    """Return the validated frequencies (W,) and cycles (W,). Raises UsageError."""
+    hz = np.atleast_1d(as_array(freqs, f"{CONTEXT}, freqs")).astype(np.float64)
+    cycles = np.atleast_1d(as_array(n_cycles, f"{CONTEXT}, n_cycles")).astype(
+        np.float64
+    )
     if hz.ndim != 1 or not hz.size:
-        raise UsageError(DOING, f"freqs have shape {hz.shape}", "a list of numbers")
+        raise UsageError(
+            CONTEXT, f"freqs has shape {hz.shape}", "expected a list of numbers"
+        )
     if cycles.shape not in ((1,), hz.shape):
         raise UsageError(
-            DOING,
+            CONTEXT,
             f"n_cycles has shape {cycles.shape}",
-            f"one number, or one for each of {hz.size} frequencies",
+            f"expected one number, or one for each of {hz.size} frequencies",
         )
-    for name, own, most in (("freqs", hz, fs / 2), ("n_cycles", cycles, np.inf)):
-        bad = ~((own > 0) & (own <= most) & np.isfinite(own))
+    for name, values, max_value in (
+        ("freqs", hz, fs / 2),
+        ("n_cycles", cycles, np.inf),
+    ):
+        bad = ~((values > 0) & (values <= max_value) & np.isfinite(values))
         if bad.any():
-            rule = "above 0" + (f" and at most fs / 2, {most:g} Hz" * (name == "freqs"))
-            raise UsageError(DOING, f"{name} has {own[bad][0]:g} in it", rule)
+            rule = "above 0" + (
+                f" and at most fs / 2, {max_value:g} Hz" * (name == "freqs")
+            )
+            raise UsageError(CONTEXT, f"{name} contains {values[bad][0]:g}", rule)
     return hz, np.broadcast_to(cycles, hz.shape)
 
 
-def _call(
-    n: int, fs: float, hz: Array, cycles: Array, zero_mean: bool, step: int, power: bool
-) -> WaveletCall:
-    """The wavelets' transforms, long enough for rows of n."""
-    waves = [morlet(fs, f, c, zero_mean) for f, c in zip(hz, cycles, strict=True)]
-    longest = max(range(len(waves)), key=lambda at: len(waves[at]))
+def _morlet_transform(
+    n: int,
+    fs: float,
+    hz: Array,
+    cycles: Array,
+    zero_mean: bool,
+    step: int,
+    is_power: bool,
+) -> MorletTransform:
+    """Build the transform with the spectra of the wavelets, long enough for rows of n
+    samples.
+    """
+    waves = [
+        morlet_wavelet(fs, f, c, zero_mean) for f, c in zip(hz, cycles, strict=True)
+    ]
+    longest = max(range(len(waves)), key=lambda index: len(waves[index]))
     if len(waves[longest]) > n:
         raise UsageError(
-            DOING,
+            CONTEXT,
             f"the wavelet of {hz[longest]:g} Hz has {len(waves[longest])} samples",
-            f"the signal has {n}",
-            "give a longer signal, higher frequencies or fewer cycles",
+            f"must be at most the length of the signal, {n} samples",
+            "use a longer signal, higher frequencies or fewer cycles",
         )
     # Centred on sample 0 a wavelet reaches half its length around either end.
-    reach = max(len(one) for one in waves) // 2
-    size = good_length(-(-(n + reach) // step)) * step
-    placed = np.zeros((len(waves), size), np.complex128)
-    for one, own in zip(waves, placed, strict=True):
-        half = len(one) // 2
-        own[: half + 1] = one[half:]
-        own[size - half :] = one[:half]
-    key = ("tfr_morlet", n, fs, tuple(hz), tuple(cycles), zero_mean, step, power)
-    return WaveletCall(np.fft.fft(placed), step, -(-n // step), power, key)
+    reach = max(len(wave) for wave in waves) // 2
+    size = next_fast_length(-(-(n + reach) // step)) * step
+    padded_waves = np.zeros((len(waves), size), np.complex128)
+    for wave, padded in zip(waves, padded_waves, strict=True):
+        half = len(wave) // 2
+        padded[: half + 1] = wave[half:]
+        padded[size - half :] = wave[:half]
+    key = ("tfr_morlet", n, fs, tuple(hz), tuple(cycles), zero_mean, step, is_power)
+    return MorletTransform(np.fft.fft(padded_waves), step, -(-n // step), is_power, key)

@@ -1,4 +1,6 @@
-"""`multitaper`: power spectral density under Slepian's tapers, on any device."""
+"""Multitaper power spectral density with Slepian tapers (`multitaper`), on any
+device.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import bound, number, one_of, switch
-from rlxweb.callers import outside
-from rlxweb.choose.chooser import Asked
+from rlxweb.arguments import bind_arguments, check_choice, coerce_bool, coerce_float
+from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.errors import UsageError
-from rlxweb.gpu.beside import awaited_here
-from rlxweb.gpu.drive import drive
-from rlxweb.host.taper_power import taper_power
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.host.multitaper_power import multitaper_power
 from rlxweb.ir.graph import Graph
-from rlxweb.recipes.welch_plan import doubled_bins
-from rlxweb.signal.band import Reach, bins_between
-from rlxweb.signal.in_range import Rows, into_range, mean_squares, restored_rows
-from rlxweb.signal.labelled import takes_objects
-from rlxweb.signal.rounding import RoundingFloor, taper_shares
-from rlxweb.signal.row_calls import Array, Shapes, computed, ran_by
-from rlxweb.signal.rows_given import rate, rows_given
-from rlxweb.signal.scaled import Caller
+from rlxweb.recipes.welch_parameters import doubled_bin_slice
+from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.object_arguments import accept_objects
+from rlxweb.signal.rounding_floor import RoundingFloor, taper_shares
+from rlxweb.signal.row_input import coerce_rate, coerce_rows
+from rlxweb.signal.row_operations import Array, Shapes, run_info, run_row_operation
+from rlxweb.signal.row_preparation import RowErrorContext
+from rlxweb.signal.row_rescaling import (
+    RescaledRows,
+    mean_squares,
+    rescale_rows,
+    restore_rows,
+)
 from rlxweb.signal.spectrum import Spectrum
 from rlxweb.signal.tapers import Tapers, dpss
+from rlxweb.stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -36,42 +43,44 @@ if TYPE_CHECKING:
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
     from rlxweb.signal.precision import Precision
-    from rlxweb.signal.scaled import NanPolicy
+    from rlxweb.signal.row_preparation import NanPolicy
 
-DOING = "multitaper"
-USUAL_NW = 4.0
-CONCENTRATED = 0.9
-"""Share of its energy in the band that a taper has at least, where low_bias is on."""
+CONTEXT = "multitaper"
+DEFAULT_NW = 4.0
+MIN_CONCENTRATION = 0.9
+"""Minimum share of a taper's energy within the band if low_bias is on."""
 
 
 @dataclass(frozen=True, slots=True)
-class TaperCall:
-    """Rows [B, T] → power [B, F] under tapers [K, T]. See `RowCall`."""
+class MultitaperEstimator:
+    """Multitaper estimate of rows [B, T] to power [B, F] under tapers [K, T], for NumPy
+    or as a graph.
+    """
 
     tapers: Tapers = field(compare=False)
     remove_mean: bool
     adaptive: bool
     nw: float
-    key: tuple[Any, ...]
+    cache_key: tuple[Any, ...]
 
-    inputs = ("x",)
+    input_names = ("x",)
 
     @property
-    def only_on_host(self) -> str:
-        return "adaptive weights are found by NumPy only" if self.adaptive else ""
+    def host_only_reason(self) -> str:
+        return "only NumPy supports adaptive weights" if self.adaptive else ""
 
     @property
     def nbytes(self) -> int:
         return self.tapers.values.nbytes
 
-    def on_host(self, *rows: Array) -> Array:
+    def compute_on_host(self, *rows: Array) -> Array:
         (x,) = rows
-        power = taper_power(
+        power = multitaper_power(
             x, *self.tapers, remove_mean=self.remove_mean, adaptive=self.adaptive
         )
         return power.astype(np.float32) if x.dtype == np.float32 else power
 
-    def graph(self, shapes: Shapes) -> Graph:
+    def build_graph(self, shapes: Shapes) -> Graph:
         rows, n = shapes[0]
         g = Graph("multitaper")
         x = g.input("x", shapes[0], "f32")
@@ -85,26 +94,30 @@ class TaperCall:
         power = g.reshape(re * re + im * im, (rows, count, n // 2 + 1))
         weights = g.reshape(g.constant(ratios / ratios.sum(), "f32"), (count, 1))
         double = np.ones(n // 2 + 1)
-        double[doubled_bins(n)] = 2.0
+        double[doubled_bin_slice(n)] = 2.0
         g.set_outputs([g.sum(power * weights, 1) * g.constant(double, "f32")])
         return g
 
-    def of_device(self, out: Array) -> Array:
+    def convert_graph_output(self, out: Array) -> Array:
         return out
 
-    def width(self, shapes: Shapes) -> int:
+    def row_width(self, shapes: Shapes) -> int:
         return shapes[0][1] * 2 * len(self.tapers.ratios)
 
-    def floor(self, rows: Rows, kind: str) -> RoundingFloor:
-        """Power that rounding may leave in the answer for rows of this dtype."""
+    def rounding_floor(self, rows: RescaledRows, dtype: str) -> RoundingFloor:
+        """Return the power that rounding may leave in the answer for rows of this
+        dtype.
+        """
         shares = taper_shares(
-            rows.x.shape[1], self.nw, self.tapers.ratios, self.remove_mean, kind
+            rows.x.shape[1], self.nw, self.tapers.ratios, self.remove_mean, dtype
         )
         energy = mean_squares(rows)
-        return RoundingFloor.of(shares, energy, float(energy.max(initial=0.0)))
+        return RoundingFloor.from_energies(
+            shares, energy, float(energy.max(initial=0.0))
+        )
 
 
-@takes_objects("x")
+@accept_objects("x")
 def multitaper(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -123,7 +136,8 @@ def multitaper(
     nan: NanPolicy = "raise",
     strict: bool = False,
 ) -> Spectrum:
-    """Power spectral density of whole rows, averaged over Slepian's tapers (DPSS).
+    """Estimate the power spectral density of whole rows, averaged over Slepian tapers
+    (DPSS).
 
     Less noisy than one window, at the price of `bandwidth`: what
     mne.time_frequency.psd_array_multitaper computes, by the same arguments.
@@ -140,19 +154,19 @@ def multitaper(
     nan        "raise", or "propagate": a row with NaN or infinity is NaN throughout
     Source     Thomson 1982; Slepian 1978; conventions of MNE
     """
-    return drive(_multitaper(**locals()))
+    return run_blocking(_compute_multitaper(**locals()))
 
 
-@takes_objects("x", like=multitaper)
+@accept_objects("x", like=multitaper)
 async def multitaper_async(
     x: ArrayLike | Digital, fs: float = 1.0, **options: Any
 ) -> Spectrum:
-    """`multitaper` beside an event loop, which goes on meanwhile."""
-    given = bound(multitaper, "multitaper_async", x, fs, **options)
-    return await awaited_here(lambda: _multitaper(**given))
+    """Run `multitaper` without blocking the event loop."""
+    bound_arguments = bind_arguments(multitaper, "multitaper_async", x, fs, **options)
+    return await await_or_offload(lambda: _compute_multitaper(**bound_arguments))
 
 
-async def _multitaper(
+async def _compute_multitaper(
     x: ArrayLike | Digital,
     fs: float,
     bandwidth: float | None,
@@ -169,56 +183,64 @@ async def _multitaper(
     nan: NanPolicy,
     strict: bool,
 ) -> Spectrum:
-    begun = perf_counter()
-    one_of("nan", nan, ("raise", "propagate"), DOING)
-    one_of("normalization", normalization, ("full", "length"), DOING)
-    strict = switch("strict", strict, DOING)
-    fs = rate(fs, DOING)
-    given = rows_given(x, axis, precision, DOING, real=True)
-    if given is None:
+    """Validate the arguments of `multitaper`, run the estimate and return the
+    spectrum.
+    """
+    start_time = perf_counter()
+    check_choice("nan", nan, ("raise", "propagate"), CONTEXT)
+    check_choice("normalization", normalization, ("full", "length"), CONTEXT)
+    strict = coerce_bool("strict", strict, CONTEXT)
+    fs = coerce_rate(fs, CONTEXT)
+    samples = coerce_rows(x, axis, precision, CONTEXT, real=True)
+    if samples is None:
         return Spectrum(np.empty(0), np.empty(np.shape(x)))
-    n = given.rows.shape[1]
-    call = _call(n, fs, bandwidth, adaptive, low_bias, remove_dc)
+    n = samples.rows.shape[1]
+    estimator = _multitaper_estimator(n, fs, bandwidth, adaptive, low_bias, remove_dc)
     hz: NDArray[np.float64] = np.arange(n // 2 + 1) * fs / n
-    band = bins_between(hz, fmin, fmax, DOING, Reach.of_rate(fs))
-    caller, how = Caller(DOING, given.batch), given.how
-    seen = into_range(given.rows, how.kind, caller, nan)
-    asked = Asked(device, adapter)
-    out, pick = await computed(call, [seen.x], how, asked, DOING, strict)
-    out = restored_rows(out, seen, 2, caller)
-    floor = call.floor(seen, how.kind)
+    band = bins_between(hz, fmin, fmax, CONTEXT, FrequencyLimit.from_rate(fs))
+    caller, resolved = (
+        RowErrorContext(CONTEXT, samples.batch_shape),
+        samples.sample_type,
+    )
+    scaled_rows = rescale_rows(samples.rows, resolved.compute_dtype, caller, nan)
+    request = PlaceRequest(device, adapter)
+    out, pick = await run_row_operation(
+        estimator, [scaled_rows.x], resolved, request, CONTEXT, strict
+    )
+    out = restore_rows(out, scaled_rows, 2, caller)
+    floor = estimator.rounding_floor(scaled_rows, resolved.compute_dtype)
     if normalization == "full":
-        out, floor = out / fs, floor.scaled(1.0 / fs)
+        out, floor = out / fs, floor.scale(1.0 / fs)
     if band is not None:
-        hz, out, floor = hz[band], out[:, band], floor.of_bins(band)
+        hz, out, floor = hz[band], out[:, band], floor.select_bins(band)
     return Spectrum.of(
         hz,
-        given.back(out),
+        samples.restore_layout(out),
         quantity="density" if normalization == "full" else "length",
-        axis=given.axis - len(given.batch) - 1,
+        axis=samples.axis - len(samples.batch_shape) - 1,
         fs=fs,
-        ran=ran_by(pick, begun),
-        floor=floor._replace(energy=floor.energy.reshape(given.batch)),
+        ran=run_info(pick, start_time),
+        floor=floor._replace(energy=floor.energy.reshape(samples.batch_shape)),
     )
 
 
-def _call(
+def _multitaper_estimator(
     n: int,
     fs: float,
     bandwidth: float | None,
     adaptive: bool,
     low_bias: bool,
     remove_dc: bool,
-) -> TaperCall:
-    """The tapers and what is done with them."""
-    nw = USUAL_NW
+) -> MultitaperEstimator:
+    """Select the tapers and build the estimator."""
+    nw = DEFAULT_NW
     if bandwidth is not None:
-        nw = number("bandwidth", bandwidth, DOING) * n / (2.0 * fs)
+        nw = coerce_float("bandwidth", bandwidth, CONTEXT) * n / (2.0 * fs)
     if nw < 0.5:
         raise UsageError(
-            DOING,
+            CONTEXT,
             f"bandwidth is {bandwidth:g} Hz",
-            f"{n} samples at {fs:g} Hz tell no less than {fs / n:g} Hz apart",
+            f"must be at least {fs / n:g} Hz for {n} samples at {fs:g} Hz",
             Advice("use a larger {}", bandwidth=Blank("HZ")),
         )
     nw = min(nw, n / 2)
@@ -226,21 +248,21 @@ def _call(
         tapers = dpss(n, nw, min(n, int(2 * nw)))
     else:  # a single sample has one taper, all of it within any band
         tapers = Tapers(np.ones((1, 1)), np.ones(1))
-    keep = tapers.ratios > CONCENTRATED
-    low_bias = switch("low_bias", low_bias, DOING)
+    keep = tapers.ratios > MIN_CONCENTRATION
+    low_bias = coerce_bool("low_bias", low_bias, CONTEXT)
     if low_bias:
         if not keep.any():
             keep[np.argmax(tapers.ratios)] = True
         tapers = Tapers(tapers.values[keep], tapers.ratios[keep])
-    adaptive = switch("adaptive", adaptive, DOING)
+    adaptive = coerce_bool("adaptive", adaptive, CONTEXT)
     if adaptive and len(tapers.ratios) < 3:
         warnings.warn(
-            f"{len(tapers.ratios)} tapers are too few for adaptive weights, of which "
-            "3 are the least; the tapers' own are used",
+            f"{len(tapers.ratios)} tapers are too few for adaptive weights, "
+            "which need at least 3; the tapers' own weights are used",
             UserWarning,
-            stacklevel=outside(),
+            stacklevel=caller_stacklevel(),
         )
         adaptive = False
-    remove = switch("remove_dc", remove_dc, DOING)
+    remove = coerce_bool("remove_dc", remove_dc, CONTEXT)
     key = ("multitaper", n, nw, low_bias, adaptive, remove)
-    return TaperCall(tapers, remove, adaptive, nw, key)
+    return MultitaperEstimator(tapers, remove, adaptive, nw, key)

@@ -1,4 +1,4 @@
-"""The one rule of precision, whoever asks: Python, the command line, the environment.
+"""Precision rule of all entry points: Python, the command line and the environment.
 
 | samples | `auto` | `f32` | `f64` |
 |---|---|---|---|
@@ -21,75 +21,87 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from rlxweb.advice import Advice
-from rlxweb.digital import BITS
+from rlxweb.digital import MAX_BITS
 from rlxweb.errors import DTypeError, UsageError
-from rlxweb.host.spec import DIGITAL, sample_dtype
+from rlxweb.host.welch_spec import DIGITAL_DTYPE, sample_dtype
 
 Precision = Literal["auto", "f32", "f64"]
 PRECISIONS: Final = get_args(Precision)
-_ON_DEVICES: Final = ("float32", DIGITAL)
-_ONLY: Final = "devices compute float32"
-_OF_PRECISION: Final = {
+_DEVICE_DTYPES: Final = ("float32", DIGITAL_DTYPE)
+_FLOAT32_ONLY_REASON: Final = "devices compute float32"
+_DTYPES_BY_PRECISION: Final = {
     "f32": ("float32", "complex64"),
     "f64": ("float64", "complex128"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """How samples are taken, and why.
+class ResolvedPrecision:
+    """Dtype that samples are computed in, and the reason for it.
 
-    kind       as `WelchSpec.dtype` has it
-    given      their dtype, as they came
+    compute_dtype  as `WelchSpec.dtype` has it
+    input_dtype  their dtype, as they came
     precision  what was asked for
     """
 
-    kind: str
-    given: str
+    compute_dtype: str
+    input_dtype: str
     precision: Precision = "auto"
 
     @property
-    def only_on_host(self) -> str:
-        """Why samples taken as float64 stay off every device; "" for others."""
-        if self.kind != "float64":
+    def host_only_reason(self) -> str:
+        """Reason why samples taken as float64 stay off every device; "" for other
+        dtypes.
+        """
+        if self.compute_dtype != "float64":
             return ""
         if self.precision == "f64":
-            return f"float64 was asked for and {_ONLY}"
-        if np.dtype(self.given).kind in "iu":
-            return f"the samples are {self.given} and float32 holds {BITS} bits"
-        return f"the samples are {self.given} and {_ONLY}"
+            return f"float64 was requested and {_FLOAT32_ONLY_REASON}"
+        if np.dtype(self.input_dtype).kind in "iu":
+            return (
+                f"the samples are {self.input_dtype} and float32 has a precision "
+                f"of {MAX_BITS} bits"
+            )
+        return f"the samples are {self.input_dtype} and {_FLOAT32_ONLY_REASON}"
 
-    def refused(self, where: str) -> DTypeError:
-        """The refusal of a device that was asked for by name."""
-        rule = "nothing is narrowed unasked"
-        if self.precision == "f64" and sample_dtype(self.given) in _ON_DEVICES:
+    def refusal_error(self, context: str) -> DTypeError:
+        """Return the error for a device that was requested by name but cannot compute
+        these samples.
+        """
+        rule = "samples are never narrowed automatically"
+        if self.precision == "f64" and sample_dtype(self.input_dtype) in _DEVICE_DTYPES:
             hint = Advice("leave {} out, or use {}", precision="f64", device="cpu")
-            return DTypeError(where, self.only_on_host, rule, hint)
-        said = "pass {} to narrow them, give float32 samples, or use {}"
-        hint = Advice(said, precision="f32", device="cpu")
-        return DTypeError(where, self.only_on_host, rule, hint)
+            return DTypeError(context, self.host_only_reason, rule, hint)
+        hint_text = "pass {} to narrow them, pass float32 samples, or use {}"
+        hint = Advice(hint_text, precision="f32", device="cpu")
+        return DTypeError(context, self.host_only_reason, rule, hint)
 
 
 @lru_cache(maxsize=128)
-def taken(
-    dtype: DTypeLike, precision: Precision | None = None, doing: str = "welch"
-) -> Taken:
-    """How samples of a dtype are taken; "int24" is that of a recording's integers.
+def resolve_precision(
+    dtype: DTypeLike, precision: Precision | None = None, context: str = "welch"
+) -> ResolvedPrecision:
+    """Resolve the dtype in which samples are computed; "int24" is the dtype of a
+    recording's integers.
 
     precision  None is "auto"
     Errors     DTypeError for a dtype nobody takes; UsageError for another precision.
     """
-    asked = "auto" if precision is None else precision
-    if asked not in PRECISIONS:
+    requested = "auto" if precision is None else precision
+    if requested not in PRECISIONS:
         raise UsageError(
-            doing, Advice("{}", precision=precision), "it is 'auto', 'f32' or 'f64'"
+            context, Advice("{}", precision=precision), "must be 'auto', 'f32' or 'f64'"
         )
     try:
-        kind = sample_dtype(dtype)
+        compute_dtype = sample_dtype(dtype)
     except DTypeError as error:
-        error.doing = doing
+        error.doing = context
         raise
-    given = kind if kind == DIGITAL else str(np.dtype(dtype))
-    if asked != "auto":
-        kind = _OF_PRECISION[asked][kind.startswith("complex")]
-    return Taken(kind, given, asked)
+    input_dtype = (
+        compute_dtype if compute_dtype == DIGITAL_DTYPE else str(np.dtype(dtype))
+    )
+    if requested != "auto":
+        compute_dtype = _DTYPES_BY_PRECISION[requested][
+            compute_dtype.startswith("complex")
+        ]
+    return ResolvedPrecision(compute_dtype, input_dtype, requested)

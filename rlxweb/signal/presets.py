@@ -1,5 +1,5 @@
-"""The named estimates `rlx`, `scipy` and `mne` as one call; what they mean is in the
-request (`request.py`).
+"""Welch specs of the named presets `rlx`, `scipy` and `mne` in one call;
+`welch_request.py` defines the presets.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlxweb.signal.request import DEFAULT_NPERSEG, WelchRequest
+from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-    from rlxweb.host.spec import WelchSpec
+    from rlxweb.host.welch_spec import WelchSpec
 
 
-def from_preset(
+def spec_from_preset(
     preset: str,
     n_samples: int | None,
     *,
@@ -24,11 +24,11 @@ def from_preset(
     dtype: DTypeLike = np.float64,
     **arguments: Any,
 ) -> WelchSpec:
-    """The estimate of a named preset; what the caller gives goes before it.
+    """Return the Welch spec of a named preset; explicit arguments override the preset.
 
     n_samples  length of a row, or None for a stream of unknown length
     arguments  the other fields of a WelchRequest: fs, noverlap, window, detrend …
     Errors     UsageError, DTypeError as `WelchRequest.spec`.
     """
-    asked = WelchRequest(preset=preset, nperseg=nperseg, **arguments)
-    return asked.spec(n_samples, dtype)
+    request = WelchRequest(preset=preset, nperseg=nperseg, **arguments)
+    return request.spec(n_samples, dtype)

@@ -1,4 +1,6 @@
-"""What the functions of segments ask for, as SciPy's rules fill in what is left out."""
+"""Segment lengths and overlaps of the functions over segments, with SciPy's
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +8,24 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from rlxweb.arguments import whole
-from rlxweb.callers import outside
+from rlxweb.arguments import coerce_integer
 from rlxweb.errors import UsageError
-from rlxweb.host.spec import WelchSpec
-from rlxweb.signal.request import DEFAULT_NPERSEG, WelchRequest
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
+from rlxweb.stacklevel import caller_stacklevel
 
-Overlap = Callable[[int], int]
+OverlapRule = Callable[[int], int]
 
 
-def half(nperseg: int) -> int:
-    """SciPy's overlap, but for spectrograms."""
+def half_overlap(nperseg: int) -> int:
+    """Return half a segment, SciPy's default overlap except for spectrograms."""
     return nperseg // 2
 
 
-def fitted_nperseg(
-    window: object, nperseg: Any, n_samples: int | None, doing: str
+def fit_nperseg(
+    window: object, nperseg: Any, n_samples: int | None, context: str
 ) -> Any:
-    """Nperseg for a row of n_samples: 256 where it is left out, at most the row.
+    """Return nperseg for a row of n_samples: 256 by default, at most the row.
 
     A window's own samples settle it, so it is left as it is then; so it is for a row of
     a length that does not matter, None.
@@ -32,37 +34,41 @@ def fitted_nperseg(
     """
     if n_samples is None or not isinstance(window, str | tuple):
         return nperseg
-    asked = DEFAULT_NPERSEG
+    requested = DEFAULT_NPERSEG
     if nperseg is not None:
-        asked = whole("nperseg", nperseg, doing, of_float=True)
-    if asked > n_samples:
+        requested = coerce_integer("nperseg", nperseg, context, accept_float=True)
+    if requested > n_samples:
         warnings.warn(
-            f"nperseg={asked} is greater than signal length {n_samples}, "
+            f"nperseg={requested} is greater than signal length {n_samples}, "
             f"using nperseg={n_samples}",
             UserWarning,
-            stacklevel=outside(),
+            stacklevel=caller_stacklevel(),
         )
-    return min(asked, n_samples)
+    return min(requested, n_samples)
 
 
 def segment_spec(
-    doing: str, n_samples: int | None, dtype: str, overlap: Overlap, **asked: Any
+    context: str,
+    n_samples: int | None,
+    dtype: str,
+    default_overlap: OverlapRule,
+    **options: Any,
 ) -> WelchSpec:
-    """The estimate of one segment after the other, for rows of n_samples.
+    """Return the estimate of consecutive segments, for rows of n_samples.
 
-    overlap  nperseg → noverlap, where it is left out
-    asked    the fields of `WelchRequest`
+    default_overlap  nperseg → noverlap, where it is left out
+    options  the fields of `WelchRequest`
     Errors   UsageError.
     """
-    asked["nperseg"] = fitted_nperseg(
-        asked["window"], asked["nperseg"], n_samples, doing
+    options["nperseg"] = fit_nperseg(
+        options["window"], options["nperseg"], n_samples, context
     )
     try:
-        spec = WelchRequest(**asked).spec(n_samples, dtype)
-        if asked["noverlap"] is None:
-            asked["noverlap"] = overlap(spec.nperseg)
-            spec = WelchRequest(**asked).spec(n_samples, dtype)
+        spec = WelchRequest(**options).spec(n_samples, dtype)
+        if options["noverlap"] is None:
+            options["noverlap"] = default_overlap(spec.nperseg)
+            spec = WelchRequest(**options).spec(n_samples, dtype)
     except UsageError as error:
-        error.doing = doing if error.doing == "welch" else error.doing
+        error.doing = context if error.doing == "welch" else error.doing
         raise
     return spec

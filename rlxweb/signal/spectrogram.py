@@ -1,4 +1,4 @@
-"""`spectrogram`: scipy.signal.spectrogram's signature and defaults, on any device."""
+"""Spectrogram with scipy.signal.spectrogram's signature and defaults, on any device."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlxweb.arguments import bound, one_of, switch
-from rlxweb.choose.chooser import Asked
-from rlxweb.gpu.beside import awaited_here
-from rlxweb.gpu.drive import drive
-from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.band import Reach, bins_between
-from rlxweb.signal.in_range import into_range, mean_squares
-from rlxweb.signal.labelled import takes_objects
-from rlxweb.signal.own_detrend import detrended_by, own_detrend
-from rlxweb.signal.rounding import RoundingFloor, rounding_shares
-from rlxweb.signal.row_calls import Array, computed, ran_by
-from rlxweb.signal.rows_given import rate, rows_given
-from rlxweb.signal.scaled import Caller
-from rlxweb.signal.segment_calls import SegmentCall, restored
+from rlxweb.arguments import bind_arguments, check_choice, coerce_bool
+from rlxweb.choose.chooser import PlaceRequest
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
+from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.object_arguments import accept_objects
+from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
+from rlxweb.signal.row_input import coerce_rate, coerce_rows
+from rlxweb.signal.row_operations import Array, run_info, run_row_operation
+from rlxweb.signal.row_preparation import RowErrorContext
+from rlxweb.signal.row_rescaling import mean_squares, rescale_rows
+from rlxweb.signal.segment_operations import SegmentOperation, restore_output
 from rlxweb.signal.segment_request import segment_spec
 from rlxweb.signal.time_frequency import TimeFrequency
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
-    from rlxweb.signal.own_detrend import OwnDetrend
+    from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision
-    from rlxweb.signal.scaled import NanPolicy
+    from rlxweb.signal.row_preparation import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
 Mode = Literal["psd", "complex", "magnitude", "angle", "phase"]
 MODES = ("psd", "complex", "magnitude", "angle", "phase")
-DOING = "spectrogram"
+CONTEXT = "spectrogram"
 
 
-@takes_objects("x")
+@accept_objects("x")
 def spectrogram(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -47,7 +47,7 @@ def spectrogram(
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
-    detrend: str | bool | OwnDetrend | None = "constant",
+    detrend: str | bool | CustomDetrend | None = "constant",
     return_onesided: bool = True,
     scaling: str = "density",
     axis: int = -1,
@@ -61,7 +61,7 @@ def spectrogram(
     nan: NanPolicy = "raise",
     strict: bool = False,
 ) -> TimeFrequency:
-    """Spectra of consecutive segments: how what is in a signal changes with time.
+    """Spectra of consecutive segments: how the content of a signal changes with time.
 
     A drop-in for scipy.signal.spectrogram: f, t, Sxx = spectrogram(x, fs) means the
     same.
@@ -83,16 +83,18 @@ def spectrogram(
     Source   Oppenheim & Schafer, Discrete-Time Signal Processing, 10.3; conventions of
              scipy.signal.spectrogram
     """
-    return drive(_spectrogram(**locals()))
+    return run_blocking(_spectrogram(**locals()))
 
 
-@takes_objects("x", like=spectrogram)
+@accept_objects("x", like=spectrogram)
 async def spectrogram_async(
     x: ArrayLike | Digital, fs: float = 1.0, *arguments: Any, **options: Any
 ) -> TimeFrequency:
-    """`spectrogram` beside an event loop, which goes on meanwhile."""
-    given = bound(spectrogram, "spectrogram_async", x, fs, *arguments, **options)
-    return await awaited_here(lambda: _spectrogram(**given))
+    """Compute `spectrogram` without blocking the event loop."""
+    bound_arguments = bind_arguments(
+        spectrogram, "spectrogram_async", x, fs, *arguments, **options
+    )
+    return await await_or_offload(lambda: _spectrogram(**bound_arguments))
 
 
 async def _spectrogram(
@@ -108,59 +110,71 @@ async def _spectrogram(
     strict: bool,
     **estimate: Any,
 ) -> TimeFrequency:
-    begun = perf_counter()
-    one_of("mode", mode, MODES, DOING)
-    one_of("nan", nan, ("raise", "propagate"), DOING)
-    strict = switch("strict", strict, DOING)
-    fs = estimate["fs"] = rate(estimate["fs"], DOING)
-    given = rows_given(x, axis, precision, DOING)
-    if given is None:
+    """Compute the spectrogram; see `spectrogram`."""
+    started = perf_counter()
+    check_choice("mode", mode, MODES, CONTEXT)
+    check_choice("nan", nan, ("raise", "propagate"), CONTEXT)
+    strict = coerce_bool("strict", strict, CONTEXT)
+    fs = estimate["fs"] = coerce_rate(estimate["fs"], CONTEXT)
+    row_input = coerce_rows(x, axis, precision, CONTEXT)
+    if row_input is None:
         return TimeFrequency(np.empty(0), np.empty(0), np.empty(np.shape(x)))
-    rows, batch, how = given.rows, given.batch, given.how
-    own = own_detrend(estimate["detrend"])
-    estimate["detrend"] = None if own is not None else estimate["detrend"]
-    spec = segment_spec(DOING, rows.shape[1], how.kind, _an_eighth, **estimate)
+    rows, batch_shape, sample_type = (
+        row_input.rows,
+        row_input.batch_shape,
+        row_input.sample_type,
+    )
+    detrend_function = as_custom_detrend(estimate["detrend"])
+    estimate["detrend"] = None if detrend_function is not None else estimate["detrend"]
+    spec = segment_spec(
+        CONTEXT, rows.shape[1], sample_type.compute_dtype, _eighth_overlap, **estimate
+    )
     hz = frequencies(spec, fs)
-    band = bins_between(hz, fmin, fmax, DOING, Reach.of_rate(fs))
-    starts = spec.hop * np.arange(spec.segments_of(rows.shape[1]), dtype=np.float64)
-    caller = Caller(DOING, batch)
-    seen = into_range(rows, spec.dtype, caller, nan)
-    energy = mean_squares(seen)
-    if own is not None:
-        rows, spec, caller = detrended_by(own, rows, spec, caller)
-        seen = into_range(rows, spec.dtype, caller, nan)
-    call = SegmentCall("power" if mode == "psd" else "spectra", spec)
-    asked = Asked(device, adapter)
-    out, pick = await computed(call, [seen.x], how, asked, DOING, strict)
-    out = _in_mode(restored(out, call, [seen], caller), mode)
+    band = bins_between(hz, fmin, fmax, CONTEXT, FrequencyLimit.from_rate(fs))
+    starts = spec.hop * np.arange(
+        spec.segments_per_row(rows.shape[1]), dtype=np.float64
+    )
+    caller = RowErrorContext(CONTEXT, batch_shape)
+    rescaled = rescale_rows(rows, spec.dtype, caller, nan)
+    energy = mean_squares(rescaled)
+    if detrend_function is not None:
+        rows, spec, caller = apply_custom_detrend(detrend_function, rows, spec, caller)
+        rescaled = rescale_rows(rows, spec.dtype, caller, nan)
+    operation = SegmentOperation("power" if mode == "psd" else "spectra", spec)
+    request = PlaceRequest(device, adapter)
+    out, pick = await run_row_operation(
+        operation, [rescaled.x], sample_type, request, CONTEXT, strict
+    )
+    out = _convert_mode(restore_output(out, operation, [rescaled], caller), mode)
     if band is not None:
         hz, out = hz[band], out[..., band]
     floor = None
     if mode == "psd":
-        loudest = float(energy.max(initial=0.0))
-        floor = RoundingFloor.of(rounding_shares(spec), energy, loudest)
-        floor = floor if band is None else floor.of_bins(band)
-        floor = floor._replace(energy=energy.reshape(batch))
+        max_energy = float(energy.max(initial=0.0))
+        floor = RoundingFloor.from_energies(rounding_shares(spec), energy, max_energy)
+        floor = floor if band is None else floor.select_bins(band)
+        floor = floor._replace(energy=energy.reshape(batch_shape))
     # Segments behind all, bins where time was.
-    values = given.back(np.swapaxes(out, 1, 2))
+    values = row_input.restore_layout(np.swapaxes(out, 1, 2))
     return TimeFrequency.of(
         hz,
         (starts + spec.nperseg / 2) / fs,
         values,
         quantity=estimate["scaling"] if mode == "psd" else mode,
-        axis=given.axis - len(batch) - 2,
+        axis=row_input.axis - len(batch_shape) - 2,
         fs=fs,
-        ran=ran_by(pick, begun),
+        ran=run_info(pick, started),
         floor=floor,
     )
 
 
-def _an_eighth(nperseg: int) -> int:
+def _eighth_overlap(nperseg: int) -> int:
+    """Return an eighth of a segment, SciPy's default overlap of spectrograms."""
     return nperseg // 8
 
 
-def _in_mode(spectra: Array, mode: Mode) -> Array:
-    """Spectra (B, S, F) as they are asked for."""
+def _convert_mode(spectra: Array, mode: Mode) -> Array:
+    """Return the values of a mode from spectra (B, S, F)."""
     out: Array = spectra
     if mode == "magnitude":
         out = np.abs(spectra)

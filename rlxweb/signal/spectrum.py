@@ -1,4 +1,4 @@
-"""What `welch`, `multitaper`, `csd` and `coherence` return: values over frequency."""
+"""Values over frequency: the result of `welch`, `multitaper`, `csd` and `coherence`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.callers import outside
+from rlxweb.array_input import as_array
 from rlxweb.errors import RlxWarning, ShapeError, UsageError
-from rlxweb.given import array_of
-from rlxweb.results.described import Described
-from rlxweb.results.frames import library
-from rlxweb.results.labels import UNNAMED, Labels
-from rlxweb.results.ran import UNTOLD, Ran
-from rlxweb.results.stored import State
-from rlxweb.results.svg import Line, chart
-from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
-from rlxweb.results.units import beside, decibels
-from rlxweb.signal.rounding import RoundingFloor, Shares
+from rlxweb.results.array_result import ArrayResult
+from rlxweb.results.dataframes import import_optional
+from rlxweb.results.labels import NO_LABELS, Labels
+from rlxweb.results.ran import UNKNOWN_RUN, Ran
+from rlxweb.results.result_files import ResultState
+from rlxweb.results.svg_charts import ChartLine, svg_line_chart
+from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
+from rlxweb.results.units import label_with_unit, power_to_decibels
+from rlxweb.signal.rounding_floor import RoundingFloor, RoundingShares
+from rlxweb.stacklevel import caller_stacklevel
 
 Array = NDArray[Any]
 
-_NAMES: Final = {
+_QUANTITY_NAMES: Final = {
     "density": "power spectral density",
     "spectrum": "power",
     "squares": "mean of |X|²",
@@ -31,16 +31,18 @@ _NAMES: Final = {
     "csd": "cross power spectral density",
     "coherence": "magnitude squared coherence",
 }
-_OF_FLOOR: Final = ("floor_line", "floor_ripple", "floor_energy")
-_VOLTS: Final = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6, "nV": 1e-9}
+_FLOOR_KEYS: Final = ("floor_line", "floor_ripple", "floor_energy")
+_VOLTS_BY_UNIT: Final = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6, "nV": 1e-9}
 
 
-class _Pair(NamedTuple):
+class _SpectrumArrays(NamedTuple):
+    """Arrays that a Spectrum unpacks into."""
+
     f: NDArray[np.float64]
     power: Array
 
 
-class Spectrum(_Pair, Described):
+class Spectrum(_SpectrumArrays, ArrayResult):
     """Values over frequency; unpacks as f, power.
 
     f        (F,) in Hz
@@ -60,7 +62,7 @@ class Spectrum(_Pair, Described):
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.power.shape))
         # A two-sided spectrum has its negative frequencies behind the others.
-        span = "no frequency"
+        span = "no frequencies"
         if self.f.size:
             span = f"{self.f.min():g} … {self.f.max():g} Hz"
         unit = f", {self.unit}" if self.unit else ""
@@ -68,60 +70,60 @@ class Spectrum(_Pair, Described):
 
     @property
     def flat(self) -> NDArray[np.bool_]:
-        """Rows (…) that hold nothing but rounding, such as those of a dead channel.
+        """Rows (…) that contain only rounding errors, such as those of a dead channel.
 
         Where no floor is known, rows without any power.
         """
         values = self._frequency_last()
         rows = values.reshape(-1, len(self.f))
-        found = flat_rows(rows, self.floor, slice(None))
-        return found.reshape(values.shape[:-1])
+        flat = flat_row_mask(rows, self.floor, slice(None))
+        return flat.reshape(values.shape[:-1])
 
     def mean(self, dim: str = "epoch") -> Spectrum:
-        found = super().mean(dim)
+        average = super().mean(dim)
         if self.floor is not None:
-            batch = self._frequency_last().shape[:-1]
-            at = self.labels.fitted(batch).dims.index(dim)
-            energy = self.floor.energy.mean(axis=at)
-            found.__dict__["floor"] = self.floor._replace(energy=energy)
-        return found
+            batch_shape = self._frequency_last().shape[:-1]
+            axis = self.labels.fitted(batch_shape).dims.index(dim)
+            energy = self.floor.energy.mean(axis=axis)
+            average.__dict__["floor"] = self.floor._replace(energy=energy)
+        return average
 
-    def _state(self) -> State:
-        state = super()._state()
+    def _to_state(self) -> ResultState:
+        state = super()._to_state()
         if self.floor is None:
             return state
         shares = self.floor.shares
-        own = shares.line, shares.ripple, self.floor.energy
-        arrays = dict(zip(_OF_FLOOR, own, strict=True))
-        return State({**state.arrays, **arrays}, state.plain)
+        values = shares.line, shares.ripple, self.floor.energy
+        arrays = dict(zip(_FLOOR_KEYS, values, strict=True))
+        return ResultState({**state.arrays, **arrays}, state.json_data)
 
     @classmethod
-    def _of_state(cls, state: State) -> Spectrum:
-        found = super()._of_state(state)
-        found.__dict__["floor"] = floor_of_state(dict(state.arrays))
-        return found
+    def _from_state(cls, state: ResultState) -> Spectrum:
+        spectrum = super()._from_state(state)
+        spectrum.__dict__["floor"] = pop_stored_floor(dict(state.arrays))
+        return spectrum
 
     def by_rows(self) -> tuple[tuple[str, ...], Array]:
-        """Names of the rows, and their values (B, F)."""
+        """Return the names of the rows, and their values (B, F)."""
         values = self._frequency_last()
         names = self.labels.fitted(values.shape[:-1]).rows(values.shape[:-1])
         return names, values.reshape(-1, len(self.f))
 
-    def labelled(self) -> Labelled:
+    def labelled(self) -> LabelledArrays:
         values = self._frequency_last()
         labels = self.labels.fitted(values.shape[:-1])
-        about = _NAMES[self.quantity]
+        description = _QUANTITY_NAMES[self.quantity]
         axes = (
             *batch_axes(labels, values.shape[:-1]),
-            Axis("frequency", self.f, "Hz", "frequency"),
+            ResultAxis("frequency", self.f, "Hz", "frequency"),
         )
         dims = (*labels.dims, "frequency")
         name = self.quantity if self.quantity in ("csd", "coherence") else "power"
-        own = Variable(name, values, dims, self.unit, about)
-        return Labelled(axes, (own,), {"fs": self.fs, "engine": self.engine})
+        variable = ResultVariable(name, values, dims, self.unit, description)
+        return LabelledArrays(axes, (variable,), {"fs": self.fs, "engine": self.engine})
 
     def to_mne(self, info: Any = None) -> Any:
-        """An mne.time_frequency.SpectrumArray, or EpochsSpectrumArray of epochs.
+        """Return an mne.time_frequency.SpectrumArray, or EpochsSpectrumArray of epochs.
 
         info    an mne.Info of the channels; None: that of the mne object the samples
                 came from, else one of EEG channels with the names that are known
@@ -129,68 +131,78 @@ class Spectrum(_Pair, Described):
         Errors  Unsupported where MNE is missing; UsageError for a spectrum of another
                 kind or shape
         """
-        doing = "Spectrum.to_mne"
+        context = "Spectrum.to_mne"
         if self.quantity != "density" or self.power.ndim not in (2, 3):
-            said = f"a {self.quantity} of shape {list(self.power.shape)}"
-            rule = "a density of (channel, frequency) or (epoch, channel, frequency)"
-            raise UsageError(doing, said, rule)
-        mne = library("mne", doing, "pip install 'rlxweb[mne]'")
+            message = f"got a {self.quantity} of shape {list(self.power.shape)}"
+            rule = (
+                "expected a density of shape (channel, frequency) or (epoch, "
+                "channel, frequency)"
+            )
+            raise UsageError(context, message, rule)
+        mne = import_optional("mne", context, "pip install 'rlxweb[mne]'")
         values = self._frequency_last()
         labels = self.labels.fitted(values.shape[:-1])
-        factor = _volts(labels.unit, doing) ** 2
+        factor = _volts_per_unit(labels.unit, context) ** 2
         if info is None:
             info = labels.origin
         if info is None:
             names = labels.along(len(labels.names) - 1, values.shape[-2])
             info = mne.create_info(list(names), self.fs, "eeg")
-        many = values.ndim == 3
-        kind = mne.time_frequency.EpochsSpectrumArray if many else None
-        kind = kind or mne.time_frequency.SpectrumArray
-        return kind(values * factor, info, self.f, verbose="error")
+        has_epochs = values.ndim == 3
+        array_class = mne.time_frequency.EpochsSpectrumArray if has_epochs else None
+        array_class = array_class or mne.time_frequency.SpectrumArray
+        return array_class(values * factor, info, self.f, verbose="error")
 
     def _frequency_last(self) -> Array:
+        """Return the values with frequency as the last axis. Raises UsageError for an
+        empty spectrum.
+        """
         if self.f.ndim != 1 or not self.f.size:
-            raise _nothing("a spectrum")
+            raise _empty_spectrum_error("a spectrum")
         return np.moveaxis(self.power, self.axis, -1)
 
-    def _picture(self) -> str:
+    def _svg(self) -> str:
         if self.f.ndim != 1 or not self.power.size:
             return ""
         names, values = self.by_rows()
         values = np.abs(values)
-        label = beside(self.quantity, self.unit)
+        label = label_with_unit(self.quantity, self.unit)
         if self.quantity != "coherence":
-            values = decibels(values)
+            values = power_to_decibels(values)
             label = f"dB re 1 {self.unit}" if self.unit else "dB"
         order = np.argsort(self.f)
         lines = [
-            Line(name, self.f[order], row[order])
+            ChartLine(name, self.f[order], row[order])
             for name, row in zip(names, values, strict=True)
         ]
-        return chart(lines, label)
+        return svg_line_chart(lines, label)
 
 
-def floor_of_state(arrays: dict[str, Any]) -> RoundingFloor | None:
-    """Take a spectrum's floor out of stored arrays; None where they have none."""
-    if not all(name in arrays for name in _OF_FLOOR):
+def pop_stored_floor(arrays: dict[str, Any]) -> RoundingFloor | None:
+    """Remove a spectrum's rounding floor from stored arrays and return it; None where
+    they have none.
+    """
+    if not all(name in arrays for name in _FLOOR_KEYS):
         return None
-    line, ripple, energy = (arrays.pop(name) for name in _OF_FLOOR)
-    shares = Shares(line, ripple, float(line.max(initial=0.0)))
-    return RoundingFloor.of(shares, energy, float(energy.max(initial=0.0)))
+    line, ripple, energy = (arrays.pop(name) for name in _FLOOR_KEYS)
+    shares = RoundingShares(line, ripple, float(line.max(initial=0.0)))
+    return RoundingFloor.from_energies(shares, energy, float(energy.max(initial=0.0)))
 
 
-class Density(NamedTuple):
-    """Frequencies (F,) and power (…, F) over them, with what is known of both."""
+class PowerDensity(NamedTuple):
+    """Frequencies (F,) and power (…, F) over them, with labels, run information and
+    rounding floor where known.
+    """
 
     f: Any
     power: Any
-    labels: Labels = UNNAMED
-    ran: Ran = UNTOLD
+    labels: Labels = NO_LABELS
+    ran: Ran = UNKNOWN_RUN
     floor: RoundingFloor | None = None
     fs: float = 0.0
 
 
-def density_of(f: Any, psd: Any, doing: str) -> Density:
+def coerce_density(f: Any, psd: Any, context: str) -> PowerDensity:
     """Return the density that a caller gave, as a Spectrum or as two arrays.
 
     Raises
@@ -203,84 +215,107 @@ def density_of(f: Any, psd: Any, doing: str) -> Density:
     """
     if isinstance(f, Spectrum) and psd is None:
         if f.quantity not in ("density", "spectrum", "length", "squares"):
-            raise UsageError(doing, f"a {f.quantity} was given", "power is wanted")
+            raise UsageError(
+                context, f"got a {f.quantity}", "expected a power spectrum"
+            )
         if f.f.ndim != 1 or not f.f.size:
-            raise _nothing(doing)
-        given = Density(
+            raise _empty_spectrum_error(context)
+        density = PowerDensity(
             f.f, np.moveaxis(f.power, f.axis, -1), f.labels, f.ran, f.floor, f.fs
         )
     elif psd is None:
-        said = "frequencies alone were given"
-        raise UsageError(doing, said, "f and psd, or a Spectrum")
+        message = "psd is missing"
+        raise UsageError(context, message, "expected f and psd, or a Spectrum")
     else:
-        given = Density(f, psd)
-    hz = array_of(given.f, doing).astype(np.float64)
-    power = array_of(given.power, doing)
+        density = PowerDensity(f, psd)
+    hz = as_array(density.f, context).astype(np.float64)
+    power = as_array(density.power, context)
     if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
         raise ShapeError(
-            doing,
-            f"frequencies {list(hz.shape)} and power {list(power.shape)}",
-            "the last axis of the power is that of the frequencies",
+            context,
+            f"f has shape {list(hz.shape)} and psd {list(power.shape)}",
+            "the last axis of psd must match f",
         )
-    _check_rising(hz, doing)
-    return given._replace(f=hz, power=power)
+    _check_rising(hz, context)
+    return density._replace(f=hz, power=power)
 
 
-def _check_rising(hz: NDArray[np.float64], doing: str) -> None:
-    """Raise UsageError unless these are two frequencies or more, rising."""
+def _check_rising(hz: NDArray[np.float64], context: str) -> None:
+    """Raise UsageError unless there are at least two frequencies, in rising order."""
     if len(hz) < 2:
         raise UsageError(
-            doing,
+            context,
             f"the spectrum has {len(hz)} frequenc{'y' if len(hz) == 1 else 'ies'}",
-            "at least 2 are wanted",
-            "give a longer signal, or longer segments",
+            "at least 2 are required",
+            "use a longer signal, or longer segments",
         )
     if not (np.diff(hz) > 0).all():
-        at = int((~(np.diff(hz) > 0)).argmax()) + 1
-        said = f"frequency {at} is {hz[at]:g} Hz after {hz[at - 1]:g} Hz"
-        raise UsageError(doing, said, "frequencies rise")
+        index = int((~(np.diff(hz) > 0)).argmax()) + 1
+        message = f"frequency {index} is {hz[index]:g} Hz after {hz[index - 1]:g} Hz"
+        raise UsageError(context, message, "frequencies must increase")
 
 
-def _nothing(doing: str) -> UsageError:
-    said = "the spectrum holds nothing: it is of no samples or no channels"
-    return UsageError(doing, said, hint="give at least one channel and one sample")
+def _empty_spectrum_error(context: str) -> UsageError:
+    """Return the error for a spectrum without samples or channels."""
+    message = "the spectrum is empty: it has no samples or no channels"
+    return UsageError(context, message, hint="pass at least one channel and one sample")
 
 
-def flat_rows(
+def flat_row_mask(
     rows: Array, floor: RoundingFloor | None, bins: slice | Array
 ) -> NDArray[np.bool_]:
-    """Rows (B,) of power (B, F) with nothing but rounding in some bins.
+    """Return the mask (B,) of rows of power (B, F) that contain only rounding errors in
+    some bins.
 
     floor   of these rows, its energies in any shape; None: rows without any power
     """
     part = rows[:, bins]
     if floor is None:
-        none: NDArray[np.bool_] = (part == 0).all(axis=1)
-        return none
-    own = floor._replace(energy=floor.energy.reshape(-1))
-    return own.of_bins(bins).is_flat(part)
+        is_zero: NDArray[np.bool_] = (part == 0).all(axis=1)
+        return is_zero
+    row_floor = floor._replace(energy=floor.energy.reshape(-1))
+    return row_floor.select_bins(bins).is_flat(part)
 
 
-def warn_flat(
-    doing: str, flat: NDArray[np.bool_], lost: str, rows: str = "row", where: str = ""
+def warn_flat_rows(
+    context: str,
+    flat: NDArray[np.bool_],
+    nan_values: str,
+    row_noun: str = "row",
+    band_text: str = "",
 ) -> None:
-    """Warn of rows that hold nothing but rounding.
+    """Warn of rows that contain only rounding errors.
 
-    lost   the values that are NaN for them
-    rows   one of the rows, in a word
-    where  the part of the spectrum that was looked at
+    nan_values  the values that are NaN for them
+    row_noun  one of the rows, in a word
+    band_text  the part of the spectrum that was looked at
     """
     count = int(flat.sum())
     if count:
-        some = f"{count} of {flat.size} {rows}s" if flat.size > 1 else f"the {rows}"
-        be = "is" if count == 1 else "are"
-        said = f"{doing}: {some} {be} flat{where} (nothing but rounding)"
-        warnings.warn(RlxWarning(said, f"{lost} NaN there"), stacklevel=outside())
-
-
-def _volts(unit: str, doing: str) -> float:
-    if unit and unit not in _VOLTS:
-        raise UsageError(
-            doing, f"the samples are in {unit!r}", "MNE has V", "scale them first"
+        rows_text = (
+            f"{count} of {flat.size} {row_noun}s"
+            if flat.size > 1
+            else f"the {row_noun}"
         )
-    return _VOLTS.get(unit, 1.0)
+        verb = "is" if count == 1 else "are"
+        message = (
+            f"{context}: {rows_text} {verb} flat{band_text} (only rounding errors)"
+        )
+        warnings.warn(
+            RlxWarning(message, f"{nan_values} NaN for flat {row_noun}s"),
+            stacklevel=caller_stacklevel(),
+        )
+
+
+def _volts_per_unit(unit: str, context: str) -> float:
+    """Return the volts in one unit of the samples. Raises UsageError for a unit other
+    than a voltage.
+    """
+    if unit and unit not in _VOLTS_BY_UNIT:
+        raise UsageError(
+            context,
+            f"the samples are in {unit!r}",
+            "MNE expects V",
+            "scale the samples to V first",
+        )
+    return _VOLTS_BY_UNIT.get(unit, 1.0)

@@ -1,4 +1,4 @@
-"""What a stream tells for a segment: the average it made, read when it is looked at."""
+"""Frames of a stream: the average after each segment, read back on first access."""
 
 from __future__ import annotations
 
@@ -11,67 +11,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import DeviceLost
-from rlxweb.gpu.drive import drive
-from rlxweb.host.strongest import PeaksOfPower
-from rlxweb.signal.rounding import RoundingFloor
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.host.strongest_bins import PeaksOfPower
+from rlxweb.signal.rounding_floor import RoundingFloor
 
 if TYPE_CHECKING:
     from rlxweb.runtime.device_array import DeviceArray
 
 Array = NDArray[Any]
-Search = Callable[[Array], PeaksOfPower]
+PeakSearch = Callable[[Array], PeaksOfPower]
 
 
-class Mean:
-    """An average (C, F) of all bins; where it lies on a device, until it is asked for.
+class LazyMean:
+    """Average (C, F) over all bins, read back from its device on first access.
 
-    known    NaN for the channels of which nothing is known, 0 for others, (C,)
-    Errors   of `array`: DeviceLost where it went with its device unread
+    nan_mask  NaN for the channels of which nothing is known, 0 for others, (C,)
+    Errors   of `host_array`: DeviceLost where it went with its device unread
     """
 
-    __slots__ = ("_array", "_known", "_lock", "_there")
+    __slots__ = ("_array", "_device_array", "_lock", "_nan_mask")
 
     def __init__(
         self,
         array: Array | None,
-        there: DeviceArray | None = None,
-        known: Array | None = None,
+        device_array: DeviceArray | None = None,
+        nan_mask: Array | None = None,
     ) -> None:
-        self._array, self._there, self._known = array, there, known
+        self._array, self._device_array, self._nan_mask = array, device_array, nan_mask
         self._lock = Lock()
 
-    def __reduce__(self) -> tuple[type[Mean], tuple[Array]]:
-        return Mean, (self.array(),)
+    def __reduce__(self) -> tuple[type[LazyMean], tuple[Array]]:
+        return LazyMean, (self.host_array(),)
 
-    def array(self) -> Array:
-        """In the host's memory, read once."""
+    def host_array(self) -> Array:
+        """Return the average in host memory, reading it back once."""
         with self._lock:
             if self._array is None:
-                drive(self.read())
+                run_blocking(self.read_back())
             assert self._array is not None
             return self._array
 
-    async def read(self) -> None:
-        """Bring it here, if it is not."""
-        if self._array is not None or self._there is None:
+    async def read_back(self) -> None:
+        """Read the average back from its device, unless it is in host memory."""
+        if self._array is not None or self._device_array is None:
             return
         try:
-            array = await self._there.read_back()
+            array = await self._device_array.read_back()
         except DeviceLost as error:
             raise DeviceLost(
                 "reading a frame of a stream",
-                f"its average was lost unread with {self._there.engine}",
-                "a frame's power lies on the device until it is looked at",
-                "look at frames as they come",
+                f"its power was lost with {self._device_array.engine} before it "
+                "was read",
+                "the power of a frame stays on the device until it is read",
+                "read each frame as it arrives",
             ) from error
-        if self._known is not None:
-            array[np.isnan(self._known)] = np.nan
-        self._array, self._there = array, None
+        if self._nan_mask is not None:
+            array[np.isnan(self._nan_mask)] = np.nan
+        self._array, self._device_array = array, None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamFrame:
-    """What one more segment made of the average.
+    """State of a stream's average after one more segment.
 
     t           seconds from the first sample to the middle of the segment
     f           (F,) in Hz, of the band that is looked at
@@ -83,31 +84,31 @@ class StreamFrame:
     f: NDArray[np.float64]
     n_segments: int
     floor: RoundingFloor = field(repr=False)
-    _mean: Mean = field(repr=False)
+    _mean: LazyMean = field(repr=False)
     _bins: slice = field(repr=False)
-    _search: Search = field(repr=False)
-    _found: list[PeaksOfPower] = field(default_factory=list, repr=False)
+    _search_peaks: PeakSearch = field(repr=False)
+    _peak_cache: list[PeaksOfPower] = field(default_factory=list, repr=False)
 
     async def read(self) -> None:
-        """Bring its power from a device, beside the caller's event loop."""
-        await self._mean.read()
+        """Read the power back from a device without blocking the event loop."""
+        await self._mean.read_back()
 
     @property
     def power(self) -> Array:
-        """(C, F) averaged; NaN for a channel of which nothing is known.
+        """Average power (C, F); NaN for a channel without any valid segment.
 
         On a device it is read back when it is first asked for.
         """
-        return self._mean.array()[:, self._bins]
+        return self._mean.host_array()[:, self._bins]
 
     @property
     def flat(self) -> NDArray[np.bool_]:
-        """(C,) channels that hold nothing but rounding: no peaks, no shares."""
+        """Channels (C,) that contain only rounding errors: no peaks, no shares."""
         return self.floor.is_flat(self.power)
 
     @property
     def peaks(self) -> PeaksOfPower:
-        """The k strongest of each channel, searched when they are asked for."""
-        if not self._found:
-            self._found.append(self._search(self._mean.array()))
-        return self._found[0]
+        """The k strongest peaks of each channel, searched on first access."""
+        if not self._peak_cache:
+            self._peak_cache.append(self._search_peaks(self._mean.host_array()))
+        return self._peak_cache[0]

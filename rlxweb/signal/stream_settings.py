@@ -1,4 +1,4 @@
-"""What is asked of a stream, checked once, and as plain data for its file."""
+"""Settings of a stream, checked once, and as plain data for its file."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import one_of, whole
+from rlxweb.arguments import check_choice, coerce_integer
 from rlxweb.errors import UsageError
-from rlxweb.forked import cached_property
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.averages import AVERAGES, Average, SpectraAverage, average_of
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.peaks_of_power import check_mode, check_prominence
+from rlxweb.fork_safety import cached_property
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.signal.averages import AVERAGES, AverageKind, SpectraAverage, make_average
+from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.precision import Precision
-from rlxweb.signal.request import OF_PRESET, WelchRequest
-from rlxweb.signal.rows_given import rate
+from rlxweb.signal.row_input import coerce_rate
+from rlxweb.signal.spectrum_peaks import check_mode, validate_prominence
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from rlxweb.signal.windows import WindowLike
 
-Gaps = Literal["raise", "propagate", "skip"]
-GAPS: Final = ("raise", "propagate", "skip")
-DOING: Final = "WelchStream"
+StreamNanPolicy = Literal["raise", "propagate", "skip"]
+STREAM_NAN_POLICIES: Final = ("raise", "propagate", "skip")
+CONTEXT: Final = "WelchStream"
 
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """See `WelchStream`, whose arguments these are.
+    """Arguments of `WelchStream`, checked.
 
     Errors   UsageError for what is outside its domain.
     """
@@ -44,39 +44,41 @@ class StreamSettings:
     n_channels: int = 1
     noverlap: int | None = None
     window: WindowLike | ArrayLike | None = None
-    detrend: str | bool | None = OF_PRESET
+    detrend: str | bool | None = DETREND_FROM_PRESET
     preset: str = "scipy"
     mode: Literal["bins", "peaks"] = "peaks"
     prominence: float | None = None
     fmin: float = 0.0
     fmax: float | None = None
-    average: Average = "all"
+    average: AverageKind = "all"
     last: int | None = None
     half_life: float | None = None
-    nan: Gaps = "raise"
+    nan: StreamNanPolicy = "raise"
     precision: Precision | None = None
 
     def __post_init__(self) -> None:
-        rate(self.fs, DOING)
-        if whole("n_channels", self.n_channels, DOING) < 1:
-            raise UsageError(DOING, f"{self.n_channels} channels", "at least 1")
-        check_mode(DOING, self.mode)
-        check_prominence(self.prominence, self.mode, DOING)
-        one_of("nan", self.nan, GAPS, DOING)
-        one_of("average", self.average, AVERAGES, DOING)
-        self.new_average()
+        coerce_rate(self.fs, CONTEXT)
+        if coerce_integer("n_channels", self.n_channels, CONTEXT) < 1:
+            raise UsageError(
+                CONTEXT, f"n_channels is {self.n_channels}", "must be at least 1"
+            )
+        check_mode(CONTEXT, self.mode)
+        validate_prominence(self.prominence, self.mode, CONTEXT)
+        check_choice("nan", self.nan, STREAM_NAN_POLICIES, CONTEXT)
+        check_choice("average", self.average, AVERAGES, CONTEXT)
+        self.make_average()
         n_freqs = self.spec("float64").n_freqs
-        if not 1 <= whole("k", self.k, DOING) <= n_freqs:
-            hint = Advice("give a larger {}", nperseg=Blank("N"))
-            rule = f"it must be 1 to {n_freqs}, the number of bins"
-            raise UsageError(DOING, f"k is {self.k}", rule, hint)
+        if not 1 <= coerce_integer("k", self.k, CONTEXT) <= n_freqs:
+            hint = Advice("use a larger {}", nperseg=Blank("N"))
+            rule = f"must be 1 to {n_freqs}, the number of bins"
+            raise UsageError(CONTEXT, f"k is {self.k}", rule, hint)
         _ = self.band
 
     @cached_property
     def _request(self) -> WelchRequest:
         return WelchRequest(
-            fs=rate(self.fs, DOING),
-            nperseg=whole("nperseg", self.nperseg, DOING),
+            fs=coerce_rate(self.fs, CONTEXT),
+            nperseg=coerce_integer("nperseg", self.nperseg, CONTEXT),
             noverlap=self.noverlap,
             window=self.window,
             detrend=self.detrend,
@@ -84,36 +86,38 @@ class StreamSettings:
         )
 
     def spec(self, dtype: str) -> WelchSpec:
-        """The estimate of samples of a type, for any number of segments."""
+        """Return the estimate for samples of a dtype and any number of segments."""
         try:
             return self._request.spec(None, dtype)
         except UsageError as error:
-            error.doing = DOING if error.doing == "welch" else error.doing
+            error.doing = CONTEXT if error.doing == "welch" else error.doing
             raise
 
     @cached_property
     def hz(self) -> NDArray[np.float64]:
-        """(F,) frequencies of all bins."""
+        """Frequencies (F,) of all bins."""
         return frequencies(self.spec("float64"), self.fs)
 
     @cached_property
-    def band(self) -> Band:
-        """The bins that are looked at."""
-        return Band.of(self.hz, self.fs, self.fmin, self.fmax, DOING)
+    def band(self) -> BinRange:
+        """Bins between fmin and fmax."""
+        return BinRange.from_frequencies(
+            self.hz, self.fs, self.fmin, self.fmax, CONTEXT
+        )
 
     @property
-    def most(self) -> int:
-        """Peaks of a channel: k, or all bins of a narrower band."""
+    def max_peaks(self) -> int:
+        """Number of peaks of a channel: k, or all bins of a narrower band."""
         return min(self.k, len(self.band))
 
-    def new_average(self) -> SpectraAverage:
-        """An average of nothing yet. Errors  UsageError."""
+    def make_average(self) -> SpectraAverage:
+        """Return an empty average of the requested kind. Raises UsageError."""
         step = 0.0
         if self.average == "exponential":
             step = self.spec("float64").hop / self.fs
-        return average_of(self.average, self.last, self.half_life, step, DOING)
+        return make_average(self.average, self.last, self.half_life, step, CONTEXT)
 
     def as_json(self) -> dict[str, Any]:
-        """All but the window, whose samples stand beside it."""
-        names = (one.name for one in fields(self) if one.name != "window")
+        """Return all settings but the window, whose samples are stored separately."""
+        names = (field.name for field in fields(self) if field.name != "window")
         return {name: getattr(self, name) for name in names}

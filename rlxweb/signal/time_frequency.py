@@ -1,4 +1,4 @@
-"""What spectrograms and wavelets return: values over frequency and time."""
+"""Values over frequency and time: the result of spectrograms and wavelets."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError
-from rlxweb.results.described import Described
-from rlxweb.results.image import image
+from rlxweb.results.array_result import ArrayResult
 from rlxweb.results.labels import Labels
-from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
-from rlxweb.results.units import decibels
-from rlxweb.signal.rounding import RoundingFloor
+from rlxweb.results.svg_image import svg_image
+from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
+from rlxweb.results.units import power_to_decibels
+from rlxweb.signal.rounding_floor import RoundingFloor
 
-_SINCE = ("time from the first sample", "time from the event")
+_TIME_DESCRIPTIONS = ("time from the first sample", "time from the event")
 
 
-class _Triple(NamedTuple):
+class _TimeFrequencyArrays(NamedTuple):
+    """Arrays that a TimeFrequency unpacks into."""
+
     f: NDArray[np.float64]
     t: NDArray[np.float64]
     values: NDArray[Any]
 
 
-class TimeFrequency(_Triple, Described):
+class TimeFrequency(_TimeFrequencyArrays, ArrayResult):
     """Values over frequency and time; unpacks as f, t, values.
 
     f        (F,) in Hz
@@ -45,52 +47,58 @@ class TimeFrequency(_Triple, Described):
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.values.shape))
-        span = f"{self.f[0]:g} … {self.f[-1]:g} Hz" if len(self.f) else "no frequency"
-        until = f"{self.t[0]:g} … {self.t[-1]:g} s" if len(self.t) else "no time"
-        return f"TimeFrequency({shape} {self.values.dtype}, {span}, {until})"
+        span = f"{self.f[0]:g} … {self.f[-1]:g} Hz" if len(self.f) else "no frequencies"
+        time_span = f"{self.t[0]:g} … {self.t[-1]:g} s" if len(self.t) else "no times"
+        return f"TimeFrequency({shape} {self.values.dtype}, {span}, {time_span})"
 
     def named(self, labels: Labels) -> TimeFrequency:
-        """The same with names for the axes of its batch, and times as they say."""
-        later = labels.begins - self.labels.begins
-        own = {**self.__dict__, "labels": labels}
-        return type(self).of(self.f, self.t + later, self.values, **own)
+        """Return the same values with names for the batch's axes, and times shifted by
+        the labels' start.
+        """
+        delay = labels.begins - self.labels.begins
+        attributes = {**self.__dict__, "labels": labels}
+        return type(self).of(self.f, self.t + delay, self.values, **attributes)
 
     def by_rows(self) -> tuple[tuple[str, ...], NDArray[Any]]:
-        """Names of the rows, and their values (B, F, S)."""
-        values = self._ordered()
-        batch = values.shape[:-2]
-        names = self.labels.fitted(batch).rows(batch)
+        """Return the names of the rows, and their values (B, F, S)."""
+        values = self._frequency_time_last()
+        batch_shape = values.shape[:-2]
+        names = self.labels.fitted(batch_shape).rows(batch_shape)
         return names, values.reshape(-1, *values.shape[-2:])
 
-    def labelled(self) -> Labelled:
-        values = self._ordered()
+    def labelled(self) -> LabelledArrays:
+        values = self._frequency_time_last()
         labels = self.labels.fitted(values.shape[:-2])
         axes = (
             *batch_axes(labels, values.shape[:-2]),
-            Axis("frequency", self.f, "Hz", "frequency"),
-            Axis("time", self.t, "s", _SINCE[labels.event]),
+            ResultAxis("frequency", self.f, "Hz", "frequency"),
+            ResultAxis("time", self.t, "s", _TIME_DESCRIPTIONS[labels.event]),
         )
         name = "power" if self.quantity in ("density", "spectrum", "energy") else ""
-        own = Variable(
+        variable = ResultVariable(
             name or self.quantity,
             values,
             (*labels.dims, "frequency", "time"),
             self.unit,
             self.quantity,
         )
-        return Labelled(axes, (own,), {"fs": self.fs, "engine": self.engine})
+        return LabelledArrays(axes, (variable,), {"fs": self.fs, "engine": self.engine})
 
-    def _ordered(self) -> NDArray[Any]:
-        """(…, F, S)."""
+    def _frequency_time_last(self) -> NDArray[Any]:
+        """Return the values as (…, F, S)."""
         if not self.values.size:
-            raise UsageError("a spectrogram", "it holds nothing", "give samples")
+            raise UsageError(
+                "a spectrogram",
+                "it is empty",
+                "pass at least one channel and one sample",
+            )
         return np.moveaxis(self.values, self.axis, -2)
 
-    def _picture(self) -> str:
+    def _svg(self) -> str:
         if not self.values.size or np.prod(self.values.shape[:-2], initial=1) < 1:
             return ""
         names, values = self.by_rows()
         level = values[0]
         if self.quantity in ("density", "spectrum", "energy", "complex", "magnitude"):
-            level = decibels(np.abs(level))
-        return image(level, self.t, self.f, names[0], ("s", "Hz"))
+            level = power_to_decibels(np.abs(level))
+        return svg_image(level, self.t, self.f, names[0], ("s", "Hz"))

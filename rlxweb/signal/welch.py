@@ -1,4 +1,4 @@
-"""`welch`: scipy.signal.welch's signature and defaults, on any device."""
+"""Welch's method with scipy.signal.welch's signature and defaults, on any device."""
 
 from __future__ import annotations
 
@@ -8,60 +8,73 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.arguments import bound, number, one_of, switch
-from rlxweb.choose.again import LOST
-from rlxweb.choose.chooser import Asked, choose, choose_async
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
-from rlxweb.host.spectrum import frequencies
+from rlxweb.arguments import bind_arguments, check_choice, coerce_bool, coerce_float
+from rlxweb.choose.chooser import PlaceRequest, choose_place, choose_place_async
+from rlxweb.choose.retry import DEVICE_LOST
+from rlxweb.gpu.blocking import is_browser, run_blocking
+from rlxweb.gpu.thread_offload import run_in_thread
+from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.results.ran import Ran, Stage
-from rlxweb.signal.band import Reach, bins_between
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.labelled import takes_objects
-from rlxweb.signal.offers import WelchJob
-from rlxweb.signal.own_detrend import detrended_by, own_detrend
-from rlxweb.signal.picked import run_pick
-from rlxweb.signal.request import OF_PRESET, PRESETS, WelchRequest
-from rlxweb.signal.rows_there import RowsThere, asked_at, gone
-from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
-from rlxweb.signal.scaled import Caller, ReadyRows, looked_at, ready_rows
-from rlxweb.signal.segment_request import fitted_nperseg
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
+from rlxweb.signal.device_rows import (
+    DeviceRows,
+    describe_device_loss,
+    place_request_for,
+)
+from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.object_arguments import accept_objects
+from rlxweb.signal.pick_runner import run_pick
+from rlxweb.signal.row_preparation import (
+    PreparedRows,
+    RowErrorContext,
+    prepare_device_rows,
+    prepare_rows,
+)
+from rlxweb.signal.sample_input import as_rows, as_samples, normalize_axis, to_physical
+from rlxweb.signal.segment_request import fit_nperseg
 from rlxweb.signal.spectrum import Spectrum
+from rlxweb.signal.welch_job import WelchJob
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET, PRESETS, WelchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from numpy.typing import ArrayLike, NDArray
 
-    from rlxweb.choose.chooser import Pick
+    from rlxweb.choose.chooser import DevicePick
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
-    from rlxweb.host.spec import WelchSpec
-    from rlxweb.signal.engine import Engine, Rows
-    from rlxweb.signal.own_detrend import OwnDetrend
+    from rlxweb.host.welch_spec import WelchSpec
+    from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision
-    from rlxweb.signal.scaled import NanPolicy
+    from rlxweb.signal.row_preparation import NanPolicy
+    from rlxweb.signal.welch_engine import SampleRows, WelchEngine
     from rlxweb.signal.windows import WindowLike
 
-    Done = tuple[Spectrum, Pick[WelchJob]]
-    Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, Done]]
+    WelchOutcome = tuple[Spectrum, DevicePick[WelchJob]]
+    PickRunner = Callable[[DevicePick[WelchJob]], Coroutine[Any, Any, WelchOutcome]]
 
-DOING = "welch"
+CONTEXT = "welch"
 
 
-class _Default(str):
-    """SciPy's default, told from the same name given by the caller."""
+class _SciPyDefault(str):
+    """SciPy's default value, distinguishable from the same name given by the caller."""
 
     __slots__ = ()
 
 
-_HANN: Final = _Default("hann")
-_CONSTANT: Final = _Default("constant")
-_DENSITY: Final = _Default("density")
-_LEFT_TO_PRESET: Final = (("window", None), ("detrend", OF_PRESET), ("scaling", None))
+_HANN: Final = _SciPyDefault("hann")
+_CONSTANT: Final = _SciPyDefault("constant")
+_DENSITY: Final = _SciPyDefault("density")
+_PRESET_DEFAULTS: Final = (
+    ("window", None),
+    ("detrend", DETREND_FROM_PRESET),
+    ("scaling", None),
+)
 
 
-@takes_objects("x")
+@accept_objects("x")
 def welch(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -69,7 +82,7 @@ def welch(
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
-    detrend: str | bool | OwnDetrend | None = _CONSTANT,
+    detrend: str | bool | CustomDetrend | None = _CONSTANT,
     return_onesided: bool = True,
     scaling: str = _DENSITY,
     axis: int = -1,
@@ -117,20 +130,22 @@ def welch(
              AdapterMissing when the asked device cannot do it
     Source   Welch 1967; conventions of scipy.signal.welch
     """
-    given = dict(locals(), x=as_array(x, DOING))
-    if 0 in given["x"].shape:
-        return nothing(given["x"].shape)
-    job, asked, run = _called(**given)
-    return drive(run(choose(job, asked)))[0]
+    arguments = dict(locals(), x=as_samples(x, CONTEXT))
+    if 0 in arguments["x"].shape:
+        return empty_spectrum(arguments["x"].shape)
+    job, request, run = _prepare_call(**arguments)
+    return run_blocking(run(choose_place(job, request)))[0]
 
 
-def welch_and_pick(x: ArrayLike, **given: Any) -> Done:
-    """`welch` of an array with samples, by all its arguments; and who did it."""
-    job, asked, run = _called(as_array(x, DOING), **given)
-    return drive(run(choose(job, asked)))
+def welch_and_pick(x: ArrayLike, **arguments: Any) -> WelchOutcome:
+    """Compute `welch` of a non-empty array, by all its arguments; return the spectrum
+    and the device pick.
+    """
+    job, request, run = _prepare_call(as_samples(x, CONTEXT), **arguments)
+    return run_blocking(run(choose_place(job, request)))
 
 
-@takes_objects("x", like=welch)
+@accept_objects("x", like=welch)
 async def welch_async(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -139,29 +154,29 @@ async def welch_async(
     adapter: str = "",
     **options: Any,
 ) -> Spectrum:
-    """`welch` beside an event loop, which goes on meanwhile.
+    """Compute `welch` without blocking the event loop.
 
     On a desktop it runs on a thread and can be cancelled; in a browser tab the GPU is
     awaited. Takes the same arguments and gives the same result, and the same errors.
     """
     options |= {"device": device, "adapter": adapter}
-    given = bound(welch, "welch_async", x, fs, *arguments, **options)
-    if not in_a_tab():
-        return await beside(lambda: welch(**given))
-    given["x"] = as_array(x, DOING)
-    if 0 in given["x"].shape:
-        return nothing(given["x"].shape)
-    job, asked, run = _called(**given)
-    return (await run(await choose_async(job, asked)))[0]
+    bound_arguments = bind_arguments(welch, "welch_async", x, fs, *arguments, **options)
+    if not is_browser():
+        return await run_in_thread(lambda: welch(**bound_arguments))
+    bound_arguments["x"] = as_samples(x, CONTEXT)
+    if 0 in bound_arguments["x"].shape:
+        return empty_spectrum(bound_arguments["x"].shape)
+    job, request, run = _prepare_call(**bound_arguments)
+    return (await run(await choose_place_async(job, request)))[0]
 
 
-def nothing(shape: tuple[int, ...]) -> Spectrum:
-    """SciPy's answer to an empty array."""
+def empty_spectrum(shape: tuple[int, ...]) -> Spectrum:
+    """Return SciPy's answer to an empty array."""
     return Spectrum(np.empty(shape), np.empty(shape))
 
 
-def _called(
-    x: Rows,
+def _prepare_call(
+    x: SampleRows,
     axis: int,
     fmin: float,
     fmax: float | None,
@@ -171,109 +186,128 @@ def _called(
     nan: NanPolicy,
     strict: bool,
     **estimate: Any,
-) -> tuple[WelchJob, Asked, Run]:
-    """The job that checked arguments make, who is asked, and how a pick is run."""
-    begun = perf_counter()
-    own = own_detrend(estimate["detrend"])
-    rows, batch, how = as_rows(
-        x if own is None else physical(x), axis, precision, DOING
+) -> tuple[WelchJob, PlaceRequest, PickRunner]:
+    """Check the arguments; return the job, the place request, and the function that
+    runs a pick.
+    """
+    started = perf_counter()
+    detrend_function = as_custom_detrend(estimate["detrend"])
+    rows, batch_shape, sample_type = as_rows(
+        x if detrend_function is None else to_physical(x), axis, precision, CONTEXT
     )
-    strict = switch("strict", strict, DOING)
-    estimate["fs"] = number("fs", estimate["fs"], DOING)
-    spec = spec_of(rows.shape[1], how.kind, own is not None, **estimate)
-    caller = Caller(DOING, batch)
+    strict = coerce_bool("strict", strict, CONTEXT)
+    estimate["fs"] = coerce_float("fs", estimate["fs"], CONTEXT)
+    spec = welch_spec(
+        rows.shape[1],
+        sample_type.compute_dtype,
+        detrend_function is not None,
+        **estimate,
+    )
+    caller = RowErrorContext(CONTEXT, batch_shape)
     hz = frequencies(spec, estimate["fs"])
-    band = bins_between(hz, fmin, fmax, DOING, Reach.of_rate(estimate["fs"]))
-    ready: ReadyRows | RowsThere = (
-        rows if isinstance(rows, RowsThere) else ready_rows(rows, spec, caller, nan)
+    band = bins_between(
+        hz, fmin, fmax, CONTEXT, FrequencyLimit.from_rate(estimate["fs"])
     )
-    if own is not None:
-        assert isinstance(ready, ReadyRows)  # `physical` has them on the host
-        rows, spec, caller = detrended_by(own, np.asarray(rows), spec, caller)
-        ready = ready_rows(rows, spec, caller, nan).detrended_from(ready)
+    prepared: PreparedRows | DeviceRows = (
+        rows if isinstance(rows, DeviceRows) else prepare_rows(rows, spec, caller, nan)
+    )
+    if detrend_function is not None:
+        assert isinstance(prepared, PreparedRows)  # `to_physical` has them on the host
+        rows, spec, caller = apply_custom_detrend(
+            detrend_function, np.asarray(rows), spec, caller
+        )
+        prepared = prepare_rows(rows, spec, caller, nan).with_floor_of(prepared)
     job = WelchJob(
         spec,
         rows.shape[0],
         rows.shape[1],
         0,
-        taken=how,
-        is_there=isinstance(rows, RowsThere),
-        band=None if band is None else Band.spanned(band),
+        sample_type=sample_type,
+        is_on_device=isinstance(rows, DeviceRows),
+        band=None if band is None else BinRange.from_bins(band),
     )
-    to = checked_axis(axis, x.ndim, DOING)
-    about = {
+    frequency_axis = normalize_axis(axis, x.ndim, CONTEXT)
+    attributes = {
         "quantity": _quantity(**estimate),
-        "axis": to - x.ndim,
+        "axis": frequency_axis - x.ndim,
         "fs": estimate["fs"],
     }
-    run = partial(_run, ready, caller, nan, hz, band, about, strict, begun)
-    if isinstance(x, RowsThere):
-        return job, asked_at(x, device, adapter, DOING), run
-    return job, Asked(device, adapter), run
+    runner = partial(
+        _run_welch, prepared, caller, nan, hz, band, attributes, strict, started
+    )
+    if isinstance(x, DeviceRows):
+        return job, place_request_for(x, device, adapter, CONTEXT), runner
+    return job, PlaceRequest(device, adapter), runner
 
 
-def spec_of(n_samples: int, dtype: str, detrended: bool, **estimate: Any) -> WelchSpec:
-    """The estimate for rows of n_samples, by the arguments of `welch`.
+def welch_spec(
+    n_samples: int, dtype: str, is_detrended: bool, **estimate: Any
+) -> WelchSpec:
+    """Return the estimate for rows of n_samples, by the arguments of `welch`.
 
-    detrended  by a function of the caller's
+    is_detrended  by a function of the caller's
     Errors     UsageError.
     """
-    estimate["nperseg"] = fitted_nperseg(
-        estimate["window"], estimate["nperseg"], n_samples, DOING
+    estimate["nperseg"] = fit_nperseg(
+        estimate["window"], estimate["nperseg"], n_samples, CONTEXT
     )
-    if one_of("preset", estimate["preset"], PRESETS, DOING) != "scipy":
-        for name, value in _LEFT_TO_PRESET:
-            if isinstance(estimate[name], _Default):
+    if check_choice("preset", estimate["preset"], PRESETS, CONTEXT) != "scipy":
+        for name, value in _PRESET_DEFAULTS:
+            if isinstance(estimate[name], _SciPyDefault):
                 estimate[name] = value
-    if detrended:
+    if is_detrended:
         estimate["detrend"] = None
     return WelchRequest(**estimate).spec(n_samples, dtype)
 
 
 def _quantity(scaling: str, preset: str, **_: Any) -> str:
-    """What the values are, in the words of `Spectrum`."""
-    if isinstance(scaling, _Default) and preset != "scipy":
+    """Return the name of the quantity that a scaling gives, as in `Spectrum`."""
+    if isinstance(scaling, _SciPyDefault) and preset != "scipy":
         scaling = PRESETS[preset].scaling
     return "squares" if scaling == "none" else str(scaling)
 
 
-async def _run(
-    given: ReadyRows | RowsThere,
-    caller: Caller,
+async def _run_welch(
+    rows: PreparedRows | DeviceRows,
+    caller: RowErrorContext,
     nan: NanPolicy,
     hz: NDArray[np.float64],
     band: NDArray[Any] | None,
-    about: dict[str, Any],
+    attributes: dict[str, Any],
     strict: bool,
-    begun: float,
-    pick: Pick[WelchJob],
-) -> Done:
-    """Frequencies and power [B, F] in the shape of the call, and who computed it."""
+    started: float,
+    pick: DevicePick[WelchJob],
+) -> WelchOutcome:
+    """Run the pick; return the spectrum in the shape of the call, and the pick as it
+    was run.
+    """
 
-    async def work(job: WelchJob, engine: Engine) -> NDArray[Any]:
-        return await engine.power(ready.x, ready.spec, job.band)
+    async def compute_power(job: WelchJob, engine: WelchEngine) -> NDArray[Any]:
+        return await engine.power(prepared.x, prepared.spec, job.band)
 
     chosen = perf_counter()
     try:
-        if isinstance(given, RowsThere):
-            ready = await looked_at(given, pick.job.spec, caller, nan)
+        if isinstance(rows, DeviceRows):
+            prepared = await prepare_device_rows(rows, pick.job.spec, caller, nan)
         else:
-            ready = given
-        power, pick = await run_pick(pick, work, strict or given is not ready)
-    except LOST as error:
-        raise gone(error, given, DOING) from error.__cause__
-    power = ready.reading.restored(power, caller)
+            prepared = rows
+        power, pick = await run_pick(
+            pick, compute_power, strict or rows is not prepared
+        )
+    except DEVICE_LOST as error:
+        raise describe_device_loss(error, rows, CONTEXT) from error.__cause__
+    power = prepared.scaling.restore(power, caller)
     if band is not None:
         hz = hz[band]
         power = power if pick.job.band is not None else power[:, band]
-    shaped = power.reshape(*caller.batch, len(hz))
-    if about["axis"] != -1:
-        shaped = np.moveaxis(shaped, -1, about["axis"])
+    shaped = power.reshape(*caller.batch_shape, len(hz))
+    if attributes["axis"] != -1:
+        shaped = np.moveaxis(shaped, -1, attributes["axis"])
     done = perf_counter()
-    stages = Stage("choose", chosen - begun), Stage("compute", done - chosen)
-    ran = Ran(pick.engine, pick.decision, done - begun, stages)
-    floor = ready.by(pick.device).floor()
+    stages = Stage("choose", chosen - started), Stage("compute", done - chosen)
+    ran = Ran(pick.engine, pick.decision, done - started, stages)
+    floor = prepared.scaling_on(pick.device).rounding_floor()
     if band is not None:
-        floor = floor.of_bins(band)
-    floor = floor._replace(energy=floor.energy.reshape(caller.batch))
-    return Spectrum.of(hz, shaped, ran=ran, floor=floor, **about), pick
+        floor = floor.select_bins(band)
+    floor = floor._replace(energy=floor.energy.reshape(caller.batch_shape))
+    return Spectrum.of(hz, shaped, ran=ran, floor=floor, **attributes), pick

@@ -1,4 +1,4 @@
-"""`welch_peaks`: the strongest spectral peaks of every row, in one call."""
+"""The strongest spectral peaks of every row, in one call."""
 
 from __future__ import annotations
 
@@ -9,67 +9,76 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from rlxweb.arguments import bound, number, switch
-from rlxweb.choose.again import LOST
-from rlxweb.choose.chooser import Asked, choose, choose_async
+from rlxweb.arguments import bind_arguments, coerce_bool, coerce_float
+from rlxweb.choose.chooser import PlaceRequest, choose_place, choose_place_async
+from rlxweb.choose.retry import DEVICE_LOST
 from rlxweb.errors import UsageError
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
-from rlxweb.host.spectrum import frequencies
-from rlxweb.host.strongest import PeaksOfPower, as_peaks
-from rlxweb.kept import SMALL, lru_of_small
-from rlxweb.signal.at_once import at_once
-from rlxweb.signal.known_calls import KnownCall, keep_call, key_of, known_call
-from rlxweb.signal.labelled import takes_objects
-from rlxweb.signal.learned.strategy import NAME as LEARNED
-from rlxweb.signal.offers import WelchJob, checked_strategy
-from rlxweb.signal.own_detrend import detrended_by, own_detrend
-from rlxweb.signal.peaks_asked import (
-    checked_band,
-    checked_error,
-    checked_k,
-    checked_min_segments,
+from rlxweb.gpu.blocking import is_browser, run_blocking
+from rlxweb.gpu.thread_offload import run_in_thread
+from rlxweb.host.strongest_bins import PeaksOfPower, to_peaks
+from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
+from rlxweb.signal.call_cache import CachedCall, call_key, find_call, store_call
+from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
+from rlxweb.signal.device_rows import (
+    DeviceRows,
+    describe_device_loss,
+    place_request_for,
 )
-from rlxweb.signal.peaks_of_power import (
-    check_prominence,
-    peaks_of_bins,
-    peaks_of_power,
+from rlxweb.signal.learned.strategy import STRATEGY_NAME as LEARNED
+from rlxweb.signal.object_arguments import accept_objects
+from rlxweb.signal.pick_runner import resolve_pick, run_pick
+from rlxweb.signal.row_preparation import (
+    PreparedRows,
+    RowErrorContext,
+    prepare_device_rows,
+    prepare_rows,
 )
-from rlxweb.signal.picked import ready, run_pick
-from rlxweb.signal.request import OF_PRESET, WelchRequest
-from rlxweb.signal.result import WelchPeaks, quantity_of
-from rlxweb.signal.rows_there import RowsThere, asked_at, gone
-from rlxweb.signal.samples import as_array, as_rows, physical
-from rlxweb.signal.scaled import Caller, ReadyRows, looked_at, ready_rows
+from rlxweb.signal.sample_input import as_rows, as_samples, to_physical
+from rlxweb.signal.single_pass import single_pass_kernel
 from rlxweb.signal.spectrum import Spectrum
+from rlxweb.signal.spectrum_peaks import (
+    find_spectrum_peaks,
+    peaks_from_bins,
+    validate_prominence,
+)
+from rlxweb.signal.welch_job import WelchJob, validate_strategy
+from rlxweb.signal.welch_peaks_arguments import (
+    validate_band,
+    validate_k,
+    validate_max_error,
+    validate_min_segments,
+)
+from rlxweb.signal.welch_peaks_result import WelchPeaks, power_quantity
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from numpy.typing import ArrayLike, NDArray
 
-    from rlxweb.choose.chooser import Pick
-    from rlxweb.decision.strategy import WelchPeaksStrategy
+    from rlxweb.choose.chooser import DevicePick
+    from rlxweb.decision.welch_strategy import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
-    from rlxweb.signal.band_peaks import Band
-    from rlxweb.signal.engine import Engine, Rows
-    from rlxweb.signal.learned.file import ModelLike
-    from rlxweb.signal.own_detrend import OwnDetrend
-    from rlxweb.signal.precision import Precision, Taken
-    from rlxweb.signal.rounding import RoundingFloor
-    from rlxweb.signal.scaled import NanPolicy
+    from rlxweb.signal.bin_range import BinRange
+    from rlxweb.signal.custom_detrend import CustomDetrend
+    from rlxweb.signal.learned.transform_file import ModelLike
+    from rlxweb.signal.precision import Precision, ResolvedPrecision
+    from rlxweb.signal.rounding_floor import RoundingFloor
+    from rlxweb.signal.row_preparation import NanPolicy
+    from rlxweb.signal.welch_engine import SampleRows, WelchEngine
     from rlxweb.signal.windows import WindowLike
 
-    Kept = tuple[NDArray[Any], RoundingFloor] | None
-    Searched = tuple[PeaksOfPower, Kept]
-    Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, WelchPeaks]]
+    RetainedPower = tuple[NDArray[Any], RoundingFloor] | None
+    PeakSearchOutcome = tuple[PeaksOfPower, RetainedPower]
+    PickRunner = Callable[[DevicePick[WelchJob]], Coroutine[Any, Any, WelchPeaks]]
 
-DOING = "welch_peaks"
+CONTEXT = "welch_peaks"
 Mode = Literal["bins", "peaks"]
 
 
-@takes_objects("x")
+@accept_objects("x")
 def welch_peaks(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -79,7 +88,7 @@ def welch_peaks(
     noverlap: int | None = None,
     nsegments: int | None = None,
     window: WindowLike | ArrayLike | None = None,
-    detrend: str | bool | OwnDetrend | None = OF_PRESET,
+    detrend: str | bool | CustomDetrend | None = DETREND_FROM_PRESET,
     preset: str = "rlx",
     mode: Mode = "bins",
     axis: int = -1,
@@ -137,29 +146,29 @@ def welch_peaks(
              bin and for an empty batch; NotFinite, DTypeError, Unsupported,
              AdapterMissing as `welch`
     """
-    given, started = locals(), perf_counter_ns()
-    key = key_of(x, tuple(given.values())[1:])
-    known = known_call(key)
+    arguments, started_ns = locals(), perf_counter_ns()
+    key = call_key(x, tuple(arguments.values())[1:])
+    known = find_call(key)
     if known is None:
-        job, asked, run = _called(**given, key=key, started=started)
-        return drive(run(choose(job, asked)))
+        job, request, run = _prepare_call(**arguments, key=key, started_ns=started_ns)
+        return run_blocking(run(choose_place(job, request)))
     rows = cast("NDArray[Any]", x)  # by its key
     rows = rows if rows.ndim == 2 else rows[None]
-    pick = choose(known.job, known.asked)
-    quick = at_once(pick)
-    if quick is not None and rows.dtype == quick.dtype:
-        begun = perf_counter_ns()
-        found = quick.strongest(rows)
-        if found is not None:
-            done = perf_counter_ns()
-            pick.observe(done - begun)
-            times = started, begun, done
-            return _peaks(as_peaks(*found, known.hz), known, pick, times)
-    ready = ready_rows(rows, known.job.spec, known.caller, known.nan)
-    return drive(_run(rows, ready, known, started, pick))
+    pick = choose_place(known.job, known.request)
+    single_pass = single_pass_kernel(pick)
+    if single_pass is not None and rows.dtype == single_pass.dtype:
+        chosen_ns = perf_counter_ns()
+        peaks = single_pass.strongest_bins(rows)
+        if peaks is not None:
+            done_ns = perf_counter_ns()
+            pick.observe(done_ns - chosen_ns)
+            times = started_ns, chosen_ns, done_ns
+            return _shape_peaks(to_peaks(*peaks, known.hz), known, pick, times)
+    prepared = prepare_rows(rows, known.job.spec, known.caller, known.nan)
+    return run_blocking(_run_peaks(rows, prepared, known, started_ns, pick))
 
 
-@takes_objects("x", like=welch_peaks)
+@accept_objects("x", like=welch_peaks)
 async def welch_peaks_async(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -171,20 +180,22 @@ async def welch_peaks_async(
     strategy: str | WelchPeaksStrategy = "auto",
     **options: Any,
 ) -> WelchPeaks:
-    """`welch_peaks` beside an event loop, which goes on meanwhile.
+    """Compute `welch_peaks` without blocking the event loop.
 
     On a desktop it runs on a thread and can be cancelled; in a browser tab the GPU is
     awaited. Takes the same arguments and gives the same result, and the same errors.
     """
     options |= {"device": device, "adapter": adapter, "strategy": strategy}
-    given = bound(welch_peaks, "welch_peaks_async", x, fs, nperseg, k, **options)
-    if not in_a_tab():
-        return await beside(lambda: welch_peaks(**given))
-    job, asked, run = _called(**given)
-    return await run(await choose_async(job, asked))
+    bound_arguments = bind_arguments(
+        welch_peaks, "welch_peaks_async", x, fs, nperseg, k, **options
+    )
+    if not is_browser():
+        return await run_in_thread(lambda: welch_peaks(**bound_arguments))
+    job, request, run = _prepare_call(**bound_arguments)
+    return await run(await choose_place_async(job, request))
 
 
-def _called(
+def _prepare_call(
     x: ArrayLike | Digital,
     axis: int,
     prominence: float | None,
@@ -199,162 +210,188 @@ def _called(
     max_error: float | None,
     model: ModelLike | None,
     key: object = None,
-    started: int = 0,
-    **wanted: Any,
-) -> tuple[WelchJob, Asked, Run]:
-    """The job that checked arguments make, who is asked, and how a pick is run."""
-    array = as_array(x, DOING)
-    own = own_detrend(wanted["detrend"])
-    if own is not None:
-        array = physical(array)
-        wanted["detrend"] = None
-    rows, batch, how = as_rows(array, axis, precision, DOING)
+    started_ns: int = 0,
+    **estimate: Any,
+) -> tuple[WelchJob, PlaceRequest, PickRunner]:
+    """Check the arguments; return the job, the place request, and the function that
+    runs a pick.
+    """
+    array = as_samples(x, CONTEXT)
+    detrend_function = as_custom_detrend(estimate["detrend"])
+    if detrend_function is not None:
+        array = to_physical(array)
+        estimate["detrend"] = None
+    rows, batch_shape, sample_type = as_rows(array, axis, precision, CONTEXT)
     if not rows.shape[0]:
-        raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
-    strict = switch("strict", strict, DOING)
-    wanted["fs"] = number("fs", wanted["fs"], DOING)
-    job = job_of(rows.shape, how, **wanted)
-    job = replace(job, max_error=checked_error(max_error))
-    hz, k = frequencies(job.spec, wanted["fs"]), job.k
-    band = checked_band(hz, wanted["fs"], fmin, fmax, k)
-    spectrum = switch("spectrum", spectrum, DOING)
-    job = _in_band(job, band, len(hz), spectrum)
+        raise UsageError(
+            CONTEXT, f"the batch {list(batch_shape)} has no rows", "rows >= 1"
+        )
+    strict = coerce_bool("strict", strict, CONTEXT)
+    estimate["fs"] = coerce_float("fs", estimate["fs"], CONTEXT)
+    job = welch_peaks_job(rows.shape, sample_type, **estimate)
+    job = replace(job, max_error=validate_max_error(max_error))
+    hz, k = frequencies(job.spec, estimate["fs"]), job.k
+    band = validate_band(hz, estimate["fs"], fmin, fmax, k)
+    spectrum = coerce_bool("spectrum", spectrum, CONTEXT)
+    job = _restrict_to_band(job, band, len(hz), spectrum)
     if model is not None or job.strategy == LEARNED:
-        from rlxweb.signal.learned.file import model_for  # few calls have one
+        from rlxweb.signal.learned.transform_file import (
+            load_fitting_model,
+        )  # few calls have one
 
-        job = replace(job, model=model_for(model, job, wanted["fs"]))
-    least = check_prominence(prominence, job.mode, DOING)
-    caller = Caller(DOING, batch)
-    given: ReadyRows | RowsThere
-    if isinstance(rows, RowsThere):
-        given, job = rows, replace(job, is_there=True)
+        job = replace(job, model=load_fitting_model(model, job, estimate["fs"]))
+    min_prominence = validate_prominence(prominence, job.mode, CONTEXT)
+    caller = RowErrorContext(CONTEXT, batch_shape)
+    prepared: PreparedRows | DeviceRows
+    if isinstance(rows, DeviceRows):
+        prepared, job = rows, replace(job, is_on_device=True)
     else:
-        given = ready_rows(rows, job.spec, caller, nan)
-    if own is not None:
-        assert isinstance(given, ReadyRows)  # `physical` has them on the host
-        rows, spec, caller = detrended_by(own, np.asarray(rows), job.spec, caller)
-        given = ready_rows(rows, spec, caller, nan).detrended_from(given)
+        prepared = prepare_rows(rows, job.spec, caller, nan)
+    if detrend_function is not None:
+        assert isinstance(prepared, PreparedRows)  # `to_physical` has them on the host
+        rows, spec, caller = apply_custom_detrend(
+            detrend_function, np.asarray(rows), job.spec, caller
+        )
+        prepared = prepare_rows(rows, spec, caller, nan).with_floor_of(prepared)
         job = replace(job, spec=spec, n_samples=rows.shape[1])
-    asked = Asked(device, adapter)
-    if isinstance(array, RowsThere):
-        asked = asked_at(array, device, adapter, DOING)
-    fs = wanted["fs"]
-    known = KnownCall(job, asked, caller, hz, fs, least, strict, nan, k, band, spectrum)
-    if own is None and model is None and axis in (-1, array.ndim - 1):
-        keep_call(key, known)
-    return job, asked, partial(_run, rows, given, known, started)
+    request = PlaceRequest(device, adapter)
+    if isinstance(array, DeviceRows):
+        request = place_request_for(array, device, adapter, CONTEXT)
+    fs = estimate["fs"]
+    known = CachedCall(
+        job, request, caller, hz, fs, min_prominence, strict, nan, k, band, spectrum
+    )
+    if detrend_function is None and model is None and axis in (-1, array.ndim - 1):
+        store_call(key, known)
+    return job, request, partial(_run_peaks, rows, prepared, known, started_ns)
 
 
-def _in_band(job: WelchJob, band: Band | None, n_bins: int, spectrum: bool) -> WelchJob:
-    """Peaks are searched on the host in what is kept, and in what tells maxima."""
+def _restrict_to_band(
+    job: WelchJob, band: BinRange | None, n_bins: int, spectrum: bool
+) -> WelchJob:
+    """Return the job restricted to a band: its bins, and the neighbours that tell
+    maxima.
+    """
     if spectrum:
         return replace(job, k=0)
     if band is None:
         return job
-    near = band.beside(n_bins, job.mode)
-    return replace(job, k=job.k if job.mode == "bins" else 0, band=near)
+    extended_band = band.with_neighbours(n_bins, job.mode)
+    return replace(job, k=job.k if job.mode == "bins" else 0, band=extended_band)
 
 
-def _job(
+def _make_job(
     shape: tuple[int, ...],
-    how: Taken,
+    sample_type: ResolvedPrecision,
     k: int,
     mode: Mode,
     strategy: str | WelchPeaksStrategy,
     min_segments: int | None,
     **estimate: Any,
 ) -> WelchJob:
+    """Check the arguments of the estimate and return the job."""
     n_rows, n_samples = shape
     try:
-        spec = WelchRequest(**estimate).spec(n_samples, how.kind)
+        spec = WelchRequest(**estimate).spec(n_samples, sample_type.compute_dtype)
     except UsageError as error:
-        error.doing = DOING if error.doing == "welch" else error.doing
+        error.doing = CONTEXT if error.doing == "welch" else error.doing
         raise
-    count = checked_k(k, spec.n_freqs, mode)
-    least = checked_min_segments(min_segments, spec.segments_of(n_samples))
-    way = checked_strategy(strategy, least)
-    return WelchJob(spec, n_rows, n_samples, count, mode, least, way, how)
+    count = validate_k(k, spec.n_freqs, mode)
+    checked_min = validate_min_segments(min_segments, spec.segments_per_row(n_samples))
+    strategy_name = validate_strategy(strategy, checked_min)
+    return WelchJob(
+        spec, n_rows, n_samples, count, mode, checked_min, strategy_name, sample_type
+    )
 
 
-def job_of(shape: tuple[int, ...], how: Taken, **wanted: Any) -> WelchJob:
-    """The job of rows (B, T) that are taken so, by the arguments of `welch_peaks`.
+def welch_peaks_job(
+    shape: tuple[int, ...], sample_type: ResolvedPrecision, **options: Any
+) -> WelchJob:
+    """Return the job of rows (B, T) with this sample type, by the arguments of
+    `welch_peaks`.
 
     Errors   UsageError.
     """
     try:
-        return _known_job(shape, how, **wanted)
+        return _cached_job(shape, sample_type, **options)
     except TypeError:  # samples of a window cannot be looked up
         pass
-    return _job(shape, how, **wanted)
+    return _make_job(shape, sample_type, **options)
 
 
 # Small batches feel the time it takes to settle the arguments. 0 is not False there.
-_known_job = lru_of_small(128, lambda shape, how, **_: shape[1] <= 4 * SMALL)(_job)
+_cached_job = lru_cache_if_small(
+    128, lambda shape, how, **_: shape[1] <= 4 * SMALL_TABLE_SAMPLES
+)(_make_job)
 
 
-async def _run(
-    rows: Rows,
-    seen: ReadyRows | RowsThere,
-    call: KnownCall,
-    started: int,
-    asked: Pick[WelchJob],
+async def _run_peaks(
+    rows: SampleRows,
+    prepared: PreparedRows | DeviceRows,
+    call: CachedCall,
+    started_ns: int,
+    requested_pick: DevicePick[WelchJob],
 ) -> WelchPeaks:
-    """Run the pick; a warm run's time goes back to the model that picked it."""
+    """Run the pick; the time of a warm run corrects the cost model that chose it."""
     caller, nan = call.caller, call.nan
 
-    async def work(job: WelchJob, engine: Engine) -> tuple[Searched, bool]:
-        given = own
+    async def search(
+        job: WelchJob, engine: WelchEngine
+    ) -> tuple[PeakSearchOutcome, bool]:
+        job_rows = own_rows
         # The first segment stands for all; only the host does that.
-        if job.spec is not asked.job.spec and not isinstance(rows, RowsThere):
-            given = ready_rows(rows, job.spec, caller, "propagate")
+        if job.spec is not requested_pick.job.spec and not isinstance(rows, DeviceRows):
+            job_rows = prepare_rows(rows, job.spec, caller, "propagate")
         k = job.k if job.mode == "bins" else 0
-        warm = engine.is_ready(given.x.shape, given.spec, k, job.band)
-        return await _search(given, call, job, engine), warm
+        is_warm = engine.is_ready(job_rows.x.shape, job_rows.spec, k, job.band)
+        return await _search_peaks(job_rows, call, job, engine), is_warm
 
     try:
-        if isinstance(seen, RowsThere):
-            own = await looked_at(seen, asked.job.spec, caller, nan)
+        if isinstance(prepared, DeviceRows):
+            own_rows = await prepare_device_rows(
+                prepared, requested_pick.job.spec, caller, nan
+            )
         else:
-            own = seen
-        begun = perf_counter_ns()
-        ((found, kept), warm), pick = await run_pick(
-            asked, work, call.strict or seen is not own
+            own_rows = prepared
+        chosen_ns = perf_counter_ns()
+        ((peaks, retained), is_warm), pick = await run_pick(
+            requested_pick, search, call.strict or prepared is not own_rows
         )
-    except LOST as error:
-        raise gone(error, seen, DOING) from error.__cause__
-    done = perf_counter_ns()
-    if warm and pick is asked:
-        pick.observe(done - begun)
-    times = started or begun, begun, done
-    return _peaks(found, call, pick, times, kept)
+    except DEVICE_LOST as error:
+        raise describe_device_loss(error, prepared, CONTEXT) from error.__cause__
+    done_ns = perf_counter_ns()
+    if is_warm and pick is requested_pick:
+        pick.observe(done_ns - chosen_ns)
+    times = started_ns or chosen_ns, chosen_ns, done_ns
+    return _shape_peaks(peaks, call, pick, times, retained)
 
 
-def _peaks(
-    found: PeaksOfPower,
-    call: KnownCall,
-    pick: Pick[WelchJob],
+def _shape_peaks(
+    peaks: PeaksOfPower,
+    call: CachedCall,
+    pick: DevicePick[WelchJob],
     times: tuple[int, ...],
-    kept: Kept = None,
+    retained: RetainedPower = None,
 ) -> WelchPeaks:
-    """What was found, in the shape of the call."""
-    job, engine = ready(pick)
-    batch = call.caller.batch
-    shape, heights = (*batch, found.bins.shape[-1]), found.prominence
-    if found.bins.shape != shape:
-        found = replace(
-            found,
-            bins=found.bins.reshape(shape),
-            hz=found.hz.reshape(shape),
-            power=found.power.reshape(shape),
-            count=found.count.reshape(batch),
+    """Return the peaks in the shape of the call."""
+    job, engine = resolve_pick(pick)
+    batch_shape = call.caller.batch_shape
+    shape, heights = (*batch_shape, peaks.bins.shape[-1]), peaks.prominence
+    if peaks.bins.shape != shape:
+        peaks = replace(
+            peaks,
+            bins=peaks.bins.reshape(shape),
+            hz=peaks.hz.reshape(shape),
+            power=peaks.power.reshape(shape),
+            count=peaks.count.reshape(batch_shape),
             prominence=None if heights is None else heights.reshape(shape),
         )
-    own = WelchPeaks(
-        bins=found.bins,
-        hz=found.hz,
-        power=found.power,
-        count=found.count,
-        prominence=found.prominence,
+    result = WelchPeaks(
+        bins=peaks.bins,
+        hz=peaks.hz,
+        power=peaks.power,
+        count=peaks.count,
+        prominence=peaks.prominence,
         fs=call.fs,
         mode=job.mode,
         device=engine.device,
@@ -363,43 +400,54 @@ def _peaks(
         spec=job.spec,
         times=times,
     )
-    return own if kept is None else replace(own, spectrum=_spectrum(*kept, call, own))
-
-
-def _spectrum(
-    power: NDArray[Any], floor: RoundingFloor, call: KnownCall, own: WelchPeaks
-) -> Spectrum:
-    """The power (B, F) that the peaks are of, in the shape of the call."""
-    batch = call.caller.batch
-    return Spectrum.of(
-        call.hz,
-        power.reshape(*batch, len(call.hz)),
-        quantity=quantity_of(call.job.spec, call.fs),
-        fs=call.fs,
-        ran=own.ran,
-        floor=floor._replace(energy=floor.energy.reshape(batch)),
+    return (
+        result
+        if retained is None
+        else replace(result, spectrum=_shape_spectrum(*retained, call, result))
     )
 
 
-async def _search(
-    given: ReadyRows, call: KnownCall, job: WelchJob, engine: Engine
-) -> Searched:
-    """The peaks, and the spectrum where it is to be kept."""
+def _shape_spectrum(
+    power: NDArray[Any], floor: RoundingFloor, call: CachedCall, result: WelchPeaks
+) -> Spectrum:
+    """Return the power (B, F) that the peaks are of, in the shape of the call."""
+    batch_shape = call.caller.batch_shape
+    return Spectrum.of(
+        call.hz,
+        power.reshape(*batch_shape, len(call.hz)),
+        quantity=power_quantity(call.job.spec, call.fs),
+        fs=call.fs,
+        ran=result.ran,
+        floor=floor._replace(energy=floor.energy.reshape(batch_shape)),
+    )
+
+
+async def _search_peaks(
+    prepared: PreparedRows, call: CachedCall, job: WelchJob, engine: WelchEngine
+) -> PeakSearchOutcome:
+    """Return the peaks, and the power where the spectrum is to be retained."""
     hz, caller, band = call.hz, call.caller, call.band
     if job.mode == "bins" and not call.spectrum:
-        bins, power = await engine.strongest(given.x, given.spec, job.k, job.band)
-        power = given.reading.restored(power, caller)
-        floor = given.by(engine.device).floor()
-        return peaks_of_bins(bins, power, hz, floor), None
-    power = await engine.power(given.x, given.spec, job.band)
-    power = given.reading.restored(power, caller)
-    floor = given.by(engine.device).floor()
-    kept = (power, floor) if call.spectrum else None
+        bins, power = await engine.strongest_bins(
+            prepared.x, prepared.spec, job.k, job.band
+        )
+        power = prepared.scaling.restore(power, caller)
+        floor = prepared.scaling_on(engine.device).rounding_floor()
+        return peaks_from_bins(bins, power, hz, floor), None
+    power = await engine.power(prepared.x, prepared.spec, job.band)
+    power = prepared.scaling.restore(power, caller)
+    floor = prepared.scaling_on(engine.device).rounding_floor()
+    retained = (power, floor) if call.spectrum else None
     if job.band is not None:
-        near, of = job.band, (call.k, call.prominence, job.mode, floor)
-        return near.searched(power, hz, *of), kept
+        extended_band, search_options = (
+            job.band,
+            (call.k, call.prominence, job.mode, floor),
+        )
+        return extended_band.find_peaks_in_part(power, hz, *search_options), retained
     if band is not None:
-        found = band.peaks(power, hz, call.k, call.prominence, job.mode, floor)
-        return found, kept
-    found = peaks_of_power(power, hz, call.k, call.prominence, job.mode, floor=floor)
-    return found, kept
+        peaks = band.find_peaks(power, hz, call.k, call.prominence, job.mode, floor)
+        return peaks, retained
+    peaks = find_spectrum_peaks(
+        power, hz, call.k, call.prominence, job.mode, floor=floor
+    )
+    return peaks, retained

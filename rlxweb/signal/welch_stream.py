@@ -1,4 +1,4 @@
-"""`WelchStream`: spectra and peaks of a signal that is still running.
+"""Spectra and peaks of a signal that is still running.
 
 Chunks of any length go in; every segment that they complete gives a spectrum, averaged
 as asked for. Owns the tail between two chunks, the averages and what is kept of them in
@@ -18,25 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice
-from rlxweb.arguments import helpful
-from rlxweb.choose.chooser import Asked, a_device_is_named
+from rlxweb.arguments import suggest_misspelled_options
+from rlxweb.array_input import as_array
+from rlxweb.atomic_file import AtomicFiles
+from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
-from rlxweb.forked import ForkLock
-from rlxweb.given import array_of
-from rlxweb.gpu.beside import awaited_here
-from rlxweb.gpu.drive import drive
-from rlxweb.host.strongest import PeaksOfPower
+from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.io.npz_arrays import read_npz_arrays
-from rlxweb.recipes.welch_plan import samples_needed, segment_count
-from rlxweb.signal.average_held import HeldAverage
-from rlxweb.signal.averages import Average
-from rlxweb.signal.precision import Precision, taken
-from rlxweb.signal.request import OF_PRESET
-from rlxweb.signal.rounding import RoundingFloor, rounding_shares
+from rlxweb.recipes.welch_parameters import samples_needed, segment_count
+from rlxweb.signal.averages import AverageKind
+from rlxweb.signal.precision import Precision, resolve_precision
+from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
+from rlxweb.signal.stream_average import StreamAverage
 from rlxweb.signal.stream_frame import StreamFrame
-from rlxweb.signal.stream_settings import DOING, Gaps, StreamSettings
-from rlxweb.whole_file import WholeFiles
+from rlxweb.signal.stream_settings import CONTEXT, StreamNanPolicy, StreamSettings
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 SCHEMA: Final = "rlxweb.stream/1"
-_SETTINGS: Final = frozenset(one.name for one in fields(StreamSettings))
-_MOST_VALUES = 1 << 22
-"""Of the spectra of a chunk's segments that are held at once."""
+_SETTING_NAMES: Final = frozenset(one.name for one in fields(StreamSettings))
+_MAX_POWER_VALUES = 1 << 22
+"""Largest number of power values of a chunk's segments held at once."""
 
 
 class WelchStream:
-    """Power spectra and their peaks while a signal runs.
+    """Power spectra and their peaks of a running signal.
 
     fs, nperseg  rate in Hz; samples per segment
     k            peaks that a frame tells of each channel, at most
@@ -82,7 +82,7 @@ class WelchStream:
     faster than that waits: nothing piles up.
     """
 
-    @helpful
+    @suggest_misspelled_options
     def __init__(
         self,
         fs: float,
@@ -92,97 +92,104 @@ class WelchStream:
         *,
         noverlap: int | None = None,
         window: WindowLike | ArrayLike | None = None,
-        detrend: str | bool | None = OF_PRESET,
+        detrend: str | bool | None = DETREND_FROM_PRESET,
         preset: str = "scipy",
         mode: Literal["bins", "peaks"] = "peaks",
         prominence: float | None = None,
         fmin: float = 0.0,
         fmax: float | None = None,
-        average: Average = "all",
+        average: AverageKind = "all",
         last: int | None = None,
         half_life: float | None = None,
-        nan: Gaps = "raise",
+        nan: StreamNanPolicy = "raise",
         precision: Precision | None = None,
         device: DeviceLike | None = None,
         adapter: str = "",
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in _SETTINGS}
-        self._begin(StreamSettings(**given), device, adapter)
+        arguments = {
+            name: value for name, value in locals().items() if name in _SETTING_NAMES
+        }
+        self._initialize(StreamSettings(**arguments), device, adapter)
 
-    def _begin(
+    def _initialize(
         self, settings: StreamSettings, device: DeviceLike | None, adapter: str
     ) -> None:
+        """Set the stream up by its settings."""
         self.settings = settings
         self.fs, self.n_channels = float(settings.fs), settings.n_channels
         spec = settings.spec("float64")
         self.nperseg, self.hop = spec.nperseg, spec.hop
         self._hz, self._band = settings.hz, settings.band
-        self._nan, self._precision = settings.nan, settings.precision
-        is_named = bool(device or adapter) or a_device_is_named()
-        asked = Asked(device, adapter) if is_named else None
-        self._average = HeldAverage(settings, asked)
-        self._lock = ForkLock()
+        self._nan_policy, self._precision = settings.nan, settings.precision
+        is_named = bool(device or adapter) or is_device_named_by_env()
+        request = PlaceRequest(device, adapter) if is_named else None
+        self._average = StreamAverage(settings, request)
+        self._lock = ForkSafeLock()
         self.reset()
 
     def __repr__(self) -> str:
-        many = f"{self.n_channels} channel{'s' * (self.n_channels != 1)}"
+        channels_text = f"{self.n_channels} channel{'s' * (self.n_channels != 1)}"
         return (
-            f"WelchStream({many} at {self.fs:g} Hz, "
+            f"WelchStream({channels_text} at {self.fs:g} Hz, "
             f"{self.n_segments} segments of {self.nperseg} so far)"
         )
 
     @property
     def f(self) -> NDArray[np.float64]:
-        """(F,) frequencies of the band, in Hz."""
+        """Frequencies (F,) of the band, in Hz."""
         return self._hz[self._band.bins]
 
     @property
     def n_segments(self) -> int:
-        """Segments that are in the average."""
+        """Number of segments in the average."""
         return self._average.segments
 
     @property
     def seconds(self) -> float:
-        """Of signal that was pushed."""
-        return self._seen / self.fs
+        """Seconds of signal that were pushed."""
+        return self._n_pushed / self.fs
 
     @property
     def power(self) -> Array:
-        """(C, F) the average so far; NaN before a channel's first segment."""
+        """Average power (C, F) so far; NaN before a channel's first segment."""
         with self._lock:
             mean, _ = self._average.mean(self._dtype or "float64")
-            return mean.array()[:, self._band.bins]
+            return mean.host_array()[:, self._band.bins]
 
     @property
     def peaks(self) -> PeaksOfPower:
-        """The k strongest of the average so far."""
+        """The k strongest peaks of the average so far."""
         with self._lock:
             mean, energy = self._average.mean(self._dtype or "float64")
-            return self._searched(mean.array(), self._floor(energy))
+            return self._search_peaks(mean.host_array(), self._floor(energy))
 
     @property
     def flat(self) -> NDArray[np.bool_]:
-        """(C,) channels with nothing but rounding in the average so far."""
+        """Channels (C,) with only rounding errors in the average so far."""
         with self._lock:
             mean, energy = self._average.mean(self._dtype or "float64")
             band = self._band.bins
-            return self._floor(energy).of_bins(band).is_flat(mean.array()[:, band])
+            return (
+                self._floor(energy)
+                .select_bins(band)
+                .is_flat(mean.host_array()[:, band])
+            )
 
     @property
     def lies_on(self) -> str:
-        """The device on which the average lies, in words; "" in the host's memory."""
-        return self._average.lies_on
+        """Name of the device that holds the average; "" when it is in host memory."""
+        return self._average.device_name
 
     def reset(self) -> None:
-        """As if nothing had been pushed, and no device lost."""
+        """Return to the initial state: nothing pushed, no device lost."""
         with self._lock:
-            self._seen = self._skip = 0
+            self._n_pushed = self._n_to_skip = 0
             self._dtype = ""
             self._tail: Array = np.empty((self.n_channels, 0))
             self._average.clear()
 
     def push(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
-        """A frame for each segment that the next samples complete.
+        """Push the next samples; return a frame for each segment that they complete.
 
         chunk    (C, t), or (t,) of one channel, t ≥ 0
         Errors   UsageError for another number of channels; DTypeError for what holds no
@@ -191,19 +198,21 @@ class WelchStream:
         push, of none, tries again. DeviceLost where the average lay on the device: it
         is gone, and every call says so until `reset`.
         """
-        return drive(self._pushed(chunk))
+        return run_blocking(self._push_chunk(chunk))
 
     async def push_async(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
-        """`push` beside an event loop, which goes on meanwhile."""
-        made = await awaited_here(lambda: self._pushed(chunk))
-        for frame in made:
-            await awaited_here(frame.read)
-        return made
+        """Push the next samples without blocking the event loop."""
+        frames = await await_or_offload(lambda: self._push_chunk(chunk))
+        for frame in frames:
+            await await_or_offload(frame.read)
+        return frames
 
     async def over(
         self, chunks: AsyncIterable[ArrayLike] | Iterable[ArrayLike]
     ) -> AsyncIterator[StreamFrame]:
-        """Frames while chunks come; the next is asked for when these are taken."""
+        """Yield frames while chunks arrive; the next chunk is requested when these
+        frames are consumed.
+        """
         if isinstance(chunks, AsyncIterable):
             async for chunk in chunks:
                 for frame in await self.push_async(chunk):
@@ -213,177 +222,212 @@ class WelchStream:
                 for frame in await self.push_async(chunk):
                     yield frame
 
-    async def _pushed(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
-        given = self._checked(chunk)
-        made: list[StreamFrame] = []
+    async def _push_chunk(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
+        """Average the segments that a chunk completes; return their frames."""
+        samples = self._check_chunk(chunk)
+        frames: list[StreamFrame] = []
         with self._lock:
-            self._average.check()
-            self._settle(given)
-            fresh = given.astype(self._dtype, copy=False)
-            drop = min(self._skip, fresh.shape[1])
-            self._skip -= drop
-            rows = np.concatenate([self._tail, fresh[:, drop:]], axis=1)
-            first = self._seen + drop - self._tail.shape[1]
-            self._seen += given.shape[1]
-            before = self.n_segments
+            self._average.raise_if_lost()
+            self._settle_dtype(samples)
+            new_samples = samples.astype(self._dtype, copy=False)
+            n_dropped = min(self._n_to_skip, new_samples.shape[1])
+            self._n_to_skip -= n_dropped
+            rows = np.concatenate([self._tail, new_samples[:, n_dropped:]], axis=1)
+            first_sample = self._n_pushed + n_dropped - self._tail.shape[1]
+            self._n_pushed += samples.shape[1]
+            segments_before = self.n_segments
             count = segment_count(rows.shape[1], self.nperseg, self.hop)
-            step = max(1, _MOST_VALUES // (self.n_channels * len(self._hz)))
+            step = max(1, _MAX_POWER_VALUES // (self.n_channels * len(self._hz)))
             try:
-                for at in range(0, count, step):
-                    some, start = min(step, count - at), at * self.hop
-                    part = rows[:, start : start + self._needed(some)]
-                    made += await self._framed(part, first + start, some)
+                for segment in range(0, count, step):
+                    n_segments, start = min(step, count - segment), segment * self.hop
+                    part = rows[:, start : start + self._samples_needed(n_segments)]
+                    frames += await self._make_frames(
+                        part, first_sample + start, n_segments
+                    )
             finally:  # what a device failed at is still there for the next push
-                used = (self.n_segments - before) * self.hop
-                self._skip += max(0, used - rows.shape[1])
-                self._tail = rows[:, min(used, rows.shape[1]) :].copy()
-        return made
+                n_used = (self.n_segments - segments_before) * self.hop
+                self._n_to_skip += max(0, n_used - rows.shape[1])
+                self._tail = rows[:, min(n_used, rows.shape[1]) :].copy()
+        return frames
 
-    def _needed(self, segments: int) -> int:
+    def _samples_needed(self, segments: int) -> int:
+        """Return the number of samples that so many segments span."""
         return samples_needed(segments, self.nperseg, self.hop)
 
-    def _checked(self, chunk: ArrayLike | Digital) -> Array:
+    def _check_chunk(self, chunk: ArrayLike | Digital) -> Array:
+        """Return the chunk as an array (C, t). Raises UsageError, DTypeError or
+        NotFinite.
+        """
         array = (
-            chunk.physical() if isinstance(chunk, Digital) else array_of(chunk, DOING)
+            chunk.physical() if isinstance(chunk, Digital) else as_array(chunk, CONTEXT)
         )
         if array.ndim == 1 and self.n_channels == 1:
             array = array[None]
         if array.ndim != 2 or array.shape[0] != self.n_channels:
             raise UsageError(
-                DOING,
-                f"a chunk of shape {list(array.shape)}",
-                f"{self.n_channels} channels were announced",
-                f"give ({self.n_channels}, samples)",
+                CONTEXT,
+                f"got a chunk of shape {list(array.shape)}",
+                f"the stream has {self.n_channels} channels",
+                f"pass ({self.n_channels}, samples)",
             )
-        how = taken(array.dtype, self._precision, DOING)
-        if how.kind.startswith("complex"):
-            raise UsageError(DOING, f"samples of {array.dtype}", "real ones are wanted")
-        if self._nan == "raise" and array.dtype.kind == "f":
+        sample_type = resolve_precision(array.dtype, self._precision, CONTEXT)
+        if sample_type.compute_dtype.startswith("complex"):
+            raise UsageError(CONTEXT, f"the samples are {array.dtype}", "must be real")
+        if self._nan_policy == "raise" and array.dtype.kind == "f":
             self._refuse_gaps(array)
         return array
 
     def _refuse_gaps(self, array: Array) -> None:
+        """Raise NotFinite for the first sample that is not finite."""
         finite = np.isfinite(array)
         if finite.all():
             return
-        at = int(np.argmin(finite.all(axis=0)))
-        row = int(np.argmin(finite[:, at]))
-        sample = self._seen + at
+        index = int(np.argmin(finite.all(axis=0)))
+        row = int(np.argmin(finite[:, index]))
+        sample = self._n_pushed + index
         raise NotFinite(
-            DOING,
-            f"channel {row} is {float(array[row, at])} at sample {sample} "
+            CONTEXT,
+            f"channel {row} is {float(array[row, index])} at sample {sample} "
             f"({sample / self.fs:.3f} s)",
-            "nothing of the chunk was taken",
+            "the whole chunk was rejected",
             Advice("repair it, or pass {} or 'propagate'", nan="skip"),
         )
 
-    def _settle(self, array: Array) -> None:
-        """The dtype of the stream, by its first chunk."""
-        kind = taken(array.dtype, self._precision, DOING).kind
+    def _settle_dtype(self, array: Array) -> None:
+        """Set the dtype of the stream by its first chunk, and check later chunks
+        against it.
+        """
+        kind = resolve_precision(array.dtype, self._precision, CONTEXT).compute_dtype
         kind = kind if kind == "float32" else "float64"
         if not self._dtype:
             self._dtype = kind
             self._tail = self._tail.astype(kind)
         elif kind == "float64" and self._dtype == "float32":
             raise UsageError(
-                DOING,
-                f"a chunk of {array.dtype} in a stream of float32",
-                "nothing is narrowed unasked",
+                CONTEXT,
+                f"got a chunk of {array.dtype} in a stream of float32",
+                "samples are never narrowed automatically",
                 Advice("pass {} to the stream", precision="f32"),
             )
 
-    async def _framed(self, rows: Array, first: int, count: int) -> list[StreamFrame]:
-        """Frames of the segments of rows, which begin at sample `first`."""
-        before = self.n_segments
-        found = await self._average.take(rows, first, count, self._dtype)
-        made = []
-        for at, (mean, energy) in enumerate(found):
-            t = (first + at * self.hop + self.nperseg / 2) / self.fs
+    async def _make_frames(
+        self, rows: Array, first_sample: int, count: int
+    ) -> list[StreamFrame]:
+        """Return the frames of the segments of rows, which begin at sample
+        `first_sample`.
+        """
+        segments_before = self.n_segments
+        means = await self._average.add_segments(rows, first_sample, count, self._dtype)
+        frames = []
+        for segment, (mean, energy) in enumerate(means):
+            t = (first_sample + segment * self.hop + self.nperseg / 2) / self.fs
             floor = self._floor(energy)
-            search = partial(self._searched, floor=floor)
+            search_peaks = partial(self._search_peaks, floor=floor)
             band = self._band.bins
-            more = before + at + 1, floor.of_bins(band), mean, band, search
-            made.append(StreamFrame(t, self.f, *more))
-        return made
+            frame_fields = (
+                segments_before + segment + 1,
+                floor.select_bins(band),
+                mean,
+                band,
+                search_peaks,
+            )
+            frames.append(StreamFrame(t, self.f, *frame_fields))
+        return frames
 
     def _floor(self, energy: NDArray[np.float64]) -> RoundingFloor:
-        """Power that rounding may leave in averages of rows with these mean squares."""
+        """Return the power that rounding may leave in averages of rows with these mean
+        squares.
+        """
         shares = rounding_shares(self.settings.spec(self._dtype or "float64"), "")
-        return RoundingFloor.of(shares, energy, float(np.nanmax(energy, initial=0.0)))
+        return RoundingFloor.from_energies(
+            shares, energy, float(np.nanmax(energy, initial=0.0))
+        )
 
-    def _searched(self, power: Array, floor: RoundingFloor) -> PeaksOfPower:
-        own = self.settings
-        return self._band.peaks(
-            power, self._hz, own.most, own.prominence, own.mode, floor
+    def _search_peaks(self, power: Array, floor: RoundingFloor) -> PeaksOfPower:
+        """Return the peaks of the power within the band."""
+        settings = self.settings
+        return self._band.find_peaks(
+            power,
+            self._hz,
+            settings.max_peaks,
+            settings.prominence,
+            settings.mode,
+            floor,
         )
 
     # --- kept in a file ---------------------------------------------------------------
 
     def state(self) -> dict[str, Array]:
-        """Arrays from which `restored` goes on to the same bits."""
+        """Return the arrays from which `restored` continues bit for bit."""
         with self._lock:
-            drive(self._average.copied())
-            about = {
+            run_blocking(self._average.copy_to_host())
+            metadata = {
                 "schema": SCHEMA,
                 "settings": self.settings.as_json(),
                 "n_segments": self.n_segments,
-                "seen": self._seen,
-                "skip": self._skip,
+                "seen": self._n_pushed,
+                "skip": self._n_to_skip,
                 "dtype": self._dtype,
             }
-            kept = self._average.state()
-            held = {f"average_{name}": one for name, one in kept.items()}
+            average_state = self._average.state()
+            average_arrays = {
+                f"average_{name}": array for name, array in average_state.items()
+            }
             return {
-                "about": np.array(json.dumps(about)),
+                "about": np.array(json.dumps(metadata)),
                 "window": self.settings.spec("float64").window_array.copy(),
                 "tail": self._tail.copy(),
-                **held,
+                **average_arrays,
             }
 
     @classmethod
     def restored(cls, state: dict[str, Array], **device: Any) -> Self:
-        """A stream that goes on where `state` was taken.
+        """Return a stream that continues where `state` was taken.
 
         device   `device` and `adapter`, where it is not to be NumPy
         Errors   UsageError for what is no state of a stream.
         """
         try:
-            about = json.loads(str(np.asarray(state["about"])[()]))
-            if about.pop("schema") != SCHEMA:
+            metadata = json.loads(str(np.asarray(state["about"])[()]))
+            if metadata.pop("schema") != SCHEMA:
                 raise KeyError("schema")
             window = np.array(state["window"], np.float64)
-            stream = cls(**about["settings"], window=window, **device)
-            stream._seen = int(about["seen"])
-            stream._skip, stream._dtype = int(about["skip"]), str(about["dtype"])
+            stream = cls(**metadata["settings"], window=window, **device)
+            stream._n_pushed = int(metadata["seen"])
+            stream._n_to_skip, stream._dtype = (
+                int(metadata["skip"]),
+                str(metadata["dtype"]),
+            )
             stream._tail = np.array(state["tail"])
-            held = {
-                name.removeprefix("average_"): np.array(one)
-                for name, one in state.items()
+            average_arrays = {
+                name.removeprefix("average_"): np.array(array)
+                for name, array in state.items()
                 if name.startswith("average_")
             }
-            stream._average.restore(held, int(about["n_segments"]))
+            stream._average.restore(average_arrays, int(metadata["n_segments"]))
         except (KeyError, ValueError, TypeError) as error:
             raise UsageError(
-                f"{DOING}.restored",
-                f"it is no state of a stream ({type(error).__name__}: {error})",
-                f"what `state` gave is wanted, schema {SCHEMA}",
+                f"{CONTEXT}.restored",
+                f"it is not the state of a stream ({type(error).__name__}: {error})",
+                f"expected the value of `state`, schema {SCHEMA}",
             ) from error
         return stream
 
     def save(self, path: str | PathLike[str]) -> None:
-        """The state as an NPZ file, written whole or not at all."""
+        """Write the state to an NPZ file, atomically."""
         arrays: dict[str, Any] = self.state()
-        with WholeFiles() as files:
+        with AtomicFiles() as files:
             np.savez(files.open(str(path)), **arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str], **device: Any) -> Self:
-        """What `save` wrote. Errors  UsageError for another file."""
+        """Read a stream that `save` wrote. Raises UsageError for another file."""
         try:
             state = read_npz_arrays(path)
         except (OSError, ValueError) as error:
             raise UsageError(
-                f"{DOING}.load {shown(str(path))}",
-                f"it cannot be read as a stream's file ({error})",
+                f"{CONTEXT}.load {shown(str(path))}",
+                f"the file cannot be read as a stream ({error})",
             ) from error
         return cls.restored(state, **device)

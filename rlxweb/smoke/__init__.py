@@ -1,4 +1,4 @@
-"""Does every engine of the machine compute right, and how fast? One list of cases.
+"""Smoke test: check every engine of the machine for correctness and measure its speed.
 
 The tests, the command line and the site's check page judge by what is written here.
 """

@@ -1,4 +1,4 @@
-"""A case: a graph, arrays to feed it, and how its results are judged.
+"""Smoke test cases: a graph, arrays to feed it, and a judge of its outputs.
 
 Cases are listed by name, cheaply; arrays are drawn and graphs built when one is run.
 Who runs it, and what its result is worth, is in `verdict.py`.
@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlxweb.backends.agreement import (
-    Agreement,
-    compare,
-    dtypes_of,
-    feeds_of,
-    one_op,
-    oracle,
-)
 from rlxweb.backends.protocol import Array
+from rlxweb.backends.reference_comparison import (
+    ComparisonResult,
+    compare_to_reference,
+    graph_dtypes,
+    named_feeds,
+    reference_outputs,
+    single_op_graph,
+)
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
@@ -38,15 +38,16 @@ Family = Literal[
     "limits",
 ]
 Level = Literal["quick", "standard", "full"]
-Judge = Callable[[Sequence[Any]], Agreement]
-"""The outputs of a run → how near they are to the right ones."""
-SMALL = 5_000
-"""Elements up to which a sample is also run in the less usual ways."""
+Judge = Callable[[Sequence[Any]], ComparisonResult]
+"""Function from the outputs of a run to their comparison with the expected values."""
+MAX_SMALL_ELEMENTS = 5_000
+"""Number of elements up to which a sample also runs through views and other variations.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """A graph with its feeds, and the judge of what comes out."""
+class PreparedCase:
+    """A graph with its feeds and the judge of its outputs."""
 
     graph: Graph
     feeds: dict[str, Array]
@@ -54,24 +55,29 @@ class Trial:
 
     @property
     def dtypes(self) -> set[DType]:
-        return dtypes_of(self.graph)
+        """Element types of all nodes."""
+        return graph_dtypes(self.graph)
 
     @property
     def is_small(self) -> bool:
-        return sum(node.type.numel for node in self.graph.nodes()) <= SMALL
+        """Report whether the graph has few enough elements for the additional
+        checks.
+        """
+        return sum(node.type.numel for node in self.graph.nodes()) <= MAX_SMALL_ELEMENTS
 
     @property
-    def out(self) -> DType:
+    def output_dtype(self) -> DType:
+        """Element type of the first output."""
         return self.graph.node(self.graph.outputs[0]).type.dtype
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One case, before anything of it is made.
+class SmokeCase:
+    """Description of one case; its graph and arrays are made on demand.
 
     name      family, op and what tells it from its neighbours: "views/softmax/3"
     op        the op that is tried; "" where a graph of many is
-    make      the trial: the same graph and the same arrays every time
+    prepare   the trial: the same graph and the same arrays every time
     inputs    shapes and dtypes of what is fed
     variant   the row of the engine's table of variants that has to run it; "" for the
               engine's own choice
@@ -82,7 +88,7 @@ class Case:
     name: str
     family: Family
     op: str
-    make: Callable[[], Trial]
+    prepare: Callable[[], PreparedCase]
     inputs: tuple[tuple[Shape, str], ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
@@ -92,59 +98,70 @@ class Case:
 
 
 def checked_ops() -> list[Op]:
-    """Every op of the vocabulary that computes something, by name."""
-    return sorted((op for op in registry if not op.has("leaf")), key=lambda op: op.name)
+    """Return every op of the registry that computes something, sorted by name."""
+    return sorted(
+        (op for op in registry if not op.has_trait("leaf")), key=lambda op: op.name
+    )
 
 
-def within(graph: Graph, feeds: Mapping[str, Array]) -> Judge:
-    """Judges the first output by float64, within the tolerance of the op that made it.
+def reference_judge(graph: Graph, feeds: Mapping[str, Array]) -> Judge:
+    """Return a judge of the first output: float64 reference, tolerance of the op that
+    computed it.
 
     The right answer is computed when it is asked for.
     """
 
-    def judge(outs: Sequence[Any]) -> Agreement:
+    def judge(outputs: Sequence[Any]) -> ComparisonResult:
         node = graph.node(graph.outputs[0])
-        want = oracle(graph, feeds)[0]
-        return compare(outs[0], want, node.type.dtype, registry.get(node.op).tolerance)
+        expected = reference_outputs(graph, feeds)[0]
+        return compare_to_reference(
+            outputs[0], expected, node.type.dtype, registry.get(node.op).tolerance
+        )
 
     return judge
 
 
-def trial_of(graph: Graph, feeds: dict[str, Array]) -> Trial:
-    """The trial of a graph whose last op says how near its result must be."""
-    return Trial(graph, feeds, within(graph, feeds))
+def prepared_case(graph: Graph, feeds: dict[str, Array]) -> PreparedCase:
+    """Return the prepared case of a graph; its last op's tolerance applies."""
+    return PreparedCase(graph, feeds, reference_judge(graph, feeds))
 
 
 # --- plain samples ----------------------------------------------------------------
 
 
-def case_of(op: Op, at: int) -> Case:
-    """Sample number `at` of an op, as it is; the same arrays every time."""
+def case_of(op: Op, at: int) -> SmokeCase:
+    """Return the case of sample number `at` of an op; it draws the same arrays every
+    time.
+    """
     sample = op.samples[at]
 
-    def make() -> Trial:
+    def prepare() -> PreparedCase:
         arrays = sample.draw(at)
-        return trial_of(one_op(op, sample, arrays), feeds_of(arrays))
+        return prepared_case(single_op_graph(op, sample, arrays), named_feeds(arrays))
 
-    return sampled("samples", op, at, make)
+    return sample_case("samples", op, at, prepare)
 
 
-def sampled(
-    family: Family, op: Op, at: int, make: Callable[[], Trial], way: str = ""
-) -> Case:
-    """The case of a sample that goes some way into an engine."""
-    sample = op.samples[at]
-    name = f"{family}/{op.name}/{at}" + (f"/{way}" if way else "")
-    return Case(
-        name, family, op.name, make, types_of(sample), sample.attrs, sample.note
+def sample_case(
+    family: Family,
+    op: Op,
+    sample_index: int,
+    prepare: Callable[[], PreparedCase],
+    suffix: str = "",
+) -> SmokeCase:
+    """Return the case of one sample of an op, in the given family."""
+    sample = op.samples[sample_index]
+    name = f"{family}/{op.name}/{sample_index}" + (f"/{suffix}" if suffix else "")
+    return SmokeCase(
+        name, family, op.name, prepare, input_types(sample), sample.attrs, sample.note
     )
 
 
-def types_of(sample: Sample) -> tuple[tuple[Shape, str], ...]:
-    """Shape and dtype of each input."""
-    return tuple((one.shape, one.dtype.value) for one in sample.inputs)
+def input_types(sample: Sample) -> tuple[tuple[Shape, str], ...]:
+    """Return shape and dtype of each input."""
+    return tuple((operand.shape, operand.dtype.value) for operand in sample.inputs)
 
 
-def plain(op: Op) -> Iterator[Case]:
-    """Every sample of an op."""
-    return (case_of(op, at) for at in range(len(op.samples)))
+def sample_cases(op: Op) -> Iterator[SmokeCase]:
+    """Yield a case for every sample of an op."""
+    return (case_of(op, index) for index in range(len(op.samples)))

@@ -1,4 +1,4 @@
-"""Random valid graphs by number: every engine gets the same, on every machine.
+"""Random valid graphs by seed, identical for every engine and machine.
 
 A graph begins with a few values and grows move by move. Each move draws from a
 generator of its own, so that a graph without some of its moves is still made of the
@@ -13,54 +13,67 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.agreement import Agreement
-from rlxweb.smoke.case import Case, Trial
-from rlxweb.smoke.grown import KINDS, MOST_NODES, Grown, GrownGraph
-from rlxweb.smoke.moves import MOVES
+from rlxweb.backends.reference_comparison import ComparisonResult
+from rlxweb.smoke.case import PreparedCase, SmokeCase
+from rlxweb.smoke.random_graph_builder import (
+    LEAF_KINDS,
+    MAX_NODES,
+    RandomGraph,
+    RandomGraphBuilder,
+)
+from rlxweb.smoke.random_ops import OP_GENERATORS
 
-MOST_MOVES = 30
+MAX_STEPS = 30
 
 
-def grown_graph(seed: int, moves: Sequence[int] | None = None) -> GrownGraph:
-    """Graph number `seed`: inputs, moves until MOST_NODES, one to four outputs.
+def random_graph(seed: int, steps: Sequence[int] | None = None) -> RandomGraph:
+    """Return the random graph of a seed: leaves, up to MAX_NODES nodes, one to four
+    outputs.
 
-    moves   the numbers of the moves it is grown by; None: the first few, as drawn
+    steps   the numbers of the moves it is grown by; None: the first few, as drawn
     """
-    grown = Grown(np.random.default_rng(seed))
-    for _ in range(grown.integer(1, 3)):
-        grown.leaf(_shape(grown), grown.one_of(*KINDS))
-    n_others = grown.integer(0, 3)
-    if moves is None:
-        moves = range(grown.integer(3, MOST_MOVES))
-    for at in moves:
-        if len(grown.graph) < MOST_NODES:
-            grown.rng = np.random.default_rng((seed, at))
-            grown.keep(grown.one_of(*MOVES)(grown))
-    most = min(len(grown.values), 12)
-    grown.rng = np.random.default_rng((seed, MOST_MOVES))
-    return grown.made(-1, *(-grown.integer(1, most) for _ in range(n_others)))
+    builder = RandomGraphBuilder(np.random.default_rng(seed))
+    for _ in range(builder.random_integer(1, 3)):
+        builder.add_leaf(_random_shape(builder), builder.choose(*LEAF_KINDS))
+    n_more_outputs = builder.random_integer(0, 3)
+    if steps is None:
+        steps = range(builder.random_integer(3, MAX_STEPS))
+    for step in steps:
+        if len(builder.graph) < MAX_NODES:
+            builder.rng = np.random.default_rng((seed, step))
+            builder.offer_value(builder.choose(*OP_GENERATORS)(builder))
+    max_outputs = min(len(builder.values), 12)
+    builder.rng = np.random.default_rng((seed, MAX_STEPS))
+    return builder.build_graph(
+        -1, *(-builder.random_integer(1, max_outputs) for _ in range(n_more_outputs))
+    )
 
 
-def _shape(grown: Grown) -> tuple[int, ...]:
-    """Up to four axes, mostly short; now and then an empty or a long one."""
-    kind = grown.integer(0, 11)
+def _random_shape(builder: RandomGraphBuilder) -> tuple[int, ...]:
+    """Return a shape of up to four mostly short axes, sometimes an empty or a long
+    one.
+    """
+    kind = builder.random_integer(0, 11)
     if kind == 0:
-        return (int(grown.one_of(0, 997, 2048)),)
+        return (int(builder.choose(0, 997, 2048)),)
     if kind == 1:
         return (3, 0, 2)
-    return tuple(grown.integer(1, 6) for _ in range(grown.integer(0, 4)))
+    return tuple(
+        builder.random_integer(1, 6) for _ in range(builder.random_integer(0, 4))
+    )
 
 
-def _trial(seed: int) -> Trial:
-    made = grown_graph(seed)
+def _prepare(seed: int) -> PreparedCase:
+    """Prepare the random graph of a seed."""
+    generated = random_graph(seed)
 
-    def judge(outs: Sequence[Any]) -> Agreement:
-        return made.agreement(outs)
+    def judge(outputs: Sequence[Any]) -> ComparisonResult:
+        return generated.worst_comparison(outputs)
 
-    return Trial(made.graph, made.feeds, judge)
+    return PreparedCase(generated.graph, generated.feeds, judge)
 
 
-def graph_cases(count: int) -> Iterator[Case]:
-    """The graphs 0, 1, … of `count`."""
+def graph_cases(count: int) -> Iterator[SmokeCase]:
+    """Yield the cases of the graphs with the seeds 0 to `count` - 1."""
     for seed in range(count):
-        yield Case(f"graphs/{seed}", "graphs", "", partial(_trial, seed))
+        yield SmokeCase(f"graphs/{seed}", "graphs", "", partial(_prepare, seed))

@@ -1,4 +1,4 @@
-"""The report of a smoke test: one JSON document, and the exit code it stands for.
+"""Report document of a smoke test (schema `rlxweb.smoke/1`) and its exit code.
 
 Schema `rlxweb.smoke/1`. Everything that is written of a run (tables, pages, JUnit,
 comparisons) is made from this document alone.
@@ -14,34 +14,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.device import Device
-from rlxweb.smoke.run import EngineWord, Outcome, word_of
+from rlxweb.smoke.engine_run import EngineOutcome, EngineStatus, engine_status
 
 SCHEMA = "rlxweb.smoke/1"
-RIGHT, WRONG, NOTHING, REQUIRED_MISSING, LOST, STOPPED = 0, 1, 3, 4, 75, 130
+(
+    EXIT_RIGHT,
+    EXIT_WRONG,
+    EXIT_NOTHING_TESTED,
+    EXIT_REQUIRED_MISSING,
+    EXIT_DEVICE_LOST,
+    EXIT_INTERRUPTED,
+) = 0, 1, 3, 4, 75, 130
 EXIT_CODES = {
-    RIGHT: "everything that was to be tried ran and was right",
-    WRONG: "a result was wrong, or an engine crashed, hung or ran out of memory",
-    NOTHING: "there was nothing to test",
-    REQUIRED_MISSING: "a required engine is missing or was not tried to the end",
-    LOST: "a device was lost, and nothing else was wrong",
-    STOPPED: "stopped by the user; the report holds what was done",
+    EXIT_RIGHT: "all selected cases ran and were right",
+    EXIT_WRONG: "a result was wrong, or an engine crashed, hung or ran out of memory",
+    EXIT_NOTHING_TESTED: "there was nothing to test",
+    EXIT_REQUIRED_MISSING: "a required engine is missing or did not finish",
+    EXIT_DEVICE_LOST: "a device was lost; nothing else was wrong",
+    EXIT_INTERRUPTED: "interrupted by the user; the report is partial",
 }
-ENGINE_WORDS: dict[EngineWord, str] = {
-    "right": "every case that it does not refuse is right",
-    "wrong": "a case is not, or it was found and cannot be opened",
-    "crashed": "its process ended by itself, or wrote what is no answer",
-    "hung": "a case, or all of them together, took longer than may be",
-    "out of memory": "its process took more memory than may be",
-    "lost": "its device went away, or did not answer the port",
-    "missing": "the machine does not have it; the reason is told",
+ENGINE_WORDS: dict[EngineStatus, str] = {
+    "right": "all cases that it supports are right",
+    "wrong": "a case is wrong, or the engine was found but cannot be opened",
+    "crashed": "its process ended unexpectedly or wrote an invalid message",
+    "hung": "one case, or all cases together, exceeded the time limit",
+    "out of memory": "its process exceeded the memory limit",
+    "lost": "its device was lost, or did not respond",
+    "missing": "not available on this machine; the reason is shown",
 }
-COUNTED = ("right", "wrong", "refused", "known", "unexpected pass", "not run")
-Document = dict[str, Any]
+COUNTED_WORDS = ("right", "wrong", "refused", "known", "unexpected pass", "not run")
+ReportDocument = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the run was asked for.
+class ReportRequest:
+    """Options of the run that the report records.
 
     required   devices, or `device:part of an adapter's name`, that must be right
     """
@@ -53,29 +60,32 @@ class Asked:
     versions: Mapping[str, str | None]
 
 
-def document(
-    asked: Asked, outcomes: Sequence[Outcome], seconds: float, is_partial: bool = False
-) -> Document:
-    """The report. is_partial: the run was stopped before its end."""
-    made: Document = {
+def build_report(
+    request: ReportRequest,
+    outcomes: Sequence[EngineOutcome],
+    seconds: float,
+    is_partial: bool = False,
+) -> ReportDocument:
+    """Build the report document; `is_partial` means the run was interrupted."""
+    report: ReportDocument = {
         "schema": SCHEMA,
-        "versions": dict(asked.versions),
-        "machine": machine(),
-        "level": asked.level,
-        "pattern": asked.pattern,
-        "began": asked.began,
+        "versions": dict(request.versions),
+        "machine": machine_info(),
+        "level": request.level,
+        "pattern": request.pattern,
+        "began": request.began,
         "seconds": round(seconds, 3),
         "partial": is_partial,
-        "required": list(asked.required),
-        "engines": [engine_record(outcome) for outcome in outcomes],
+        "required": list(request.required),
+        "engines": [engine_entry(outcome) for outcome in outcomes],
     }
-    made["apart"] = apart(made["engines"])
-    made["exit_code"] = exit_code(made)
-    return made
+    report["apart"] = find_disagreements(report["engines"])
+    report["exit_code"] = exit_code(report)
+    return report
 
 
-def machine() -> dict[str, Any]:
-    """What the run was on."""
+def machine_info() -> dict[str, Any]:
+    """Return the facts of the machine the run was on."""
     return {
         "system": platform.system(),
         "release": platform.release(),
@@ -86,9 +96,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-def engine_record(outcome: Outcome) -> dict[str, Any]:
-    """One engine of the report, with all its rows."""
-    word, why = word_of(outcome)
+def engine_entry(outcome: EngineOutcome) -> dict[str, Any]:
+    """Return the report's entry of one engine, with all its rows."""
+    word, reason = engine_status(outcome)
     engine = outcome.engine
     rows = list(outcome.rows.values())
     return {
@@ -102,92 +112,105 @@ def engine_record(outcome: Outcome) -> dict[str, Any]:
         "compiler": engine.compiler,
         "software": engine.software,
         "word": word,
-        "why": why,
+        "why": reason,
         "seconds": round(outcome.seconds, 3),
-        "counts": counts(rows),
+        "counts": count_words(rows),
         "rows": rows,
     }
 
 
-def counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many rows have each word."""
-    found = Counter(row["word"] for row in rows)
-    return {word: found[word] for word in COUNTED}
+def count_words(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Count the rows of each word."""
+    counter = Counter(row["word"] for row in rows)
+    return {word: counter[word] for word in COUNTED_WORDS}
 
 
-def apart(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The random graphs on which engines disagree, and who stands apart.
+def find_disagreements(engines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the random graphs on which engines disagree, with the engines that
+    deviate.
 
     Everybody gets the same graphs. Where a few are wrong and the others right, those
     few stand apart; where all are wrong, NumPy in float64 does.
     """
-    words: dict[str, dict[str, str]] = {}
+    words_by_case: dict[str, dict[str, str]] = {}
     for engine in engines:
         for row in engine["rows"]:
             if row["family"] == "graphs" and row["word"] in ("right", "wrong"):
-                words.setdefault(row["case"], {})[engine["key"]] = row["word"]
-    found = []
-    for case, by_engine in words.items():
-        wrong = [key for key, word in by_engine.items() if word == "wrong"]
-        if wrong and len(by_engine) > 1:
-            all_wrong = len(wrong) == len(by_engine)
-            who = ["NumPy in float64"] if all_wrong else wrong
-            found.append({"case": case, "engines": who, "of": len(by_engine)})
-    return found
+                words_by_case.setdefault(row["case"], {})[engine["key"]] = row["word"]
+    disagreements = []
+    for case, words_by_engine in words_by_case.items():
+        wrong = [key for key, word in words_by_engine.items() if word == "wrong"]
+        if wrong and len(words_by_engine) > 1:
+            all_wrong = len(wrong) == len(words_by_engine)
+            deviating = ["NumPy in float64"] if all_wrong else wrong
+            disagreements.append(
+                {"case": case, "engines": deviating, "of": len(words_by_engine)}
+            )
+    return disagreements
 
 
 def exit_code(report: Mapping[str, Any]) -> int:
-    """What the process ends with: 0 only where all that was required ran, and right."""
+    """Return the exit code; 0 only if everything required ran and was right."""
     engines = [one for one in report["engines"] if one["word"] != "missing"]
     if report["partial"]:
-        return STOPPED
-    bad = ("wrong", "unexpected pass") if report.get("strict_known") else ("wrong",)
-    if any(_is_wrong(engine, bad) for engine in engines):
-        return WRONG
+        return EXIT_INTERRUPTED
+    failing_words = (
+        ("wrong", "unexpected pass") if report.get("strict_known") else ("wrong",)
+    )
+    if any(_has_failed(engine, failing_words) for engine in engines):
+        return EXIT_WRONG
     if any(one["word"] == "lost" for one in engines):
-        return LOST
+        return EXIT_DEVICE_LOST
     if missing_required(report):
-        return REQUIRED_MISSING
-    if not any(map(_judged, engines)):
-        return NOTHING
-    return RIGHT
+        return EXIT_REQUIRED_MISSING
+    if not any(map(_judged_count, engines)):
+        return EXIT_NOTHING_TESTED
+    return EXIT_RIGHT
 
 
-def _is_wrong(engine: Mapping[str, Any], words: Sequence[str]) -> bool:
-    """Did it fail by more than the loss of its device?"""
+def _has_failed(engine: Mapping[str, Any], failing_words: Sequence[str]) -> bool:
+    """Return whether the engine failed for a reason other than device loss."""
     if engine["word"] in ("crashed", "hung", "out of memory"):
         return True
     if engine["word"] == "wrong" and not engine["rows"]:
         return True  # it was found, and could not be opened
-    bad = [row for row in engine["rows"] if row["word"] in words]
-    lost = ("DeviceLost", "GpuTimeout")
-    return any(row["raised"] not in lost for row in bad)
+    failing_rows = [row for row in engine["rows"] if row["word"] in failing_words]
+    device_lost_errors = ("DeviceLost", "GpuTimeout")
+    return any(row["raised"] not in device_lost_errors for row in failing_rows)
 
 
-def _judged(engine: Mapping[str, Any]) -> int:
-    """Cases that ran to a result, as it should be or as it is known to be."""
+def _judged_count(engine: Mapping[str, Any]) -> int:
+    """Count the cases that ran to a right or known result."""
     counts = engine["counts"]
     return int(counts["right"] + counts["known"] + counts["unexpected pass"])
 
 
 def missing_required(report: Mapping[str, Any]) -> list[str]:
-    """What was required and is not there, or did not run to its end."""
-    there = [
-        one for one in report["engines"] if one["word"] == "right" and _judged(one)
+    """Return the required engines that are missing or did not run to the end."""
+    right_engines = [
+        engine
+        for engine in report["engines"]
+        if engine["word"] == "right" and _judged_count(engine)
     ]
     return [
         name
         for name in report["required"]
-        if not any(fits(name, one["device"], one["adapter"]) for one in there)
+        if not any(
+            matches_engine(name, engine["device"], engine["adapter"])
+            for engine in right_engines
+        )
     ]
 
 
-def fits(name: str, device: str, adapter: str) -> bool:
-    """Is that engine the one, or among those, that `name` means?
+def matches_engine(name: str, device: str, adapter: str) -> bool:
+    """Return whether `name` (device, or device:part of the adapter's name) means this
+    engine.
 
     "gpu" is every adapter of wgpu's, as everywhere in rlxweb.
     """
-    label, _, part = name.partition(":")
-    by_wgpu = ("vulkan", "opengl", "directx", "metal")
-    same = device == label or (label == Device.GPU.label and device in by_wgpu)
-    return same and part.strip().lower() in adapter.lower()
+    label, _, adapter_part = name.partition(":")
+    wgpu_devices = ("vulkan", "opengl", "directx", "metal")
+    is_device = device == label or (
+        label == Device.GPU.label and device in wgpu_devices
+    )
+    return is_device and adapter_part.strip().lower() in adapter.lower()

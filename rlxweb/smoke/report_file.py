@@ -1,4 +1,4 @@
-"""A report document from a file: of the right schema, with what its readers need."""
+"""Reading and validation of a smoke report file."""
 
 from __future__ import annotations
 
@@ -10,47 +10,50 @@ from typing import Any
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.smoke.report import SCHEMA
 
-_OF_ENGINE = {"key": str, "word": str, "rows": list}
-_OF_ROW = {"case": str, "word": str}
+_ENGINE_FIELDS = {"key": str, "word": str, "rows": list}
+_ROW_FIELDS = {"case": str, "word": str}
 
 
 def read_report(path: str) -> dict[str, Any]:
-    """The document that `rlxweb smoke` wrote as JSON.
+    """Read a JSON report that `rlxweb smoke` wrote.
 
     Errors   RecordingError for a file that cannot be read, UsageError for one that is
              no such report.
     """
-    doing = f"reading the report {path!r}"
+    context = f"reading the report {path!r}"
     try:
         document = json.loads(Path(path).read_bytes())
     except OSError as error:
-        raise RecordingError(doing, error.strerror or str(error)) from error
+        raise RecordingError(context, error.strerror or str(error)) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(doing, f"it is no JSON: {error}") from error
+        raise UsageError(context, f"invalid JSON: {error}") from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise UsageError(
-            doing,
-            f"its schema is {schema!r}",
-            f"{SCHEMA!r} is read",
-            "a report is what `rlxweb smoke` writes as JSON",
+            context,
+            f"got schema {schema!r}",
+            f"expected {SCHEMA!r}",
+            "give a report that `rlxweb smoke` wrote as JSON",
         )
     report: dict[str, Any] = document
-    _check(doing, report, {"engines": list}, "the report")
-    for at, engine in enumerate(report["engines"]):
-        _check(doing, engine, _OF_ENGINE, f"engine {at}")
+    _check_fields(context, report, {"engines": list}, "the report")
+    for index, engine in enumerate(report["engines"]):
+        _check_fields(context, engine, _ENGINE_FIELDS, f"engine {index}")
         for row in engine["rows"]:
-            _check(doing, row, _OF_ROW, f"a row of {engine['key']!r}")
+            _check_fields(context, row, _ROW_FIELDS, f"a row of {engine['key']!r}")
     return report
 
 
-def _check(doing: str, record: Any, wanted: Mapping[str, type], what: str) -> None:
-    for name, kind in wanted.items():
+def _check_fields(
+    context: str, record: Any, required_fields: Mapping[str, type], subject: str
+) -> None:
+    """Raise UsageError unless the record has every required field with its type."""
+    for name, value_type in required_fields.items():
         value = record.get(name) if isinstance(record, dict) else None
-        if not isinstance(value, kind):
+        if not isinstance(value, value_type):
             raise UsageError(
-                doing,
-                f"{what} has no {name!r}",
-                f"a {kind.__name__} is wanted",
-                "a report is what `rlxweb smoke` writes as JSON",
+                context,
+                f"{subject} has no {name!r}",
+                f"expected a {value_type.__name__}",
+                "give a report that `rlxweb smoke` wrote as JSON",
             )

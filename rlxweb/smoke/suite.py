@@ -1,4 +1,5 @@
-"""The one list of cases: what each level asks of an engine, in order.
+"""List of the smoke test's cases by level, shared by the tests, the command and the
+check page.
 
 Front ends take it from here: the tests, `rlxweb smoke`, and the site's check page.
 """
@@ -10,137 +11,150 @@ from dataclasses import replace
 from itertools import islice
 
 from rlxweb.backends.protocol import Backend
-from rlxweb.cost.graph_work import asked_of
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.ir.op import Op
-from rlxweb.limits import shrunk
-from rlxweb.smoke.case import Case, Family, Level, checked_ops, plain
-from rlxweb.smoke.chains import QUICK_SHAPES, SHAPES, chain_cases
-from rlxweb.smoke.edge_questions import EDGES
-from rlxweb.smoke.edges import edge_cases
-from rlxweb.smoke.pattern import Pattern
+from rlxweb.limits import tiny_limits
+from rlxweb.smoke.boundary_shapes import binding_limit_cases, shape_cases
+from rlxweb.smoke.case import Family, Level, SmokeCase, checked_ops, sample_cases
+from rlxweb.smoke.edge_case_table import EDGE_CASES
+from rlxweb.smoke.edge_cases import edge_cases
+from rlxweb.smoke.name_pattern import NamePattern
+from rlxweb.smoke.op_chains import QUICK_SHAPES, SHAPES, chain_cases
 from rlxweb.smoke.random_graphs import graph_cases
-from rlxweb.smoke.shapes import over_the_binding, shape_cases
-from rlxweb.smoke.special import elementwise_cases, odd_cases
-from rlxweb.smoke.verdict import MOST_RUNS
-from rlxweb.smoke.views import through_views
+from rlxweb.smoke.special_values import elementwise_cases, nonfinite_cases
+from rlxweb.smoke.verdict import MAX_WARM_RUNS
+from rlxweb.smoke.view_inputs import view_cases
 
-GRAPHS: dict[Level, int] = {"quick": 24, "standard": 200, "full": 1000}
-WARM: dict[Level, int] = {"quick": 1, "standard": 3, "full": MOST_RUNS}
-"""Runs after the first of a case, for its warm time."""
-_FEW = 2
-_MOST_BINDING = 256 << 20
-"""A device that binds more at once is asked for no array larger than that."""
-_AN_OP: dict[Level, int] = {"quick": _FEW, "standard": 1000, "full": 1000}
+GRAPH_COUNTS: dict[Level, int] = {"quick": 24, "standard": 200, "full": 1000}
+WARM_RUNS: dict[Level, int] = {"quick": 1, "standard": 3, "full": MAX_WARM_RUNS}
+"""Number of runs after the first of a case, for its warm time."""
+_FEW_CASES_PER_OP = 2
+_MAX_TESTED_BINDING_NBYTES = 256 << 20
+"""Largest binding limit for which an array beyond the limit is tested."""
+_CASES_PER_OP: dict[Level, int] = {
+    "quick": _FEW_CASES_PER_OP,
+    "standard": 1000,
+    "full": 1000,
+}
 
 
-def samples(backend: Backend, level: Level) -> Iterator[Case]:
-    """Every sample of every op; at the full level also as written, without rewrites."""
+def list_sample_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield every sample of every op; at the full level also without graph rewrites."""
     for op in checked_ops():
-        yield from plain(op)
+        yield from sample_cases(op)
         if level == "full":
-            for case in plain(op):
+            for case in sample_cases(op):
                 yield replace(case, name=f"{case.name}/as-written", optimise=False)
 
 
-def views(backend: Backend, level: Level) -> Iterator[Case]:
-    """Small samples through views; a few of each op at the quick level."""
+def list_view_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield small samples through views; a few per op at the quick level."""
     for op in checked_ops():
-        yield from islice(through_views(op), _AN_OP[level])
+        yield from islice(view_cases(op), _CASES_PER_OP[level])
 
 
-def special(backend: Backend, level: Level) -> Iterator[Case]:
-    """Values that are no ordinary numbers."""
+def list_special_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield the cases of special values."""
     yield from elementwise_cases((1,) if level == "quick" else (0, 1))
     if level != "quick":
-        yield from odd_cases()
+        yield from nonfinite_cases()
 
 
-def edges(backend: Backend, level: Level) -> Iterator[Case]:
-    """What is promised at the edges of arithmetic, and what is not."""
-    return edge_cases(EDGES)
+def list_edge_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield the arithmetic edge cases, guaranteed or not."""
+    return edge_cases(EDGE_CASES)
 
 
-def shapes(backend: Backend, level: Level) -> Iterator[Case]:
-    """Shapes chosen to hurt; the samples have the worst of them already."""
+def list_shape_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield cases at boundary shapes; none at the quick level."""
     if level != "quick":
         yield from shape_cases(level)
 
 
-def variants(backend: Backend, level: Level) -> Iterator[Case]:
-    """Every kernel variant that fits the device, forced one by one."""
+def list_variant_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield samples for every kernel variant that suits the device, forced one by
+    one.
+    """
     for op in checked_ops():
-        done: dict[str, int] = {}
-        for case in plain(op):
-            for variant in _fitting(op, case, backend):
-                done[variant] = done.get(variant, 0) + 1
-                if done[variant] <= _AN_OP[level]:
-                    yield _by(case, variant)
+        counts: dict[str, int] = {}
+        for case in sample_cases(op):
+            for variant in _usable_variants(op, case, backend):
+                counts[variant] = counts.get(variant, 0) + 1
+                if counts[variant] <= _CASES_PER_OP[level]:
+                    yield _with_variant(case, variant)
 
 
-def _fitting(op: Op, case: Case, backend: Backend) -> tuple[str, ...]:
-    graph = case.make().graph
-    if not backend.target.holds(graph):
+def _usable_variants(op: Op, case: SmokeCase, backend: Backend) -> tuple[str, ...]:
+    """Return the kernel variants that the backend can run the case with."""
+    graph = case.prepare().graph
+    if not backend.target.supports_dtypes(graph):
         return ()
-    asked = asked_of(graph, graph.node(graph.outputs[0]))
-    return backend.variants_for(*asked)
+    signature = node_signature(graph, graph.node(graph.outputs[0]))
+    return backend.variants_for(*signature)
 
 
-def _by(case: Case, variant: str) -> Case:
-    """The case run by that variant."""
-    short = variant.removeprefix(f"{case.op}, ").replace(" ", "-").replace(",", "")
-    name = f"variants/{case.name.partition('/')[2]}/{short}"
+def _with_variant(case: SmokeCase, variant: str) -> SmokeCase:
+    """Return the case with a forced kernel variant."""
+    variant_slug = (
+        variant.removeprefix(f"{case.op}, ").replace(" ", "-").replace(",", "")
+    )
+    name = f"variants/{case.name.partition('/')[2]}/{variant_slug}"
     return replace(case, name=name, family="variants", variant=variant)
 
 
-def chains(backend: Backend, level: Level) -> Iterator[Case]:
-    """Chains of ops that fuse."""
+def list_chain_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield chains of ops that fuse."""
     return chain_cases(QUICK_SHAPES if level == "quick" else SHAPES)
 
 
-def graphs(backend: Backend, level: Level) -> Iterator[Case]:
-    """Random graphs, the same for every engine."""
-    return graph_cases(GRAPHS[level])
+def list_graph_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield random graphs, the same for every engine."""
+    return graph_cases(GRAPH_COUNTS[level])
 
 
-def limits(backend: Backend, level: Level) -> Iterator[Case]:
-    """Small samples on the same device as if it were tiny: all is split and folded."""
-    has = backend.target.limits
-    if has is None or level == "quick":
+def list_limit_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+    """Yield small samples with tiny device limits, so that dispatches are split."""
+    device_limits = backend.target.limits
+    if device_limits is None or level == "quick":
         return
     for op in checked_ops():
-        for case in islice(plain(op), _FEW if level == "standard" else None):
+        for case in islice(
+            sample_cases(op), _FEW_CASES_PER_OP if level == "standard" else None
+        ):
             name = f"limits/{case.name.partition('/')[2]}"
-            yield replace(case, name=name, family="limits", limits=shrunk())
-    most = has.max_storage_buffer_binding_size
-    if level == "full" and most <= _MOST_BINDING:
-        yield from over_the_binding(most)
+            yield replace(case, name=name, family="limits", limits=tiny_limits())
+    max_binding_nbytes = device_limits.max_storage_buffer_binding_size
+    if level == "full" and max_binding_nbytes <= _MAX_TESTED_BINDING_NBYTES:
+        yield from binding_limit_cases(max_binding_nbytes)
 
 
-FAMILIES: dict[Family, Callable[[Backend, Level], Iterator[Case]]] = {
-    "samples": samples,
-    "views": views,
-    "special": special,
-    "edges": edges,
-    "shapes": shapes,
-    "variants": variants,
-    "chains": chains,
-    "graphs": graphs,
-    "limits": limits,
+FAMILIES: dict[Family, Callable[[Backend, Level], Iterator[SmokeCase]]] = {
+    "samples": list_sample_cases,
+    "views": list_view_cases,
+    "special": list_special_cases,
+    "edges": list_edge_cases,
+    "shapes": list_shape_cases,
+    "variants": list_variant_cases,
+    "chains": list_chain_cases,
+    "graphs": list_graph_cases,
+    "limits": list_limit_cases,
 }
 
 
-def page_cases() -> Iterator[Case]:
-    """The quick cases that are the same for every engine: the site's check page."""
+def page_cases() -> Iterator[SmokeCase]:
+    """Yield the quick cases that are the same for every engine, for the check page."""
     for op in checked_ops():
-        yield from plain(op)
-        yield from islice(through_views(op), _FEW)
+        yield from sample_cases(op)
+        yield from islice(view_cases(op), _FEW_CASES_PER_OP)
     yield from elementwise_cases((1,))
     yield from chain_cases(QUICK_SHAPES)
-    yield from graph_cases(GRAPHS["quick"])
+    yield from graph_cases(GRAPH_COUNTS["quick"])
 
 
-def cases(backend: Backend, level: Level, pattern: Pattern) -> list[Case]:
-    """The cases of a level for an open engine, those the pattern picks."""
+def select_cases(
+    backend: Backend, level: Level, pattern: NamePattern
+) -> list[SmokeCase]:
+    """Return the cases of a level for an open engine that match the pattern."""
     return [
         case
         for family in FAMILIES

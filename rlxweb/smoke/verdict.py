@@ -1,7 +1,7 @@
-"""A case on an engine: run, judged by NumPy in float64, and timed.
+"""Run of a case on an engine: judged against NumPy in float64, and timed.
 
 Owns the word for what came of it. Which cases there are is decided elsewhere; the
-comparison itself is in `rlxweb.backends.agreement`.
+comparison itself is in `rlxweb.backends.reference_comparison`.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlxweb.backends.agreement import Agreement, dtypes_of
 from rlxweb.backends.protocol import Array, Backend, Program
+from rlxweb.backends.reference_comparison import ComparisonResult, graph_dtypes
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.cost.graph_work import flops_of
+from rlxweb.cost.graph_work import node_flops
 from rlxweb.errors import DTypeError, LimitExceeded, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import HostOnly
 from rlxweb.ir.op import registry
-from rlxweb.runtime.feeds import as_input
-from rlxweb.smoke.case import Case, Trial
+from rlxweb.runtime.input_validation import validate_array
+from rlxweb.smoke.case import PreparedCase, SmokeCase
 
-Word = Literal["right", "wrong", "refused"]
-Spoil = Callable[[Array], Array]
-_ENOUGH_NS = 20_000_000
-"""Warm runs are repeated for so long, and at most so often."""
-MOST_RUNS = 5
+VerdictWord = Literal["right", "wrong", "refused"]
+CorruptOutput = Callable[[Array], Array]
+_WARM_BUDGET_NS = 20_000_000
+"""Time budget of the warm runs, whose number is limited as well."""
+MAX_WARM_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an engine made of a case.
+    """Result of a case on an engine.
 
     word        "right"; "wrong", also for an error it should not have raised; or
                 "refused": the engine has not that type or op and says so
     why         the reason, "" when right
-    raised      the error itself, if there was one
-    agreement   the comparison, when there was a result
+    error       the error itself, if there was one
+    comparison  the comparison, when there was a result
     prepare_ns  making the program
     run_ns      the first run of it; with prepare_ns the cold time
     warm_ns     the fastest of the runs after that; 0 where there was none
@@ -48,10 +48,10 @@ class Verdict:
     nbytes      bytes of what is fed and of what comes out
     """
 
-    word: Word
+    word: VerdictWord
     why: str = ""
-    raised: Exception | None = None
-    agreement: Agreement | None = None
+    error: Exception | None = None
+    comparison: ComparisonResult | None = None
     prepare_ns: int = 0
     run_ns: int = 0
     warm_ns: int = 0
@@ -60,109 +60,135 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class _Run:
-    """What a program computed in, what it gave, and how long it took."""
+class _CaseRun:
+    """Outputs of a program, the dtypes it computed in, and its times."""
 
     dtypes: set[DType]
-    outs: Sequence[Any]
+    outputs: Sequence[Any]
     prepare_ns: int
     run_ns: int
     warm_ns: int = 0
-    again: Sequence[Any] | None = None
+    repeated_outputs: Sequence[Any] | None = None
 
 
 async def check_case(
-    case: Case, backend: Backend, spoil: Spoil | None = None, warm: int = 0
+    case: SmokeCase,
+    backend: Backend,
+    corrupt_output: CorruptOutput | None = None,
+    warm_runs: int = 0,
 ) -> Verdict:
     """Run a case on an open backend and judge the result.
 
-    spoil   changes the result before it is judged: the proof that wrong ones are seen
-    warm    runs after the first, for its time; they must give the same
+    corrupt_output  changes the result before it is judged: the proof that wrong ones
+                    are seen
+    warm_runs  runs after the first, for its time; they must give the same
     """
-    trial = case.make()
-    missing = trial.dtypes - backend.target.accepts
+    trial = case.prepare()
+    unsupported_dtypes = trial.dtypes - backend.target.array_dtypes
     try:
-        way = _way_of(case, backend)
-        found = await _ran(trial, way, case.optimise, warm)
+        configured = _configured_backend(case, backend)
+        case_run = await _run_case(trial, configured, case.optimise, warm_runs)
     except Exception as error:  # a driver's own failure is a verdict, not the end
-        refused = _may_refuse(case, trial, missing, error)
-        said = str(error) if refused else f"{type(error).__name__}: {error}"
-        return Verdict("refused" if refused else "wrong", said, error)
-    missing = found.dtypes - backend.target.accepts
-    if missing:
-        names = ", ".join(sorted(d.value for d in missing))
-        return Verdict("wrong", f"it computed in {names}, which it has not")
-    return _judged(trial, found, spoil)
+        is_refusal = _can_refuse(case, trial, unsupported_dtypes, error)
+        reason = str(error) if is_refusal else f"{type(error).__name__}: {error}"
+        return Verdict("refused" if is_refusal else "wrong", reason, error)
+    unsupported_dtypes = case_run.dtypes - backend.target.array_dtypes
+    if unsupported_dtypes:
+        names = ", ".join(sorted(d.value for d in unsupported_dtypes))
+        return Verdict("wrong", f"it computed in {names}, which it does not support")
+    return _judge_run(trial, case_run, corrupt_output)
 
 
-def _way_of(case: Case, backend: Backend) -> Backend:
-    """The engine, as the case wants it."""
+def _configured_backend(case: SmokeCase, backend: Backend) -> Backend:
+    """Return the backend with the case's limits or kernel variant."""
     if case.limits is not None:
         return backend.limited(case.limits)
-    return backend.forced(case.variant) if case.variant else backend
+    return backend.with_variant(case.variant) if case.variant else backend
 
 
-async def _ran(trial: Trial, backend: Backend, optimise: bool, warm: int) -> _Run:
-    begun = perf_counter_ns()
+async def _run_case(
+    trial: PreparedCase, backend: Backend, optimise: bool, warm_runs: int
+) -> _CaseRun:
+    """Compile and run the case, then run it again for its warm time."""
+    started_ns = perf_counter_ns()
     plan = compile_graph(trial.graph, backend.target, optimise=optimise)
     program = await backend.prepare(plan)
     try:
-        feeds = await _fed(trial, backend, program)
-        ready = perf_counter_ns()
-        outs = await backend.run(program, feeds)
-        run_ns = perf_counter_ns() - ready
-        found = _Run(dtypes_of(plan.graph), outs, ready - begun, run_ns)
-        spent = found.run_ns
-        for _ in range(warm):
-            if spent > _ENOUGH_NS and found.warm_ns:
+        feeds = await _load_inputs(trial, backend, program)
+        run_started_ns = perf_counter_ns()
+        outputs = await backend.run(program, feeds)
+        run_ns = perf_counter_ns() - run_started_ns
+        case_run = _CaseRun(
+            graph_dtypes(plan.graph), outputs, run_started_ns - started_ns, run_ns
+        )
+        total_ns = case_run.run_ns
+        for _ in range(warm_runs):
+            if total_ns > _WARM_BUDGET_NS and case_run.warm_ns:
                 break
-            ready = perf_counter_ns()
-            found.again = await backend.run(program, feeds)
-            took = perf_counter_ns() - ready
-            found.warm_ns = min(found.warm_ns or took, took)
-            spent += took
-        return found
+            run_started_ns = perf_counter_ns()
+            case_run.repeated_outputs = await backend.run(program, feeds)
+            elapsed_ns = perf_counter_ns() - run_started_ns
+            case_run.warm_ns = min(case_run.warm_ns or elapsed_ns, elapsed_ns)
+            total_ns += elapsed_ns
+        return case_run
     finally:
         await backend.release(program)
 
 
-async def _fed(trial: Trial, backend: Backend, program: Program) -> dict[str, Array]:
-    """The inputs, once the params are where they belong."""
+async def _load_inputs(
+    trial: PreparedCase, backend: Backend, program: Program
+) -> dict[str, Array]:
+    """Set the params and return the inputs."""
     for name, node in trial.graph.named("param").items():
-        value = as_input("param", node, trial.feeds[name])
+        value = validate_array("param", node, trial.feeds[name])
         await backend.set_param(program, name, np.asarray(value))
     inputs = trial.graph.named("input")
     return {
-        name: np.asarray(as_input("input", node, trial.feeds[name]))
+        name: np.asarray(validate_array("input", node, trial.feeds[name]))
         for name, node in inputs.items()
     }
 
 
-def _judged(trial: Trial, found: _Run, spoil: Spoil | None) -> Verdict:
-    outs = found.outs if spoil is None else [spoil(found.outs[0]), *found.outs[1:]]
-    agreement = trial.judge(outs)
-    if not agreement.why and found.again is not None and not _equal(outs, found.again):
-        agreement = trial.judge(found.again)
-        if agreement.why:
-            why = f"the first run was right, a later one not: {agreement.why}"
-            agreement = replace(agreement, why=why)
-    word: Word = "wrong" if agreement.why else "right"
+def _judge_run(
+    trial: PreparedCase, case_run: _CaseRun, corrupt_output: CorruptOutput | None
+) -> Verdict:
+    """Judge the outputs of a run, and those of its last repetition if they differ."""
+    outputs = (
+        case_run.outputs
+        if corrupt_output is None
+        else [corrupt_output(case_run.outputs[0]), *case_run.outputs[1:]]
+    )
+    comparison = trial.judge(outputs)
+    if (
+        not comparison.reason
+        and case_run.repeated_outputs is not None
+        and not _equal_outputs(outputs, case_run.repeated_outputs)
+    ):
+        comparison = trial.judge(case_run.repeated_outputs)
+        if comparison.reason:
+            reason = (
+                f"the first run was right, a later run was not: {comparison.reason}"
+            )
+            comparison = replace(comparison, reason=reason)
+    word: VerdictWord = "wrong" if comparison.reason else "right"
     return Verdict(
         word,
-        agreement.why,
+        comparison.reason,
         None,
-        agreement,
-        found.prepare_ns,
-        found.run_ns,
-        found.warm_ns,
-        sum(flops_of(trial.graph, node) for node in trial.graph.nodes()),
-        _moved(trial.graph),
+        comparison,
+        case_run.prepare_ns,
+        case_run.run_ns,
+        case_run.warm_ns,
+        sum(node_flops(trial.graph, node) for node in trial.graph.nodes()),
+        _io_nbytes(trial.graph),
     )
 
 
-def _equal(outs: Sequence[Any], again: Sequence[Any]) -> bool:
-    """The same numbers, NaN where there was NaN."""
-    pairs = zip(map(np.asarray, outs), map(np.asarray, again), strict=True)
+def _equal_outputs(outputs: Sequence[Any], repeated_outputs: Sequence[Any]) -> bool:
+    """Return whether two runs gave the same numbers, NaN included."""
+    pairs = zip(
+        map(np.asarray, outputs), map(np.asarray, repeated_outputs), strict=True
+    )
     return all(
         a.shape == b.shape
         and np.array_equal(a, b, equal_nan=np.issubdtype(a.dtype, np.floating))
@@ -170,21 +196,27 @@ def _equal(outs: Sequence[Any], again: Sequence[Any]) -> bool:
     )
 
 
-def _moved(graph: Graph) -> int:
-    """Bytes of all inputs and params, and of the outputs."""
+def _io_nbytes(graph: Graph) -> int:
+    """Return the bytes of all inputs, params and outputs."""
     leaves = graph.named("input") | graph.named("param")
-    outs = [graph.node(i).type for i in graph.outputs]
-    return sum(n.type.nbytes for n in leaves.values()) + sum(t.nbytes for t in outs)
+    output_types = [graph.node(i).type for i in graph.outputs]
+    return sum(n.type.nbytes for n in leaves.values()) + sum(
+        t.nbytes for t in output_types
+    )
 
 
-def _may_refuse(
-    case: Case, trial: Trial, missing: set[DType], error: Exception
+def _can_refuse(
+    case: SmokeCase,
+    trial: PreparedCase,
+    unsupported_dtypes: set[DType],
+    error: Exception,
 ) -> bool:
-    if missing:
+    """Return whether the engine is allowed to refuse the case with this error."""
+    if unsupported_dtypes:
         return isinstance(error, DTypeError)
     if isinstance(error, LimitExceeded):
         # Reads are merged word by word, so halves need a binding each.
         return case.limits is not None and DType.F16 in trial.dtypes
     ops = {node.op for node in trial.graph.nodes()}
-    host_only = any(isinstance(registry.get(op).lower, HostOnly) for op in ops)
-    return isinstance(error, Unsupported) and host_only
+    has_host_only = any(isinstance(registry.get(op).lower, HostOnly) for op in ops)
+    return isinstance(error, Unsupported) and has_host_only

@@ -1,1 +1,1 @@
-"""Python functions on arrays, traced into graphs: what NumPy calls do to a graph."""
+"""Tracing of Python functions on arrays into graphs: NumPy calls become graph ops."""

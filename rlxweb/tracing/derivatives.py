@@ -14,31 +14,32 @@ from typing import Any, cast
 
 import numpy as np
 
+from rlxweb.array_input import describe_type
 from rlxweb.errors import RlxError, UsageError, shown
-from rlxweb.given import named
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import show
+from rlxweb.ir.shape import format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.tracing.callables import name_of_callable, signature_of
-from rlxweb.tracing.function import Given, Within
-from rlxweb.tracing.of_graphs import gradient_graph, tangent_graph
-from rlxweb.tracing.place import placed, refused
-from rlxweb.tracing.trace import Trace, running
-from rlxweb.tracing.traced import Traced
-from rlxweb.tracing.trees import Same, Tree, flattened
+from rlxweb.tracing.callables import callable_name, callable_signature
+from rlxweb.tracing.function import FlattenedArguments, InlineFunction
+from rlxweb.tracing.graph_transforms import gradient_graph, tangent_graph
+from rlxweb.tracing.pytrees import IdentityKey, PyTree, flatten_tree
+from rlxweb.tracing.trace import Trace, current_trace
+from rlxweb.tracing.trace_errors import add_user_location, trace_error
+from rlxweb.tracing.traced_array import TracedArray
 
-Arguments = int | Sequence[int]
-Names = str | Sequence[str] | None
+ArgumentPositions = int | Sequence[int]
+NamesLike = str | Sequence[str] | None
 
 
 def grad(
     fn: Callable[..., Any] | Graph,
-    argnums: Arguments = 0,
+    argnums: ArgumentPositions = 0,
     has_aux: bool = False,
     *,
-    wrt: Names = None,
+    wrt: NamesLike = None,
 ) -> Any:
-    """The gradient of a function on arrays, or of a graph, whose result is one float.
+    """Return the gradient of a function on arrays, or of a graph, whose result is one
+    float.
 
     >>> rlx.grad(lambda w, x: np.sum(np.tanh(x @ w)))(w, x)   # of w's shape
 
@@ -57,23 +58,26 @@ def grad(
     """
     if isinstance(fn, Graph):
         return gradient_graph(fn, wrt, False, f"grad of graph '{fn.name}'")
-    return Derivative(_Reverse(fn, argnums, has_aux, with_value=False))
+    return DerivativeFunction(
+        _ReverseDerivative(fn, argnums, has_aux, with_value=False)
+    )
 
 
 def value_and_grad(
     fn: Callable[..., Any] | Graph,
-    argnums: Arguments = 0,
+    argnums: ArgumentPositions = 0,
     has_aux: bool = False,
     *,
-    wrt: Names = None,
+    wrt: NamesLike = None,
 ) -> Any:
-    """As `grad`, with the function's result: (result, gradients).
+    """Return the function that gives a function's result and its gradients: (result,
+    gradients). See `grad`.
 
     Of a graph, the output comes before the gradients.
     """
     if isinstance(fn, Graph):
         return gradient_graph(fn, wrt, True, f"value_and_grad of graph '{fn.name}'")
-    return Derivative(_Reverse(fn, argnums, has_aux, with_value=True))
+    return DerivativeFunction(_ReverseDerivative(fn, argnums, has_aux, with_value=True))
 
 
 def jvp(
@@ -81,9 +85,10 @@ def jvp(
     primals: Sequence[Any] = (),
     tangents: Sequence[Any] = (),
     *,
-    wrt: Names = None,
+    wrt: NamesLike = None,
 ) -> Any:
-    """A function's result, and how it moves when its arguments move along tangents.
+    """Return a function's result and its tangent: its directional derivative along
+    `tangents`.
 
     primals   the arguments
     tangents  built as they are, of the same shapes
@@ -94,217 +99,267 @@ def jvp(
     if isinstance(fn, Graph):
         return tangent_graph(fn, wrt, f"jvp of graph '{fn.name}'")
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
-        given = f"{named(primals)} and {named(tangents)} were given"
-        raise UsageError("jvp", given, "tuples of arguments and tangents are wanted")
+        problem = f"got {describe_type(primals)} and {describe_type(tangents)}"
+        rule = "expected tuples of arguments and tangents"
+        raise UsageError("jvp", problem, rule)
     if len(primals) != len(tangents):
         raise UsageError(
-            "jvp", f"{len(primals)} arguments, {len(tangents)} tangents", "one for each"
+            "jvp",
+            f"got {len(primals)} arguments and {len(tangents)} tangents",
+            "expected one tangent per argument",
         )
-    return Derivative(_Forward(fn, len(primals)))(*primals, *tangents)
+    return DerivativeFunction(_ForwardDerivative(fn, len(primals)))(*primals, *tangents)
 
 
-class Derivative(Within):
-    """A derivative of a function."""
+class DerivativeFunction(InlineFunction):
+    """Callable derivative of a function, traced and compiled like any other
+    function.
+    """
 
-    def __init__(self, of: _Reverse | _Forward) -> None:
-        super().__init__(of)
-        self._of = of
+    def __init__(self, derivative: _ReverseDerivative | _ForwardDerivative) -> None:
+        super().__init__(derivative)
+        self._derivative = derivative
 
-    def given(self, args: Any, kwargs: Any) -> Given:
+    def given(self, args: Any, kwargs: Any) -> FlattenedArguments:
         bound = self._signature.bind(*args, **kwargs)
-        by = set(self._of.by(len(bound.args)))
-        every = (_lifted(a) if n in by else a for n, a in enumerate(bound.args))
-        return super().given(tuple(every), bound.kwargs)
+        positions = set(self._derivative.argument_positions(len(bound.args)))
+        positional = (
+            _floats_to_arrays(a) if n in positions else a
+            for n, a in enumerate(bound.args)
+        )
+        return super().given(tuple(positional), bound.kwargs)
 
 
-def _lifted(value: Any) -> Any:
-    """Python's floats as arrays, wherever they lie: they are what moves."""
+def _floats_to_arrays(value: Any) -> Any:
+    """Convert the Python floats of a structure to arrays, so that they can be
+    differentiated.
+    """
     leaves: list[tuple[str, Any]] = []
-    tree = flattened(value, "", leaves, lambda one, path: Same(one))
-    lifted = _with_numbers(tree, (float,), np.float64)
-    return lifted.built(iter([one for _, one in leaves]))
+    tree = flatten_tree(value, "", leaves, lambda leaf, path: IdentityKey(leaf))
+    converted_tree = _map_numbers(tree, (float,), np.float64)
+    return converted_tree.unflatten(iter([leaf for _, leaf in leaves]))
 
 
-def _with_numbers(
-    tree: Tree, kinds: tuple[type, ...], change: Callable[[Any], Any]
-) -> Tree:
-    """Return a structure with its Python numbers of some types changed."""
-    if tree.kind == "static" and type(tree.value) in kinds:
-        return Tree("static", tree.told, value=change(tree.value))
-    parts = tuple(_with_numbers(part, kinds, change) for part in tree.parts)
-    return Tree(tree.kind, tree.told, parts, tree.value)
+def _map_numbers(
+    tree: PyTree, number_types: tuple[type, ...], convert: Callable[[Any], Any]
+) -> PyTree:
+    """Return a structure with its Python numbers of some types converted."""
+    if tree.kind == "static" and type(tree.value) in number_types:
+        return PyTree("static", tree.key, value=convert(tree.value))
+    children = tuple(
+        _map_numbers(child, number_types, convert) for child in tree.children
+    )
+    return PyTree(tree.kind, tree.key, children, tree.value)
 
 
-def _zero(number: Any) -> Any:
+def _zero_like_number(number: Any) -> Any:
     return type(number)(0)
 
 
-class _Inside:
-    """A derivative within a tracing: called with traced arguments."""
+class _TracedDerivative:
+    """Derivative as it runs within a trace: called with traced arguments."""
 
-    def __init__(self, fn: Any, what: str) -> None:
-        self._shape = signature_of(fn, what)
+    def __init__(self, fn: Any, operation: str) -> None:
+        self._signature = callable_signature(fn, operation)
         update_wrapper(cast(Any, self), fn, updated=())
-        self._fn, self._what = fn, what
-        self._doing = f"{what} of '{name_of_callable(fn)}'"
+        self._fn, self._operation = fn, operation
+        self._context = f"{operation} of '{callable_name(fn)}'"
 
-    def _moving(self, values: Sequence[Any]) -> tuple[Tree, list[Traced]]:
-        """The arrays in these arguments, as values of their own to differentiate by.
+    def _make_variables(
+        self, values: Sequence[Any]
+    ) -> tuple[PyTree, list[TracedArray]]:
+        """Return the structure of the arguments, and an own variable for each array to
+        differentiate by.
 
         Errors   UsageError for what is no float.
         """
-        found: list[tuple[str, Any]] = []
-        tree = flattened(tuple(values), "argument", found, lambda v, path: Same(v))
-        trace = running()
-        if trace is None or not found:
-            raise refused(self._doing, "it was given no array")
-        return tree, [self._alone(trace, path, x) for path, x in found]
+        leaves: list[tuple[str, Any]] = []
+        tree = flatten_tree(
+            tuple(values), "argument", leaves, lambda leaf, path: IdentityKey(leaf)
+        )
+        trace = current_trace()
+        if trace is None or not leaves:
+            raise trace_error(self._context, "no argument is an array")
+        return tree, [self._make_variable(trace, path, x) for path, x in leaves]
 
-    def _alone(self, trace: Trace, path: str, x: Any) -> Traced:
-        lifted: Traced = trace.lifted(x)
-        if lifted.dtype.kind != "f":
-            hint = "leave it out of argnums, or pass it as floats"
-            if lifted.dtype.kind == "c":
-                hint = "pass x.real and x.imag, and put them together inside"
-            problem = f"{path} is {lifted.dtype} {show(lifted.shape)}"
-            raise refused(self._doing, problem, "a derivative is by real floats", hint)
-        return Traced(trace, trace.graph.identity(lifted.re), None, lifted.dtype)
+    def _make_variable(self, trace: Trace, path: str, x: Any) -> TracedArray:
+        array: TracedArray = trace.as_traced(x)
+        if array.dtype.kind != "f":
+            hint = "remove it from argnums, or pass it as floats"
+            if array.dtype.kind == "c":
+                hint = "pass x.real and x.imag, and combine them inside the function"
+            problem = f"{path} is {array.dtype} {format_shape(array.shape)}"
+            raise trace_error(
+                self._context, problem, "derivatives require real floats", hint
+            )
+        return TracedArray(trace, trace.graph.identity(array.re), None, array.dtype)
 
 
-class _Reverse(_Inside):
-    """The gradient of one float, in reverse mode."""
+class _ReverseDerivative(_TracedDerivative):
+    """Gradient of one float, in reverse mode."""
 
     def __init__(
         self,
         fn: Callable[..., Any],
-        argnums: Arguments,
+        argnums: ArgumentPositions,
         has_aux: bool,
         with_value: bool,
-        what: str = "",
+        operation: str = "",
     ) -> None:
-        super().__init__(fn, what or ("value_and_grad" if with_value else "grad"))
+        super().__init__(fn, operation or ("value_and_grad" if with_value else "grad"))
         self._argnums, self._has_aux = argnums, has_aux
         self._with_value = with_value
-        every = argnums if isinstance(argnums, tuple | list) else (argnums,)
-        if not every or not all(type(n) is int for n in every):
-            rule = "a position of an argument, or several"
-            raise UsageError(self._doing, f"argnums is {shown(argnums)}", rule)
-        self._positions = tuple(every)
-        self.__signature__ = self._shape
+        positions = argnums if isinstance(argnums, tuple | list) else (argnums,)
+        if not positions or not all(type(n) is int for n in positions):
+            rule = "expected one or more argument positions"
+            raise UsageError(self._context, f"argnums is {shown(argnums)}", rule)
+        self._positions = tuple(positions)
+        self.__signature__ = self._signature
 
-    def by(self, count: int) -> list[int]:
-        """The positions among so many arguments. Errors  UsageError."""
+    def argument_positions(self, count: int) -> list[int]:
+        """Return the positions of the differentiated arguments among `count`. Errors
+        UsageError.
+        """
         for n in self._positions:
             if not -count <= n < count:
-                problem = f"argnums names {n}"
+                problem = f"argnums contains {n}"
                 raise UsageError(
-                    self._doing, problem, f"{count} arguments were given by position"
+                    self._context, problem, f"got {count} positional arguments"
                 )
         return [n % count for n in self._positions]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        by = self.by(len(args))
-        tree, moving = self._moving([args[n] for n in by])
-        given = list(args)
-        for n, one in zip(by, tree.built(iter(moving)), strict=True):
-            given[n] = one
-        result = self._fn(*given, **kwargs)
-        value, aux = self._parted(result)
-        grads = self._gradients(moving[0].trace, value, moving)
-        made = tree.built(iter(grads))
-        made = made if isinstance(self._argnums, tuple | list) else made[0]
+        positions = self.argument_positions(len(args))
+        tree, variables = self._make_variables([args[n] for n in positions])
+        call_args = list(args)
+        for n, argument in zip(positions, tree.unflatten(iter(variables)), strict=True):
+            call_args[n] = argument
+        result = self._fn(*call_args, **kwargs)
+        value, aux = self._split_aux(result)
+        grads = self._gradients(variables[0].trace, value, variables)
+        gradients = tree.unflatten(iter(grads))
+        gradients = (
+            gradients if isinstance(self._argnums, tuple | list) else gradients[0]
+        )
         if self._with_value:
-            return ((value, aux) if self._has_aux else value), made
-        return (made, aux) if self._has_aux else made
+            return ((value, aux) if self._has_aux else value), gradients
+        return (gradients, aux) if self._has_aux else gradients
 
-    def _parted(self, result: Any) -> tuple[Any, Any]:
+    def _split_aux(self, result: Any) -> tuple[Any, Any]:
         if not self._has_aux:
             return result, None
         if not isinstance(result, tuple) or len(result) != 2:
-            raise refused(
-                self._doing,
-                f"it returned {named(result)}",
-                "with has_aux=True a function returns (result, what else there is)",
+            raise trace_error(
+                self._context,
+                f"the function returned {describe_type(result)}",
+                "with has_aux=True it must return (result, other data)",
             )
         return result
 
     def _gradients(
-        self, trace: Trace, value: Any, moving: Sequence[Traced]
-    ) -> list[Traced]:
-        result = trace.lifted(value)
+        self, trace: Trace, value: Any, variables: Sequence[TracedArray]
+    ) -> list[TracedArray]:
+        result = trace.as_traced(value)
         if result.ndim or result.dtype.kind != "f":
-            raise refused(
-                self._doing,
-                f"the function returned {show(result.shape)} {result.dtype}",
-                "a gradient is that of one float",
-                "take the sum or the mean of it, or see rlxweb.jvp",
+            raise trace_error(
+                self._context,
+                f"the function returned {format_shape(result.shape)} {result.dtype}",
+                "a gradient requires a single float",
+                "return its sum or mean, or use rlxweb.jvp",
             )
         try:
-            grads = trace.graph.gradients([result.re], [x.re for x in moving])
+            grads = trace.graph.gradients([result.re], [x.re for x in variables])
         except RlxError as error:
-            raise placed(error, self._doing) from None
-        both = zip(grads, moving, strict=True)
-        return [Traced(trace, grad, None, x.dtype) for grad, x in both]
+            raise add_user_location(error, self._context) from None
+        pairs = zip(grads, variables, strict=True)
+        return [TracedArray(trace, grad, None, x.dtype) for grad, x in pairs]
 
 
-class _Forward(_Inside):
-    """A result and its tangent, in forward mode: of arguments, then tangents."""
+class _ForwardDerivative(_TracedDerivative):
+    """Result and its tangent, in forward mode; called with the arguments, then their
+    tangents.
+    """
 
     def __init__(self, fn: Callable[..., Any], count: int) -> None:
         super().__init__(fn, "jvp")
         self._count = count
-        self.__signature__ = signature(lambda *both: None)
+        self.__signature__ = signature(lambda *primals_and_tangents: None)
 
-    def by(self, count: int) -> list[int]:
+    def argument_positions(self, count: int) -> list[int]:
         return list(range(count))
 
-    def __call__(self, *both: Any) -> Any:
-        args, along = both[: self._count], both[self._count :]
-        tree, moving = self._moving(args)
-        trace = moving[0].trace
-        tangents = self._tangents(trace, moving, along)
-        result = self._fn(*tree.built(iter(moving)))
-        found: list[tuple[str, Any]] = []
-        of_result = flattened(result, "result", found, lambda v, path: Same(v))
-        outs = [trace.lifted(one) for _, one in found]
+    def __call__(self, *primals_and_tangents: Any) -> Any:
+        args, directions = (
+            primals_and_tangents[: self._count],
+            primals_and_tangents[self._count :],
+        )
+        tree, variables = self._make_variables(args)
+        trace = variables[0].trace
+        tangents = self._coerce_tangents(trace, variables, directions)
+        result = self._fn(*tree.unflatten(iter(variables)))
+        result_leaves: list[tuple[str, Any]] = []
+        result_tree = flatten_tree(
+            result,
+            "result",
+            result_leaves,
+            lambda leaf_value, path: IdentityKey(leaf_value),
+        )
+        outs = [trace.as_traced(leaf) for _, leaf in result_leaves]
         parts = [p for out in outs for p in (out.re, out.im) if p is not None]
         floats = [p for p in parts if p.dtype.is_float]
         try:
-            moved = trace.graph.tangents(floats, [x.re for x in moving], tangents)
-        except RlxError as error:
-            raise placed(error, self._doing) from None
-        by_id = {p.id: t for p, t in zip(floats, moved, strict=True)}
-        every = [_tangent_of(trace, out, by_id) for out in outs]
-        # A Python number in the result is a constant: it does not move.
-        moves = _with_numbers(of_result, (bool, int, float, complex), _zero)
-        return result, moves.built(iter(every))
-
-    def _tangents(
-        self, trace: Trace, moving: Sequence[Traced], along: Sequence[Any]
-    ) -> list[Tensor]:
-        found: list[tuple[str, Any]] = []
-        flattened(tuple(along), "tangent", found, lambda v, path: Same(v))
-        if len(found) != len(moving):
-            raise refused(
-                self._doing,
-                f"{len(moving)} arrays are given, {len(found)} tangents",
-                "one tangent for each",
+            float_tangents = trace.graph.tangents(
+                floats, [x.re for x in variables], tangents
             )
-        made = []
-        for x, (path, given) in zip(moving, found, strict=True):
-            tangent = trace.lifted(given, x.dtype)
+        except RlxError as error:
+            raise add_user_location(error, self._context) from None
+        tangents_by_id = {p.id: t for p, t in zip(floats, float_tangents, strict=True)}
+        result_tangents = [_result_tangent(trace, out, tangents_by_id) for out in outs]
+        # A Python number in the result is a constant: it does not move.
+        tangent_tree = _map_numbers(
+            result_tree, (bool, int, float, complex), _zero_like_number
+        )
+        return result, tangent_tree.unflatten(iter(result_tangents))
+
+    def _coerce_tangents(
+        self, trace: Trace, variables: Sequence[TracedArray], directions: Sequence[Any]
+    ) -> list[Tensor]:
+        leaves: list[tuple[str, Any]] = []
+        flatten_tree(
+            tuple(directions),
+            "tangent",
+            leaves,
+            lambda leaf_value, path: IdentityKey(leaf_value),
+        )
+        if len(leaves) != len(variables):
+            raise trace_error(
+                self._context,
+                f"got {len(variables)} arrays and {len(leaves)} tangents",
+                "expected one tangent per array",
+            )
+        tangents = []
+        for x, (path, leaf) in zip(variables, leaves, strict=True):
+            tangent = trace.as_traced(leaf, x.dtype)
             if tuple(tangent.shape) != tuple(x.shape):
-                problem = f"{path} is {show(tangent.shape)}"
-                raise refused(self._doing, problem, f"its array is {show(x.shape)}")
-            made.append(tangent.re)
-        return made
+                problem = f"{path} has shape {format_shape(tangent.shape)}"
+                raise trace_error(
+                    self._context,
+                    problem,
+                    f"its array has shape {format_shape(x.shape)}",
+                )
+            tangents.append(tangent.re)
+        return tangents
 
 
-def _tangent_of(trace: Trace, out: Traced, by_id: dict[int, Tensor]) -> Traced:
-    """The tangent of a result: of one that is no float, zeros of its kind."""
+def _result_tangent(
+    trace: Trace, out: TracedArray, tangents_by_id: dict[int, Tensor]
+) -> TracedArray:
+    """Return the tangent of a result; for a result that is no float, zeros of its
+    dtype.
+    """
     if not out.re.dtype.is_float:
         g = trace.graph
         zero = g.expand(g.constant(0, out.re.dtype), out.re.shape)
-        return Traced(trace, zero, None, out.dtype)
-    im = None if out.im is None else by_id[out.im.id]
-    return Traced(trace, by_id[out.re.id], im, out.dtype)
+        return TracedArray(trace, zero, None, out.dtype)
+    im = None if out.im is None else tangents_by_id[out.im.id]
+    return TracedArray(trace, tangents_by_id[out.re.id], im, out.dtype)

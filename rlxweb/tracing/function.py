@@ -1,4 +1,5 @@
-"""rlxweb.function: a Python function on arrays as a compiled graph for each signature.
+"""Python functions on arrays as compiled graphs, cached by signature:
+`rlxweb.function`.
 
 The first call with arrays of some dtypes and shapes traces the function and compiles
 what it did; later ones run that. Owns the cache, and what a call sees of a signature.
@@ -11,43 +12,50 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
+from rlxweb.array_input import describe_type
 from rlxweb.device import DeviceLike
 from rlxweb.errors import (
     DTypeError,
     Unsupported,
     UsageError,
 )
-from rlxweb.forked import ForkLock
-from rlxweb.given import named
-from rlxweb.gpu.beside import awaited_here
-from rlxweb.gpu.drive import drive
+from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.cache_info import CacheInfo
-from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.session import Session
-from rlxweb.tracing.asked import Asked
+from rlxweb.tracing.bound_call import BoundCall
 from rlxweb.tracing.callables import (
     call_without_defaults,
-    name_of_callable,
-    signature_of,
+    callable_name,
+    callable_signature,
 )
-from rlxweb.tracing.held_call import HeldCall
-from rlxweb.tracing.program import Leaf, Program, leaf_of, traced
-from rlxweb.tracing.trace import running
-from rlxweb.tracing.traced import Traced
-from rlxweb.tracing.trees import Tree, by_content, by_value, flattened
+from rlxweb.tracing.function_options import FunctionOptions
+from rlxweb.tracing.pytrees import PyTree, content_key, flatten_tree, static_key
+from rlxweb.tracing.trace import current_trace
+from rlxweb.tracing.traced_array import TracedArray
+from rlxweb.tracing.traced_program import (
+    ArgumentArray,
+    TracedProgram,
+    describe_argument,
+    trace_function,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Given(NamedTuple):
-    """The arguments of a call: their structure, what tells their arrays apart, they."""
+class FlattenedArguments(NamedTuple):
+    """Arguments of a call: their structure, the descriptions of their arrays, and the
+    arrays.
+    """
 
-    tree: Tree
-    leaves: tuple[Leaf, ...]
+    tree: PyTree
+    leaves: tuple[ArgumentArray, ...]
     arrays: list[Any]
 
     @property
@@ -55,244 +63,292 @@ class Given(NamedTuple):
         return self.tree, self.leaves
 
 
-class Made:
-    """What was made for a signature; compiled when it first runs."""
+class TracedSignature:
+    """Program traced for one signature; compiled when it first runs."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: TracedProgram) -> None:
         self.program = program
         self.compiled: CompiledGraph | None = None
-        self.turn = ForkLock()
+        self.lock = ForkSafeLock()
 
 
 class Function(Generic[P, R]):
-    """A function that is traced, compiled and kept. Made by `rlxweb.function`.
+    """Traced and compiled function with a cache of signatures. Created by
+    `rlxweb.function`.
 
     Called as the function it wraps, with the same numbers. Threads may share it.
     """
 
-    def __init__(self, function: Callable[P, R], asked: Asked) -> None:
-        self._name = name_of_callable(function)
-        self._doing = f"'{self._name}'"
-        self._signature = signature_of(function, "function")
+    def __init__(self, function: Callable[P, R], options: FunctionOptions) -> None:
+        self._name = callable_name(function)
+        self._context = f"'{self._name}'"
+        self._signature = callable_signature(function, "function")
         # The attributes of a callable object would hide the methods of this one.
         update_wrapper(self, function, updated=())
-        self._function, self._asked = function, asked
-        self._kept: OrderedDict[Hashable, Made] = OrderedDict()
-        self._turn = ForkLock()
+        self._function, self._options = function, options
+        self._cache: OrderedDict[Hashable, TracedSignature] = OrderedDict()
+        self._lock = ForkSafeLock()
         self._hits = self._misses = 0
-        asked.check_names(self._doing, self._signature)
+        options.check_names(self._context, self._signature)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The function's result, computed where it was asked for.
+        """Compute the function's result on the requested device.
 
         Errors   TraceError for what no graph can say, with the place; those of
         `Session.compile` and of `CompiledGraph.run`; what the function raises.
         """
-        given = self.given(args, kwargs)
-        if any(isinstance(one, Traced) for one in given.arrays):
+        arguments = self.given(args, kwargs)
+        if any(isinstance(array, TracedArray) for array in arguments.arrays):
             return self._function(*args, **kwargs)  # within a function that is traced
-        result: R = drive(self._run(given))
+        result: R = run_blocking(self._run(arguments))
         return result
 
     async def run_async(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The call, beside the caller's event loop; in a page it is awaited."""
-        given = self.given(args, kwargs)
-        return await awaited_here(lambda: self._run(given))
+        """Run the call without blocking the caller's event loop; in a page it is
+        awaited.
+        """
+        arguments = self.given(args, kwargs)
+        return await await_or_offload(lambda: self._run(arguments))
 
     def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:
-        """The graph that a call of these arguments runs; arrays from around the
-        function are its params. Errors  those of tracing; UsageError if no result of
-        it is computed from arrays.
+        """Return the graph that a call with these arguments runs; arrays captured from
+        outside the function are its params. Errors  those of tracing; UsageError if no
+        result of it is computed from arrays.
         """
-        return self._graph_of(self._made(self.given(args, kwargs)))
+        return self._copy_graph(self._get_or_trace(self.given(args, kwargs)))
 
     def compiled(self, *args: P.args, **kwargs: P.kwargs) -> CompiledGraph:
-        """The compiled graph that a call of these arguments runs, to look into: its
-        plan, its decisions, a profile. Errors  those of a call.
+        """Return the compiled graph that a call with these arguments runs, for its
+        plan, its decisions and a profile. Errors  those of a call.
         """
-        given = self.given(args, kwargs)
-        made = self._made(given)
-        self._graph_of(made)
-        return drive(self._on_device(made, given))
+        arguments = self.given(args, kwargs)
+        entry = self._get_or_trace(arguments)
+        self._copy_graph(entry)
+        return run_blocking(self._get_compiled(entry, arguments))
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """What a call of these arguments takes, where it runs and why, as text."""
-        given = self.given(args, kwargs)
-        made = self._made(given)
-        lines = [f"{self._doing[1:-1]}:"]
-        lines += [f"  in   {leaf}" for leaf in given.leaves]
+        """Return as text which arrays a call with these arguments takes, where it runs
+        and why.
+        """
+        arguments = self.given(args, kwargs)
+        entry = self._get_or_trace(arguments)
+        lines = [f"{self._context[1:-1]}:"]
+        lines += [f"  in   {leaf}" for leaf in arguments.leaves]
         lines += [
-            f"  from around it  {one.param}: {one.array.dtype} {list(one.array.shape)}"
-            for one in made.program.captured
-            if one.param
+            f"  captured  {captured.param}: {captured.array.dtype} "
+            f"{list(captured.array.shape)}"
+            for captured in entry.program.captured
+            if captured.param
         ]
-        if made.program.graph is None:
-            return "\n".join([*lines, "  nothing is computed from its arrays"])
-        return "\n".join([*lines, drive(self._on_device(made, given)).explain()])
+        if entry.program.graph is None:
+            return "\n".join([*lines, "  no result depends on the arrays"])
+        return "\n".join(
+            [*lines, run_blocking(self._get_compiled(entry, arguments)).explain()]
+        )
 
     def cache_info(self) -> CacheInfo:
-        """How often a signature was known and not, and how many are kept."""
-        return CacheInfo(self._hits, self._misses, self._asked.maxsize, len(self._kept))
+        """Return the cache's hits, misses, capacity and number of signatures."""
+        return CacheInfo(
+            self._hits, self._misses, self._options.maxsize, len(self._cache)
+        )
 
     def cache_clear(self) -> None:
-        """Forget every signature; what runs meanwhile is finished."""
-        with self._turn:
-            self._kept.clear()
+        """Drop every cached signature; running calls finish."""
+        with self._lock:
+            self._cache.clear()
             self._hits = self._misses = 0
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else Bound(self, instance)
+        return self if instance is None else BoundMethod(self, instance)
 
     def __repr__(self) -> str:
-        return f"<rlxweb.function {self._doing[1:-1]}{self._signature}>"
+        return f"<rlxweb.function {self._context[1:-1]}{self._signature}>"
 
     def __reduce__(self) -> Any:
         raise Unsupported(
-            f"pickle of {self._doing}",
+            f"pickle of {self._context}",
             "a traced function holds device memory",
-            hint="pickle the plain function, f.__wrapped__, and wrap it there",
+            hint="pickle f.__wrapped__ and wrap it again after loading",
         )
 
-    def held(self, *args: P.args, **kwargs: P.kwargs) -> HeldCall:
-        """A call of these arguments' signature, to be made often: with arrays that are
-        on its device or not, such as what it returned before.
+    def held(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall:
+        """Return a callable bound to these arguments' signature, for repeated calls;
+        its arrays may be on the device or not, such as earlier results.
         """
-        return drive(self.held_async(*args, **kwargs))
+        return run_blocking(self.held_async(*args, **kwargs))
 
-    async def held_async(self, *args: P.args, **kwargs: P.kwargs) -> HeldCall:
-        """`held` where a page awaits it."""
-        given = self.given(args, kwargs)
-        made = self._made(given)
-        self._graph_of(made)
-        compiled = await self._on_device(made, given)
-        return HeldCall(
-            self, made, given, compiled, lambda: self._on_device(made, given)
+    async def held_async(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall:
+        """Return the same as `held`, awaited, for use in a page."""
+        arguments = self.given(args, kwargs)
+        entry = self._get_or_trace(arguments)
+        self._copy_graph(entry)
+        compiled = await self._get_compiled(entry, arguments)
+        return BoundCall(
+            self,
+            entry,
+            arguments,
+            compiled,
+            lambda: self._get_compiled(entry, arguments),
         )
 
     # --- a call, step by step -----------------------------------------------------
 
-    def given(self, args: Any, kwargs: Any) -> Given:
-        """The arguments of a call, taken apart. Errors  UsageError, ShapeError."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        found: list[tuple[str, Any]] = []
-        parts = []
-        for name, value in bound.arguments.items():
-            if name in self._asked.static_argnames:
-                part = Tree("static", by_content(value, name), value=value)
+    def given(self, args: Any, kwargs: Any) -> FlattenedArguments:
+        """Flatten the arguments of a call into a structure and arrays. Errors
+        UsageError, ShapeError.
+        """
+        bound_arguments = self._signature.bind(*args, **kwargs)
+        bound_arguments.apply_defaults()
+        named_arrays: list[tuple[str, Any]] = []
+        children = []
+        for name, value in bound_arguments.arguments.items():
+            if name in self._options.static_argnames:
+                child = PyTree("static", content_key(value, name), value=value)
             else:
-                part = flattened(value, name, found, by_value)
-            parts.append(part)
-        tree = Tree("dict", (dict, tuple(bound.arguments)), tuple(parts))
-        if any(isinstance(one, Traced) for _, one in found):
-            return Given(tree, (), [one for _, one in found])
-        dims = self._asked.dims
-        both = [leaf_of(path, one, dims.get(path)) for path, one in found]
-        return Given(tree, tuple(leaf for leaf, _ in both), [one for _, one in both])
+                child = flatten_tree(value, name, named_arrays, static_key)
+            children.append(child)
+        tree = PyTree("dict", (dict, tuple(bound_arguments.arguments)), tuple(children))
+        if any(isinstance(value_array, TracedArray) for _, value_array in named_arrays):
+            return FlattenedArguments(
+                tree, (), [value_array for _, value_array in named_arrays]
+            )
+        dims = self._options.dims
+        leaves_and_arrays = [
+            describe_argument(path, value_array, dims.get(path))
+            for path, value_array in named_arrays
+        ]
+        return FlattenedArguments(
+            tree,
+            tuple(leaf for leaf, _ in leaves_and_arrays),
+            [value_array for _, value_array in leaves_and_arrays],
+        )
 
-    def _made(self, given: Given) -> Made:
-        """What was made for a signature, or is made now."""
-        with self._turn:
-            made = self._kept.get(given.key)
-            if made is not None and made.program.is_fresh:
-                self._kept.move_to_end(given.key)
+    def _get_or_trace(self, arguments: FlattenedArguments) -> TracedSignature:
+        """Return the program traced for a signature; trace it if it is not cached or no
+        longer valid.
+        """
+        with self._lock:
+            entry = self._cache.get(arguments.key)
+            if entry is not None and entry.program.is_fresh:
+                self._cache.move_to_end(arguments.key)
                 self._hits += 1
-                return made
+                return entry
             self._misses += 1
-            made = Made(self._traced(given))
-            self._kept[given.key] = made
-            while len(self._kept) > self._asked.maxsize:
-                self._kept.popitem(last=False)
-            return made
+            entry = TracedSignature(self._trace(arguments))
+            self._cache[arguments.key] = entry
+            while len(self._cache) > self._options.maxsize:
+                self._cache.popitem(last=False)
+            return entry
 
-    def _traced(self, given: Given) -> Program:
-        def call(arguments: dict[str, Any]) -> Any:
+    def _trace(self, arguments: FlattenedArguments) -> TracedProgram:
+        def call_by_name(arguments: dict[str, Any]) -> Any:
             return call_without_defaults(self._function, self._signature, arguments)
 
-        narrow = self._asked.is_narrow
-        return traced(
-            self._function, self._name, given.tree, given.leaves, narrow, call
+        float64_as_float32 = self._options.float64_as_float32
+        return trace_function(
+            self._function,
+            self._name,
+            arguments.tree,
+            arguments.leaves,
+            float64_as_float32,
+            call_by_name,
         )
 
-    def _graph_of(self, made: Made) -> Graph:
-        if made.program.graph is None:
-            raise UsageError(
-                self._doing, "none of its results is computed from its arrays"
-            )
-        return made.program.graph.copy()
+    def _copy_graph(self, entry: TracedSignature) -> Graph:
+        if entry.program.graph is None:
+            raise UsageError(self._context, "no result depends on the arrays")
+        return entry.program.graph.copy()
 
-    async def _run(self, given: Given) -> Any:
-        made = self._made(given)
-        if made.program.graph is None:
-            return made.program.built([])
-        compiled = await self._on_device(made, given)
-        feeds = made.program.feeds(given.arrays)
-        keep, strict = self._asked.keep, self._asked.strict
-        return made.program.built(await compiled.computed(feeds, strict, keep))
+    async def _run(self, arguments: FlattenedArguments) -> Any:
+        entry = self._get_or_trace(arguments)
+        if entry.program.graph is None:
+            return entry.program.build_result([])
+        compiled = await self._get_compiled(entry, arguments)
+        feeds = entry.program.feeds(arguments.arrays)
+        keep, strict = self._options.keep, self._options.strict
+        return entry.program.build_result(await compiled.computed(feeds, strict, keep))
 
-    async def _on_device(self, made: Made, given: Given) -> CompiledGraph:
-        """The graph where it runs, with what is around the function as it is now."""
-        program = made.program
-        compiled = made.compiled
+    async def _get_compiled(
+        self, entry: TracedSignature, arguments: FlattenedArguments
+    ) -> CompiledGraph:
+        """Return the compiled graph, its params updated to the present values of the
+        captured arrays.
+        """
+        program = entry.program
+        compiled = entry.compiled
         if compiled is None:
-            compiled = await self._compiled(program, given)
-            with made.turn:
-                compiled = made.compiled = made.compiled or compiled
-        changed = [one for one in program.captured if one.param and one.changed]
-        for one in changed:
-            one.seen = one.array.copy(order="C")
-            await compiled.param_set(one.param, program.params()[one.param])
+            compiled = await self._compile(program, arguments)
+            with entry.lock:
+                compiled = entry.compiled = entry.compiled or compiled
+        changed_params = [
+            captured
+            for captured in program.captured
+            if captured.param and captured.has_changed
+        ]
+        for captured in changed_params:
+            captured.seen_values = captured.array.copy(order="C")
+            await compiled.param_set(captured.param, program.params()[captured.param])
         return compiled
 
-    async def _compiled(self, program: Program, given: Given) -> CompiledGraph:
+    async def _compile(
+        self, program: TracedProgram, arguments: FlattenedArguments
+    ) -> CompiledGraph:
         assert program.graph is not None
-        asked = self._asked
+        options = self._options
         session = Session(
-            "auto" if asked.device is None else asked.device.label,
-            adapter=asked.adapter,
-            strict=asked.strict,
+            "auto" if options.device is None else options.device.label,
+            adapter=options.adapter,
+            strict=options.strict,
         )
-        feeds = program.feeds(given.arrays)
-        there = {n: one for n, one in feeds.items() if isinstance(one, DeviceArray)}
+        feeds = program.feeds(arguments.arrays)
+        device_arrays = {
+            n: feed for n, feed in feeds.items() if isinstance(feed, DeviceArray)
+        }
         try:
-            compiled = await session.compiled(program.graph, there or None)
+            compiled = await session.compiled(program.graph, device_arrays or None)
         except (DTypeError, Unsupported) as error:
-            raise _with_way_out(error, program, asked) from error.__cause__
+            raise _add_float64_hint(error, program, options) from error.__cause__
         for name, array in program.params().items():
             await compiled.param_set(name, array)
         return compiled
 
 
-def _with_way_out(error: Any, program: Program, asked: Asked) -> Any:
-    """A device's refusal of float64, which is often nobody's wish."""
+def _add_float64_hint(
+    error: Any, program: TracedProgram, options: FunctionOptions
+) -> Any:
+    """Add the hint precision='f32' to a device's refusal of float64, which is often not
+    wanted.
+    """
     assert program.graph is not None
-    wide = any(n.type.dtype is DType.F64 for n in program.graph.nodes())
-    if wide and not asked.is_narrow:
+    has_float64 = any(n.type.dtype is DType.F64 for n in program.graph.nodes())
+    if has_float64 and not options.float64_as_float32:
         error.hint = (
-            f"rlxweb.function(..., precision='f32') counts float64 as float32, "
-            f"device='cpu' computes it; {error.hint}"
+            f"pass precision='f32' to rlxweb.function to treat float64 as float32, "
+            f"or device='cpu' to compute in float64; {error.hint}"
         ).rstrip("; ")
     return error
 
 
-class Within(Function[..., Any]):
-    """A function made of another that is traced with what calls it.
+class InlineFunction(Function[..., Any]):
+    """Function that is inlined into the trace of its caller.
 
     The arrays around the other may be traced ones, so that within a tracing it is never
     compiled by itself, be its arguments what they may.
     """
 
-    def __init__(self, of: Callable[..., Any]) -> None:
-        super().__init__(of, Asked(None, "", None, (), None, 32, False, False))
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__(
+            fn, FunctionOptions(None, "", None, (), None, 32, False, False)
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if running() is not None:
+        if current_trace() is not None:
             return self._function(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
 
-class Bound:
-    """A traced function as a method of an object."""
+class BoundMethod:
+    """Traced function bound to an object as its method."""
 
     def __init__(self, function: Function[Any, Any], instance: Any) -> None:
         self.__func__, self.__self__ = function, instance
@@ -302,13 +358,13 @@ class Bound:
         return self.__func__(self.__self__, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__func__, name)
+        attribute = getattr(self.__func__, name)
         if name in ("run_async", "graph", "compiled", "explain"):
-            return lambda *args, **kwargs: found(self.__self__, *args, **kwargs)
-        return found
+            return lambda *args, **kwargs: attribute(self.__self__, *args, **kwargs)
+        return attribute
 
     def __repr__(self) -> str:
-        return f"<bound {self.__func__!r} of {named(self.__self__)}>"
+        return f"<bound {self.__func__!r} of {describe_type(self.__self__)}>"
 
 
 @overload
@@ -358,7 +414,7 @@ def function(
     keep: bool = False,
     strict: bool = False,
 ) -> Any:
-    """A function on NumPy arrays, compiled: `@rlxweb.function`, or with arguments.
+    """Compile a function on NumPy arrays: `@rlxweb.function`, or with arguments.
 
     The first call with arrays of some dtypes and shapes runs the Python code once, on
     what stands for its arrays, and compiles what NumPy's functions and operators did to
@@ -382,12 +438,17 @@ def function(
     strict           True: nothing is done on another device or a second time
     Errors           UsageError; UnknownDevice
     """
-    where = device, adapter, precision
-    asked = Asked(*where, static_argnames, dims, maxsize, keep, strict)
+    placement = device, adapter, precision
+    options = FunctionOptions(*placement, static_argnames, dims, maxsize, keep, strict)
 
-    def wrapped(fn: Callable[..., Any]) -> Function[..., Any]:
+    def decorate(fn: Callable[..., Any]) -> Function[..., Any]:
         if isinstance(fn, staticmethod | classmethod):
-            raise UsageError("function", f"{named(fn)} was given", "decorate below it")
-        return Function(fn, asked)
+            raise UsageError(
+                "function",
+                f"got {describe_type(fn)}",
+                "expected a function",
+                "apply this decorator below it",
+            )
+        return Function(fn, options)
 
-    return wrapped if fn is None else wrapped(fn)
+    return decorate if fn is None else decorate(fn)

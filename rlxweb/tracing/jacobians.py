@@ -1,4 +1,4 @@
-"""Jacobians and products with second derivatives: jacfwd, jacrev, hvp.
+"""Jacobians and Hessian-vector products: jacfwd, jacrev, hvp.
 
 All are composed of `jvp`, `grad` and `vmap`: a Jacobian is the tangents along every
 element of an argument, or the gradients of every element of a result, all together.
@@ -11,26 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.array_input import describe_type
 from rlxweb.errors import UsageError
-from rlxweb.given import named
 from rlxweb.ir.graph import Graph
 from rlxweb.tracing.derivatives import (
-    Arguments,
-    Derivative,
-    Names,
-    _lifted,
-    _Reverse,
+    ArgumentPositions,
+    DerivativeFunction,
+    NamesLike,
+    _floats_to_arrays,
+    _ReverseDerivative,
     grad,
     jvp,
 )
-from rlxweb.tracing.mapped import vmap
-from rlxweb.tracing.of_graphs import hessian_product_graph
-from rlxweb.tracing.place import refused
-from rlxweb.tracing.trees import Same, Tree, flattened
+from rlxweb.tracing.graph_transforms import hessian_product_graph
+from rlxweb.tracing.pytrees import IdentityKey, PyTree, flatten_tree
+from rlxweb.tracing.trace_errors import trace_error
+from rlxweb.tracing.vmap import vmap
 
 
 def jacfwd(
-    fn: Callable[..., Any], argnums: Arguments = 0, has_aux: bool = False
+    fn: Callable[..., Any], argnums: ArgumentPositions = 0, has_aux: bool = False
 ) -> Any:
     """Return the function that computes a function's Jacobian, in forward mode.
 
@@ -66,11 +66,11 @@ def jacfwd(
     --------
     >>> rlx.jacfwd(lambda x: np.tanh(w @ x))(x)  # [len(w), len(x)]
     """
-    return Derivative(_Jacobian(fn, argnums, has_aux, "jacfwd"))
+    return DerivativeFunction(_Jacobian(fn, argnums, has_aux, "jacfwd"))
 
 
 def jacrev(
-    fn: Callable[..., Any], argnums: Arguments = 0, has_aux: bool = False
+    fn: Callable[..., Any], argnums: ArgumentPositions = 0, has_aux: bool = False
 ) -> Any:
     """Return the function that computes a function's Jacobian, in reverse mode.
 
@@ -78,7 +78,7 @@ def jacrev(
     functions with fewer results than arguments. Parameters, results and errors are
     those of `jacfwd`; a complex result is refused.
     """
-    return Derivative(_Jacobian(fn, argnums, has_aux, "jacrev"))
+    return DerivativeFunction(_Jacobian(fn, argnums, has_aux, "jacrev"))
 
 
 def hvp(
@@ -86,7 +86,7 @@ def hvp(
     primals: Sequence[Any] = (),
     tangents: Sequence[Any] = (),
     *,
-    wrt: Names = None,
+    wrt: NamesLike = None,
 ) -> Any:
     """Return the product of a function's second derivatives with a direction.
 
@@ -122,134 +122,160 @@ def hvp(
     if isinstance(fn, Graph):
         return hessian_product_graph(fn, wrt, f"hvp of graph '{fn.name}'")
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
-        given = f"{named(primals)} and {named(tangents)} were given"
-        raise UsageError("hvp", given, "tuples of arguments and tangents are wanted")
+        problem = f"got {describe_type(primals)} and {describe_type(tangents)}"
+        rule = "expected tuples of arguments and tangents"
+        raise UsageError("hvp", problem, rule)
     if not primals:
-        raise UsageError("hvp", "no argument was given", "one or several are wanted")
-    by = 0 if len(primals) == 1 else tuple(range(len(primals)))
-    return jvp(grad(fn, by), primals, tangents)[1]
+        raise UsageError("hvp", "got no arguments", "expected at least one")
+    argnums = 0 if len(primals) == 1 else tuple(range(len(primals)))
+    return jvp(grad(fn, argnums), primals, tangents)[1]
 
 
-class _Jacobian(_Reverse):
-    """A Jacobian within a tracing: called with traced arguments."""
+class _Jacobian(_ReverseDerivative):
+    """Jacobian as it runs within a trace: called with traced arguments."""
 
     def __init__(
-        self, fn: Callable[..., Any], argnums: Arguments, has_aux: bool, what: str
+        self,
+        fn: Callable[..., Any],
+        argnums: ArgumentPositions,
+        has_aux: bool,
+        operation: str,
     ) -> None:
-        super().__init__(fn, argnums, has_aux, with_value=False, what=what)
+        super().__init__(fn, argnums, has_aux, with_value=False, operation=operation)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        by = self.by(len(args))
-        tree, moving = self._moving([args[n] for n in by])
+        positions = self.argument_positions(len(args))
+        tree, variables = self._make_variables([args[n] for n in positions])
 
-        def full(*leaves: Any) -> Any:
-            given = list(args)
-            for n, one in zip(by, tree.built(iter(leaves)), strict=True):
-                given[n] = one
-            result, aux = self._parted(self._fn(*given, **kwargs))
-            return _lifted(result), aux
+        def flat_function(*leaves: Any) -> Any:
+            call_args = list(args)
+            for n, argument in zip(
+                positions, tree.unflatten(iter(leaves)), strict=True
+            ):
+                call_args[n] = argument
+            result, aux = self._split_aux(self._fn(*call_args, **kwargs))
+            return _floats_to_arrays(result), aux
 
-        def results(*leaves: Any) -> tuple[Any, ...]:
-            return tuple(moving[0].trace.lifted(y) for y in _leaves(full(*leaves)[0]))
+        def flat_results(*leaves: Any) -> tuple[Any, ...]:
+            return tuple(
+                variables[0].trace.as_traced(y)
+                for y in _array_leaves(flat_function(*leaves)[0])
+            )
 
-        result, aux = full(*moving)
-        outs = [moving[0].trace.lifted(y) for y in _leaves(result)]
-        self._check_floats(_tree(result), outs)
-        blocks = self._blocks(results, moving, outs)
-        per_out = iter([self._like_arguments(tree, row) for row in blocks])
-        made = _tree(result).built(per_out)
-        return (made, aux) if self._has_aux else made
+        result, aux = flat_function(*variables)
+        outputs = [variables[0].trace.as_traced(y) for y in _array_leaves(result)]
+        self._check_floats(_tree_structure(result), outputs)
+        blocks = self._jacobian_blocks(flat_results, variables, outputs)
+        per_output = iter([self._build_like_arguments(tree, row) for row in blocks])
+        jacobian = _tree_structure(result).unflatten(per_output)
+        return (jacobian, aux) if self._has_aux else jacobian
 
-    def _check_floats(self, tree: Tree, outs: Sequence[Any]) -> None:
-        """Errors  TraceError for a result that has no derivative, by its type."""
-        kinds = "f" if self._what == "jacrev" else "fc"
-        wrong = [str(y.dtype) for y in outs if y.dtype.kind not in kinds]
-        wrong += [type(one).__name__ for one in _statics(tree) if isinstance(one, int)]
+    def _check_floats(self, tree: PyTree, outputs: Sequence[Any]) -> None:
+        """Check that all results have derivatives. Errors  TraceError for one that by
+        its type has none.
+        """
+        allowed_kinds = "f" if self._operation == "jacrev" else "fc"
+        wrong = [str(y.dtype) for y in outputs if y.dtype.kind not in allowed_kinds]
+        wrong += [
+            type(static_value).__name__
+            for static_value in _static_values(tree)
+            if isinstance(static_value, int)
+        ]
         if wrong:
-            rule = "a Jacobian is that of real floats"
-            rule += "" if self._what == "jacrev" else " or complex numbers"
-            raise refused(self._doing, f"the function returned {wrong[0]}", rule)
+            rule = "a Jacobian requires real floats"
+            rule += "" if self._operation == "jacrev" else " or complex numbers"
+            raise trace_error(self._context, f"the function returned {wrong[0]}", rule)
 
-    def _blocks(
+    def _jacobian_blocks(
         self,
-        results: Callable[..., tuple[Any, ...]],
-        moving: Sequence[Any],
-        outs: Sequence[Any],
+        flat_results: Callable[..., tuple[Any, ...]],
+        variables: Sequence[Any],
+        outputs: Sequence[Any],
     ) -> list[list[Any]]:
-        """For every array of the result, the Jacobian by every array given."""
-        if self._what == "jacrev":
+        """Return, for every array of the result, its Jacobian by every argument
+        array.
+        """
+        if self._operation == "jacrev":
             return [
-                _by_gradients(results, moving, at, out) for at, out in enumerate(outs)
+                _jacobian_rows(flat_results, variables, position, out)
+                for position, out in enumerate(outputs)
             ]
-        columns = [_by_tangents(results, moving, at, outs) for at in range(len(moving))]
+        columns = [
+            _jacobian_columns(flat_results, variables, position, outputs)
+            for position in range(len(variables))
+        ]
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def _like_arguments(self, tree: Tree, row: Sequence[Any]) -> Any:
-        made = tree.built(iter(row))
-        return made if isinstance(self._argnums, tuple | list) else made[0]
+    def _build_like_arguments(self, tree: PyTree, row: Sequence[Any]) -> Any:
+        blocks = tree.unflatten(iter(row))
+        return blocks if isinstance(self._argnums, tuple | list) else blocks[0]
 
 
-def _by_tangents(
-    results: Callable[..., tuple[Any, ...]],
-    moving: Sequence[Any],
-    at: int,
-    outs: Sequence[Any],
+def _jacobian_columns(
+    flat_results: Callable[..., tuple[Any, ...]],
+    variables: Sequence[Any],
+    position: int,
+    outputs: Sequence[Any],
 ) -> list[Any]:
-    """The Jacobian of every result by one array: its columns are tangents."""
-    x = moving[at]
+    """Return the Jacobian of every result by one array; its columns are tangents."""
+    x = variables[position]
     if not x.size:
-        return [np.zeros((*y.shape, *x.shape), y.dtype) for y in outs]
+        return [np.zeros((*y.shape, *x.shape), y.dtype) for y in outputs]
 
-    def alone(one: Any) -> tuple[Any, ...]:
-        return results(*moving[:at], one, *moving[at + 1 :])
+    def function_of_one(variable: Any) -> tuple[Any, ...]:
+        return flat_results(*variables[:position], variable, *variables[position + 1 :])
 
-    def column(along: Any) -> Any:
-        return jvp(alone, (x,), (along,))[1]
+    def column(direction: Any) -> Any:
+        return jvp(function_of_one, (x,), (direction,))[1]
 
-    columns = vmap(column, out_axes=-1)(_basis(x))
+    columns = vmap(column, out_axes=-1)(_unit_vectors(x))
     return [np.reshape(c, (*c.shape[:-1], *x.shape)) for c in columns]
 
 
-def _by_gradients(
-    results: Callable[..., tuple[Any, ...]], moving: Sequence[Any], at: int, out: Any
+def _jacobian_rows(
+    flat_results: Callable[..., tuple[Any, ...]],
+    variables: Sequence[Any],
+    position: int,
+    output: Any,
 ) -> list[Any]:
-    """The Jacobian of one result by every array: its rows are gradients."""
-    if not out.size:
-        return [np.zeros((*out.shape, *x.shape), x.dtype) for x in moving]
-    every = tuple(range(len(moving)))
+    """Return the Jacobian of one result by every array; its rows are gradients."""
+    if not output.size:
+        return [np.zeros((*output.shape, *x.shape), x.dtype) for x in variables]
+    argnums = tuple(range(len(variables)))
 
     def row(weights: Any) -> Any:
-        def weighted(*leaves: Any) -> Any:
-            return np.sum(results(*leaves)[at] * weights)
+        def weighted_sum(*leaves: Any) -> Any:
+            return np.sum(flat_results(*leaves)[position] * weights)
 
-        return grad(weighted, every)(*moving)
+        return grad(weighted_sum, argnums)(*variables)
 
-    rows = vmap(row)(_basis(out))
+    rows = vmap(row)(_unit_vectors(output))
     return [
-        np.reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, moving, strict=True)
+        np.reshape(r, (*output.shape, *x.shape))
+        for r, x in zip(rows, variables, strict=True)
     ]
 
 
-def _basis(x: Any) -> Any:
-    """Every unit vector of an array's shape, along a new first axis."""
+def _unit_vectors(x: Any) -> Any:
+    """Return all unit vectors of an array's shape, along a new first axis."""
     dtype = np.dtype(x.dtype)
-    real = dtype if dtype.kind == "f" else np.dtype(np.float64)
-    return np.eye(x.size, dtype=real).reshape(x.size, *x.shape)
+    real_dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+    return np.eye(x.size, dtype=real_dtype).reshape(x.size, *x.shape)
 
 
-def _leaves(value: Any) -> list[Any]:
-    found: list[tuple[str, Any]] = []
-    flattened(value, "result", found, lambda one, path: Same(one))
-    return [one for _, one in found]
+def _array_leaves(value: Any) -> list[Any]:
+    leaves: list[tuple[str, Any]] = []
+    flatten_tree(value, "result", leaves, lambda leaf, path: IdentityKey(leaf))
+    return [leaf for _, leaf in leaves]
 
 
-def _tree(value: Any) -> Tree:
-    found: list[tuple[str, Any]] = []
-    return flattened(value, "result", found, lambda one, path: Same(one))
+def _tree_structure(value: Any) -> PyTree:
+    leaves: list[tuple[str, Any]] = []
+    return flatten_tree(value, "result", leaves, lambda leaf, path: IdentityKey(leaf))
 
 
-def _statics(tree: Tree) -> Iterator[Any]:
+def _static_values(tree: PyTree) -> Iterator[Any]:
     if tree.kind == "static":
         yield tree.value
-    for part in tree.parts:
-        yield from _statics(part)
+    for child in tree.children:
+        yield from _static_values(child)

@@ -1,4 +1,4 @@
-"""NumPy's reductions over traced arrays: sums, extremes, moments, running sums.
+"""NumPy reductions of traced arrays: sums, extremes, moments, cumulative sums.
 
 dtypes are NumPy's: integers are summed in 64 bits and their means are float64, float16
 is averaged in float32. An axis is one, several or None for all.
@@ -13,64 +13,78 @@ import numpy as np
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.p_norm import norm_root
-from rlxweb.ir.shape import distinct_axes, numel
-from rlxweb.ir.size import Size
+from rlxweb.ir.shape import normalize_axes, numel
+from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.tensor import Tensor
-from rlxweb.tracing.complex_ufuncs import joined, parts, square_of_abs
-from rlxweb.tracing.place import refused
-from rlxweb.tracing.table import numpys
-from rlxweb.tracing.trace import Trace, as_kind
-from rlxweb.tracing.traced import DT, Traced
+from rlxweb.tracing.complex_ufuncs import make_complex, real_and_imag, square_of_abs
+from rlxweb.tracing.numpy_dispatch import implements
+from rlxweb.tracing.trace import Trace, cast_tensor
+from rlxweb.tracing.trace_errors import trace_error
+from rlxweb.tracing.traced_array import NumpyDtype, TracedArray
 
 Axis = Any
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 
-def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:
-    """The axes that a reduction goes over, counted from the front."""
+def reduction_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """Return the axes that a reduction goes over, counted from the front."""
     if axis is None:
         return tuple(range(ndim))
-    every = axis if isinstance(axis, tuple | list) else (axis,)
-    return distinct_axes(every, ndim) if ndim or every else ()
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    return normalize_axes(axes, ndim) if ndim or axes else ()
 
 
-def axis_of(axis: Any, ndim: int) -> int:
-    """The one axis that a running sum goes along. Errors  TypeError for several."""
-    return axes_of(index(axis), ndim)[0]
+def single_axis(axis: Any, ndim: int) -> int:
+    """Return the single axis that a cumulative sum goes along. Errors  TypeError for
+    several.
+    """
+    return reduction_axes(index(axis), ndim)[0]
 
 
-def kept(keepdims: Any) -> bool:
-    """Do reduced axes stay, as 1?"""
+def keeps_dims(keepdims: Any) -> bool:
+    """Return whether reduced axes stay, with size 1."""
     return False if keepdims is np._NoValue else bool(keepdims)
 
 
-def _sum_kind(t: Trace, x: Traced, dtype: Any) -> DT:
+def _sum_dtype(t: Trace, x: TracedArray, dtype: Any) -> NumpyDtype:
     if dtype is not None:
-        return t.settled(dtype)
-    small = x.dtype.kind in "biu" and x.dtype.itemsize < 8
-    if not small:
+        return t.effective_dtype(dtype)
+    is_small_integer = x.dtype.kind in "biu" and x.dtype.itemsize < 8
+    if not is_small_integer:
         return x.dtype
     return np.dtype(np.uint64) if x.dtype.kind == "u" else _INT64
 
 
-def _folded(t: Trace, op: str, x: Traced, axis: Axis, kind: DT, keep: bool) -> Any:
-    """A sum or product in a dtype; of bools a count, which 32 bits hold."""
-    axes = axes_of(axis, x.ndim)
-    of: Tensor
-    if op == "sum" and x.dtype == _BOOL and kind == _INT64:
-        of = as_kind(x.re, DType.I32)
+def _sum_or_product(
+    t: Trace,
+    op: str,
+    x: TracedArray,
+    axis: Axis,
+    sum_dtype: NumpyDtype,
+    keep_dims: bool,
+) -> Any:
+    """Sum or multiply in a dtype; a sum of bools is a count, which 32 bits hold."""
+    axes = reduction_axes(axis, x.ndim)
+    operand: Tensor
+    if op == "sum" and x.dtype == _BOOL and sum_dtype == _INT64:
+        operand = cast_tensor(x.re, DType.I32)
     else:
-        of = t.real(x, kind)
-    if kind == np.float16:  # NumPy adds halves up in float32
-        of = as_kind(of, DType.F32)
-    made = getattr(t.graph, op)(of, axes, keep)
-    return Traced(
-        t, as_kind(made, t.part(kind)) if kind == np.float16 else made, None, kind
+        operand = t.real_tensor(x, sum_dtype)
+    if sum_dtype == np.float16:  # NumPy adds halves up in float32
+        operand = cast_tensor(operand, DType.F32)
+    result = getattr(t.graph, op)(operand, axes, keep_dims)
+    return TracedArray(
+        t,
+        cast_tensor(result, t.element_dtype(sum_dtype))
+        if sum_dtype == np.float16
+        else result,
+        None,
+        sum_dtype,
     )
 
 
-@numpys(np.sum)
-def total(
+@implements(np.sum)
+def sum_array(
     t: Trace,
     a: Any,
     axis: Axis = None,
@@ -80,18 +94,20 @@ def total(
     initial: Any = None,
     where: Any = None,
 ) -> Any:
-    """`numpy.sum`."""
-    x, keep = t.lifted(a), kept(keepdims)
+    """Implement `numpy.sum` for traced arrays."""
+    x, keep_dims = t.as_traced(a), keeps_dims(keepdims)
     if x.im is not None:
-        re, im = (total(t, p, axis, None, None, keep) for p in parts(x))
-        return t.cast(joined(re, im), dtype or x.dtype)
-    kind = _sum_kind(t, x, dtype)
-    if kind.kind == "c":
-        return t.cast(total(t, x, axis, None, None, keep), kind)
-    return _folded(t, "sum", x, axis, kind, keep)
+        re, im = (
+            sum_array(t, p, axis, None, None, keep_dims) for p in real_and_imag(x)
+        )
+        return t.cast(make_complex(re, im), dtype or x.dtype)
+    result_dtype = _sum_dtype(t, x, dtype)
+    if result_dtype.kind == "c":
+        return t.cast(sum_array(t, x, axis, None, None, keep_dims), result_dtype)
+    return _sum_or_product(t, "sum", x, axis, result_dtype, keep_dims)
 
 
-@numpys(np.prod)
+@implements(np.prod)
 def _prod(
     t: Trace,
     a: Any,
@@ -102,30 +118,34 @@ def _prod(
     initial: Any = None,
     where: Any = None,
 ) -> Any:
-    x = real_of(t, a, "np.prod")
-    return _folded(t, "prod", x, axis, _sum_kind(t, x, dtype), kept(keepdims))
+    x = require_real(t, a, "np.prod")
+    return _sum_or_product(
+        t, "prod", x, axis, _sum_dtype(t, x, dtype), keeps_dims(keepdims)
+    )
 
 
-def real_of(t: Trace, a: Any, what: str) -> Any:
-    """A real array. Errors  TraceError for a complex one."""
-    x = t.lifted(a)
+def require_real(t: Trace, a: Any, function_name: str) -> Any:
+    """Return a value as a real traced array. Errors  TraceError for a complex one."""
+    x = t.as_traced(a)
     if x.im is not None:
-        problem = f"of complex numbers ({x.dtype}) it has no graph form"
-        raise refused(what, problem, hint="take np.abs(x), x.real or x.imag")
+        problem = f"{x.dtype} is not supported in a traced function"
+        raise trace_error(
+            function_name, problem, hint="use np.abs(x), x.real or x.imag"
+        )
     return x
 
 
-def _mean_kinds(t: Trace, x: Traced, dtype: Any) -> tuple[DT, DT]:
-    """What a mean is computed in, and what it is."""
+def _mean_dtypes(t: Trace, x: TracedArray, dtype: Any) -> tuple[NumpyDtype, NumpyDtype]:
+    """Return the dtype that a mean is computed in, and the dtype of the result."""
     if dtype is not None:
-        return t.settled(dtype), t.settled(dtype)
+        return t.effective_dtype(dtype), t.effective_dtype(dtype)
     if x.dtype.kind in "biu":
-        kind = t.settled(np.float64)
-        return kind, kind
+        result_dtype = t.effective_dtype(np.float64)
+        return result_dtype, result_dtype
     return (np.dtype(np.float32) if x.dtype == np.float16 else x.dtype), x.dtype
 
 
-@numpys(np.mean)
+@implements(np.mean)
 def mean(
     t: Trace,
     a: Any,
@@ -135,25 +155,25 @@ def mean(
     keepdims: Any = False,
     where: Any = None,
 ) -> Any:
-    """`numpy.mean`."""
-    x, keep = t.lifted(a), kept(keepdims)
+    """Implement `numpy.mean` for traced arrays."""
+    x, keep_dims = t.as_traced(a), keeps_dims(keepdims)
     if x.im is not None:
-        re, im = (mean(t, p, axis, None, None, keep) for p in parts(x))
-        return t.cast(joined(re, im), dtype or x.dtype)
-    wide, kind = _mean_kinds(t, x, dtype)
-    axes = axes_of(axis, x.ndim)
-    made = t.graph.mean(t.real(x, wide), axes, keep)
-    return t.cast(Traced(t, made, None, wide), kind)
+        re, im = (mean(t, p, axis, None, None, keep_dims) for p in real_and_imag(x))
+        return t.cast(make_complex(re, im), dtype or x.dtype)
+    accumulator_dtype, result_dtype = _mean_dtypes(t, x, dtype)
+    axes = reduction_axes(axis, x.ndim)
+    result = t.graph.mean(t.real_tensor(x, accumulator_dtype), axes, keep_dims)
+    return t.cast(TracedArray(t, result, None, accumulator_dtype), result_dtype)
 
 
-def root_of(t: Trace, squares: Traced) -> Traced:
-    """Return the root of real sums of squares, with slope 0 where a sum is 0."""
-    made = Traced(t, norm_root(t.graph, squares.re), None, squares.dtype)
-    made.squared = lambda: squares.re
-    return made
+def norm_from_squares(t: Trace, squares: TracedArray) -> TracedArray:
+    """Return the square root of real sums of squares, with slope 0 where a sum is 0."""
+    result = TracedArray(t, norm_root(t.graph, squares.re), None, squares.dtype)
+    result.make_square = lambda: squares.re
+    return result
 
 
-@numpys(np.var)
+@implements(np.var)
 def var(
     t: Trace,
     a: Any,
@@ -166,24 +186,24 @@ def var(
     mean: Any = None,
     correction: Any = np._NoValue,
 ) -> Any:
-    """Add `numpy.var`."""
-    x, keep = t.lifted(a), kept(keepdims)
+    """Implement `numpy.var` for traced arrays."""
+    x, keep_dims = t.as_traced(a), keeps_dims(keepdims)
     ddof = ddof if correction is np._NoValue else correction
-    wide, kind = _mean_kinds(t, x, dtype)
-    axes = axes_of(axis, x.ndim)
-    x = t.cast(x, wide)
+    accumulator_dtype, result_dtype = _mean_dtypes(t, x, dtype)
+    axes = reduction_axes(axis, x.ndim)
+    x = t.cast(x, accumulator_dtype)
     centre = np.mean(x, axes, keepdims=True) if mean in (None, np._NoValue) else mean
-    apart: Any = square_of_abs(x - centre)
+    squared_deviations: Any = square_of_abs(x - centre)
     count = numel([x.shape[a] for a in axes]) - ddof
     if count <= 0:
-        problem = f"{count + ddof} values with ddof {ddof}"
-        raise refused("np.var", problem, "more values than ddof are needed")
-    by: Any = count if isinstance(count, Size) else float(count)
-    made = np.sum(apart, axes, keepdims=keep) / by
-    return t.cast(made, made.dtype if kind.kind == "c" else kind)
+        problem = f"got {count + ddof} values with ddof={ddof}"
+        raise trace_error("np.var", problem, "expected more values than ddof")
+    divisor: Any = count if isinstance(count, SymInt) else float(count)
+    result = np.sum(squared_deviations, axes, keepdims=keep_dims) / divisor
+    return t.cast(result, result.dtype if result_dtype.kind == "c" else result_dtype)
 
 
-@numpys(np.std)
+@implements(np.std)
 def _std(
     t: Trace,
     a: Any,
@@ -196,26 +216,37 @@ def _std(
     mean: Any = None,
     correction: Any = np._NoValue,
 ) -> Any:
-    """Add `numpy.std`; its slope is 0 where all values are equal, as in PyTorch."""
-    x = t.lifted(a)
-    wide, kind = _mean_kinds(t, x, dtype)
-    made = var(
-        t, t.cast(x, wide), axis, None, None, ddof, keepdims, None, mean, correction
+    """Implement `numpy.std`; its slope is 0 where all values are equal, as in
+    PyTorch.
+    """
+    x = t.as_traced(a)
+    accumulator_dtype, result_dtype = _mean_dtypes(t, x, dtype)
+    result = var(
+        t,
+        t.cast(x, accumulator_dtype),
+        axis,
+        None,
+        None,
+        ddof,
+        keepdims,
+        None,
+        mean,
+        correction,
     )
-    root: Any = root_of(t, made)
-    return t.cast(root, root.dtype if kind.kind == "c" else kind)
+    root: Any = norm_from_squares(t, result)
+    return t.cast(root, root.dtype if result_dtype.kind == "c" else result_dtype)
 
 
 def _extreme(t: Trace, op: str, a: Any, axis: Axis, keepdims: Any) -> Any:
-    x, keep = real_of(t, a, f"np.{op}"), kept(keepdims)
-    axes = axes_of(axis, x.ndim)
+    x, keep_dims = require_real(t, a, f"np.{op}"), keeps_dims(keepdims)
+    axes = reduction_axes(axis, x.ndim)
     if x.dtype == _BOOL:
-        made = getattr(t.graph, op)(as_kind(x.re, DType.I32), axes, keep)
-        return Traced(t, as_kind(made, DType.BOOL), None, _BOOL)
-    return Traced(t, getattr(t.graph, op)(x.re, axes, keep), None, x.dtype)
+        result = getattr(t.graph, op)(cast_tensor(x.re, DType.I32), axes, keep_dims)
+        return TracedArray(t, cast_tensor(result, DType.BOOL), None, _BOOL)
+    return TracedArray(t, getattr(t.graph, op)(x.re, axes, keep_dims), None, x.dtype)
 
 
-@numpys(np.max, np.amax)
+@implements(np.max, np.amax)
 def _max(
     t: Trace,
     a: Any,
@@ -228,7 +259,7 @@ def _max(
     return _extreme(t, "max", a, axis, keepdims)
 
 
-@numpys(np.min, np.amin)
+@implements(np.min, np.amin)
 def _min(
     t: Trace,
     a: Any,
@@ -241,26 +272,28 @@ def _min(
     return _extreme(t, "min", a, axis, keepdims)
 
 
-@numpys(np.ptp)
+@implements(np.ptp)
 def _ptp(
     t: Trace, a: Any, axis: Axis = None, out: Any = None, keepdims: Any = False
 ) -> Any:
     return _extreme(t, "max", a, axis, keepdims) - _extreme(t, "min", a, axis, keepdims)
 
 
-def _truth(t: Trace, op: str, a: Any, axis: Axis, keepdims: Any) -> Any:
-    x = t.cast(t.lifted(a), _BOOL)
-    axes = axes_of(axis, x.ndim)
-    keep = kept(keepdims)
+def _any_or_all(t: Trace, op: str, a: Any, axis: Axis, keepdims: Any) -> Any:
+    x = t.cast(t.as_traced(a), _BOOL)
+    axes = reduction_axes(axis, x.ndim)
+    keep_dims = keeps_dims(keepdims)
     if not all(x.shape[a] for a in axes):  # of nothing: any is False, all is True
-        count = t.graph.sum(as_kind(x.re, DType.I32), axes, keep)
-        want = 0 if op == "min" else 1
-        return Traced(t, t.graph.ne(count, want - 0) if want else t.graph.gt(count, 0))
-    made = getattr(t.graph, op)(as_kind(x.re, DType.I32), axes, keep)
-    return Traced(t, as_kind(made, DType.BOOL), None, _BOOL)
+        count = t.graph.sum(cast_tensor(x.re, DType.I32), axes, keep_dims)
+        is_any = 0 if op == "min" else 1
+        return TracedArray(
+            t, t.graph.ne(count, is_any - 0) if is_any else t.graph.gt(count, 0)
+        )
+    result = getattr(t.graph, op)(cast_tensor(x.re, DType.I32), axes, keep_dims)
+    return TracedArray(t, cast_tensor(result, DType.BOOL), None, _BOOL)
 
 
-@numpys(np.any)
+@implements(np.any)
 def _any(
     t: Trace,
     a: Any,
@@ -269,10 +302,10 @@ def _any(
     keepdims: Any = False,
     where: Any = None,
 ) -> Any:
-    return _truth(t, "max", a, axis, keepdims)
+    return _any_or_all(t, "max", a, axis, keepdims)
 
 
-@numpys(np.all)
+@implements(np.all)
 def _all(
     t: Trace,
     a: Any,
@@ -281,92 +314,96 @@ def _all(
     keepdims: Any = False,
     where: Any = None,
 ) -> Any:
-    return _truth(t, "min", a, axis, keepdims)
+    return _any_or_all(t, "min", a, axis, keepdims)
 
 
-@numpys(np.count_nonzero)
+@implements(np.count_nonzero)
 def _count_nonzero(t: Trace, a: Any, axis: Axis = None, keepdims: Any = False) -> Any:
-    return total(t, t.cast(t.lifted(a), _BOOL), axis, None, None, keepdims)
+    return sum_array(t, t.cast(t.as_traced(a), _BOOL), axis, None, None, keepdims)
 
 
-def _place(t: Trace, op: str, a: Any, axis: Axis, keepdims: Any) -> Any:
-    """The first place of the extreme; NaN is one, as for NumPy."""
-    x = real_of(t, a, f"np.arg{op}")
+def _arg_extreme(t: Trace, op: str, a: Any, axis: Axis, keepdims: Any) -> Any:
+    """Return the index of the first extreme; NaN counts as an extreme, as in NumPy."""
+    x = require_real(t, a, f"np.arg{op}")
     g, shape = t.graph, x.shape
-    of = as_kind(x.re, DType.I32) if x.dtype == _BOOL else x.re
-    at = 0
+    operand = cast_tensor(x.re, DType.I32) if x.dtype == _BOOL else x.re
+    search_axis = 0
     if axis is None:
-        of = g.reshape(of, (-1,))
+        operand = g.reshape(operand, (-1,))
     else:
-        (at,) = axes_of(axis, x.ndim)
-    if not of.rank:
-        of = g.reshape(of, (1,))
-    count = of.shape[at]
-    there = g.eq(of, getattr(g, op)(of, at, True))
-    if of.dtype.is_float:
-        there = g.logical_or(there, g.isnan(of))
-    line = [1] * of.rank
-    line[at] = count
-    places = g.reshape(_line(g, count), line)
-    made = g.min(g.where(there, places, g.constant(count, DType.I32)), at, False)
-    if kept(keepdims):
-        rest = [1] * len(shape) if axis is None else list(shape)
+        (search_axis,) = reduction_axes(axis, x.ndim)
+    if not operand.rank:
+        operand = g.reshape(operand, (1,))
+    count = operand.shape[search_axis]
+    is_extreme = g.eq(operand, getattr(g, op)(operand, search_axis, True))
+    if operand.dtype.is_float:
+        is_extreme = g.logical_or(is_extreme, g.isnan(operand))
+    index_shape = [1] * operand.rank
+    index_shape[search_axis] = count
+    indices = g.reshape(_index_range(g, count), index_shape)
+    result = g.min(
+        g.where(is_extreme, indices, g.constant(count, DType.I32)), search_axis, False
+    )
+    if keeps_dims(keepdims):
+        kept_shape = [1] * len(shape) if axis is None else list(shape)
         if axis is not None:
-            rest[at] = 1
-        made = g.reshape(made, rest)
-    return Traced(t, made, None, _INT64)
+            kept_shape[search_axis] = 1
+        result = g.reshape(result, kept_shape)
+    return TracedArray(t, result, None, _INT64)
 
 
-def _line(g: Any, count: Any) -> Tensor:
-    """0, 1, … up to a count that may vary."""
-    made: Tensor
-    if isinstance(count, Size):
+def _index_range(g: Any, count: Any) -> Tensor:
+    """Return 0, 1, … up to a count, which may be symbolic."""
+    result: Tensor
+    if isinstance(count, SymInt):
         ones = g.expand(g.constant(1, DType.I32), (count,))
-        made = g.cumsum(ones, 0, exclusive=True)
+        result = g.cumsum(ones, 0, exclusive=True)
     else:
-        made = g.constant(np.arange(count, dtype=np.int32))
-    return made
+        result = g.constant(np.arange(count, dtype=np.int32))
+    return result
 
 
-@numpys(np.argmax)
+@implements(np.argmax)
 def _argmax(
     t: Trace, a: Any, axis: Axis = None, out: Any = None, keepdims: Any = False
 ) -> Any:
-    return _place(t, "max", a, axis, keepdims)
+    return _arg_extreme(t, "max", a, axis, keepdims)
 
 
-@numpys(np.argmin)
+@implements(np.argmin)
 def _argmin(
     t: Trace, a: Any, axis: Axis = None, out: Any = None, keepdims: Any = False
 ) -> Any:
-    return _place(t, "min", a, axis, keepdims)
+    return _arg_extreme(t, "min", a, axis, keepdims)
 
 
-@numpys(np.cumprod)
+@implements(np.cumprod)
 def _cumprod(
     t: Trace, a: Any, axis: Axis = None, dtype: Any = None, out: Any = None
 ) -> Any:
-    x = real_of(t, a, "np.cumprod")
+    x = require_real(t, a, "np.cumprod")
     if axis is None:
         x, axis = x.reshape(-1), 0
-    kind = _sum_kind(t, x, dtype)
-    made = t.graph.cumprod(t.real(x, kind), axis_of(axis, x.ndim))
-    return Traced(t, made, None, kind)
+    result_dtype = _sum_dtype(t, x, dtype)
+    result = t.graph.cumprod(t.real_tensor(x, result_dtype), single_axis(axis, x.ndim))
+    return TracedArray(t, result, None, result_dtype)
 
 
-@numpys(np.cumsum)
+@implements(np.cumsum)
 def cumsum(
     t: Trace, a: Any, axis: Axis = None, dtype: Any = None, out: Any = None
 ) -> Any:
-    """`numpy.cumsum`."""
-    x = t.lifted(a)
+    """Implement `numpy.cumsum` for traced arrays."""
+    x = t.as_traced(a)
     if x.im is not None:
-        re, im = (cumsum(t, p, axis) for p in parts(x))
-        return t.cast(joined(re, im), dtype or x.dtype)
+        re, im = (cumsum(t, p, axis) for p in real_and_imag(x))
+        return t.cast(make_complex(re, im), dtype or x.dtype)
     if axis is None:
         x, axis = x.reshape(-1), 0
-    kind = _sum_kind(t, x, dtype)
-    narrow = x.dtype == _BOOL and kind == _INT64
-    of = as_kind(x.re, DType.I32) if narrow else t.real(x, kind)
-    made = t.graph.cumsum(of, axis_of(axis, x.ndim))
-    return Traced(t, made, None, kind)
+    result_dtype = _sum_dtype(t, x, dtype)
+    counts_bools = x.dtype == _BOOL and result_dtype == _INT64
+    operand = (
+        cast_tensor(x.re, DType.I32) if counts_bools else t.real_tensor(x, result_dtype)
+    )
+    result = t.graph.cumsum(operand, single_axis(axis, x.ndim))
+    return TracedArray(t, result, None, result_dtype)

@@ -1,4 +1,5 @@
-"""Trace: one tracing of a function, from its first node to its outputs.
+"""Trace of a function: the graph it builds, the arrays it captures, and the conversion
+of values to traced arrays.
 
 Owns the graph that grows, what came in from around the function, and how values of
 Python and NumPy become traced ones: dtypes are NumPy's, of what the graph can hold.
@@ -15,314 +16,363 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.array_input import as_array
 from rlxweb.errors import DTypeError, RlxError
-from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.size import Size
+from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.tensor import Tensor
-from rlxweb.runtime.feeds import may_change
-from rlxweb.tracing.place import placed, refused
-from rlxweb.tracing.table import call_function
-from rlxweb.tracing.traced import DT, Traced
-from rlxweb.tracing.ufuncs import called
+from rlxweb.runtime.input_validation import is_mutable
+from rlxweb.tracing.numpy_dispatch import call_numpy_function
+from rlxweb.tracing.trace_errors import add_user_location, trace_error
+from rlxweb.tracing.traced_array import NumpyDtype, TracedArray
+from rlxweb.tracing.ufuncs import call_ufunc
 
 Array = npt.NDArray[Any]
 
-WEAK = (int, float, complex)
-"""Python's numbers have no dtype of their own (NEP 50); a subclass of them has."""
-_SMALL = 1 << 31
-_HALVED = {"float64": "float32", "complex128": "complex64"}
+WEAK_TYPES = (int, float, complex)
+"""Python's number types, which have no dtype of their own (NEP 50); subclasses have
+one.
+"""
+_INT32_LIMIT = 1 << 31
+_DEMOTED_DTYPES = {"float64": "float32", "complex128": "complex64"}
 
 
 # This object's two references to an array, and that of the call which counts them.
-_OURS = 3
+_OWN_REFERENCES = 3
 
 
-class Captured:
-    """An array from around the function, and what it held when it was seen.
+class CapturedArray:
+    """Array captured from outside the function, with a copy of the values it had when
+    it was captured.
 
-    given   the object it is of, held so that its identity is no other's
+    source  the object it is of, held so that its identity is no other's
     param   the name under which the graph has it; "" where its values were built in
     """
 
-    __slots__ = ("array", "given", "param", "seen")
+    __slots__ = ("array", "param", "seen_values", "source")
 
-    def __init__(self, given: Any, array: Array, param: str) -> None:
-        self.given, self.array, self.param = given, array, param
-        self.seen = array.copy(order="C")
+    def __init__(self, source: Any, array: Array, param: str) -> None:
+        self.source, self.array, self.param = source, array, param
+        self.seen_values = array.copy(order="C")
 
-    def settle(self) -> bool:
-        """Is it still of interest, now that the function has ended?
+    def needs_tracking(self) -> bool:
+        """Return whether the array can still change, now that the function has ended.
 
         An array that the function made, and nobody holds, does not change any more.
         """
-        alone = self.given is self.array and self.array.base is None
-        if alone and getrefcount(self.array) <= _OURS:
-            self.seen.setflags(write=False)
-            self.given = self.array = self.seen
-        return bool(self.param) or may_change(self.array)
+        owns_memory = self.source is self.array and self.array.base is None
+        if owns_memory and getrefcount(self.array) <= _OWN_REFERENCES:
+            self.seen_values.setflags(write=False)
+            self.source = self.array = self.seen_values
+        return bool(self.param) or is_mutable(self.array)
 
     @property
-    def changed(self) -> bool:
-        """Does it hold other numbers than it did?"""
-        now, before = self.array, self.seen
-        if not may_change(now) or not now.size:
+    def has_changed(self) -> bool:
+        """Return whether the array's values differ from those captured."""
+        current, seen_values = self.array, self.seen_values
+        if not is_mutable(current) or not current.size:
             return False
-        if now.shape != before.shape or not now.flags.c_contiguous:
-            return now.shape != before.shape or now.tobytes() != before.tobytes()
-        return now.data.cast("B") != before.data.cast("B")
+        if current.shape != seen_values.shape or not current.flags.c_contiguous:
+            return (
+                current.shape != seen_values.shape
+                or current.tobytes() != seen_values.tobytes()
+            )
+        return current.data.cast("B") != seen_values.data.cast("B")
 
 
-class _Running(local):
-    """The tracings of a thread that have not ended, the innermost last."""
+class _ActiveTraces(local):
+    """Traces of a thread that have not ended, the innermost last."""
 
     def __init__(self) -> None:
         self.traces: list[Trace] = []
 
 
-_RUNNING = _Running()
+_ACTIVE_TRACES = _ActiveTraces()
 
 
-def running() -> Trace | None:
-    """The tracing that this thread is in."""
-    return _RUNNING.traces[-1] if _RUNNING.traces else None
+def current_trace() -> Trace | None:
+    """Return the innermost active trace of this thread, or None."""
+    return _ACTIVE_TRACES.traces[-1] if _ACTIVE_TRACES.traces else None
 
 
 @contextmanager
-def in_trace(trace: Trace) -> Iterator[None]:
-    """The block is part of a tracing, which ends with it."""
-    _RUNNING.traces.append(trace)
+def activate_trace(trace: Trace) -> Iterator[None]:
+    """Make a trace the current one for the block, and close it at the end."""
+    _ACTIVE_TRACES.traces.append(trace)
     try:
         yield
     finally:
-        _RUNNING.traces.remove(trace)
+        _ACTIVE_TRACES.traces.remove(trace)
         trace.is_open = False
 
 
 class Trace:
-    """One tracing.
+    """Trace of one function: its graph, captured arrays and dtype rules.
 
-    narrow    are float64 and complex128 counted as float32 and complex64?
+    float64_as_float32  are float64 and complex128 counted as float32 and complex64?
     captured  arrays from around the function, by identity
     is_open   does the function still run?
     """
 
-    def __init__(self, name: str, narrow: bool) -> None:
+    def __init__(self, name: str, float64_as_float32: bool) -> None:
         self.graph = Graph(name)
-        self.narrow = narrow
-        self.captured: dict[int, Captured] = {}
+        self.float64_as_float32 = float64_as_float32
+        self.captured: dict[int, CapturedArray] = {}
         self.params: dict[int, Tensor] = {}
         self.is_open = True
 
     # --- dtypes -------------------------------------------------------------------
 
-    def settled(self, dtype: Any) -> DT:
-        """A dtype of NumPy's as it is counted here."""
-        found: DT = np.dtype(dtype)
-        if self.narrow and found.name in _HALVED:
-            return np.dtype(_HALVED[found.name])
-        return found
+    def effective_dtype(self, dtype: Any) -> NumpyDtype:
+        """Return a NumPy dtype as the trace computes it: float64 becomes float32 if so
+        requested.
+        """
+        numpy_dtype: NumpyDtype = np.dtype(dtype)
+        if self.float64_as_float32 and numpy_dtype.name in _DEMOTED_DTYPES:
+            return np.dtype(_DEMOTED_DTYPES[numpy_dtype.name])
+        return numpy_dtype
 
-    def part(self, dtype: DT) -> DType:
-        """The element type that holds one part of it. Errors  DTypeError."""
+    def element_dtype(self, dtype: NumpyDtype) -> DType:
+        """Return the element dtype of one real or imaginary part. Errors
+        DTypeError.
+        """
         return as_dtype(np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype)
 
-    def common(self, values: Iterable[Any], weak: bool = False) -> DT:
-        """The dtype that NumPy gives several together.
+    def common_dtype(self, values: Iterable[Any], weak: bool = False) -> NumpyDtype:
+        """Return the dtype that NumPy gives several values together.
 
         weak   do Python's numbers take that of the others?
         """
-        kinds = [v if weak and type(v) in WEAK else self._kind(v) for v in values]
-        return self.settled(np.result_type(*kinds))
+        dtypes = [
+            value if weak and type(value) in WEAK_TYPES else self._value_dtype(value)
+            for value in values
+        ]
+        return self.effective_dtype(np.result_type(*dtypes))
 
-    def _kind(self, value: Any) -> DT:
-        if not isinstance(value, Traced | np.ndarray | np.generic):
-            value = self.lifted(value)
-        found: DT = value.dtype.newbyteorder("=")
-        return found
+    def _value_dtype(self, value: Any) -> NumpyDtype:
+        if not isinstance(value, TracedArray | np.ndarray | np.generic):
+            value = self.as_traced(value)
+        dtype: NumpyDtype = value.dtype.newbyteorder("=")
+        return dtype
 
     # --- values -------------------------------------------------------------------
 
-    def check(self, value: Traced) -> Traced:
-        """Errors  TraceError for one of another tracing."""
+    def require_current(self, value: TracedArray) -> TracedArray:
+        """Return the array if it belongs to this trace, which is open. Errors
+        TraceError.
+        """
         if value.trace is self and self.is_open:
             return value
-        raise refused(
-            "an array of a function that was traced",
-            "it was kept from another call, which has ended",
-            "what a function computes is what it returns",
-            "return it, and pass it on as an argument",
+        raise trace_error(
+            "an array of a traced function",
+            "it belongs to another call, which has ended",
+            "traced arrays are valid only during their call",
+            "return it from the function, and pass it as an argument",
         )
 
-    def lifted(self, value: Any, dtype: DT | None = None) -> Any:
-        """A value as a traced array of its dtype, or of the one that is asked for."""
-        if isinstance(value, Traced):
-            found = self.check(value)
-            return found if dtype is None else self.cast(found, dtype)
-        if isinstance(value, list | tuple) and _holds_traced(value):
-            every = [self.lifted(one) for one in value]
-            stacked: Any = call_function(self, np.stack, (every,), {})
+    def as_traced(self, value: Any, dtype: NumpyDtype | None = None) -> Any:
+        """Convert a value to a traced array, in its own dtype or the one requested."""
+        if isinstance(value, TracedArray):
+            own_array = self.require_current(value)
+            return own_array if dtype is None else self.cast(own_array, dtype)
+        if isinstance(value, list | tuple) and _contains_traced(value):
+            arrays = [self.as_traced(item) for item in value]
+            stacked: Any = call_numpy_function(self, np.stack, (arrays,), {})
             return stacked if dtype is None else self.cast(stacked, dtype)
-        if isinstance(value, Size):
-            return self._size(value, np.dtype(np.int64) if dtype is None else dtype)
-        if dtype is not None and type(value) in WEAK:
-            return self.number(value, dtype)
-        array = array_of(value, "an array in a traced function")
-        kind = self.settled(array.dtype.newbyteorder("="))
-        wanted = kind if dtype is None else self.settled(dtype)
-        made = self._of_array(array, kind, value)
-        return made if wanted == kind else self.cast(made, wanted)
+        if isinstance(value, SymInt):
+            return self._size_value(
+                value, np.dtype(np.int64) if dtype is None else dtype
+            )
+        if dtype is not None and type(value) in WEAK_TYPES:
+            return self.number_constant(value, dtype)
+        array = as_array(value, "an array in a traced function")
+        array_dtype = self.effective_dtype(array.dtype.newbyteorder("="))
+        target_dtype = array_dtype if dtype is None else self.effective_dtype(dtype)
+        traced_array = self._param_or_constant(array, array_dtype, value)
+        return (
+            traced_array
+            if target_dtype == array_dtype
+            else self.cast(traced_array, target_dtype)
+        )
 
-    def _size(self, size: Size, dtype: DT) -> Traced:
-        """A size that a run binds, as a number."""
-        made = as_kind(self.graph.constant(cast(Any, size)), DType.I32)
-        whole = Traced(self, made, None, np.dtype(np.int64))
-        found: Traced = self.cast(whole, dtype)
-        return found
+    def _size_value(self, size: SymInt, dtype: NumpyDtype) -> TracedArray:
+        """Return a symbolic size as a traced number."""
+        size_tensor = cast_tensor(self.graph.constant(cast(Any, size)), DType.I32)
+        as_int64 = TracedArray(self, size_tensor, None, np.dtype(np.int64))
+        result: TracedArray = self.cast(as_int64, dtype)
+        return result
 
-    def number(self, value: complex, dtype: DT) -> Traced:
-        """A number of Python's in a dtype; it takes that of what it stands beside."""
-        kind = self.part(dtype)
+    def number_constant(self, value: complex, dtype: NumpyDtype) -> TracedArray:
+        """Return a Python number as a constant of a dtype."""
+        element_dtype = self.element_dtype(dtype)
         if dtype.kind == "c":
-            whole = complex(value)
-            re, im = (self.graph.constant(p, kind) for p in (whole.real, whole.imag))
-            return Traced(self, re, im, dtype)
+            complex_value = complex(value)
+            re, im = (
+                self.graph.constant(p, element_dtype)
+                for p in (complex_value.real, complex_value.imag)
+            )
+            return TracedArray(self, re, im, dtype)
         if dtype.kind == "f":
             with np.errstate(over="ignore"):
-                return self.constant(np.asarray(value).astype(dtype), dtype)
-        narrow = dtype == np.int64 and abs(value) < _SMALL
-        made = self.graph.constant(value, DType.I32 if narrow else kind)
-        return Traced(self, made, None, dtype)
+                return self.array_constant(np.asarray(value).astype(dtype), dtype)
+        fits_in_int32 = dtype == np.int64 and abs(value) < _INT32_LIMIT
+        tensor = self.graph.constant(
+            value, DType.I32 if fits_in_int32 else element_dtype
+        )
+        return TracedArray(self, tensor, None, dtype)
 
-    def constant(self, array: Array, dtype: DT) -> Traced:
-        """An array built into the graph: wide integers that are small, narrow."""
+    def array_constant(self, array: Array, dtype: NumpyDtype) -> TracedArray:
+        """Return an array as a constant of the graph; int64 values that fit are stored
+        as int32.
+        """
         if dtype.kind == "c":
-            kind = self.part(dtype).numpy
-            parts = (np.ascontiguousarray(p, kind) for p in (array.real, array.imag))
+            part_dtype = self.element_dtype(dtype).numpy
+            parts = (
+                np.ascontiguousarray(p, part_dtype) for p in (array.real, array.imag)
+            )
             re, im = (self.graph.constant(p) for p in parts)
-            return Traced(self, re, im, dtype)
-        kept = array.astype(dtype, copy=False)
-        if dtype == np.int64 and fits(kept):
-            kept = kept.astype(np.int32)
-        return Traced(self, self.graph.constant(kept), None, dtype)
+            return TracedArray(self, re, im, dtype)
+        values = array.astype(dtype, copy=False)
+        if dtype == np.int64 and fits_int32(values):
+            values = values.astype(np.int32)
+        return TracedArray(self, self.graph.constant(values), None, dtype)
 
-    def _of_array(self, array: Array, dtype: DT, given: Any) -> Traced:
-        """Of floats a param, which may change between calls; else a constant."""
+    def _param_or_constant(
+        self, array: Array, dtype: NumpyDtype, source: Any
+    ) -> TracedArray:
+        """Return an array of floats as a param, which may change between calls; others
+        as a constant.
+        """
         if dtype.kind != "f" or array.size < 2:
-            if not isinstance(given, (np.generic, *WEAK)):
-                self.seen(given, array, "")
-            return self.constant(array, dtype)
-        if id(given) not in self.params:
+            if not isinstance(source, (np.generic, *WEAK_TYPES)):
+                self.capture(source, array, "")
+            return self.array_constant(array, dtype)
+        if id(source) not in self.params:
             name = f"w{len(self.params)}"
-            self.seen(given, array, name)
-            kind = self.part(dtype)
-            self.params[id(given)] = self.graph.param(name, array.shape, kind)
-        return Traced(self, self.params[id(given)], None, dtype)
+            self.capture(source, array, name)
+            element_dtype = self.element_dtype(dtype)
+            self.params[id(source)] = self.graph.param(name, array.shape, element_dtype)
+        return TracedArray(self, self.params[id(source)], None, dtype)
 
-    def seen(self, given: Any, array: Array, param: str = "") -> None:
-        """Hold on to an array from around the function."""
-        if id(given) not in self.captured:
-            self.captured[id(given)] = Captured(given, array, param)
+    def capture(self, source: Any, array: Array, param: str = "") -> None:
+        """Register an array captured from outside the function."""
+        if id(source) not in self.captured:
+            self.captured[id(source)] = CapturedArray(source, array, param)
 
     # --- casts --------------------------------------------------------------------
 
-    def cast(self, x: Traced, dtype: Any) -> Any:
-        """The values in another dtype, as astype. Errors  DTypeError."""
+    def cast(self, x: TracedArray, dtype: Any) -> Any:
+        """Cast an array to another dtype, as astype does. Errors  DTypeError."""
         try:
-            to = self.settled(dtype)
-            if to == x.dtype:
+            target_dtype = self.effective_dtype(dtype)
+            if target_dtype == x.dtype:
                 return x.copy()
-            kind = self.part(to)
+            element_dtype = self.element_dtype(target_dtype)
         except RlxError as error:
-            raise placed(error, f"a cast to {dtype}") from None
-        if to.kind == "c":
-            im = _zeros(x.re, kind) if x.im is None else as_kind(x.im, kind)
-            return Traced(self, as_kind(x.re, kind), im, to)
-        if x.im is not None and kind is DType.BOOL:
+            raise add_user_location(error, f"a cast to {dtype}") from None
+        if target_dtype.kind == "c":
+            im = (
+                _zeros_like_tensor(x.re, element_dtype)
+                if x.im is None
+                else cast_tensor(x.im, element_dtype)
+            )
+            return TracedArray(self, cast_tensor(x.re, element_dtype), im, target_dtype)
+        if x.im is not None and element_dtype is DType.BOOL:
             return self.ufunc(np.not_equal, "__call__", (x, 0), {})
         if x.im is not None:
-            raise refused(
-                f"a cast of {x.dtype} to {to}",
+            raise trace_error(
+                f"a cast of {x.dtype} to {target_dtype}",
                 "the imaginary part would be lost",
-                hint="take np.abs(x) or x.real",
+                hint="use np.abs(x) or x.real",
             )
-        if to == np.int64 and x.re.dtype in (DType.I32, DType.BOOL):
-            return Traced(self, as_kind(x.re, DType.I32), None, to)
-        return Traced(self, as_kind(x.re, kind), None, to)
+        if target_dtype == np.int64 and x.re.dtype in (DType.I32, DType.BOOL):
+            return TracedArray(self, cast_tensor(x.re, DType.I32), None, target_dtype)
+        return TracedArray(self, cast_tensor(x.re, element_dtype), None, target_dtype)
 
-    def real(self, x: Any, dtype: DT) -> Tensor:
-        """The tensor of a real value, of the element type of this dtype."""
-        made = self.lifted(x, dtype)
-        return as_kind(made.re, self.part(made.dtype))
+    def real_tensor(self, x: Any, dtype: NumpyDtype) -> Tensor:
+        """Return the tensor of a real value, in the element dtype of this dtype."""
+        traced_array = self.as_traced(x, dtype)
+        return cast_tensor(traced_array.re, self.element_dtype(traced_array.dtype))
 
     # --- what NumPy calls ---------------------------------------------------------
 
-    def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, how: Any) -> Any:
-        """What NumPy does with a ufunc, a method of one, and an operator."""
-        return called(self, ufunc, method, inputs, how)
+    def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, options: Any) -> Any:
+        """Apply a ufunc, a ufunc method or an operator, as NumPy would."""
+        return call_ufunc(self, ufunc, method, inputs, options)
 
-    def item(self, x: Traced, key: Any) -> Any:
-        """`x[key]`, with indices and masks as NumPy has them. Errors  IndexError …"""
-        self.check(x)
+    def getitem(self, x: TracedArray, key: Any) -> Any:
+        """Return `x[key]`, with indices and masks as in NumPy. Errors  IndexError …"""
+        self.require_current(x)
         keys = key if isinstance(key, tuple) else (key,)
-        for one in keys:
-            if isinstance(one, Traced) and one.dtype == np.bool_:
-                raise refused(
-                    "x[mask] of a mask that is computed",
-                    "how many elements that is shows only in the values",
-                    hint="keep the shape: np.where(mask, x, 0)",
+        for index in keys:
+            if isinstance(index, TracedArray) and index.dtype == np.bool_:
+                raise trace_error(
+                    "x[mask] with a computed mask",
+                    "the number of selected elements depends on the values",
+                    hint="keep the shape with np.where(mask, x, 0)",
                 )
-        plain = tuple(
-            self._places(one) if isinstance(one, Traced) else one for one in keys
+        graph_keys = tuple(
+            self._index_tensor(index) if isinstance(index, TracedArray) else index
+            for index in keys
         )
-        for one in keys:
-            if isinstance(one, np.ndarray):
-                self.seen(one, one)
+        for index in keys:
+            if isinstance(index, np.ndarray):
+                self.capture(index, index)
         try:
-            re = self.graph.getitem(x.re, plain)
-            im = None if x.im is None else self.graph.getitem(x.im, plain)
+            re = self.graph.getitem(x.re, graph_keys)
+            im = None if x.im is None else self.graph.getitem(x.im, graph_keys)
         except RlxError as error:
-            raise placed(error, "x[...]") from None
-        x.viewed = True
-        made = Traced(self, re, im, x.dtype, viewed=True)
-        squared = x.squared
-        if squared is not None:
-            made.squared = lambda: self.graph.getitem(squared(), plain)
-        return made
+            raise add_user_location(error, "x[...]") from None
+        x.is_view = True
+        result = TracedArray(self, re, im, x.dtype, is_view=True)
+        make_square = x.make_square
+        if make_square is not None:
+            result.make_square = lambda: self.graph.getitem(make_square(), graph_keys)
+        return result
 
-    def _places(self, index: Traced) -> Tensor:
-        """Computed indices, as the graph takes them. Errors  IndexError."""
-        if self.check(index).dtype.kind not in "iu":
+    def _index_tensor(self, index: TracedArray) -> Tensor:
+        """Return computed indices as the graph takes them. Errors  IndexError."""
+        if self.require_current(index).dtype.kind not in "iu":
             problem = f"indices of dtype {index.dtype}"
-            raise refused("x[indices]", problem, "indices are integers")
+            raise trace_error("x[indices]", problem, "indices must be integers")
         return index.re
 
 
-def as_kind(x: Tensor, kind: DType) -> Tensor:
-    """A tensor in another element type; itself where it has it."""
-    return x if x.dtype is kind else x.graph.cast(x, kind)
+def cast_tensor(x: Tensor, dtype: DType) -> Tensor:
+    """Return a tensor in another element dtype; the tensor itself if it has it
+    already.
+    """
+    return x if x.dtype is dtype else x.graph.cast(x, dtype)
 
 
-def fits(array: Array) -> bool:
-    """Do all the values have 32 bits?"""
+def fits_int32(array: Array) -> bool:
+    """Return whether all values fit into 32 bits."""
     if not array.size:
         return True
-    bounds = np.iinfo(np.int32)
-    return bool(bounds.min <= array.min() and array.max() <= bounds.max)
+    int32_limits = np.iinfo(np.int32)
+    return bool(int32_limits.min <= array.min() and array.max() <= int32_limits.max)
 
 
-def _zeros(like: Tensor, kind: DType) -> Tensor:
+def _zeros_like_tensor(like: Tensor, dtype: DType) -> Tensor:
     g = like.graph
-    return g.expand(g.constant(0, kind), like.shape)
+    return g.expand(g.constant(0, dtype), like.shape)
 
 
-def _holds_traced(values: Sequence[Any]) -> bool:
+def _contains_traced(values: Sequence[Any]) -> bool:
     return any(
-        isinstance(one, Traced)
-        or (isinstance(one, list | tuple) and _holds_traced(one))
-        for one in values
+        isinstance(value, TracedArray)
+        or (isinstance(value, list | tuple) and _contains_traced(value))
+        for value in values
     )
 
 
-__all__ = ["WEAK", "Array", "DTypeError", "Trace", "as_kind", "in_trace", "running"]
+__all__ = [
+    "WEAK_TYPES",
+    "Array",
+    "DTypeError",
+    "Trace",
+    "activate_trace",
+    "cast_tensor",
+    "current_trace",
+]

@@ -1,4 +1,4 @@
-"""lbfgs: parameters where a function is least, by SciPy's L-BFGS-B and its gradient."""
+"""Minimization of a function by SciPy's L-BFGS-B, with traced gradients."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.arguments import whole
+from rlxweb.arguments import coerce_integer
+from rlxweb.array_input import describe_type
 from rlxweb.device import DeviceLike
 from rlxweb.errors import NotFinite, Unsupported, UsageError
-from rlxweb.given import named
 from rlxweb.tracing.derivatives import value_and_grad
 from rlxweb.tracing.function import function
-from rlxweb.training.first_bad import first_bad
-from rlxweb.training.meter import meter
-from rlxweb.training.trees import taken_apart
+from rlxweb.training.nonfinite_search import describe_first_nonfinite
+from rlxweb.training.progress_bar import progress_bar
+from rlxweb.training.tree_map import flatten_arrays
 
 Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """What a minimisation found.
+    """Result of a minimization.
 
     params   built as they were given, as NumPy arrays of their dtypes
     loss     there
@@ -57,7 +57,7 @@ def lbfgs(
     precision: str | None = None,
     progress: bool | None = None,
 ) -> Minimum:
-    """Parameters at which a function is least, by L-BFGS (Liu and Nocedal 1989).
+    """Minimize a function of parameters by L-BFGS (Liu and Nocedal 1989).
 
     loss       (params, *args) → one float, as `rlxweb.grad` takes it: of all data, as
                no batches are drawn
@@ -72,80 +72,94 @@ def lbfgs(
     Errors     Unsupported without SciPy (extra `filter`); NotFinite where the function
                is no number at the beginning; those of `rlxweb.grad`.
     """
-    minimize = _scipy()
-    most = whole("steps", steps, "lbfgs")
-    if most < 1:
-        raise UsageError("lbfgs", f"steps is {steps}", "at least 1")
-    both = function(
+    minimize = _import_minimize()
+    max_steps = coerce_integer("steps", steps, "lbfgs")
+    if max_steps < 1:
+        raise UsageError("lbfgs", f"steps is {steps}", "must be at least 1")
+    loss_and_gradients = function(
         value_and_grad(loss), device=device, adapter=adapter, precision=precision
     )
-    flat = _Flat(params)
-    call = both.held(params, *args)
+    flat_parameters = _FlatParameters(params)
+    bound_call = loss_and_gradients.held(params, *args)
     losses: list[float] = []
-    known: dict[bytes, float] = {}
+    losses_by_vector: dict[bytes, float] = {}
 
-    def evaluated(x: Vector) -> tuple[float, Vector]:
-        value, grads = call(flat.built(x), *args)
-        known[x.tobytes()] = float(value)
-        return float(value), flat.of(grads)
+    def evaluate(x: Vector) -> tuple[float, Vector]:
+        value, grads = bound_call(flat_parameters.unflatten(x), *args)
+        losses_by_vector[x.tobytes()] = float(value)
+        return float(value), flat_parameters.flatten(grads)
 
-    first = flat.of(params)
-    value, _ = evaluated(first)
+    initial_vector = flat_parameters.flatten(params)
+    value, _ = evaluate(initial_vector)
     if not math.isfinite(value):
-        feeds = {**call.params, **call.feeds(params, *args)}
-        where = first_bad(call.graph, feeds)
-        raise NotFinite("lbfgs, at the beginning", f"the loss is {value}", where)
-    with meter(progress, 0, most) as shown_on:
+        feeds = {**bound_call.params, **bound_call.feeds(params, *args)}
+        nonfinite_op = describe_first_nonfinite(bound_call.graph, feeds)
+        raise NotFinite(
+            "lbfgs, initial parameters", f"the loss is {value}", nonfinite_op
+        )
+    with progress_bar(progress, 0, max_steps) as report_progress:
 
-        def stepped(x: Vector) -> None:
-            losses.append(known[x.tobytes()])
-            known.clear()
-            shown_on(len(losses), losses[-1])
+        def record_step(x: Vector) -> None:
+            losses.append(losses_by_vector[x.tobytes()])
+            losses_by_vector.clear()
+            report_progress(len(losses), losses[-1])
 
-        options = {"maxiter": most, "maxfun": 20 * most, "gtol": tolerance, "ftol": 0.0}
-        done = minimize(
-            evaluated,
-            first,
+        options = {
+            "maxiter": max_steps,
+            "maxfun": 20 * max_steps,
+            "gtol": tolerance,
+            "ftol": 0.0,
+        }
+        scipy_result = minimize(
+            evaluate,
+            initial_vector,
             jac=True,
             method="L-BFGS-B",
-            callback=stepped,
+            callback=record_step,
             options=options,
         )
-    found, why = flat.built(done.x), str(done.message)
-    name = call.device.label
-    return Minimum(found, float(done.fun), np.array(losses), len(losses), why, name)
+    best_params, why = (
+        flat_parameters.unflatten(scipy_result.x),
+        str(scipy_result.message),
+    )
+    name = bound_call.device.label
+    return Minimum(
+        best_params, float(scipy_result.fun), np.array(losses), len(losses), why, name
+    )
 
 
-class _Flat:
-    """Parameters as one vector, and back."""
+class _FlatParameters:
+    """Conversion of parameters to one vector, and back."""
 
     def __init__(self, params: Any) -> None:
-        self._tree, leaves = taken_apart(params, "params")
-        self._kinds = [(tuple(x.shape), np.dtype(x.dtype)) for _, x in leaves]
+        self._tree, leaves = flatten_arrays(params, "params")
+        self._shapes_and_dtypes = [
+            (tuple(x.shape), np.dtype(x.dtype)) for _, x in leaves
+        ]
         if not leaves:
-            given = f"{named(params)} was given"
-            raise UsageError("lbfgs", given, "parameters are arrays")
+            problem = f"params is {describe_type(params)}"
+            raise UsageError("lbfgs", problem, "params must contain at least one array")
 
-    def of(self, tree: Any) -> Vector:
-        _, leaves = taken_apart(tree, "params")
+    def flatten(self, tree: Any) -> Vector:
+        _, leaves = flatten_arrays(tree, "params")
         return np.concatenate([np.ravel(np.asarray(x, np.float64)) for _, x in leaves])
 
-    def built(self, vector: Vector) -> Any:
-        made, at = [], 0
-        for shape, dtype in self._kinds:
+    def unflatten(self, vector: Vector) -> Any:
+        arrays, offset = [], 0
+        for shape, dtype in self._shapes_and_dtypes:
             size = math.prod(shape)
-            made.append(vector[at : at + size].reshape(shape).astype(dtype))
-            at += size
-        return self._tree.built(iter(made))
+            arrays.append(vector[offset : offset + size].reshape(shape).astype(dtype))
+            offset += size
+        return self._tree.unflatten(iter(arrays))
 
 
-def _scipy() -> Any:
+def _import_minimize() -> Any:
     try:
         from scipy.optimize import minimize
     except ImportError as error:
         raise Unsupported(
             "lbfgs",
-            f"SciPy is not there ({error})",
+            f"SciPy is not installed ({error})",
             hint="pip install 'rlxweb[filter]', or train with rlxweb.Adam",
         ) from None
     return minimize

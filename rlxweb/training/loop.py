@@ -1,4 +1,4 @@
-"""train: a step on batch after batch, with its state on the device."""
+"""Training loop: one compiled step for each batch, with the state on the device."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.arguments import whole
-from rlxweb.device import Device, DeviceLike, unless_open
+from rlxweb.arguments import coerce_integer
+from rlxweb.array_input import describe_type
+from rlxweb.device import Device, DeviceLike, none_if_auto
 from rlxweb.errors import NotFinite, UsageError, shown
-from rlxweb.given import named
-from rlxweb.machine.making import fast_mode
+from rlxweb.machine.compile_cache import jit_mode
 from rlxweb.runtime.session import Session
+from rlxweb.tracing.bound_call import BoundCall
 from rlxweb.tracing.function import function
-from rlxweb.tracing.held_call import HeldCall
-from rlxweb.training.first_bad import first_bad
-from rlxweb.training.meter import meter
-from rlxweb.training.saved import Saved, load, save
-from rlxweb.training.trees import changed
+from rlxweb.training.nonfinite_search import describe_first_nonfinite
+from rlxweb.training.progress_bar import progress_bar
+from rlxweb.training.saved_training import SavedTraining, load_training, save_training
+from rlxweb.training.tree_map import map_trees
 
-STOPPED: Final = "Ctrl-C"
-"""Why a training ended that was interrupted."""
-_RUNS: Final = 2
-"""What is compiled in a first run is used from the second on."""
+INTERRUPTED: Final = "Ctrl-C"
+"""Reason recorded for a training that was interrupted."""
+_WARM_UP_RUNS: Final = 2
+"""Runs until compiled code is in use: code compiled in a first run is used from the
+second on.
+"""
 
 Step = Callable[[Any, Any], Any]
 Batches = Iterable[Any] | Callable[[int], Any]
@@ -40,13 +42,13 @@ Batches = Iterable[Any] | Callable[[int], Any]
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a training left.
+    """Result of a training.
 
     state    after the last step, as NumPy arrays
     losses   [steps] float64, of every step, those before a resumption too
     steps    how many were made in all
-    why      why it ended: "all steps were made", "the batches ended", "no step of the
-             last … was better", "Ctrl-C"
+    why      why it ended: "all steps are done", "there are no more batches", "no
+             improvement in the last … steps", "Ctrl-C"
     device, engine   where it ran
     seconds  of this run of it
     """
@@ -69,7 +71,7 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """When to stop early.
+    """Rule for early stopping.
 
     steps   without a better loss, as the mean of so many steps, after which it stops
     least   how much better it must be
@@ -81,12 +83,12 @@ class Patience:
     over: int = 10
 
     def is_over(self, losses: list[float]) -> bool:
-        """Was no mean of the last steps better than the best before?"""
+        """Return whether no mean of the last steps was better than the best before."""
         if len(losses) < self.steps + self.over:
             return False
         means = np.convolve(losses, np.ones(self.over) / self.over, "valid")
-        before, late = means[: -self.steps], means[-self.steps :]
-        return bool(late.min() >= before.min() - self.least)
+        earlier, late = means[: -self.steps], means[-self.steps :]
+        return bool(late.min() >= earlier.min() - self.least)
 
 
 def train(
@@ -104,7 +106,7 @@ def train(
     progress: bool | None = None,
     told: Callable[[int, float], object] | None = None,
 ) -> Trained:
-    """Make a step on each batch, from a state to the next.
+    """Run a training step on each batch, from one state to the next.
 
     >>> def step(state, batch):
     ...     params, moments = state
@@ -132,21 +134,21 @@ def train(
     made the first such; ShapeError for a batch unlike the first; those of
     `rlxweb.function`; RecordingError, InputError for the file.
     """
-    asked = _Asked(steps, patience, save_to, save_every, told)
-    make = function(step, device=device, adapter=adapter, precision=precision)
-    named_device = unless_open(device)
+    options = _TrainOptions(steps, patience, save_to, save_every, told)
+    step_function = function(step, device=device, adapter=adapter, precision=precision)
+    named_device = none_if_auto(device)
     if named_device is not None or adapter:
         # What cannot be opened is refused now: there may be no step to make.
         Session("gpu" if named_device is None else named_device, adapter=adapter)
-    at = Saved(state, 0, np.empty(0))
-    if asked.file is not None and os.path.exists(asked.file):
-        at = load(asked.file, state)
-    run = _Run(make, asked, at)
-    return run.over(_from(batches, at.step, steps), progress)
+    saved = SavedTraining(state, 0, np.empty(0))
+    if options.file is not None and os.path.exists(options.file):
+        saved = load_training(options.file, state)
+    run = _TrainingRun(step_function, options, saved)
+    return run.run_batches(_remaining_batches(batches, saved.step, steps), progress)
 
 
-class _Asked:
-    """What `train` was asked for, checked."""
+class _TrainOptions:
+    """Validated options of `train`."""
 
     def __init__(
         self,
@@ -154,138 +156,163 @@ class _Asked:
         patience: Patience | int | None,
         save_to: str | PathLike[str] | None,
         save_every: int,
-        told: Callable[[int, float], object] | None,
+        on_step: Callable[[int, float], object] | None,
     ) -> None:
-        self.steps = None if steps is None else whole("steps", steps, "train")
-        self.every = whole("save_every", save_every, "train")
-        if self.every < 1 or (self.steps is not None and self.steps < 0):
+        self.steps = None if steps is None else coerce_integer("steps", steps, "train")
+        self.save_every = coerce_integer("save_every", save_every, "train")
+        if self.save_every < 1 or (self.steps is not None and self.steps < 0):
             problem = f"steps is {shown(steps)}, save_every {shown(save_every)}"
-            raise UsageError("train", problem, "steps ≥ 0 and save_every ≥ 1")
+            raise UsageError("train", problem, "expected steps ≥ 0 and save_every ≥ 1")
         if isinstance(patience, int):
             patience = Patience(patience)
         self.patience = patience
         self.file = None if save_to is None else Path(save_to)
-        self.told = told
+        self.on_step = on_step
 
 
-class _Run:
+class _TrainingRun:
     """One run of a training: the state on the device, the losses so far."""
 
-    def __init__(self, make: Any, asked: _Asked, at: Saved) -> None:
-        self._make, self._asked = make, asked
-        self._state, self._losses = at.state, [float(x) for x in at.losses]
-        self._call: HeldCall | None = None
-        self._stopped = ""
+    def __init__(
+        self, step_function: Any, options: _TrainOptions, saved: SavedTraining
+    ) -> None:
+        self._step_function, self._options = step_function, options
+        self._state, self._losses = saved.state, [float(x) for x in saved.losses]
+        self._bound_step: BoundCall | None = None
+        self._stop_reason = ""
 
-    def over(self, batches: Iterator[Any], progress: bool | None) -> Trained:
-        """All batches. What was done is in the file however it ends."""
-        begun, asked = perf_counter(), self._asked
+    def run_batches(self, batches: Iterator[Any], progress: bool | None) -> Trained:
+        """Train on all batches; the file is written however the run ends."""
+        start_time, options = perf_counter(), self._options
         try:
-            with meter(progress, len(self._losses), asked.steps) as shown_on:
+            with progress_bar(
+                progress, len(self._losses), options.steps
+            ) as report_progress:
                 for batch in batches:
                     loss = self._step(batch)
-                    shown_on(len(self._losses), loss)
-                    if asked.told is not None:
-                        asked.told(len(self._losses), loss)
-                    if not self._stopped and asked.patience is not None:
-                        if asked.patience.is_over(self._losses):
-                            last = asked.patience.steps
-                            self._stopped = f"no step of the last {last} was better"
-                    if self._stopped:
+                    report_progress(len(self._losses), loss)
+                    if options.on_step is not None:
+                        options.on_step(len(self._losses), loss)
+                    if not self._stop_reason and options.patience is not None:
+                        if options.patience.is_over(self._losses):
+                            patience_steps = options.patience.steps
+                            self._stop_reason = (
+                                f"no improvement in the last {patience_steps} steps"
+                            )
+                    if self._stop_reason:
                         break
-                    if asked.file and len(self._losses) % asked.every == 0:
+                    if options.file and len(self._losses) % options.save_every == 0:
                         self._save()
         except KeyboardInterrupt:
-            self._stopped = STOPPED
-        if not self._stopped:
-            whole_ = asked.steps is not None and len(self._losses) >= asked.steps
-            self._stopped = "all steps were made" if whole_ else "the batches ended"
-        state = self._on_host()
-        if asked.file:
+            self._stop_reason = INTERRUPTED
+        if not self._stop_reason:
+            is_complete = (
+                options.steps is not None and len(self._losses) >= options.steps
+            )
+            self._stop_reason = (
+                "all steps are done" if is_complete else "there are no more batches"
+            )
+        state = self._host_state()
+        if options.file:
             self._save(state)
         return Trained(
             state,
             np.array(self._losses),
             len(self._losses),
-            self._stopped,
-            "" if self._call is None else self._call.device.label,
-            "" if self._call is None else self._call.compiled.engine,
-            perf_counter() - begun,
+            self._stop_reason,
+            "" if self._bound_step is None else self._bound_step.device.label,
+            "" if self._bound_step is None else self._bound_step.compiled.engine,
+            perf_counter() - start_time,
         )
 
     def _step(self, batch: Any) -> float:
-        """One step. Interrupted within it, the state is still that before it."""
-        before = self._state
-        if self._call is None:
-            self._call = self._make.held(before, batch)
-            _settle(self._call, before, batch)
-        result = self._call(before, batch, stay=1)
+        """Run one step. If it is interrupted, the state stays that before it."""
+        state = self._state
+        if self._bound_step is None:
+            self._bound_step = self._step_function.held(state, batch)
+            _warm_up(self._bound_step, state, batch)
+        result = self._bound_step(state, batch, stay=1)
         if not isinstance(result, tuple) or len(result) != 2:
-            given = f"it returned {named(result)}"
-            raise UsageError("train", given, "a step returns (state, loss)")
+            problem = f"the step function returned {describe_type(result)}"
+            raise UsageError("train", problem, "expected (state, loss)")
         loss = float(np.asarray(result[1]))
         if not math.isfinite(loss):
-            self._refuse(before, batch, loss)
+            self._raise_not_finite(state, batch, loss)
         self._state = result[0]
         self._losses.append(loss)
         return loss
 
-    def _refuse(self, before: Any, batch: Any, loss: float) -> None:
-        """Errors  NotFinite, with the place where it began."""
-        assert self._call is not None
-        if self._asked.file:
+    def _raise_not_finite(self, state: Any, batch: Any, loss: float) -> None:
+        """Save the state and raise NotFinite, with the op where it began."""
+        assert self._bound_step is not None
+        if self._options.file:
             self._save()
-        feeds = self._call.feeds(_host(before), batch)
-        place = first_bad(self._call.graph, {**self._call.params, **feeds})
+        feeds = self._bound_step.feeds(_copy_to_host(state), batch)
+        nonfinite_op = describe_first_nonfinite(
+            self._bound_step.graph, {**self._bound_step.params, **feeds}
+        )
         raise NotFinite(
             f"train, step {len(self._losses) + 1}",
             f"the loss is {loss}",
-            place or "NumPy computes it finite: the device's numbers differ there",
-            "lower the rate, or look at that op's operands"
-            + ("; the file has the state before this step" if self._asked.file else ""),
+            nonfinite_op
+            or "the loss is finite when NumPy computes it, but not on the device",
+            "lower the learning rate, or check the operands of that op"
+            + (
+                "; the file contains the state before this step"
+                if self._options.file
+                else ""
+            ),
         )
 
-    def _on_host(self) -> Any:
-        return _host(self._state)
+    def _host_state(self) -> Any:
+        return _copy_to_host(self._state)
 
     def _save(self, state: Any = None) -> None:
-        assert self._asked.file is not None
-        state = self._on_host() if state is None else state
+        assert self._options.file is not None
+        state = self._host_state() if state is None else state
         losses = np.array(self._losses, np.float64)
-        save(self._asked.file, Saved(state, len(self._losses), losses))
+        save_training(
+            self._options.file, SavedTraining(state, len(self._losses), losses)
+        )
 
 
-def _host(state: Any) -> Any:
-    return changed(np.asarray, state, doing="train")
+def _copy_to_host(state: Any) -> Any:
+    return map_trees(np.asarray, state, context="train")
 
 
-def _from(batches: Batches, done: int, steps: int | None) -> Iterator[Any]:
-    """The batches that are left. Errors  UsageError for what gives none."""
+def _remaining_batches(
+    batches: Batches, n_done: int, steps: int | None
+) -> Iterator[Any]:
+    """Return the batches that are left. Errors  UsageError for an argument that gives
+    none.
+    """
     if callable(batches):
         if steps is None:
-            hint = "say how many: steps=1000"
-            raise UsageError("train", "batches are made by a function", hint=hint)
-        return (batches(n) for n in range(done, steps))
-    given: object = batches
-    if not isinstance(given, Iterable):
-        wanted = "an iterable of batches, or a function"
-        raise UsageError("train", f"{named(given)} was given", wanted)
-    return islice(iter(given), done, steps)
+            hint = "pass the number of steps: steps=1000"
+            raise UsageError(
+                "train", "batches is a function and steps is missing", hint=hint
+            )
+        return (batches(n) for n in range(n_done, steps))
+    batches_object: object = batches
+    if not isinstance(batches_object, Iterable):
+        rule = "expected an iterable of batches, or a function"
+        raise UsageError("train", f"batches is {describe_type(batches_object)}", rule)
+    return islice(iter(batches_object), n_done, steps)
 
 
-def _settle(call: HeldCall, *args: Any) -> None:
-    """Have all of a step's code compiled, by runs whose results are dropped.
+def _warm_up(bound_step: BoundCall, *args: Any) -> None:
+    """Compile all of a step's code, by runs whose results are dropped.
 
     On the CPU code is compiled while NumPy computes, and small steps become one call
     after their first run. Either way rounds in its own way, so a training that goes on
     from a file would differ from one that was never interrupted.
     """
-    if call.device is not Device.CPU or fast_mode() == "off":
+    if bound_step.device is not Device.CPU or jit_mode() == "off":
         return
-    from rlxweb.backends.cpu import WORKSHOPS
+    from rlxweb.backends.cpu import JIT_CACHES
 
     with ExitStack() as stack:
-        for shop in WORKSHOPS:
-            stack.enter_context(shop.waiting())
-        for _ in range(_RUNS):
-            call(*args, stay=1)
+        for jit_cache in JIT_CACHES:
+            stack.enter_context(jit_cache.wait_for_kernels())
+        for _ in range(_WARM_UP_RUNS):
+            bound_step(*args, stay=1)

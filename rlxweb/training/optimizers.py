@@ -1,4 +1,4 @@
-"""Optimisers: how parameters follow their gradients. Functions on arrays, traced.
+"""Optimizers as traced functions on arrays: SGD, Adam, AdamW.
 
 An optimiser is a frozen record of its settings. `init` makes its state for parameters,
 `update` steps both; within a traced function that becomes part of its graph, and state
@@ -16,32 +16,34 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import UsageError, shown
-from rlxweb.training.trees import changed, parts
+from rlxweb.training.tree_map import map_trees, map_trees_to_many
 
 Rate = float | Callable[[Any], Any]
-"""A learning rate, or what makes it of the number of the step: 1, 2, …, a float32."""
+"""Learning rate, or a function from the step number (1, 2, …, a float32) to it."""
 
 
 class Optimizer(ABC):
-    """What every optimiser has."""
+    """Base class of optimizers."""
 
     rate: Rate
 
     @abstractmethod
     def init(self, params: Any) -> Any:
-        """The state before the first step, of parameters or arrays like them."""
+        """Return the state before the first step, for parameters or arrays like
+        them.
+        """
 
     @abstractmethod
     def update(self, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
-        """The next parameters and state.
+        """Return the next parameters and state.
 
         Errors   ShapeError for gradients unlike the parameters.
         """
 
     def _rate(self, count: Any, like: Any) -> Any:
-        """The rate of a step, in the dtype of a parameter."""
+        """Return the learning rate of a step, in the dtype of a parameter."""
         if callable(self.rate):
-            return _as(self.rate(count), like)
+            return _cast_like(self.rate(count), like)
         return self.rate
 
     def _check(self, name: str, value: float, low: float, high: float) -> None:
@@ -49,7 +51,7 @@ class Optimizer(ABC):
             raise UsageError(
                 type(self).__name__,
                 f"{name} is {shown(value)}",
-                f"at least {low:g} and below {high:g}",
+                f"must be at least {low:g} and below {high:g}",
             )
 
 
@@ -74,34 +76,39 @@ class SGD(Optimizer):
         self._check("decay", self.decay, 0.0, np.inf)
 
     def init(self, params: Any) -> Any:
-        velocity = {"v": _zeros(params)} if self.momentum else {}
+        velocity = {"v": _zeros_like_params(params)} if self.momentum else {}
         return {"count": np.zeros((), np.float32), **velocity}
 
     def update(self, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
         count = state["count"] + np.float32(1)
 
-        def pulled(p: Any, g: Any) -> Any:
+        def add_weight_decay(p: Any, g: Any) -> Any:
             return g + self.decay * p if self.decay else g
 
-        def slowly(p: Any, g: Any) -> Any:
-            return p - self._rate(count, p) * pulled(p, g)
+        def update_plain(p: Any, g: Any) -> Any:
+            return p - self._rate(count, p) * add_weight_decay(p, g)
 
-        def one(p: Any, g: Any, v: Any) -> tuple[Any, Any]:
-            g = pulled(p, g)
+        def update_with_momentum(p: Any, g: Any, v: Any) -> tuple[Any, Any]:
+            g = add_weight_decay(p, g)
             v = self.momentum * v + g
-            along = g + self.momentum * v if self.nesterov else v
-            return p - self._rate(count, p) * along, v
+            direction = g + self.momentum * v if self.nesterov else v
+            return p - self._rate(count, p) * direction, v
 
-        doing = "SGD.update"
+        context = "SGD.update"
         if not self.momentum:
-            return changed(slowly, params, grads, doing=doing), {"count": count}
-        params, v = parts(2, one, params, grads, state["v"], doing=doing)
+            return map_trees(update_plain, params, grads, context=context), {
+                "count": count
+            }
+        params, v = map_trees_to_many(
+            2, update_with_momentum, params, grads, state["v"], context=context
+        )
         return params, {"count": count, "v": v}
 
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015): steps by means of gradients and of their squares.
+    """Adam optimizer (Kingma and Ba 2015): steps by running means of gradients and
+    their squares.
 
     m ← b1 m + (1 - b1) g;  v ← b2 v + (1 - b2) g²;
     p ← p - rate · m̂ / (sqrt(v̂) + eps), with m̂, v̂ divided by 1 - bⁿ of the n-th step
@@ -123,31 +130,37 @@ class Adam(Optimizer):
         self._check("eps", self.eps, 0.0, 1.0)
 
     def init(self, params: Any) -> Any:
-        zeros = _zeros(params)
-        return {"count": np.zeros((), np.float32), "m": zeros, "v": _zeros(params)}
+        zeros = _zeros_like_params(params)
+        return {
+            "count": np.zeros((), np.float32),
+            "m": zeros,
+            "v": _zeros_like_params(params),
+        }
 
     def update(self, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
         count = state["count"] + np.float32(1)
 
-        def one(p: Any, g: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
+        def update_parameter(p: Any, g: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
             m = self.b1 * m + (1.0 - self.b1) * g
             v = self.b2 * v + (1.0 - self.b2) * (g * g)
-            n = _as(count, p)
+            n = _cast_like(count, p)
             mean, square = m / (1.0 - self.b1**n), v / (1.0 - self.b2**n)
             step = mean / (np.sqrt(square) + self.eps)
-            return self._moved(p, step, self._rate(count, p)), m, v
+            return self._take_step(p, step, self._rate(count, p)), m, v
 
-        doing = f"{type(self).__name__}.update"
-        made = parts(3, one, params, grads, state["m"], state["v"], doing=doing)
-        return made[0], {"count": count, "m": made[1], "v": made[2]}
+        context = f"{type(self).__name__}.update"
+        trees = map_trees_to_many(
+            3, update_parameter, params, grads, state["m"], state["v"], context=context
+        )
+        return trees[0], {"count": count, "m": trees[1], "v": trees[2]}
 
-    def _moved(self, p: Any, step: Any, rate: Any) -> Any:
+    def _take_step(self, p: Any, step: Any, rate: Any) -> Any:
         return p - rate * step
 
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with weights that decay by themselves (Loshchilov and Hutter 2019).
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     p ← p - rate · (m̂ / (sqrt(v̂) + eps) + decay · p)
     """
@@ -158,30 +171,30 @@ class AdamW(Adam):
         super().__post_init__()
         self._check("decay", self.decay, 0.0, np.inf)
 
-    def _moved(self, p: Any, step: Any, rate: Any) -> Any:
+    def _take_step(self, p: Any, step: Any, rate: Any) -> Any:
         return p - rate * (step + self.decay * p)
 
 
-def _check_rate(of: Optimizer) -> None:
-    if callable(of.rate):
+def _check_rate(optimizer: Optimizer) -> None:
+    if callable(optimizer.rate):
         return
-    if not isinstance(of.rate, int | float) or not 0.0 < of.rate < np.inf:
+    if not isinstance(optimizer.rate, int | float) or not 0.0 < optimizer.rate < np.inf:
         raise UsageError(
-            type(of).__name__,
-            f"rate is {shown(of.rate)}",
-            "a number above 0, or a function of the step's number",
+            type(optimizer).__name__,
+            f"rate is {shown(optimizer.rate)}",
+            "must be a number above 0, or a function of the step number",
         )
 
 
-def _as(value: Any, like: Any) -> Any:
-    """A number in the dtype of an array."""
+def _cast_like(value: Any, like: Any) -> Any:
+    """Cast a number to the dtype of an array; Python numbers pass unchanged."""
     if isinstance(value, int | float):
         return value
     return value if value.dtype == like.dtype else value.astype(like.dtype)
 
 
-def _zeros(params: Any) -> Any:
-    def of(p: Any) -> Any:
+def _zeros_like_params(params: Any) -> Any:
+    def zeros_like_array(p: Any) -> Any:
         return np.zeros(tuple(p.shape), p.dtype)
 
-    return changed(of, params, doing="an optimiser's state")
+    return map_trees(zeros_like_array, params, context="optimiser state")

@@ -1,1 +1,1 @@
-"""How the static site is put together; `site/assemble.py` is the way in."""
+"""Building blocks of the static site; `site/assemble.py` is the entry point."""

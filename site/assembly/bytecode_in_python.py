@@ -1,4 +1,5 @@
-"""Runs inside Pyodide: bytecode of what a page imports until its first result.
+"""Script that runs inside Pyodide and compiles what a page imports until its first
+result.
 
 /bytecode.zip           of rlxweb and NumPy, in __pycache__ beside the sources, and of
                         what dataclasses write, {source: code} as marshal has it
@@ -24,71 +25,95 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 
-WRITTEN: dict[str, CodeType] = {}
-"""What dataclasses wrote since this module began, compiled."""
+DATACLASS_CODE: dict[str, CodeType] = {}
+"""Source → code that dataclasses have generated since this module began."""
 
 
-def noting(source: str, *spaces: Any) -> None:
-    """`exec`, as the module of dataclasses sees it."""
+def exec_recorded(source: str, *namespaces: Any) -> None:
+    """Execute generated source like `exec`, which the dataclasses module calls, and
+    record its code.
+    """
     code = builtins.compile(source, "<string>", "exec")
-    WRITTEN[source] = code
-    exec(code, *spaces)
+    DATACLASS_CODE[source] = code
+    exec(code, *namespaces)
 
 
-vars(dataclasses)["exec"] = noting  # found before the builtin of that name
+vars(dataclasses)["exec"] = exec_recorded  # found before the builtin of that name
 
 import rlxweb  # noqa: E402  # its classes are to be seen being made
 
-SITE = Path(np.__file__).parents[1]
-LIBRARY = next(path for path in sys.path if path.endswith(".zip"))
-SCRATCH = Path("/tmp/source.py")
-SAME_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is built
-DATACLASSES = "rlxweb_dataclasses.marshal"
-DEVICE = ("backends.webgpu", "devices.availability", "gpu.browser")
-DEMOS = ("calibration.known", "devices.place", "io", "smoke.suite", "smoke.verdict")
-"""What pages import until their first result, beside an estimate of NumPy's."""
+SITE_PACKAGES = Path(np.__file__).parents[1]
+STDLIB_ZIP = next(path for path in sys.path if path.endswith(".zip"))
+SCRATCH_FILE = Path("/tmp/source.py")
+FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is built
+DATACLASS_CODE_FILE = "rlxweb_dataclasses.marshal"
+DEVICE_MODULES = ("backends.webgpu", "devices.availability", "gpu.browser_port")
+DEMO_MODULES = (
+    "calibration.engine_calibrations",
+    "devices.device_place",
+    "io",
+    "smoke.suite",
+    "smoke.verdict",
+)
+"""Modules that pages import until their first result, besides those of a NumPy
+estimate.
+"""
 
 
-def imported() -> list[str]:
-    """The files of the modules that are loaded."""
+def loaded_files() -> list[str]:
+    """Return the source files of the loaded modules."""
     files = (getattr(module, "__file__", None) for module in sys.modules.values())
     return sorted({file for file in files if file and file.endswith(".py")})
 
 
-def write(archive: ZipFile, name: str, source: bytes, file: str) -> None:
+def write_bytecode(archive: ZipFile, name: str, source: bytes, file: str) -> None:
     """Add the bytecode of the module in `file` as `name`."""
-    SCRATCH.write_bytes(source)
+    SCRATCH_FILE.write_bytes(source)
     unchecked = PycInvalidationMode.UNCHECKED_HASH
-    made = compile(str(SCRATCH), None, file, doraise=True, invalidation_mode=unchecked)
-    archive.writestr(ZipInfo(name, SAME_DATE), Path(made).read_bytes(), ZIP_DEFLATED, 9)
+    compiled_path = compile(
+        str(SCRATCH_FILE), None, file, doraise=True, invalidation_mode=unchecked
+    )
+    archive.writestr(
+        ZipInfo(name, FIXED_DATE), Path(compiled_path).read_bytes(), ZIP_DEFLATED, 9
+    )
 
 
-def packages(files: Iterable[str]) -> None:
-    """Of NumPy what is loaded, of rlxweb all that can be used in a tab."""
-    ours = {p for p in (SITE / "rlxweb").rglob("*.py") if "cli" not in p.parts}
+def write_package_bytecode(files: Iterable[str]) -> None:
+    """Write the bytecode of NumPy's loaded modules and of all of rlxweb that works in a
+    browser tab.
+    """
+    rlxweb_files = {
+        file
+        for file in (SITE_PACKAGES / "rlxweb").rglob("*.py")
+        if "cli" not in file.parts
+    }
     with ZipFile("/bytecode.zip", "w") as archive:
-        for path in sorted(ours | set(map(Path, files))):
-            if path.is_relative_to(SITE):
-                name = Path(cache_from_source(path)).relative_to(SITE)
-                write(archive, str(name), path.read_bytes(), str(path))
-        codes = marshal.dumps(dict(sorted(WRITTEN.items())))
-        archive.writestr(ZipInfo(DATACLASSES, SAME_DATE), codes, ZIP_DEFLATED, 9)
+        for path in sorted(rlxweb_files | set(map(Path, files))):
+            if path.is_relative_to(SITE_PACKAGES):
+                name = Path(cache_from_source(path)).relative_to(SITE_PACKAGES)
+                write_bytecode(archive, str(name), path.read_bytes(), str(path))
+        marshalled = marshal.dumps(dict(sorted(DATACLASS_CODE.items())))
+        archive.writestr(
+            ZipInfo(DATACLASS_CODE_FILE, FIXED_DATE), marshalled, ZIP_DEFLATED, 9
+        )
 
 
-def library(files: Iterable[str]) -> None:
-    """The standard library lies in a zip, where a module and its pyc are neighbours."""
-    with ZipFile(LIBRARY) as given, ZipFile("/python_stdlib.zip", "w") as archive:
-        for entry in given.infolist():
-            archive.writestr(entry, given.read(entry))
+def write_stdlib_bytecode(files: Iterable[str]) -> None:
+    """Write the standard library's zip with each loaded module's pyc beside its
+    source.
+    """
+    with ZipFile(STDLIB_ZIP) as original, ZipFile("/python_stdlib.zip", "w") as archive:
+        for entry in original.infolist():
+            archive.writestr(entry, original.read(entry))
         for file in files:
-            if file.startswith(f"{LIBRARY}/"):
-                name = file.removeprefix(f"{LIBRARY}/")
-                write(archive, f"{name}c", given.read(name), file)
+            if file.startswith(f"{STDLIB_ZIP}/"):
+                name = file.removeprefix(f"{STDLIB_ZIP}/")
+                write_bytecode(archive, f"{name}c", original.read(name), file)
 
 
 rlxweb.welch_peaks(np.zeros((1, 256), np.float32), device="cpu")
-for name in DEVICE + DEMOS:
+for name in DEVICE_MODULES + DEMO_MODULES:
     import_module(f"rlxweb.{name}")
 list(import_module("rlxweb.smoke.suite").page_cases())  # all ops and their samples
-packages(imported())
-library(imported())
+write_package_bytecode(loaded_files())
+write_stdlib_bytecode(loaded_files())

@@ -1,4 +1,4 @@
-"""What can go wrong while the site is built, in rlxweb's four parts."""
+"""Errors of the site build, in rlxweb's four parts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ class SiteError(RlxError):
     """The site cannot be built; the old one, if any, stays as it was."""
 
 
-class Unreachable(SiteError):
-    """A registry did not answer, or its client is missing: try the next source."""
+class RegistryUnavailable(SiteError):
+    """A registry did not answer, or its client is missing; the next source is tried."""
 
 
-class HashRefused(SiteError):
-    """A file is not the one that was promised."""
+class HashMismatch(SiteError):
+    """A file does not have the expected hash."""
 
-    def __init__(self, doing: str, found: str, wanted: str, hint: str) -> None:
+    def __init__(self, context: str, actual: str, expected: str, hint: str) -> None:
         super().__init__(
-            doing,
-            "the file is not the one that is wanted",
-            f"its hash is {found}, wanted is {wanted}",
+            context,
+            "the file has the wrong hash",
+            f"expected {expected}, got {actual}",
             hint,
         )

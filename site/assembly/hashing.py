@@ -1,4 +1,4 @@
-"""Hashes of files, and files that are written only when their hash is right."""
+"""Hashes of files, and atomic copies."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from assembly.errors import HashRefused
+from assembly.errors import HashMismatch
 from rlxweb.io import atomic_path
 
 
 def sha256(path: Path) -> str:
-    """The file's hash in hex, as lock files write it."""
+    """Return the file's sha256 in hex, as lock files write it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def demand(path: Path, wanted: str, hint: str) -> None:
-    """Refuse the file unless its sha256 is `wanted`."""
-    found = sha256(path)
-    if found != wanted:
-        raise HashRefused(f"checking {path}", found, wanted, hint)
+def require_sha256(path: Path, expected: str, hint: str) -> None:
+    """Refuse the file unless it has the expected sha256."""
+    actual = sha256(path)
+    if actual != expected:
+        raise HashMismatch(f"checking {path}", actual, expected, hint)
 
 
-def place(source: Path, target: Path) -> None:
-    """Copy; `target` is never there in part, even for a build beside this one."""
+def copy_atomically(source: Path, target: Path) -> None:
+    """Copy a file so that `target` is never incomplete, even for a build that runs in
+    parallel.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)

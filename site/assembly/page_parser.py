@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from html.parser import HTMLParser
 
-LOADS = {
+URL_ATTRIBUTES = {
     "audio": "src",
     "embed": "src",
     "iframe": "src",
@@ -18,7 +18,7 @@ LOADS = {
     "source": "src",
     "video": "src",
 }
-LINKS_THAT_LOAD = {
+LOADING_LINK_TYPES = {
     "dns-prefetch",
     "icon",
     "manifest",
@@ -28,8 +28,8 @@ LINKS_THAT_LOAD = {
     "preload",
     "stylesheet",
 }
-_DATA = {"application/json", "application/ld+json"}
-"""Types of script elements that run nothing."""
+_DATA_TYPES = {"application/json", "application/ld+json"}
+"""Types of script elements that run no code."""
 
 
 class PageParser(HTMLParser):
@@ -43,27 +43,33 @@ class PageParser(HTMLParser):
         """Inline scripts, styles and event handlers, which a strict policy refuses."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        has = {name: value or "" for name, value in attrs}
-        self._load(tag, has)
-        if tag == "script" and "src" not in has and has.get("type") not in _DATA:
+        attributes = {name: value or "" for name, value in attrs}
+        self._add_loaded_url(tag, attributes)
+        if (
+            tag == "script"
+            and "src" not in attributes
+            and attributes.get("type") not in _DATA_TYPES
+        ):
             self.inline.append("a <script> without src")
         if tag == "style":
             self.inline.append("a <style>")
-        for name, value in has.items():
-            code = value.strip().lower().startswith("javascript:")
-            if name == "style" or name.startswith("on") or code:
+        for name, value in attributes.items():
+            is_code_url = value.strip().lower().startswith("javascript:")
+            if name == "style" or name.startswith("on") or is_code_url:
                 self.inline.append(f'{name}="{value}" of <{tag}>')
 
-    def _load(self, tag: str, has: dict[str, str]) -> None:
-        if tag in LOADS and LOADS[tag] in has:
-            self.urls.append(has[LOADS[tag]])
-        if tag == "link" and LINKS_THAT_LOAD & set(has.get("rel", "").lower().split()):
-            self.urls.append(has.get("href", ""))
+    def _add_loaded_url(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag in URL_ATTRIBUTES and URL_ATTRIBUTES[tag] in attributes:
+            self.urls.append(attributes[URL_ATTRIBUTES[tag]])
+        if tag == "link" and LOADING_LINK_TYPES & set(
+            attributes.get("rel", "").lower().split()
+        ):
+            self.urls.append(attributes.get("href", ""))
 
 
 @cache
 def parse_page(text: str) -> PageParser:
     """Return the parsed page; the two checks of a site build share one parse."""
-    found = PageParser()
-    found.feed(text)
-    return found
+    parser = PageParser()
+    parser.feed(text)
+    return parser

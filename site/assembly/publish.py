@@ -1,4 +1,6 @@
-"""From a finished temporary folder to the site: manifest, ownership, swap."""
+"""Publish a finished temporary folder as the site: manifest, check for foreign files,
+swap.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from assembly.errors import SiteError
 from assembly.hashing import sha256
 
 MANIFEST = "site.json"
-SCHEMA = 1
+SCHEMA_VERSION = 1
 
 
 def write_manifest(site: Path, facts: dict[str, Any]) -> int:
@@ -26,49 +28,56 @@ def write_manifest(site: Path, facts: dict[str, Any]) -> int:
         if path.is_file()
     }
     total = sum(file["bytes"] for file in files.values())
-    said = {"schema": SCHEMA, **facts, "bytes": total, "files": files}
-    (site / MANIFEST).write_text(json.dumps(said, indent=1) + "\n", "utf-8")
+    manifest = {"schema": SCHEMA_VERSION, **facts, "bytes": total, "files": files}
+    (site / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
     return total
 
 
 def foreign_files(site: Path) -> list[str]:
-    """The files in `site` that no build has put there."""
+    """Return the files in `site` that no build has written."""
     try:
-        ours = {MANIFEST, *json.loads((site / MANIFEST).read_text("utf-8"))["files"]}
+        built_names = {
+            MANIFEST,
+            *json.loads((site / MANIFEST).read_text("utf-8"))["files"],
+        }
     except (OSError, ValueError, KeyError, TypeError):
-        ours = set()
-    here = (p.relative_to(site).as_posix() for p in site.rglob("*") if not p.is_dir())
-    return sorted(name for name in here if name not in ours)
+        built_names = set()
+    names = (
+        path.relative_to(site).as_posix()
+        for path in site.rglob("*")
+        if not path.is_dir()
+    )
+    return sorted(name for name in names if name not in built_names)
 
 
 def refuse_foreign(site: Path) -> None:
-    """Refuse to replace a folder that holds files of somebody else."""
+    """Refuse to replace a folder with files that no build has written."""
     if site.exists() and not site.is_dir():
         raise SiteError("replacing the site", f"{site} is a file, not a folder")
     foreign = foreign_files(site) if site.is_dir() else []
     if foreign:
-        named = ", ".join(foreign[:3]) + (" …" if len(foreign) > 3 else "")
+        listed = ", ".join(foreign[:3]) + (" …" if len(foreign) > 3 else "")
         raise SiteError(
             f"replacing {site}",
-            f"{len(foreign)} of its files were made by no build of the site: {named}",
-            "only a folder that a build made is replaced",
+            f"{len(foreign)} of its files are not from a build of the site: {listed}",
+            "only a folder created by a build may be replaced",
             "move them away, or build into another folder: --out FOLDER",
         )
 
 
-def swap(new: Path, site: Path) -> None:
-    """Put `new` where `site` is; where that fails, the old one is back."""
+def swap_folders(new: Path, site: Path) -> None:
+    """Replace `site` by `new`; restore the old one if that fails."""
     refuse_foreign(site)
     if not site.exists():
         new.rename(site)
         return
-    aside = Path(tempfile.mkdtemp(dir=site.parent, prefix=".site-old-"))
+    backup_folder = Path(tempfile.mkdtemp(dir=site.parent, prefix=".site-old-"))
     try:
-        site.rename(aside / "site")
+        site.rename(backup_folder / "site")
         try:
             new.rename(site)
         except OSError:
-            (aside / "site").rename(site)
+            (backup_folder / "site").rename(site)
             raise
     finally:
-        shutil.rmtree(aside)
+        shutil.rmtree(backup_folder)

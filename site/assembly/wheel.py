@@ -1,4 +1,4 @@
-"""Our own wheel, built from the checkout without a network."""
+"""Build rlxweb's wheel from the checkout, without a network."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from assembly.hashing import sha256
 
 
 def build_wheel(root: Path, folder: Path) -> Path:
-    """The wheel of the checkout at `root`, in `folder`, named after what is in it."""
+    """Build the wheel of the checkout at `root` into `folder`, with a hash in its file
+    name.
+    """
     code = "import sys, hatchling.build as b; print(b.build_wheel(sys.argv[1]))"
-    said = subprocess.run(
+    build = subprocess.run(
         [sys.executable, "-c", code, str(folder)],
         cwd=root,
         capture_output=True,
@@ -21,18 +23,18 @@ def build_wheel(root: Path, folder: Path) -> Path:
         check=False,
         timeout=120,
     )
-    if said.returncode:
+    if build.returncode:
         raise SiteError(
             f"building the wheel of {root}",
-            said.stderr.strip() or "hatchling said nothing",
+            build.stderr.strip() or "hatchling failed without output",
             hint="if hatchling is missing: pip install '.[web]'",
         )
-    wheel = folder / said.stdout.split()[-1]
-    return wheel.rename(folder / tagged(wheel))
+    wheel = folder / build.stdout.split()[-1]
+    return wheel.rename(folder / hash_tagged_name(wheel))
 
 
-def tagged(wheel: Path) -> str:
-    """The wheel's name with a build tag made from its hash.
+def hash_tagged_name(wheel: Path) -> str:
+    """Return the wheel's name with a build tag made from its hash.
 
     A new wheel of the same version so has a new URL: a copy in the visitor's browser
     cache can never meet a lock file that wants another one.

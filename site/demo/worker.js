@@ -84,7 +84,7 @@ json.dumps(row.as_json())
 // Can Python called from here wait in blocking code? That takes JSPI, and where it is
 // missing callPromising is there and throws.
 async function canBlock(py) {
-  const ask = py.runPython("from rlxweb.gpu.browser import can_block; can_block");
+  const ask = py.runPython("from rlxweb.gpu.browser_port import can_block; can_block");
   try {
     return await ask.callPromising();
   } catch {

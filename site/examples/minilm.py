@@ -2,8 +2,9 @@
 
 The encoder of sentence-transformers' all-MiniLM-L6-v2 and of other models of BERT's
 family with mean pooling. The graph takes any batch and any length. Its parameters have
-the names and the layout of `model.safetensors`, so that `rlx.load_weights` reads them.
-The example `search.py` and the demo that searches notes in a browser tab import this.
+the names and the layout of `model.safetensors`, so that `rlxweb.load_weights` reads
+them. The example `search.py` and the demo that searches notes in a browser tab import
+this.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import rlxweb as rlx
 from rlxweb.errors import ModelError
 
 UNUSED = [(r"embeddings\.position_ids|pooler\..*", None)]
-"""Weights of the file that sentence embeddings do not use, for `rlx.load_weights`."""
+"""Weights of the file that sentence embeddings do not use, for
+`rlxweb.load_weights`."""
 LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512)
 """Padded lengths of a batch: few, since each pair of batch and length is compiled."""
 BATCHES = (32, 8, 1)
@@ -151,8 +153,8 @@ def batches(
             rows = order[start : start + count]
             ids = np.full((count, length), pad, np.int32)
             mask = np.zeros((count, length), np.float32)
-            for at, row in enumerate(rows):
-                ids[at, : len(texts[row])] = texts[row]
-                mask[at, : len(texts[row])] = 1
+            for index, row in enumerate(rows):
+                ids[index, : len(texts[row])] = texts[row]
+                mask[index, : len(texts[row])] = 1
             yield rows, {"ids": ids, "mask": mask}
             start += count

@@ -33,14 +33,14 @@ def speech_probabilities(samples: np.ndarray) -> np.ndarray:
     view = np.lib.stride_tricks.sliding_window_view(padded, CONTEXT + FRAME)
     frames = view[::FRAME]
     state = {name: np.zeros((1, 1, 128), np.float32) for name in "hc"}
-    found = []
+    blocks_out = []
     with rlx.onnx.load(NETWORK) as network:
         for start in range(0, len(frames), BLOCK):
             inputs = {"input": frames[start : start + BLOCK], **state}
             outputs = network.run(inputs, keep=["hn", "cn"])
             state = {"h": outputs["hn"], "c": outputs["cn"]}
-            found.append(outputs["speech_probs"].reshape(-1))
-    return np.concatenate(found)[:count]
+            blocks_out.append(outputs["speech_probs"].reshape(-1))
+    return np.concatenate(blocks_out)[:count]
 
 
 def main(path: str) -> None:

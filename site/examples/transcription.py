@@ -101,22 +101,22 @@ def find_notes(
     note, contour = activations["note"], activations["contour"]
     if len(note) < 2:
         return []
-    least = round(minimum_note_length / 1000 * (RATE / HOP))
+    min_frames = round(minimum_note_length / 1000 * (RATE / HOP))
     quiet = [bytearray(column.tobytes()) for column in (note < frame_threshold).T]
-    found: list[tuple[int, int, int]] = []
+    spans: list[tuple[int, int, int]] = []
     for start, key in _onsets(note, activations["onset"], onset_threshold)[::-1]:
-        end = _end(quiet[key], start + 1)
-        if end - start > least:
+        end = _note_end(quiet[key], start + 1)
+        if end - start > min_frames:
             _silence(quiet, start, end, key)
-            found.append((start, end, key))
+            spans.append((start, end, key))
     # Frames that still sound, loudest first, become notes without an onset.
     rows, keys = np.nonzero(note > frame_threshold)
-    for at in np.argsort(-note[rows, keys], kind="stable"):
-        row, key = int(rows[at]), int(keys[at])
+    for index in np.argsort(-note[rows, keys], kind="stable"):
+        row, key = int(rows[index]), int(keys[index])
         if not quiet[key][row]:
-            start, end = _around(quiet, row, key)
-            if end - start > least:
-                found.append((start, end, key))
+            start, end = _sounding_span(quiet, row, key)
+            if end - start > min_frames:
+                spans.append((start, end, key))
     times, bends = frame_times(len(note)), _bends(contour)
     return sorted(
         Note(
@@ -126,7 +126,7 @@ def find_notes(
             float(np.mean(note[start:end, key])),
             tuple(bends[start:end, key].tolist()),
         )
-        for start, end, key in found
+        for start, end, key in spans
     )
 
 
@@ -153,7 +153,7 @@ def _silence(quiet: Sequence[bytearray], start: int, end: int, key: int) -> None
             quiet[near][start:end] = b"\1" * (end - start)
 
 
-def _end(quiet: bytearray, frame: int) -> int:
+def _note_end(quiet: bytearray, frame: int) -> int:
     """Return the frame after the last one that sounds, from `frame` on."""
     silent = 0
     while frame < len(quiet) - 1 and silent < QUIET_FRAMES:
@@ -162,18 +162,20 @@ def _end(quiet: bytearray, frame: int) -> int:
     return frame - silent
 
 
-def _around(quiet: Sequence[bytearray], middle: int, key: int) -> tuple[int, int]:
+def _sounding_span(
+    quiet: Sequence[bytearray], middle: int, key: int
+) -> tuple[int, int]:
     """Return start and end of what sounds around a frame, and mark it as explained."""
-    own = quiet[key]
-    own[middle] = 1
+    column = quiet[key]
+    column[middle] = 1
     after, silent = middle + 1, 0
-    while after < len(own) - 1 and silent < QUIET_FRAMES:
-        silent = silent + 1 if own[after] else 0
+    while after < len(column) - 1 and silent < QUIET_FRAMES:
+        silent = silent + 1 if column[after] else 0
         after += 1
     end = after - 1 - silent
     before, silent = middle - 1, 0
     while before > 0 and silent < QUIET_FRAMES:
-        silent = silent + 1 if own[before] else 0
+        silent = silent + 1 if column[before] else 0
         before -= 1
     start = before + 1 + silent
     _silence(quiet, before + 1, middle, key)
@@ -183,14 +185,17 @@ def _around(quiet: Sequence[bytearray], middle: int, key: int) -> tuple[int, int
 
 def _bends(contour: np.ndarray) -> np.ndarray:
     """Pitch bend of each frame and key (n, 88), in thirds of a semitone."""
-    reach = 25
-    bell = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * 5.0**2))
+    half_width = 25
+    bell = np.exp(-(np.arange(-half_width, half_width + 1) ** 2) / (2 * 5.0**2))
     bends = np.empty((len(contour), KEYS), np.int8)
     for key in range(KEYS):
-        low, high = max(0, 3 * key - reach), min(3 * KEYS, 3 * key + reach + 1)
-        shift = low - (3 * key - reach)
+        low, high = (
+            max(0, 3 * key - half_width),
+            min(3 * KEYS, 3 * key + half_width + 1),
+        )
+        shift = low - (3 * key - half_width)
         weighted = contour[:, low:high] * bell[shift : shift + high - low]
-        bends[:, key] = np.argmax(weighted, axis=1) - (reach - shift)
+        bends[:, key] = np.argmax(weighted, axis=1) - (half_width - shift)
     return bends
 
 

@@ -1,15 +1,15 @@
-"""A part of a spectrum by every way there is: `./dev bench sweep band`."""
+"""Benchmark section on computing part of a spectrum (`./dev bench sweep band`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from docstrings import prose
+from docstrings import escape_markdown
 
 Record = Mapping[str, Any]
 
-_SIGNALS = {
+_SIGNAL_DESCRIPTIONS = {
     "eeg": "fall as 1/f² and by an amplifier's low-pass, with an alpha rhythm",
     "white": "are white noise",
     "steep": "fall as 1/f⁴",
@@ -17,93 +17,102 @@ _SIGNALS = {
 
 
 def section(record: Record, name: str) -> str:
-    """What can be left out, what is fastest for it, then every way."""
+    """Return the section: butterflies that can be removed, the fastest method, then
+    every method.
+    """
     cells = record["cells"]
     parts = [
         "## A part of a spectrum",
-        _machine(record, name),
+        _machine_text(record, name),
         "Butterflies of the FFT that can go, learned from recordings of the same kind "
         "and tested on others. *Unasked* are those that the bins never needed.",
-        _gates(cells),
+        _butterfly_table(cells),
         "The fastest way within an error, on each engine, and the rivals beside it: "
         "how many times faster than the whole transform there. Below 1 is slower. "
         "Errors are of a bin's power, relative, root mean square.",
-        _fastest(cells),
-        _every(cells),
+        _fastest_table(cells),
+        _all_methods_table(cells),
     ]
     return "\n\n".join(parts)
 
 
-def _machine(record: Record, name: str) -> str:
-    return prose(
+def _machine_text(record: Record, name: str) -> str:
+    return escape_markdown(
         f"{record['machine']}. Rows of {record['samples']:,} samples at 2,048 Hz that "
-        f"{_SIGNALS[record['signal']]}; Hann windows that overlap by half. "
+        f"{_SIGNAL_DESCRIPTIONS[record['signal']]}; Hann windows that overlap by half. "
         f"{record['rounds']} rounds in turns, medians; from `{name}`."
     )
 
 
-def _where(cell: Record) -> str:
+def _size_and_bins(cell: Record) -> str:
     return f"{cell['n']:,} | {cell['share']:.0%}, {cell['bins']:,} bins"
 
 
-def _gates(cells: Sequence[Record]) -> str:
-    errors = [one["asked"] for one in cells[0]["learned"]]
-    heads = " | ".join(f"within {error:g}" for error in errors)
-    lines = [f"| n | of them wanted | unasked | {heads} |"]
+def _butterfly_table(cells: Sequence[Record]) -> str:
+    errors = [learned["asked"] for learned in cells[0]["learned"]]
+    headers = " | ".join(f"within {error:g}" for error in errors)
+    lines = [f"| n | of them wanted | unasked | {headers} |"]
     lines.append("|---:|---:|---:|" + "---:|" * len(errors))
     for cell in cells:
         total = cell["gates"]["total"]
-        unasked = 1 - cell["gates"]["needed"] / total
-        gone = " | ".join(f"{1 - one['active'] / total:.0%}" for one in cell["learned"])
-        lines.append(f"| {_where(cell)} | {unasked:.0%} | {gone} |")
+        unneeded = 1 - cell["gates"]["needed"] / total
+        removed_shares = " | ".join(
+            f"{1 - learned['active'] / total:.0%}" for learned in cell["learned"]
+        )
+        lines.append(f"| {_size_and_bins(cell)} | {unneeded:.0%} | {removed_shares} |")
     return "\n".join(lines)
 
 
-def _fastest(cells: Sequence[Record]) -> str:
+def _fastest_table(cells: Sequence[Record]) -> str:
     lines = [
         "| n | wanted | within | engine | fastest | × whole | learned | pruned FFT "
         "| bins by a product | Goertzel |",
         "|---:|---:|---:|---|---|---:|---:|---:|---:|---:|",
     ]
     for cell in cells:
-        ways = [way for way in cell["ways"] if not way["failed"]]
-        engines = dict.fromkeys(way["engine"] for way in ways)
-        for error in (one["asked"] for one in cell["learned"]):
+        timings = [timing for timing in cell["ways"] if not timing["failed"]]
+        engines = dict.fromkeys(timing["engine"] for timing in timings)
+        for error in (learned["asked"] for learned in cell["learned"]):
             for engine in engines:
-                own = [
-                    way
-                    for way in ways
-                    if way["engine"] == engine and way["asked"] in (0.0, error)
+                eligible = [
+                    timing
+                    for timing in timings
+                    if timing["engine"] == engine and timing["asked"] in (0.0, error)
                 ]
-                best = min(own, key=lambda way: way["ns"])
+                best = min(eligible, key=lambda timing: timing["ns"])
                 rivals = ("learned", "pruned FFT", "bins by a product", "Goertzel")
-                others = " | ".join(_ratio(own, method) for method in rivals)
+                rival_ratios = " | ".join(
+                    _best_ratio_text(eligible, method) for method in rivals
+                )
                 lines.append(
-                    f"| {_where(cell)} | {error:g} | {prose(engine)} "
-                    f"| {best['method']} | {best['ratio']:.2f} | {others} |"
+                    f"| {_size_and_bins(cell)} | {error:g} | {escape_markdown(engine)} "
+                    f"| {best['method']} | {best['ratio']:.2f} | {rival_ratios} |"
                 )
     return "\n".join(lines)
 
 
-def _ratio(ways: Sequence[Record], method: str) -> str:
-    found = [way["ratio"] for way in ways if way["method"] == method]
-    return f"{max(found):.2f}" if found else "–"
+def _best_ratio_text(timings: Sequence[Record], method: str) -> str:
+    ratios = [timing["ratio"] for timing in timings if timing["method"] == method]
+    return f"{max(ratios):.2f}" if ratios else "–"
 
 
-def _every(cells: Sequence[Record]) -> str:
+def _all_methods_table(cells: Sequence[Record]) -> str:
     lines = [
         "| n | wanted | way | engine | asked | error | ns a sample | × whole |",
         "|---:|---:|---|---|---:|---:|---:|---:|",
     ]
     for cell in cells:
-        for way in cell["ways"]:
-            asked = f"{way['asked']:g}" if way["asked"] else "exact"
-            times = f"{way['error']:.1e} | {way['ns']:.2f} | {way['ratio']:.2f}"
-            if way["failed"]:
-                times = f"{prose(way['failed'])} | | "
-            lines.append(
-                f"| {_where(cell)} | {way['method']} | {prose(way['engine'])} "
-                f"| {asked} | {times} |"
+        for timing in cell["ways"]:
+            tolerance = f"{timing['asked']:g}" if timing["asked"] else "exact"
+            times = (
+                f"{timing['error']:.1e} | {timing['ns']:.2f} | {timing['ratio']:.2f}"
             )
-    inside = "\n".join(f"    {line}" for line in lines)
-    return f'??? abstract "Every way"\n\n{inside}'
+            if timing["failed"]:
+                times = f"{escape_markdown(timing['failed'])} | | "
+            lines.append(
+                f"| {_size_and_bins(cell)} | {timing['method']} | "
+                f"{escape_markdown(timing['engine'])} "
+                f"| {tolerance} | {times} |"
+            )
+    indented = "\n".join(f"    {line}" for line in lines)
+    return f'??? abstract "Every way"\n\n{indented}'

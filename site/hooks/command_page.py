@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
-from docstrings import as_markdown, prose
+from docstrings import as_markdown, escape_markdown
 
 from rlxweb.cli.main import cli
 
 
 def commands() -> str:
-    """Every command: usage, what it does, its options."""
+    """Return the Markdown of every command: usage, description, options."""
     context = click.Context(cli, info_name="rlxweb", **cli.context_settings)
     return "\n\n".join(
         section
         for name in cli.list_commands(context)
-        for section in _sections(cli, name, context)
+        for section in _command_sections(cli, name, context)
     )
 
 
-def _sections(
+def _command_sections(
     group: click.Group, name: str, parent: click.Context, level: str = "##"
 ) -> Iterator[str]:
     command = group.get_command(parent, name)
@@ -32,15 +32,15 @@ def _sections(
     yield as_markdown((command.help or "").replace("\b\n", ""))
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
-            yield from _sections(command, inner, context, level + "#")
+            yield from _command_sections(command, inner, context, level + "#")
     else:
         lines = ["| option | what it does |", "|---|---|"]
-        yield "\n".join([*lines, *_rows(command, context)])
+        yield "\n".join([*lines, *_option_rows(command, context)])
 
 
-def _rows(command: click.Command, context: click.Context) -> Iterator[str]:
-    """One row per option; `--help` is everywhere and said once."""
+def _option_rows(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Table row of each option; `--help` is left out, since every command has it."""
     for parameter in command.params:
-        record = parameter.get_help_record(context)
-        if record is not None and isinstance(parameter, click.Option):
-            yield f"| `{record[0]}` | {prose(record[1])} |"
+        help_record = parameter.get_help_record(context)
+        if help_record is not None and isinstance(parameter, click.Option):
+            yield f"| `{help_record[0]}` | {escape_markdown(help_record[1])} |"

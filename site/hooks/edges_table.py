@@ -1,4 +1,4 @@
-"""The table of what engines do at the edges of arithmetic, from answers they gave.
+"""Table of engines' answers at the edges of arithmetic.
 
 The answers stand in site/answers/edges.json, taken from a report of the smoke test:
 
@@ -18,20 +18,20 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rlxweb.smoke.case import Case
-from rlxweb.smoke.edge_questions import EDGES
-from rlxweb.smoke.edges import Edge, edge_cases
+from rlxweb.smoke.case import SmokeCase
+from rlxweb.smoke.edge_case_table import EDGE_CASES
+from rlxweb.smoke.edge_cases import EdgeCase, edge_cases
 
 ANSWERS = Path(__file__).resolve().parents[1] / "answers" / "edges.json"
 SCHEMA = "rlxweb.edges/1"
 NUMPY = "NumPy"
 _REFUSED = "refused"
-_WHERE = {"here": "", "browser": ", in a tab", "wasm": ", in WebAssembly"}
+_KIND_SUFFIXES = {"here": "", "browser": ", in a tab", "wasm": ", in WebAssembly"}
 Record = Mapping[str, Any]
 
 
-def taken_from(report: Record) -> dict[str, Any]:
-    """The answers of a smoke report's engines, those that ran to the end."""
+def answers_from_report(report: Record) -> dict[str, Any]:
+    """Return the answers in a smoke report, of engines that ran to the end."""
     engines = [
         {
             "engine": engine["adapter"],
@@ -39,7 +39,7 @@ def taken_from(report: Record) -> dict[str, Any]:
             "kind": engine["kind"],
             "driver": engine["driver"],
             "compiler": engine["compiler"],
-            "answers": {row["case"]: _answer(row) for row in engine["rows"]},
+            "answers": {row["case"]: _answer_text(row) for row in engine["rows"]},
         }
         for engine in report["engines"]
         if engine["word"] in ("right", "wrong")
@@ -47,90 +47,112 @@ def taken_from(report: Record) -> dict[str, Any]:
     return {"schema": SCHEMA, "versions": report["versions"], "engines": engines}
 
 
-def _answer(row: Record) -> str:
+def _answer_text(row: Record) -> str:
     if row["word"] == "refused":
         return _REFUSED
     return str(row["answer"]) if row["word"] != "wrong" else f"wrong: {row['answer']}"
 
 
-def asked() -> list[tuple[Edge, Case]]:
-    """Every question with its case, in order."""
-    return list(zip(EDGES, edge_cases(EDGES), strict=True))
+def questions_with_cases() -> list[tuple[EdgeCase, SmokeCase]]:
+    """Return every question with its case, in order."""
+    return list(zip(EDGE_CASES, edge_cases(EDGE_CASES), strict=True))
 
 
 def table() -> str:
-    """A table per topic, promises first; and what the columns are."""
+    """Return the legend of the columns, then a table per topic."""
     record = json.loads(ANSWERS.read_text(encoding="utf-8"))
-    engines = sorted(record["engines"], key=lambda one: one["device"] != "cpu")
-    parts = [_legend(engines)]
-    for topic, rows in groupby(asked(), key=lambda pair: pair[0].topic):
+    engines = sorted(record["engines"], key=lambda engine: engine["device"] != "cpu")
+    parts = [_column_legend(engines)]
+    for topic, rows in groupby(questions_with_cases(), key=lambda pair: pair[0].topic):
         questions = list(rows)
         lines = [(case.name, case.note) for _, case in questions]
         title = topic[0].upper() + topic[1:]
-        if questions[0][0].promised:
-            parts += [f"### {title}", _promised(lines, engines)]
+        if questions[0][0].is_guaranteed:
+            parts += [f"### {title}", _promised_table(lines, engines)]
         else:
-            parts += [f"### {title}: nothing is promised", _each(lines, engines)]
+            parts += [
+                f"### {title}: nothing is promised",
+                _unpromised_table(lines, engines),
+            ]
     return "\n\n".join(parts)
 
 
-def _legend(engines: Sequence[Record]) -> str:
+def _column_legend(engines: Sequence[Record]) -> str:
     lines = ["| column | engine | driver | compiler of shaders |", "|---|---|---|---|"]
-    for letter, one in zip(_letters(engines), engines, strict=True):
-        compiler = one["compiler"] if one["compiler"] != one["driver"] else ""
-        cells = (one["engine"] + _WHERE[one["kind"]], _driver(one), compiler)
-        lines.append(f"| {letter} | {' | '.join(map(_text, cells))} |")
+    for letter, engine in zip(_column_labels(engines), engines, strict=True):
+        compiler = engine["compiler"] if engine["compiler"] != engine["driver"] else ""
+        cells = (
+            engine["engine"] + _KIND_SUFFIXES[engine["kind"]],
+            _driver_label(engine),
+            compiler,
+        )
+        lines.append(f"| {letter} | {' | '.join(map(_escape_cell, cells))} |")
     return "\n".join(lines)
 
 
-def _driver(engine: Record) -> str:
-    """Of a tab: the browser and its version, of all that it says of itself."""
+def _driver_label(engine: Record) -> str:
+    """Return an engine's driver; for a browser only its name and version."""
     if engine["kind"] != "browser":
         return str(engine["driver"])
-    named = re.search(r"(Edg|\w*Chrome|Firefox|Version)/[\d.]+", engine["driver"])
-    return named[0].replace("/", " ") if named else str(engine["driver"])
+    match = re.search(r"(Edg|\w*Chrome|Firefox|Version)/[\d.]+", engine["driver"])
+    return match[0].replace("/", " ") if match else str(engine["driver"])
 
 
-def _letters(engines: Sequence[Record]) -> list[str]:
-    return [NUMPY, *(chr(ord("A") + at) for at in range(len(engines) - 1))]
+def _column_labels(engines: Sequence[Record]) -> list[str]:
+    return [NUMPY, *(chr(ord("A") + index) for index in range(len(engines) - 1))]
 
 
-def _promised(questions: Sequence[tuple[str, str]], engines: Sequence[Record]) -> str:
-    """One answer for all, and who has not the type or answers something else."""
+def _promised_table(
+    questions: Sequence[tuple[str, str]], engines: Sequence[Record]
+) -> str:
+    """Table with the promised answer, and the engines that lack the type or answer
+    differently.
+    """
     lines = ["| asked | answer | but |", "|---|---|---|"]
     for name, note in questions:
-        right, *others = (one["answers"][name] for one in engines)
-        pairs = zip(_letters(engines)[1:], others, strict=True)
-        but = [
-            f"{_text(other)} by {k}" for k, other in pairs if not _same(other, right)
+        expected, *others = (engine["answers"][name] for engine in engines)
+        pairs = zip(_column_labels(engines)[1:], others, strict=True)
+        exceptions = [
+            f"{_escape_cell(other)} by {k}"
+            for k, other in pairs
+            if not _is_same_answer(other, expected)
         ]
-        lines.append(f"| {_text(note)} | {_text(right)} | {'; '.join(but)} |")
+        lines.append(
+            f"| {_escape_cell(note)} | {_escape_cell(expected)} | "
+            f"{'; '.join(exceptions)} |"
+        )
     return "\n".join(lines)
 
 
-def _each(questions: Sequence[tuple[str, str]], engines: Sequence[Record]) -> str:
-    """A column an engine; a dot is NumPy's answer."""
-    heads = _letters(engines)
-    lines = [f"| asked | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
+def _unpromised_table(
+    questions: Sequence[tuple[str, str]], engines: Sequence[Record]
+) -> str:
+    """Table with a column per engine; a dot is NumPy's answer."""
+    headers = _column_labels(engines)
+    lines = [f"| asked | {' | '.join(headers)} |", "|---|" + "---|" * len(headers)]
     for name, note in questions:
-        right, *others = (one["answers"][name] for one in engines)
-        cells = ["·" if other == right else _text(other) for other in others]
-        lines.append(f"| {_text(note)} | {' | '.join([_text(right), *cells])} |")
+        expected, *others = (engine["answers"][name] for engine in engines)
+        cells = ["·" if other == expected else _escape_cell(other) for other in others]
+        lines.append(
+            f"| {_escape_cell(note)} | {' | '.join([_escape_cell(expected), *cells])} |"
+        )
     return "\n".join(lines)
 
 
-def _same(answer: str, right: str) -> bool:
-    """Which zero it is, nobody promises."""
-    return answer.replace("-0,", "0,") == right.replace("-0,", "0,")
+def _is_same_answer(answer: str, expected: str) -> bool:
+    """Tell whether two answers are equal apart from the sign of zeros, which is not
+    promised.
+    """
+    return answer.replace("-0,", "0,") == expected.replace("-0,", "0,")
 
 
-def _text(words: str) -> str:
-    """Words as Markdown shows them: a star or a bar is one."""
+def _escape_cell(words: str) -> str:
+    """Escape text for a cell of a Markdown table."""
     return words.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
 
 
 if __name__ == "__main__":
     (path,) = sys.argv[1:]
-    answers = taken_from(json.loads(Path(path).read_text(encoding="utf-8")))
+    answers = answers_from_report(json.loads(Path(path).read_text(encoding="utf-8")))
     text = json.dumps(answers, indent=1, ensure_ascii=False) + "\n"
     ANSWERS.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the registry knows of an op, asked of the record and its samples.
+"""Facts about an op, read from its record and its samples.
 
 Shapes, dtypes, the ways of a GPU, the methods that add it. Writes no page.
 """
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rlxweb.backends.agreement import one_op
-from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.backends.reference_comparison import single_op_graph
+from rlxweb.backends.webgpu_kernel_selection import KernelSelector
 from rlxweb.compile.rewrites import composition
 from rlxweb.errors import RlxError
-from rlxweb.gpu.port import Want
+from rlxweb.gpu.port import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, Kernel
 from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.kernels.expression import expression
-from rlxweb.kernels.source import STORED
-from rlxweb.ops.listing import Case, cases
-from rlxweb.ops.listing import dtypes as dtypes
+from rlxweb.kernels.elementwise_wgsl import substitute_expression
+from rlxweb.kernels.wgsl_module import STORAGE_TYPES
+from rlxweb.ops.listing import TypedSample, typed_samples
 from rlxweb.ops.listing import first_sentence as first_sentence
-from rlxweb.recipes.variants import Hardware
+from rlxweb.ops.listing import supported_dtypes as supported_dtypes
+from rlxweb.recipes.kernel_variants import Hardware
 
 Types = tuple[TensorType, ...]
 
@@ -53,35 +53,40 @@ _OPERATORS = {
 
 @cache
 def operators() -> Mapping[str, str]:
-    """Op → the Python operator of a Tensor that adds it."""
-    found = {}
+    """Return a map from an op to the Python operator of a Tensor that adds it."""
+    texts = {}
     for text, apply in _OPERATORS.items():
         g = Graph()
-        made = apply(g.input("x", (4, 4)), g.input("y", (4, 4)))
-        found[g.node(made.id).op] = text
-    return found
+        result = apply(g.input("x", (4, 4)), g.input("y", (4, 4)))
+        texts[g.node(result.id).op] = text
+    return texts
 
 
 @cache
 def methods() -> Mapping[str, tuple[str, ...]]:
-    """Op → the methods of Graph that add it, read from their source."""
-    found: dict[str, list[str]] = {}
+    """Return a map from an op to the methods of Graph that add it, read from their
+    source.
+    """
+    methods_by_op: dict[str, list[str]] = {}
     for owner in Graph.__mro__:
         if owner is object or not owner.__module__.startswith("rlxweb"):
             continue
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
         for method in ast.walk(tree):
             if isinstance(method, ast.FunctionDef) and method.name[0] != "_":
-                for name in _added_by(method):
-                    found.setdefault(name, []).append(method.name)
+                for name in _added_ops(method):
+                    methods_by_op.setdefault(name, []).append(method.name)
             elif isinstance(method, ast.Assign):
-                for name in _added_by(method, "adding"):
-                    found.setdefault(name, []).append(method.targets[0].id)
-    return {name: tuple(dict.fromkeys(them)) for name, them in found.items()}
+                for name in _added_ops(method, "builder_method"):
+                    methods_by_op.setdefault(name, []).append(method.targets[0].id)
+    return {
+        name: tuple(dict.fromkeys(method_names))
+        for name, method_names in methods_by_op.items()
+    }
 
 
-def _added_by(code: ast.AST, function: str = "") -> Iterator[str]:
-    """Ops named in calls of `function`, or of a method of self."""
+def _added_ops(code: ast.AST, function: str = "") -> Iterator[str]:
+    """Yield ops named in calls of `function`, or of a method of self."""
     for call in ast.walk(code):
         if not isinstance(call, ast.Call) or not call.args:
             continue
@@ -95,86 +100,96 @@ def _added_by(code: ast.AST, function: str = "") -> Iterator[str]:
 
 
 def signature(method: str) -> str:
-    """How a method of Graph is called: `g.softmax(x, axis=-1)`."""
+    """Return the call of a method of Graph: `g.softmax(x, axis=-1)`."""
     parameters = inspect.signature(getattr(Graph, method)).parameters.values()
-    shown = [
+    public_parameters = [
         p.replace(annotation=inspect.Parameter.empty)
         for p in parameters
         if p.name != "self"
     ]
-    return f"g.{method}{inspect.Signature(shown)}".replace("'", '"')
+    return f"g.{method}{inspect.Signature(public_parameters)}".replace("'", '"')
 
 
 # --- on a GPU -----------------------------------------------------------------------
 
 
-def kind(op: Op) -> str:
-    """How it becomes device work, in a word: the lowering's own name."""
+def lowering_name(op: Op) -> str:
+    """Return the class name of the op's lowering."""
     return type(op.lower).__name__
 
 
-def wgsl(op: Op) -> dict[str, str]:
-    """The expression, with its attributes put in; by dtype where that matters."""
+def wgsl_expressions(op: Op) -> dict[str, str]:
+    """Return the WGSL expression with its attributes filled in, by dtypes where they
+    matter.
+    """
     if not isinstance(op.lower, Expr):
         return {}
     if isinstance(op.lower.text, str):
         return {"": op.lower.text}
-    found: dict[str, dict[str, Case]] = {}
-    for case in cases(op):
-        if all(t.dtype in STORED for t in (*case.inputs, case.out)):
-            text = _expression(op, op.lower, case)
-            found.setdefault(_arrow(case), {}).setdefault(text, case)
+    cases_by_dtypes: dict[str, dict[str, TypedSample]] = {}
+    for case in typed_samples(op):
+        if all(t.dtype in STORAGE_TYPES for t in (*case.inputs, case.out)):
+            text = _wgsl_expression(op, op.lower, case)
+            cases_by_dtypes.setdefault(_dtype_signature(case), {}).setdefault(
+                text, case
+            )
     return {
         # an expression that the shape goes into is shown once, with that shape
         arrow if len(texts) == 1 else f"{arrow} of shape {list(case.out.shape)}": text
-        for arrow, texts in found.items()
-        for text, case in [max(texts.items(), key=lambda one: one[1].out.rank)]
+        for arrow, texts in cases_by_dtypes.items()
+        for text, case in [max(texts.items(), key=lambda entry: entry[1].out.rank)]
     }
 
 
-def _expression(op: Op, lower: Expr, case: Case) -> str:
-    graph = one_op(op, case.sample, case.sample.inputs)
+def _wgsl_expression(op: Op, lower: Expr, case: TypedSample) -> str:
+    graph = single_op_graph(op, case.sample, case.sample.inputs)
     node = graph.node(graph.outputs[0])
     kinds = [t.dtype for t in case.inputs]
-    return expression(lower, "xyz"[: len(kinds)], kinds, node, (case.inputs, case.out))
+    return substitute_expression(
+        lower, "xyz"[: len(kinds)], kinds, node, (case.inputs, case.out)
+    )
 
 
-def _arrow(case: Case) -> str:
-    taken = dict.fromkeys(t.dtype.label for t in case.inputs)
-    return f"{', '.join(taken)} → {case.out.dtype}"
+def _dtype_signature(case: TypedSample) -> str:
+    labels = dict.fromkeys(t.dtype.label for t in case.inputs)
+    return f"{', '.join(labels)} → {case.out.dtype}"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way an op runs on a GPU: its name, and the shaders it starts."""
+class GpuVariant:
+    """Kernel variant of an op on a GPU: its name, and the shaders it starts."""
 
     name: str
     shaders: tuple[str, ...]
 
 
-def ways(op: Op) -> tuple[Way, ...]:
-    """The ways taken for its samples, with "" for shaders that are generated."""
+def gpu_variants(op: Op) -> tuple[GpuVariant, ...]:
+    """Return the variants that the op's samples use, with "" for generated shaders."""
     if not isinstance(op.lower, Kernel | Compose):
         return ()
     # a usual GPU grants what we ask for
-    recipes = Recipes(Hardware(Want().limits, frozenset({"subgroup"})))
-    found: dict[str, list[str]] = {}
-    for case in cases(op):
-        if not all(t.dtype in STORED for t in (*case.inputs, case.out)):
+    selector = KernelSelector(
+        Hardware(AdapterRequest().limits, frozenset({"subgroup"}))
+    )
+    shaders_by_variant: dict[str, list[str]] = {}
+    for case in typed_samples(op):
+        if not all(t.dtype in STORAGE_TYPES for t in (*case.inputs, case.out)):
             continue  # only the CPU has the type
-        chosen = recipes.choose(op, case.inputs, case.out, case.attrs)
-        if chosen is None:
+        selected = selector.select_kernel(op, case.inputs, case.out, case.attrs)
+        if selected is None:
             continue
-        shaders = found.setdefault(chosen.variant, [])
-        for launch in chosen.launches:
-            name = _file_of(launch.shader.source)
+        shaders = shaders_by_variant.setdefault(selected.variant, [])
+        for launch in selected.launches:
+            name = _shader_name(launch.shader.source)
             if name not in shaders:
                 shaders.append(name)
-    return tuple(Way(name, tuple(shaders)) for name, shaders in found.items())
+    return tuple(
+        GpuVariant(name, tuple(shaders)) for name, shaders in shaders_by_variant.items()
+    )
 
 
-def _file_of(source: str) -> str:
-    """The name of the file of `shaders/` that a module ends with; "" for none."""
+def _shader_name(source: str) -> str:
+    """Return the name of the file of `shaders/` that a module ends with, or ""."""
     files = _shader_files().items()
     return next((name for name, text in files if source.endswith(f"\n{text}")), "")
 
@@ -185,20 +200,20 @@ def _shader_files() -> Mapping[str, str]:
     return {path.stem: path.read_text("utf-8") for path in folder.glob("*.wgsl")}
 
 
-def parts(op: Op) -> tuple[str, ...]:
-    """The ops it is built from, where it is built from others; leaves left out."""
-    how = composition(op)
-    if how is None:
+def composed_from(op: Op) -> tuple[str, ...]:
+    """Return the ops that a composed op is built from, without leaves."""
+    compose_rule = composition(op)
+    if compose_rule is None:
         return ()
-    found: dict[str, None] = {}
-    for case in cases(op):
+    op_names: dict[str, None] = {}
+    for case in typed_samples(op):
         g = Graph()
         xs = [g.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(case.inputs)]
         try:
-            made: Tensor = how.build(g, case.attrs, *xs)
+            result: Tensor = compose_rule.build(g, case.attrs, *xs)
         except RlxError:
             continue  # a composition may be for some operands only
-        found |= {n.op: None for n in made.graph.nodes()}
+        op_names |= {n.op: None for n in result.graph.nodes()}
     # a long op may be cut into shorter ones of its own kind
-    found.pop(op.name, None)
-    return tuple(n for n in found if not registry.get(n).has("leaf"))
+    op_names.pop(op.name, None)
+    return tuple(n for n in op_names if not registry.get(n).has_trait("leaf"))

@@ -1,4 +1,5 @@
-"""One page per op and an index of all, written from the registry at every build.
+"""Pages of ops, one per op and an index of all, written from the registry at every
+build.
 
 A new op has its page without an edit here. What is asked of a record is in
 `op_facts.py`; the program of each page is made in `op_example.py`.
@@ -11,45 +12,45 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import op_facts
-from docstrings import prose
+from docstrings import escape_markdown
 from op_example import example, output
-from op_facts import Way, first_sentence
+from op_facts import GpuVariant, first_sentence
 
 from rlxweb.ir.lowering import Kernel
 from rlxweb.ir.op import REQUIRED, Attr, Op, registry
-from rlxweb.kernels.source import STORED, shader_text
+from rlxweb.kernels.wgsl_module import STORAGE_TYPES, load_shader_text
 from rlxweb.ops import FAMILIES
 
-_MEANT = {
+_LOWERING_LABELS = {
     "Expr": "expression, fuses",
     "View": "view, moves no data",
     "Compose": "built from other ops",
     "Kernel": "kernel",
-    "Join": "one copy per operand",
+    "ConcatLowering": "one copy per operand",
     "Leaf": "given, not computed",
     "HostOnly": "CPU only",
 }
-_SHAPES_SHOWN = 8
-_OPERANDS_SHOWN = 6
-_ON_CPU = " ([f64 and i64 on the CPU only](../../concepts/numerics.md))"
+_MAX_SHAPES = 8
+_MAX_OPERANDS = 6
+_CPU_ONLY_NOTE = " ([f64 and i64 on the CPU only](../../concepts/numerics.md))"
 
 
-def groups() -> dict[str, list[Op]]:
-    """The ops by family, in the order the families are declared."""
-    found: dict[str, list[Op]] = {name: [] for name in FAMILIES}
-    for op in sorted(registry, key=lambda one: one.name):
-        found.setdefault(op.family, []).append(op)
-    return {name: ops for name, ops in found.items() if ops}
+def ops_by_family() -> dict[str, list[Op]]:
+    """Return the ops by family, in the order the families are declared."""
+    families: dict[str, list[Op]] = {name: [] for name in FAMILIES}
+    for op in sorted(registry, key=lambda entry: entry.name):
+        families.setdefault(op.family, []).append(op)
+    return {name: ops for name, ops in families.items() if ops}
 
 
-def title(family: str) -> str:
-    """A heading for a family."""
+def family_title(family: str) -> str:
+    """Return the heading of a family."""
     return family.upper() if len(family) < 3 else family.capitalize()
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """(path, Markdown) of every page."""
-    yield "reference/ops/index.md", _index()
+    """Yield path and Markdown of every page."""
+    yield "reference/ops/index.md", _index_page()
     for op in registry:
         yield f"reference/ops/{op.name}.md", page(op)
 
@@ -57,7 +58,7 @@ def pages() -> Iterator[tuple[str, str]]:
 # --- the index ----------------------------------------------------------------------
 
 
-def _index() -> str:
+def _index_page() -> str:
     lines = [
         "# Ops",
         "",
@@ -67,46 +68,53 @@ def _index() -> str:
         "single statement.",
         "",
     ]
-    for family, ops in groups().items():
-        lines += [f"## {title(family)}", "", _about(family), ""]
+    for family, ops in ops_by_family().items():
+        lines += [f"## {family_title(family)}", "", _family_summary(family), ""]
         lines += ["| op | what it gives | on a GPU |", "|---|---|---|"]
         lines += [
-            f"| [`{op.name}`]({op.name}.md) | {prose(first_sentence(op.doc))} "
-            f"| {_MEANT[op_facts.kind(op)]} |"
+            f"| [`{op.name}`]({op.name}.md) | "
+            f"{escape_markdown(first_sentence(op.doc))} "
+            f"| {_LOWERING_LABELS[op_facts.lowering_name(op)]} |"
             for op in ops
         ]
         lines.append("")
     return "\n".join(lines)
 
 
-def _about(family: str) -> str:
+def _family_summary(family: str) -> str:
     """The first sentence of the module that declares the family."""
     doc = inspect.getdoc(import_module(f"rlxweb.ops.{family}")) or ""
-    return prose(first_sentence(doc))
+    return escape_markdown(first_sentence(doc))
 
 
 # --- a page -------------------------------------------------------------------------
 
 
 def page(op: Op) -> str:
-    """The whole page of an op."""
+    """Return the whole page of an op."""
     parts = [
         f"---\ntitle: {op.name}\ndescription: {first_sentence(op.doc)!r}\n---",
         f"# {op.name}",
-        prose(op.doc),
-        _facts(op),
-        _attributes(op),
-        _shapes(op),
-        _on_a_gpu(op),
-        _example(op),
+        escape_markdown(op.doc),
+        _facts_table(op),
+        _attributes_section(op),
+        _shapes_section(op),
+        _gpu_section(op),
+        _example_section(op),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _facts(op: Op) -> str:
-    rows = [("Called as", _called(op)), ("Operands", _operands(op))]
-    rows += [("Types", _types(op)), ("Traits", ", ".join(sorted(op.traits)) or "none")]
-    rows += [("Tolerance", _tolerance(op)), ("Also known as", ", ".join(op.aliases))]
+def _facts_table(op: Op) -> str:
+    rows = [("Called as", _call_forms(op)), ("Operands", _operand_count(op))]
+    rows += [
+        ("Types", _dtypes_text(op)),
+        ("Traits", ", ".join(sorted(op.traits)) or "none"),
+    ]
+    rows += [
+        ("Tolerance", _tolerance_text(op)),
+        ("Also known as", ", ".join(op.aliases)),
+    ]
     if op.fused_from is not None:
         outer, inner = (f"[`{name}`]({name}.md)" for name in op.fused_from)
         rows.append(("Stands for", f"{outer} of {inner}, where the gate lets it"))
@@ -115,91 +123,95 @@ def _facts(op: Op) -> str:
     return "\n".join(lines)
 
 
-def _called(op: Op) -> str:
-    named = [f"`{text}`" for text in [op_facts.operators().get(op.name)] if text]
-    named += [
+def _call_forms(op: Op) -> str:
+    forms = [f"`{text}`" for text in [op_facts.operators().get(op.name)] if text]
+    forms += [
         f"`{op_facts.signature(name)}`" for name in op_facts.methods().get(op.name, ())
     ]
-    return ", ".join(named) or f'`g.apply("{op.name}", …)`'
+    return ", ".join(forms) or f'`g.apply("{op.name}", …)`'
 
 
-def _operands(op: Op) -> str:
-    least, most = op.arity_range()
-    if most is None:
-        return f"{least} or more"
-    return str(least) if least == most else f"{least} to {most}"
+def _operand_count(op: Op) -> str:
+    min_count, max_count = op.arity_range()
+    if max_count is None:
+        return f"{min_count} or more"
+    return str(min_count) if min_count == max_count else f"{min_count} to {max_count}"
 
 
-def _types(op: Op) -> str:
-    """Each accepted type, with what comes out where that is another one."""
-    found = op_facts.dtypes(op)
-    follows = next((a.name for a in op.attrs if a.kind == "dtype"), "")
-    names = [f"`{dtype}`" for dtype in found]
-    if any(dtype not in STORED for dtype in found):
-        names[-1] += _ON_CPU
-    outs = set(found.values())
-    if follows:
-        return f"{', '.join(names)} → the one `{follows}` names"
-    gives = f" → `{outs.pop()}`" if len(outs) == 1 and len(found) > 1 else ""
-    return ", ".join(names) + gives
+def _dtypes_text(op: Op) -> str:
+    """Accepted dtypes, with the dtype of the result where it is another one."""
+    dtypes = op_facts.supported_dtypes(op)
+    dtype_attr = next((a.name for a in op.attrs if a.kind == "dtype"), "")
+    names = [f"`{dtype}`" for dtype in dtypes]
+    if any(dtype not in STORAGE_TYPES for dtype in dtypes):
+        names[-1] += _CPU_ONLY_NOTE
+    outs = set(dtypes.values())
+    if dtype_attr:
+        return f"{', '.join(names)} → the one `{dtype_attr}` names"
+    result_text = f" → `{outs.pop()}`" if len(outs) == 1 and len(dtypes) > 1 else ""
+    return ", ".join(names) + result_text
 
 
-def _tolerance(op: Op) -> str:
-    """What a result may differ from NumPy in float64."""
-    allowed = op.tolerance
-    if op.has("leaf"):
+def _tolerance_text(op: Op) -> str:
+    """Allowed difference of a result from NumPy in float64."""
+    tolerance = op.tolerance
+    if op.has_trait("leaf"):
         return ""
-    if not (allowed.rtol or allowed.atol):
+    if not (tolerance.rtol or tolerance.atol):
         return "exact"
     parts = []
-    if allowed.rtol:
-        parts.append(f"{allowed.rtol:.2g} of the value")
-    if allowed.atol:
-        of = " of the largest value" if allowed.relative_to_peak else ""
-        parts.append(f"{allowed.atol:.2g}{of}")
+    if tolerance.rtol:
+        parts.append(f"{tolerance.rtol:.2g} of the value")
+    if tolerance.atol:
+        unit = " of the largest value" if tolerance.relative_to_peak else ""
+        parts.append(f"{tolerance.atol:.2g}{unit}")
     return " + ".join(parts) + ", against NumPy in float64"
 
 
-def _attributes(op: Op) -> str:
+def _attributes_section(op: Op) -> str:
     if not op.attrs:
         return ""
     lines = ["## Attributes", "", "| name | kind | default |", "|---|---|---|"]
-    lines += [f"| `{a.name}` | {_kind(a)} | {_default(a)} |" for a in op.attrs]
+    lines += [
+        f"| `{a.name}` | {_attr_kind(a)} | {_attr_default(a)} |" for a in op.attrs
+    ]
     return "\n".join(lines)
 
 
-def _kind(attr: Attr) -> str:
+def _attr_kind(attr: Attr) -> str:
     if attr.allowed:
         return "one of " + ", ".join(f"`{value}`" for value in attr.allowed)
-    return attr.kind + (" or nothing" if attr.optional else "")
+    return attr.kind + (" or nothing" if attr.is_nullable else "")
 
 
-def _default(attr: Attr) -> str:
+def _attr_default(attr: Attr) -> str:
     return "required" if attr.default is REQUIRED else f"`{attr.default!r}`"
 
 
-def _shapes(op: Op) -> str:
-    """A few of the shapes it is tested on, those that differ most in rank first."""
-    first: dict[tuple[int, ...], tuple[str, ...]] = {}
+def _shapes_section(op: Op) -> str:
+    """Table of a few tested shapes, those that differ most in rank first."""
+    row_by_ranks: dict[tuple[int, ...], tuple[str, ...]] = {}
     rows: dict[tuple[str, ...], None] = {}
-    for case in op_facts.cases(op):
+    for case in op_facts.typed_samples(op):
         row = _shape_row(op, case)
-        first.setdefault(tuple(t.rank for t in (*case.inputs, case.out)), row)
+        row_by_ranks.setdefault(tuple(t.rank for t in (*case.inputs, case.out)), row)
         rows[row] = None
     if not rows:
         return ""
-    shown = list(dict.fromkeys([*first.values(), *rows]))[:_SHAPES_SHOWN]
-    heads = ["operands", "attributes", "result"] if op.attrs else ["operands", "result"]
+    selected = list(dict.fromkeys([*row_by_ranks.values(), *rows]))[:_MAX_SHAPES]
+    headers = (
+        ["operands", "attributes", "result"] if op.attrs else ["operands", "result"]
+    )
     lines = ["## Shapes", "", "Some of those that every engine is tested on:", ""]
-    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    lines += [f"| {' | '.join(row)} |" for row in shown]
+    lines += [f"| {' | '.join(headers)} |", "|---" * len(headers) + "|"]
+    lines += [f"| {' | '.join(row)} |" for row in selected]
     return "\n".join(lines)
 
 
-def _shape_row(op: Op, case: op_facts.Case) -> tuple[str, ...]:
-    """The cells of one case; attributes that have their default are left out."""
-    taken = ", ".join(str(list(t.shape)) for t in case.inputs[:_OPERANDS_SHOWN])
-    taken += ", …" if len(case.inputs) > _OPERANDS_SHOWN else ""
+def _shape_row(op: Op, case: op_facts.TypedSample) -> tuple[str, ...]:
+    """Cells of one case; attributes that have their default are left out."""
+    shapes = ", ".join(str(list(t.shape)) for t in case.inputs[:_MAX_OPERANDS])
+    shapes += ", …" if len(case.inputs) > _MAX_OPERANDS else ""
     defaults = {a.name: a.default for a in op.attrs}
     attrs = ", ".join(
         f"{name}={value}"
@@ -208,109 +220,114 @@ def _shape_row(op: Op, case: op_facts.Case) -> tuple[str, ...]:
     )
     out = f"`{list(case.out.shape)}`"
     if not op.attrs:
-        return f"`{taken}`", out
-    return f"`{taken}`", f"`{attrs}`" if attrs else "defaults", out
+        return f"`{shapes}`", out
+    return f"`{shapes}`", f"`{attrs}`" if attrs else "defaults", out
 
 
 # --- on a GPU -----------------------------------------------------------------------
 
 
-def _on_a_gpu(op: Op) -> str:
-    written = {
-        "Expr": _as_expression,
-        "View": _as_view,
-        "Join": _as_join,
-        "Kernel": _as_kernel,
-        "Compose": _as_composition,
-    }.get(op_facts.kind(op))
-    if written is None:
+def _gpu_section(op: Op) -> str:
+    write = {
+        "Expr": _expression_text,
+        "View": _view_text,
+        "ConcatLowering": _concat_text,
+        "Kernel": _kernel_text,
+        "Compose": _composition_text,
+    }.get(op_facts.lowering_name(op))
+    if write is None:
         return ""
-    return "\n\n".join(["## On a GPU", *written(op)])
+    return "\n\n".join(["## On a GPU", *write(op)])
 
 
-def _as_expression(op: Op) -> list[str]:
-    said = [
+def _expression_text(op: Op) -> list[str]:
+    paragraphs = [
         "A scalar WGSL expression: elementwise neighbours are fused with it into one "
         "kernel. `x`, `y`, `z` are the operands; `F`, `I`, `U`, `B` stand for f32, "
         "i32, u32, bool or their vec4, `X` for the type of `x`."
     ]
-    texts = op_facts.wgsl(op)
+    texts = op_facts.wgsl_expressions(op)
     if list(texts) == [""]:
-        said.append(f"```wgsl\n{texts['']}\n```")
+        paragraphs.append(f"```wgsl\n{texts['']}\n```")
     else:
         rows = [f"| {arrow} | `{text}` |" for arrow, text in texts.items()]
-        said.append("\n".join(["| types | expression |", "|---|---|", *rows]))
+        paragraphs.append("\n".join(["| types | expression |", "|---|---|", *rows]))
     uses = getattr(op.lower, "uses", ())
     if uses:
-        said.append("It calls functions of ours, for WGSL's own promise less:")
-        said += [_source(f"include/{name}") for name in uses]
-    return said
+        paragraphs.append("It calls functions of ours, for WGSL's own promise less:")
+        paragraphs += [_shader_listing(f"include/{name}") for name in uses]
+    return paragraphs
 
 
-def _as_view(op: Op) -> list[str]:
+def _view_text(op: Op) -> list[str]:
     return [
         "A view: arithmetic on offsets and strides. It costs nothing; whatever reads "
         "it next reads through it."
     ]
 
 
-def _as_join(op: Op) -> list[str]:
+def _concat_text(op: Op) -> list[str]:
     return ["One strided copy per operand, straight into its place in the result."]
 
 
-def _as_kernel(op: Op) -> list[str]:
-    said = ["Hand-written shaders. Which one runs depends on the device and shape:"]
-    ways = op_facts.ways(op)
-    said += [_ways_table(op, ways)]
-    if isinstance(op.lower, Kernel) and op.lower.otherwise is not None:
-        said.append(
+def _kernel_text(op: Op) -> list[str]:
+    paragraphs = [
+        "Hand-written shaders. Which one runs depends on the device and shape:"
+    ]
+    variants = op_facts.gpu_variants(op)
+    paragraphs += [_variants_table(op, variants)]
+    if isinstance(op.lower, Kernel) and op.lower.fallback is not None:
+        paragraphs.append(
             "Where none fits the device's limits it is built from "
-            f"{_links(op_facts.parts(op))}."
+            f"{_op_links(op_facts.composed_from(op))}."
         )
-    return said + _sources(ways)
+    return paragraphs + _shader_listings(variants)
 
 
-def _as_composition(op: Op) -> list[str]:
-    said = []
-    ways = op_facts.ways(op)
-    if ways:
-        said += ["Shaders of its own, where they fit:", _ways_table(op, ways)]
-        said.append("Otherwise it")
+def _composition_text(op: Op) -> list[str]:
+    paragraphs = []
+    variants = op_facts.gpu_variants(op)
+    if variants:
+        paragraphs += [
+            "Shaders of its own, where they fit:",
+            _variants_table(op, variants),
+        ]
+        paragraphs.append("Otherwise it")
     else:
-        said.append("It")
-    said[-1] += f" is built from {_links(op_facts.parts(op))}."
-    return [*said, *_sources(ways)]
+        paragraphs.append("It")
+    paragraphs[-1] += f" is built from {_op_links(op_facts.composed_from(op))}."
+    return [*paragraphs, *_shader_listings(variants)]
 
 
-def _ways_table(op: Op, ways: Sequence[Way]) -> str:
+def _variants_table(op: Op, variants: Sequence[GpuVariant]) -> str:
     lines = ["| way | shaders |", "|---|---|"]
-    for way in ways:
-        names = [f"`{name}.wgsl`" if name else "generated" for name in way.shaders]
-        how = way.name.removeprefix(op.name).lstrip(", ") or "any shape"
-        lines.append(f"| {how} | {', '.join(names)} |")
+    for variant in variants:
+        names = [f"`{name}.wgsl`" if name else "generated" for name in variant.shaders]
+        label = variant.name.removeprefix(op.name).lstrip(", ") or "any shape"
+        lines.append(f"| {label} | {', '.join(names)} |")
     return "\n".join(lines)
 
 
-def _sources(ways: Sequence[Way]) -> list[str]:
+def _shader_listings(variants: Sequence[GpuVariant]) -> list[str]:
     names: dict[str, None] = {}
-    for way in ways:
-        names |= dict.fromkeys(name for name in way.shaders if name)
-    return [_source(name) for name in names]
+    for variant in variants:
+        names |= dict.fromkeys(name for name in variant.shaders if name)
+    return [_shader_listing(name) for name in names]
 
 
-def _source(name: str) -> str:
-    """A shader's text, folded away."""
-    body = f"```wgsl\n{shader_text(name).rstrip()}\n```"
-    inside = "\n".join(f"    {line}" if line else "" for line in body.split("\n"))
-    return f'??? abstract "shaders/{name}.wgsl"\n\n{inside}'
+def _shader_listing(name: str) -> str:
+    """Source of a shader in a collapsible block."""
+    body = f"```wgsl\n{load_shader_text(name).rstrip()}\n```"
+    indented = "\n".join(f"    {line}" if line else "" for line in body.split("\n"))
+    return f'??? abstract "shaders/{name}.wgsl"\n\n{indented}'
 
 
-def _links(names: Sequence[str]) -> str:
+def _op_links(names: Sequence[str]) -> str:
     linked = [f"[`{name}`]({name}.md)" for name in names]
     return ", ".join(linked[:-1]) + (" and " if linked[:-1] else "") + linked[-1]
 
 
-def _example(op: Op) -> str:
+def _example_section(op: Op) -> str:
     program = example(op)
     lines = ["## Example", "", "<!-- playground -->", "```python", program, "```"]
     return "\n".join([*lines, "", "```text", output(program), "```", ""])

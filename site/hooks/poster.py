@@ -10,51 +10,55 @@ import rlxweb as rlx
 
 _FS = 256
 _RHYTHMS = ((6.0, 0.8), (10.2, 2.2), (21.3, 0.6))
-_SHOWN_HZ = 32.0
+_MAX_HZ = 32.0
 _SIZE = (1200, 250)
 _NFFT = 4096  # padded: a smooth line
 
 
 def poster() -> str:
-    """Welch spectrum of a made EEG with its strongest peaks marked."""
+    """Return the Welch spectrum of a synthetic EEG, its strongest peaks marked."""
     x = _eeg()
     hz, power = rlx.welch(x, _FS, nperseg=512, nfft=_NFFT, device="cpu")
     peaks = rlx.welch_peaks(
         x, _FS, 512, k=3, preset="scipy", mode="peaks", prominence=0.1, device="cpu"
     )
-    shown = (hz >= 1) & (hz <= _SHOWN_HZ)
-    level = 10 * np.log10(power[shown])
+    in_range = (hz >= 1) & (hz <= _MAX_HZ)
+    level = 10 * np.log10(power[in_range])
     width, height = _SIZE
-    across = drawing.Scale(float(hz[shown][0]), _SHOWN_HZ, 0, width)
+    x_scale = drawing.Scale(float(hz[in_range][0]), _MAX_HZ, 0, width)
     floor, top = float(level.min()) - 3, float(level.max()) + 9
-    up = drawing.Scale(floor, top, height - 34, 0)
-    points = [(across(f), up(v)) for f, v in zip(hz[shown], level, strict=True)]
+    y_scale = drawing.Scale(floor, top, height - 34, 0)
+    points = [
+        (x_scale(f), y_scale(v)) for f, v in zip(hz[in_range], level, strict=True)
+    ]
     parts = [
         drawing.curve(points, "rlx-area", floor=height - 34),
         drawing.curve(points, "rlx-curve"),
     ]
-    for at, strength in zip(peaks.hz, peaks.power, strict=True):
-        x_at, y_at = across(float(at)), up(10 * float(np.log10(strength)))
+    for peak_hz, peak_power in zip(peaks.hz, peaks.power, strict=True):
+        x_at, y_at = x_scale(float(peak_hz)), y_scale(10 * float(np.log10(peak_power)))
         parts.append(drawing.dot(x_at, y_at, 5, "rlx-peak"))
         parts.append(
-            drawing.text(x_at, y_at - 14, f"{at:.1f} Hz", "rlx-strong", "middle")
+            drawing.text(x_at, y_at - 14, f"{peak_hz:.1f} Hz", "rlx-strong", "middle")
         )
     parts += [
-        drawing.text(across(f), height - 8, f"{f:g}", "rlx-quiet", "middle")
+        drawing.text(x_scale(f), height - 8, f"{f:g}", "rlx-quiet", "middle")
         for f in (5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
     ]
-    found = " and ".join(f"{at:.1f} Hz" for at in sorted(peaks.hz))
-    return drawing.picture(width, height, f"A spectrum with peaks at {found}", parts)
+    peaks_text = " and ".join(f"{peak_hz:.1f} Hz" for peak_hz in sorted(peaks.hz))
+    return drawing.svg_image(
+        width, height, f"A spectrum with peaks at {peaks_text}", parts
+    )
 
 
 def _eeg() -> npt.NDArray[np.float32]:
-    """Half a minute of three rhythms that come and go in falling noise."""
+    """Return half a minute of three rhythms that come and go in falling noise."""
     random = np.random.default_rng(7)
     t = np.arange(32 * _FS) / _FS
     noise = np.fft.rfft(random.standard_normal(t.size))
     noise /= np.sqrt(1 + np.arange(noise.size) / 64)
     x = np.fft.irfft(noise, t.size)
-    for at, size in _RHYTHMS:
+    for rhythm_hz, amplitude in _RHYTHMS:
         drift = np.cumsum(random.standard_normal(t.size)) * 0.02
-        x += size * np.sin(2 * np.pi * at * t + drift)
+        x += amplitude * np.sin(2 * np.pi * rhythm_hz * t + drift)
     return x.astype(np.float32)

@@ -1,12 +1,21 @@
-"""What many workers bring: measured at one and two, simulated beyond."""
+"""Benchmark section on many workers: measured at one and two, simulated beyond."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from docstrings import prose
-from drawing import Scale, against, curve, dot, figure, picture, plain, text
+from docstrings import escape_markdown
+from drawing import (
+    Scale,
+    curve,
+    dot,
+    figure,
+    format_number,
+    log_log_axes,
+    svg_image,
+    text,
+)
 
 Record = Mapping[str, Any]
 
@@ -15,22 +24,22 @@ _PLOT = (64, 560, 24, 422)  # left, right, top, bottom
 
 
 def section(record: Record, name: str) -> str:
-    """The picture, what was measured, where the limits are."""
+    """Return the section: the chart, the measurements, the limits."""
     parts = [
         "## Recordings on many workers",
-        _machine(record, name),
-        scaling_picture(record),
-        _measured(record),
-        _costs(record),
-        _limits(record),
+        _machine_text(record, name),
+        scaling_chart(record),
+        _measured_table(record),
+        _cost_text(record),
+        _limits_table(record),
     ]
     return "\n\n".join(parts)
 
 
-def _machine(record: Record, name: str) -> str:
+def _machine_text(record: Record, name: str) -> str:
     machine, settings = record["machine"], record["settings"]
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
-    return prose(
+    return escape_markdown(
         f"{machine['system']}, {machine['processor']}, {machine['cores']} cores; "
         f"Python {machine['python']}, {versions}. Device {settings['device']}, "
         f"{settings['rounds']} rounds in turns, medians; from `{name}`. One and two "
@@ -39,7 +48,7 @@ def _machine(record: Record, name: str) -> str:
     )
 
 
-def _measured(record: Record) -> str:
+def _measured_table(record: Record) -> str:
     lines = [
         "| | without a cluster, ms | one worker, ms | more "
         "| two workers, ms | two processes, no cluster | simulated: one | two |",
@@ -47,91 +56,100 @@ def _measured(record: Record) -> str:
     ]
     for cell in record["cells"]:
         simulated = cell["simulated_one_ms"], cell["simulated_two_ms"]
-        lines.append(_row("a recording", cell, *map(plain, simulated)))
-    lines.append(_row("a chunk of an array", record["array"], "–", "–"))
+        lines.append(_measured_row("a recording", cell, *map(format_number, simulated)))
+    lines.append(_measured_row("a chunk of an array", record["array"], "–", "–"))
     table = "\n".join(lines)
     return f"Milliseconds for one, of a whole run over many:\n\n{table}"
 
 
-def _row(name: str, cell: Record, *simulated: str) -> str:
+def _measured_row(name: str, cell: Record, *simulated: str) -> str:
     columns = (
-        f"{name}, {_size(cell['nbytes'])}",
-        plain(cell["here_ms"]),
-        plain(cell["one_ms"]),
+        f"{name}, {_size_text(cell['nbytes'])}",
+        format_number(cell["here_ms"]),
+        format_number(cell["one_ms"]),
         f"{cell['one_more']:+.1%}",
-        plain(cell["two_ms"]),
-        plain(cell["pair_ms"]),
+        format_number(cell["two_ms"]),
+        format_number(cell["pair_ms"]),
         *simulated,
     )
     return f"| {' | '.join(columns)} |"
 
 
-def _costs(record: Record) -> str:
+def _cost_text(record: Record) -> str:
     costs = record["costs"]
-    return prose(
+    return escape_markdown(
         "Beside its work a task takes "
-        f"{plain(1e3 * costs['client_s'])} ms of the client, "
-        f"{plain(1e3 * costs['scheduler_s'])} ms of the scheduler and "
-        f"{plain(1e3 * costs['worker_s'])} ms of its worker. Recordings share a task "
+        f"{format_number(1e3 * costs['client_s'])} ms of the client, "
+        f"{format_number(1e3 * costs['scheduler_s'])} ms of the scheduler and "
+        f"{format_number(1e3 * costs['worker_s'])} ms of its worker. Recordings share "
+        f"a task "
         f"up to {record['settings']['task_nbytes'] >> 20} MiB or "
         f"{record['settings']['most_together']} of them, which is what makes this "
         "little of their time; of each "
-        f"{plain(record['cells'][0]['back_nbytes'] / 1e3)} kB come back."
+        f"{format_number(record['cells'][0]['back_nbytes'] / 1e3)} kB come back."
     )
 
 
-def _limits(record: Record) -> str:
+def _limits_table(record: Record) -> str:
     lines = [
         "| storage | a recording of | workers until it pays less than 80 % | then the "
         "limit is | at most, a second |",
         "|---|---|---:|---|---:|",
     ]
-    for one in record["simulated"]:
-        base = one["points"][0]
-        short = [
+    for run in record["simulated"]:
+        base = run["points"][0]
+        inefficient = [
             p
-            for p in one["points"]
+            for p in run["points"]
             if p["per_second"] < 0.8 * p["workers"] * base["per_second"]
         ]
-        most = max(p["per_second"] for p in one["points"])
-        last = one["points"][-1]
+        max_rate = max(p["per_second"] for p in run["points"])
+        last = run["points"][-1]
         columns = (
-            prose(f"{one['storage']}: {one['says']}"),
-            _size(one["nbytes"]),
-            f"{short[0]['workers']:,}" if short else f"over {last['workers']:,}",
-            short[0]["limit"] if short else "–",
-            plain(most),
+            escape_markdown(f"{run['storage']}: {run['says']}"),
+            _size_text(run["nbytes"]),
+            f"{inefficient[0]['workers']:,}"
+            if inefficient
+            else f"over {last['workers']:,}",
+            inefficient[0]["limit"] if inefficient else "–",
+            format_number(max_rate),
         )
         lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
-def _size(nbytes: float) -> str:
-    return f"{plain(nbytes / 1e6)} MB"
+def _size_text(nbytes: float) -> str:
+    return f"{format_number(nbytes / 1e6)} MB"
 
 
 # --- the picture ------------------------------------------------------------------
 
 
-def scaling_picture(record: Record) -> str:
-    """Times as fast as one worker, against the workers; both logarithmic."""
+def scaling_chart(record: Record) -> str:
+    """Chart of the speed relative to one worker against the workers; both axes
+    logarithmic.
+    """
     runs: Sequence[Record] = record["simulated"]
-    most = max(p["workers"] for one in runs for p in one["points"])
-    words = "workers", "times as fast as one"
-    across, up, parts = against(1, most, _PLOT, words)
+    max_workers = max(p["workers"] for run in runs for p in run["points"])
+    axis_labels = "workers", "times as fast as one"
+    x_scale, y_scale, parts = log_log_axes(1, max_workers, _PLOT, axis_labels)
     ends = []
-    for at, one in enumerate(runs):
-        base = one["points"][0]["per_second"]
-        points = [(p["workers"], p["per_second"] / base) for p in one["points"]]
-        places = [(across(n), up(max(times, 1.0))) for n, times in points]
-        parts.append(curve(places, f"rlx-line rlx-series-{at}"))
-        for (x, y), p in zip(places, one["points"], strict=True):
-            says = f"{p['workers']:,} workers: {plain(p['per_second'])} a second"
-            parts.append(dot(x, y, 3, f"rlx-series-{at}", f"{says}; {p['limit']}"))
-        ends.append((places[-1][1], at, one))
-    parts += _labels(ends)
-    parts += _dots(record, across, up)
-    svg = picture(_WIDTH, _HEIGHT, "What many workers bring", parts)
+    for index, run in enumerate(runs):
+        base = run["points"][0]["per_second"]
+        points = [(p["workers"], p["per_second"] / base) for p in run["points"]]
+        pixels = [(x_scale(n), y_scale(max(speedup, 1.0))) for n, speedup in points]
+        parts.append(curve(pixels, f"rlx-line rlx-series-{index}"))
+        for (x, y), p in zip(pixels, run["points"], strict=True):
+            tooltip = (
+                f"{p['workers']:,} workers: {format_number(p['per_second'])} a second"
+            )
+            parts.append(
+                dot(x, y, 3, f"rlx-series-{index}", f"{tooltip}; {p['limit']}")
+            )
+        ends.append((pixels[-1][1], index, run))
+    parts += _line_labels(ends)
+    parts += _measured_dots(record, x_scale, y_scale)
+    svg = svg_image(_WIDTH, _HEIGHT, "What many workers bring", parts)
     return figure(
         svg,
         "Every line is a size of recordings on a storage; on the diagonal twice the "
@@ -140,25 +158,29 @@ def scaling_picture(record: Record) -> str:
     )
 
 
-def _labels(ends: list[tuple[float, int, Record]]) -> list[str]:
-    """At the end of each line, none on another."""
+def _line_labels(ends: list[tuple[float, int, Record]]) -> list[str]:
+    """Labels at the end of each line, moved apart so that none overlap."""
     parts, last = [], -100.0
-    for y, at, one in sorted(ends, key=lambda end: end[:2]):
+    for y, index, run in sorted(ends, key=lambda end: end[:2]):
         y = max(y, last + 34)
         last = y
-        limit = one["points"][-1]["limit"]
+        limit = run["points"][-1]["limit"]
         parts += [
-            dot(_PLOT[1] + 14, y - 4, 5, f"rlx-series-{at}"),
-            text(_PLOT[1] + 24, y, f"{_size(one['nbytes'])}, {one['storage']}"),
+            dot(_PLOT[1] + 14, y - 4, 5, f"rlx-series-{index}"),
+            text(_PLOT[1] + 24, y, f"{_size_text(run['nbytes'])}, {run['storage']}"),
             text(_PLOT[1] + 24, y + 15, f"limit: {limit}", "rlx-quiet"),
         ]
     return parts
 
 
-def _dots(record: Record, across: Scale, up: Scale) -> list[str]:
+def _measured_dots(record: Record, x_scale: Scale, y_scale: Scale) -> list[str]:
     parts = []
     for cell in record["cells"]:
-        times = cell["one_ms"] / cell["two_ms"]
-        says = f"measured, {_size(cell['nbytes'])}: {times:.2f} × with two workers"
-        parts.append(dot(across(2), up(max(times, 1.0)), 5, "rlx-ring", says))
+        speedup = cell["one_ms"] / cell["two_ms"]
+        tooltip = (
+            f"measured, {_size_text(cell['nbytes'])}: {speedup:.2f} × with two workers"
+        )
+        parts.append(
+            dot(x_scale(2), y_scale(max(speedup, 1.0)), 5, "rlx-ring", tooltip)
+        )
     return parts

@@ -1,4 +1,6 @@
-"""The benchmark inside a browser tab: starts, and rlxweb beside NumPy and jax-js."""
+"""Benchmark section on a browser tab: start times, and rlxweb beside NumPy and
+jax-js.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from docstrings import prose
-from drawing import plain
-from ratio_picture import Ratio, ratio_picture
+from docstrings import escape_markdown
+from drawing import format_number
+from ratio_chart import RatioRow, ratio_chart
 
 Record = Mapping[str, Any]
 
@@ -26,37 +28,42 @@ _MARKS = {
 
 
 def section(record: Record, name: str) -> str:
-    """Time to the first result, then the ratio of every peer to us."""
+    """Return the section: time to the first result, then the ratio of every peer to
+    us.
+    """
     parts = [
         "## In a browser tab",
-        prose(
+        escape_markdown(
             f"{record['browser']} on {record['adapter']}, "
-            f"{_machine(record['machine'])}; peers interleaved in one page, medians; "
+            f"{_machine_text(record['machine'])}; peers interleaved in one page, "
+            f"medians; "
             f"{record['peer']}; from `{name}`."
         ),
-        _starts(record["starts"]),
-        _ratios(record["cells"]),
-        _rows(record["cells"]),
+        _start_table(record["starts"]),
+        _ratio_chart(record["cells"]),
+        _peers_table(record["cells"]),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _machine(machine: Record) -> str:
+def _machine_text(machine: Record) -> str:
     return f"{machine['system']}, {machine['processor']}, {machine['cores']} cores"
 
 
-def _starts(starts: Sequence[Record]) -> str:
-    """Milliseconds since navigation: cold, a browser new to the site, and warm."""
+def _start_table(starts: Sequence[Record]) -> str:
+    """Table of milliseconds since navigation: cold, in a browser new to the site, and
+    warm.
+    """
     if not starts:
         return ""
-    heads = [*_MARKS.values(), "result after Python"]
-    heads += [f"demo “{name}”" for name in _DEMOS.values()]
-    heads.append("exported, without Python")
+    headers = [*_MARKS.values(), "result after Python"]
+    headers += [f"demo “{name}”" for name in _DEMOS.values()]
+    headers.append("exported, without Python")
     lines = [
         f"Milliseconds since navigation, medians of {len(starts)} starts:",
         "",
-        f"| start | {' | '.join(heads)} |",
-        "|---|" + "---:|" * len(heads),
+        f"| start | {' | '.join(headers)} |",
+        "|---|" + "---:|" * len(headers),
     ]
     for kind in ("cold", "warm"):
         marks = [start[kind] for start in starts]
@@ -68,51 +75,55 @@ def _starts(starts: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
-def _base(cell: Record, row: Record) -> float:
-    """Our time for the same work: resident operands beside resident ones."""
+def _our_time(cell: Record, row: Record) -> float:
+    """Our time for the same work, resident operands compared with resident ones."""
     ours = {r["name"]: r["ms"] for r in cell["rows"] if "ms" in r}
-    way = "resident" if "resident" in row["name"] else "in+out"
-    return float(ours.get(f"rlxweb {way}", ours.get("rlxweb in+out", 0.0)))
+    placement = "resident" if "resident" in row["name"] else "in+out"
+    return float(ours.get(f"rlxweb {placement}", ours.get("rlxweb in+out", 0.0)))
 
 
 def _is_ours(row: Record) -> bool:
     return str(row["name"]).startswith("rlxweb") and "NumPy" not in row["name"]
 
 
-def _rows(cells: Sequence[Record]) -> str:
+def _peers_table(cells: Sequence[Record]) -> str:
     lines = [
         "| work | peer | ms | spread | first ms | ÷ rlxweb |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for cell in cells:
         for row in cell["rows"]:
-            label = f"**{row['name']}**" if _is_ours(row) else prose(row["name"])
+            label = (
+                f"**{row['name']}**" if _is_ours(row) else escape_markdown(row["name"])
+            )
             start = f"| {cell['kind']} {cell['n']:,} | {label} "
             if "error" in row:
-                lines.append(f"{start}| failed: {prose(row['error'])} | | | |")
+                lines.append(
+                    f"{start}| failed: {escape_markdown(row['error'])} | | | |"
+                )
                 continue
-            base = _base(cell, row)
-            ratio = f"{row['ms'] / base:.2f}" if base else "–"
+            our_time = _our_time(cell, row)
+            ratio = f"{row['ms'] / our_time:.2f}" if our_time else "–"
             lines.append(
-                f"{start}| {plain(row['ms'])} | {row['spread']:.0%} "
-                f"| {plain(row['first_ms'])} | {ratio} |"
+                f"{start}| {format_number(row['ms'])} | {row['spread']:.0%} "
+                f"| {format_number(row['first_ms'])} | {ratio} |"
             )
     return "\n".join(lines)
 
 
-def _ratios(cells: Sequence[Record]) -> str:
-    """A dot per peer: its time over ours, right of 1 rlxweb is faster."""
+def _ratio_chart(cells: Sequence[Record]) -> str:
+    """Chart with a dot per peer: its time over ours; right of 1 rlxweb is faster."""
     rows = []
     for cell in cells:
         for row in cell["rows"]:
-            if "ms" in row and not _is_ours(row) and _base(cell, row):
+            if "ms" in row and not _is_ours(row) and _our_time(cell, row):
                 label = f"{cell['kind']} {cell['n']:,}, {row['name']}"
-                ratio = row["ms"] / _base(cell, row)
-                says = f"{label}: {ratio:.2f} × our time"
-                rows.append(Ratio(label, ratio, says, ratio >= 1))
+                ratio = row["ms"] / _our_time(cell, row)
+                tooltip = f"{label}: {ratio:.2f} × our time"
+                rows.append(RatioRow(label, ratio, tooltip, ratio >= 1))
     if not rows:
         return ""
-    return ratio_picture(
+    return ratio_chart(
         rows,
         (0.1, 1.0, 10.0, 100.0),
         "Time of every peer as a multiple of ours, in the same page",

@@ -1,15 +1,15 @@
-"""`call` of the sweeps' tests: `./dev bench sweep` in this process."""
+"""Fixture `call` of the sweeps' tests: run `./dev bench sweep` in this process."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.command_line import Call, caller
+from tests.command_line import CommandRunner, make_command_runner
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs `./dev bench sweep ARGS` in this process."""
-    from tests.benchmarks.picker import main
+def call(capsys: pytest.CaptureFixture[str]) -> CommandRunner:
+    """Run `./dev bench sweep ARGS` in this process."""
+    from tests.benchmarks.sweep_command import main
 
-    return caller(main, capsys)
+    return make_command_runner(main, capsys)

@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
-from tests.benchmarks.cells import Entry, Goal, Work
-from tests.benchmarks.libraries import (
-    BASE,
-    COMPILED,
+from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
+from tests.benchmarks.peer_libraries import (
+    COMPILED_PEER,
+    NUMPY_PEER,
     THREADS,
-    engines,
-    in_mode,
     jax_on_cpu,
-    library,
+    load_library,
     onnx_on_cpu,
+    our_engines,
+    with_jit_mode,
 )
 
-Nodes = Callable[[Callable[..., Any]], list[Any]]
+MakeOnnxNodes = Callable[[Callable[..., Any]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
-    """One computation in four tongues.
+class CpuOpCase:
+    """One computation in rlxweb, PyTorch, JAX and ONNX.
 
     ours    (graph, **inputs) → tensor
     torch   (torch, *arrays) → tensor
@@ -42,21 +42,21 @@ class Op:
     ours: Callable[..., Any]
     torch: Callable[..., Any]
     jax: Callable[..., Any]
-    onnx: Nodes
+    onnx: MakeOnnxNodes
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def _noise(*shape: int) -> np.ndarray:
-    """Noise, the same for each call with that shape."""
+    """Return noise that is the same for each call with that shape."""
     return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
 
 
-def _numbers(**values: float) -> dict[str, np.ndarray]:
+def _scalars(**values: float) -> dict[str, np.ndarray]:
     return {name: np.float32(value).reshape(()) for name, value in values.items()}
 
 
-def _softmax() -> Op:
-    return Op(
+def _softmax() -> CpuOpCase:
+    return CpuOpCase(
         {"x": _noise(1024, 1024)},
         lambda g, x: g.softmax(x),
         lambda t, x: t.softmax(x, -1),
@@ -65,14 +65,14 @@ def _softmax() -> Op:
     )
 
 
-def _norm() -> Op:
+def _norm() -> CpuOpCase:
     a, b = _noise(2, 768)
 
     def by_jax(j: Any, x: Any, a: Any, b: Any) -> Any:
         x = x - x.mean(-1, keepdims=True)
         return x * j.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * a + b
 
-    return Op(
+    return CpuOpCase(
         {"x": _noise(1024, 768), "a": a, "b": b},
         lambda g, x, a, b: g.layer_norm(x, a, b),
         lambda t, x, a, b: t.nn.functional.layer_norm(x, (768,), a, b),
@@ -83,9 +83,9 @@ def _norm() -> Op:
     )
 
 
-def _chain() -> Op:
+def _chain() -> CpuOpCase:
     x, y = _noise(2, 4 << 20)
-    return Op(
+    return CpuOpCase(
         {"x": x, "y": y},
         lambda g, x, y: g.gelu(x * 2.0 + 1.0) * y,
         lambda t, x, y: t.nn.functional.gelu(x * 2.0 + 1.0) * y,
@@ -96,21 +96,21 @@ def _chain() -> Op:
             node("Gelu", ["more"], ["gelu"]),
             node("Mul", ["gelu", "y"], ["out"]),
         ],
-        _numbers(one=1.0, two=2.0),
+        _scalars(one=1.0, two=2.0),
     )
 
 
-def _attention() -> Op:
+def _attention() -> CpuOpCase:
     q, k, v = _noise(3, 1, 12, 128, 64)
-    how = {"num_heads": 12, "head_dim": 64}
+    attrs = {"num_heads": 12, "head_dim": 64}
 
     def by_jax(j: Any, q: Any, k: Any, v: Any) -> Any:
         scores = j.numpy.einsum("bhqd,bhkd->bhqk", q, k) * 0.125
         return j.numpy.einsum("bhqk,bhkd->bhqd", j.nn.softmax(scores), v)
 
-    return Op(
+    return CpuOpCase(
         {"q": q, "k": k, "v": v},
-        lambda g, q, k, v: g.apply("attention", q, k, v, **how),
+        lambda g, q, k, v: g.apply("attention", q, k, v, **attrs),
         lambda t, *qkv: t.nn.functional.scaled_dot_product_attention(*qkv),
         by_jax,
         lambda node: [
@@ -120,26 +120,26 @@ def _attention() -> Op:
             node("Softmax", ["scores"], ["weights"], axis=-1),
             node("MatMul", ["weights", "v"], ["out"]),
         ],
-        _numbers(scale=0.125),
+        _scalars(scale=0.125),
     )
 
 
-def _adds() -> Op:
+def _adds() -> CpuOpCase:
     def sums(_: Any, x: Any) -> Any:
         for _ in range(100):
             x = x + 1.0
         return x
 
     def by_onnx(node: Callable[..., Any]) -> list[Any]:
-        names = ["x", *(f"x{at}" for at in range(1, 100)), "out"]
+        names = ["x", *(f"x{index}" for index in range(1, 100)), "out"]
         return [node("Add", [a, "one"], [b]) for a, b in pairwise(names)]
 
-    return Op({"x": _noise(1024)}, sums, sums, sums, by_onnx, _numbers(one=1.0))
+    return CpuOpCase({"x": _noise(1024)}, sums, sums, sums, by_onnx, _scalars(one=1.0))
 
 
-def _reduction(ours: str, torch: str, onnx: str, axis: int) -> Op:
+def _reduction(ours: str, torch: str, onnx: str, axis: int) -> CpuOpCase:
     axes = np.array([axis], np.int64)
-    return Op(
+    return CpuOpCase(
         {"x": _noise(2048, 2048)},
         lambda g, x: getattr(g, ours)(x, (axis,)),
         lambda t, x: getattr(t, torch)(x, axis),
@@ -149,7 +149,7 @@ def _reduction(ours: str, torch: str, onnx: str, axis: int) -> Op:
     )
 
 
-OPS: dict[str, Callable[[], Op]] = {
+OPS: dict[str, Callable[[], CpuOpCase]] = {
     "softmax [1024, 1024]": _softmax,
     "layer norm [1024, 768]": _norm,
     "chain gelu(2x+1)·y of 4M": _chain,
@@ -160,23 +160,23 @@ OPS: dict[str, Callable[[], Op]] = {
 }
 
 
-def works() -> Iterator[tuple[str, Callable[[], Work]]]:
-    """Every cell's name and how to make it."""
+def cell_factories() -> Iterator[tuple[str, Callable[[], BenchmarkCell]]]:
+    """Yield every cell's name and its factory."""
     for name, make in OPS.items():
-        yield f"cpu {name}", partial(_work, f"cpu {name}", make)
+        yield f"cpu {name}", partial(_make_cell, f"cpu {name}", make)
 
 
-def _peers(op: Op) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
-    given = list(op.arrays.values())
-    torch, jax, onnx = map(library, ("torch", "jax", "onnx"))
+def _library_peers(op: CpuOpCase) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
+    arrays = list(op.arrays.values())
+    torch, jax, onnx = map(load_library, ("torch", "jax", "onnx"))
     if not isinstance(torch, str):
         torch.set_num_threads(THREADS)
-        tensors = [torch.from_numpy(one) for one in given]
+        tensors = [torch.from_numpy(array) for array in arrays]
         yield "PyTorch", lambda: op.torch(torch, *tensors).numpy()
     if not isinstance(jax, str):
         run = jax_on_cpu(jax, partial(op.jax, jax))
-        yield "JAX", lambda: np.asarray(run(*given))
-    if not isinstance(onnx, str) and not isinstance(library("onnxruntime"), str):
+        yield "JAX", lambda: np.asarray(run(*arrays))
+    if not isinstance(onnx, str) and not isinstance(load_library("onnxruntime"), str):
         nodes = op.onnx(onnx.helper.make_node)
         yield (
             "ONNX Runtime",
@@ -184,31 +184,31 @@ def _peers(op: Op) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
         )
 
 
-def _work(name: str, make: Callable[[], Op]) -> Work:
+def _make_cell(name: str, make: Callable[[], CpuOpCase]) -> BenchmarkCell:
     op = make()
     graph = rlx.Graph("bench")
-    inputs = {n: graph.input(n, one.shape) for n, one in op.arrays.items()}
+    inputs = {n: graph.input(n, array.shape) for n, array in op.arrays.items()}
     graph.set_outputs([op.ours(graph, **inputs)])
-    entries, closing = [], []
-    for own, engine, mode in engines():
+    entries, closers = [], []
+    for our_name, engine, mode in our_engines():
         os.environ["RLX_FAST"] = mode
         compiled = rlx.Session("cpu").compile(graph)
-        closing.append(compiled.close)
+        closers.append(compiled.close)
         call = partial(lambda c: c.run(op.arrays)[0], compiled)
-        entries.append(Entry(own, engine, in_mode(mode, call), True))
-    others = [Entry(peer, peer, call) for peer, call in _peers(op)]
+        entries.append(PeerEntry(our_name, engine, with_jit_mode(mode, call), True))
+    others = [PeerEntry(peer, peer, call) for peer, call in _library_peers(op)]
 
     def check() -> None:
-        right = np.asarray(entries[0].peer(), np.float64)
+        expected = np.asarray(entries[0].run(), np.float64)
         for entry in (*entries[1:], *others):
-            found = np.asarray(entry.peer(), np.float64)
-            worst = float(np.max(np.abs(found - right)) / np.max(np.abs(right)))
+            actual = np.asarray(entry.run(), np.float64)
+            worst = float(np.max(np.abs(actual - expected)) / np.max(np.abs(expected)))
             assert worst < 2e-5, f"{entry.name}: relative error {worst:.2g}"
 
     def close() -> None:
-        for one in closing:
-            one()
+        for close_graph in closers:
+            close_graph()
 
     names = tuple(entry.name for entry in others)
-    goals = (Goal(COMPILED, names, 1.1), Goal(BASE, names, 3.0))
-    return Work(name, (*entries, *others), goals, check, close=close)
+    goals = (Goal(COMPILED_PEER, names, 1.1), Goal(NUMPY_PEER, names, 3.0))
+    return BenchmarkCell(name, (*entries, *others), goals, check, close=close)

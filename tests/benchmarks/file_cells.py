@@ -18,98 +18,119 @@ import scipy.signal
 
 from rlxweb.jobs.analysis import analyse_file
 from rlxweb.jobs.settings import Settings
-from tests.benchmarks.cells import Entry, Goal, Work
-from tests.benchmarks.libraries import engines, in_mode, library
+from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
+from tests.benchmarks.peer_libraries import load_library, our_engines, with_jit_mode
 
-CHANNELS, FS, N = 64, 512, 256
-MIB = int(os.environ.get("RLX_BENCH_FILE_MIB", "128"))
-"""Size of the recording; so long a run takes seconds by any of them."""
-_GROUP = 16
-_MICRO = 1e12  # MNE has volts
+N_CHANNELS, FS, SEGMENT_LENGTH = 64, 512, 256
+RECORDING_MIB = int(os.environ.get("RLX_BENCH_FILE_MIB", "128"))
+"""Size of the recording, so large that a run takes seconds by any peer."""
+_MNE_GROUP_SIZE = 16
+_UV2_PER_V2 = 1e12  # MNE has volts
 
 
-def works() -> Iterator[tuple[str, Callable[[], Work]]]:
-    """Every cell's name and how to make it."""
+def cell_factories() -> Iterator[tuple[str, Callable[[], BenchmarkCell]]]:
+    """Yield every cell's name and its factory."""
     for preset, limit in (("mne", 0.3), ("scipy", 0.5)):
-        name = f"recording of {MIB} MiB, preset {preset}"
-        yield name, partial(_work, name, preset, limit)
+        name = f"recording of {RECORDING_MIB} MiB, preset {preset}"
+        yield name, partial(_make_cell, name, preset, limit)
 
 
-def _written(path: Path) -> None:
+def _write_recording(path: Path) -> None:
+    """Write a recording of noise of RECORDING_MIB."""
     import edfio
 
-    rng, span = np.random.default_rng(3), (-500, 500)
+    rng, physical_range = np.random.default_rng(3), (-500, 500)
     signals = [
         edfio.EdfSignal(
             rng.normal(0, 50, 8 * FS),
             FS,
-            label=f"EEG {at}",
+            label=f"EEG {channel}",
             physical_dimension="uV",
-            physical_range=span,
+            physical_range=physical_range,
         )
-        for at in range(CHANNELS)
+        for channel in range(N_CHANNELS)
     ]
     edfio.Edf(signals, data_record_duration=1).write(path)
-    given = path.read_bytes()
-    head = 256 * (1 + CHANNELS)
-    body, records = given[head:], int(given[236:244])
-    times = max(1, (MIB << 20) // len(body))
+    file_bytes = path.read_bytes()
+    header_nbytes = 256 * (1 + N_CHANNELS)
+    body, records = file_bytes[header_nbytes:], int(file_bytes[236:244])
+    repeats = max(1, (RECORDING_MIB << 20) // len(body))
     with path.open("wb") as file:
-        file.write(given[:236] + f"{records * times:<8d}".encode() + given[244:head])
-        for _ in range(times):
+        file.write(
+            file_bytes[:236]
+            + f"{records * repeats:<8d}".encode()
+            + file_bytes[244:header_nbytes]
+        )
+        for _ in range(repeats):
             file.write(body)
 
 
-def _by_rlxweb(path: str, preset: str) -> np.ndarray:
-    settings = Settings(preset=preset, nperseg=N, noverlap=N // 2, device="cpu")
+def _rlxweb_power(path: str, preset: str) -> np.ndarray:
+    settings = Settings(
+        preset=preset,
+        nperseg=SEGMENT_LENGTH,
+        noverlap=SEGMENT_LENGTH // 2,
+        device="cpu",
+    )
     return np.asarray(analyse_file(path, settings).groups[0].power)
 
 
-def _by_mne(path: str) -> np.ndarray:
-    mne = library("mne")
+def _mne_power(path: str) -> np.ndarray:
+    mne = load_library("mne")
     mne.set_log_level("ERROR")
     raw = mne.io.read_raw_edf(path, preload=False)
-    found = []
-    for at in range(0, CHANNELS, _GROUP):
-        x = raw.get_data(picks=list(range(at, at + _GROUP)))
-        how = {"n_fft": N, "n_overlap": N // 2}
-        power, _ = mne.time_frequency.psd_array_welch(x, raw.info["sfreq"], **how)
-        found.append(power * _MICRO)
-    return np.concatenate(found)
+    powers = []
+    for start in range(0, N_CHANNELS, _MNE_GROUP_SIZE):
+        x = raw.get_data(picks=list(range(start, start + _MNE_GROUP_SIZE)))
+        options = {"n_fft": SEGMENT_LENGTH, "n_overlap": SEGMENT_LENGTH // 2}
+        power, _ = mne.time_frequency.psd_array_welch(x, raw.info["sfreq"], **options)
+        powers.append(power * _UV2_PER_V2)
+    return np.concatenate(powers)
 
 
-def _by_scipy(path: str) -> np.ndarray:
-    """SciPy's spectra of a file whose channels all have the header of `_written`."""
-    head = 256 * (1 + CHANNELS)
-    raw = np.memmap(path, np.int16, mode="r", offset=head).reshape(-1, CHANNELS, FS)
+def _scipy_power(path: str) -> np.ndarray:
+    """Return SciPy's spectra of a file whose channels all have the header of
+    `_write_recording`.
+    """
+    header_nbytes = 256 * (1 + N_CHANNELS)
+    raw = np.memmap(path, np.int16, mode="r", offset=header_nbytes).reshape(
+        -1, N_CHANNELS, FS
+    )
     gain = np.float32(1000 / 65535)
-    found = []
-    for at in range(CHANNELS):
-        x = (raw[:, at].reshape(-1) + np.float32(0.5)) * gain
-        found.append(scipy.signal.welch(x, FS, nperseg=N)[1])
-    return np.array(found)
+    powers = []
+    for channel in range(N_CHANNELS):
+        x = (raw[:, channel].reshape(-1) + np.float32(0.5)) * gain
+        powers.append(scipy.signal.welch(x, FS, nperseg=SEGMENT_LENGTH)[1])
+    return np.array(powers)
 
 
-def _work(name: str, preset: str, limit: float) -> Work:
+def _make_cell(name: str, preset: str, limit: float) -> BenchmarkCell:
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name, "noise.edf")
-    _written(path)
+    _write_recording(path)
     entries = [
-        Entry(own, engine, in_mode(mode, partial(_by_rlxweb, str(path), preset)), True)
-        for own, engine, mode in engines()
+        PeerEntry(
+            our_name,
+            engine,
+            with_jit_mode(mode, partial(_rlxweb_power, str(path), preset)),
+            True,
+        )
+        for our_name, engine, mode in our_engines()
     ]
     if preset == "scipy":
-        entries.append(Entry("scipy.signal", "SciPy", partial(_by_scipy, str(path))))
-    elif not isinstance(library("mne"), str):
-        entries.append(Entry("MNE", "MNE", partial(_by_mne, str(path))))
+        entries.append(
+            PeerEntry("scipy.signal", "SciPy", partial(_scipy_power, str(path)))
+        )
+    elif not isinstance(load_library("mne"), str):
+        entries.append(PeerEntry("MNE", "MNE", partial(_mne_power, str(path))))
     others = ("scipy.signal", "MNE")
 
     def check() -> None:
-        right = entries[0].peer()
+        expected = entries[0].run()
         for entry in entries[1:]:
-            found = entry.peer()
+            actual = entry.run()
             inner = slice(2, -2)  # the ends depend on what is done with the mean
-            np.testing.assert_allclose(found[:, inner], right[:, inner], rtol=2e-3)
+            np.testing.assert_allclose(actual[:, inner], expected[:, inner], rtol=2e-3)
 
-    goals = tuple(Goal(entry.name, others, limit) for entry in entries if entry.ours)
-    return Work(name, tuple(entries), goals, check, close=folder.cleanup)
+    goals = tuple(Goal(entry.name, others, limit) for entry in entries if entry.is_ours)
+    return BenchmarkCell(name, tuple(entries), goals, check, close=folder.cleanup)

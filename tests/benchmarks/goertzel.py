@@ -1,4 +1,4 @@
-"""Goertzel's recurrence: a bin by a resonator that hears a segment sample by sample.
+"""Goertzel's recurrence: one bin by a resonator that reads a segment sample by sample.
 
 A rival that learned transforms are measured against.
 """
@@ -10,32 +10,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.segment_power import tables
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.spectrum import frames
-from rlxweb.signal.band_peaks import Band
+from rlxweb.host.segment_workspace import welch_tables
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.host.welch_spectrum import segment_view
+from rlxweb.signal.bin_range import BinRange
 
 
-def goertzel_power(x: NDArray[Any], spec: WelchSpec, band: Band) -> NDArray[Any]:
-    """Average power (B, bins) of rows (B, T): all segments and bins side by side.
+def goertzel_power(x: NDArray[Any], spec: WelchSpec, band: BinRange) -> NDArray[Any]:
+    """Return the average power (B, bins) of rows (B, T), computed for all segments and
+    bins together.
 
     s[t] = x[t] + 2 cos(w) s[t-1] - s[t-2], and |X|² = s1² + s2² - 2 cos(w) s1 s2
     (Goertzel, 1958).
     """
-    count = spec.segments_of(x.shape[1])
-    cut = frames(x, spec.nperseg, spec.hop, count).astype(np.float64)
+    count = spec.segments_per_row(x.shape[1])
+    segments = segment_view(x, spec.nperseg, spec.hop, count).astype(np.float64)
     if spec.detrend == "constant":
-        cut -= cut.mean(axis=-1, keepdims=True)
-    cut *= spec.window_array
+        segments -= segments.mean(axis=-1, keepdims=True)
+    segments *= spec.window_array
     bins = np.arange(band.first, band.stop)
-    twice = 2.0 * np.cos(2 * np.pi * bins / spec.nfft)
-    before = np.zeros((len(x), count, len(bins)))
-    last = np.zeros_like(before)
+    double_cosines = 2.0 * np.cos(2 * np.pi * bins / spec.nfft)
+    previous = np.zeros((len(x), count, len(bins)))
+    current = np.zeros_like(previous)
     for t in range(spec.nperseg):
-        before *= -1.0
-        before += twice * last
-        before += cut[:, :, t, None]
-        before, last = last, before
-    power = last**2 + before**2 - twice * last * before
-    made: NDArray[Any] = power.mean(axis=1) * tables(spec).weights[band.bins]
-    return made
+        previous *= -1.0
+        previous += double_cosines * current
+        previous += segments[:, :, t, None]
+        previous, current = current, previous
+    power = current**2 + previous**2 - double_cosines * current * previous
+    mean_power: NDArray[Any] = (
+        power.mean(axis=1) * welch_tables(spec).weights[band.bins]
+    )
+    return mean_power

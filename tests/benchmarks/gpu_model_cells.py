@@ -1,4 +1,4 @@
-"""Whole networks on a real GPU, by Vulkan and by CUDA, against what others run there.
+"""Whole networks on a real GPU, by Vulkan and by CUDA, against other runtimes there.
 
 A call: arrays of the host in and out; weights lie on the device. PyTorch has MiniLM
 alone, written as its users write it (SDPA), once as calls and once as one replay of a
@@ -16,18 +16,23 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
-from rlxweb.backends.registry import blocker
+from rlxweb.backends.registry import absence_reason
 from rlxweb.errors import RlxError
 from tests.benchmarks import model_files
-from tests.benchmarks.cells import Entry, Goal, Work
-from tests.benchmarks.libraries import library
-from tests.benchmarks.libraries import session as onnx_session
-from tests.benchmarks.machine import gpu
-from tests.benchmarks.model_cells import Run, by_onnx_runtime, by_tinygrad, work
-from tests.benchmarks.model_files import MINILM, Arrays, Known
+from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
+from tests.benchmarks.machine_facts import find_gpu
+from tests.benchmarks.model_cells import (
+    ModelRun,
+    make_cell,
+    onnx_runtime_run,
+    tinygrad_run,
+)
+from tests.benchmarks.model_files import MINILM, Arrays, BenchmarkModel
+from tests.benchmarks.peer_libraries import load_library
+from tests.benchmarks.peer_libraries import open_onnx_session as onnx_session
 
-PATIENCE_S = float(os.environ.get("RLX_BENCH_PATIENCE_S", "40"))
-"""For tinygrad's compiler."""
+COMPILE_TIMEOUT_S = float(os.environ.get("RLX_BENCH_PATIENCE_S", "40"))
+"""Time limit of tinygrad's compiler, in seconds."""
 PEERS = (
     "PyTorch",
     "PyTorch, CUDA graph",
@@ -37,64 +42,64 @@ PEERS = (
 )
 
 
-def works() -> Iterator[tuple[str, Callable[[], Work]]]:
-    """Every cell's name and how to make it; none without a GPU."""
-    if gpu() is None:
+def cell_factories() -> Iterator[tuple[str, Callable[[], BenchmarkCell]]]:
+    """Yield every cell's name and its factory; none without a GPU."""
+    if find_gpu() is None:
         return
-    for name, one in model_files.on_gpus().items():
-        yield f"model gpu {name}", partial(_cell, f"model gpu {name}", one)
+    for name, model in model_files.gpu_models().items():
+        yield f"model gpu {name}", partial(_make_cell, f"model gpu {name}", model)
 
 
-def _cell(name: str, one: Known) -> Work:
-    facts = gpu()
+def _make_cell(name: str, benchmark_model: BenchmarkModel) -> BenchmarkCell:
+    facts = find_gpu()
     assert facts is not None
-    file = one.file()
-    ours: list[tuple[str, str]] = [("rlxweb, Vulkan", "vulkan")]
-    if not blocker("cuda"):
-        ours.append(("rlxweb, CUDA", "cuda"))
+    file = benchmark_model.load_bytes()
+    our_rows: list[tuple[str, str]] = [("rlxweb, Vulkan", "vulkan")]
+    if not absence_reason("cuda"):
+        our_rows.append(("rlxweb, CUDA", "cuda"))
     model = rlx.onnx.load(file)
-    entries, absent, goals = [], {}, []
-    for row, device in ours:
-        run: Run = partial(model.run, one.inputs, device=device)
+    entries, absent_peers, goals = [], {}, []
+    for row_name, device in our_rows:
+        run: ModelRun = partial(model.run, benchmark_model.inputs, device=device)
         try:
             run()
         except RlxError as error:
-            absent[row] = f"{type(error).__name__}: {error}"[:300]
+            absent_peers[row_name] = f"{type(error).__name__}: {error}"[:300]
             continue
-        entries.append(Entry(row, facts.name, run, True))
-        goals.append(Goal(row, PEERS, 1.0))
-    for row, peer in _peers(name, file, one.inputs):
+        entries.append(PeerEntry(row_name, facts.name, run, True))
+        goals.append(Goal(row_name, PEERS, 1.0))
+    for row_name, peer in _runtime_peers(name, file, benchmark_model.inputs):
         if isinstance(peer, str):
-            absent[row] = peer
+            absent_peers[row_name] = peer
         else:
-            entries.append(Entry(row, row, peer))
-    made = work(name, entries, tuple(goals), [model.close])
-    return replace(made, absent=absent)
+            entries.append(PeerEntry(row_name, row_name, peer))
+    cell = make_cell(name, entries, tuple(goals), [model.close])
+    return replace(cell, absent_peers=absent_peers)
 
 
-def _peers(
+def _runtime_peers(
     name: str, file: bytes, inputs: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, Run | str]]:
+) -> Iterator[tuple[str, ModelRun | str]]:
     eager, graphed, on_cuda, on_cpu, tiny = PEERS
     if "MiniLM" in name:
-        yield eager, _by_torch(inputs, graphed=False)
-        yield graphed, _by_torch(inputs, graphed=True)
+        yield eager, _torch_run(inputs, graphed=False)
+        yield graphed, _torch_run(inputs, graphed=True)
     provider = "CUDAExecutionProvider"
-    ort = library("onnxruntime")
+    ort = load_library("onnxruntime")
     if isinstance(ort, str):
         yield on_cuda, ort
         yield on_cpu, ort
     elif provider not in ort.get_available_providers():
         yield on_cuda, f"this ONNX Runtime has no {provider}"
-        yield on_cpu, by_onnx_runtime(file, inputs, threads=os.cpu_count() or 1)
+        yield on_cpu, onnx_runtime_run(file, inputs, threads=os.cpu_count() or 1)
     else:
-        yield on_cuda, _by_onnx_runtime_on_cuda(ort, file, inputs)
-        yield on_cpu, by_onnx_runtime(file, inputs, threads=os.cpu_count() or 1)
-    yield tiny, by_tinygrad(file, inputs, PATIENCE_S)
+        yield on_cuda, _onnx_runtime_cuda_run(ort, file, inputs)
+        yield on_cpu, onnx_runtime_run(file, inputs, threads=os.cpu_count() or 1)
+    yield tiny, tinygrad_run(file, inputs, COMPILE_TIMEOUT_S)
 
 
-def _by_onnx_runtime_on_cuda(ort: Any, file: bytes, inputs: Arrays) -> Run | str:
-    """A run of ONNX Runtime by CUDA, or why there is none.
+def _onnx_runtime_cuda_run(ort: Any, file: bytes, inputs: Arrays) -> ModelRun | str:
+    """Return a run of ONNX Runtime by CUDA, or the reason why there is none.
 
     Without CUDA's libraries it takes the CPU.
     """
@@ -106,12 +111,12 @@ def _by_onnx_runtime_on_cuda(ort: Any, file: bytes, inputs: Arrays) -> Run | str
         return f"{type(error).__name__}: {error}"[:300]
     if provider not in session.get_providers():
         return f"it loads no {provider} here"
-    names = [one.name for one in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     return lambda: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-def _by_torch(inputs: Mapping[str, np.ndarray], graphed: bool) -> Run | str:
-    torch = library("torch")
+def _torch_run(inputs: Mapping[str, np.ndarray], graphed: bool) -> ModelRun | str:
+    torch = load_library("torch")
     if isinstance(torch, str):
         return torch
     if not torch.cuda.is_available():
@@ -120,7 +125,7 @@ def _by_torch(inputs: Mapping[str, np.ndarray], graphed: bool) -> Run | str:
         key: torch.from_numpy(np.array(array)).cuda()
         for key, array in model_files.minilm_weights().items()
     }
-    forward = torch.inference_mode()(partial(_minilm, torch, w))
+    forward = torch.inference_mode()(partial(_torch_minilm, torch, w))
     if not graphed:
 
         def run() -> dict[str, np.ndarray]:
@@ -149,8 +154,8 @@ def _by_torch(inputs: Mapping[str, np.ndarray], graphed: bool) -> Run | str:
     return lambda weights=w: replay()
 
 
-def _minilm(torch: Any, w: Mapping[str, Any], ids: Any, mask: Any) -> Any:
-    """MiniLM in PyTorch's words, computed as the file of ONNX does."""
+def _torch_minilm(torch: Any, w: Mapping[str, Any], ids: Any, mask: Any) -> Any:
+    """Compute MiniLM in PyTorch as the ONNX file does."""
     f = torch.nn.functional
     batch, length = ids.shape
     heads, width, eps = MINILM.heads, MINILM.width, MINILM.eps
@@ -158,17 +163,19 @@ def _minilm(torch: Any, w: Mapping[str, Any], ids: Any, mask: Any) -> Any:
     def dense(name: str, x: Any) -> Any:
         return f.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
 
-    def normed(name: str, x: Any) -> Any:
+    def layer_norm(name: str, x: Any) -> Any:
         scale, bias = w[f"{name}.weight"], w[f"{name}.bias"]
         return f.layer_norm(x, (width,), scale, bias, eps)
 
     base = "embeddings"
     x = f.embedding(ids, w[f"{base}.word_embeddings.weight"])
     x = x + w[f"{base}.position_embeddings.weight"][:length]
-    x = normed(f"{base}.LayerNorm", x + w[f"{base}.token_type_embeddings.weight"][0])
+    x = layer_norm(
+        f"{base}.LayerNorm", x + w[f"{base}.token_type_embeddings.weight"][0]
+    )
     bias = ((1.0 - mask) * -1e9)[:, None, None, :]
-    for at in range(MINILM.layers):
-        name = f"encoder.layer.{at}"
+    for layer in range(MINILM.layers):
+        name = f"encoder.layer.{layer}"
         q, k, v = (
             dense(f"{name}.attention.self.{part}", x)
             .view(batch, length, heads, width // heads)
@@ -178,9 +185,11 @@ def _minilm(torch: Any, w: Mapping[str, Any], ids: Any, mask: Any) -> Any:
         mixed = f.scaled_dot_product_attention(q, k, v, bias)
         mixed = mixed.transpose(1, 2).reshape(batch, length, width)
         x = x + dense(f"{name}.attention.output.dense", mixed)
-        x = normed(f"{name}.attention.output.LayerNorm", x)
+        x = layer_norm(f"{name}.attention.output.LayerNorm", x)
         inner = f.gelu(dense(f"{name}.intermediate.dense", x))
-        x = normed(f"{name}.output.LayerNorm", x + dense(f"{name}.output.dense", inner))
-    kept = mask[:, :, None]
-    mean = (x * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
+        x = layer_norm(
+            f"{name}.output.LayerNorm", x + dense(f"{name}.output.dense", inner)
+        )
+    mask_column = mask[:, :, None]
+    mean = (x * mask_column).sum(1) / mask_column.sum(1).clamp(min=1e-9)
     return f.normalize(mean, dim=1)

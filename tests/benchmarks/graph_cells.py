@@ -1,4 +1,4 @@
-"""Graphs for the picker's benchmark: every family of ops, from small to large.
+"""Graphs for the placement benchmark: every family of ops, from small to large.
 
 Each cell is one graph; its ways are the places it can run at, priced as a session
 prices them and run as a session runs them. Built from the public graph calls alone.
@@ -13,36 +13,36 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.pool import pool
-from rlxweb.choose.graphs import GraphJob
-from rlxweb.devices.place import Place
-from rlxweb.gpu.drive import drive
+from rlxweb.choose.graph_job import GraphJob
+from rlxweb.devices.device_place import DevicePlace
+from rlxweb.gpu.blocking import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.ir.tensor import Tensor
 from tests.benchmarks.graph_gradients import GRADIENTS
 from tests.benchmarks.graph_language import LANGUAGE
-from tests.benchmarks.graph_linear import LINEAR
+from tests.benchmarks.graph_linear import LINEAR_ALGEBRA
 from tests.benchmarks.graph_networks import NETWORKS
-from tests.benchmarks.picker_sweep import Sweep, Way
+from tests.benchmarks.placement_sweep import CandidateRun, PlacementSweep
 
-Build = Callable[[Graph, Shape], Tensor]
+BuildOutput = Callable[[Graph, Shape], Tensor]
 
-FLAT = ((1 << 10,), (1 << 15,), (1 << 21,))
-ROWS = ((16, 64), (64, 1024), (1024, 256), (4096, 512))
-PRODUCTS = ((16, 16, 16), (128, 768, 768), (1, 2048, 2048), (512, 512, 512))
-HEADS = ((1, 2, 16, 8), (2, 8, 300, 48), (4, 12, 256, 64), (1, 8, 1024, 64))
-PRIMES = ((4, 1021), (64, 4093), (512, 8191))
-SIGNALS = ((4, 1024), (64, 4096), (512, 16384))
-LAYERS = ((8, 64), (128, 256), (512, 768))
+FLAT_SHAPES = ((1 << 10,), (1 << 15,), (1 << 21,))
+ROW_SHAPES = ((16, 64), (64, 1024), (1024, 256), (4096, 512))
+MATMUL_SHAPES = ((16, 16, 16), (128, 768, 768), (1, 2048, 2048), (512, 512, 512))
+ATTENTION_SHAPES = ((1, 2, 16, 8), (2, 8, 300, 48), (4, 12, 256, 64), (1, 8, 1024, 64))
+PRIME_SHAPES = ((4, 1021), (64, 4093), (512, 8191))
+SIGNAL_SHAPES = ((4, 1024), (64, 4096), (512, 16384))
+LAYER_SHAPES = ((8, 64), (128, 256), (512, 768))
 """(rows, width) of whole layers."""
 
 
-def _unary(name: str) -> Build:
+def _unary(name: str) -> BuildOutput:
     return lambda g, s: g.apply(name, g.input("x", s))
 
 
-def _binary(name: str) -> Build:
+def _binary(name: str) -> BuildOutput:
     return lambda g, s: g.apply(name, g.input("x", s), g.input("y", s))
 
 
@@ -51,11 +51,11 @@ def _where(g: Graph, s: Shape) -> Tensor:
     return g.where(g.lt(x, y), x, y)
 
 
-def _reduction(name: str, axis: int) -> Build:
+def _reduction(name: str, axis: int) -> BuildOutput:
     return lambda g, s: g.apply(name, g.input("x", s), axes=(axis,))
 
 
-def _norm(name: str) -> Build:
+def _norm(name: str) -> BuildOutput:
     def build(g: Graph, s: Shape) -> Tensor:
         w, b = g.input("w", s[-1:]), g.input("b", s[-1:])
         return g.apply(name, g.input("x", s), w, b)
@@ -68,20 +68,20 @@ def _gather(g: Graph, s: Shape) -> Tensor:
     return g.gather(g.input("x", s), g.constant(order), 0)
 
 
-def _pieces(g: Graph, s: Shape) -> Tensor:
-    """Views of every kind, then one pass over what they show."""
+def _views(g: Graph, s: Shape) -> Tensor:
+    """Build views of every kind, then one pass over them."""
     x = g.narrow(g.input("x", s), 1, 0, s[1] // 2)
     x = g.reshape(g.frame(x, s[1] // 4, s[1] // 4), (s[0], s[1] // 2))
     flat = g.reshape(x, (s[0] * (s[1] // 2),))
     return g.expand(g.reshape(flat, (1, s[0], s[1] // 2)), (2, s[0], s[1] // 2)) * 2.0
 
 
-def _product(g: Graph, s: Shape) -> Tensor:
+def _matmul(g: Graph, s: Shape) -> Tensor:
     m, k, n = s
     return g.input("a", (m, k)) @ g.input("b", (k, n))
 
 
-def _attention(kind: str) -> Build:
+def _attention(kind: str) -> BuildOutput:
     def build(g: Graph, s: Shape) -> Tensor:
         q, k, v = (g.input(name, s) for name in "qkv")
         return g.attention(q, k, v, num_heads=s[1], head_dim=s[3], mask_kind=kind)
@@ -110,7 +110,7 @@ def _log_mel_backward(g: Graph, s: Shape) -> Tensor:
     return g.log_mel_backward(spectrum, filters, g.input("grad", (rows, 80)))
 
 
-def _welch(name: str, pair: bool = False, **attrs: Any) -> Build:
+def _welch(name: str, pair: bool = False, **attrs: Any) -> BuildOutput:
     def build(g: Graph, s: Shape) -> Tensor:
         window = g.constant(np.hanning(256).astype(np.float32))
         rows = [g.input("x", s), *([g.input("y", s)] if pair else [])]
@@ -125,23 +125,26 @@ def _fused_dense(g: Graph, s: Shape) -> Tensor:
     return g.fused_matmul_bias_act(g.input("x", s), w, b, "gelu")
 
 
-def _dense(g: Graph, s: Shape) -> Tensor:
+def _dense_pair(g: Graph, s: Shape) -> Tensor:
     n = s[1]
     w, b = g.input("w", (n, 4 * n)), g.input("b", (4 * n,))
     return g.gelu(g.input("x", s) @ w + b) @ g.input("v", (4 * n, n))
 
 
-def _block(g: Graph, s: Shape) -> Tensor:
-    """A transformer layer: attention and a dense pair, each normed and added."""
+def _transformer_layer(g: Graph, s: Shape) -> Tensor:
+    """Build a transformer layer: attention and a dense pair, each normalised and
+    added.
+    """
     rows, n = s
     x, one, zero = g.input("x", s), g.input("one", (n,)), g.input("zero", (n,))
-    normed = g.layer_norm(x, one, zero)
+    normalized = g.layer_norm(x, one, zero)
     heads = max(1, n // 64)
     q, k, v = (
-        g.reshape(normed @ g.input(f"w{name}", (n, n)), (1, rows, n)) for name in "qkv"
+        g.reshape(normalized @ g.input(f"w{name}", (n, n)), (1, rows, n))
+        for name in "qkv"
     )
-    seen = g.attention(q, k, v, num_heads=heads, head_dim=n // heads)
-    x = x + g.reshape(seen, s)
+    attended = g.attention(q, k, v, num_heads=heads, head_dim=n // heads)
+    x = x + g.reshape(attended, s)
     up, down = g.input("up", (n, 4 * n)), g.input("down", (4 * n, n))
     return x + g.gelu(g.layer_norm(x, one, zero) @ up) @ down
 
@@ -153,64 +156,73 @@ def _chain(g: Graph, s: Shape) -> Tensor:
     return x
 
 
-UNARY = (
+UNARY_OPS = (
     "gelu gelu_approx silu relu sigmoid tanh exp log sqrt rsqrt sin cos tan atan neg "
     "abs round erf floor ceil trunc sign reciprocal exp2 expm1 log2 log1p sinh cosh "
     "asinh acosh atanh asin acos isnan isinf isfinite softplus mish elu selu celu "
     "hard_sigmoid hard_swish softsign leaky_relu thresholded_relu shrink swish"
 ).split()
-BINARY = (
+BINARY_OPS = (
     "add sub mul div maximum minimum pow eq ne lt le gt ge psd mod fmod floor_divide "
     "atan2 prelu"
 ).split()
-FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
-    **{name: (_unary(name), FLAT) for name in UNARY},
-    **{name: (_binary(name), FLAT) for name in BINARY},
-    "where": (_where, FLAT),
-    "cast": (lambda g, s: g.cast(g.input("x", s), DType.I32), FLAT),
-    "bitcast": (lambda g, s: g.apply("bitcast", g.input("x", s), to=DType.I32), FLAT),
-    "gelu chain": (_chain, FLAT),
+FAMILIES: Mapping[str, tuple[BuildOutput, tuple[Shape, ...]]] = {
+    **{name: (_unary(name), FLAT_SHAPES) for name in UNARY_OPS},
+    **{name: (_binary(name), FLAT_SHAPES) for name in BINARY_OPS},
+    "where": (_where, FLAT_SHAPES),
+    "cast": (lambda g, s: g.cast(g.input("x", s), DType.I32), FLAT_SHAPES),
+    "bitcast": (
+        lambda g, s: g.apply("bitcast", g.input("x", s), to=DType.I32),
+        FLAT_SHAPES,
+    ),
+    "gelu chain": (_chain, FLAT_SHAPES),
     **{
-        f"{name}, {where}": (_reduction(name, axis), ROWS)
+        f"{name}, {where}": (_reduction(name, axis), ROW_SHAPES)
         for name in ("sum", "mean", "max", "min", "prod")
         for where, axis in (("rows", 1), ("columns", 0))
     },
     **{
-        name: (_unary(name), ROWS)
+        name: (_unary(name), ROW_SHAPES)
         for name in ("softmax", "log_softmax", "argmax", "argmin")
     },
-    "layer_norm": (_norm("layer_norm"), ROWS),
-    "rms_norm": (_norm("rms_norm"), ROWS),
-    "cumsum": (_unary("cumsum"), ROWS),
-    "topk": (lambda g, s: g.topk(g.input("x", s), 8), ROWS),
-    "gather": (_gather, ROWS),
-    "concat": (lambda g, s: g.concat([g.input("x", s), g.input("y", s)], 0), ROWS),
-    "transpose": (lambda g, s: g.transpose(g.input("x", s), (1, 0)) * 2.0, ROWS),
-    "views": (_pieces, ROWS),
-    "matmul": (_product, PRODUCTS),
-    "attention": (_attention("none"), HEADS),
-    "causal attention": (_attention("causal"), HEADS),
-    "fft": (_fft, SIGNALS),
-    "rfft": (lambda g, s: g.rfft(g.input("x", s))[0], SIGNALS),
-    "irfft": (_irfft, SIGNALS),
-    "rfft, prime": (lambda g, s: g.rfft(g.input("x", s))[0], PRIMES),
-    "psd_real": (lambda g, s: g.psd_real(g.input("x", s)), SIGNALS),
-    "stft": (lambda g, s: g.stft(g.input("x", s), 256, 128), SIGNALS),
-    "log_mel": (_log_mel, SIGNALS),
-    "log_mel_backward": (_log_mel_backward, SIGNALS),
-    "welch_power": (_welch("welch_power"), SIGNALS),
-    "welch_row_peaks": (_welch("welch_row_peaks", k=4), SIGNALS),
-    "segment_power": (_welch("segment_power"), SIGNALS),
-    "segment_spectra": (_welch("segment_spectra"), SIGNALS),
-    "cross_power": (_welch("cross_power", pair=True), SIGNALS),
-    "power_peaks": (lambda g, s: g.apply("power_peaks", g.input("x", s), k=4), SIGNALS),
-    "welch_peaks": (lambda g, s: g.welch_peaks(g.input("x", s), 4, 2), SIGNALS),
-    "dense": (_fused_dense, LAYERS),
-    "dense pair": (_dense, LAYERS),
-    "transformer layer": (_block, LAYERS),
+    "layer_norm": (_norm("layer_norm"), ROW_SHAPES),
+    "rms_norm": (_norm("rms_norm"), ROW_SHAPES),
+    "cumsum": (_unary("cumsum"), ROW_SHAPES),
+    "topk": (lambda g, s: g.topk(g.input("x", s), 8), ROW_SHAPES),
+    "gather": (_gather, ROW_SHAPES),
+    "concat": (
+        lambda g, s: g.concat([g.input("x", s), g.input("y", s)], 0),
+        ROW_SHAPES,
+    ),
+    "transpose": (lambda g, s: g.transpose(g.input("x", s), (1, 0)) * 2.0, ROW_SHAPES),
+    "views": (_views, ROW_SHAPES),
+    "matmul": (_matmul, MATMUL_SHAPES),
+    "attention": (_attention("none"), ATTENTION_SHAPES),
+    "causal attention": (_attention("causal"), ATTENTION_SHAPES),
+    "fft": (_fft, SIGNAL_SHAPES),
+    "rfft": (lambda g, s: g.rfft(g.input("x", s))[0], SIGNAL_SHAPES),
+    "irfft": (_irfft, SIGNAL_SHAPES),
+    "rfft, prime": (lambda g, s: g.rfft(g.input("x", s))[0], PRIME_SHAPES),
+    "psd_real": (lambda g, s: g.psd_real(g.input("x", s)), SIGNAL_SHAPES),
+    "stft": (lambda g, s: g.stft(g.input("x", s), 256, 128), SIGNAL_SHAPES),
+    "log_mel": (_log_mel, SIGNAL_SHAPES),
+    "log_mel_backward": (_log_mel_backward, SIGNAL_SHAPES),
+    "welch_power": (_welch("welch_power"), SIGNAL_SHAPES),
+    "welch_row_peaks": (_welch("welch_row_peaks", k=4), SIGNAL_SHAPES),
+    "segment_power": (_welch("segment_power"), SIGNAL_SHAPES),
+    "segment_spectra": (_welch("segment_spectra"), SIGNAL_SHAPES),
+    "cross_power": (_welch("cross_power", pair=True), SIGNAL_SHAPES),
+    "power_peaks": (
+        lambda g, s: g.apply("power_peaks", g.input("x", s), k=4),
+        SIGNAL_SHAPES,
+    ),
+    "welch_peaks": (lambda g, s: g.welch_peaks(g.input("x", s), 4, 2), SIGNAL_SHAPES),
+    "dense": (_fused_dense, LAYER_SHAPES),
+    "dense pair": (_dense_pair, LAYER_SHAPES),
+    "transformer layer": (_transformer_layer, LAYER_SHAPES),
     **NETWORKS,
     **LANGUAGE,
-    **LINEAR,
+    **LINEAR_ALGEBRA,
     **GRADIENTS,
 }
 
@@ -222,7 +234,7 @@ class GraphCell:
     family: str
     shape: Shape
 
-    def graph(self) -> Graph:
+    def build_graph(self) -> Graph:
         graph = Graph(str(self))
         build, _ = FAMILIES[self.family]
         graph.set_outputs([build(graph, self.shape)])
@@ -230,8 +242,8 @@ class GraphCell:
 
     @property
     def gib(self) -> float:
-        """Memory of all values of the graph."""
-        return sum(n.type.nbytes for n in self.graph().nodes()) / 2**30
+        """Memory of all values of the graph, in GiB."""
+        return sum(n.type.nbytes for n in self.build_graph().nodes()) / 2**30
 
     @property
     def effort(self) -> float:
@@ -244,23 +256,23 @@ class GraphCell:
     def __str__(self) -> str:
         return " ".join(self.labels)
 
-    def ways(self, sweep: Sweep) -> Iterator[Way]:
-        """Every place that can run it, at its price there."""
-        graph = self.graph()
+    def candidate_runs(self, sweep: PlacementSweep) -> Iterator[CandidateRun]:
+        """Yield every place that can run the graph, with its price there."""
+        graph = self.build_graph()
         job = GraphJob(graph)
-        draw = np.random.default_rng(numel(self.shape))
+        rng = np.random.default_rng(numel(self.shape))
         feeds = {
-            name: draw.uniform(0.5, 2.0, node.type.shape).astype(np.float32)
+            name: rng.uniform(0.5, 2.0, node.type.shape).astype(np.float32)
             for name, node in graph.named("input").items()
         }
         for place in sweep.places:
-            for one in job.offers(place):
-                if not one.blocker and one.terms is not None:
-                    yield one, _runner(job, place, feeds)
+            for candidate in job.candidates(place):
+                if not candidate.blocker and candidate.terms is not None:
+                    yield candidate, _make_runner(job, place, feeds)
 
 
-def _runner(
-    job: GraphJob, place: Place, feeds: Mapping[str, np.ndarray]
+def _make_runner(
+    job: GraphJob, place: DevicePlace, feeds: Mapping[str, np.ndarray]
 ) -> Callable[[], object]:
     backend = pool.backend(place.device.label, place.adapter)
     program = None
@@ -268,21 +280,21 @@ def _runner(
     def run() -> object:
         nonlocal program
         if program is None:
-            program = drive(backend.prepare(job.plan_on(backend, place)))
-        return drive(backend.run(program, feeds))
+            program = run_blocking(backend.prepare(job.plan_for(backend, place)))
+        return run_blocking(backend.run(program, feeds))
 
     return run
 
 
 def graph_cells(pattern: str = "", quick: bool = False) -> list[GraphCell]:
-    """Every family with a name that has `pattern` in it; small ones first.
+    """Return every family whose name contains `pattern`; small ones first.
 
     quick   without the largest shape of each
     """
-    found = [
+    cells = [
         GraphCell(family, shape)
         for family, (_, shapes) in FAMILIES.items()
         if pattern.lower() in family
         for shape in (shapes[:-1] if quick else shapes)
     ]
-    return sorted(found, key=lambda cell: (numel(cell.shape), cell.family))
+    return sorted(cells, key=lambda cell: (numel(cell.shape), cell.family))

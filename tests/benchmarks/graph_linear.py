@@ -1,4 +1,4 @@
-"""Families of graphs of linear algebra beside products."""
+"""Families of graphs of linear algebra other than products."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
 
-Build = Callable[[Graph, Shape], Tensor]
+BuildOutput = Callable[[Graph, Shape], Tensor]
 
-SYSTEMS = ((16, 4), (64, 16), (64, 64))
+SYSTEM_SHAPES = ((16, 4), (64, 16), (64, 64))
 """(matrices, rows)."""
 
 
@@ -41,10 +41,10 @@ def _cholesky(g: Graph, s: Shape) -> Tensor:
     return g.cholesky(_matrices(g, s) + np.eye(s[-1], dtype=np.float32) * s[-1])
 
 
-LINEAR: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
-    "solve": (_solve, SYSTEMS),
-    "det": (_det, SYSTEMS),
-    "slogdet": (_slogdet, SYSTEMS),
-    "solve_triangular": (_solve_triangular, SYSTEMS),
-    "cholesky": (_cholesky, SYSTEMS),
+LINEAR_ALGEBRA: Mapping[str, tuple[BuildOutput, tuple[Shape, ...]]] = {
+    "solve": (_solve, SYSTEM_SHAPES),
+    "det": (_det, SYSTEM_SHAPES),
+    "slogdet": (_slogdet, SYSTEM_SHAPES),
+    "solve_triangular": (_solve_triangular, SYSTEM_SHAPES),
+    "cholesky": (_cholesky, SYSTEM_SHAPES),
 }

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.agreement import compare, oracle
-from rlxweb.backends.array_library import library
+from rlxweb.backends.array_library_import import import_library
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array, Backend, Program, Resident
+from rlxweb.backends.protocol import Array, Backend, DeviceBuffer, Program
+from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.devices.place import Place
+from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import (
     AdapterMissing,
     DeviceLost,
@@ -30,45 +30,46 @@ from rlxweb.errors import (
     OutOfMemory,
     RlxError,
 )
-from rlxweb.forked import cached_property
-from rlxweb.gpu.drive import drive
+from rlxweb.fork_safety import cached_property
+from rlxweb.gpu.blocking import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from tests.benchmarks.kernel_cases import Case
+from tests.benchmarks.kernel_cases import KernelCase
 
-BY_HAND = {"torch": "PyTorch", "cupy": "CuPy"}
-UNCHECKED = "its choice, unchecked shaders"
-_UNCHECKED_OF = ("Welch peaks", "fft", "matmul f32")
-Go = Callable[[int], object]
-"""So many runs; returns when all of the work is done."""
+PEER_TITLES = {"torch": "PyTorch", "cupy": "CuPy"}
+UNCHECKED_VARIANT = "its choice, unchecked shaders"
+_UNCHECKED_CASES = ("Welch peaks", "fft", "matmul f32")
+RunMany = Callable[[int], object]
+"""Do so many runs; return when all of the work is done."""
 
 
 @dataclass(slots=True)
-class Row:
-    """How one contender did one case: the median time of a run, or why there is none.
+class ContenderRow:
+    """Result of one contender in one case: the median time of a run, or why there is
+    none.
 
     variant    the one way it was made to take, "" for its own choice
-    chosen     what its own choice was
-    judged     "right" or "wrong" by NumPy in float64, at both ends of the answer; ""
+    default_variant  what its own choice was
+    verdict    "right" or "wrong" by NumPy in float64, at both ends of the answer; ""
                where nobody looked: by hand
-    is_short   no memory was left for it beside the others
-    spoils     its device, or this process, may be of no more use
+    lacks_memory  no memory was left for it beside the others
+    spoils_process  its device, or this process, may be of no more use
     """
 
-    case: Case
+    case: KernelCase
     engine: str
     variant: str = ""
     chosen: str = ""
     is_peer: bool = False
-    judged: str = ""
+    verdict: str = ""
     max_error: float = math.nan
     ns: float = math.nan
     spread: float = math.nan
     samples: int = 0
     first_ns: float = math.nan
-    why: str = ""
-    is_short: bool = False
-    spoils: bool = False
+    failure: str = ""
+    lacks_memory: bool = False
+    spoils_process: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -79,34 +80,36 @@ class Row:
         """The contender's name, for people and for patterns."""
         return ", ".join(filter(None, self.key))
 
-    def failed(self, error: Exception) -> None:
-        """Note why the contender has no time."""
-        self.why = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        self.is_short = (
+    def record_failure(self, error: Exception) -> None:
+        """Record why the contender has no time."""
+        self.failure = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        self.lacks_memory = (
             isinstance(error, MemoryError | OutOfMemory)
             or "out of memory" in str(error).lower()
         )
         if isinstance(error, RlxError):
-            self.spoils = isinstance(error, DeviceLost | GpuTimeout)
+            self.spoils_process = isinstance(error, DeviceLost | GpuTimeout)
         else:  # after a fault of a kernel CUDA refuses all that follows
-            self.spoils = isinstance(error, RuntimeError) and not self.is_short
+            self.spoils_process = (
+                isinstance(error, RuntimeError) and not self.lacks_memory
+            )
 
 
 @dataclass(slots=True)
 class Contender:
-    """A way that could be timed: `make` opens it, and the stack closes it."""
+    """Contender that could be timed: `make` opens it, and the stack closes it."""
 
-    row: Row
-    make: Callable[[ExitStack], Go]
+    row: ContenderRow
+    make: Callable[[ExitStack], RunMany]
 
 
 @dataclass
-class Given:
-    """A case with its arrays, and those of them that lie on a device."""
+class CaseData:
+    """A case with its arrays, and their copies on devices."""
 
-    case: Case
+    case: KernelCase
     stack: ExitStack
-    _there: dict[str, dict[str, Resident]] = field(default_factory=dict)
+    _device_buffers: dict[str, dict[str, DeviceBuffer]] = field(default_factory=dict)
 
     @cached_property
     def graph(self) -> Graph:
@@ -114,113 +117,141 @@ class Given:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        return self.case.feeds(self.graph)
+        return self.case.make_feeds(self.graph)
 
     @cached_property
-    def ends(self) -> list[Array]:
-        """The first rows of the right answer and the last ones, in float64."""
-        found = []
+    def expected_ends(self) -> list[Array]:
+        """First rows of the right answer and the last ones, in float64."""
+        outputs = []
         for last in (False, True):
             graph = self.case.few(last)
-            found += oracle(graph, self.case.ends(self.arrays, graph, last))
-        return found
+            outputs += reference_outputs(
+                graph, self.case.slice_feeds(self.arrays, graph, last)
+            )
+        return outputs
 
-    def on(self, place: Place, engine: Backend) -> dict[str, Resident]:
-        """The arrays on a device, for all of its contenders."""
-        if place.label not in self._there:
-            there: dict[str, Resident] = {}
+    def device_buffers(
+        self, place: DevicePlace, engine: Backend
+    ) -> dict[str, DeviceBuffer]:
+        """Return the arrays on a device, shared by all of its contenders."""
+        if place.label not in self._device_buffers:
+            buffers: dict[str, DeviceBuffer] = {}
             for name, array in self.arrays.items():
-                there[name] = drive(engine.put(array))
-                self.stack.callback(_free, engine, there[name])
-            self._there[place.label] = there
-        return self._there[place.label]
+                buffers[name] = run_blocking(engine.put(array))
+                self.stack.callback(_free, engine, buffers[name])
+            self._device_buffers[place.label] = buffers
+        return self._device_buffers[place.label]
 
-    def judge(self, row: Row, engine: Backend, program: Program, feeds: Any) -> None:
-        """Compare both ends of the answer with NumPy's; what is wrong has no time."""
-        (out,) = drive(engine.run_resident(program, feeds, [True]))
-        assert isinstance(out, Resident)
+    def check_answer(
+        self, row: ContenderRow, engine: Backend, program: Program, feeds: Any
+    ) -> None:
+        """Compare both ends of the answer with NumPy's; a wrong result has no time."""
+        (output,) = run_blocking(engine.run_resident(program, feeds, [True]))
+        assert isinstance(output, DeviceBuffer)
         node = self.graph.node(self.graph.outputs[0])
-        allowed = registry.get(node.op).tolerance
-        row.judged, row.max_error = "right", 0.0
-        for want, is_last in zip(self.ends, (False, True), strict=True):
-            at = math.prod(out.shape) - want.size if is_last else 0
-            part = drive(engine.part(out, at, want.shape))
-            got = np.array(drive(engine.get(part)))
-            found = compare(got, want, node.type.dtype, allowed, self.case.slack)
-            row.max_error = max(row.max_error, found.max_error)
-            if found.why and not row.why:
+        tolerance = registry.get(node.op).tolerance
+        row.verdict, row.max_error = "right", 0.0
+        for expected, is_last in zip(self.expected_ends, (False, True), strict=True):
+            offset = math.prod(output.shape) - expected.size if is_last else 0
+            part = run_blocking(engine.part(output, offset, expected.shape))
+            actual = np.array(run_blocking(engine.get(part)))
+            comparison = compare_to_reference(
+                actual, expected, node.type.dtype, tolerance, self.case.extra_tolerance
+            )
+            row.max_error = max(row.max_error, comparison.max_error)
+            if comparison.reason and not row.failure:
                 end = "last" if is_last else "first"
-                row.judged, row.why = "wrong", f"wrong, {end} rows: {found.why}"
-        _free(engine, out)
+                row.verdict, row.failure = (
+                    "wrong",
+                    f"wrong, {end} rows: {comparison.reason}",
+                )
+        _free(engine, output)
 
 
-def _free(engine: Backend, resident: Resident) -> None:
-    drive(engine.free(resident))
+def _free(engine: Backend, buffer: DeviceBuffer) -> None:
+    run_blocking(engine.free(buffer))
 
 
-def contenders(
-    given: Given, places: Sequence[Place], with_peers: bool
+def list_contenders(
+    case_data: CaseData, places: Sequence[DevicePlace], with_peers: bool
 ) -> Iterator[Contender]:
-    """All who could do it, those first that a caller would get."""
+    """Yield all contenders, first those that a caller would get."""
     for place in places:
-        yield from _of_engine(given, place)
-    for name, peer in given.case.peers.items() if with_peers else ():
-        yield from by_hand(given, name, peer)
+        yield from _engine_contenders(case_data, place)
+    for name, peer in case_data.case.peers.items() if with_peers else ():
+        yield from library_contenders(case_data, name, peer)
 
 
-def _of_engine(given: Given, place: Place) -> Iterator[Contender]:
-    row = partial(Row, given.case, place.label)
+def _engine_contenders(case_data: CaseData, place: DevicePlace) -> Iterator[Contender]:
+    make_row = partial(ContenderRow, case_data.case, place.label)
     try:
         backend = pool.backend(place.device.label, place.adapter)
     except RlxError as error:
-        gone = row()
-        gone.failed(error)
-        yield Contender(gone, lambda stack: lambda times: None)
+        missing_row = make_row()
+        missing_row.record_failure(error)
+        yield Contender(missing_row, lambda stack: lambda times: None)
         return
-    own = row(chosen=chosen(backend, given.graph))
-    yield Contender(own, partial(_ready, given, place, own, lambda: backend))
-    for way in ways(backend, given.graph):
-        if way == own.chosen:
+    default_row = make_row(chosen=default_variant(backend, case_data.graph))
+    yield Contender(
+        default_row,
+        partial(_prepare_run, case_data, place, default_row, lambda: backend),
+    )
+    for variant in variant_names(backend, case_data.graph):
+        if variant == default_row.chosen:
             continue
-        forced = row(way)
-        how = partial(backend.forced, way)
-        yield Contender(forced, partial(_ready, given, place, forced, how))
-    if isinstance(backend, WebGpuBackend) and given.case.name in _UNCHECKED_OF:
-        trusting = row(UNCHECKED, own.chosen)
-        how = partial(_unchecked, backend)
-        yield Contender(trusting, partial(_ready, given, place, trusting, how))
+        variant_row = make_row(variant)
+        open_engine = partial(backend.with_variant, variant)
+        yield Contender(
+            variant_row,
+            partial(_prepare_run, case_data, place, variant_row, open_engine),
+        )
+    if isinstance(backend, WebGpuBackend) and case_data.case.name in _UNCHECKED_CASES:
+        unchecked_row = make_row(UNCHECKED_VARIANT, default_row.chosen)
+        open_engine = partial(_unchecked_backend, backend)
+        yield Contender(
+            unchecked_row,
+            partial(_prepare_run, case_data, place, unchecked_row, open_engine),
+        )
 
 
-def _unchecked(backend: WebGpuBackend) -> Backend:
-    rows, limits = backend.recipes.rows, backend.limits
-    return WebGpuBackend(backend.port, limits=limits, variants=rows, trusts="all")
+def _unchecked_backend(backend: WebGpuBackend) -> Backend:
+    rows, limits = backend.kernel_selector.variants, backend.limits
+    return WebGpuBackend(
+        backend.port, limits=limits, variants=rows, trusted_shaders="all"
+    )
 
 
-def _ready(
-    given: Given,
-    place: Place,
-    row: Row,
-    engine_of: Callable[[], Backend],
+def _prepare_run(
+    case_data: CaseData,
+    place: DevicePlace,
+    row: ContenderRow,
+    open_engine: Callable[[], Backend],
     stack: ExitStack,
-) -> Go:
-    """The program, its arrays, and is the answer right? Errors  those of the engine."""
-    engine = engine_of()
-    program = drive(engine.prepare(compile_graph(given.graph, engine.target)))
-    stack.callback(lambda: drive(engine.release(program)))
-    feeds = given.on(place, engine)
-    given.judge(row, engine, program, feeds)
-    return partial(_repeat, engine, program, feeds)
+) -> RunMany:
+    """Prepare the program and its arrays and check the answer. Errors  those of the
+    engine.
+    """
+    engine = open_engine()
+    program = run_blocking(
+        engine.prepare(compile_graph(case_data.graph, engine.target))
+    )
+    stack.callback(lambda: run_blocking(engine.release(program)))
+    feeds = case_data.device_buffers(place, engine)
+    case_data.check_answer(row, engine, program, feeds)
+    return partial(_repeat_runs, engine, program, feeds)
 
 
-def _repeat(
-    engine: Backend, program: Program, feeds: Mapping[str, Resident], times: int
+def _repeat_runs(
+    engine: Backend, program: Program, feeds: Mapping[str, DeviceBuffer], count: int
 ) -> None:
-    drive(engine.repeat(program, feeds, times))
+    run_blocking(engine.repeat(program, feeds, count))
 
 
-def _asked(graph: Graph) -> tuple[Any, ...] | None:
-    """The graph's one op as a table of variants is asked; None of several."""
-    nodes = [n for n in graph.nodes() if not registry.get(n.op).has("leaf")]
+def _variant_request(graph: Graph) -> tuple[Any, ...] | None:
+    """Return the graph's one op as the arguments of a look-up of variants; None for
+    several ops.
+    """
+    nodes = [n for n in graph.nodes() if not registry.get(n.op).has_trait("leaf")]
     if len(nodes) != 1:
         return None
     node = nodes[0]
@@ -228,58 +259,65 @@ def _asked(graph: Graph) -> tuple[Any, ...] | None:
     return registry.get(node.op), types, node.type, dict(node.attrs)
 
 
-def ways(backend: Backend, graph: Graph) -> tuple[str, ...]:
-    """The ways of a graph's one op; () of a graph of several."""
-    asked = _asked(graph)
-    return () if asked is None else backend.variants_for(*asked)
+def variant_names(backend: Backend, graph: Graph) -> tuple[str, ...]:
+    """Return the variants of a graph's one op; () for a graph of several."""
+    request = _variant_request(graph)
+    return () if request is None else backend.variants_for(*request)
 
 
-def chosen(backend: Backend, graph: Graph) -> str:
-    """What the engine takes of them by itself; "" where it does not tell."""
-    asked = _asked(graph)
-    if asked is None or not isinstance(backend, WebGpuBackend):
+def default_variant(backend: Backend, graph: Graph) -> str:
+    """Return the variant that the engine selects by itself; "" where it does not
+    tell.
+    """
+    request = _variant_request(graph)
+    if request is None or not isinstance(backend, WebGpuBackend):
         return ""
-    found = backend.recipes.choose(*asked)
-    return "" if found is None else found.variant
+    selected = backend.kernel_selector.select_kernel(*request)
+    return "" if selected is None else selected.variant
 
 
 # --- by hand --------------------------------------------------------------------------
 
 
 def peer_library(name: str) -> Any:
-    """The module, if it computes on a GPU here. Errors  AdapterMissing."""
-    doing = f"use {BY_HAND[name]}"
-    lib = library(name, doing, "")
+    """Return the module, if it computes on a GPU here. Errors  AdapterMissing."""
+    context = f"use {PEER_TITLES[name]}"
+    lib = import_library(name, context, "")
     try:
-        there = lib.cuda.is_available()
+        has_gpu = lib.cuda.is_available()
     except Exception as error:  # each library fails in ways of its own
-        raise AdapterMissing(doing, str(error) or type(error).__name__) from None
-    if not there:
-        raise AdapterMissing(doing, "it sees no GPU")
+        raise AdapterMissing(context, str(error) or type(error).__name__) from None
+    if not has_gpu:
+        raise AdapterMissing(context, "it sees no GPU")
     return lib
 
 
-def by_hand(given: Given, name: str, peer: Callable[..., Any]) -> Iterator[Contender]:
-    """The work in a library on its GPU; nothing where there is none."""
+def library_contenders(
+    case_data: CaseData, name: str, peer: Callable[..., Any]
+) -> Iterator[Contender]:
+    """Yield the same work in a library on its GPU; nothing where there is none."""
     try:
         lib = peer_library(name)
     except AdapterMissing:
         return
-    row = Row(given.case, f"{BY_HAND[name]} by hand", is_peer=True)
+    row = ContenderRow(case_data.case, f"{PEER_TITLES[name]} by hand", is_peer=True)
 
-    def make(stack: ExitStack) -> Go:
+    def make(stack: ExitStack) -> RunMany:
         if name == "torch":
-            put, wait = partial(lib.as_tensor, device="cuda"), lib.cuda.synchronize
+            to_device, synchronize = (
+                partial(lib.as_tensor, device="cuda"),
+                lib.cuda.synchronize,
+            )
         else:
-            put, wait = lib.asarray, lib.cuda.Device().synchronize
-        there = [put(array) for array in given.arrays.values()]
-        stack.callback(there.clear)
+            to_device, synchronize = lib.asarray, lib.cuda.Device().synchronize
+        device_arrays = [to_device(array) for array in case_data.arrays.values()]
+        stack.callback(device_arrays.clear)
 
-        def go(times: int) -> None:
-            for _ in range(times):
-                peer(lib, *there)
-            wait()
+        def run_many(count: int) -> None:
+            for _ in range(count):
+                peer(lib, *device_arrays)
+            synchronize()
 
-        return go
+        return run_many
 
     yield Contender(row, make)

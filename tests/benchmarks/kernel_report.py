@@ -12,132 +12,139 @@ from typing import Any
 
 from rich.console import Console
 
-from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import say, show_table
-from rlxweb.decision.terms import human_ns
-from rlxweb.io.writers import finite
+from rlxweb.cli.console import print_lines, print_table
+from rlxweb.cli.json_documents import json_document, library_versions
+from rlxweb.decision.cost_terms import format_ns
+from rlxweb.io.csv_json_npz import finite_or_none
 
 SCHEMA = "rlxweb.bench.gpu/1"
-HEADS = "case engine variant time GB/s memory TFLOP/s peak best".split()
+HEADERS = "case engine variant time GB/s memory TFLOP/s peak best".split()
 """memory, peak: the share of what the GPU can do; best: of the fastest contender."""
 Document = dict[str, Any]
 
 
 @dataclass
-class Found:
-    """Everything that is known so far, as the record has it."""
+class KernelResults:
+    """Everything measured so far, as the document has it."""
 
-    began: float
+    start_s: float
     facts: dict[str, Any] = field(default_factory=dict)
-    trips: dict[str, Any] = field(default_factory=dict)
-    from_host: dict[str, Any] = field(default_factory=dict)
+    latencies: dict[str, Any] = field(default_factory=dict)
+    host_estimates: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    skipped_cases: list[str] = field(default_factory=list)
     is_partial: bool = True
 
 
-Row = Mapping[str, Any]
+RowRecord = Mapping[str, Any]
 
 
-def record_of(found: Found) -> Document:
-    """The JSON document."""
-    engines = found.facts.get("engines", [])
+def results_document(results: KernelResults) -> Document:
+    """Return the JSON document."""
+    engines = results.facts.get("engines", [])
     roofs = {
-        one["place"]: (one["memory_gb_s"], one["f32_tflop_s"])
-        for one in engines
-        if one["memory_gb_s"]
+        engine["place"]: (engine["memory_gb_s"], engine["f32_tflop_s"])
+        for engine in engines
+        if engine["memory_gb_s"]
     }
-    made_by = next(iter(roofs.values()), (_copied(found.rows), None))
-    return document(
+    default_roof = next(iter(roofs.values()), (_copy_bandwidth(results.rows), None))
+    return json_document(
         SCHEMA,
-        versions=versions(),
+        versions=library_versions(),
         machine=f"{platform.machine()}, {os.cpu_count()} cores",
-        seconds=round(monotonic() - found.began, 3),
-        partial=found.is_partial,
-        **found.facts,
+        seconds=round(monotonic() - results.start_s, 3),
+        partial=results.is_partial,
+        **results.facts,
         smoke=None,
-        trips=found.trips,
-        from_host=found.from_host,
+        trips=results.latencies,
+        from_host=results.host_estimates,
         rows=[
-            {**row, **_shares(row, found.rows, roofs.get(row["engine"], made_by))}
-            for row in found.rows
+            {
+                **row,
+                **_relative_figures(
+                    row, results.rows, roofs.get(row["engine"], default_roof)
+                ),
+            }
+            for row in results.rows
         ],
-        left_out=found.left_out,
+        left_out=results.skipped_cases,
         fell=[],
     )
 
 
-def _copied(rows: Sequence[Row]) -> float:
-    """GB/s that a copy reached, where no maker says what the memory can do."""
+def _copy_bandwidth(rows: Sequence[RowRecord]) -> float:
+    """Return the GB/s that a copy reached, for GPUs whose vendor figure is unknown."""
     copies = (r["bytes"] / r["ns"] for r in rows if r["case"] == "copy" and r["ns"])
     return max(copies, default=math.nan)
 
 
-def _shares(
-    row: Row, rows: Sequence[Row], roof: tuple[float, float | None]
+def _relative_figures(
+    row: RowRecord, rows: Sequence[RowRecord], roof: tuple[float, float | None]
 ) -> dict[str, Any]:
-    """Shares of bandwidth, of arithmetic, of the best time and of those by hand."""
+    """Return the shares of bandwidth, of arithmetic, of the best time and of the
+    libraries' times.
+    """
     ns = row["ns"] or math.nan
-    same = [r for r in rows if _case(r) == _case(row) and r["ns"]]
+    same = [r for r in rows if _case_key(r) == _case_key(row) and r["ns"]]
     gb_s, tflop_s = row["bytes"] / ns, row["flops"] / ns / 1e3
     peak = roof[1] if roof[1] and "f16" not in row["case"] else math.nan
     return {
-        "gb_s": finite(gb_s),
-        "of_memory": finite(gb_s / roof[0]),
-        "tflop_s": finite(tflop_s),
-        "of_peak": finite(tflop_s / peak),
-        "of_best": finite(min((r["ns"] for r in same), default=math.nan) / ns),
+        "gb_s": finite_or_none(gb_s),
+        "of_memory": finite_or_none(gb_s / roof[0]),
+        "tflop_s": finite_or_none(tflop_s),
+        "of_peak": finite_or_none(tflop_s / peak),
+        "of_best": finite_or_none(min((r["ns"] for r in same), default=math.nan) / ns),
         "of_peers": {
-            r["engine"].removesuffix(" by hand"): finite(r["ns"] / ns)
+            r["engine"].removesuffix(" by hand"): finite_or_none(r["ns"] / ns)
             for r in same
             if r["by_hand"] and r["ns"] and row["ns"]
         },
     }
 
 
-def _case(row: Row) -> tuple[str, str]:
+def _case_key(row: RowRecord) -> tuple[str, str]:
     return row["case"], row["shape"]
 
 
-def is_wrong(record: Document) -> bool:
-    """Is any result wrong?"""
-    return any(row["judged"] == "wrong" for row in record["rows"])
+def has_wrong_result(document: Document) -> bool:
+    """Return whether any result is wrong."""
+    return any(row["judged"] == "wrong" for row in document["rows"])
 
 
 # --- for people -----------------------------------------------------------------------
 
 
-def show(console: Console, record: Document) -> None:
-    """The machine, a row a contender, and what is missing and left out."""
-    for line in _around(record):
-        say(console, line)
-    peers = list(dict.fromkeys(p for r in record["rows"] for p in r["of_peers"]))
-    heads = [*HEADS, *peers]
-    rows = [_cells(one, peers) for one in record["rows"]]
-    show_table(console, heads, rows, right=heads[3:], whole=heads)
-    for why in record["left_out"]:
-        say(console, f"left out: {why}")
+def print_report(console: Console, document: Document) -> None:
+    """Print the machine, a row per contender, and what is missing and skipped."""
+    for line in _machine_lines(document):
+        print_lines(console, line)
+    peers = list(dict.fromkeys(p for r in document["rows"] for p in r["of_peers"]))
+    headers = [*HEADERS, *peers]
+    rows = [_table_cells(row, peers) for row in document["rows"]]
+    print_table(console, headers, rows, right_aligned=headers[3:], no_wrap=headers)
+    for reason in document["left_out"]:
+        print_lines(console, f"left out: {reason}")
 
 
-def _around(record: Document) -> Iterator[str]:
-    """Engines, GPUs, what is missing, trips."""
-    for one in record.get("engines", []):
-        yield f"{one['place']}: {one['adapter']}, {one['driver'] or 'no version'}"
-    yield from (f"GPU: {line}" for line in record.get("nvidia", []))
-    for label, why in record.get("missing", {}).items():
-        yield f"no {label}: {why}"
-    for name, version in record.get("peers", {}).items():
+def _machine_lines(document: Document) -> Iterator[str]:
+    """Yield lines about engines, GPUs, missing devices and latencies."""
+    for entry in document.get("engines", []):
+        yield f"{entry['place']}: {entry['adapter']}, {entry['driver'] or 'no version'}"
+    yield from (f"GPU: {line}" for line in document.get("nvidia", []))
+    for label, reason in document.get("missing", {}).items():
+        yield f"no {label}: {reason}"
+    for name, version in document.get("peers", {}).items():
         yield f"{name} by hand: {version}"
-    for label, trips in record["trips"].items():
-        yield from (f"{label}: {said}" for said in _trips(trips))
-    for label, parts in record["from_host"].items():
-        yield f"{label}: {_from_host(parts)}"
-        for one in parts.get("paths", []):
-            yield f"{label}: {path_of(one)} {one['ns'] / 1e6:,.1f} ms"
+    for label, latencies in document["trips"].items():
+        yield from (f"{label}: {text}" for text in _latency_lines(latencies))
+    for label, parts in document["from_host"].items():
+        yield f"{label}: {_host_estimate_line(parts)}"
+        for entry in parts.get("paths", []):
+            yield f"{label}: {describe_path(entry)} {entry['ns'] / 1e6:,.1f} ms"
 
 
-def _trips(trips: Mapping[str, Any]) -> list[str]:
-    named = {
+def _latency_lines(latencies: Mapping[str, Any]) -> list[str]:
+    labels = {
         "small_run_ns": "a small run",
         "round_trip_ns": "round trip",
         "launch_ns": "a further launch",
@@ -145,56 +152,75 @@ def _trips(trips: Mapping[str, Any]) -> list[str]:
         "encode_further_ns": "encode a further launch",
         "wait_and_map_ns": "wait and map",
     }
-    times = [f"{w} {human_ns(trips[key])}" for key, w in named.items() if key in trips]
-    ways: dict[str, list[str]] = {}
-    for one in trips.get("transfers", []):
-        speed = "not possible" if one["gb_s"] is None else f"{one['gb_s']:.1f}"
-        way = f"{one['way']} {one['path']}".rstrip()
-        ways.setdefault(way, []).append(f"{one['mib']} MiB {speed}")
-    moved = [f"{way}, GB/s: {', '.join(told)}" for way, told in ways.items()]
-    failed = [trips["why"]] if "why" in trips else []
-    return [", ".join(times), *moved, *failed] if times else moved + failed
-
-
-def _from_host(parts: Mapping[str, Any]) -> str:
-    if "whole" not in parts:
-        return f"Welch peaks from the host: {parts['why']}"
-    what = f"{parts['bytes'] / 1e6:,.0f} MB, {parts['rows']:,} rows of {parts['n']}"
-    named = {"put": "brought there", "there": "computed there", "rest": "the rest"}
-    told = [f"{w} {parts[k] / 1e6:,.1f} ms" for k, w in named.items() if k in parts]
-    whole = f"Welch peaks of {what} in {parts['whole'] / 1e6:,.1f} ms"
-    return f"{whole} ({', '.join(told) or parts.get('why', '')})"
-
-
-def path_of(one: Mapping[str, Any]) -> str:
-    """How an estimate's rows came to the device, in words."""
-    how = "overlapping" if one["overlaps"] else "one after another"
-    return f"the same, bytes {one['path'] or 'as ever'}, batches {how}:"
-
-
-def _cells(one: Row, peers: Sequence[str]) -> tuple[str, ...]:
-    way = one["variant"] or (f"({one['chosen']})" if one["chosen"] else "")
-    head = f"{one['case']} {one['shape']}", one["engine"], way
-    if one["ns"] is None:
-        return (*head, one["why"], *[""] * (len(HEADS) - 4 + len(peers)))
+    times = [
+        f"{label} {format_ns(latencies[key])}"
+        for key, label in labels.items()
+        if key in latencies
+    ]
+    speeds: dict[str, list[str]] = {}
+    for transfer in latencies.get("transfers", []):
+        speed = (
+            "not possible" if transfer["gb_s"] is None else f"{transfer['gb_s']:.1f}"
+        )
+        method = f"{transfer['way']} {transfer['path']}".rstrip()
+        speeds.setdefault(method, []).append(f"{transfer['mib']} MiB {speed}")
+    transfer_lines = [
+        f"{method}, GB/s: {', '.join(speed_texts)}"
+        for method, speed_texts in speeds.items()
+    ]
+    failed = [latencies["why"]] if "why" in latencies else []
     return (
-        *head,
-        human_ns(one["ns"]),
-        f"{one['gb_s']:.1f}",
-        _share(one["of_memory"]),
-        f"{one['tflop_s']:.3g}",
-        _share(one["of_peak"]),
-        _share(one["of_best"]),
-        *(_share(one["of_peers"].get(peer)) for peer in peers),
+        [", ".join(times), *transfer_lines, *failed]
+        if times
+        else transfer_lines + failed
     )
 
 
-def _share(value: float | None) -> str:
+def _host_estimate_line(parts: Mapping[str, Any]) -> str:
+    if "whole" not in parts:
+        return f"Welch peaks from the host: {parts['why']}"
+    rows_text = (
+        f"{parts['bytes'] / 1e6:,.0f} MB, {parts['rows']:,} rows of {parts['n']}"
+    )
+    labels = {"put": "brought there", "there": "computed there", "rest": "the rest"}
+    part_times = [
+        f"{label} {parts[key] / 1e6:,.1f} ms"
+        for key, label in labels.items()
+        if key in parts
+    ]
+    total_text = f"Welch peaks of {rows_text} in {parts['whole'] / 1e6:,.1f} ms"
+    return f"{total_text} ({', '.join(part_times) or parts.get('why', '')})"
+
+
+def describe_path(timing: Mapping[str, Any]) -> str:
+    """Describe how an estimate's rows came to the device."""
+    batching = "overlapping" if timing["overlaps"] else "one after another"
+    return f"the same, bytes {timing['path'] or 'as ever'}, batches {batching}:"
+
+
+def _table_cells(row: RowRecord, peers: Sequence[str]) -> tuple[str, ...]:
+    variant = row["variant"] or (f"({row['chosen']})" if row["chosen"] else "")
+    row_labels = f"{row['case']} {row['shape']}", row["engine"], variant
+    if row["ns"] is None:
+        return (*row_labels, row["why"], *[""] * (len(HEADERS) - 4 + len(peers)))
+    return (
+        *row_labels,
+        format_ns(row["ns"]),
+        f"{row['gb_s']:.1f}",
+        _format_share(row["of_memory"]),
+        f"{row['tflop_s']:.3g}",
+        _format_share(row["of_peak"]),
+        _format_share(row["of_best"]),
+        *(_format_share(row["of_peers"].get(peer)) for peer in peers),
+    )
+
+
+def _format_share(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-def told(rows: Sequence[Row]) -> str:
-    """One line of a case that is done: its fastest and what failed."""
+def case_summary(rows: Sequence[RowRecord]) -> str:
+    """Return one line about a finished case: its fastest contender and what failed."""
     timed = [row for row in rows if row["ns"]]
     best = min(timed, key=lambda row: row["ns"], default=None)
     label = f"{rows[0]['case']} {rows[0]['shape']}"
@@ -203,5 +229,5 @@ def told(rows: Sequence[Row]) -> str:
     )
     if best is None:
         return f"{label}: {rows[0]['why']}"
-    who = best["variant"] or best["chosen"] or best["engine"]
-    return f"{label}: {human_ns(best['ns'])} by {who} of {len(timed)}{failed}"
+    winner = best["variant"] or best["chosen"] or best["engine"]
+    return f"{label}: {format_ns(best['ns'])} by {winner} of {len(timed)}{failed}"

@@ -1,4 +1,4 @@
-"""Times cases of `./dev bench kernels`, all contenders of a case in turns.
+"""Timing of the cases of `./dev bench kernels`, all contenders of a case interleaved.
 
 Everything lies on the device; a sample is so many runs in one go that the clock and the
 wait for the end do not matter. Who takes part is decided in `kernel_contenders.py`.
@@ -13,132 +13,162 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
-from rlxweb.devices.place import Place
-from tests.benchmarks.kernel_cases import Case
-from tests.benchmarks.kernel_contenders import Contender, Given, Go, Row, contenders
+from rlxweb.devices.device_place import DevicePlace
+from tests.benchmarks.kernel_cases import KernelCase
+from tests.benchmarks.kernel_contenders import (
+    CaseData,
+    Contender,
+    ContenderRow,
+    RunMany,
+    list_contenders,
+)
 
 SAMPLE_S = 0.02
-MOST_TIMES = 2000
+MAX_RUNS_PER_SAMPLE = 2000
 
 
-def quiet(case: Case, row: Row | None) -> None:
-    """Whoever shows no progress."""
+def ignore_progress(case: KernelCase, row: ContenderRow | None) -> None:
+    """Show no progress."""
 
 
 @dataclass(slots=True)
-class _Ready:
-    """A contender that can be repeated, and how many runs make a sample."""
+class _PreparedContender:
+    """Contender that can be repeated, and how many runs make a sample."""
 
-    row: Row
-    go: Go
-    times: int = 1
+    row: ContenderRow
+    run_many: RunMany
+    runs_per_sample: int = 1
 
     def run(self) -> None:
-        if not self.row.why:
+        if not self.row.failure:
             try:
-                self.go(self.times)
+                self.run_many(self.runs_per_sample)
             except Exception as error:  # each library fails in ways of its own
-                self.row.failed(error)
+                self.row.record_failure(error)
 
 
 @dataclass(slots=True)
-class Bench:
-    """The engines and how carefully they are timed.
+class KernelBenchmark:
+    """The engines and the settings of their timing.
 
-    budget_s   of all cases together; what no time is left for is `left_out`
-    begun      told before a contender is tried, and (None) before all are timed
-    spoiled    a contender failed so that the process may be of no more use
+    budget_s   of all cases together; what no time is left for is `skipped_cases`
+    on_begin   told before a contender is tried, and (None) before all are timed
+    is_spoiled  a contender failed so that the process may be of no more use
     """
 
-    places: Sequence[Place]
+    places: Sequence[DevicePlace]
     budget_s: float
     rounds: int = 7
     with_peers: bool = True
     clock: Clock = time.perf_counter_ns
-    begun: Callable[[Case, Row | None], None] = quiet
-    left_out: list[str] = field(default_factory=list)
-    spoiled: bool = False
+    on_begin: Callable[[KernelCase, ContenderRow | None], None] = ignore_progress
+    skipped_cases: list[str] = field(default_factory=list)
+    is_spoiled: bool = False
 
-    def run(self, cases: Sequence[Case]) -> Iterator[list[Row]]:
-        """The rows of case after case, until one spoils the process."""
-        end = self.clock() + self.budget_s * 1e9
-        for at, case in enumerate(cases):
-            left = end - self.clock()
-            if left <= 0:
-                self.left_out.append(f"{case.label}: no time is left")
+    def run(self, cases: Sequence[KernelCase]) -> Iterator[list[ContenderRow]]:
+        """Yield the rows of case after case, until one spoils the process."""
+        deadline_ns = self.clock() + self.budget_s * 1e9
+        for index, case in enumerate(cases):
+            left_ns = deadline_ns - self.clock()
+            if left_ns <= 0:
+                self.skipped_cases.append(f"{case.label}: no time is left")
                 continue
             # What a case does not need is the others', the first ones' most.
-            share = min(left, 3 * left / (len(cases) - at))
-            yield self.measure(case, share)
+            budget_ns = min(left_ns, 3 * left_ns / (len(cases) - index))
+            yield self.measure(case, budget_ns)
             gc.collect()
-            if self.spoiled:
+            if self.is_spoiled:
                 return
 
-    def measure(self, case: Case, budget_ns: float) -> list[Row]:
-        """Every contender of one case: in turns, and then those alone that found no
-        memory beside the others.
+    def measure(self, case: KernelCase, budget_ns: float) -> list[ContenderRow]:
+        """Time every contender of one case: interleaved, and then those alone that
+        found no memory beside the others.
         """
-        until = self.clock() + budget_ns
+        deadline_ns = self.clock() + budget_ns
         with ExitStack() as arrays:
-            given = Given(case, arrays)
-            every = contenders(given, self.places, self.with_peers)
-            mine = list(every)
-            self._in_turns(case, mine, until)
-            short = [one for one in mine if one.row.is_short]
-            for one in short if len(mine) > 1 else ():
-                if self.spoiled or self.clock() > until:
+            case_data = CaseData(case, arrays)
+            available = list_contenders(case_data, self.places, self.with_peers)
+            case_contenders = list(available)
+            self._time_interleaved(case, case_contenders, deadline_ns)
+            without_memory = [
+                contender for contender in case_contenders if contender.row.lacks_memory
+            ]
+            for contender in without_memory if len(case_contenders) > 1 else ():
+                if self.is_spoiled or self.clock() > deadline_ns:
                     break
-                one.row.why, one.row.is_short = "", False
+                contender.row.failure, contender.row.lacks_memory = "", False
                 gc.collect()
-                self._in_turns(case, [one], until)
-        return [one.row for one in mine]
+                self._time_interleaved(case, [contender], deadline_ns)
+        return [contender.row for contender in case_contenders]
 
-    def _in_turns(self, case: Case, every: Sequence[Contender], until: float) -> None:
-        begun = self.clock()
+    def _time_interleaved(
+        self, case: KernelCase, case_contenders: Sequence[Contender], deadline_ns: float
+    ) -> None:
+        start_ns = self.clock()
         with ExitStack() as programs:
-            ready: list[_Ready] = []
-            for contender in every:
-                if ready and self.clock() - begun > (until - begun) / 2:
-                    contender.row.why = contender.row.why or "no time is left for it"
+            prepared_contenders: list[_PreparedContender] = []
+            for contender in case_contenders:
+                if (
+                    prepared_contenders
+                    and self.clock() - start_ns > (deadline_ns - start_ns) / 2
+                ):
+                    contender.row.failure = (
+                        contender.row.failure or "no time is left for it"
+                    )
                     continue
-                one = self._made(contender, programs)
-                self.spoiled = contender.row.spoils
-                if self.spoiled:
+                prepared = self._prepare(contender, programs)
+                self.is_spoiled = contender.row.spoils_process
+                if self.is_spoiled:
                     return
-                ready += [] if one is None else [one]
-            self.begun(case, None)
-            self._time(ready, until)
-            self.spoiled = any(one.row.spoils for one in ready)
+                prepared_contenders += [] if prepared is None else [prepared]
+            self.on_begin(case, None)
+            self._time_samples(prepared_contenders, deadline_ns)
+            self.is_spoiled = any(
+                prepared.row.spoils_process for prepared in prepared_contenders
+            )
 
-    def _made(self, contender: Contender, programs: ExitStack) -> _Ready | None:
-        """Ready and warm; None where it is wrong or cannot be, which its row says."""
+    def _prepare(
+        self, contender: Contender, programs: ExitStack
+    ) -> _PreparedContender | None:
+        """Return the contender prepared and warmed up; None where it is wrong or
+        failed, which its row says.
+        """
         row = contender.row
-        self.begun(row.case, row)
-        begun = self.clock()
+        self.on_begin(row.case, row)
+        start_ns = self.clock()
         try:
-            made = _Ready(row, contender.make(programs))
+            prepared = _PreparedContender(row, contender.make(programs))
         except Exception as error:  # each library fails in ways of its own
-            row.failed(error)
+            row.record_failure(error)
             return None
-        made.run()
-        row.first_ns = float(self.clock() - begun)
+        prepared.run()
+        row.first_ns = float(self.clock() - start_ns)
         for _ in range(2):
-            begun = self.clock()
-            made.run()
-            took = (self.clock() - begun) / made.times
-            made.times = max(1, min(MOST_TIMES, int(SAMPLE_S * 1e9 / max(took, 1))))
-        return None if row.why else made
+            start_ns = self.clock()
+            prepared.run()
+            run_ns = (self.clock() - start_ns) / prepared.runs_per_sample
+            prepared.runs_per_sample = max(
+                1, min(MAX_RUNS_PER_SAMPLE, int(SAMPLE_S * 1e9 / max(run_ns, 1)))
+            )
+        return None if row.failure else prepared
 
-    def _time(self, ready: Sequence[_Ready], until: float) -> None:
-        watch = Stopwatch(
+    def _time_samples(
+        self, prepared_contenders: Sequence[_PreparedContender], deadline_ns: float
+    ) -> None:
+        stopwatch = Stopwatch(
             sample_ns=0,
             samples=self.rounds,
-            least=3,
-            budget_ns=max(0.0, until - self.clock()),
+            min_samples=3,
+            budget_ns=max(0.0, deadline_ns - self.clock()),
             clock=self.clock,
         )
-        timings = watch.interleaved([one.run for one in ready], settle=False)
-        for one, took in zip(ready, timings, strict=True):
-            if not one.row.why:  # else it failed on the way
-                one.row.ns, one.row.spread = took.ns / one.times, took.spread
-                one.row.samples = took.samples
+        timings = stopwatch.time_interleaved(
+            [prepared.run for prepared in prepared_contenders], warm_each=False
+        )
+        for prepared, timing in zip(prepared_contenders, timings, strict=True):
+            if not prepared.row.failure:  # else it failed on the way
+                prepared.row.ns, prepared.row.spread = (
+                    timing.ns / prepared.runs_per_sample,
+                    timing.spread,
+                )
+                prepared.row.samples = timing.samples

@@ -1,4 +1,4 @@
-"""Whole networks against runtimes of ONNX that others wrote, on the same file.
+"""Whole networks against other ONNX runtimes, on the same file.
 
 On the CPU against ONNX Runtime with two threads; on lavapipe against tinygrad's runner
 of ONNX, compiled once (TinyJit). A call: arrays of the host in, arrays of the host out.
@@ -19,114 +19,137 @@ import numpy as np
 
 import rlxweb as rlx
 from tests.benchmarks import model_files
-from tests.benchmarks.cells import Entry, Goal, Work
-from tests.benchmarks.libraries import BASE, COMPILED, engines, in_mode, library
-from tests.benchmarks.libraries import session as onnx_session
-from tests.benchmarks.machine import lavapipe
-from tests.benchmarks.model_files import Arrays, Known
-from tests.benchmarks.peer_cells import tinygrad
+from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
+from tests.benchmarks.gpu_runtime_cells import load_tinygrad
+from tests.benchmarks.machine_facts import find_lavapipe
+from tests.benchmarks.model_files import Arrays, BenchmarkModel
+from tests.benchmarks.peer_libraries import (
+    COMPILED_PEER,
+    NUMPY_PEER,
+    load_library,
+    our_engines,
+    with_jit_mode,
+)
+from tests.benchmarks.peer_libraries import open_onnx_session as onnx_session
 
-WORST = 2e-4
-"""Of the largest number of an output: the networks are six to fifty layers deep."""
+MAX_RELATIVE_ERROR = 2e-4
+"""Error limit relative to the largest number of an output: the networks are six to
+fifty layers deep.
+"""
 
-PATIENCE_S = 240
-"""For tinygrad's compiler, which takes minutes for some networks."""
-COMPILES = 2
-"""Calls of a TinyJit before it only replays what it captured."""
+COMPILE_TIMEOUT_S = 240
+"""Time limit of tinygrad's compiler, which takes minutes for some networks."""
+N_COMPILING_CALLS = 2
+"""Number of calls of a TinyJit before it only replays what it captured."""
 
-Run = Callable[[], Mapping[str, np.ndarray]]
+ModelRun = Callable[[], Mapping[str, np.ndarray]]
 
 
-def works() -> Iterator[tuple[str, Callable[[], Work]]]:
-    """Every cell's name and how to make it."""
-    for name, one in model_files.known().items():
-        yield f"model cpu {name}", partial(_on_cpu, f"model cpu {name}", one)
-        if lavapipe() is not None:
+def cell_factories() -> Iterator[tuple[str, Callable[[], BenchmarkCell]]]:
+    """Yield every cell's name and its factory."""
+    for name, benchmark_model in model_files.installed_models().items():
+        yield (
+            f"model cpu {name}",
+            partial(_cpu_cell, f"model cpu {name}", benchmark_model),
+        )
+        if find_lavapipe() is not None:
             yield (
                 f"model lavapipe {name}",
-                partial(_on_lavapipe, f"model lavapipe {name}", one),
+                partial(_lavapipe_cell, f"model lavapipe {name}", benchmark_model),
             )
 
 
-def missing() -> dict[str, str]:
-    """Models that are not installed, with the reasons."""
-    return model_files.missing()
+def missing_models() -> dict[str, str]:
+    """Return the models that are not installed, with the reasons."""
+    return model_files.missing_models()
 
 
-def _on_cpu(name: str, one: Known) -> Work:
-    file = one.file()
-    entries, closing = [], []
-    for own, engine, mode in engines():
+def _cpu_cell(name: str, benchmark_model: BenchmarkModel) -> BenchmarkCell:
+    file = benchmark_model.load_bytes()
+    entries, closers = [], []
+    for our_name, engine, mode in our_engines():
         os.environ["RLX_FAST"] = mode
         model = rlx.onnx.load(file)
-        closing.append(model.close)
-        run = partial(model.run, one.inputs, device="cpu")
-        entries.append(Entry(own, engine, in_mode(mode, run), True))
+        closers.append(model.close)
+        run = partial(model.run, benchmark_model.inputs, device="cpu")
+        entries.append(PeerEntry(our_name, engine, with_jit_mode(mode, run), True))
     peer = "ONNX Runtime"
-    if not isinstance(library("onnxruntime"), str):
-        entries.append(Entry(peer, peer, by_onnx_runtime(file, one.inputs)))
-    goals = (Goal(COMPILED, (peer,), 1.2), Goal(BASE, (peer,), 2.0))
-    return work(name, entries, goals, closing)
+    if not isinstance(load_library("onnxruntime"), str):
+        entries.append(
+            PeerEntry(peer, peer, onnx_runtime_run(file, benchmark_model.inputs))
+        )
+    goals = (Goal(COMPILED_PEER, (peer,), 1.2), Goal(NUMPY_PEER, (peer,), 2.0))
+    return make_cell(name, entries, goals, closers)
 
 
-def _on_lavapipe(name: str, one: Known) -> Work:
-    facts = lavapipe()
+def _lavapipe_cell(name: str, benchmark_model: BenchmarkModel) -> BenchmarkCell:
+    facts = find_lavapipe()
     assert facts is not None
-    file, ours, peer = one.file(), "rlxweb, call", "tinygrad, call"
+    file, ours, peer = benchmark_model.load_bytes(), "rlxweb, call", "tinygrad, call"
     model = rlx.onnx.load(file)
-    run = partial(model.run, one.inputs, device="vulkan", adapter="llvmpipe")
-    entries = [Entry(ours, facts.name, run, True)]
-    theirs, absent = by_tinygrad(file, one.inputs), {}
-    if isinstance(theirs, str):
-        absent[peer] = theirs
+    run = partial(
+        model.run, benchmark_model.inputs, device="vulkan", adapter="llvmpipe"
+    )
+    entries = [PeerEntry(ours, facts.name, run, True)]
+    tinygrad_call, absent_peers = tinygrad_run(file, benchmark_model.inputs), {}
+    if isinstance(tinygrad_call, str):
+        absent_peers[peer] = tinygrad_call
     else:
-        entries.append(Entry(peer, "tinygrad on Dawn", theirs))
-    made = work(name, entries, (Goal(ours, (peer,), 0.5),), [model.close])
-    return replace(made, absent=absent)
+        entries.append(PeerEntry(peer, "tinygrad on Dawn", tinygrad_call))
+    cell = make_cell(name, entries, (Goal(ours, (peer,), 0.5),), [model.close])
+    return replace(cell, absent_peers=absent_peers)
 
 
-def work(
+def make_cell(
     name: str,
-    entries: list[Entry],
+    entries: list[PeerEntry],
     goals: tuple[Goal, ...],
-    closing: list[Callable[[], None]],
-) -> Work:
-    """A cell whose peers agree with the first of them."""
+    closers: list[Callable[[], None]],
+) -> BenchmarkCell:
+    """Return a cell that checks its peers against the first of them."""
 
     def check() -> None:
-        right: Any = entries[0].peer()
+        expected: Any = entries[0].run()
         for entry in entries[1:]:
-            found: Any = entry.peer()
-            agree(entry.name, found, right)
+            actual: Any = entry.run()
+            check_agreement(entry.name, actual, expected)
 
     def close() -> None:
-        for one in closing:
-            one()
+        for close_model in closers:
+            close_model()
 
-    return Work(name, tuple(entries), goals, check, close=close)
-
-
-def agree(name: str, found: Arrays, right: Arrays) -> None:
-    """Errors  AssertionError where an answer of a peer is another one."""
-    for key, array in right.items():
-        wanted = np.asarray(array, np.float64)
-        far = np.max(np.abs(np.asarray(found[key], np.float64) - wanted))
-        worst = float(far / max(1e-3, np.max(np.abs(wanted))))
-        assert worst < WORST, f"{name}, {key}: relative error {worst:.2g}"
+    return BenchmarkCell(name, tuple(entries), goals, check, close=close)
 
 
-def by_onnx_runtime(file: bytes, inputs: Arrays, **how: Any) -> Run:
-    """A run of ONNX Runtime; `how` are arguments of `libraries.session`."""
-    made = onnx_session(file, **how)
-    names = [one.name for one in made.get_outputs()]
-    return lambda: dict(zip(names, made.run(names, dict(inputs)), strict=True))
+def check_agreement(name: str, actual: Arrays, expected: Arrays) -> None:
+    """Check that a peer's answers equal the expected ones. Errors  AssertionError."""
+    for key, array in expected.items():
+        expected_f64 = np.asarray(array, np.float64)
+        max_difference = np.max(
+            np.abs(np.asarray(actual[key], np.float64) - expected_f64)
+        )
+        relative_error = float(max_difference / max(1e-3, np.max(np.abs(expected_f64))))
+        assert relative_error < MAX_RELATIVE_ERROR, (
+            f"{name}, {key}: relative error {relative_error:.2g}"
+        )
 
 
-def by_tinygrad(
-    file: bytes, inputs: Arrays, patience_s: float = PATIENCE_S
-) -> Run | str:
-    """A run of tinygrad, or why it has none: not compiled in that time, say."""
-    tiny = tinygrad()
+def onnx_runtime_run(file: bytes, inputs: Arrays, **options: Any) -> ModelRun:
+    """Return a run of ONNX Runtime; `options` are arguments of
+    `peer_libraries.open_onnx_session`.
+    """
+    session = onnx_session(file, **options)
+    names = [output.name for output in session.get_outputs()]
+    return lambda: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def tinygrad_run(
+    file: bytes, inputs: Arrays, timeout_s: float = COMPILE_TIMEOUT_S
+) -> ModelRun | str:
+    """Return a run of tinygrad, or the reason why there is none, such as a compilation
+    that took too long.
+    """
+    tiny = load_tinygrad()
     if isinstance(tiny, str):
         return tiny
     try:
@@ -136,16 +159,16 @@ def by_tinygrad(
         names = list(runner.graph_inputs)
 
         @tiny.TinyJit
-        def jitted(*given: Any) -> dict[str, Any]:
-            made = runner(dict(zip(names, given, strict=True)))
-            return {key: one.realize() for key, one in made.items()}
+        def jitted(*tensors: Any) -> dict[str, Any]:
+            outputs = runner(dict(zip(names, tensors, strict=True)))
+            return {key: output.realize() for key, output in outputs.items()}
 
         def run() -> dict[str, np.ndarray]:
-            given = [tiny.Tensor(inputs[name]).clone().realize() for name in names]
-            return {key: one.numpy() for key, one in jitted(*given).items()}
+            tensors = [tiny.Tensor(inputs[name]).clone().realize() for name in names]
+            return {key: output.numpy() for key, output in jitted(*tensors).items()}
 
-        with within(patience_s):
-            for _ in range(COMPILES):
+        with time_limit(timeout_s):
+            for _ in range(N_COMPILING_CALLS):
                 run()
     except Exception as error:  # it lacks ops, and breaks in ways of its own
         return f"{type(error).__name__}: {error}"[:200]
@@ -153,20 +176,20 @@ def by_tinygrad(
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Errors  TimeoutError in what runs inside and takes longer; main thread only.
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in a body that takes longer; main thread only.
 
     Somebody else's alarm, as a test's deadline is, is put off until after.
     """
 
-    def late(*_: object) -> None:
+    def raise_timeout(*_: object) -> None:
         raise TimeoutError(f"it was not compiled in {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    others = signal.setitimer(signal.ITIMER_REAL, seconds)
+    previous_handler = signal.signal(signal.SIGALRM, raise_timeout)
+    previous_timer = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *others)
+        signal.signal(signal.SIGALRM, previous_handler)
+        signal.setitimer(signal.ITIMER_REAL, *previous_timer)

@@ -1,4 +1,4 @@
-"""A wgpu device with nothing of rlxweb around it, for the hand-written shaders.
+"""Plain wgpu device without rlxweb, for the hand-written shaders.
 
 Everything a careful author would do once is done once: pipelines, bind groups and the
 staging buffer are kept, a run is one submission, and results come through one mapping.
@@ -15,48 +15,52 @@ Array = np.ndarray[Any, Any]
 
 
 class RawDevice:
-    """One adapter, opened through wgpu-py alone, with all its limits."""
+    """Adapter opened through wgpu-py alone, with the limits that the shaders need."""
 
     def __init__(self, name: str, backend: str = "Vulkan") -> None:
         import wgpu
 
-        found = [
+        adapters = [
             adapter
             for adapter in wgpu.gpu.enumerate_adapters_sync()
             if name in adapter.info["device"]
             and adapter.info["backend_type"] == backend
         ]
-        wanted = (
+        raised_limits = (
             "max-storage-buffer-binding-size",
             "max-compute-workgroup-storage-size",
             "max-compute-invocations-per-workgroup",
             "max-compute-workgroup-size-x",
         )
-        self.device = found[0].request_device_sync(
-            required_limits={limit: found[0].limits[limit] for limit in wanted}
+        self.device = adapters[0].request_device_sync(
+            required_limits={
+                limit: adapters[0].limits[limit] for limit in raised_limits
+            }
         )
         self.queue = self.device.queue
-        self._tick = self.staging(4)
+        self._wait_buffer = self.staging(4)
         self._pipelines: dict[str, Any] = {}
 
     def close(self) -> None:
         self.device.destroy()
 
     def storage(self, content: Array | int) -> Any:
-        """A storage buffer with these values, or of so many bytes."""
+        """Create a storage buffer with these values, or with this many bytes."""
         nbytes = content if isinstance(content, int) else content.nbytes
-        made = self.device.create_buffer(size=nbytes, usage="STORAGE|COPY_SRC|COPY_DST")
+        buffer = self.device.create_buffer(
+            size=nbytes, usage="STORAGE|COPY_SRC|COPY_DST"
+        )
         if not isinstance(content, int):
-            self.queue.write_buffer(made, 0, content)
-        return made
+            self.queue.write_buffer(buffer, 0, content)
+        return buffer
 
     def staging(self, nbytes: int) -> Any:
         return self.device.create_buffer(size=nbytes, usage="MAP_READ|COPY_DST")
 
     def kernel(
         self, source: str, buffers: Sequence[Any], grid: tuple[int, ...]
-    ) -> Kernel:
-        """A compiled shader with its buffers bound, in binding order."""
+    ) -> RawKernel:
+        """Compile a shader and bind its buffers in binding order."""
         if source not in self._pipelines:
             module = self.device.create_shader_module(code=source)
             self._pipelines[source] = self.device.create_compute_pipeline(
@@ -66,40 +70,42 @@ class RawDevice:
         group = self.device.create_bind_group(
             layout=pipeline.get_bind_group_layout(0),
             entries=[
-                {"binding": at, "resource": {"buffer": buffer}}
-                for at, buffer in enumerate(buffers)
+                {"binding": index, "resource": {"buffer": buffer}}
+                for index, buffer in enumerate(buffers)
             ],
         )
-        return Kernel(pipeline, group, grid)
+        return RawKernel(pipeline, group, grid)
 
     def run(
-        self, kernels: Sequence[Kernel], read: Sequence[tuple[Any, Any]] = ()
+        self, kernels: Sequence[RawKernel], read: Sequence[tuple[Any, Any]] = ()
     ) -> list[Array]:
-        """All kernels in one pass and submission, then wait.
+        """Run all kernels in one pass and one submission, then wait.
 
         read     (buffer, its staging buffer) pairs to bring back as float32 words; with
                  none, four bytes are awaited, which is how a wait is made
         """
         encoder = self.device.create_command_encoder()
-        work = encoder.begin_compute_pass()
-        bound = None
-        for one in kernels:
-            if one.pipeline is not bound:
-                work.set_pipeline(one.pipeline)
-                bound = one.pipeline
-            work.set_bind_group(0, one.group)
-            work.dispatch_workgroups(*one.grid)
-        work.end()
+        compute_pass = encoder.begin_compute_pass()
+        current_pipeline = None
+        for kernel in kernels:
+            if kernel.pipeline is not current_pipeline:
+                compute_pass.set_pipeline(kernel.pipeline)
+                current_pipeline = kernel.pipeline
+            compute_pass.set_bind_group(0, kernel.group)
+            compute_pass.dispatch_workgroups(*kernel.grid)
+        compute_pass.end()
         if not read:
-            encoder.clear_buffer(self._tick, 0, 4)
+            encoder.clear_buffer(self._wait_buffer, 0, 4)
         for source, stage in read:
             encoder.copy_buffer_to_buffer(source, 0, stage, 0, stage.size)
         self.queue.submit([encoder.finish()])
-        return [_mapped(stage) for stage in [s for _, s in read] or [self._tick]]
+        return [
+            _read_mapped(stage) for stage in [s for _, s in read] or [self._wait_buffer]
+        ]
 
 
-class Kernel:
-    """A pipeline, what is bound to it and how many workgroups it runs."""
+class RawKernel:
+    """Pipeline, its bind group and the number of workgroups."""
 
     def __init__(self, pipeline: Any, group: Any, grid: tuple[int, ...]) -> None:
         self.pipeline = pipeline
@@ -107,7 +113,7 @@ class Kernel:
         self.grid = grid
 
 
-def _mapped(stage: Any) -> Array:
+def _read_mapped(stage: Any) -> Array:
     stage.map_async("READ").sync_wait()
     out = np.frombuffer(stage.read_mapped(copy=False), np.float32).copy()
     stage.unmap()

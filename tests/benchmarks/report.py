@@ -1,4 +1,4 @@
-"""The results as a document and as tables. Losing rows are printed like the others."""
+"""Benchmark results as a JSON document and as tables, losing rows included."""
 
 from __future__ import annotations
 
@@ -10,78 +10,89 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.cells import Cell, Row, Verdict
+from tests.benchmarks.benchmark_cells import CellResult, GoalResult, PeerResult
 
 SCHEMA = "rlxweb.bench/1"
 
 
 def document(
-    cells: Sequence[Cell], machine: dict[str, Any], settings: dict[str, Any]
+    cells: Sequence[CellResult], machine: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Everything that was measured, with where and how."""
+    """Return everything that was measured, with the machine and the settings."""
     return {
         "schema": SCHEMA,
         "settings": settings,
         "machine": machine,
         "cells": [cell.as_json() for cell in cells],
         "goals": {
-            "met": sum(v.met for cell in cells for v in cell.verdicts),
+            "met": sum(v.is_met for cell in cells for v in cell.goal_results),
             "missed": [
-                f"{cell.name}: {sentence(v)}"
+                f"{cell.name}: {verdict_sentence(v)}"
                 for cell in cells
-                for v in cell.verdicts
-                if not v.met
+                for v in cell.goal_results
+                if not v.is_met
             ],
         },
-        "wrong": [f"{cell.name}: {cell.wrong}" for cell in cells if cell.wrong],
+        "wrong": [
+            f"{cell.name}: {cell.answer_error}" for cell in cells if cell.answer_error
+        ],
     }
 
 
-def sentence(verdict: Verdict) -> str:
-    """The goal and what came of it, in words."""
-    how = "met" if verdict.met else "MISSED"
+def verdict_sentence(verdict: GoalResult) -> str:
+    """Return a sentence with the goal and whether it was met."""
+    outcome = "met" if verdict.is_met else "MISSED"
     return (
         f"{verdict.ours} takes {verdict.ratio:.2f} × {verdict.against} "
-        f"(at most {verdict.limit:g}): {how}"
+        f"(at most {verdict.limit:g}): {outcome}"
     )
 
 
-def page(to_stderr: bool) -> Console:
-    """A console as wide as the terminal; piped, wide enough for every number."""
+def create_console(to_stderr: bool) -> Console:
+    """Create a console as wide as the terminal, or wide enough for every number if
+    piped.
+    """
     stream = sys.stderr if to_stderr else sys.stdout
     return Console(file=stream, width=None if stream.isatty() else 170)
 
 
-def show(console: Console, cell: Cell) -> None:
-    """One table: every peer, fastest first, and our time as a multiple of each."""
-    if cell.wrong:
-        console.print(f"[red]{cell.name}: wrong answers: {cell.wrong}[/red]")
+def print_cell(console: Console, cell: CellResult) -> None:
+    """Print one table: every peer, fastest first, and our time as a multiple of
+    each.
+    """
+    if cell.answer_error:
+        console.print(f"[red]{cell.name}: wrong answers: {cell.answer_error}[/red]")
         return
-    ours = [row for row in cell.rows if row.name in {v.ours for v in cell.verdicts}]
+    ours = [row for row in cell.rows if row.name in {v.ours for v in cell.goal_results}]
     table = Table(title=cell.name, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("peer", no_wrap=True)
-    for head in ("ms", "spread", "first ms", *(_head(row) for row in ours)):
-        table.add_column(head, justify="right", no_wrap=True)
+    for heading in ("ms", "spread", "first ms", *(_ratio_heading(row) for row in ours)):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("published ms", justify="right", no_wrap=True)
     table.add_column("on", no_wrap=True)
-    for row in sorted(cell.rows, key=lambda one: one.ms):
-        table.add_row(*_cells(row, ours), style="bold" if row.ours else None)
+    for row in sorted(cell.rows, key=lambda timed_row: timed_row.ms):
+        table.add_row(*_row_texts(row, ours), style="bold" if row.is_ours else None)
     console.print(table)
-    for name, why in cell.absent.items():
-        console.print(f"  no row of {name}: {why}", style="yellow")
-    for verdict in cell.verdicts:
-        console.print("  " + sentence(verdict), style="green" if verdict.met else "red")
-    if cell.steady:
-        grown = {**cell.steady["created"], "live": cell.steady["live_grew_by"]}
-        made = ", ".join(f"{count} {name}" for name, count in grown.items())
-        console.print(f"  {cell.steady['runs']} more runs made: {made}")
+    for name, reason in cell.absent_peers.items():
+        console.print(f"  no row of {name}: {reason}", style="yellow")
+    for verdict in cell.goal_results:
+        console.print(
+            "  " + verdict_sentence(verdict), style="green" if verdict.is_met else "red"
+        )
+    if cell.resource_growth:
+        growth = {
+            **cell.resource_growth["created"],
+            "live": cell.resource_growth["live_grew_by"],
+        }
+        growth_text = ", ".join(f"{count} {name}" for name, count in growth.items())
+        console.print(f"  {cell.resource_growth['runs']} more runs made: {growth_text}")
 
 
-def _head(row: Row) -> str:
+def _ratio_heading(row: PeerResult) -> str:
     return row.name.replace("rlxweb", "").lstrip(", ") + " ÷ it"
 
 
-def _cells(row: Row, ours: Sequence[Row]) -> list[str]:
+def _row_texts(row: PeerResult, ours: Sequence[PeerResult]) -> list[str]:
     timing = row.timing
     return [
         row.name,
@@ -89,6 +100,6 @@ def _cells(row: Row, ours: Sequence[Row]) -> list[str]:
         f"{timing.spread:.0%}",
         f"{timing.first_ns / 1e6:.1f}",
         *(f"{mine.ms / row.ms:.2f}" for mine in ours),
-        "" if row.published is None else f"{row.published:.2f}",
+        "" if row.published_ms is None else f"{row.published_ms:.2f}",
         row.engine.split(" (")[0],
     ]

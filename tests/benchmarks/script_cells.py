@@ -17,17 +17,18 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.cells import Entry, Goal, Work
-from tests.benchmarks.libraries import library
+from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
+from tests.benchmarks.peer_libraries import load_library
 from tests.recordings import write_eeg_recordings
 
 NAME = "process: bands of two recordings"
 LIMIT = 0.4
-_PATIENCE_S = 120
-_WITHIN = 1e-9
+_TIMEOUT_S = 120
+_SHARE_ATOL = 1e-9
 _BANDS = "delta=1:4,theta=4:8,alpha=8:13,beta=13:30,gamma=30:45"
-"""Their edges are bins of both recordings: the script interpolates none."""
-_MNE = """
+"""Bands whose edges are bins of both recordings, so that the script interpolates none.
+"""
+_MNE_SCRIPT = """
 import csv, sys
 import mne, numpy as np
 
@@ -53,49 +54,49 @@ with open(target, "w", newline="") as out:
 """
 
 
-def works() -> Iterator[tuple[str, Callable[[], Work]]]:
+def works() -> Iterator[tuple[str, Callable[[], BenchmarkCell]]]:
     """Yield the cell."""
-    yield NAME, _work
+    yield NAME, _create_work
 
 
-def _run(*command: object) -> None:
+def _run_python(*command: object) -> None:
     subprocess.run(
         [sys.executable, *map(str, command)],
         check=True,
-        timeout=_PATIENCE_S,
+        timeout=_TIMEOUT_S,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"},
     )
 
 
-def _shares(path: Path) -> np.ndarray:
+def _read_shares(path: Path) -> np.ndarray:
     with path.open(newline="") as file:
-        found = {(r["channel"], r["band"]): r["share"] for r in csv.DictReader(file)}
-    return np.array([float(found[key]) for key in sorted(found)])
+        shares = {(r["channel"], r["band"]): r["share"] for r in csv.DictReader(file)}
+    return np.array([float(shares[key]) for key in sorted(shares)])
 
 
-def _work() -> Work:
+def _create_work() -> BenchmarkCell:
     folder = tempfile.TemporaryDirectory()
     ours, theirs, script = (
         Path(folder.name, name) for name in ("ours.csv", "theirs.csv", "bands.py")
     )
-    script.write_text(_MNE, "utf-8")
+    script.write_text(_MNE_SCRIPT, "utf-8")
     write_eeg_recordings(Path(folder.name))
     files = [Path(folder.name, name) for name in ("test.edf", "test.bdf")]
     command = ("-m", "rlxweb", "bands", *files, "--bands", _BANDS, "--csv", ours)
-    own = partial(_run, *command, "--device", "cpu", "-q")
-    entries = [Entry("rlxweb bands", "NumPy", own, True)]
-    has_peer = not isinstance(library("mne"), str)
+    run_rlxweb = partial(_run_python, *command, "--device", "cpu", "-q")
+    entries = [PeerEntry("rlxweb bands", "NumPy", run_rlxweb, True)]
+    has_peer = not isinstance(load_library("mne"), str)
     if has_peer:
-        other = partial(_run, script, theirs, *files)
-        entries.append(Entry("MNE script", "MNE", other))
+        run_mne = partial(_run_python, script, theirs, *files)
+        entries.append(PeerEntry("MNE script", "MNE", run_mne))
 
     def check() -> None:
         if has_peer:
-            found, right = _shares(ours), _shares(theirs)
-            assert found.shape == right.shape, "channels or bands differ"
-            np.testing.assert_allclose(found, right, rtol=0, atol=_WITHIN)
+            shares, expected = _read_shares(ours), _read_shares(theirs)
+            assert shares.shape == expected.shape, "channels or bands differ"
+            np.testing.assert_allclose(shares, expected, rtol=0, atol=_SHARE_ATOL)
 
     goals = (Goal("rlxweb bands", ("MNE script",), LIMIT),)
-    return Work(NAME, tuple(entries), goals, check, close=folder.cleanup)
+    return BenchmarkCell(NAME, tuple(entries), goals, check, close=folder.cleanup)

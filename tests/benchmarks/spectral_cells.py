@@ -1,4 +1,4 @@
-"""Spectra over time, pairs and tapers on the CPU, against SciPy and MNE.
+"""Spectra over time, pairs and tapers on the CPU, compared with SciPy and MNE.
 
 64 channels of ten minutes, as a laboratory has them, and epochs cut from these. Every
 answer is compared before a time is taken.
@@ -14,27 +14,27 @@ import numpy as np
 import scipy.signal
 
 import rlxweb as rlx
-from tests.benchmarks.cells import Entry, Goal, Work
-from tests.benchmarks.libraries import engines, in_mode, library
+from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
+from tests.benchmarks.peer_libraries import load_library, our_engines, with_jit_mode
 
 CHANNELS, FS, SECONDS = 64, 256.0, 600
 LIMIT = 0.5
-Rows = np.ndarray[Any, Any]
-Call = Callable[[Rows, Rows], Any]
+RowArray = np.ndarray[Any, Any]
+SpectralCall = Callable[[RowArray, RowArray], Any]
 
-_HEAD = "spectra: "
-_COMPILED = "band power"
-"""The one that has compiled code behind it."""
-_named: dict[str, Any] = {"nperseg": 512}
+_NAME_PREFIX = "spectra: "
+_COMPILED_CELL = "band power"
+"""Name of the only cell that has compiled code."""
+_segment_options: dict[str, Any] = {"nperseg": 512}
 
 
 def _mne() -> Any:
-    mne = library("mne")
+    mne = load_library("mne")
     mne.set_log_level("ERROR")
     return mne.time_frequency
 
 
-def _epochs(x: Rows, n: int) -> Rows:
+def _epochs(x: RowArray, n: int) -> RowArray:
     return x[:, : x.shape[1] // n * n].reshape(-1, n)
 
 
@@ -43,46 +43,50 @@ def _sfft() -> Any:
     return scipy.signal.ShortTimeFFT(window, 256, FS)
 
 
-def _band_powers(f: Rows, psd: Rows) -> Rows:
-    """(…, K) by the trapezoidal rule between bins, as scripts have it."""
-    found = []
+def _band_powers(f: RowArray, psd: RowArray) -> RowArray:
+    """Return powers (…, K) by the trapezoidal rule between bins, as scripts compute
+    them.
+    """
+    powers = []
     for low, high in _BANDS.values():
         inside = (f >= low) & (f <= high)
-        found.append(np.trapezoid(psd[..., inside], f[inside]))
-    return np.stack(found, axis=-1)
+        powers.append(np.trapezoid(psd[..., inside], f[inside]))
+    return np.stack(powers, axis=-1)
 
 
 _FREQS = np.arange(4.0, 44.0, 4.0)
 _BANDS = {"delta": (0.5, 4.0), "theta": (4.0, 8.0), "alpha": (8.0, 13.0)}
-SCIPY: dict[str, tuple[Call, Call]] = {
+SCIPY: dict[str, tuple[SpectralCall, SpectralCall]] = {
     "spectrogram": (
-        lambda x, y: scipy.signal.spectrogram(x, FS, **_named)[2],
-        lambda x, y: rlx.spectrogram(x, FS, device="cpu", **_named).values,
+        lambda x, y: scipy.signal.spectrogram(x, FS, **_segment_options)[2],
+        lambda x, y: rlx.spectrogram(x, FS, device="cpu", **_segment_options).values,
     ),
     "short-time transform": (
         lambda x, y: _sfft().stft(x),
-        lambda x, y: rlx.stft(x, FS, device="cpu", **_named).values,
+        lambda x, y: rlx.stft(x, FS, device="cpu", **_segment_options).values,
     ),
     "cross spectra": (
-        lambda x, y: scipy.signal.csd(x, y, FS, **_named)[1],
-        lambda x, y: rlx.csd(x, y, FS, device="cpu", **_named)[1],
+        lambda x, y: scipy.signal.csd(x, y, FS, **_segment_options)[1],
+        lambda x, y: rlx.csd(x, y, FS, device="cpu", **_segment_options)[1],
     ),
     "coherence": (
-        lambda x, y: scipy.signal.coherence(x, y, FS, **_named)[1],
-        lambda x, y: rlx.coherence(x, y, FS, device="cpu", **_named)[1],
+        lambda x, y: scipy.signal.coherence(x, y, FS, **_segment_options)[1],
+        lambda x, y: rlx.coherence(x, y, FS, device="cpu", **_segment_options)[1],
     ),
     "coherence of 16 × 16": (
-        lambda x, y: scipy.signal.coherence(x[:16, None], y[None, :16], FS, **_named)[
+        lambda x, y: scipy.signal.coherence(
+            x[:16, None], y[None, :16], FS, **_segment_options
+        )[1],
+        lambda x, y: rlx.coherence(x[:16, None], y[None, :16], FS, **_segment_options)[
             1
         ],
-        lambda x, y: rlx.coherence(x[:16, None], y[None, :16], FS, **_named)[1],
     ),
 }
 SCIPY["band power"] = (
     lambda x, y: _band_powers(*scipy.signal.welch(x, FS, nperseg=1024)),
     lambda x, y: rlx.band_power(x, FS, _BANDS, nperseg=1024, device="cpu").absolute,
 )
-MNE: dict[str, tuple[Call, Call]] = {
+MNE: dict[str, tuple[SpectralCall, SpectralCall]] = {
     "band power": (
         lambda x, y: _band_powers(
             *_mne().psd_array_welch(x, FS, n_fft=1024, n_overlap=512, window="hann")[
@@ -118,31 +122,35 @@ MNE: dict[str, tuple[Call, Call]] = {
 }
 
 
-def works() -> Iterator[tuple[str, Callable[[], Work]]]:
-    """Every cell's name and how to make it."""
+def works() -> Iterator[tuple[str, Callable[[], BenchmarkCell]]]:
+    """Yield every cell's name and a function that creates it."""
     for peer, table in (("scipy.signal", SCIPY), ("MNE", MNE)):
         for name in table:
-            own = f"{_HEAD}{name}, {peer}"
-            yield own, partial(_work, own, peer, table[name])
+            cell_name = f"{_NAME_PREFIX}{name}, {peer}"
+            yield cell_name, partial(_create_work, cell_name, peer, table[name])
 
 
-def _work(name: str, peer: str, calls: tuple[Call, Call]) -> Work:
+def _create_work(
+    name: str, peer: str, calls: tuple[SpectralCall, SpectralCall]
+) -> BenchmarkCell:
     rng = np.random.default_rng(5)
     x, y = rng.standard_normal((2, CHANNELS, int(FS * SECONDS)))
     theirs, ours = calls
     entries = [
-        Entry(own, engine, in_mode(mode, partial(ours, x, y)), True)
-        for own, engine, mode in engines()
-        if mode == "off" or name.startswith(f"{_HEAD}{_COMPILED}")
+        PeerEntry(label, engine, with_jit_mode(mode, partial(ours, x, y)), True)
+        for label, engine, mode in our_engines()
+        if mode == "off" or name.startswith(f"{_NAME_PREFIX}{_COMPILED_CELL}")
     ]
-    if peer != "MNE" or not isinstance(library("mne"), str):
-        entries.append(Entry(peer, peer, partial(theirs, x, y)))
+    if peer != "MNE" or not isinstance(load_library("mne"), str):
+        entries.append(PeerEntry(peer, peer, partial(theirs, x, y)))
 
     def check() -> None:
-        right = entries[-1].peer()
-        peak = float(np.abs(right).max())
+        expected = entries[-1].run()
+        peak = float(np.abs(expected).max())
         for entry in entries[:-1]:
-            np.testing.assert_allclose(entry.peer(), right, rtol=0, atol=1e-7 * peak)
+            np.testing.assert_allclose(entry.run(), expected, rtol=0, atol=1e-7 * peak)
 
-    goals = tuple(Goal(entry.name, (peer,), LIMIT) for entry in entries if entry.ours)
-    return Work(name, tuple(entries), goals, check)
+    goals = tuple(
+        Goal(entry.name, (peer,), LIMIT) for entry in entries if entry.is_ours
+    )
+    return BenchmarkCell(name, tuple(entries), goals, check)

@@ -1,4 +1,6 @@
-"""The built site with pages of the benchmarks under /_bench/, on a port of its own."""
+"""Server of the built site, with the benchmark's pages under /_bench/, on a port of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +20,31 @@ FLAGS = (
     "--disable-component-update",
     "--enable-unsafe-webgpu",
 )
-ALONE = {
+ISOLATION_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
 }
-"""With these a page is isolated: threads share memory, and clocks tick finer."""
+"""Headers that isolate a page: threads share memory, and clocks are finer."""
 
 
-def chromium_there() -> str:
-    """The browser's path."""
+def chromium_path() -> str:
+    """Return the path of the Chromium executable."""
     return shutil.which("chromium") or "chromium"
 
 
 @contextmanager
-def served(
+def serve_site(
     site: Path, folders: Mapping[str, Path], headers: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """The site's address.
+    """Serve the site and yield its address.
 
     folders  what lies in /_bench/NAME/ beside the benchmark's pages
     headers  sent with what lies below /_bench/
     """
-    own = [(f"/_bench/{name}/", folder) for name, folder in folders.items()]
-    own.append(("/_bench/", PAGES))
+    folders_by_prefix = [
+        (f"/_bench/{name}/", folder) for name, folder in folders.items()
+    ]
+    folders_by_prefix.append(("/_bench/", PAGES))
 
     class Served(http.server.SimpleHTTPRequestHandler):
         extensions_map = {  # noqa: RUF012  the base class has it so
@@ -63,10 +67,10 @@ def served(
             super().end_headers()
 
         def translate_path(self, path: str) -> str:
-            where = path.split("?")[0]
-            for prefix, folder in own:
-                if where.startswith(prefix):
-                    return str(folder / (where.removeprefix(prefix) or "index.html"))
+            url_path = path.split("?")[0]
+            for prefix, folder in folders_by_prefix:
+                if url_path.startswith(prefix):
+                    return str(folder / (url_path.removeprefix(prefix) or "index.html"))
             return super().translate_path(path)
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Served) as server:

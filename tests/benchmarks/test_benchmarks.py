@@ -1,4 +1,4 @@
-"""The benchmark itself: what it counts, how it judges, and that its answers agree."""
+"""Tests of the benchmark itself: counts, verdicts, and agreement of the answers."""
 
 from __future__ import annotations
 
@@ -13,36 +13,48 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import (
-    cpu_cells,
     cpu_op_cells,
-    hand_welch,
-    libraries,
+    cpu_welch_cells,
+    handwritten_welch_shader,
     model_cells,
     model_files,
+    peer_libraries,
     script_cells,
     spectral_cells,
     welch_cells,
 )
-from tests.benchmarks.cells import QUICK, Cell, Entry, Goal, Work, run
+from tests.benchmarks.benchmark_cells import (
+    QUICK_STOPWATCH,
+    BenchmarkCell,
+    CellResult,
+    Goal,
+    PeerEntry,
+    run_cell,
+)
 from tests.benchmarks.report import SCHEMA, document
-from tests.command_line import forked
-from tests.tiers import thinned
+from tests.command_line import run_forked
+from tests.tiers import thin_out_cases
 
 
-def work(ours: int, other: int, check: object = None) -> Work:
-    """A cell whose peers count to these numbers."""
+def counting_work(
+    our_count: int, other_count: int, check: object = None
+) -> BenchmarkCell:
+    """Create a cell whose peers count to these numbers."""
     entries = (
-        Entry("ours", "here", lambda: sum(range(ours)), True),
-        Entry("other", "here", lambda: sum(range(other))),
+        PeerEntry("ours", "here", lambda: sum(range(our_count)), True),
+        PeerEntry("other", "here", lambda: sum(range(other_count))),
     )
     goal = Goal("ours", ("other", "absent"), 3.0)
-    return Work("count", entries, (goal,), check or (lambda: None))
+    return BenchmarkCell("count", entries, (goal,), check or (lambda: None))
 
 
 def test_goals_are_ratios_within_one_cell() -> None:
     """A losing row stays, and its goal is reported as missed."""
-    fast, slow = run(work(10, 200_000), QUICK), run(work(200_000, 10), QUICK)
-    assert [v.met for v in (*fast.verdicts, *slow.verdicts)] == [True, False]
+    fast, slow = (
+        run_cell(counting_work(10, 200_000), QUICK_STOPWATCH),
+        run_cell(counting_work(200_000, 10), QUICK_STOPWATCH),
+    )
+    assert [v.is_met for v in (*fast.goal_results, *slow.goal_results)] == [True, False]
     record = document([fast, slow], {}, {})
     assert record["schema"] == SCHEMA
     assert record["goals"]["met"] == 1
@@ -54,42 +66,45 @@ def test_goals_are_ratios_within_one_cell() -> None:
 def test_a_wrong_answer_leaves_no_rows() -> None:
     """A fast wrong answer is no result."""
     differ = Mock(side_effect=AssertionError("ours: 7 bins differ"))
-    cell = run(work(1, 1, differ), QUICK)
-    assert cell == Cell("count", wrong="ours: 7 bins differ")
+    cell = run_cell(counting_work(1, 1, differ), QUICK_STOPWATCH)
+    assert cell == CellResult("count", answer_error="ours: 7 bins differ")
     assert document([cell], {}, {})["wrong"] == ["count: ours: 7 bins differ"]
 
 
 def test_the_peers_on_the_cpu_agree() -> None:
-    """Plain NumPy, both SciPy ways and rlxweb find the same bins and powers."""
+    """Plain NumPy, both SciPy methods and rlxweb find the same bins and powers."""
     x = np.random.default_rng(0).standard_normal((5, 384), dtype=np.float32)
     entries = list(welch_cells._host_entries(x, 256, 128))
     assert len(entries) == 5
-    welch_cells._check(entries, x, 256, 128)
+    welch_cells._check_agreement(entries, x, 256, 128)
 
 
-def test_the_straight_line_transform_is_a_dft() -> None:
-    """The generated lines, read as Python, give numpy.fft's answer."""
+def test_unrolled_transform_is_a_dft() -> None:
+    """The generated code, evaluated as Python, agrees with numpy.fft."""
     values = np.random.default_rng(1).standard_normal(16) + 1j
-    lines = hand_welch.Lines("t")
-    names = {f"a{i}": v.real for i, v in enumerate(values)}
-    names |= {f"b{i}": v.imag for i, v in enumerate(values)}
-    out = lines.transform([(f"a{i}", f"b{i}") for i in range(16)])
-    for line in lines.text:
+    lines = handwritten_welch_shader.WgslLines("t")
+    variables = {f"a{i}": v.real for i, v in enumerate(values)}
+    variables |= {f"b{i}": v.imag for i, v in enumerate(values)}
+    out = lines.emit_dft([(f"a{i}", f"b{i}") for i in range(16)])
+    for line in lines.statements:
         name, expression = line.removeprefix("let ").rstrip(";").split(" = ")
-        names[name] = eval(expression, {}, names)
-    found = [names[re] + 1j * names[im] for re, im in out]
-    np.testing.assert_allclose(found, np.fft.fft(values), atol=1e-7)
+        variables[name] = eval(expression, {}, variables)
+    spectrum = [variables[re] + 1j * variables[im] for re, im in out]
+    np.testing.assert_allclose(spectrum, np.fft.fft(values), atol=1e-7)
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "only", thinned(["hand softmax", "n=256 batch=32", "hand matmul", "hand 100"], 4)
+    "only",
+    thin_out_cases(["hand softmax", "n=256 batch=32", "hand matmul", "hand 100"], 4),
 )
 def test_a_quick_run_writes_its_record(
     tmp_path: Path, only: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right answers from every peer, all rows kept, and nothing made by later runs."""
+    """Every peer answers correctly, all rows are kept, and later runs allocate
+    nothing.
+    """
     # The module would set these for good, and drivers would compile all anew.
     for name in ("MESA_SHADER_CACHE_DISABLE", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
@@ -109,53 +124,60 @@ def test_a_quick_run_writes_its_record(
 
 def test_dev_bench_starts() -> None:
     """`python -m tests.benchmarks --help` lists the options."""
-    said = forked("-m", "tests.benchmarks", "--help")
-    assert said.code == 0, said
-    assert "--quick" in said.out
+    result = run_forked("-m", "tests.benchmarks", "--help")
+    assert result.code == 0, result
+    assert "--quick" in result.out
 
 
 def test_spectra_over_time_have_right_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SciPy and MNE, which are here, have right spectra over time."""
+    """SciPy and MNE, which are installed, agree on spectra over time."""
     monkeypatch.setattr(spectral_cells, "SECONDS", 20)
     for _, make in spectral_cells.works():
-        made = make()
-        assert sum(not entry.ours for entry in made.entries) == 1
-        made.check()
+        cell_work = make()
+        assert sum(not entry.is_ours for entry in cell_work.entries) == 1
+        cell_work.check()
 
 
 def test_whole_processes_have_right_answers() -> None:
-    """`rlxweb bands`, and what a script over MNE makes of the same recordings."""
+    """`rlxweb bands` and a script over MNE agree on the same recordings."""
     ((_, make),) = script_cells.works()
-    made = make()
+    cell_work = make()
     try:
-        for entry in made.entries:
-            entry.peer()
-        made.check()
+        for entry in cell_work.entries:
+            entry.run()
+        cell_work.check()
     finally:
-        made.close()
+        cell_work.close()
 
 
 def test_every_cell_of_the_cpu_has_right_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every library that is here is right; a missing one is named with its reason."""
-    monkeypatch.setattr(cpu_cells, "SIZES", ((256, 2, 3), (105, 3, 17)))
+    """Every installed library is correct; a missing one is named with the reason."""
+    monkeypatch.setattr(cpu_welch_cells, "SIZES", ((256, 2, 3), (105, 3, 17)))
     names = []
-    for name, make in (*cpu_cells.works(), *cpu_op_cells.works()):
+    for name, make in (
+        *cpu_welch_cells.cell_factories(),
+        *cpu_op_cells.cell_factories(),
+    ):
         names.append(name)
-        made = make()
-        made.check()
-        assert {entry.name for entry in made.entries} >= {libraries.BASE}
-        made.close()
+        cell_work = make()
+        cell_work.check()
+        assert {entry.name for entry in cell_work.entries} >= {
+            peer_libraries.NUMPY_PEER
+        }
+        cell_work.close()
     assert len(names) == 2 + len(cpu_op_cells.OPS)
-    assert all(libraries.missing().values())
+    assert all(peer_libraries.missing_libraries().values())
 
 
-def test_networks_answer_alike() -> None:
-    """Ours and ONNX Runtime's on a file of the cell, and on MiniLM written op by op."""
-    known = model_files.known()
+def test_networks_give_the_same_answers() -> None:
+    """Rlxweb and ONNX Runtime agree on a model file of the cell, and on MiniLM written
+    op by op.
+    """
+    files = model_files.installed_models()
     for name in ("Silero, 1 s", "MiniLM 1x32"):
-        work = model_cells._on_cpu(name, known[name])
+        work = model_cells._cpu_cell(name, files[name])
         assert len(work.entries) == 3
         try:
             work.check()
@@ -163,8 +185,11 @@ def test_networks_answer_alike() -> None:
             work.close()
 
 
-def test_a_peer_without_end_is_left_out() -> None:
-    with model_cells.within(60):  # of others, which stays
-        with pytest.raises(TimeoutError, match=r"in 0\.05 s"), model_cells.within(0.05):
+def test_a_peer_that_hangs_is_stopped_by_a_timeout() -> None:
+    with model_cells.time_limit(60):  # of others, which stays
+        with (
+            pytest.raises(TimeoutError, match=r"in 0\.05 s"),
+            model_cells.time_limit(0.05),
+        ):
             Event().wait(30)
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60

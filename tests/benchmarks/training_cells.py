@@ -1,4 +1,4 @@
-"""A step of training: forward, backward, the optimiser, and the loss back on the host.
+"""Training steps: forward, backward, the optimiser, and the loss back on the host.
 
 The networks that the tests train, and one of a usual size, by momentum. On the CPU
 against JAX, compiled by XLA; on lavapipe against tinygrad on Dawn (TinyJit); on a GPU
@@ -17,26 +17,34 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
-from tests.benchmarks.cells import Entry, Goal, Work
-from tests.benchmarks.libraries import BASE, COMPILED, engines, in_mode, library
-from tests.benchmarks.machine import gpu, lavapipe
-from tests.benchmarks.peer_cells import tinygrad
-from tests.gradients.networks import Task, conv_net, mlp, transformer
+from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
+from tests.benchmarks.gpu_runtime_cells import load_tinygrad
+from tests.benchmarks.machine_facts import find_gpu, find_lavapipe
+from tests.benchmarks.peer_libraries import (
+    COMPILED_PEER,
+    NUMPY_PEER,
+    load_library,
+    our_engines,
+    with_jit_mode,
+)
+from tests.gradients.training_tasks import Task, conv_net, mlp, transformer
 
 RATE, MOMENTUM = 0.01, 0.9
 STEPS = 4
-"""Whose losses are compared."""
-CLOSE = 2e-3
+"""Number of first steps whose losses are compared."""
+LOSS_RTOL = 2e-3
 Step = Callable[[], float]
 
 
 def wide_mlp() -> Task:
-    """Images of 784 values in 10 classes: 784, 512, 512, 10, batches of 128."""
+    """Create a task on images of 784 values in 10 classes: 784, 512, 512, 10, batches
+    of 128.
+    """
     rng = np.random.default_rng(7)
     sizes = ((784, 512), (512, 512), (512, 10))
     params = {
-        f"w{at}": (rng.standard_normal(size) / np.sqrt(size[0])).astype(np.float32)
-        for at, size in enumerate(sizes)
+        f"w{layer}": (rng.standard_normal(size) / np.sqrt(size[0])).astype(np.float32)
+        for layer, size in enumerate(sizes)
     }
     images = rng.standard_normal((4, 128, 784)).astype(np.float32)
     classes = np.eye(10, dtype=np.float32)[rng.integers(0, 10, (4, 128))]
@@ -61,74 +69,78 @@ TASKS: dict[str, Callable[[], Task]] = {
 }
 
 
-def works() -> Iterator[tuple[str, Callable[[], Work]]]:
-    """Every cell's name and how to make it."""
+def works() -> Iterator[tuple[str, Callable[[], BenchmarkCell]]]:
+    """Yield every cell's name and a function that creates it."""
     for name, make in TASKS.items():
         cell = f"training cpu {name}"
-        yield cell, partial(_on_cpu, cell, make)
-        if lavapipe() is not None:
+        yield cell, partial(_cpu_work, cell, make)
+        if find_lavapipe() is not None:
             cell = f"training lavapipe {name}"
-            yield cell, partial(_on_lavapipe, cell, make)
-        if gpu() is not None:
+            yield cell, partial(_lavapipe_work, cell, make)
+        if find_gpu() is not None:
             cell = f"training gpu {name}"
-            yield cell, partial(_on_gpu, cell, make)
+            yield cell, partial(_gpu_work, cell, make)
 
 
-def _on_cpu(name: str, make: Callable[[], Task]) -> Work:
+def _cpu_work(name: str, make: Callable[[], Task]) -> BenchmarkCell:
     task = make()
     steps: list[tuple[str, str, Step, bool]] = []
-    for own, engine, mode in engines():
+    for label, engine, mode in our_engines():
         os.environ["RLX_FAST"] = mode
-        step = in_mode(mode, ours(task, device="cpu"))
-        steps.append((own, engine, step, True))
-    jax = library("jax")
+        step = with_jit_mode(mode, rlxweb_step(task, device="cpu"))
+        steps.append((label, engine, step, True))
+    jax = load_library("jax")
     if not isinstance(jax, str):
-        theirs = by_jax(jax, task, "cpu")
-        steps.append(("JAX", f"JAX {jax.__version__}, CPU", theirs, False))
+        peer_step = jax_step(jax, task, "cpu")
+        steps.append(("JAX", f"JAX {jax.__version__}, CPU", peer_step, False))
     # JAX is told of, and held to nothing: XLA is a compiler of ten years.
-    goals = (Goal(COMPILED, ("JAX",), 3.0), Goal(BASE, ("JAX",), 10.0))
-    return _work(name, steps, goals)
+    goals = (Goal(COMPILED_PEER, ("JAX",), 3.0), Goal(NUMPY_PEER, ("JAX",), 10.0))
+    return _create_work(name, steps, goals)
 
 
-def _on_lavapipe(name: str, make: Callable[[], Task]) -> Work:
-    facts, task = lavapipe(), make()
+def _lavapipe_work(name: str, make: Callable[[], Task]) -> BenchmarkCell:
+    facts, task = find_lavapipe(), make()
     assert facts is not None
-    step = ours(task, device="vulkan", adapter="llvmpipe")
+    step = rlxweb_step(task, device="vulkan", adapter="llvmpipe")
     steps, absent = [("rlxweb", facts.name, step, True)], {}
-    tiny = tinygrad()
+    tiny = load_tinygrad()
     if isinstance(tiny, str):
         absent["tinygrad"] = tiny
     else:
-        theirs = by_tinygrad(tiny, task)
-        steps.append(("tinygrad", "tinygrad on Dawn", theirs, False))
-    made = _work(name, steps, (Goal("rlxweb", ("tinygrad",), 0.5),))
-    return Work(made.name, made.entries, made.goals, made.check, absent=absent)
+        peer_step = tinygrad_step(tiny, task)
+        steps.append(("tinygrad", "tinygrad on Dawn", peer_step, False))
+    work = _create_work(name, steps, (Goal("rlxweb", ("tinygrad",), 0.5),))
+    return BenchmarkCell(
+        work.name, work.entries, work.goals, work.check, absent_peers=absent
+    )
 
 
-def _on_gpu(name: str, make: Callable[[], Task]) -> Work:
-    facts, task = gpu(), make()
+def _gpu_work(name: str, make: Callable[[], Task]) -> BenchmarkCell:
+    facts, task = find_gpu(), make()
     assert facts is not None
     absent: dict[str, str] = {}
-    step = ours(task, device="vulkan", adapter=facts.name)
+    step = rlxweb_step(task, device="vulkan", adapter=facts.name)
     steps = [("rlxweb, Vulkan", facts.name, step, True)]
-    jax = library("jax")
+    jax = load_library("jax")
     if isinstance(jax, str):
         absent["JAX, CUDA"] = jax
     else:
         try:
-            theirs = by_jax(jax, task, "cuda")
+            peer_step = jax_step(jax, task, "cuda")
         except RuntimeError as error:
             absent["JAX, CUDA"] = f"{type(error).__name__}: {error}"[:300]
         else:
             engine = f"JAX {jax.__version__}, CUDA"
-            steps.append(("JAX, CUDA", engine, theirs, False))
-    made = _work(name, steps, (Goal("rlxweb, Vulkan", ("JAX, CUDA",), 1.0),))
-    return Work(made.name, made.entries, made.goals, made.check, absent=absent)
+            steps.append(("JAX, CUDA", engine, peer_step, False))
+    work = _create_work(name, steps, (Goal("rlxweb, Vulkan", ("JAX, CUDA",), 1.0),))
+    return BenchmarkCell(
+        work.name, work.entries, work.goals, work.check, absent_peers=absent
+    )
 
 
 @dataclass
-class Told:
-    """A step that keeps its first losses, whoever calls it."""
+class LossRecorder:
+    """Training step that keeps its first losses, whoever calls it."""
 
     step: Step
     losses: list[float] = field(default_factory=list)
@@ -140,31 +152,35 @@ class Told:
         return loss
 
 
-def _work(
+def _create_work(
     name: str, steps: list[tuple[str, str, Step, bool]], goals: tuple[Goal, ...]
-) -> Work:
-    """A cell of steps: (name, engine, step, ours)."""
-    told = [Told(step) for _, _, step, _ in steps]
+) -> BenchmarkCell:
+    """Create a cell from steps (name, engine, step, ours)."""
+    recorders = [LossRecorder(step) for _, _, step, _ in steps]
     entries = [
-        Entry(who, engine, one, own)
-        for (who, engine, _, own), one in zip(steps, told, strict=True)
+        PeerEntry(peer_name, engine, recorder, is_ours)
+        for (peer_name, engine, _, is_ours), recorder in zip(
+            steps, recorders, strict=True
+        )
     ]
 
     def check() -> None:
-        for one in told:
-            while len(one.losses) < STEPS:
-                one()
-        for entry, own in zip(entries, told, strict=True):
-            right = told[0].losses
-            np.testing.assert_allclose(own.losses, right, CLOSE, err_msg=entry.name)
+        for recorder in recorders:
+            while len(recorder.losses) < STEPS:
+                recorder()
+        for entry, peer_recorder in zip(entries, recorders, strict=True):
+            expected = recorders[0].losses
+            np.testing.assert_allclose(
+                peer_recorder.losses, expected, LOSS_RTOL, err_msg=entry.name
+            )
 
     present = {entry.name for entry in entries}
-    kept = tuple(g for g in goals if {g.ours, *g.against} <= present)
-    return Work(name, tuple(entries), kept, check)
+    possible_goals = tuple(g for g in goals if {g.ours, *g.against} <= present)
+    return BenchmarkCell(name, tuple(entries), possible_goals, check)
 
 
-def ours(task: Task, **where: Any) -> Step:
-    """A step of rlxweb's, as `rlxweb.train` makes it."""
+def rlxweb_step(task: Task, **place: Any) -> Step:
+    """Create a training step of rlxweb, as `rlxweb.train` does."""
     optimiser = rlx.SGD(RATE, momentum=MOMENTUM)
 
     def loss_of(params: Any, batch: Any) -> Any:
@@ -175,21 +191,21 @@ def ours(task: Task, **where: Any) -> Step:
         loss, grads = rlx.value_and_grad(loss_of)(params, batch)
         return optimiser.update(params, grads, moments), loss
 
-    made = rlx.function(step, **where)
+    train_step = rlx.function(step, **place)
     state: Any = (task.params, optimiser.init(task.params))
-    held, count = made.held(state, task.batch(0)), 0
+    bound_step, count = train_step.held(state, task.batch(0)), 0
 
     def run() -> float:
         nonlocal state, count
-        state, loss = held(state, task.batch(count), stay=1)
+        state, loss = bound_step(state, task.batch(count), stay=1)
         count += 1
         return float(np.asarray(loss))
 
     return run
 
 
-def by_jax(jax: Any, task: Task, platform: str) -> Step:
-    """The same by JAX, in one compiled function."""
+def jax_step(jax: Any, task: Task, platform: str) -> Step:
+    """Create the same step in JAX, as one compiled function."""
     jnp = jax.numpy
 
     def conv(x: Any, w: Any) -> Any:
@@ -219,8 +235,8 @@ def by_jax(jax: Any, task: Task, platform: str) -> Step:
     return run
 
 
-class OfTinygrad:
-    """The functions of NumPy that the networks use, on tinygrad's tensors."""
+class TinygradNamespace:
+    """NumPy functions that the networks use, on tinygrad's tensors."""
 
     float32 = np.float32
 
@@ -228,8 +244,8 @@ class OfTinygrad:
         self.Tensor = tiny.Tensor
 
     def __getattr__(self, name: str) -> Any:
-        """A function that calls the tensor's method of the same name."""
-        return lambda x, *rest, **how: getattr(x, name)(*rest, **how)
+        """Return a function that calls the tensor's method of the same name."""
+        return lambda x, *operands, **options: getattr(x, name)(*operands, **options)
 
     def max(self, x: Any, axis: int, keepdims: bool) -> Any:
         return x.max(axis=axis, keepdim=keepdims)
@@ -246,16 +262,16 @@ class OfTinygrad:
     def swapaxes(self, x: Any, a: int, b: int) -> Any:
         return x.transpose(a, b)
 
-    def take(self, x: Any, at: Any, axis: int) -> Any:
-        return x[at]
+    def take(self, x: Any, indices: Any, axis: int) -> Any:
+        return x[indices]
 
 
-def by_tinygrad(tiny: Any, task: Task) -> Step:
-    """The same by tinygrad, captured once and replayed."""
+def tinygrad_step(tiny: Any, task: Task) -> Step:
+    """Create the same step in tinygrad, captured once and replayed."""
     from tinygrad.helpers import Context
     from tinygrad.nn.optim import SGD
 
-    xp = OfTinygrad(tiny)
+    xp = TinygradNamespace(tiny)
     params = {name: tiny.Tensor(value) for name, value in task.params.items()}
     optimiser = SGD(list(params.values()), lr=RATE, momentum=MOMENTUM)
 
@@ -274,7 +290,7 @@ def by_tinygrad(tiny: Any, task: Task) -> Step:
 
     def run() -> float:
         nonlocal count
-        x, y = (tiny.Tensor(one).realize() for one in task.batch(count))
+        x, y = (tiny.Tensor(array).realize() for array in task.batch(count))
         count += 1
         return float(step(x, y).item())
 

@@ -1,4 +1,4 @@
-"""Welch peaks, from samples in memory to bins and powers in memory, by every peer.
+"""Welch peaks by every peer, from samples in memory to bins and powers in memory.
 
 Preset rlx: symmetric Hann, half overlap, one-sided |X|² averaged over two segments, the
 16 strongest bins. float32 rows of n + n/2 samples; every row of the table starts and
@@ -17,15 +17,20 @@ import scipy.signal
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from tests.benchmarks import hand_welch
-from tests.benchmarks.cells import Entry, Goal, Work, three_more
-from tests.benchmarks.machine import lavapipe
+from tests.benchmarks import handwritten_welch_shader
+from tests.benchmarks.benchmark_cells import (
+    BenchmarkCell,
+    Goal,
+    PeerEntry,
+    resource_growth,
+)
+from tests.benchmarks.machine_facts import find_lavapipe
 from tests.benchmarks.raw_device import RawDevice
 
 K = 16
 SIZES = (256, 1024)
 BATCHES = (32, 1024, 8192)
-FRAMED = 1024
+FRAMED_BATCH = 1024
 
 # The peers' page, table 1b: best library × its factor, for the shader end to end and
 # for NumPy, which tells how fast that machine was. Framed rows; function arrays, which
@@ -41,71 +46,95 @@ PUBLISHED = {
 
 PLAIN = "plain NumPy"
 PLAIN_F32 = "plain NumPy, float32 window"
-OURS = "rlxweb, CPU"
-OURS_GPU = "rlxweb, lavapipe"
-HAND = "hand-written WGSL"
+RLXWEB_CPU = "rlxweb, CPU"
+RLXWEB_LAVAPIPE = "rlxweb, lavapipe"
+HAND_WRITTEN = "hand-written WGSL"
 
 Peaks = tuple[np.ndarray, np.ndarray]
 
 
-def works() -> Iterator[tuple[str, Callable[[], Work]]]:
-    """Every cell's name and how to make it; nothing is allocated before."""
+def works() -> Iterator[tuple[str, Callable[[], BenchmarkCell]]]:
+    """Yield every cell's name and a function that creates it; nothing is allocated
+    before.
+    """
     for n in SIZES:
         for batch in BATCHES:
             name = f"welch n={n} batch={batch}"
-            yield name, lambda a=name, n=n, b=batch: _work(a, n, n // 2, b)
+            yield name, lambda a=name, n=n, b=batch: _create_work(a, n, n // 2, b)
         # Segments side by side: what a user of pre-cut frames has.
-        name = f"welch n={n} batch={FRAMED} framed"
-        yield name, lambda a=name, n=n: _work(a, n, n, FRAMED)
+        name = f"welch n={n} batch={FRAMED_BATCH} framed"
+        yield name, lambda a=name, n=n: _create_work(a, n, n, FRAMED_BATCH)
 
 
-def _work(name: str, n: int, hop: int, batch: int) -> Work:
+def _create_work(name: str, n: int, hop: int, batch: int) -> BenchmarkCell:
     x = np.random.default_rng(n + batch).standard_normal(
         (batch, n + hop), dtype=np.float32
     )
     entries = list(_host_entries(x, n, hop))
-    goals = [Goal(OURS, (PLAIN, PLAIN_F32), 1.0)]
+    goals = [Goal(RLXWEB_CPU, (PLAIN, PLAIN_F32), 1.0)]
     steady: Callable[[], dict[str, Any]] | None = None
-    close = _nothing
-    facts = lavapipe()
+    close = _close_nothing
+    facts = find_lavapipe()
     if facts is not None:
         entries.append(
-            Entry(OURS_GPU, facts.name, lambda: _ours(x, n, hop, "vulkan"), True)
+            PeerEntry(
+                RLXWEB_LAVAPIPE,
+                facts.name,
+                lambda: _rlxweb_peaks(x, n, hop, "vulkan"),
+                True,
+            )
         )
-        hand, close = _by_hand(x, n, hop, facts.name)
-        entries.append(Entry(HAND, facts.name, hand, published=PUBLISHED[n, batch][0]))
-        goals.append(Goal(OURS_GPU, (HAND,), 3.0))
-        steady = partial(_steady, x, n, hop)
-    check = partial(_check, entries, x, n, hop)
-    return Work(name, tuple(entries), tuple(goals), check, steady, close)
+        hand, close = _hand_written_peaks(x, n, hop, facts.name)
+        entries.append(
+            PeerEntry(
+                HAND_WRITTEN, facts.name, hand, published_ms=PUBLISHED[n, batch][0]
+            )
+        )
+        goals.append(Goal(RLXWEB_LAVAPIPE, (HAND_WRITTEN,), 3.0))
+        steady = partial(_later_allocations, x, n, hop)
+    check = partial(_check_agreement, entries, x, n, hop)
+    return BenchmarkCell(name, tuple(entries), tuple(goals), check, steady, close)
 
 
-def _nothing() -> None:
+def _close_nothing() -> None:
     """Close a cell that has nothing to free."""
 
 
-def _host_entries(x: np.ndarray, n: int, hop: int) -> Iterator[Entry]:
-    numpy, scipy_ = f"NumPy {np.__version__}", f"SciPy {scipy.__version__}"
-    wide = np.hanning(n)
-    narrow = wide.astype(np.float32)
-    yield Entry(OURS, numpy, lambda: _ours(x, n, hop, "cpu"), True)
-    yield Entry(PLAIN, numpy, lambda: plain(x, wide, hop))
+def _host_entries(x: np.ndarray, n: int, hop: int) -> Iterator[PeerEntry]:
+    numpy_name, scipy_name = f"NumPy {np.__version__}", f"SciPy {scipy.__version__}"
+    window_f64 = np.hanning(n)
+    window_f32 = window_f64.astype(np.float32)
+    yield PeerEntry(
+        RLXWEB_CPU, numpy_name, lambda: _rlxweb_peaks(x, n, hop, "cpu"), True
+    )
+    yield PeerEntry(PLAIN, numpy_name, lambda: numpy_peaks(x, window_f64, hop))
     published = PUBLISHED.get((n, len(x)), (None, None))[1]
-    yield Entry(PLAIN_F32, numpy, lambda: plain(x, narrow, hop), published=published)
-    yield Entry("scipy.fft, 2 workers", scipy_, lambda: plain(x, narrow, hop, FAST))
-    yield Entry("scipy.signal.welch", scipy_, lambda: by_scipy_welch(x, narrow, hop))
+    yield PeerEntry(
+        PLAIN_F32,
+        numpy_name,
+        lambda: numpy_peaks(x, window_f32, hop),
+        published_ms=published,
+    )
+    yield PeerEntry(
+        "scipy.fft, 2 workers",
+        scipy_name,
+        lambda: numpy_peaks(x, window_f32, hop, THREADED_RFFT),
+    )
+    yield PeerEntry(
+        "scipy.signal.welch", scipy_name, lambda: scipy_peaks(x, window_f32, hop)
+    )
 
 
-def _ours(x: np.ndarray, n: int, hop: int, device: str) -> Peaks:
+def _rlxweb_peaks(x: np.ndarray, n: int, hop: int, device: str) -> Peaks:
     adapter = "llvmpipe" if device != "cpu" else ""
-    found = rlx.welch_peaks(
+    peaks = rlx.welch_peaks(
         x, nperseg=n, k=K, noverlap=n - hop, nsegments=2, device=device, adapter=adapter
     )
-    return found.bins, found.power
+    return peaks.bins, peaks.power
 
 
-def strongest(power: np.ndarray) -> Peaks:
-    """The k largest of each row, the way NumPy's users write it."""
+def strongest_bins(power: np.ndarray) -> Peaks:
+    """Return the k largest values of each row, as users of NumPy write it."""
     bins = np.argpartition(power, -K, axis=1)[:, -K:]
     top = np.take_along_axis(power, bins, axis=1)
     order = np.argsort(-top, axis=1)
@@ -115,24 +144,26 @@ def strongest(power: np.ndarray) -> Peaks:
     )
 
 
-def plain(
+def numpy_peaks(
     x: np.ndarray, window: np.ndarray, hop: int, rfft: Callable[..., Any] = np.fft.rfft
 ) -> Peaks:
-    """What one writes from the formula."""
+    """Compute the peaks with NumPy, straight from the formula."""
     n = len(window)
     frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, ::hop]
     spectra = rfft(frames * window, axis=-1)
     power = (np.abs(spectra) ** 2).mean(axis=1)
     power[:, 1:-1] *= 2
-    return strongest(power)
+    return strongest_bins(power)
 
 
-FAST = partial(scipy.fft.rfft, workers=2)
+THREADED_RFFT = partial(scipy.fft.rfft, workers=2)
 """SciPy's transform on two threads."""
 
 
-def by_scipy_welch(x: np.ndarray, window: np.ndarray, hop: int) -> Peaks:
-    """SciPy's estimate, scaled by the sum of the window; the order is the same."""
+def scipy_peaks(x: np.ndarray, window: np.ndarray, hop: int) -> Peaks:
+    """Return the peaks of SciPy's estimate, scaled by the sum of the window; the order
+    is the same.
+    """
     _, power = scipy.signal.welch(
         x,
         window=window,
@@ -142,22 +173,28 @@ def by_scipy_welch(x: np.ndarray, window: np.ndarray, hop: int) -> Peaks:
         scaling="spectrum",
         axis=1,
     )
-    return strongest(power)
+    return strongest_bins(power)
 
 
-def _by_hand(
+def _hand_written_peaks(
     x: np.ndarray, n: int, hop: int, adapter: str
 ) -> tuple[Callable[[], Peaks], Callable[[], None]]:
-    """The hand-made shader with upload and read-back, and how to free it."""
+    """Return a call of the hand-written shader, with upload and read-back, and a
+    function that frees it.
+    """
     device = RawDevice(adapter)
     r, batch = round(n**0.5), len(x)
     lanes = 8 if n == 256 else 4
-    shader = hand_welch.source(r, hop, K, lanes, in_workgroup=n > 256)
+    shader = handwritten_welch_shader.welch_shader(
+        r, hop, K, lanes, in_workgroup=n > 256
+    )
     samples, peaks = device.storage(x.nbytes), device.storage(batch * K * 8)
     window = device.storage(np.hanning(n).astype(np.float32))
-    turns = device.storage(hand_welch.turns(r))
+    twiddles = device.storage(handwritten_welch_shader.twiddle_factors(r))
     stage = device.staging(batch * K * 8)
-    kernel = device.kernel(shader, (samples, window, turns, peaks), (batch // lanes,))
+    kernel = device.kernel(
+        shader, (samples, window, twiddles, peaks), (batch // lanes,)
+    )
 
     def call() -> Peaks:
         device.queue.write_buffer(samples, 0, x)
@@ -168,27 +205,29 @@ def _by_hand(
     return call, device.close
 
 
-def _check(entries: list[Entry], x: np.ndarray, n: int, hop: int) -> None:
-    """Powers agree to 1e-4, and bins where neighbours in rank are further apart."""
-    right = plain(x.astype(np.float64), np.hanning(n), hop)[1]
+def _check_agreement(entries: list[PeerEntry], x: np.ndarray, n: int, hop: int) -> None:
+    """Check that powers agree to 1e-4, and bins where neighbours in rank are further
+    apart.
+    """
+    expected = numpy_peaks(x.astype(np.float64), np.hanning(n), hop)[1]
     for entry in entries:
-        _, power = entry.peer()  # type: ignore[misc]
+        _, power = entry.run()  # type: ignore[misc]
         power = np.asarray(power, np.float64)
         if entry.name == "scipy.signal.welch":
             power = power * np.hanning(n).astype(np.float32).sum(dtype=np.float64) ** 2
-        worst = float(np.max(np.abs(power - right) / right.max()))
+        worst = float(np.max(np.abs(power - expected) / expected.max()))
         assert worst < 1e-4, f"{entry.name}: relative error {worst:.2g}"
-    bins = {e.name: np.asarray(e.peer()[0]) for e in entries}  # type: ignore[index]
-    clear = np.abs(np.diff(right, axis=1, prepend=np.inf)) > 1e-3 * right
-    clear[:, :-1] &= clear[:, 1:]
-    clear[:, -1] = False
-    for name, found in bins.items():
-        differ = int(((found != bins[PLAIN]) & clear).sum())
-        assert differ == 0, f"{name}: {differ} bins differ"
+    bins = {e.name: np.asarray(e.run()[0]) for e in entries}  # type: ignore[index]
+    is_distinct = np.abs(np.diff(expected, axis=1, prepend=np.inf)) > 1e-3 * expected
+    is_distinct[:, :-1] &= is_distinct[:, 1:]
+    is_distinct[:, -1] = False
+    for name, peer_bins in bins.items():
+        n_different = int(((peer_bins != bins[PLAIN]) & is_distinct).sum())
+        assert n_different == 0, f"{name}: {n_different} bins differ"
 
 
-def _steady(x: np.ndarray, n: int, hop: int) -> dict[str, Any]:
-    """What three more calls compiled and allocated on the device."""
+def _later_allocations(x: np.ndarray, n: int, hop: int) -> dict[str, Any]:
+    """Return what three more calls compiled and allocated on the device."""
     port = pool.backend("vulkan", "llvmpipe").port
-    _ours(x, n, hop, "vulkan")
-    return three_more(port, lambda: _ours(x, n, hop, "vulkan"))
+    _rlxweb_peaks(x, n, hop, "vulkan")
+    return resource_growth(port, lambda: _rlxweb_peaks(x, n, hop, "vulkan"))

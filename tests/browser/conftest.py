@@ -1,4 +1,4 @@
-"""A real browser on the built site, watched for everything it complains about.
+"""Fixtures for a real browser on the built site, watched for every complaint.
 
 The site is served with the headers that its host files say, and the tests' own pages
 with those of the demos, under /_tests/. What a content policy refuses is reported to
@@ -23,16 +23,16 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.live_page import live, opened
-from tests.browser.other_hosts import Reports
+from tests.browser.other_hosts import ViolationReports
+from tests.browser.page_monitor import FLAGS, START_MS, PageMonitor
 from tests.browser.playground_page import bench, opened_bench
-from tests.browser.watch import FLAGS, START_MS, Watch
 from tests.conftest import find_browser
-from tests.site_build import BuiltSite, Quiet, built_site
+from tests.site_build import BuiltSite, QuietHttpServer, built_site
 
 __all__ = [
     "FLAGS",
     "START_MS",
-    "Watch",
+    "PageMonitor",
     "bench",
     "built_site",
     "live",
@@ -44,26 +44,28 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 SITE_PAGES = TESTS.parent / "site" / "pages"
 # What of the tests runs inside the tab: it needs nothing but NumPy.
-INSIDE = (
-    "agreement.py",
+TAB_MODULES = (
+    "engines_under_test.py",
     "browser/inside/*.py",
-    "graphs/differentiated.py",
-    "ops/special.py",
+    "graphs/gradient_graph.py",
+    "ops/special_values.py",
 )
 
 
-def tests_zip() -> bytes:
-    """The tests' modules that run in the tab, as `tests.…`."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for pattern in INSIDE:
+def tab_modules_zip() -> bytes:
+    """Pack the tests' modules that run in the tab, as `tests.…`."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for pattern in TAB_MODULES:
             for path in sorted(TESTS.glob(pattern)):
                 archive.write(path, Path("tests") / path.relative_to(TESTS))
-    return packed.getvalue()
+    return buffer.getvalue()
 
 
-class Handler(http.server.SimpleHTTPRequestHandler):
-    """Static files with their headers; /_tests/ comes from beside here."""
+class SiteHandler(http.server.SimpleHTTPRequestHandler):
+    """Handler of static files with their headers; /_tests/ is served from the folder
+    `pages`.
+    """
 
     extensions_map = {  # noqa: RUF012  the base class has it so
         **http.server.SimpleHTTPRequestHandler.extensions_map,
@@ -71,43 +73,45 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         ".js": "text/javascript",
         ".wasm": "application/wasm",
     }
-    made: ClassVar[dict[str, tuple[str, bytes]]] = {}
-    """Path → type and bytes of what is no file, and comes without our headers."""
-    violations: ClassVar[Reports] = Reports()
-    """What a policy refused, as the browser reported it."""
+    virtual_files: ClassVar[dict[str, tuple[str, bytes]]] = {}
+    """Content type and bytes by path of responses that are no files and have none of
+    our headers.
+    """
+    violations: ClassVar[ViolationReports] = ViolationReports()
+    """Policy violations that the browser reported."""
 
     def log_message(self, *args: Any) -> None:
         """Log nothing: pytest's output is for failures."""
 
     def translate_path(self, path: str) -> str:
-        where = path.split("?")[0].split("#")[0]
-        if where.startswith("/_tests/"):
-            return str(HERE / "pages" / where.removeprefix("/_tests/"))
+        url_path = path.split("?")[0].split("#")[0]
+        if url_path.startswith("/_tests/"):
+            return str(HERE / "pages" / url_path.removeprefix("/_tests/"))
         return super().translate_path(path)
 
     def end_headers(self) -> None:
-        from assembly.policy import DEMO, POLICY, headers, kind_of
+        from assembly.http_headers import DEMO, POLICY_HEADER, file_kind, headers
 
-        where = self.path.split("?")[0].lstrip("/")
-        if f"/{where}" not in self.made:
-            kind = DEMO if where.startswith("_tests/") else kind_of(where)
+        url_path = self.path.split("?")[0].lstrip("/")
+        if f"/{url_path}" not in self.virtual_files:
+            kind = DEMO if url_path.startswith("_tests/") else file_kind(url_path)
             for name, value in headers(kind).items():
-                more = "; report-uri /_csp" if name == POLICY else ""
-                self.send_header(name, value + more)
+                suffix = "; report-uri /_csp" if name == POLICY_HEADER else ""
+                self.send_header(name, value + suffix)
         super().end_headers()
 
     def do_POST(self) -> None:
-        """A report of something refused."""
-        said = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.violations.take(said)
+        """Store the report of a policy violation."""
+        report = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.violations.add(report)
         self.send_response(204)
         self.end_headers()
 
     def do_GET(self) -> None:
-        found = self.made.get(self.path.split("?")[0])
-        if found is None:
+        virtual_file = self.virtual_files.get(self.path.split("?")[0])
+        if virtual_file is None:
             return super().do_GET()
-        kind, body = found
+        kind, body = virtual_file
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -116,29 +120,29 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return None
 
 
-def snippet(page: str = "your-page.md", kind: str = "html") -> bytes:
-    """What a page of the manual tells people to copy, as it stands there."""
+def manual_snippet(page: str = "your-page.md", kind: str = "html") -> bytes:
+    """Return the code block of a manual page that readers are told to copy."""
     text = (SITE_PAGES / "howto" / page).read_text("utf-8")
     block = rf"^```{kind}[^\n]*\n(.*?)^```"
-    found = re.search(block, text, re.DOTALL | re.MULTILINE)
-    assert found, f"{page} has no {kind} block"
-    return found[1].encode()
+    match = re.search(block, text, re.DOTALL | re.MULTILINE)
+    assert match, f"{page} has no {kind} block"
+    return match[1].encode()
 
 
 @pytest.fixture(scope="session")
 def site_url(built_site: BuiltSite) -> Iterator[str]:
-    """The address where the built site is served, with a slash at the end."""
+    """Serve the built site and yield its address, with a slash at the end."""
 
-    class Served(Handler):
-        made: ClassVar[dict[str, tuple[str, bytes]]] = {
-            "/_tests/tests.zip": ("application/zip", tests_zip()),
-            "/snippet.html": ("text/html; charset=utf-8", snippet()),
+    class Served(SiteHandler):
+        virtual_files: ClassVar[dict[str, tuple[str, bytes]]] = {
+            "/_tests/tests.zip": ("application/zip", tab_modules_zip()),
+            "/snippet.html": ("text/html; charset=utf-8", manual_snippet()),
         }
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args, directory=str(built_site.folder))
 
-    with Quiet(("127.0.0.1", 0), Served) as server:
+    with QuietHttpServer(("127.0.0.1", 0), Served) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -147,14 +151,14 @@ def site_url(built_site: BuiltSite) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def violations() -> Iterator[Reports]:
+def violations() -> Iterator[ViolationReports]:
     """Fail a test whose pages were refused something that the test did not expect.
 
     A report that comes too late fails the next test or the session; it has the page's
     address in it.
     """
-    yield Handler.violations
-    Handler.violations.check()
+    yield SiteHandler.violations
+    SiteHandler.violations.check()
 
 
 @pytest.fixture(scope="session")
@@ -175,26 +179,30 @@ def launch() -> Iterator[Callable[..., Browser]]:
 @pytest.fixture(scope="session")
 def browser(launch: Callable[..., Browser]) -> Iterator[Browser]:
     """One Chromium for all tests of this process."""
-    started = launch()
-    yield started
-    started.close()
+    chromium = launch()
+    yield chromium
+    chromium.close()
 
 
 @pytest.fixture
-def watch(site_url: str) -> Iterator[Watch]:
-    """Everything the pages of this test complained about fails it at the end."""
-    made = Watch(site_url)
-    yield made
-    made.check()
+def watch(site_url: str) -> Iterator[PageMonitor]:
+    """Yield a watch that fails the test if one of its pages complained about
+    anything.
+    """
+    page_watch = PageMonitor(site_url)
+    yield page_watch
+    page_watch.check()
 
 
 @pytest.fixture
-def open_page(browser: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
-    """`open_page(path, **context)`: a page of the site, open as long as the test."""
+def open_page(browser: Browser, watch: PageMonitor) -> Iterator[Callable[..., Page]]:
+    """Yield `open_page(path, **context)`, which opens a page of the site until the test
+    ends.
+    """
     pages: list[Page] = []
 
     def open_(path: str, **context: Any) -> Page:
-        pages.append(watch.page(browser, path, **context))
+        pages.append(watch.open_page(browser, path, **context))
         return pages[-1]
 
     yield open_
@@ -217,31 +225,35 @@ def caught(work):
 
 @dataclass
 class Tab:
-    """Python in a tab, in which PRELUDE was run.
+    """Browser tab with Python in which PRELUDE was run.
 
     `run` and `blocking` give what the code's last line is.
     """
 
     page: Page
-    watch: Watch
+    watch: PageMonitor
 
     def run(self, code: str) -> Any:
-        """Python that may wait, by `await` or by switching stacks; JSON comes back."""
-        return self._ask("py", code)
+        """Run Python that may wait, by `await` or by stack switching; JSON comes
+        back.
+        """
+        return self._evaluate("py", code)
 
     def blocking(self, code: str) -> Any:
-        """Python entered as in a browser without JSPI: no call may wait."""
-        return self._ask("blocking", code)
+        """Run Python as in a browser without JSPI, where no call may wait."""
+        return self._evaluate("blocking", code)
 
-    def _ask(self, how: str, code: str) -> Any:
-        said = self.page.evaluate(f"code => {how}(code)", code)
+    def _evaluate(self, function_name: str, code: str) -> Any:
+        answer = self.page.evaluate(f"code => {function_name}(code)", code)
         self.watch.check()
-        return json.loads(said) if said not in ("undefined", "None") else None
+        return json.loads(answer) if answer not in ("undefined", "None") else None
 
 
-def python_tab(browser: Browser, watch: Watch, where: str, first: str = "") -> Tab:
-    """A tab with Python ready in it, open as long as the browser."""
-    page = watch.page(browser, f"_tests/python.html?where={where}", first)
+def open_python_tab(
+    browser: Browser, watch: PageMonitor, where: str, init_script: str = ""
+) -> Tab:
+    """Open a tab with Python ready in it, which lives as long as the browser."""
+    page = watch.open_page(browser, f"_tests/python.html?where={where}", init_script)
     page.wait_for_function("globalThis.isReady", timeout=START_MS)
     tab = Tab(page, watch)
     tab.run(PRELUDE + "None")
@@ -251,17 +263,17 @@ def python_tab(browser: Browser, watch: Watch, where: str, first: str = "") -> T
 @pytest.fixture(scope="session")
 def worker_tab(browser: Browser, site_url: str) -> Tab:
     """Python in a Worker, shared by all tests of this process."""
-    return python_tab(browser, Watch(site_url), "worker")
+    return open_python_tab(browser, PageMonitor(site_url), "worker")
 
 
 @pytest.fixture(scope="session")
 def page_tab(browser: Browser, site_url: str) -> Tab:
     """Python on a page's own thread, shared likewise."""
-    return python_tab(browser, Watch(site_url), "page")
+    return open_python_tab(browser, PageMonitor(site_url), "page")
 
 
 @pytest.fixture(params=["worker", "page"])
 def tab(request: pytest.FixtureRequest) -> Tab:
-    """Python in a Worker, then on a page's own thread."""
-    found: Tab = request.getfixturevalue(f"{request.param}_tab")
-    return found
+    """Tab with Python in a Worker, then on a page's own thread."""
+    selected_tab: Tab = request.getfixturevalue(f"{request.param}_tab")
+    return selected_tab

@@ -1,4 +1,4 @@
-"""A demo of the site with some of its files changed on their way to the browser."""
+"""Demos of the site with some of their files changed on the way to the browser."""
 
 from __future__ import annotations
 
@@ -12,44 +12,48 @@ from playwright.sync_api import Page, Route, expect
 OpenPage = Callable[..., Page]
 DEMO = Path(__file__).resolve().parents[2] / "site" / "demo"
 NO_GPU = 'Object.defineProperty(navigator, "gpu", { value: undefined });\n'
-"""At the end of worker.js: a browser without WebGPU."""
+"""Code for the end of worker.js that hides WebGPU."""
 
 
 Change = Callable[[str], str]
 
 
-def changed(open_page: OpenPage, to: str, file: str, change: Change) -> Page:
-    """The page `to` of the demos, with `file` of theirs changed."""
-    return all_changed(open_page, to, {file: change})
+def open_with_change(
+    open_page: OpenPage, demo_path: str, file: str, change: Change
+) -> Page:
+    """Open a page of the demos with one of their files changed."""
+    return open_with_changes(open_page, demo_path, {file: change})
 
 
-def all_changed(open_page: OpenPage, to: str, changes: Mapping[str, Change]) -> Page:
-    """The page `to` of the demos, with some of their files changed."""
+def open_with_changes(
+    open_page: OpenPage, demo_path: str, changes: Mapping[str, Change]
+) -> Page:
+    """Open a page of the demos with some of their files changed."""
     page = open_page("demo/icon.svg")
     for file, change in changes.items():
         text = change((DEMO / file).read_text("utf-8"))
         kind = "text/javascript" if file.endswith(".js") else "text/plain"
-        answer = partial(fulfilled, text, kind)
+        answer = partial(fulfill_route, text, kind)
         page.context.route(re.compile(rf"/demo/{re.escape(file)}$"), answer)
-    page.goto(page.url.replace("icon.svg", to))
+    page.goto(page.url.replace("icon.svg", demo_path))
     return page
 
 
-def without_python(open_page: OpenPage, to: str) -> Page:
-    """The page `to` of the demos in a browser where no Python ever starts."""
-    return changed(open_page, to, "worker.js", lambda _: "")
+def open_without_python(open_page: OpenPage, demo_path: str) -> Page:
+    """Open a page of the demos in a browser where Python never starts."""
+    return open_with_change(open_page, demo_path, "worker.js", lambda _: "")
 
 
-def check_fits_a_phone(open_page: OpenPage, to: str) -> None:
-    """Check that a page of 390 pixels scrolls up and down alone, light and dark."""
+def check_page_fits_phone(open_page: OpenPage, demo_path: str) -> None:
+    """Check that a page 390 pixels wide scrolls only vertically, light and dark."""
     phone = partial(open_page, viewport={"width": 390, "height": 844})
-    page = without_python(phone, to)
+    page = open_without_python(phone, demo_path)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         expect(page.locator("[aria-current]")).to_be_in_viewport()
 
 
-def fulfilled(text: str, kind: str, route: Route) -> None:
-    """Answers with the text."""
+def fulfill_route(text: str, kind: str, route: Route) -> None:
+    """Answer a request with the text."""
     route.fulfill(body=text, content_type=kind)

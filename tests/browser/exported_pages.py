@@ -17,33 +17,35 @@ from playwright.sync_api import Browser, Page
 
 import rlxweb as rlx
 from rlxweb.backends.protocol import Array
-from rlxweb.export.written import Job, write_export
-from tests.browser.other_hosts import POLL_S
-from tests.browser.watch import Watch
-from tests.site_build import Quiet
+from rlxweb.export.web_export import ExportJob, write_export
+from tests.browser.other_hosts import POLL_INTERVAL_S
+from tests.browser.page_monitor import PageMonitor
+from tests.site_build import QuietHttpServer
 
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; "
     "worker-src 'self'"
 )
-"""No unsafe-eval, nothing inline, nothing of anybody else."""
+"""Content policy without unsafe-eval, inline code or other hosts."""
 BLANK = "about:blank"
 ROWS, SAMPLES, FS, NPERSEG, K = 5, 640, 128.0, 64, 4
 
 
-OWN = Path(__file__).parent / "pages" / "exported"
-WATCHED = (OWN / "watched.js").read_text("utf-8")
+HARNESS_FOLDER = Path(__file__).parent / "pages" / "exported"
+HARNESS_SCRIPT = (HARNESS_FOLDER / "watched.js").read_text("utf-8")
 
 
-class Handler(http.server.SimpleHTTPRequestHandler):
-    """Files under the policy; `faults` says what goes wrong with some."""
+class FaultyHandler(http.server.SimpleHTTPRequestHandler):
+    """Handler that sends files under the policy; `faults` defines which responses fail
+    and how.
+    """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
     faults: ClassVar[dict[str, Any]] = {}
     """Path → "cut", "hang", "html", a status, or the bytes to answer with."""
-    goes_on: ClassVar[threading.Event] = threading.Event()
+    resume_event: ClassVar[threading.Event] = threading.Event()
     extensions_map = {  # noqa: RUF012  the base class has it so
         **http.server.SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
@@ -53,9 +55,15 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         """Log nothing."""
 
     def translate_path(self, path: str) -> str:
-        """The tests' own pages lie beside the exports' folders."""
-        own = OWN / (path.strip("/") or "index.html")
-        return str(own) if own.is_file() else super().translate_path(path)
+        """Return a path in the harness folder if the file is there, else in the
+        exports' folder.
+        """
+        harness_file = HARNESS_FOLDER / (path.strip("/") or "index.html")
+        return (
+            str(harness_file)
+            if harness_file.is_file()
+            else super().translate_path(path)
+        )
 
     def end_headers(self) -> None:
         self.send_header("Content-Security-Policy", POLICY)
@@ -74,57 +82,65 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if fault in ("cut", "hang"):
-            self._half(body, is_hanging=fault == "hang")
+            self._send_half(body, is_hanging=fault == "hang")
         else:
             self.wfile.write(body)
         return None
 
-    def _half(self, body: bytes, *, is_hanging: bool) -> None:
+    def _send_half(self, body: bytes, *, is_hanging: bool) -> None:
         self.wfile.write(body[: len(body) // 2])
         self.wfile.flush()
         if is_hanging:
-            self.goes_on.wait(60)
+            self.resume_event.wait(60)
         self.close_connection = True
 
 
 @dataclass
-class Exports:
-    """The folders on a server, and what is wrong with some of their files."""
+class ExportServer:
+    """Server of the exported folders, with the faults of some of their files."""
 
     url: str
     folder: Path
     faults: dict[str, Any] = field(default_factory=dict)
 
-    def page(self, browser: Browser, watch: Watch, first: str = "") -> Page:
-        """An empty page of its own with the module's `load` in it, and `told`."""
-        return loaded(watch.page(browser, "", WATCHED + first))
+    def open_page(
+        self, browser: Browser, watch: PageMonitor, init_script: str = ""
+    ) -> Page:
+        """Open an empty page with the module's `load` in it, and `told`."""
+        return wait_until_loaded(
+            watch.open_page(browser, "", HARNESS_SCRIPT + init_script)
+        )
 
 
-def loaded(page: Page) -> Page:
-    """The page, once the module is there."""
+def wait_until_loaded(page: Page) -> Page:
+    """Wait until the page has loaded the module, and return the page."""
     page.wait_for_selector("html[data-ready]", state="attached")
     return page
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Exports]:
-    """The folder on a server of its own."""
+def serve_exports(folder: Path) -> Iterator[ExportServer]:
+    """Serve the folder on a server of its own."""
 
-    class Served(Handler):
+    class Served(FaultyHandler):
         faults: ClassVar[dict[str, Any]] = {}
-        goes_on: ClassVar[threading.Event] = threading.Event()
+        resume_event: ClassVar[threading.Event] = threading.Event()
 
-    with Quiet(("127.0.0.1", 0), partial(Served, directory=str(folder))) as server:
+    with QuietHttpServer(
+        ("127.0.0.1", 0), partial(Served, directory=str(folder))
+    ) as server:
         threading.Thread(
-            target=server.serve_forever, args=(POLL_S,), daemon=True
+            target=server.serve_forever, args=(POLL_INTERVAL_S,), daemon=True
         ).start()
-        yield Exports(f"http://127.0.0.1:{server.server_port}/", folder, Served.faults)
-        Served.goes_on.set()
+        yield ExportServer(
+            f"http://127.0.0.1:{server.server_port}/", folder, Served.faults
+        )
+        Served.resume_event.set()
         server.shutdown()
 
 
 def kinds_graph() -> rlx.Graph:
-    """Every type that crosses, an output without elements, a single value."""
+    """Create a graph with every transferable type, an empty output and a scalar."""
     graph = rlx.Graph("kinds")
     x = graph.input("x", (2, 3), "f32")
     n = graph.input("n", (3,), "i32")
@@ -144,7 +160,7 @@ def kinds_graph() -> rlx.Graph:
 
 
 def table_graph() -> rlx.Graph:
-    """Rows of a table by their numbers, which are proved."""
+    """Create a graph that gathers rows of a table, with its indices validated."""
     graph = rlx.Graph("table")
     table = graph.param("table", (6, 3), "f32")
     rows = graph.input("rows", (4,), "i32")
@@ -153,7 +169,9 @@ def table_graph() -> rlx.Graph:
 
 
 def tokens_graph() -> rlx.Graph:
-    """Rows by numbers of 64 bits, what is made of these, and which are large."""
+    """Create a graph that gathers rows by 64-bit indices, scales these, and compares
+    large ones.
+    """
     graph = rlx.Graph("tokens")
     table = graph.param("table", (6, 3), "f32")
     ids = graph.input("ids", (4,), "i64")
@@ -163,7 +181,7 @@ def tokens_graph() -> rlx.Graph:
 
 
 def layer_graph() -> rlx.Graph:
-    """A product with weights, and what follows it."""
+    """Create a graph of a product with weights, tanh and a sum."""
     graph = rlx.Graph("layer")
     x = graph.input("x", (4, 48), "f32")
     w = graph.param("w", (48, 40), "f32")
@@ -179,12 +197,12 @@ WEIGHTS: dict[str, Array] = {
 
 
 def write_exports(folder: Path) -> None:
-    """What the tests load: peaks and both of Welch's, four graphs."""
+    """Write the exports that the tests load: both outputs of Welch, and four graphs."""
     for output in ("peaks", "both"):
         rlx.export_welch(
             folder / output, ROWS, SAMPLES, FS, NPERSEG, K, output=output, name=output
         )
-    for graph, names in (
+    for graph, output_names in (
         (kinds_graph(), KINDS),
         (table_graph(), ("found",)),
         (tokens_graph(), ("found", "scaled", "far")),
@@ -192,59 +210,71 @@ def write_exports(folder: Path) -> None:
     ):
         params = {n: WEIGHTS[n] for n in graph.named("param")}
         name = graph.name
-        write_export(Job(graph, params, folder / name, name=name, outputs=names))
+        write_export(
+            ExportJob(graph, params, folder / name, name=name, outputs=output_names)
+        )
 
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of all exports."""
+    """Write all exports and return their folder."""
     folder = tmp_path_factory.mktemp("exported")
     write_exports(folder)
     return folder
 
 
 @pytest.fixture
-def exports(written: Path) -> Iterator[Exports]:
-    """The folders of `written` on a server."""
-    with served(written) as found:
-        yield found
+def exports(written: Path) -> Iterator[ExportServer]:
+    """Serve the folders of `written`."""
+    with serve_exports(written) as export_server:
+        yield export_server
 
 
 @pytest.fixture(scope="module")
-def blank(browser: Browser) -> Iterator[tuple[Page, Watch]]:
-    """One page for the tests of a file, each of which leads it to its own server."""
-    made = Watch("")
-    page = made.page(browser, BLANK, WATCHED)
-    yield page, made
+def blank(browser: Browser) -> Iterator[tuple[Page, PageMonitor]]:
+    """Open one page for the tests of a file, each of which leads it to its own
+    server.
+    """
+    page_watch = PageMonitor("")
+    page = page_watch.open_page(browser, BLANK, HARNESS_SCRIPT)
+    yield page, page_watch
     page.context.close()
 
 
 @pytest.fixture
-def watch(exports: Exports, blank: tuple[Page, Watch]) -> Iterator[Watch]:
-    """Everything the pages of this test complained about fails it at the end."""
-    page, made = blank
-    made.site = exports.url
+def watch(
+    exports: ExportServer, blank: tuple[Page, PageMonitor]
+) -> Iterator[PageMonitor]:
+    """Yield a watch that fails the test if one of its pages complained about
+    anything.
+    """
+    page, page_watch = blank
+    page_watch.site_url = exports.url
     page.context.unroute_all()  # the server of the test before
-    made.keep_off_others(page.context)
-    yield made
-    made.check()
+    page_watch.block_other_hosts(page.context)
+    yield page_watch
+    page_watch.check()
 
 
 @pytest.fixture
-def page(exports: Exports, blank: tuple[Page, Watch], watch: Watch) -> Iterator[Page]:
-    """An empty page under the policy, with the module in it."""
-    made, _ = blank
-    made.goto(exports.url)
-    yield loaded(made)
-    made.goto(BLANK)
+def page(
+    exports: ExportServer, blank: tuple[Page, PageMonitor], watch: PageMonitor
+) -> Iterator[Page]:
+    """Yield an empty page under the policy, with the module in it."""
+    blank_page, _ = blank
+    blank_page.goto(exports.url)
+    yield wait_until_loaded(blank_page)
+    blank_page.goto(BLANK)
 
 
-def refused(page: Page, script: str, *words: str, code: str) -> str:
-    """The message of an RlxError of that code, which has these words."""
-    said = page.evaluate(f"async () => {script}")
-    assert (said.get("name"), said.get("code")) == ("RlxError", code), said
-    assert said["ours"]
-    message: str = said["message"]
+def check_error(page: Page, script: str, *words: str, code: str) -> str:
+    """Check that a script fails with an RlxError of this code and these words, and
+    return its message.
+    """
+    error = page.evaluate(f"async () => {script}")
+    assert (error.get("name"), error.get("code")) == ("RlxError", code), error
+    assert error["ours"]
+    message: str = error["message"]
     for word in words:
         assert word in message, message
     return message

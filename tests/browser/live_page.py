@@ -11,13 +11,26 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, TimeoutError, ViewportSize
 
-from tests.browser.watch import START_MS, WAIT_MS, Watch, dismiss_problems, reset_look
+from tests.browser.page_monitor import (
+    START_MS,
+    WAIT_MS,
+    PageMonitor,
+    dismiss_problems,
+    reset_appearance,
+)
 
 PATH = "demo/live/"
 SIZE: ViewportSize = {"width": 1280, "height": 900}
-SHOWN = ("picture-title", "resting", "figure-rate", "figure-call", "ran-on", "explain")
+STATUS_IDS = (
+    "picture-title",
+    "resting",
+    "figure-rate",
+    "figure-call",
+    "ran-on",
+    "explain",
+)
 # Counts the calls into Python that are under way, and keeps every microphone opened.
-SPY = """
+SPY_SCRIPT = """
 globalThis.spy = { now: 0, most: 0, calls: 0, tracks: [] };
 const send = Worker.prototype.postMessage;
 Worker.prototype.postMessage = function (message, ...rest) {
@@ -41,72 +54,78 @@ if (ask) navigator.mediaDevices.getUserMedia = async (wish) => {
 """
 
 
-def started(page: Page) -> Page:
-    """The page, once its first picture is there."""
+def wait_for_first_picture(page: Page) -> Page:
+    """Wait for the page's first picture and return the page."""
     page.wait_for_selector(".start[data-over]", timeout=START_MS)
     return page
 
 
 @pytest.fixture(scope="session")
-def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
-    """One live page for all tests of this process."""
-    watch = Watch(site_url)
-    page = watch.page(browser, PATH, SPY, viewport=SIZE)
-    yield started(page), watch
+def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, PageMonitor]]:
+    """Open one live page for all tests of this process."""
+    watch = PageMonitor(site_url)
+    page = watch.open_page(browser, PATH, SPY_SCRIPT, viewport=SIZE)
+    yield wait_for_first_picture(page), watch
     page.context.close()
 
 
 @pytest.fixture
-def live(opened: tuple[Page, Watch]) -> Iterator[Page]:
-    """The page, showing the synthetic EEG on whatever engine it chooses."""
+def live(opened: tuple[Page, PageMonitor]) -> Iterator[Page]:
+    """Yield the page, showing the synthetic EEG on whatever engine it chooses."""
     page, watch = opened
     dismiss_problems(page)  # of the test before this one
-    reset_look(page, SIZE)
+    reset_appearance(page, SIZE)
     set_paused(page, False)
     page.select_option("#pace", "100")  # a picture of each frame is work for nothing
-    choose(page, "device", "auto")
-    choose(page, "source", "recording")  # from anywhere: the defaults come with it
-    choose(page, "source", "synthetic")
+    choose_option(page, "device", "auto")
+    choose_option(
+        page, "source", "recording"
+    )  # from anywhere: the defaults come with it
+    choose_option(page, "source", "synthetic")
     page.select_option("#channels", "8")
-    shown(page, "Synthetic EEG")
+    wait_for_title(page, "Synthetic EEG")
     yield page
     set_paused(page, True)  # else it draws for as long as other tests take
     watch.check()
 
 
-def set_paused(page: Page, wanted: bool) -> None:
-    """Press Pause unless it is as wanted."""
+def set_paused(page: Page, is_paused: bool) -> None:
+    """Press Pause unless the page is in that state already."""
     page.evaluate(
         """wanted => {
             const button = document.getElementById("pause");
             if ((button.ariaPressed === "true") !== wanted) button.click();
         }""",
-        wanted,
+        is_paused,
     )
 
 
-def choose(page: Page, name: str, value: str) -> None:
+def choose_option(page: Page, name: str, value: str) -> None:
     """Click one of a row of radio buttons, by its label."""
     page.locator(f'label:has(input[name="{name}"][value="{value}"])').click()
 
 
-def slide(page: Page, id_: str, value: float) -> None:
+def set_slider(page: Page, id_: str, value: float) -> None:
     """Move a slider."""
     page.locator(f"#{id_}").fill(str(value))
 
 
-def until(page: Page, condition: str, argument: Any = None) -> None:
-    """Wait until JavaScript says so; if it never does, what the page shows instead."""
+def wait_until(page: Page, condition: str, argument: Any = None) -> None:
+    """Wait until a JavaScript condition holds; if it never does, fail with what the
+    page shows.
+    """
     try:
         page.wait_for_function(condition, arg=argument, timeout=WAIT_MS)
     except TimeoutError:
-        shows = {id_: page.locator(f"#{id_}").inner_text() for id_ in SHOWN}
-        said = page.locator(".said").inner_text()
-        pytest.fail(f"{condition} ({argument}): {shows}, {said!r}, {problems(page)!r}")
+        status = {id_: page.locator(f"#{id_}").inner_text() for id_ in STATUS_IDS}
+        message = page.locator(".said").inner_text()
+        pytest.fail(
+            f"{condition} ({argument}): {status}, {message!r}, {problem_text(page)!r}"
+        )
 
 
-def frames(page: Page, count: int) -> None:
-    """Let the screen be drawn so often: each time the page may begin a call."""
+def wait_frames(page: Page, count: int) -> None:
+    """Wait for this many animation frames: in each the page may start a call."""
     page.evaluate(
         """count => new Promise(done => {
             const drawn = () => count-- ? requestAnimationFrame(drawn) : done();
@@ -116,9 +135,9 @@ def frames(page: Page, count: int) -> None:
     )
 
 
-def shown(page: Page, title: str) -> None:
-    """Wait for a picture of the signal of that title: its peaks are in the table."""
-    until(
+def wait_for_title(page: Page, title: str) -> None:
+    """Wait for a picture of the signal with that title and its peaks in the table."""
+    wait_until(
         page,
         """title => document.getElementById("picture-title").textContent === title
             && document.getElementById("peaks").rows.length > 0
@@ -128,16 +147,20 @@ def shown(page: Page, title: str) -> None:
 
 
 def first_peaks(page: Page) -> dict[str, float]:
-    """The strongest frequency of each channel in the table, in Hz."""
+    """Return the strongest frequency of each channel in the table, in Hz."""
     rows = page.eval_on_selector_all(
         "#peaks tr", "rows => rows.map(row => [...row.cells].map(c => c.textContent))"
     )
     return {row[0]: float(row[2].removesuffix(" Hz")) for row in rows if row[1] == "1"}
 
 
-def until_peaks(page: Page, wanted: dict[str, float], within: float = 0.3) -> None:
-    """Wait until the strongest peak of each of these channels is where it should be."""
-    until(
+def wait_for_peaks(
+    page: Page, expected_hz: dict[str, float], tolerance_hz: float = 0.3
+) -> None:
+    """Wait until the strongest peak of each of these channels is at its expected
+    frequency.
+    """
+    wait_until(
         page,
         """([wanted, within]) => {
             const rows = [...document.getElementById("peaks").rows]
@@ -147,33 +170,33 @@ def until_peaks(page: Page, wanted: dict[str, float], within: float = 0.3) -> No
             return Object.entries(wanted).every(([name, at]) =>
               Math.abs(hz[name] - at) <= within);
         }""",
-        [wanted, within],
+        [expected_hz, tolerance_hz],
     )
 
 
-def until_says(page: Page, where: str, words: str) -> None:
+def wait_for_text(page: Page, element_id: str, words: str) -> None:
     """Wait until the element of that id has these words in it."""
-    until(
+    wait_until(
         page,
         "([id, words]) => document.getElementById(id).textContent.includes(words)",
-        [where, words],
+        [element_id, words],
     )
 
 
-def until_ran_on(page: Page, engine: str) -> None:
-    until_says(page, "ran-on", engine)
+def wait_for_engine(page: Page, engine: str) -> None:
+    wait_for_text(page, "ran-on", engine)
 
 
-def until_called(page: Page, calls: int) -> None:
-    """Wait until the page has called again, and again, since there were so many."""
-    until(page, "calls => spy.calls > calls + 3", calls)
+def wait_for_calls(page: Page, calls: int) -> None:
+    """Wait until the page has made more than three calls beyond `calls`."""
+    wait_until(page, "calls => spy.calls > calls + 3", calls)
 
 
-def problems(page: Page) -> str:
+def problem_text(page: Page) -> str:
     return " ".join(page.locator(".problem").all_inner_texts())
 
 
-def problem(page: Page, words: str) -> str:
+def wait_for_problem(page: Page, words: str) -> str:
     """Wait for a message with these words in it."""
     page.locator(".problem", has_text=words).first.wait_for(timeout=WAIT_MS)
-    return problems(page)
+    return problem_text(page)

@@ -1,4 +1,4 @@
-"""Hosts beside the site's own: a stranger's, and one that sends no headers."""
+"""Hosts other than the site's own: a third party's, and one that sends no headers."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.site_build import BuiltSite, Quiet
+from tests.site_build import BuiltSite, QuietHttpServer
 
-REPORTED_S = 30
-POLL_S = 0.02
-"""How long a server that is to end may take to hear of it."""
+REPORT_TIMEOUT_S = 30
+POLL_INTERVAL_S = 0.02
+"""Interval at which a server checks whether it is to stop, in seconds."""
 
 
 @contextmanager
-def elsewhere(page: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Another host that answers everybody, its URL, and what was asked of it."""
-    asked: list[str] = []
+def third_party_host(page: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Serve another host that answers everybody, and yield its URL and the requested
+    paths.
+    """
+    requested_paths: list[str] = []
 
     class Answers(http.server.BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
             """Log nothing."""
 
         def do_GET(self) -> None:
-            asked.append(self.path)
-            script = self.path.endswith(".js")
-            body = b"export default 1" if script else page.encode()
+            requested_paths.append(self.path)
+            is_script = self.path.endswith(".js")
+            body = b"export default 1" if is_script else page.encode()
             self.send_response(200)
             self.send_header(
-                "Content-Type", "text/javascript" if script else "text/html"
+                "Content-Type", "text/javascript" if is_script else "text/html"
             )
             self.send_header("Access-Control-Allow-Origin", "*")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
-    with Quiet(("127.0.0.1", 0), Answers) as server:
+    with QuietHttpServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(
-            target=server.serve_forever, args=(POLL_S,), daemon=True
+            target=server.serve_forever, args=(POLL_INTERVAL_S,), daemon=True
         ).start()
-        yield f"http://127.0.0.1:{server.server_port}/", asked
+        yield f"http://127.0.0.1:{server.server_port}/", requested_paths
         server.shutdown()
 
 
 @contextmanager
-def plain_host(site: BuiltSite, for_worker: str = "") -> Iterator[str]:
-    """The site on a host that sends no headers of its own, such as GitHub Pages.
+def host_without_headers(site: BuiltSite, worker_policy: str = "") -> Iterator[str]:
+    """Serve the site on a host that sends no headers of its own, such as GitHub Pages.
 
-    for_worker   the policy that it has for the demos' Worker all the same
+    worker_policy  the policy that it has for the demos' Worker all the same
     """
 
     class Plain(http.server.SimpleHTTPRequestHandler):
@@ -65,20 +67,21 @@ def plain_host(site: BuiltSite, for_worker: str = "") -> Iterator[str]:
             """Log nothing."""
 
         def end_headers(self) -> None:
-            if for_worker and self.path.endswith("/worker.js"):
-                self.send_header("Content-Security-Policy", for_worker)
+            if worker_policy and self.path.endswith("/worker.js"):
+                self.send_header("Content-Security-Policy", worker_policy)
             super().end_headers()
 
-    with Quiet(("127.0.0.1", 0), Plain) as server:
+    with QuietHttpServer(("127.0.0.1", 0), Plain) as server:
         threading.Thread(
-            target=server.serve_forever, args=(POLL_S,), daemon=True
+            target=server.serve_forever, args=(POLL_INTERVAL_S,), daemon=True
         ).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
 
 
-class Reports(list[str]):
-    """What policies refused, as a browser posts it to the site when it has time.
+class ViolationReports(list[str]):
+    """Reports of policy violations, as a browser posts them to the site when it has
+    time.
 
     A report may be lost with the page that caused it, or come after its test: tests ask
     the page itself where they can, and name here what they mean to be refused.
@@ -87,36 +90,36 @@ class Reports(list[str]):
     def __init__(self) -> None:
         super().__init__()
         self._hosts: list[str] = []
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
 
-    def take(self, said: str) -> None:
-        """One more report, from the thread that serves."""
-        with self._told:
-            if not any(host in said for host in self._hosts):
-                self.append(said)
-            self._told.notify_all()
+    def add(self, report: str) -> None:
+        """Add a report, from the server's thread."""
+        with self._changed:
+            if not any(host in report for host in self._hosts):
+                self.append(report)
+            self._changed.notify_all()
 
-    def may_tell_of(self, *hosts: str) -> None:
-        """Drop reports of hosts that a test means to be refused, at any time."""
-        with self._told:
+    def ignore_hosts(self, *hosts: str) -> None:
+        """Ignore reports of hosts that a test expects to be refused, at any time."""
+        with self._changed:
             self._hosts += hosts
 
     @contextmanager
-    def expected(self, word: str) -> Iterator[None]:
-        """Return a block that causes reports with this word, no fault of the site.
+    def expect(self, word: str) -> Iterator[None]:
+        """Expect the block to cause reports with this word, and drop them.
 
         The end of the block waits for the first of them.
         """
         yield
-        with self._told:
-            came = self._told.wait_for(
-                lambda: any(word in one for one in self), REPORTED_S
+        with self._changed:
+            has_report = self._changed.wait_for(
+                lambda: any(word in report for report in self), REPORT_TIMEOUT_S
             )
-            assert came, f"no report with {word!r}: {list(self)}"
-            self[:] = [one for one in self if word not in one]
+            assert has_report, f"no report with {word!r}: {list(self)}"
+            self[:] = [report for report in self if word not in report]
 
     def check(self) -> None:
-        """Fail with all that was refused since the last call, and was not to be."""
-        with self._told:
-            found, self[:] = list(self), []
-        assert not found, "\n".join(found)
+        """Fail with all unexpected reports since the last call."""
+        with self._changed:
+            unexpected, self[:] = list(self), []
+        assert not unexpected, "\n".join(unexpected)

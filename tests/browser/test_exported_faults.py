@@ -1,4 +1,4 @@
-"""What goes wrong with an exported plan: files, browsers, devices."""
+"""Faults of an exported plan: files, browsers, devices."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser.exported_pages import (
-    Exports,
+    ExportServer,
     blank,
+    check_error,
     exports,
     page,
-    refused,
     watch,
     written,
 )
-from tests.browser.watch import Watch
+from tests.browser.page_monitor import PageMonitor
 
 __all__ = ["blank", "exports", "page", "watch", "written"]
 pytestmark = pytest.mark.requires_browser
 
-LOAD = 'told(() => load("/layer/plan.json"))'
-CHECKS = "async () => (await (await load('/layer/plan.json')).check()).ok"
-ONES = "{ x: new Float32Array(192).fill(1) }"
+LOAD_SCRIPT = 'told(() => load("/layer/plan.json"))'
+CHECK_SCRIPT = "async () => (await (await load('/layer/plan.json')).check()).ok"
+ONES_INPUT = "{ x: new Float32Array(192).fill(1) }"
 
 
-def heard(watch: Watch, *allowed: str) -> None:
-    """The browser's own words on a broken file are no complaint of ours."""
-    watch.wrong = [
-        line for line in watch.wrong if not any(word in line for word in allowed)
+def ignore_complaints(watch: PageMonitor, *allowed: str) -> None:
+    """Drop the browser's own messages about a broken file from the complaints."""
+    watch.problems = [
+        line for line in watch.problems if not any(word in line for word in allowed)
     ]
 
 
@@ -41,8 +41,8 @@ SHADER = "/layer/shaders/00-matmul_tanh.wgsl"
 
 
 @pytest.mark.parametrize("fault", [404, 500, "html", "cut"])
-def test_a_broken_file_is_named_with_what_came(
-    exports: Exports, page: Page, watch: Watch, fault: Any
+def test_a_broken_file_is_named_with_the_response(
+    exports: ExportServer, page: Page, watch: PageMonitor, fault: Any
 ) -> None:
     """A broken file is named by its address; a cut one also with both byte counts."""
     for path in ("plan.json", "shaders/00-matmul_tanh.wgsl", "weights.bin"):
@@ -51,24 +51,26 @@ def test_a_broken_file_is_named_with_what_came(
         size = (exports.folder / "layer" / path).stat().st_size
         words = {"html": "a page of HTML", "cut": f" of {size:,} bytes arrived"}
         word = words.get(fault, f"the server answered {fault}")
-        message = refused(page, LOAD, url, word, code="fetch")
+        message = check_error(page, LOAD_SCRIPT, url, word, code="fetch")
         if fault == "cut":  # of what came before, a browser may hand over a part
-            (came,) = re.findall(r"([\d,]+) of", message)
-            assert int(came.replace(",", "")) <= size // 2
+            (received,) = re.findall(r"([\d,]+) of", message)
+            assert int(received.replace(",", "")) <= size // 2
         exports.faults.clear()
-    heard(watch, "Failed to load resource")
-    assert page.evaluate(CHECKS)
+    ignore_complaints(watch, "Failed to load resource")
+    assert page.evaluate(CHECK_SCRIPT)
 
 
-def test_files_of_another_size_or_export_are_refused(
-    exports: Exports, page: Page
+def test_files_of_wrong_size_or_another_export_are_refused(
+    exports: ExportServer, page: Page
 ) -> None:
-    """Short weights, another schema, no JSON, JSON of something else, no plan."""
+    """Truncated weights, another schema, invalid JSON and JSON that is no plan are
+    refused.
+    """
     weights = (exports.folder / "layer" / "weights.bin").read_bytes()
     exports.faults["/layer/weights.bin"] = weights[:-4]
     size = len(weights)
     words = f"{size - 4:,} of {size:,} bytes arrived", "another export"
-    refused(page, LOAD, *words, code="fetch")
+    check_error(page, LOAD_SCRIPT, *words, code="fetch")
     exports.faults.clear()
     for body, words in {
         b'{"schema": "rlxweb.web/2"}': ("rlxweb.web/2", "rlxweb.web/1"),
@@ -77,40 +79,42 @@ def test_files_of_another_size_or_export_are_refused(
         b'{"schema": "rlxweb.web/1"}': ("is no whole plan", "export it again"),
     }.items():
         exports.faults["/layer/plan.json"] = body
-        refused(page, LOAD, "layer/plan.json", *words, code="plan")
-    refused(page, 'told(() => load("http://[::"))', "http://[::", code="plan")
+        check_error(page, LOAD_SCRIPT, "layer/plan.json", *words, code="plan")
+    check_error(page, 'told(() => load("http://[::"))', "http://[::", code="plan")
 
 
-def test_a_plan_with_a_part_missing_is_told_when_it_is_used(
-    exports: Exports, page: Page
+def test_an_incomplete_plan_is_refused_when_it_is_used(
+    exports: ExportServer, page: Page
 ) -> None:
-    """A plan with a part missing is refused by a message of the module's own."""
+    """An incomplete plan is refused with a message of the module's own."""
     text = (exports.folder / "layer" / "plan.json").read_text("utf-8")
-    whole = json.loads(text) | {"software": None}
-    case = whole["vectors"]["cases"][0]
-    readback = whole["readback"] | {"fault": -1}
+    complete_plan = json.loads(text) | {"software": None}
+    case = complete_plan["vectors"]["cases"][0]
+    readback = complete_plan["readback"] | {"fault": -1}
     for part in (
         {"outputs": None},
         {"readback": readback},
-        {"vectors": whole["vectors"] | {"cases": [case | {"inputs": {}}]}},
+        {"vectors": complete_plan["vectors"] | {"cases": [case | {"inputs": {}}]}},
     ):
-        exports.faults["/layer/plan.json"] = json.dumps(whole | part).encode()
+        exports.faults["/layer/plan.json"] = json.dumps(complete_plan | part).encode()
         script = """told(async () => (await load("/layer/plan.json")).check())"""
-        refused(page, script, "layer is no whole plan", "export it again", code="plan")
+        check_error(
+            page, script, "layer is no whole plan", "export it again", code="plan"
+        )
 
 
-def test_a_server_that_is_gone_is_told(page: Page, watch: Watch) -> None:
+def test_an_unreachable_server_is_reported(page: Page, watch: PageMonitor) -> None:
     """Port 9 of this machine answers nobody; the policy lets no page ask it either."""
-    where = 'told(() => load("http://127.0.0.1:9/plan.json"))'
-    refused(page, where, "http://127.0.0.1:9/plan.json", "no answer", code="fetch")
-    heard(watch, "Content Security Policy", "127.0.0.1:9")
+    script = 'told(() => load("http://127.0.0.1:9/plan.json"))'
+    check_error(page, script, "http://127.0.0.1:9/plan.json", "no answer", code="fetch")
+    ignore_complaints(watch, "Content Security Policy", "127.0.0.1:9")
 
 
 @pytest.mark.parametrize("path", ["plan.json", "weights.bin"])
-def test_loading_is_aborted(exports: Exports, page: Page, path: str) -> None:
+def test_loading_can_be_aborted(exports: ExportServer, page: Page, path: str) -> None:
     """Loading ends at once with the caller's reason, in half a file and before it."""
     exports.faults[f"/layer/{path}"] = "hang"
-    said = page.evaluate(
+    result = page.evaluate(
         """async () => {
         const stop = new AbortController();
         const loading = told(() => load("/layer/plan.json", { signal: stop.signal }));
@@ -122,17 +126,17 @@ def test_loading_is_aborted(exports: Exports, page: Page, path: str) -> None:
         return [message, ours, after.message, made.made === made.destroyed];
         }"""
     )
-    assert said == ["enough", False, "enough", True]
+    assert result == ["enough", False, "enough", True]
 
 
 def test_a_shader_that_does_not_compile_gives_file_line_and_reason(
-    exports: Exports, page: Page, watch: Watch
+    exports: ExportServer, page: Page, watch: PageMonitor
 ) -> None:
-    """A shader that does not compile is told in the browser's own words."""
+    """A shader that does not compile is reported in the browser's own words."""
     exports.faults[SHADER] = b"@compute @workgroup_size(1)\nfn main() { nonsense; }"
     words = "shaders/00-matmul_tanh.wgsl", "line 2:21", "expected '='"
-    refused(page, LOAD, *words, code="shader")
-    heard(watch, "nonsense")
+    check_error(page, LOAD_SCRIPT, *words, code="shader")
+    ignore_complaints(watch, "nonsense")
     exports.faults.clear()
     plan = (exports.folder / "layer" / "plan.json").read_text("utf-8")
     software = (exports.folder / "layer" / "software.json").read_text("utf-8")
@@ -140,16 +144,20 @@ def test_a_shader_that_does_not_compile_gives_file_line_and_reason(
         bad = re.sub(r'("c", \d+, 0, \d+, 0, )\d+', r"\g<1>1048576", text)
         assert bad != text
         exports.faults[f"/layer/{name}.json"] = bad.encode()
-    run = f'told(async () => (await load("/layer/plan.json"))({ONES}))'
-    refused(page, run, "layer could not run", "export it again", code="plan")
+    run = f'told(async () => (await load("/layer/plan.json"))({ONES_INPUT}))'
+    check_error(page, run, "layer could not run", "export it again", code="plan")
 
 
 # --- browsers ---------------------------------------------------------------------
 
 
-def in_browser(exports: Exports, browser: Browser, watch: Watch, first: str) -> Page:
-    """An empty page in a browser that lacks something."""
-    return exports.page(browser, watch, f"if (globalThis.GPUAdapter) {{ {first} }}\n")
+def open_restricted_page(
+    exports: ExportServer, browser: Browser, watch: PageMonitor, init_script: str
+) -> Page:
+    """Open an empty page in a browser that lacks something."""
+    return exports.open_page(
+        browser, watch, f"if (globalThis.GPUAdapter) {{ {init_script} }}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,56 +202,59 @@ def in_browser(exports: Exports, browser: Browser, watch: Watch, first: str) -> 
     ],
     ids=["no-webgpu", "insecure", "no-adapter", "no-device", "limits"],
 )
-def test_a_browser_that_cannot_says_so(
-    exports: Exports,
+def test_an_unsuitable_browser_is_refused_with_the_reason(
+    exports: ExportServer,
     browser: Browser,
-    watch: Watch,
+    watch: PageMonitor,
     first: str,
     code: str,
     words: tuple[str, ...],
 ) -> None:
-    """A browser that cannot run a plan says what is needed; no buffer is made."""
-    page = in_browser(exports, browser, watch, first)
-    refused(page, LOAD, *words, code=code)
+    """A browser that cannot run a plan gets a message with what is needed; no buffer is
+    created.
+    """
+    page = open_restricted_page(exports, browser, watch, first)
+    check_error(page, LOAD_SCRIPT, *words, code=code)
     assert page.evaluate("buffers.made") == 0
     page.context.close()
 
 
-def test_a_feature_that_the_gpu_has_not_is_named(exports: Exports, page: Page) -> None:
-    """A feature that the GPU has not is named as limits are."""
+def test_a_missing_gpu_feature_is_named(exports: ExportServer, page: Page) -> None:
+    """A missing feature is named as limits are."""
     for name in ("plan", "software"):
         text = (exports.folder / "layer" / f"{name}.json").read_text("utf-8")
-        asked = text.replace('"features": []', '"features": ["no-such-thing"]')
-        exports.faults[f"/layer/{name}.json"] = asked.encode()
-    refused(page, LOAD, "the feature no-such-thing", code="limits")
+        changed_text = text.replace('"features": []', '"features": ["no-such-thing"]')
+        exports.faults[f"/layer/{name}.json"] = changed_text.encode()
+    check_error(page, LOAD_SCRIPT, "the feature no-such-thing", code="limits")
 
 
 # --- devices ----------------------------------------------------------------------
 
 
-def test_a_lost_device_is_told_and_the_plan_loads_again(page: Page) -> None:
-    """A lost device is told to runs under way and later; the plan loads again.
+def test_a_lost_device_is_reported_and_the_plan_loads_again(page: Page) -> None:
+    """Device loss is reported to current and later runs; the plan loads again.
 
     `lost` resolves, and `close` is no loss.
     """
-    said = page.evaluate(
+    result = page.evaluate(
         f"""async () => {{
         const run = await load("/layer/plan.json");
-        await run({ONES});
-        const waiting = [told(() => run({ONES})), told(() => run({ONES}))];
+        await run({ONES_INPUT});
+        const waiting = [told(() => run({ONES_INPUT})), told(() => run({ONES_INPUT}))];
         devices[0].destroy();
         const during = await Promise.all(waiting);
         const lost = await run.lost;
-        const after = await told(() => run({ONES}));
+        const after = await told(() => run({ONES_INPUT}));
         const checked = await told(() => run.check());
         run.close();
         const again = await load("/layer/plan.json");
         const {{ ok }} = await again.check();
         let isLost = false;
         again.lost.then(() => {{ isLost = true; }});
-        const ending = told(() => again({ONES}));
+        const ending = told(() => again({ONES_INPUT}));
         again.close();
-        const closed = [(await ending).code, (await told(() => again({ONES}))).code];
+        const afterwards = await told(() => again({ONES_INPUT}));
+        const closed = [(await ending).code, afterwards.code];
         await devices[1].lost;
         await new Promise((done) => setTimeout(done, 50));
         return {{ codes: [...during, after, checked].map((one) => one.code), ok, closed,
@@ -251,18 +262,18 @@ def test_a_lost_device_is_told_and_the_plan_loads_again(page: Page) -> None:
             message: after.message }};
         }}"""
     )
-    assert set(said["codes"]) == {"device-lost"}
-    assert said["lost"] == ["device-lost", True]
-    assert "load layer again" in said["message"]
-    assert said["ok"]
-    assert said["closed"] == ["closed", "closed"]
-    assert not said["isLost"]
-    assert said["buffers"]["made"] == said["buffers"]["destroyed"]
+    assert set(result["codes"]) == {"device-lost"}
+    assert result["lost"] == ["device-lost", True]
+    assert "load layer again" in result["message"]
+    assert result["ok"]
+    assert result["closed"] == ["closed", "closed"]
+    assert not result["isLost"]
+    assert result["buffers"]["made"] == result["buffers"]["destroyed"]
 
 
-def test_a_device_that_is_lost_while_a_plan_loads_ends_that(page: Page) -> None:
-    """A device that is lost while shaders are compiled ends the loading of a plan."""
-    refused(
+def test_device_loss_while_loading_ends_the_load(page: Page) -> None:
+    """Loading a plan ends when the device is lost while shaders are compiled."""
+    check_error(
         page,
         """told(async () => {
         const { createComputePipelineAsync: inner } = GPUDevice.prototype;
@@ -276,19 +287,19 @@ def test_a_device_that_is_lost_while_a_plan_loads_ends_that(page: Page) -> None:
         })""",
         code="device-lost",
     )
-    assert page.evaluate(CHECKS)
+    assert page.evaluate(CHECK_SCRIPT)
 
 
-def test_what_is_no_device_is_refused(page: Page) -> None:
+def test_an_adapter_in_place_of_a_device_is_refused(page: Page) -> None:
     """An adapter is refused where a device is asked for."""
     script = """told(async () => load("/layer/plan.json", {
         device: await navigator.gpu.requestAdapter() }))"""
-    refused(page, script, "no GPUDevice", code="device")
+    check_error(page, script, "no GPUDevice", code="device")
 
 
-def test_a_device_of_the_caller_stays_theirs(page: Page) -> None:
-    """A device of the caller's is used, checked for its limits, and left open."""
-    said = page.evaluate(
+def test_a_device_of_the_caller_is_left_open(page: Page) -> None:
+    """A device of the caller is used, checked for its limits, and left open."""
+    result = page.evaluate(
         """async () => {
         const adapter = await navigator.gpu.requestAdapter();
         const device = await adapter.requestDevice();
@@ -309,19 +320,19 @@ def test_a_device_of_the_caller_stays_theirs(page: Page) -> None:
         return [ok, open, right, devices.length - before, code, fresh.code, small];
         }"""
     )
-    *known, small = said
+    *known, small = result
     assert known == [True, "open", True, 0, "device-lost", "device-lost"]
     assert small["code"] == "limits"
     assert "the given device" in small["message"]
     assert "maxBufferSize, 7,680 needed and 16 here" in small["message"]
 
 
-def test_no_memory_and_errors_of_the_driver_are_told(page: Page) -> None:
-    """Errors of the driver are told as the browser says them.
+def test_out_of_memory_and_driver_errors_are_reported(page: Page) -> None:
+    """Errors of the driver are reported in the browser's words.
 
     They come by a scope, or as an error that no scope caught.
     """
-    message = refused(
+    message = check_error(
         page,
         """told(async () => {
         const { popErrorScope: inner } = GPUDevice.prototype;
@@ -340,7 +351,7 @@ def test_no_memory_and_errors_of_the_driver_are_told(page: Page) -> None:
         code="out-of-memory",
     )
     assert re.search(r"make buffers of [\d,]+ bytes", message)
-    refused(
+    check_error(
         page,
         f"""told(async () => {{
         const run = await load("/layer/plan.json");
@@ -348,7 +359,7 @@ def test_no_memory_and_errors_of_the_driver_are_told(page: Page) -> None:
         const event = new GPUUncapturedErrorEvent("uncapturederror", {{ error }});
         devices.at(-1).dispatchEvent(event);
         globalThis.later = run;
-        await run({ONES});
+        await run({ONES_INPUT});
         }})""",
         "a driver's trouble",
         code="device",
@@ -360,13 +371,15 @@ def test_no_memory_and_errors_of_the_driver_are_told(page: Page) -> None:
     "words",
     ["Array buffer allocation failed", "Out of memory", "allocation size overflow"],
 )
-def test_no_memory_for_an_array_is_told(page: Page, words: str) -> None:
-    """An array without memory is told in each browser's words; the next run works."""
-    refused(
+def test_out_of_memory_for_an_array_is_reported(page: Page, words: str) -> None:
+    """A failed array allocation is reported for each browser's wording; the next run
+    works.
+    """
+    check_error(
         page,
         f"""told(async () => {{
         const run = globalThis.later = await load("/layer/plan.json");
-        const given = {ONES};
+        const given = {ONES_INPUT};
         const inner = globalThis.Uint8Array;
         globalThis.Uint8Array = class extends inner {{
             constructor(...rest) {{ super(...rest); throw new RangeError("{words}"); }}
@@ -381,29 +394,29 @@ def test_no_memory_for_an_array_is_told(page: Page, words: str) -> None:
     assert page.evaluate("async () => (await later.check()).ok")
 
 
-def test_a_hundred_runs_leave_nothing_behind(page: Page) -> None:
-    """A hundred runs make no buffer, and none is left after `close`."""
-    said = page.evaluate(
+def test_a_hundred_runs_leak_no_buffers(page: Page) -> None:
+    """A hundred runs create no buffer, and none is left after `close`."""
+    result = page.evaluate(
         f"""async () => {{
         const run = await load("/layer/plan.json");
         const before = buffers.made;
-        for (let i = 0; i < 100; i += 1) await run({ONES});
+        for (let i = 0; i < 100; i += 1) await run({ONES_INPUT});
         const made = buffers.made - before;
         run.close();
         run.close();
         return [before > 0, made, buffers.made - buffers.destroyed];
         }}"""
     )
-    assert said == [True, 0, 0]
+    assert result == [True, 0, 0]
 
 
-def test_calls_at_the_same_time_never_mix(page: Page) -> None:
+def test_concurrent_calls_each_get_their_own_answer(page: Page) -> None:
     """Calls at the same time each have their own answer.
 
     That holds where an array is changed after the call, and where another call is
     refused.
     """
-    said = page.evaluate(
+    result = page.evaluate(
         """async () => {
         const run = await load("/layer/plan.json");
         const x = new Float32Array(192);
@@ -423,7 +436,7 @@ def test_calls_at_the_same_time_never_mix(page: Page) -> None:
         return [totals, codes, next.total[0]];
         }"""
     )
-    totals, codes, after = said
+    totals, codes, next_total = result
     assert totals == [48.0 * i for i in range(20)]
     assert codes == ["dtype"] * 4
-    assert after == 144
+    assert next_total == 144

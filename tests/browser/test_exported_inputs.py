@@ -1,4 +1,4 @@
-"""Inputs that an exported plan does not take, and unusual ones that it does."""
+"""Inputs that an exported plan refuses, and unusual ones that it accepts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from playwright.sync_api import Page
 
 from tests.browser.exported_pages import (
     SAMPLES,
-    Exports,
+    ExportServer,
     blank,
+    check_error,
     exports,
     page,
-    refused,
     watch,
     written,
 )
@@ -22,8 +22,8 @@ from tests.browser.exported_pages import (
 __all__ = ["blank", "exports", "page", "watch", "written"]
 pytestmark = pytest.mark.requires_browser
 
-PEAKS = f"new Float32Array({5 * SAMPLES}).fill(1)"
-WRONG: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
+PEAKS_INPUT = f"new Float32Array({5 * SAMPLES}).fill(1)"
+INVALID_INPUTS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
     "layer": [
         ("", "dtype", ("x is undefined", "Float32Array (f32) of 4 × 48 = 192 values")),
         ("{ x: null }", "dtype", ("x is null",)),
@@ -70,17 +70,17 @@ WRONG: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
     ],
     "peaks": [
         (
-            f"{{ x: {PEAKS}.fill(NaN, 1300, 1301) }}",
+            f"{{ x: {PEAKS_INPUT}.fill(NaN, 1300, 1301) }}",
             "not-finite",
             ("row 2", "NaN", "sample 20 of 640"),
         ),
         (
-            f"{{ x: {PEAKS}.fill(-Infinity, 3199) }}",
+            f"{{ x: {PEAKS_INPUT}.fill(-Infinity, 3199) }}",
             "not-finite",
             ("row 4", "-Infinity", "sample 639"),
         ),
         (
-            f"{{ x: {PEAKS}.fill(2e38, 640, 1280) }}",
+            f"{{ x: {PEAKS_INPUT}.fill(2e38, 640, 1280) }}",
             "range",
             ("row 1", "1e80", "3e38"),
         ),
@@ -88,9 +88,11 @@ WRONG: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
 }
 
 
-@pytest.mark.parametrize("plan", WRONG)
-def test_a_wrong_input_is_refused_with_what_is_right(page: Page, plan: str) -> None:
-    """A wrong input is refused with what is right, and the next check is right."""
+@pytest.mark.parametrize("plan", INVALID_INPUTS)
+def test_an_invalid_input_is_refused_with_the_expected_type(
+    page: Page, plan: str
+) -> None:
+    """An invalid input is refused with the expected type, and the next check passes."""
     page.evaluate(
         f"""async () => {{
         globalThis.run = await load("/{plan}/plan.json");
@@ -99,13 +101,15 @@ def test_a_wrong_input_is_refused_with_what_is_right(page: Page, plan: str) -> N
         structuredClone(detached.buffer, {{ transfer: [detached.buffer] }});
         }}"""
     )
-    for given, code, words in WRONG[plan]:
-        refused(page, f"told(() => run({given}))", *words, code=code)
+    for inputs_source, code, words in INVALID_INPUTS[plan]:
+        check_error(page, f"told(() => run({inputs_source}))", *words, code=code)
     assert page.evaluate("async () => (await run.check()).ok")
 
 
-def test_an_array_of_a_frame_is_taken(page: Page) -> None:
-    """An array of a frame is taken, no instance of this page's Float32Array."""
+def test_an_array_of_an_iframe_is_accepted(page: Page) -> None:
+    """An array of an iframe is accepted, though no instance of this page's
+    Float32Array.
+    """
     assert page.evaluate(
         """async () => {
         const frame = document.body.appendChild(document.createElement("iframe"));
@@ -116,8 +120,8 @@ def test_an_array_of_a_frame_is_taken(page: Page) -> None:
     )
 
 
-def test_numbers_of_64_bits_are_taken_and_given(page: Page) -> None:
-    """Numbers of 64 bits are BigInts; narrower arrays are taken for them too."""
+def test_64_bit_integers_are_accepted_and_returned(page: Page) -> None:
+    """64-bit integers are BigInts; narrower arrays are accepted for them too."""
     assert (
         page.evaluate(
             """async () => {
@@ -133,8 +137,8 @@ def test_numbers_of_64_bits_are_taken_and_given(page: Page) -> None:
     )
 
 
-def test_memory_that_may_grow_is_taken(page: Page) -> None:
-    """WebGPU itself refuses views of it, unless it is shared."""
+def test_resizable_memory_is_accepted(page: Page) -> None:
+    """WebGPU itself refuses views of resizable memory, unless it is shared."""
     assert page.evaluate(
         """async () => {
         const run = await load("/layer/plan.json");
@@ -150,17 +154,18 @@ def test_memory_that_may_grow_is_taken(page: Page) -> None:
     ) == [96, 96]
 
 
-def test_nothing_to_check_is_told(exports: Exports, page: Page) -> None:
+def test_a_check_without_vectors_is_refused(exports: ExportServer, page: Page) -> None:
     """A plan without vectors runs, and its check is refused."""
     plan = json.loads((exports.folder / "kinds" / "plan.json").read_text("utf-8"))
-    bare = json.dumps({**plan, "vectors": None})
-    exports.faults["/kinds/plan.json"] = bare.encode()
+    text = json.dumps({**plan, "vectors": None})
+    exports.faults["/kinds/plan.json"] = text.encode()
     script = 'told(async () => (await load("/kinds/plan.json")).check())'
-    refused(page, script, "without test vectors", code="plan")
+    check_error(page, script, "without test vectors", code="plan")
 
 
-def test_a_check_notices_one_changed_bit(exports: Exports, page: Page) -> None:
-    """A check notices one bit in each of Welch's tables and its floor, and a sign.
+def test_a_check_notices_one_changed_bit(exports: ExportServer, page: Page) -> None:
+    """A check notices one changed bit in each of Welch's tables and its floor, and a
+    changed sign in a shader.
 
     The sign is one in a shader.
     """
@@ -177,27 +182,31 @@ def test_a_check_notices_one_changed_bit(exports: Exports, page: Page) -> None:
     start, nbytes = plan["welch"]["floor"]
     changed[start + nbytes // 2 // 8 * 8 + 7] = 0x40  # the first, of a bin between
     assert len(changed) >= 3
-    for at, bit in changed.items():
+    for offset, bit in changed.items():
         body = bytearray(weights)
-        body[at] ^= bit
+        body[offset] ^= bit
         exports.faults["/peaks/weights.bin"] = bytes(body)
-        assert page.evaluate(script) is False, at
-        body[at - 2 : at + 2] = np.float32(3e38).tobytes()  # powers of it are infinite
+        assert page.evaluate(script) is False, offset
+        body[offset - 2 : offset + 2] = np.float32(
+            3e38
+        ).tobytes()  # powers of it are infinite
         exports.faults["/peaks/weights.bin"] = bytes(body)
-        assert page.evaluate(script) is False, at
+        assert page.evaluate(script) is False, offset
     exports.faults.clear()
     assert page.evaluate(script) is True
     shader = (exports.folder / "layer" / "shaders" / "00-matmul_tanh.wgsl").read_text(
         "utf-8"
     )
-    other = shader.replace("stable_tanh(r0)", "stable_tanh(-r0)")
-    assert other != shader
-    exports.faults["/layer/shaders/00-matmul_tanh.wgsl"] = other.encode()
+    changed_shader = shader.replace("stable_tanh(r0)", "stable_tanh(-r0)")
+    assert changed_shader != shader
+    exports.faults["/layer/shaders/00-matmul_tanh.wgsl"] = changed_shader.encode()
     assert page.evaluate(script.replace("peaks", "layer")) is False
 
 
-def test_halves_are_compared_as_numbers(exports: Exports, page: Page) -> None:
-    """A check compares halves as numbers, not as bits.
+def test_float16_outputs_are_compared_as_numbers(
+    exports: ExportServer, page: Page
+) -> None:
+    """A check compares float16 values as numbers, not as bits.
 
     0 is -0, a NaN is not asked, and a tolerance is one of numbers. No GPU here has f16,
     so words of an integer are read as two.
@@ -207,21 +216,25 @@ def test_halves_are_compared_as_numbers(exports: Exports, page: Page) -> None:
     squared = plan["vectors"]["cases"][0]["outputs"]["squared"]
     start, end = squared["from"], squared["from"] + squared["nbytes"]
     vectors = (kinds / "vectors.bin").read_bytes()
-    right = np.frombuffer(vectors[start:end], np.float16)
-    assert right.size == 6
-    assert right[1] == 0.0
+    expected = np.frombuffer(vectors[start:end], np.float16)
+    assert expected.size == 6
+    assert expected[1] == 0.0
     squared |= {"dtype": "f16", "atol": 1e-6}
     plan["outputs"]["squared"] |= {"dtype": "f16", "shape": [6]}
     plan["vectors"]["cases"][0]["outputs"] = {"squared": squared}
     exports.faults["/kinds/plan.json"] = json.dumps(plan).encode()
     script = 'async () => (await load("/kinds/plan.json")).check()'
-    for wanted, ok, compared in (
-        ([right[0], -0.0, np.nan, 0.0, right[4] + np.float16(9e-7), 0.0], True, 5),
-        ([right[0], 0.0, 0.0, 0.0, right[4], 2e-6], False, 6),
-        ([right[0], 0.0, 0.0, 0.0, right[4], -1.0], False, 6),
+    for values, ok, compared in (
+        (
+            [expected[0], -0.0, np.nan, 0.0, expected[4] + np.float16(9e-7), 0.0],
+            True,
+            5,
+        ),
+        ([expected[0], 0.0, 0.0, 0.0, expected[4], 2e-6], False, 6),
+        ([expected[0], 0.0, 0.0, 0.0, expected[4], -1.0], False, 6),
     ):
-        body = np.array(wanted, np.float16).tobytes()
+        body = np.array(values, np.float16).tobytes()
         exports.faults["/kinds/vectors.bin"] = vectors[:start] + body + vectors[end:]
-        said = page.evaluate(script)
-        assert (said["ok"], said["compared"]) == (ok, compared), said
-    assert (said["worst"]["got"], said["worst"]["want"]) == (0, -1)
+        result = page.evaluate(script)
+        assert (result["ok"], result["compared"]) == (ok, compared), result
+    assert (result["worst"]["got"], result["worst"]["want"]) == (0, -1)

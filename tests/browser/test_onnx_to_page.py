@@ -1,4 +1,4 @@
-"""An .onnx file brought onto a page that runs it, by the steps of the manual."""
+"""Bring an .onnx file onto a page that runs it, following the manual's steps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import START_MS, snippet
-from tests.browser.other_hosts import plain_host
-from tests.command_line import python
-from tests.recordings import saved
+from tests.browser.conftest import START_MS, manual_snippet
+from tests.browser.other_hosts import host_without_headers
+from tests.command_line import run_python
+from tests.recordings import save_recording
 from tests.site_build import BuiltSite
 
 pytestmark = pytest.mark.requires_browser
@@ -21,8 +21,8 @@ PAGE = "onnx-to-page.md"
 FS = 22050
 
 
-def chord(path: Path) -> Path:
-    """A second and a half of C, E and G, each with a few overtones."""
+def write_chord(path: Path) -> Path:
+    """Write one and a half seconds of C, E and G, each with a few overtones."""
     t = np.arange(int(1.5 * FS)) / FS
     tones = [
         np.sin(2 * np.pi * f * k * t) / k**2
@@ -30,24 +30,24 @@ def chord(path: Path) -> Path:
         for k in (1, 2, 3)
     ]
     sound = (0.2 * np.sum(tones, axis=0) * np.minimum(t / 0.01, 1)).astype(np.float32)
-    saved(path, sound[None], fs=FS, channels=["sound"])
+    save_recording(path, sound[None], fs=FS, channels=["sound"])
     return path
 
 
-def test_a_model_of_onnx_is_a_page_in_thirty_lines(
+def test_onnx_model_runs_in_a_page_of_thirty_lines(
     browser: Browser, built_site: BuiltSite, tmp_path: Path
 ) -> None:
     """The manual's program and page find the notes of a chord by a model of ONNX."""
-    html = snippet(PAGE)
+    html = manual_snippet(PAGE)
     assert len(html.decode().strip().splitlines()) <= 30
-    said = python("-c", snippet(PAGE, "python").decode(), cwd=tmp_path)
-    assert said.code == 0, said
+    output = run_python("-c", manual_snippet(PAGE, "python").decode(), cwd=tmp_path)
+    assert output.code == 0, output
     (tmp_path / "index.html").write_bytes(html)
     os.symlink(built_site.folder / "runtime", tmp_path / "runtime")
-    with plain_host(replace(built_site, folder=tmp_path)) as url:
+    with host_without_headers(replace(built_site, folder=tmp_path)) as url:
         page = browser.new_page()
         page.goto(url)
         expect(page.locator("#out")).to_have_text("Choose a sound.", timeout=START_MS)
-        page.set_input_files("input", chord(tmp_path / "chord.wav"))
+        page.set_input_files("input", write_chord(tmp_path / "chord.wav"))
         expect(page.locator("#out")).to_contain_text("C4 E4 G4", timeout=START_MS)
         page.context.close()

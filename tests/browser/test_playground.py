@@ -1,4 +1,4 @@
-"""The playground driven as a visitor would: examples, errors, Stop, links, keys."""
+"""Drive the playground as a visitor would: examples, errors, Stop, links, keys."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from functools import partial
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.demo_page import NO_GPU, OpenPage, changed
+from tests.browser.demo_page import NO_GPU, OpenPage, open_with_change
+from tests.browser.page_monitor import START_MS
 from tests.browser.playground_page import (
     EXAMPLES,
-    FIRST,
+    FIRST_EXAMPLE,
     LITTLE_MEMORY,
     PATH,
-    drawn,
-    editor,
-    ended,
-    playground,
-    ready,
-    run,
-    started,
+    count_canvas_colours,
+    open_editor,
+    open_playground,
+    run_program,
+    start_program,
+    wait_for_output,
+    wait_until_ready,
 )
-from tests.browser.watch import START_MS
 
 pytestmark = pytest.mark.requires_browser
 
 # What each example must have said, as patterns.
-SAID = {
+EXPECTED_OUTPUT = {
     "graph": [r"ran on \S+", r"plan of 'layer'", r"array\(\[\["],
     "peaks": [r"alpha +10\.\d+ Hz", r"beta +21\.0\d Hz", "segments of 512 samples"],
     "devices": ["ran on ", r"webgpu: succeeded", r"largest difference: [\d.e-]+"],
@@ -38,48 +38,67 @@ SAID = {
     "profile": [r"block on NumPy", r"time stamps of the device", r"\nmatmul +[\d.]+ "],
     "errors": [r"UsageError: welch_peaks: k is 0", r"did you mean 'webgpu'\?"],
 }
-WITHOUT_GPU = ("devices", "graph")
-"""Examples for a browser without WebGPU: one names it, one leaves the choice."""
-WITHOUT_JSPI = ("custom_op", "benchmark")
-"""Examples for a browser that cannot switch stacks, likewise."""
+EXAMPLES_WITHOUT_GPU = ("devices", "graph")
+"""Examples for a browser without WebGPU: one names it, one leaves the choice of the
+device open.
+"""
+EXAMPLES_WITHOUT_JSPI = ("custom_op", "benchmark")
+"""Examples for a browser that cannot switch stacks: one names WebGPU, one leaves the
+choice of the device open.
+"""
 NO_JSPI = "delete WebAssembly.Suspending;\ndelete WebAssembly.promising;\n"
-"""At the end of worker.js: a browser that cannot switch stacks."""
-PLOTS = {"graph", "peaks", "decisions", "custom_op", "spectrogram", "benchmark"}
+"""JavaScript for the end of worker.js that makes it a browser that cannot switch
+stacks.
+"""
+PLOTTING_EXAMPLES = {
+    "graph",
+    "peaks",
+    "decisions",
+    "custom_op",
+    "spectrogram",
+    "benchmark",
+}
 
 
-def listed(page: Page) -> list[str]:
-    found: list[str] = page.eval_on_selector_all(
+def example_names(page: Page) -> list[str]:
+    names: list[str] = page.eval_on_selector_all(
         "#example option", "all => all.map((one) => one.value)"
     )
-    return found
+    return names
 
 
 def run_example(page: Page, name: str) -> str:
-    """What the example said; only the one about errors ends with one."""
+    """Run an example and return its output; only the one about errors ends with an
+    error.
+    """
     page.select_option("#example", name)
     source = (EXAMPLES / f"{name}.py").read_text("utf-8")
     page.click("#run")  # at once: what was chosen is on the screen
     expect(page.locator("#code")).to_have_value(source)
-    said = ended(page)
-    errors = page.locator("#output .error")
-    assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
-    return said
+    printed = wait_for_output(page)
+    error_boxes = page.locator("#output .error")
+    assert error_boxes.count() == (1 if name == "errors" else 0), f"{name}:\n{printed}"
+    return printed
 
 
 def check_example(page: Page, name: str) -> None:
-    """Run an example, which says what it must and draws where it should."""
-    said = run_example(page, name)
-    for pattern in SAID[name]:
-        assert re.search(pattern, said), f"{name}: no {pattern!r} in\n{said}"
-    assert page.locator("#output canvas").count() == (1 if name in PLOTS else 0)
-    if name in PLOTS:
-        assert drawn(page) > 20, name
+    """Run an example and check its output and its plot."""
+    printed = run_example(page, name)
+    for pattern in EXPECTED_OUTPUT[name]:
+        assert re.search(pattern, printed), f"{name}: no {pattern!r} in\n{printed}"
+    assert page.locator("#output canvas").count() == (
+        1 if name in PLOTTING_EXAMPLES else 0
+    )
+    if name in PLOTTING_EXAMPLES:
+        assert count_canvas_colours(page) > 20, name
 
 
 @pytest.mark.full
 def test_every_example_runs(bench: Page) -> None:
-    """Every example says what it must and draws where it should; one means to fail."""
-    for name in SAID:
+    """Every example prints what it must and plots where it should; one of them raises
+    an error.
+    """
+    for name in EXPECTED_OUTPUT:
         check_example(bench, name)
 
 
@@ -88,21 +107,22 @@ def test_examples_are_all_listed_and_some_run(bench: Page) -> None:
 
     The plot says in words what it shows.
     """
-    assert sorted(listed(bench)) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
-    assert set(listed(bench)) == set(SAID)
-    check_example(bench, FIRST)
+    assert sorted(example_names(bench)) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
+    assert set(example_names(bench)) == set(EXPECTED_OUTPUT)
+    check_example(bench, FIRST_EXAMPLE)
     label = bench.get_attribute("#output canvas", "aria-label") or ""
     assert "gelu(x @ w + b): 3 lines of 201 points" in label
     check_example(bench, "errors")
 
 
-def test_runs_end_badly_and_the_next_one_works(bench: Page) -> None:
-    """A loop without `await` is stopped, its lines are there, stderr marked as such.
+def test_run_works_after_a_failed_one(bench: Page) -> None:
+    """A loop without `await` is stopped; its lines are kept, with stderr marked as
+    such.
 
     The end of the interpreter is told, and leaves no run waiting for ever. A flood past
     Python's own limit on what is printed is cut off. Values and warnings are shown.
     """
-    started(
+    start_program(
         bench,
         "import sys\n"
         "print('first')\n"
@@ -119,27 +139,27 @@ def test_runs_end_badly_and_the_next_one_works(bench: Page) -> None:
     bench.wait_for_selector("#run:not([disabled])", timeout=START_MS)
     expect(bench.locator("#stop")).to_be_disabled()
 
-    said = run(
+    printed = run_program(
         bench,
         "import os, rlxweb as rlx\n"
         "print(rlx.is_available('webgpu'), flush=True)\n"
         "os._exit(3)",
     )
-    assert said.strip() == "True"
+    assert printed.strip() == "True"
     problem = bench.locator(".problem")
     expect(problem).to_contain_text("Python stopped answering")
 
-    said = run(
+    printed = run_program(
         bench,
         "from playground import plot\n"
         "post = plot.__globals__['post']\n"
         "while True: post({'out': 'x' * 50})",
     )
-    assert "the page takes no more of this run" in said
-    assert len(said) < 500_000
+    assert "the page takes no more of this run" in printed
+    assert len(printed) < 500_000
     expect(problem).to_have_count(0)
 
-    said = run(
+    printed = run_program(
         bench,
         "import asyncio, warnings\n"
         "warnings.warn('beware')\n"
@@ -147,13 +167,13 @@ def test_runs_end_badly_and_the_next_one_works(bench: Page) -> None:
         "x = list(range(3))\n"
         "x",
     )
-    assert "UserWarning: beware" in said
-    assert said.strip().endswith("[0, 1, 2]")
+    assert "UserWarning: beware" in printed
+    assert printed.strip().endswith("[0, 1, 2]")
 
 
-def test_floods_and_exits_are_told(bench: Page) -> None:
+def test_floods_and_exits_are_reported(bench: Page) -> None:
     """Too many figures or lines are cut off with a message, and exits are named."""
-    said = run(
+    printed = run_program(
         bench,
         "from playground import plot\n"
         "try:\n"
@@ -163,17 +183,19 @@ def test_floods_and_exits_are_told(bench: Page) -> None:
         "for i in range(30_000): print('line', i)\n"
         "raise SystemExit(3)",
     )
-    assert "40 figures are the most of one run" in said
+    assert "40 figures are the most of one run" in printed
     expect(bench.locator("#output canvas")).to_have_count(40)
-    assert "line 19" in said
-    assert re.search(r"… and [\d,]+ more lines, which are not shown", said)
-    assert len(said) < 250_000
-    assert "SystemExit: exit(3)" in said
+    assert "line 19" in printed
+    assert re.search(r"… and [\d,]+ more lines, which are not shown", printed)
+    assert len(printed) < 250_000
+    assert "SystemExit: exit(3)" in printed
 
 
-def test_what_is_not_here_is_told_with_a_way_out(bench: Page) -> None:
-    """A keyboard for input() and packages are told to be missing, with a way out."""
-    said = run(
+def test_missing_features_are_reported_with_alternatives(bench: Page) -> None:
+    """Missing features, a keyboard for input() and packages, are reported with an
+    alternative.
+    """
+    printed = run_program(
         bench,
         "try:\n"
         "    input('name? ')\n"
@@ -181,8 +203,8 @@ def test_what_is_not_here_is_told_with_a_way_out(bench: Page) -> None:
         "    print(error)\n"
         "import matplotlib",
     )
-    assert "input() has nobody to ask here" in said
-    assert "plot(x, y) and heat(array) draw" in said
+    assert "input() has nobody to ask here" in printed
+    assert "plot(x, y) and heat(array) draw" in printed
 
 
 def test_an_error_shows_the_programs_own_lines(bench: Page) -> None:
@@ -193,19 +215,19 @@ def test_an_error_shows_the_programs_own_lines(bench: Page) -> None:
         "    return g.input('a', (3, 4)) @ g.input('b', (5, 6))\n\n"
         "layer(rlx.Graph('bad'))\n"
     )
-    run(bench, code)
+    run_program(bench, code)
     error = bench.locator("#output .error")
     expect(error.locator("li")).to_have_count(2)
     expect(error).to_contain_text("ShapeError: matmul of [3, 4] f32, [5, 6] f32")
     assert "rlxweb/" not in error.inner_text()
     expect(bench.locator(".gutter .bad")).to_have_text("4")
     error.get_by_role("button", name="line 6").click()
-    selected = "[code.selectionStart, code.selectionEnd, document.activeElement.id]"
+    selection_js = "[code.selectionStart, code.selectionEnd, document.activeElement.id]"
     start = code.index("layer(rlx")
-    assert bench.evaluate(selected) == [start, len(code) - 1, "code"]
+    assert bench.evaluate(selection_js) == [start, len(code) - 1, "code"]
 
-    said = run(bench, "x = 1\nif x\n    pass\n")
-    assert "SyntaxError: expected ':'" in said
+    printed = run_program(bench, "x = 1\nif x\n    pass\n")
+    assert "SyntaxError: expected ':'" in printed
     expect(bench.locator(".gutter .bad")).to_have_text("2")
     bench.press("#code", "End")
     bench.type("#code", " ")
@@ -215,16 +237,16 @@ def test_an_error_shows_the_programs_own_lines(bench: Page) -> None:
 @pytest.mark.full
 def test_plots_follow_the_theme_and_the_width_down_to_a_phone(bench: Page) -> None:
     """Plots follow theme and width and are not blank; long lines widen no phone."""
-    run(
+    run_program(
         bench,
         "from playground import plot, heat\nplot([1, 3, 2])\nheat([[1, 2], [3, 4]])\n"
         "print('w' * 500)\n'x' * 500",
     )
-    image = "[...document.querySelectorAll('canvas')].map((c) => c.toDataURL())"
-    before = bench.evaluate(image)
+    image_js = "[...document.querySelectorAll('canvas')].map((c) => c.toDataURL())"
+    before = bench.evaluate(image_js)
     assert len(before) == 2
     bench.get_by_role("button", name="Use dark colours").click()
-    after = bench.evaluate(image)
+    after = bench.evaluate(image_js)
     assert after[0] != before[0]
     bench.get_by_role("button", name="Use light colours").click()
     width = bench.evaluate("document.querySelector('canvas').width")
@@ -232,10 +254,10 @@ def test_plots_follow_the_theme_and_the_width_down_to_a_phone(bench: Page) -> No
     bench.wait_for_function(
         "(w) => document.querySelector('canvas').width !== w", arg=width
     )
-    assert drawn(bench) > 3
+    assert count_canvas_colours(bench) > 3
     for scheme in ("light", "dark"):
         bench.emulate_media(color_scheme=scheme)
-        fits_a_phone(bench)
+        check_fits_a_phone(bench)
 
 
 def test_a_link_carries_the_code_and_does_not_run_it(
@@ -251,28 +273,30 @@ def test_a_link_carries_the_code_and_does_not_run_it(
     assert page.evaluate("navigator.clipboard.readText()") == link
     assert len(link) < 300  # 1,200 characters and more, deflated
 
-    other = ready(playground(open_page, link.partition(PATH)[2]))
-    expect(other.locator("#code")).to_have_value(code)
-    expect(other.locator(".problem")).to_contain_text("This code came with the link")
-    assert "carried" not in other.inner_text("#output")
+    second_page = wait_until_ready(open_playground(open_page, link.partition(PATH)[2]))
+    expect(second_page.locator("#code")).to_have_value(code)
+    expect(second_page.locator(".problem")).to_contain_text(
+        "This code came with the link"
+    )
+    assert "carried" not in second_page.inner_text("#output")
 
 
-def test_a_damaged_link_is_told(open_page: OpenPage) -> None:
+def test_damaged_link_is_reported(open_page: OpenPage) -> None:
     """A damaged link is told, and the page works, opened by it or led there."""
-    page = editor(open_page, "#code=1AAAA")
+    page = open_editor(open_page, "#code=1AAAA")
     problem = page.locator(".problem")
     expect(problem).to_contain_text("The link holds no code that can be read")
-    assert page.input_value("#example") == FIRST
+    assert page.input_value("#example") == FIRST_EXAMPLE
     for fragment in ("#code=9zz", "#code=1%%%"):
         problem.get_by_role("button", name="Dismiss").click()
         expect(problem).to_have_count(0)
         page.evaluate("(to) => { location.hash = to; }", fragment)
         expect(problem).to_contain_text("The link holds no code that can be read")
-        assert page.input_value("#example") == FIRST
+        assert page.input_value("#example") == FIRST_EXAMPLE
 
 
-def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None:
-    page = editor(open_page)
+def test_link_that_decompresses_too_large_is_refused(open_page: OpenPage) -> None:
+    page = open_editor(open_page)
     fragment = page.evaluate(
         """async () => {
         const zeros = new Blob([new Uint8Array(50_000_000)]).stream();
@@ -289,13 +313,13 @@ def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None
 
 
 @pytest.mark.full
-def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) -> None:
+def test_code_is_saved_and_not_lost_to_an_example(open_page: OpenPage) -> None:
     """Code outlives a reload, not run; what an example replaced can be brought back."""
-    page = playground(open_page)
+    page = open_playground(open_page)
     expect(page.locator("#code")).not_to_have_value("")
     page.fill("#code", "print('mine')")
     page.reload()
-    ready(page)
+    wait_until_ready(page)
     expect(page.locator("#code")).to_have_value("print('mine')")
     assert "mine" not in page.inner_text("#output")
 
@@ -308,9 +332,11 @@ def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) ->
     expect(page.locator("#output")).to_be_empty()
 
 
-def test_the_editor_indents_and_lets_the_keyboard_go(open_page: OpenPage) -> None:
-    """Tab, Shift+Tab, Enter, undo; after Escape, Tab leaves."""
-    page = editor(open_page)
+def test_editor_indents_and_releases_keyboard_focus(open_page: OpenPage) -> None:
+    """Tab, Shift+Tab, Enter and undo edit the code; after Escape, Tab leaves the
+    editor.
+    """
+    page = open_editor(open_page)
     page.fill("#code", "")
     page.focus("#code")
     page.keyboard.type("def f():\nreturn 1")
@@ -328,7 +354,7 @@ def test_the_editor_indents_and_lets_the_keyboard_go(open_page: OpenPage) -> Non
     assert page.evaluate("document.activeElement.id") != "code"
 
 
-def fits_a_phone(page: Page) -> None:
+def check_fits_a_phone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     for name in ("#run", "#stop", "#reset", "#share", "#example", "#code"):
         box = page.locator(name).bounding_box()
@@ -337,28 +363,32 @@ def fits_a_phone(page: Page) -> None:
         assert box["x"] + box["width"] <= 390, name
 
 
-def without(open_page: OpenPage, what: str) -> Page:
-    """The page in a browser whose Worker begins with this JavaScript."""
-    small = partial(open_page, first=LITTLE_MEMORY)
-    return ready(changed(small, "playground/", "worker.js", lambda text: text + what))
+def open_with_worker_code(open_page: OpenPage, worker_code: str) -> Page:
+    """Open the page in a browser whose Worker runs this JavaScript as well."""
+    open_small = partial(open_page, init_script=LITTLE_MEMORY)
+    return wait_until_ready(
+        open_with_change(
+            open_small, "playground/", "worker.js", lambda text: text + worker_code
+        )
+    )
 
 
 @pytest.mark.full
 def test_without_webgpu_examples_run_on_numpy(open_page: OpenPage) -> None:
     """The page says so; nothing fails but what asks for WebGPU by name."""
-    page = without(open_page, NO_GPU)
+    page = open_with_worker_code(open_page, NO_GPU)
     expect(page.locator(".problem")).to_contain_text("This browser offers no WebGPU")
-    run_example(page, WITHOUT_GPU[0])
-    said = run(page, "import rlxweb as rlx\nrlx.Session('webgpu')")
-    assert "AdapterMissing" in said
+    run_example(page, EXAMPLES_WITHOUT_GPU[0])
+    printed = run_program(page, "import rlxweb as rlx\nrlx.Session('webgpu')")
+    assert "AdapterMissing" in printed
 
 
 @pytest.mark.full
 def test_without_stack_switching_examples_run_too(open_page: OpenPage) -> None:
     """Examples run without stack switching; a blocking call says to await."""
-    page = without(open_page, NO_JSPI)
-    run_example(page, WITHOUT_JSPI[0])
-    said = run(
+    page = open_with_worker_code(open_page, NO_JSPI)
+    run_example(page, EXAMPLES_WITHOUT_JSPI[0])
+    printed = run_program(
         page,
         "import numpy as np, rlxweb as rlx\n"
         "g = rlx.Graph('g')\n"
@@ -371,18 +401,18 @@ def test_without_stack_switching_examples_run_too(open_page: OpenPage) -> None:
         "c = await rlx.Session('webgpu').compile_async(g)\n"
         "await c.run_async({'x': x})",
     )
-    assert said.startswith("MustAwait\n"), said
-    assert "array([1., 1., 1.]" in said
+    assert printed.startswith("MustAwait\n"), printed
+    assert "array([1., 1., 1.]" in printed
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("what", "name"),
-    [(NO_GPU, WITHOUT_GPU[1]), (NO_JSPI, WITHOUT_JSPI[1])],
+    ("worker_code", "name"),
+    [(NO_GPU, EXAMPLES_WITHOUT_GPU[1]), (NO_JSPI, EXAMPLES_WITHOUT_JSPI[1])],
     ids=["WebGPU", "stack switching"],
 )
-def test_without_either_other_examples_run(
-    open_page: OpenPage, what: str, name: str
+def test_other_examples_run_without_either(
+    open_page: OpenPage, worker_code: str, name: str
 ) -> None:
     """Examples that leave the choice of a device to rlxweb run there too."""
-    run_example(without(open_page, what), name)
+    run_example(open_with_worker_code(open_page, worker_code), name)

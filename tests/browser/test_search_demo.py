@@ -1,4 +1,4 @@
-"""The demo that searches a visitor's notes, with a model so small that tests make it.
+"""Check the demo that searches a visitor's notes, with a tiny generated model.
 
 What it answers are nearnesses of that model in NumPy in float64, as in the unit tests.
 """
@@ -13,35 +13,40 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.demo_page import NO_GPU, OpenPage, changed, check_fits_a_phone
-from tests.browser.watch import START_MS
-from tests.unit.examples import tiny
-from tests.unit.examples.programs import module
+from tests.browser.demo_page import (
+    NO_GPU,
+    OpenPage,
+    check_page_fits_phone,
+    open_with_change,
+)
+from tests.browser.page_monitor import START_MS
+from tests.unit.examples import tiny_encoder
+from tests.unit.examples.site_modules import load_site_module
 
 pytestmark = pytest.mark.requires_browser
 
 NOTES = "the cat sat\n\non a mat.\n\nunable, the mat\n\ncats!"
 
 
-def as_chosen(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """Files as Playwright gives them to an input."""
+def input_files(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """Return files in the form in which Playwright gives them to an input element."""
     return [{"name": n, "mimeType": "", "buffer": raw} for n, raw in files.items()]
 
 
-def served(page: Page, files: Mapping[str, bytes]) -> None:
-    """Serve the model's files, as a site does that was built with it."""
+def serve_model(page: Page, files: Mapping[str, bytes]) -> None:
+    """Serve the model's files as a site built with it does."""
 
     def answer(route: Route) -> None:
         name = route.request.url.rsplit("/", 1)[1]
         sizes = {n: len(raw) for n, raw in files.items()}
-        told = json.dumps({"minilm": sizes}).encode()
-        route.fulfill(body=told if name == "models.json" else files[name])
+        model_list = json.dumps({"minilm": sizes}).encode()
+        route.fulfill(body=model_list if name == "models.json" else files[name])
 
     page.context.route("**/models/**", answer)
 
 
-def asked(page: Page, question: str) -> list[tuple[float, str]]:
-    """The hits: how near, and the passage."""
+def search(page: Page, question: str) -> list[tuple[float, str]]:
+    """Search for the question and return the hits: score and passage."""
     page.fill("#question", question)
     page.press("#question", "Enter")
     expect(page.locator("#answered")).to_contain_text(f"“{question}”")
@@ -57,45 +62,53 @@ def test_the_nearest_passages_are_shown(open_page: OpenPage, tmp_path: Path) -> 
     The first answer comes unasked.
     """
     page = open_page("demo/icon.svg")
-    served(page, tiny.files())
+    serve_model(page, tiny_encoder.tiny_model_files())
     page.goto(page.url.replace("icon.svg", "search/"))
     expect(page.locator("#hits li")).to_have_count(5, timeout=START_MS)
     assert "swiftshader" in page.inner_text("#answered")
     page.fill("#text", NOTES)
-    found = asked(page, "unable, the mat")
-    tokenizer = module("demo/search/wordpiece").WordPiece(tiny.TOKENIZER)
+    hits = search(page, "unable, the mat")
+    tokenizer = load_site_module("demo/search/wordpiece").WordPiece(
+        tiny_encoder.TOKENIZER
+    )
     texts = ("unable, the mat", "on a mat.")
-    question, passage = (tiny.embedded(tokenizer.encode(text)) for text in texts)
-    assert found[0] == (1.0, "unable, the mat")
-    assert len(found) == 4
-    (other,) = (score for score, text in found if text == "on a mat.")
-    assert other == pytest.approx(question @ passage, abs=0.0051)
+    question, passage = (
+        tiny_encoder.reference_embedding(tokenizer.encode(text)) for text in texts
+    )
+    assert hits[0] == (1.0, "unable, the mat")
+    assert len(hits) == 4
+    (other_score,) = (score for score, text in hits if text == "on a mat.")
+    assert other_score == pytest.approx(question @ passage, abs=0.0051)
     page.check("input[value=cpu]", force=True)
-    assert asked(page, "unable , the mat") == found
+    assert search(page, "unable , the mat") == hits
     assert "by NumPy" in page.inner_text("#answered")
     file = tmp_path / "more.md"
     file.write_text("the cat\n\nthe cat sat on a mat , unable")
     page.set_input_files("#pick-notes", str(file))
-    assert asked(page, "the cat")[0] == (1.0, "the cat")
+    assert search(page, "the cat")[0] == (1.0, "the cat")
     assert "more.md, line 1" in page.inner_text("#hits li:first-child")
     page.get_by_role("button", name="Remove more.md").click()
-    assert (1.0, "the cat") not in asked(page, "the cat !")
+    assert (1.0, "the cat") not in search(page, "the cat !")
 
 
-def test_without_a_model_the_visitor_brings_one(open_page: OpenPage) -> None:
-    """A visitor is told what is missing or wrong in a model, and brings one."""
-    page = changed(open_page, "search/", "worker.js", lambda text: text + NO_GPU)
+def test_visitor_supplies_a_missing_model(open_page: OpenPage) -> None:
+    """The page says what is missing or wrong in a visitor's model, and takes a right
+    one.
+    """
+    page = open_with_change(
+        open_page, "search/", "worker.js", lambda text: text + NO_GPU
+    )
     expect(page.locator("#model-files")).to_be_visible(timeout=START_MS)
     assert page.is_disabled("#go")
-    files = tiny.files()
-    few = {n: raw for n, raw in files.items() if n != "tokenizer.json"}
-    page.set_input_files("#pick-model", as_chosen(few))
+    files = tiny_encoder.tiny_model_files()
+    incomplete_files = {n: raw for n, raw in files.items() if n != "tokenizer.json"}
+    page.set_input_files("#pick-model", input_files(incomplete_files))
     problem = page.locator(".problem")
     expect(problem).to_contain_text("tokenizer.json is missing")
-    broken = {**files, "config.json": b'{"model_type": "gpt2"}'}
-    page.set_input_files("#pick-model", as_chosen(broken))
+    broken_files = {**files, "config.json": b'{"model_type": "gpt2"}'}
+    page.set_input_files("#pick-model", input_files(broken_files))
     expect(problem).to_contain_text("config.json says 'gpt2'")
-    page.set_input_files("#pick-model", as_chosen(files))
+    page.set_input_files("#pick-model", input_files(files))
     expect(page.locator("#hits li")).to_have_count(5)
     expect(problem).to_have_count(0)
     assert "by NumPy" in page.inner_text("#answered")
@@ -106,4 +119,4 @@ def test_without_a_model_the_visitor_brings_one(open_page: OpenPage) -> None:
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:
     """The demo of searching does not scroll sideways on a phone."""
-    check_fits_a_phone(open_page, "search/")
+    check_page_fits_phone(open_page, "search/")

@@ -1,4 +1,6 @@
-"""The built site as a visitor meets it: pages, search, the live demo, the snippet."""
+"""Check the built site as a visitor meets it: pages, search, the live demo, the
+snippet.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import START_MS, snippet
+from tests.browser.conftest import START_MS, manual_snippet
 from tests.browser.demo_page import OpenPage
 from tests.tiers import Sampler
 
@@ -23,7 +25,7 @@ PAGES = (
     "benchmarks/",
     "demos/",
 )
-EMPTY = {
+EMPTY_SEARCH_INDEX = {
     "config": {
         "lang": ["en"],
         "separator": "-",
@@ -36,23 +38,23 @@ EMPTY = {
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
-def test_pages_fit_and_complain_of_nothing(
-    open_page: OpenPage, sampled: Sampler
-) -> None:
+def test_pages_fit_and_report_no_errors(open_page: OpenPage, sampled: Sampler) -> None:
     """No page is wider than a desktop's screen or a phone's, and none is empty."""
     page = open_page("demo/icon.svg")
     # else each page takes a second to read what can be searched
-    page.context.route("**/search_index.json", lambda route: route.fulfill(json=EMPTY))
+    page.context.route(
+        "**/search_index.json", lambda route: route.fulfill(json=EMPTY_SEARCH_INDEX)
+    )
     base = page.url.removesuffix("demo/icon.svg")
-    needs = "document.documentElement.scrollWidth"
+    scroll_width_js = "document.documentElement.scrollWidth"
     for path in sampled(PAGES, 5, quick=3):
         page.set_viewport_size(DESKTOP)
         page.goto(base + path)
         assert page.locator("h1").count() == 1, path
-        assert page.evaluate(needs) <= 1280, path
+        assert page.evaluate(scroll_width_js) <= 1280, path
         page.set_viewport_size(PHONE)
         # what moves to its new place may lie beside the screen on its way
-        page.wait_for_function(f"{needs} <= 390")
+        page.wait_for_function(f"{scroll_width_js} <= 390")
 
 
 def test_search_finds_an_op(open_page: OpenPage) -> None:
@@ -60,26 +62,26 @@ def test_search_finds_an_op(open_page: OpenPage) -> None:
     page = open_page("")
     # with the keys that it listens to
     page.locator("input.md-search__input").press_sequentially("softmax")
-    found = page.locator(".md-search-result__link").first
-    expect(found).to_be_visible(timeout=START_MS)
-    found.click()
+    search_hit = page.locator(".md-search-result__link").first
+    expect(search_hit).to_be_visible(timeout=START_MS)
+    search_hit.click()
     page.wait_for_url("**/softmax/**")
 
 
-def test_the_front_page_starts_the_live_demo_when_asked(open_page: OpenPage) -> None:
+def test_front_page_starts_live_demo_on_request(open_page: OpenPage) -> None:
     """The front page starts the live demo only when its button is pressed."""
     page = open_page("")
     assert page.locator("iframe").count() == 0
     page.get_by_role("button", name="Start the live demo").click()
-    inside = page.frame_locator("iframe")
-    expect(inside.locator("#peaks tr").nth(2)).to_be_visible(timeout=START_MS)
+    frame = page.frame_locator("iframe")
+    expect(frame.locator("#peaks tr").nth(2)).to_be_visible(timeout=START_MS)
 
 
-def test_the_snippet_of_the_manual_runs_as_it_stands(open_page: OpenPage) -> None:
+def test_manual_snippet_runs_unchanged(open_page: OpenPage) -> None:
     """The manual's snippet of at most twenty lines shows peaks beside runtime/."""
-    lines = snippet().decode().strip().splitlines()
+    lines = manual_snippet().decode().strip().splitlines()
     assert len(lines) <= 20
     page = open_page("snippet.html")
     page.wait_for_function("document.body.innerText.includes('Hz')", timeout=START_MS)
-    said = page.locator("#out").inner_text()
-    assert re.fullmatch(r"\[10\. .*\] Hz on NumPy .*", said), said
+    output = page.locator("#out").inner_text()
+    assert re.fullmatch(r"\[10\. .*\] Hz on NumPy .*", output), output

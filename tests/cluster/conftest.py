@@ -27,42 +27,42 @@ import dask.threaded
 import pytest
 from distributed import Client
 
-from tests.command_line import environment
-from tests.fork_server import Forked, server
-from tests.waiting import until
+from tests.command_line import subprocess_environment
+from tests.fork_server import ForkedProcess, find_server
+from tests.waiting import wait_until
 
-Process = subprocess.Popen[bytes] | Forked
+Process = subprocess.Popen[bytes] | ForkedProcess
 START_S = 60
 STOP_S = 10
-TRIES = 100
-"""Ports that are tried, of ten thousand."""
-SPARING = {
+MAX_PORT_TRIES = 100
+"""Number of ports that are tried, of ten thousand."""
+LIGHT_DASK_SETTINGS = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
     "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver",
 }
-"""A cluster that idles until the last test would take a tenth of a processor, and a
-nanny would start a fresh interpreter for each worker.
+"""Dask settings that keep an idle cluster from using a tenth of a processor, and
+nannies from starting a fresh interpreter for each worker.
 """
 
 
 @pytest.fixture(scope="session")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client of two workers, processes of one thread each."""
-    processes = Started(tmp_path_factory.mktemp("dask"))
+    """Yield a client of two workers, which are processes of one thread each."""
+    processes = ClusterProcesses(tmp_path_factory.mktemp("dask"))
     with closing(processes):
         scheduler = processes.scheduler()
         for _ in range(2):
             processes.worker(scheduler.address, "--memory-limit", "2GiB")
-        with Client(scheduler.address, timeout=START_S) as one:
-            one.wait_for_workers(2, timeout=START_S)
-            yield one
+        with Client(scheduler.address, timeout=START_S) as dask_client:
+            dask_client.wait_for_workers(2, timeout=START_S)
+            yield dask_client
 
 
 @pytest.fixture(scope="session")
 def by_process() -> Iterator[dict[str, Any]]:
-    """Options of Dask's `compute` for one worker process that all tests share.
+    """Yield options of Dask's `compute` for one worker process that all tests share.
 
     Dask's own pool starts as many as there are processors, anew for each call.
     """
@@ -73,7 +73,7 @@ def by_process() -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(autouse=True)
-def no_threads_of_dask() -> Iterator[None]:
+def shut_down_dask_threads() -> Iterator[None]:
     """End the threads that Dask keeps for the next who computes in this process."""
     yield
     pool, dask.threaded.default_pool = dask.threaded.default_pool, None
@@ -81,61 +81,76 @@ def no_threads_of_dask() -> Iterator[None]:
         pool.shutdown()
 
 
-class Started:
-    """Processes of one test, by the command line of Dask; they end with it.
+class ClusterProcesses:
+    """Processes of one test, started with Dask's command line; they end with the test.
 
     scratch  folder for what workers write and for what all of them say
     """
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
-        self._open = ExitStack()
+        self._exit_stack = ExitStack()
         self._count = 0
 
-    def scheduler(self, *args: object, port: int = 0, **more: str) -> Scheduler:
-        """`dask scheduler` on a port, a free one when left out."""
+    def scheduler(
+        self, *args: object, port: int = 0, **environment_variables: str
+    ) -> Scheduler:
+        """Start `dask scheduler` on a port, a free one by default."""
         port = port or free_port()
-        where = f"--host 127.0.0.1 --port {port} --no-dashboard".split()
-        process = self._process("scheduler", [*where, *args], more)
+        options = f"--host 127.0.0.1 --port {port} --no-dashboard".split()
+        process = self._process("scheduler", [*options, *args], environment_variables)
         scheduler = Scheduler(process, f"tcp://127.0.0.1:{port}", port)
-        until(lambda: is_open(port), f"{scheduler.address} is open")
+        wait_until(lambda: is_open(port), f"{scheduler.address} is open")
         return scheduler
 
     def worker(
-        self, scheduler: str, *args: object, nanny: bool = False, **more: str
+        self,
+        scheduler: str,
+        *args: object,
+        nanny: bool = False,
+        **environment_variables: str,
     ) -> Process:
-        """`dask worker` of one thread; `more` is environment.
+        """Start `dask worker` with one thread and these environment variables.
 
         nanny  another takes the place of one that ends
         """
-        where = [scheduler, "--nthreads", 1, "--host", "127.0.0.1", "--no-dashboard"]
-        where += ["--local-directory", self.scratch]
-        where += ["--nanny" if nanny else "--no-nanny"]
-        return self._process("worker", [*where, *args], more)
+        options = [scheduler, "--nthreads", 1, "--host", "127.0.0.1", "--no-dashboard"]
+        options += ["--local-directory", self.scratch]
+        options += ["--nanny" if nanny else "--no-nanny"]
+        return self._process("worker", [*options, *args], environment_variables)
 
-    def said(self) -> str:
-        """The logs of all processes, one after the other."""
+    def read_logs(self) -> str:
+        """Return the logs of all processes, one after the other."""
         logs = sorted(self.scratch.glob("*.log"))
         return "\n".join(log.read_text(errors="replace") for log in logs)
 
     def close(self) -> None:
-        self._open.close()
+        self._exit_stack.close()
 
-    def _process(self, kind: str, args: list[object], more: dict[str, str]) -> Process:
+    def _process(
+        self, kind: str, args: list[object], environment_variables: dict[str, str]
+    ) -> Process:
         self._count += 1
-        log = self._open.enter_context(
+        log = self._exit_stack.enter_context(
             (self.scratch / f"{self._count}-{kind}.log").open("wb")
         )
-        words = ["-m", "dask", kind, *map(str, args)]
-        variables = environment(**{**SPARING, **more})
+        arguments = ["-m", "dask", kind, *map(str, args)]
+        variables = subprocess_environment(
+            **{**LIGHT_DASK_SETTINGS, **environment_variables}
+        )
         process: Process
-        if there := server(variables):
-            process = Forked(
-                there, words, variables, folder=self.scratch, own_session=True, log=log
+        if fork_server := find_server(variables):
+            process = ForkedProcess(
+                fork_server,
+                arguments,
+                variables,
+                folder=self.scratch,
+                own_session=True,
+                log=log,
             )
         else:
             process = subprocess.Popen(
-                [sys.executable, *words],
+                [sys.executable, *arguments],
                 env=variables,
                 cwd=self.scratch,
                 stdout=log,
@@ -143,50 +158,50 @@ class Started:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self._open.callback(_end, process)
+        self._exit_stack.callback(_kill_session, process)
         return process
 
 
 class Scheduler:
-    """A scheduler in a process of its own."""
+    """Scheduler in a process of its own."""
 
     def __init__(self, process: Process, address: str, port: int) -> None:
         self.process, self.address, self.port = process, address, port
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Started]:
-    """Schedulers and workers of a test's own."""
+def cluster_processes(tmp_path: Path) -> Iterator[ClusterProcesses]:
+    """Yield a starter of schedulers and workers for one test."""
     scratch = tmp_path / "dask"
     scratch.mkdir()
-    mine = Started(scratch)
+    own_processes = ClusterProcesses(scratch)
     try:
-        yield mine
+        yield own_processes
     finally:
-        mine.close()
+        own_processes.close()
 
 
 def free_port() -> int:
-    """A port that nobody listens at.
+    """Return a port that nobody listens at.
 
     Not one that systems give away by themselves: where a scheduler is gone, another
     connection of this machine must not come upon its port, nor a client upon itself.
     """
-    for port in SystemRandom().sample(range(20_000, 30_000), TRIES):
+    for port in SystemRandom().sample(range(20_000, 30_000), MAX_PORT_TRIES):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise OSError(f"none of {TRIES} ports is free")
+    raise OSError(f"none of {MAX_PORT_TRIES} ports is free")
 
 
 def is_open(port: int) -> bool:
-    """Does somebody listen at a port of this machine?"""
+    """Return whether a process listens at a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _end(process: Process) -> None:
-    """The process, and what it started: a nanny's worker is of its session."""
+def _kill_session(process: Process) -> None:
+    """Kill the process and everything in its session, such as a nanny's worker."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(STOP_S)

@@ -1,4 +1,4 @@
-"""What `dask worker --preload` loads: recordings do what their names say."""
+"""Preload module of `dask worker` that makes recordings fail as their names say."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ import os
 import signal
 from typing import Any
 
+from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.jobs import analysis
-from rlxweb.stopping import check_stopped
 
-_usual = getattr(analysis.open_recording, "usual", analysis.open_recording)
+_original_open = getattr(analysis.open_recording, "usual", analysis.open_recording)
 
 
-def _open(path: str, **how: Any) -> Any:
+def _open_by_name(path: str, **options: Any) -> Any:
+    """Open a recording, or fail as its name says."""
     name = os.path.basename(path)
     if "RLX_TEST_FULL" in os.environ:
         raise OSError(errno.ENOSPC, "No space left on device")
     if name == "deadly.edf":
         os.kill(os.getpid(), signal.SIGKILL)
     if name == "hungry.edf":
-        held = []
+        blocks = []
         while True:
-            held.append(bytearray(b"x") * (1 << 24))
+            blocks.append(bytearray(b"x") * (1 << 24))
     if name == "huge.edf":
         bytearray(1 << 60)
     if name == "odd.edf":
         raise ZeroDivisionError
     if name == "endless.edf":
         while True:
-            check_stopped()
-    return _usual(path, **how)
+            raise_if_cancelled()
+    return _original_open(path, **options)
 
 
-_open.usual = _usual  # it may be loaded twice
-analysis.open_recording = _open
+_open_by_name.usual = _original_open  # it may be loaded twice
+analysis.open_recording = _open_by_name

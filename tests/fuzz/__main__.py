@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: mutate files for some minutes, or replay some.
+"""`python -m tests.fuzz`: mutate files for some minutes, or replay saved ones.
 
 `./dev fuzz --minutes 10` is the way in. Exit 1 when a file was treated otherwise than
 `demands` asks; each such file is kept with what led to it.
@@ -24,76 +24,78 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from tests.fuzz.cases import KINDS
-from tests.fuzz.fleet import ROOT, Finding, run_fleet
 from tests.fuzz.seeds import write_seeds
+from tests.fuzz.worker_pool import ROOT, Finding, run_workers
 
 OUTCOMES = ("read", "warned", "refused", "broken")
 SCHEMA = "rlxweb.fuzz/1"
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """0 when every file was read or refused as it should be, else 1."""
-    asked = parser().parse_args(args)
+    """Return 0 when every file was read or rejected as it should be, else 1."""
+    options = make_parser().parse_args(args)
     console = Console(stderr=True)
-    seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
+    seed = (
+        random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    )
     with tempfile.TemporaryDirectory(prefix="rlxweb-fuzz-") as name:
         shared = Path(name)
         (shared / "seeds").mkdir()
         write_seeds(shared / "seeds")
-        begun = time.monotonic()
-        if asked.replay:
-            findings = replayed(asked.replay, shared, asked.workers)
+        started_at = time.monotonic()
+        if options.replay:
+            findings = replay_files(options.replay, shared, options.workers)
             for finding in findings:
-                said = finding.broken or finding.outcome
-                where = finding.asked["path"]
+                outcome = finding.broken or finding.outcome
+                where = finding.request["path"]
                 console.print(
-                    f"{where}: {said}", markup=False, highlight=False, soft_wrap=True
+                    f"{where}: {outcome}", markup=False, highlight=False, soft_wrap=True
                 )
         else:
             console.print(f"seed {seed}")
-            findings = fuzzed(asked, seed, shared, console)
-        seconds = time.monotonic() - begun
+            findings = run_fuzzing(options, seed, shared, console)
+        seconds = time.monotonic() - started_at
     broken = [finding for finding in findings if finding.broken]
-    if not asked.replay:
-        console.print(summary(findings))
+    if not options.replay:
+        console.print(summary_table(findings))
     console.print(
         f"{len(findings)} files in {seconds:.0f} s, {len(broken)} treated wrong"
-        + (f"; kept in {asked.keep}" if broken and not asked.replay else "")
+        + (f"; kept in {options.keep}" if broken and not options.replay else "")
     )
-    if asked.json:
-        json.dump(document(findings, seed, seconds), sys.stdout, indent=2)
+    if options.json:
+        json.dump(json_document(findings, seed, seconds), sys.stdout, indent=2)
         print()
     return int(bool(broken))
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of `./dev fuzz`."""
-    made = argparse.ArgumentParser(prog="./dev fuzz", description=__doc__)
-    made.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
-    made.add_argument("--files", type=int, help="stop after so many files")
-    made.add_argument("--seed", type=int, help="of the run; by default a new one")
-    made.add_argument(
+def make_parser() -> argparse.ArgumentParser:
+    """Return the option parser of `./dev fuzz`."""
+    parser = argparse.ArgumentParser(prog="./dev fuzz", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
+    parser.add_argument("--files", type=int, help="stop after so many files")
+    parser.add_argument("--seed", type=int, help="of the run; by default a new one")
+    parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes"
     )
-    made.add_argument(
+    parser.add_argument(
         "--json", action="store_true", help="the counts as JSON on stdout"
     )
-    made.add_argument(
+    parser.add_argument(
         "--keep",
         type=Path,
         default=ROOT / "build" / "fuzz",
         help="folder for files that were treated wrong (build/fuzz)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--replay", type=Path, nargs="+", metavar="FILE", help="kept files"
     )
-    return made
+    return parser
 
 
-def fuzzed(
-    asked: argparse.Namespace, seed: int, shared: Path, console: Console
+def run_fuzzing(
+    options: argparse.Namespace, seed: int, shared: Path, console: Console
 ) -> list[Finding]:
-    """Cases 0, 1, 2 … of a run, until its time or its number of files is over."""
+    """Run cases 0, 1, 2 … until the time or the number of files is reached."""
     findings: list[Finding] = []
     columns = (
         TextColumn("{task.description}"),
@@ -103,87 +105,95 @@ def fuzzed(
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("fuzzing", total=1.0, done=0, bad=0)
-        begun = time.monotonic()
+        started_at = time.monotonic()
 
-        def work() -> Iterator[dict[str, Any]]:
-            for at in itertools.count() if asked.files is None else range(asked.files):
-                spent = (time.monotonic() - begun) / (60 * asked.minutes)
-                by_number = at / asked.files if asked.files else 0.0
-                bar.update(task, completed=max(spent, by_number))
-                if spent >= 1:
+        def make_requests() -> Iterator[dict[str, Any]]:
+            for index in (
+                itertools.count() if options.files is None else range(options.files)
+            ):
+                time_fraction = (time.monotonic() - started_at) / (60 * options.minutes)
+                file_fraction = index / options.files if options.files else 0.0
+                bar.update(task, completed=max(time_fraction, file_fraction))
+                if time_fraction >= 1:
                     return
-                yield {"seed": seed, "at": at}
+                yield {"seed": seed, "at": index}
 
-        def heard(finding: Finding) -> None:
+        def on_finding(finding: Finding) -> None:
             findings.append(finding)
             bad = bar.tasks[0].fields["bad"] + bool(finding.broken)
             bar.update(task, done=len(findings), bad=bad)
             if finding.broken:  # kept at once: the run may be stopped any time
-                said = f"{keep(finding, asked.keep)}: {_last_line(finding)}"
-                console.print(said, style="red", markup=False, soft_wrap=True)
+                line = f"{save_finding(finding, options.keep)}: {_last_line(finding)}"
+                console.print(line, style="red", markup=False, soft_wrap=True)
 
-        run_fleet(shared, work(), heard, asked.workers)
+        run_workers(shared, make_requests(), on_finding, options.workers)
     return findings
 
 
-def replayed(paths: Sequence[Path], shared: Path, workers: int) -> list[Finding]:
-    """Files as they are, opened as the note beside them says."""
+def replay_files(paths: Sequence[Path], shared: Path, workers: int) -> list[Finding]:
+    """Replay files as they are, opened as the note beside them says."""
     findings: list[Finding] = []
 
-    def work() -> Iterator[dict[str, Any]]:
+    def make_requests() -> Iterator[dict[str, Any]]:
         for path in paths:
             note = path.with_suffix(".json")
-            how = json.loads(note.read_text())["how"] if note.exists() else {}
-            yield {"path": str(path.resolve()), **how}
+            options = json.loads(note.read_text())["how"] if note.exists() else {}
+            yield {"path": str(path.resolve()), **options}
 
-    run_fleet(shared, work(), findings.append, min(workers, len(paths)))
+    run_workers(shared, make_requests(), findings.append, min(workers, len(paths)))
     return findings
 
 
-def keep(finding: Finding, folder: Path) -> Path:
-    """The file, kept, and beside it how it came about and what is wrong."""
+def save_finding(finding: Finding, folder: Path) -> Path:
+    """Save the mutated file, and beside it how it came about and what is wrong."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{finding.kind}-{finding.asked['seed']}-{finding.asked['at']}"
-    kept = folder / f"{stem}.{finding.kind}"
-    kept.write_bytes(finding.raw)
+    stem = f"{finding.kind}-{finding.request['seed']}-{finding.request['at']}"
+    path = folder / f"{stem}.{finding.kind}"
+    path.write_bytes(finding.raw)
     note = {"how": finding.how, "origin": finding.origin, "broken": finding.broken}
-    text = json.dumps({**finding.asked, **note}, indent=2)
-    kept.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
-    return kept
+    text = json.dumps({**finding.request, **note}, indent=2)
+    path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+    return path
 
 
-def counts(findings: Sequence[Finding]) -> dict[str, Counter[str]]:
-    """How many of each format came to each end."""
+def outcome_counts(findings: Sequence[Finding]) -> dict[str, Counter[str]]:
+    """Count the outcomes of each format."""
     return {
-        kind: Counter(f.outcome for f in findings if f.kind == kind)
-        for kind in (*KINDS, "?")
-        if any(f.kind == kind for f in findings)
+        file_kind: Counter(f.outcome for f in findings if f.kind == file_kind)
+        for file_kind in (*KINDS, "?")
+        if any(f.kind == file_kind for f in findings)
     }
 
 
 def _last_line(finding: Finding) -> str:
-    """The exception at the end of a traceback."""
+    """Return the exception line at the end of a traceback."""
     return finding.broken.strip().splitlines()[-1][:300]
 
 
-def summary(findings: Sequence[Finding]) -> Table:
-    """The same as a table."""
+def summary_table(findings: Sequence[Finding]) -> Table:
+    """Return the outcome counts as a table."""
     table = Table("format", *OUTCOMES, "files")
-    for kind, ends in counts(findings).items():
-        table.add_row(kind, *(str(ends[one]) for one in OUTCOMES), str(ends.total()))
+    for kind, outcome_counter in outcome_counts(findings).items():
+        table.add_row(
+            kind,
+            *(str(outcome_counter[outcome]) for outcome in OUTCOMES),
+            str(outcome_counter.total()),
+        )
     return table
 
 
-def document(findings: Sequence[Finding], seed: int, seconds: float) -> dict[str, Any]:
-    """The run as plain data."""
+def json_document(
+    findings: Sequence[Finding], seed: int, seconds: float
+) -> dict[str, Any]:
+    """Return the run as plain data."""
     return {
         "schema": SCHEMA,
         "seed": seed,
         "seconds": round(seconds, 1),
         "files": len(findings),
-        "counts": {kind: dict(ends) for kind, ends in counts(findings).items()},
+        "counts": {kind: dict(ends) for kind, ends in outcome_counts(findings).items()},
         "broken": [
-            {**f.asked, "kind": f.kind, "why": _last_line(f)}
+            {**f.request, "kind": f.kind, "why": _last_line(f)}
             for f in findings
             if f.broken
         ],

@@ -1,4 +1,4 @@
-"""One mutated file per number: which seed, which damage, which options.
+"""Mutated files by number: the seed file, the damage and the options of each.
 
 A case follows from the seed of the run and its number alone, so that any of them can be
 made again.
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fuzz.damage import DAMAGE
-from tests.fuzz.damage_libraries import damage_hdf5
-from tests.fuzz.mutate import ANY, MOST_NBYTES, splice
-from tests.fuzz.seeds import GRAPHS, rate_of
-from tests.fuzz.seeds_of_libraries import companions_of
+from tests.fuzz.damage import DAMAGE_BY_KIND
+from tests.fuzz.damage_library_formats import damage_hdf5
+from tests.fuzz.library_format_seeds import companion_files
+from tests.fuzz.mutate import GENERAL_MUTATIONS, MAX_FILE_NBYTES, splice
+from tests.fuzz.seeds import GRAPH_KINDS, seed_rate
 
 KINDS = (
     *("edf", "bdf", "wav", "npy", "npz", "csv", "rlxg"),
@@ -24,8 +24,8 @@ KINDS = (
     *("flac", "ogg", "mp3", "aiff", "onnx", "rlxl"),
 )
 # Of so many cases one also goes through the command line; a picture takes longest.
-_CLI_EVERY, _PLOT_EVERY = 8, 150
-_EXTRA = (
+_CLI_INTERVAL, _PLOT_INTERVAL = 8, 150
+_EXTRA_OPTIONS = (
     "",
     "--mode peaks",
     "--preset scipy --k 1",
@@ -51,8 +51,8 @@ _CHANNELS = ("EEG*", "ch1", "*", "EEG Fp1", "time", "F\xe9", "[", "(1)", "", "x"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A file and how it is to be opened.
+class FuzzCase:
+    """Mutated file and how it is to be opened.
 
     cli    "" for Python alone, "tables" for every file the command line writes, "plot"
            for a picture as well
@@ -73,48 +73,51 @@ class Case:
     companions: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
-    """Case `at` of a run."""
-    chance = random.Random(f"{seed}:{at}")
-    kind = KINDS[at % len(KINDS)]
-    origin = chance.choice(seeds[kind])
+def make_case(seed: int, index: int, seeds: Mapping[str, Sequence[Path]]) -> FuzzCase:
+    """Make the case with a given number of a run."""
+    rng = random.Random(f"{seed}:{index}")
+    kind = KINDS[index % len(KINDS)]
+    origin = rng.choice(seeds[kind])
     raw = bytearray(origin.read_bytes())
-    count = chance.choice((1, 1, 1, 2, 3))
+    count = rng.choice((1, 1, 1, 2, 3))
     # What changes the structure comes first, and by h5py only once: a library that
     # writes into a file whose bytes are damaged already may crash, at once or later.
-    for at_draw, draw in enumerate(sorted(chance.random() for _ in range(count))):
-        if draw < 0.55 and not (at_draw and DAMAGE[kind] is damage_hdf5):
-            DAMAGE[kind](raw, chance)
+    for draw_index, draw in enumerate(sorted(rng.random() for _ in range(count))):
+        if draw < 0.55 and not (draw_index and DAMAGE_BY_KIND[kind] is damage_hdf5):
+            DAMAGE_BY_KIND[kind](raw, rng)
         elif draw < 0.92:
-            chance.choice(ANY)(raw, chance)
+            rng.choice(GENERAL_MUTATIONS)(raw, rng)
         else:
-            other = chance.choice(seeds[chance.choice((kind, kind, *KINDS))])
-            splice(raw, other.read_bytes(), chance)
-    others = {name: bytearray(one) for name, one in companions_of(origin.name).items()}
-    if others and chance.random() < 0.3:
+            other_seed = rng.choice(seeds[rng.choice((kind, kind, *KINDS))])
+            splice(raw, other_seed.read_bytes(), rng)
+    companions = {
+        name: bytearray(content)
+        for name, content in companion_files(origin.name).items()
+    }
+    if companions and rng.random() < 0.3:
         raw = bytearray(origin.read_bytes())  # the file beside it is damaged instead
-        chance.choice(ANY)(others[chance.choice(sorted(others))], chance)
-    layout = chance.choice((None, None, "samples-first"))
-    return Case(
+        rng.choice(GENERAL_MUTATIONS)(companions[rng.choice(sorted(companions))], rng)
+    layout = rng.choice((None, None, "samples-first"))
+    return FuzzCase(
         kind,
         origin.name,
-        bytes(raw[:MOST_NBYTES]),
-        rate_of(origin.name) if chance.random() < 0.9 else chance.choice(_RATES),
-        chance.choice(_CHANNELS) if chance.random() < 0.15 else None,
+        bytes(raw[:MAX_FILE_NBYTES]),
+        seed_rate(origin.name) if rng.random() < 0.9 else rng.choice(_RATES),
+        rng.choice(_CHANNELS) if rng.random() < 0.15 else None,
         layout if kind in ("npy", "npz", "h5") else None,
-        "" if kind in GRAPHS else _cli(at // len(KINDS)),
-        tuple(chance.choice(_EXTRA).split()),
-        _stem(kind, chance),
-        {name: bytes(one) for name, one in others.items()},
+        "" if kind in GRAPH_KINDS else _cli_mode(index // len(KINDS)),
+        tuple(rng.choice(_EXTRA_OPTIONS).split()),
+        _choose_stem(kind, rng),
+        {name: bytes(content) for name, content in companions.items()},
     )
 
 
-def _stem(kind: str, chance: random.Random) -> str:
-    stem = chance.choice(_STEMS) if os.name == "posix" else "case"
+def _choose_stem(kind: str, rng: random.Random) -> str:
+    stem = rng.choice(_STEMS) if os.name == "posix" else "case"
     return f"{stem}.zarr" if kind == "zip" else stem
 
 
-def _cli(turn: int) -> str:
-    if turn % _PLOT_EVERY == 0:
+def _cli_mode(round_index: int) -> str:
+    if round_index % _PLOT_INTERVAL == 0:
         return "plot"
-    return "tables" if turn % _CLI_EVERY == 0 else ""
+    return "tables" if round_index % _CLI_INTERVAL == 0 else ""

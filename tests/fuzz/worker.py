@@ -1,4 +1,4 @@
-"""The process in which mutated files are read: `python -m tests.fuzz.worker`.
+"""Process that reads mutated files: `python -m tests.fuzz.worker`.
 
 Takes lines of JSON on its standard input, each the seed of a run and the number of a
 case (or a file to replay), and answers each with one line: what became of it and how
@@ -18,15 +18,15 @@ from typing import Any
 
 os.environ.update(RLX_CALIBRATION="off", OMP_NUM_THREADS="1", MPLBACKEND="agg")
 
-from tests.fuzz.cases import KINDS, Case, make_case
-from tests.fuzz.demands import clear, judge, write_case
-from tests.fuzz.seeds_of_libraries import companions_of
+from tests.fuzz.cases import KINDS, FuzzCase, make_case
+from tests.fuzz.library_format_seeds import companion_files
+from tests.fuzz.oracle import check_case, clear_folder, write_case
 
 MEMORY_NBYTES = 4 << 30
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever is printed must not get between the answers
     limit_memory()
@@ -39,35 +39,41 @@ def main() -> None:
 
 
 def answer(
-    asked: Mapping[str, Any], seeds: Mapping[str, list[Path]], home: Path
+    request: Mapping[str, Any], seeds: Mapping[str, list[Path]], home: Path
 ) -> dict[str, Any]:
-    """Make the file, treat it, and say what came of it."""
-    clear(home)  # a process that ends while it makes the case leaves no older one
-    if "path" in asked:
-        path = Path(asked["path"])
+    """Make the file, read it, and return the outcome."""
+    clear_folder(
+        home
+    )  # a process that ends while it makes the case leaves no older one
+    if "path" in request:
+        path = Path(request["path"])
         kind = path.suffix[1:]
-        how = {"fs": None, "channels": None, "layout": None, "cli": "plot"}
-        how |= {"extra": [], "stem": path.stem if path.suffix == ".zip" else "case"}
-        how |= {name: asked[name] for name in how if name in asked}
-        extra = tuple(how.pop("extra"))
-        others = asked.get("companions")
-        if others is None:
-            others = companions_of(path.name)
+        options = {"fs": None, "channels": None, "layout": None, "cli": "plot"}
+        options |= {"extra": [], "stem": path.stem if path.suffix == ".zip" else "case"}
+        options |= {name: request[name] for name in options if name in request}
+        extra = tuple(options.pop("extra"))
+        companions = request.get("companions")
+        if companions is None:
+            companions = companion_files(path.name)
         else:
-            others = {name: base64.b64decode(one) for name, one in others.items()}
+            companions = {
+                name: base64.b64decode(content) for name, content in companions.items()
+            }
         raw = path.read_bytes()
-        case = Case(kind, path.name, raw, **how, extra=extra, companions=others)
+        case = FuzzCase(
+            kind, path.name, raw, **options, extra=extra, companions=companions
+        )
     else:
-        case = make_case(asked["seed"], asked["at"], seeds)
+        case = make_case(request["seed"], request["at"], seeds)
     path = write_case(case, home)
-    before = highest_nbytes()
-    verdict = judge(path, case)
+    before = peak_memory_nbytes()
+    verdict = check_case(path, case)
     return {
         "kind": case.kind,
         "origin": case.origin,
         "outcome": verdict.outcome,
         "broken": verdict.broken,
-        "grown": highest_nbytes() - before,
+        "grown": peak_memory_nbytes() - before,
         "how": {
             "fs": case.fs,
             "channels": case.channels,
@@ -76,23 +82,25 @@ def answer(
             "extra": case.extra,
             "stem": case.stem,
             "companions": {
-                name: base64.b64encode(one).decode()
-                for name, one in case.companions.items()
+                name: base64.b64encode(content).decode()
+                for name, content in case.companions.items()
             },
         },
     }
 
 
 def limit_memory() -> None:
-    """A file that takes all there is ends in an error, not in a dead machine."""
+    """Limit the memory of this process, so that a greedy file raises an error instead
+    of exhausting the machine.
+    """
     if sys.platform != "win32":
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_NBYTES, MEMORY_NBYTES))
 
 
-def highest_nbytes() -> int:
-    """The most memory this process ever used; 0 where the system does not say."""
+def peak_memory_nbytes() -> int:
+    """Return the peak memory of this process; 0 where the system does not report it."""
     if sys.platform == "win32":
         return 0
     import resource

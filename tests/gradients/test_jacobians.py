@@ -1,4 +1,4 @@
-"""Jacobians, Hessian-vector products and higher orders, against JAX's.
+"""Compare Jacobians, Hessian-vector products and higher orders with JAX's.
 
 JAX compiles each function whole: one by one its steps take longer to compile.
 """
@@ -6,6 +6,7 @@ JAX compiles each function whole: one by one its steps take longer to compile.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import GraphError, ShapeError, TraceError, UsageError
-from tests.tiers import thinned
+from tests.tiers import thin_out_cases
 
 pytestmark = pytest.mark.requires_jax
 RNG = np.random.default_rng(0)
@@ -48,14 +49,14 @@ def jax() -> Any:
         yield jax
 
 
-def same(ours: Any, theirs: Any, jax: Any) -> None:
-    """The same structure, shapes, dtypes and numbers."""
+def assert_same(ours: Any, theirs: Any, jax: Any) -> None:
+    """Check that both have the same structure, shapes, dtypes and numbers."""
     tree = jax.tree_util
     assert tree.tree_structure(ours) == tree.tree_structure(theirs)
     for a, b in zip(tree.tree_leaves(ours), tree.tree_leaves(theirs), strict=True):
         assert (np.shape(a), a.dtype) == (b.shape, b.dtype)
-        at = 1e-9 if b.dtype.itemsize >= 8 else 1e-5
-        np.testing.assert_allclose(a, b, rtol=at, atol=at)
+        tolerance = 1e-9 if b.dtype.itemsize >= 8 else 1e-5
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -64,7 +65,7 @@ def test_jacobians(name: str, jax: Any) -> None:
     f, args, by = CASES[name]
     theirs = jax.jit(jax.jacrev(lambda *a: f(jax.numpy, *a), by))(*args)
     for mode in (rlx.jacfwd, rlx.jacrev):
-        same(mode(lambda *a: f(np, *a), by)(*args), theirs, jax)
+        assert_same(mode(lambda *a: f(np, *a), by)(*args), theirs, jax)
 
 
 def energy(np: Any, x: Any) -> Any:
@@ -72,50 +73,52 @@ def energy(np: Any, x: Any) -> Any:
 
 
 def test_second_derivatives(jax: Any) -> None:
-    """Second derivatives are JAX's, however two modes are put together."""
-    bend = jax.hessian(lambda x: energy(jax.numpy, x))
-    want = jax.jit(bend)(X)
+    """Second derivatives are JAX's, whichever two modes are combined."""
+    hessian = jax.hessian(lambda x: energy(jax.numpy, x))
+    want = jax.jit(hessian)(X)
     f = lambda x: energy(np, x)  # noqa: E731
-    for made in (
+    for our_hessian in (
         rlx.jacfwd(rlx.jacrev(f)),
         rlx.jacrev(rlx.jacfwd(f)),
         rlx.jacfwd(rlx.grad(f)),
         rlx.function(lambda x: rlx.jacrev(rlx.grad(f))(x)),
     ):
-        same(made(X), want, jax)
+        assert_same(our_hessian(X), want, jax)
     rows = np.stack([X, V])
-    each = jax.jit(jax.vmap(bend))(rows)
-    same(rlx.vmap(rlx.jacfwd(rlx.grad(f)))(rows), each, jax)
+    want_rows = jax.jit(jax.vmap(hessian))(rows)
+    assert_same(rlx.vmap(rlx.jacfwd(rlx.grad(f)))(rows), want_rows, jax)
 
 
-def test_complex_results_and_what_else_is_returned(jax: Any) -> None:
+def test_complex_results_and_auxiliary_outputs(jax: Any) -> None:
     """A complex result has a forward Jacobian, which is complex."""
-    same(
+    assert_same(
         rlx.jacfwd(lambda x: np.fft.rfft(x))(X),
         jax.jacfwd(lambda x: jax.numpy.fft.rfft(x))(X),
         jax,
     )
     for mode in (rlx.jacfwd, rlx.jacrev):
-        made, aux = mode(lambda x: (np.sin(x), "cosine"), has_aux=True)(X)
-        np.testing.assert_allclose(made, np.diag(np.cos(X)), rtol=1e-12)
+        jacobian, aux = mode(lambda x: (np.sin(x), "cosine"), has_aux=True)(X)
+        np.testing.assert_allclose(jacobian, np.diag(np.cos(X)), rtol=1e-12)
         assert aux == "cosine"
 
 
-def test_products_with_the_second_derivatives(jax: Any) -> None:
-    def two(np: Any, x: Any, w: Any) -> Any:
+def test_hessian_vector_products(jax: Any) -> None:
+    def two_argument_energy(np: Any, x: Any, w: Any) -> Any:
         return np.sum(np.sin(x @ w) ** 2)
 
     f = lambda x: energy(np, x)  # noqa: E731
     hessian = jax.jit(jax.hessian(lambda x: energy(jax.numpy, x)))(X)
     np.testing.assert_allclose(rlx.hvp(f, (X,), (V,)), hessian @ V, rtol=1e-9)
-    ours = rlx.hvp(lambda *a: two(np, *a), (X, W), (V, U))
-    slopes = jax.grad(lambda *a: two(jax.numpy, *a), (0, 1))
-    theirs = jax.jit(lambda *both: jax.jvp(slopes, *both)[1])((X, W), (V, U))
-    same(ours, theirs, jax)
+    ours = rlx.hvp(lambda *a: two_argument_energy(np, *a), (X, W), (V, U))
+    slopes = jax.grad(lambda *a: two_argument_energy(jax.numpy, *a), (0, 1))
+    theirs = jax.jit(
+        lambda *points_and_directions: jax.jvp(slopes, *points_and_directions)[1]
+    )((X, W), (V, U))
+    assert_same(ours, theirs, jax)
 
 
-def cubes(rank: int) -> rlx.Graph:
-    """The sum of x⁴ - 2 x³ over an array of that rank."""
+def polynomial_graph(rank: int) -> rlx.Graph:
+    """Return the graph of the sum of x⁴ - 2 x³ over an array of that rank."""
     graph = rlx.Graph("cubes")
     x = graph.input("x", (3,) * rank, "f64")
     y = x * x * x * x - x * x * x * 2
@@ -124,49 +127,59 @@ def cubes(rank: int) -> rlx.Graph:
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
-@pytest.mark.parametrize("order", thinned([1, 2, 3, 4, 5], 2))
+@pytest.mark.parametrize("order", thin_out_cases([1, 2, 3, 4, 5], 2))
 def test_higher_orders_of_graphs(order: int, rank: int, jax: Any) -> None:
     """Higher orders are JAX's grad of grad, element by element for an array."""
     jnp = jax.numpy
     x = np.random.default_rng(rank).normal(size=(3,) * rank)
-    one = lambda v: v**4 - 2 * v**3  # noqa: E731
+    derivative = lambda v: v**4 - 2 * v**3  # noqa: E731
     for _ in range(order):
-        one = jax.grad(one)
-    want = jax.jit(one if not rank else jnp.vectorize(one))(x)
+        derivative = jax.grad(derivative)
+    want = jax.jit(derivative if not rank else jnp.vectorize(derivative))(x)
     session = rlx.Session("cpu")
-    compiled = session.compile(rlx.nth_order_grad(cubes(rank), "x", order))
+    compiled = session.compile(rlx.nth_order_grad(polynomial_graph(rank), "x", order))
     (got,) = compiled.run({"x": x})
     assert got.shape == x.shape
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
-    def along(v: Any) -> Any:
+    def polynomial_sum(v: Any) -> Any:
         return jnp.sum(v**4 - 2 * v**3)
 
-    ways = [np.random.default_rng(at).normal(size=x.shape) for at in range(order)]
-    moved = along
-    for way in ways:
-        moved = lambda v, f=moved, way=way: jax.jvp(f, (v,), (way,))[1]  # noqa: E731
-    compiled = session.compile(rlx.directional_nth_grad(cubes(rank), "x", order))
-    (got,) = compiled.run({"x": x, **{f"dir_{at}": w for at, w in enumerate(ways)}})
+    directions = [
+        np.random.default_rng(index).normal(size=x.shape) for index in range(order)
+    ]
+
+    def derivative_along(f: Any, direction: Any, v: Any) -> Any:
+        return jax.jvp(f, (v,), (direction,))[1]
+
+    directional: Any = polynomial_sum
+    for direction in directions:
+        directional = partial(derivative_along, directional, direction)
+    compiled = session.compile(
+        rlx.directional_nth_grad(polynomial_graph(rank), "x", order)
+    )
+    (got,) = compiled.run(
+        {"x": x, **{f"dir_{index}": w for index, w in enumerate(directions)}}
+    )
     assert got.shape == ()
-    np.testing.assert_allclose(got, jax.jit(moved)(x), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(got, jax.jit(directional)(x), rtol=1e-9, atol=1e-12)
 
 
-def test_a_product_with_the_second_derivatives_of_a_graph() -> None:
-    """Value, gradient, and the tangents of both; of sum(x³) by hand."""
+def test_hessian_vector_product_of_a_graph() -> None:
+    """The value, the gradient and the tangents of both are right for sum(x³)."""
     graph = rlx.Graph("cube")
     x = graph.input("x", (4,), "f64")
     graph.set_outputs([graph.sum(x * x * x, 0)])
-    made = rlx.hvp(graph, wrt="x")
-    found = rlx.Session("cpu").compile(made).run({"x": X, "d_x": V})
+    hvp_graph = rlx.hvp(graph, wrt="x")
+    outputs = rlx.Session("cpu").compile(hvp_graph).run({"x": X, "d_x": V})
     for got, want in zip(
-        found, (np.sum(X**3), 3 * X**2, 3 * X**2 @ V, 6 * X * V), strict=True
+        outputs, (np.sum(X**3), 3 * X**2, 3 * X**2 @ V, 6 * X * V), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_what_is_refused() -> None:
-    with pytest.raises(UsageError, match="jacfwd: an int was given"):
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(UsageError, match="jacfwd: got an int"):
         rlx.jacfwd(3)
     with pytest.raises(UsageError, match="argnums is 'a'"):
         rlx.jacrev(np.sin, argnums="a")
@@ -180,14 +193,14 @@ def test_what_is_refused() -> None:
         rlx.jacrev(lambda x: np.fft.rfft(x))(X)
     with pytest.raises(UsageError, match="tuples of arguments and tangents"):
         rlx.hvp(energy, X, V)
-    with pytest.raises(TraceError, match="its array is"):
+    with pytest.raises(TraceError, match="its array has shape"):
         rlx.hvp(np.sum, (X,), (V[:2],))
     for make in (rlx.nth_order_grad, rlx.directional_nth_grad):
-        with pytest.raises(UsageError, match="order is 0; at least 1"):
-            make(cubes(1), "x", 0)
-        with pytest.raises(GraphError, match="'y' was named"):
-            make(cubes(1), "y", 1)
+        with pytest.raises(UsageError, match="order is 0; must be >= 1"):
+            make(polynomial_graph(1), "x", 0)
+        with pytest.raises(GraphError, match="no input or param 'y'"):
+            make(polynomial_graph(1), "y", 1)
         wide = rlx.Graph("wide")
         wide.set_outputs([wide.input("x", (3,)) * 2])
-        with pytest.raises(ShapeError, match="a gradient is that of one float"):
+        with pytest.raises(ShapeError, match="a gradient requires a single float"):
             make(wide, "x", 1)

@@ -1,4 +1,5 @@
-"""Networks trained as JAX trains them, on the CPU and on WGSL; what ends a training.
+"""Train networks and compare with JAX's training, on the CPU and on WGSL; test how a
+training ends.
 
 JAX's updates are written here from the papers' formulas, apart from ours.
 """
@@ -14,8 +15,8 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import InputError, NotFinite, RecordingError, ShapeError, UsageError
-from tests.gradients.networks import TASKS, Task, mlp
-from tests.tiers import thinned
+from tests.gradients.training_tasks import TASKS, Task, mlp
+from tests.tiers import thin_out_cases
 
 STEPS = 100
 DEVICES = [
@@ -24,7 +25,7 @@ DEVICES = [
 ]
 
 
-def step_of(task: Task, optimizer: Any) -> Any:
+def training_step(task: Task, optimizer: Any) -> Any:
     def loss(params: Any, batch: Any) -> Any:
         return task.loss(np, rlx.nn.conv, params, batch)
 
@@ -37,7 +38,7 @@ def step_of(task: Task, optimizer: Any) -> Any:
 
 
 def jax_losses(task: Task, rate: float) -> Any:
-    """Adam's, step by step."""
+    """Return Adam's losses, computed step by step in JAX."""
     import jax
 
     def conv(x: Any, w: Any) -> Any:
@@ -49,15 +50,15 @@ def jax_losses(task: Task, rate: float) -> Any:
             return task.loss(jax.numpy, conv, p, batch)
 
         value, g = jax.value_and_grad(loss)(p)
-        over = jax.tree.map
-        m = over(lambda m, g: 0.9 * m + 0.1 * g, m, g)
-        v = over(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
+        tree_map = jax.tree.map
+        m = tree_map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
+        v = tree_map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
 
-        def moved(p: Any, m: Any, v: Any) -> Any:
+        def updated_param(p: Any, m: Any, v: Any) -> Any:
             root = jax.numpy.sqrt(v / (1 - 0.999**n)) + 1e-8
             return p - rate * (m / (1 - 0.9**n)) / root
 
-        return over(moved, p, m, v), m, v, value
+        return tree_map(updated_param, p, m, v), m, v, value
 
     p = task.params
     m = jax.tree.map(np.zeros_like, p)
@@ -69,30 +70,30 @@ def jax_losses(task: Task, rate: float) -> Any:
 
 
 @cache
-def wanted(name: str) -> Any:
-    """The losses of JAX, the same for every device of ours."""
+def expected_losses(name: str) -> Any:
+    """Return JAX's losses, the same for each of our devices."""
     return jax_losses(TASKS[name](), 3e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.requires_jax
 @pytest.mark.parametrize(("device", "adapter"), DEVICES)
-@pytest.mark.parametrize("name", thinned(TASKS, 3))
-def test_losses_are_those_of_jax(name: str, device: str, adapter: str) -> None:
-    """100 steps from the same numbers: every loss within 1e-3, and it was learned."""
+@pytest.mark.parametrize("name", thin_out_cases(TASKS, 3))
+def test_losses_match_jax(name: str, device: str, adapter: str) -> None:
+    """Every loss of 100 steps is within 1e-3 of JAX's, and the loss falls."""
     task, adam = TASKS[name](), rlx.Adam(3e-3)
     state = (task.params, adam.init(task.params))
-    done = rlx.train(
-        step_of(task, adam),
+    training = rlx.train(
+        training_step(task, adam),
         task.batch,
         state,
         steps=STEPS,
         device=device,
         adapter=adapter,
     )
-    assert done.steps == STEPS
-    np.testing.assert_allclose(done.losses, wanted(name), atol=1e-3)
-    assert done.losses[-20:].mean() < 0.6 * done.losses[:20].mean()
+    assert training.steps == STEPS
+    np.testing.assert_allclose(training.losses, expected_losses(name), atol=1e-3)
+    assert training.losses[-20:].mean() < 0.6 * training.losses[:20].mean()
 
 
 @pytest.mark.parametrize(
@@ -106,17 +107,19 @@ def test_losses_are_those_of_jax(name: str, device: str, adapter: str) -> None:
     ],
     ids=["plain", "momentum", "nesterov", "adamw", "scheduled adam"],
 )
-def test_optimisers_go_down(optimizer: Any) -> None:
+def test_optimisers_lower_the_loss(optimizer: Any) -> None:
     task = mlp()
     state = (task.params, optimizer.init(task.params))
-    made = rlx.train(
-        step_of(task, optimizer), task.batch, state, steps=60, device="cpu"
+    training = rlx.train(
+        training_step(task, optimizer), task.batch, state, steps=60, device="cpu"
     )
-    assert made.losses[-10:].mean() < 0.8 * made.losses[:10].mean()
+    assert training.losses[-10:].mean() < 0.8 * training.losses[:10].mean()
 
 
-def test_updates_are_those_of_pytorch() -> None:
-    """Ten steps of each on the same gradients, in float64."""
+def test_updates_match_pytorch() -> None:
+    """Ten steps of each optimiser on the same gradients, in float64, match
+    PyTorch's.
+    """
     import torch
 
     rng = np.random.default_rng(0)
@@ -135,10 +138,10 @@ def test_updates_are_those_of_pytorch() -> None:
             {"lr": 0.1, "weight_decay": 0.05},
         ),
     ]
-    for ours, theirs, how in pairs:
+    for ours, theirs, options in pairs:
         p, state = start.copy(), ours.init(start)
         t = torch.tensor(start.copy(), requires_grad=True)
-        optimizer = theirs([t], **how)
+        optimizer = theirs([t], **options)
         for g in grads:
             p, state = ours.update(p, g, state)
             t.grad = torch.tensor(g)
@@ -146,7 +149,7 @@ def test_updates_are_those_of_pytorch() -> None:
         np.testing.assert_allclose(p, t.detach().numpy(), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", thinned(TASKS, 2))
+@pytest.mark.parametrize("name", thin_out_cases(TASKS, 2))
 @pytest.mark.parametrize(
     "fast",
     [
@@ -155,10 +158,10 @@ def test_updates_are_those_of_pytorch() -> None:
         pytest.param("wait", marks=pytest.mark.requires_fast),
     ],
 )
-def test_going_on_from_a_file_is_never_having_stopped(
+def test_resuming_from_a_file_matches_an_uninterrupted_run(
     name: str, fast: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Training from a file goes on to the bit, whenever code is made.
+    """Training resumed from a file is bit-identical, whenever code is compiled.
 
     It stops after each of three pieces; the losses are compared, too.
     """
@@ -168,7 +171,7 @@ def test_going_on_from_a_file_is_never_having_stopped(
 
     def run(steps: int, file: Path | None) -> Any:
         return rlx.train(
-            step_of(task, adam),
+            training_step(task, adam),
             task.batch,
             state,
             steps=steps,
@@ -177,16 +180,16 @@ def test_going_on_from_a_file_is_never_having_stopped(
             save_every=7,
         )
 
-    whole = run(30, None)
+    uninterrupted = run(30, None)
     for steps in (4, 20, 30):
-        parts = run(steps, tmp_path / "state.npz")
-        np.testing.assert_array_equal(parts.losses, whole.losses[:steps])
-    for name, array in whole.state[0].items():
-        np.testing.assert_array_equal(parts.state[0][name], array)
+        resumed = run(steps, tmp_path / "state.npz")
+        np.testing.assert_array_equal(resumed.losses, uninterrupted.losses[:steps])
+    for name, array in uninterrupted.state[0].items():
+        np.testing.assert_array_equal(resumed.state[0][name], array)
 
 
-def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
-    """A training ended by Ctrl-C has what was done in its file, and goes on."""
+def test_an_interrupted_training_resumes(tmp_path: Path) -> None:
+    """A training ended by Ctrl-C has its progress in its file, and resumes."""
     task, adam = mlp(), rlx.Adam(1e-2)
     state, file = (task.params, adam.init(task.params)), tmp_path / "state.npz"
 
@@ -195,16 +198,18 @@ def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return task.batch(n)
 
-    how: Any = {"steps": 20, "device": "cpu", "save_to": file}
-    made = rlx.train(step_of(task, adam), batch, state, **how)
-    assert (made.steps, made.why) == (9, "Ctrl-C")
-    rest = rlx.train(step_of(task, adam), task.batch, state, **how)
-    whole = rlx.train(step_of(task, adam), task.batch, state, steps=20, device="cpu")
-    np.testing.assert_array_equal(rest.losses, whole.losses)
+    options: Any = {"steps": 20, "device": "cpu", "save_to": file}
+    interrupted = rlx.train(training_step(task, adam), batch, state, **options)
+    assert (interrupted.steps, interrupted.why) == (9, "Ctrl-C")
+    resumed = rlx.train(training_step(task, adam), task.batch, state, **options)
+    uninterrupted = rlx.train(
+        training_step(task, adam), task.batch, state, steps=20, device="cpu"
+    )
+    np.testing.assert_array_equal(resumed.losses, uninterrupted.losses)
 
 
-def test_a_loss_that_is_no_number_is_told_with_the_op(tmp_path: Path) -> None:
-    """A loss that is no number is told with the step, the op and its operands.
+def test_a_nan_loss_is_reported_with_the_op(tmp_path: Path) -> None:
+    """A NaN loss is reported with the step, the op and its operands.
 
     The file has the state before it.
     """
@@ -217,46 +222,50 @@ def test_a_loss_that_is_no_number_is_told_with_the_op(tmp_path: Path) -> None:
     def batch(n: int) -> Any:
         return np.ones(3)
 
-    with pytest.raises(NotFinite, match=r"step 2.*log.*made nan of 3 of 3") as told:
+    with pytest.raises(
+        NotFinite, match=r"step 2.*log.*produced nan in 3 of 3"
+    ) as caught:
         rlx.train(step, batch, np.full(3, 0.5), steps=9, device="cpu", save_to=file)
-    assert "the file has the state before this step" in str(told.value)
-    with np.load(file) as found:
-        assert len(found["losses"]) == 1
+    assert "the file contains the state before this step" in str(caught.value)
+    with np.load(file) as stored:
+        assert len(stored["losses"]) == 1
 
 
 def test_early_stops() -> None:
-    """Training stops early when no mean of the last steps was better."""
+    """Training stops early when no mean of the latest steps is an improvement."""
 
     def step(w: Any, x: Any) -> Any:
         loss, grad = rlx.value_and_grad(lambda w: np.sum((w - 1.0) ** 2))(w)
         return w - 0.5 * grad, loss + 0.0 * np.sum(x)
 
-    made = rlx.train(
+    training = rlx.train(
         step, lambda n: np.ones(1), np.zeros(2), steps=500, device="cpu", patience=30
     )
-    assert made.steps < 60
-    assert "30" in made.why
+    assert training.steps < 60
+    assert "30" in training.why
 
 
 @pytest.mark.parametrize("cut", [0, 10, 200])
 def test_broken_files(cut: int, tmp_path: Path) -> None:
-    """A file that was cut, is none of ours or of another training is refused.
+    """A truncated file, a foreign file or one of another training is refused.
 
     That of another training stays as it is.
     """
     task, adam = mlp(), rlx.Adam(1e-2)
     state, file = (task.params, adam.init(task.params)), tmp_path / "state.npz"
-    how: Any = {"device": "cpu", "save_to": file}
-    rlx.train(step_of(task, adam), task.batch, state, steps=3, **how)
-    good = file.read_bytes()
+    options: Any = {"device": "cpu", "save_to": file}
+    rlx.train(training_step(task, adam), task.batch, state, steps=3, **options)
+    saved_bytes = file.read_bytes()
     sgd = rlx.SGD(0.1)
-    other = (task.params, sgd.init(task.params))
+    other_state = (task.params, sgd.init(task.params))
     with pytest.raises(InputError, match="this training"):
-        rlx.train(step_of(task, sgd), task.batch, other, steps=5, **how)
-    assert file.read_bytes() == good
-    file.write_bytes(good[: len(good) - cut] if cut else b"not a file of ours")
-    with pytest.raises(RecordingError, match="begin anew"):
-        rlx.train(step_of(task, adam), task.batch, state, steps=5, **how)
+        rlx.train(training_step(task, sgd), task.batch, other_state, steps=5, **options)
+    assert file.read_bytes() == saved_bytes
+    file.write_bytes(
+        saved_bytes[: len(saved_bytes) - cut] if cut else b"not a file of ours"
+    )
+    with pytest.raises(RecordingError, match="start over"):
+        rlx.train(training_step(task, adam), task.batch, state, steps=5, **options)
 
 
 def test_batches_of_other_shapes_are_refused() -> None:
@@ -274,7 +283,7 @@ def test_batches_of_other_shapes_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "make_optimizer",
     [
         lambda: rlx.Adam(0.0),
         lambda: rlx.Adam(b1=1.0),
@@ -283,20 +292,22 @@ def test_batches_of_other_shapes_are_refused() -> None:
         lambda: rlx.SGD("0.1"),  # type: ignore[arg-type]
     ],
 )
-def test_settings_out_of_their_range(made: Any) -> None:
+def test_optimizer_settings_out_of_range_are_refused(make_optimizer: Any) -> None:
     with pytest.raises(UsageError):
-        made()
+        make_optimizer()
 
 
-def test_least_of_a_function() -> None:
-    """Rosenbrock's valley, from trees of float32 and on WGSL alike."""
+def test_lbfgs_finds_a_minimum() -> None:
+    """L-BFGS minimises Rosenbrock's function over a tree of arrays, and reports a NaN
+    loss.
+    """
 
-    def valley(p: Any) -> Any:
+    def rosenbrock(p: Any) -> Any:
         x = p["x"]
         return np.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
 
-    found = rlx.lbfgs(valley, {"x": np.zeros(6)}, steps=200, device="cpu")
-    np.testing.assert_allclose(found.params["x"], 1.0, atol=1e-5)
-    assert found.losses[-1] == found.loss
+    result = rlx.lbfgs(rosenbrock, {"x": np.zeros(6)}, steps=200, device="cpu")
+    np.testing.assert_allclose(result.params["x"], 1.0, atol=1e-5)
+    assert result.losses[-1] == result.loss
     with pytest.raises(NotFinite, match="log"):
         rlx.lbfgs(lambda x: np.sum(np.log(x)), np.full(2, -1.0), device="cpu")

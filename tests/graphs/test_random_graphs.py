@@ -8,54 +8,64 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from rlxweb.gpu.port import Want
+from rlxweb.gpu.port import AdapterRequest
 from rlxweb.ir.verify import verify
-from rlxweb.limits import shrunk
-from rlxweb.smoke.grown import GrownGraph
-from tests.agreement import Engine, engine
-from tests.graphs.strategy import graphs
-from tests.tiers import Tier, thinned
+from rlxweb.limits import tiny_limits
+from rlxweb.smoke.random_graph_builder import RandomGraph
+from tests.engines_under_test import Engine, engine
+from tests.graphs.graph_strategy import graphs
+from tests.tiers import Tier, thin_out_cases
 
-MANY = 300
+DEFAULT_EXAMPLES = 300
 PARTS = 4
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
-def hunt(ways: list[Engine], examples: int, part: int) -> None:
-    """Draw graphs and hold each engine to them; `part` picks which graphs."""
+def check_engines(engines: list[Engine], examples: int, part: int) -> None:
+    """Draw graphs and compare each engine with float64; `part` is the seed."""
 
     @seed(part)
     @given(graphs())
     @settings(max_examples=examples, suppress_health_check=QUIET)
-    def check(case: GrownGraph) -> None:
+    def check(case: RandomGraph) -> None:
         verify(case.graph)
-        for one in ways:
-            wrong = case.misses(one.run(case.graph, case.feeds))
-            assert wrong == [], f"on {one.name}: {wrong}\n{case}"
+        for runner in engines:
+            wrong = case.output_errors(runner.run(case.graph, case.feeds))
+            assert wrong == [], f"on {runner.name}: {wrong}\n{case}"
 
     check()
 
 
 def test_numpy_agrees_with_float64(tier: Tier) -> None:
     """NumPy agrees with float64, optimised and not."""
-    examples = {"quick": MANY // 5, "default": MANY, "full": 2 * MANY}[tier]
-    hunt([engine(None), engine(None, optimise=False)], examples, 0)
+    examples = {
+        "quick": DEFAULT_EXAMPLES // 5,
+        "default": DEFAULT_EXAMPLES,
+        "full": 2 * DEFAULT_EXAMPLES,
+    }[tier]
+    check_engines([engine(None), engine(None, optimise=False)], examples, 0)
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("part", thinned(range(PARTS), PARTS))
-def test_adapter_agrees_with_float64(adapter: Want, part: int, tier: Tier) -> None:
+@pytest.mark.parametrize("part", thin_out_cases(range(PARTS), PARTS))
+def test_adapter_agrees_with_float64(
+    adapter: AdapterRequest, part: int, tier: Tier
+) -> None:
     """An adapter agrees with float64, without variants and under tiny limits too.
 
     All parts are run with --full, else the first alone. In each the other adapters get
     a fifth of the graphs of the first: they share everything but the driver.
     """
     first = adapter.name == "llvmpipe" and "vulkan" in adapter.backends
-    ways = [
+    engines = [
         engine(adapter),
         engine(adapter, optimise=False, variants=False),
-        engine(adapter, limits=shrunk()),
+        engine(adapter, limits=tiny_limits()),
     ]
-    most = (MANY if first else MANY // 5) // PARTS
-    examples = {"quick": most // 3, "default": most // 2, "full": most}[tier]
-    hunt(ways, examples, part + 1)
+    max_examples = (DEFAULT_EXAMPLES if first else DEFAULT_EXAMPLES // 5) // PARTS
+    examples = {
+        "quick": max_examples // 3,
+        "default": max_examples // 2,
+        "full": max_examples,
+    }[tier]
+    check_engines(engines, examples, part + 1)

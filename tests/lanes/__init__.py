@@ -1,1 +1,1 @@
-"""WGSL run lane by lane in NumPy: races, bank conflicts and barriers without a GPU."""
+"""Run WGSL lane by lane in NumPy: races, bank conflicts and barriers without a GPU."""

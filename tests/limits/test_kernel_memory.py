@@ -1,4 +1,4 @@
-"""Compiled kernels are bounded: what is not used goes, with its code and its memory."""
+"""Compiled kernels are bounded: unused ones are evicted, with their code and memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.command_line import python
+from tests.command_line import run_python
 
 pytestmark = [
     pytest.mark.requires_fast,
@@ -16,62 +16,65 @@ pytestmark = [
     ),
 ]
 
-BEGIN = r"""
+PRELUDE = r"""
 import gc, os, random, threading
 from ctypes import c_int64
-from functools import cache
-from rlxweb.machine import library, workshop
-from rlxweb.machine.workshop import Workshop
+from functools import lru_cache
+from rlxweb.machine import llvm_compiler, jit_cache
+from rlxweb.machine.jit_cache import JitCache
 
-@cache
+@lru_cache(None)
 def adding(number):
     text = f"define i64 @f(i64 %n) {{ %m = add i64 %n, {number}\n ret i64 %m }}"
-    return library.object_code(text)
+    return llvm_compiler.compile_object(text)
 
 # Adds the number, modulo 32: what is compiled once is loaded for each.
 def function(number):
-    return library.Code(adding(number % 32)).function("f", c_int64, c_int64)
+    code = llvm_compiler.LoadedCode(adding(number % 32))
+    return code.get_function("f", c_int64, c_int64)
 
 def codes():
     gc.collect()
-    return sum(isinstance(one, library.Code) for one in gc.get_objects())
+    return sum(isinstance(one, llvm_compiler.LoadedCode) for one in gc.get_objects())
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-shop = Workshop(function, lambda: "wait")
+cache = JitCache(function, lambda: "wait")
 """
 
 
-def run(code: str) -> None:
-    said = python("-c", BEGIN + code)
-    assert said.code == 0, said.err
+def run_code(code: str) -> None:
+    result = run_python("-c", PRELUDE + code)
+    assert result.code == 0, result.err
 
 
-def test_as_many_kernels_live_as_are_documented() -> None:
-    """No more compiled kernels are kept than the limit; one that is in use stays."""
-    run("""
-held = shop.ready(0)
-for number in range(workshop.MOST_KERNELS + 20):
-    assert shop.ready(number)(1) == number % 32 + 1
-assert codes() == workshop.MOST_KERNELS + 1, codes()
+def test_kernel_cache_keeps_the_documented_number() -> None:
+    """No more compiled kernels are cached than the limit; one that is in use stays
+    alive.
+    """
+    run_code("""
+held = cache.get_kernel(0)
+for number in range(jit_cache.MAX_KERNELS + 20):
+    assert cache.get_kernel(number)(1) == number % 32 + 1
+assert codes() == jit_cache.MAX_KERNELS + 1, codes()
 assert held(1) == 1
-assert shop.ready(5)(1) == 6  # which was dropped meanwhile
+assert cache.get_kernel(5)(1) == 6  # which was dropped meanwhile
 del held
-assert codes() == workshop.MOST_KERNELS
+assert codes() == jit_cache.MAX_KERNELS
 """)
 
 
-def test_threads_call_kernels_that_are_dropped_meanwhile() -> None:
-    run("""
-workshop.MOST_KERNELS = 4
-shop, wrong = Workshop(function, lambda: "wait"), []
+def test_threads_can_call_kernels_evicted_meanwhile() -> None:
+    run_code("""
+jit_cache.MAX_KERNELS = 4
+cache, wrong = JitCache(function, lambda: "wait"), []
 
 def work(seed):
     rng = random.Random(seed)
     for _ in range(60):
         number = rng.randrange(20)
-        kernel = shop.ready(number)
+        kernel = cache.get_kernel(number)
         for n in range(50):
             if kernel(n) != number + n:
                 wrong.append((number, n))
@@ -86,27 +89,27 @@ assert codes() == 4, codes()
 """)
 
 
-def test_memory_does_not_grow_with_the_sizes_of_estimates() -> None:
+def test_memory_is_bounded_over_many_estimate_sizes() -> None:
     """Estimates of six more sizes leave less than 1.5 MiB behind.
 
     To compile one left half a megabyte behind, and each stayed.
     """
-    run("""
-from rlxweb.machine.estimate import Estimate
+    run_code("""
+from rlxweb.machine.welch_kernel import WelchKernel
 
-nbytes = library.processor().nbytes
+nbytes = llvm_compiler.host_cpu().vector_nbytes
 
 def estimate(n):
-    text = Estimate(n, nbytes, "float", "constant", "float", 1).text()
-    return library.Code(library.object_code(text))
+    text = WelchKernel(n, nbytes, "float", "constant", "float", 1).llvm_ir()
+    return llvm_compiler.LoadedCode(llvm_compiler.compile_object(text))
 
-workshop.MOST_KERNELS = 4
-shop = Workshop(estimate, lambda: "wait")
+jit_cache.MAX_KERNELS = 4
+cache = JitCache(estimate, lambda: "wait")
 for n in range(60, 68, 2):
-    assert shop.ready(n)
+    assert cache.get_kernel(n)
 before = resident()
 for n in range(61, 73, 2):
-    assert shop.ready(n)
+    assert cache.get_kernel(n)
 grown = resident() - before
 assert grown < 3 << 19, f"{grown >> 10} KiB for 6 more sizes"
 assert codes() == 4

@@ -1,4 +1,4 @@
-"""Leaks: a second run makes nothing, and hundreds of runs leave nothing.
+"""Leak tests: a second run creates nothing, and hundreds of runs leave nothing behind.
 
 Counted by the port itself: driver objects made so far (`created`) and handles not yet
 destroyed (`live`), on every adapter and through the public Session.
@@ -20,34 +20,36 @@ import rlxweb
 from rlxweb import Graph
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.gpu.drive import drive
-from rlxweb.gpu.native import NativePort
-from rlxweb.gpu.port import Want
-from tests.agreement import Array
-from tests.ports import native, prepared
-from tests.threads import at_once
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.wgpu_port import WgpuPort
+from tests.engines_under_test import Array
+from tests.ports import open_native_port, prepare_graph
+from tests.threads import run_concurrently
 
 pytestmark = pytest.mark.requires_wgpu
 
-RUNS = 300
+RUN_COUNT = 300
 # frames kept of an allocation: from where the port calls wgpu down to cffi
-DEEP = 12
+TRACE_FRAMES = 12
 
 
-def network(rows: int = 16) -> Graph:
-    """One of each: region, kernel, copy, join, gather with its fault flag, table."""
+def network_graph(rows: int = 16) -> Graph:
+    """Return a graph with an elementwise region, a kernel, a copy, a concatenation, a
+    gather with its fault flag and a table.
+    """
     graph = Graph("network")
     x, w = graph.input("x", (rows, 8)), graph.param("w", (8, 8))
-    at = graph.input("at", (5,), "i32")
+    indices = graph.input("at", (5,), "i32")
     y = graph.gelu(x @ w + 1.0)
-    turned = graph.cumsum(graph.transpose(y, (1, 0)))
-    both = graph.concat([turned, graph.exp(turned * 0.01)], axis=0)
+    cumulative = graph.cumsum(graph.transpose(y, (1, 0)))
+    both = graph.concat([cumulative, graph.exp(cumulative * 0.01)], axis=0)
     spectrum, _ = graph.rfft(both)
-    graph.set_outputs([graph.gather(both, at), graph.topk(y, 3), spectrum])
+    graph.set_outputs([graph.gather(both, indices), graph.topk(y, 3), spectrum])
     return graph
 
 
-def feeds(rows: int = 16, seed: int = 0) -> dict[str, Array]:
+def random_feeds(rows: int = 16, seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     return {
         "x": rng.uniform(-1, 1, (rows, 8)).astype(np.float32),
@@ -56,57 +58,55 @@ def feeds(rows: int = 16, seed: int = 0) -> dict[str, Array]:
 
 
 @pytest.fixture
-def port(adapter: Want) -> Iterator[NativePort]:
-    """A port of this test's own, so that its counters count nothing else."""
-    with native(adapter) as made:
-        yield made
+def port(adapter: AdapterRequest) -> Iterator[WgpuPort]:
+    """Port of one test alone, so that its counters count nothing else."""
+    with open_native_port(adapter) as port:
+        yield port
 
 
 @pytest.fixture
-def backend(port: NativePort) -> WebGpuBackend:
+def backend(port: WgpuPort) -> WebGpuBackend:
     return WebGpuBackend(port)
 
 
-def network_on(backend: WebGpuBackend, rows: int = 16) -> Any:
-    program = prepared(backend, network(rows))
-    drive(backend.set_param(program, "w", np.eye(8, dtype=np.float32)))
+def prepare_network(backend: WebGpuBackend, rows: int = 16) -> Any:
+    program = prepare_graph(backend, network_graph(rows))
+    run_blocking(backend.set_param(program, "w", np.eye(8, dtype=np.float32)))
     return program
 
 
 def test_a_second_run_compiles_and_allocates_nothing(
-    backend: WebGpuBackend, port: NativePort
+    backend: WebGpuBackend, port: WgpuPort
 ) -> None:
-    """A second run makes no buffer, pipeline or bind group."""
-    program = network_on(backend)
-    first = drive(backend.run(program, feeds()))
-    made, live = dict(port.created), set(port.live)
+    """A second run creates no buffer, pipeline or bind group."""
+    program = prepare_network(backend)
+    first = run_blocking(backend.run(program, random_feeds()))
+    created, live = dict(port.created_counts), set(port.live_handles)
     for seed in range(5):
-        drive(backend.run(program, feeds(seed=seed)))
-    again = drive(backend.run(program, feeds()))
-    assert port.created == made
-    assert port.live == live
-    for one, same in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one, same)
-    drive(backend.release(program))
+        run_blocking(backend.run(program, random_feeds(seed=seed)))
+    last = run_blocking(backend.run(program, random_feeds()))
+    assert port.created_counts == created
+    assert port.live_handles == live
+    for first_output, last_output in zip(first, last, strict=True):
+        np.testing.assert_array_equal(first_output, last_output)
+    run_blocking(backend.release(program))
 
 
-def test_handles_return_to_the_baseline(
-    backend: WebGpuBackend, port: NativePort
-) -> None:
+def test_handles_return_to_the_baseline(backend: WebGpuBackend, port: WgpuPort) -> None:
     """Hundreds of runs over ten programs: only pipelines stay, and no new ones."""
-    drive(backend.release(network_on(backend)))
-    baseline, pipelines = set(port.live), port.created["pipelines"]
+    run_blocking(backend.release(prepare_network(backend)))
+    baseline, pipelines = set(port.live_handles), port.created_counts["pipelines"]
     for _ in range(10):
-        program = network_on(backend)
-        for seed in range(RUNS // 10):
-            drive(backend.run(program, feeds(seed=seed)))
-        drive(backend.release(program))
-    assert port.live == baseline == set(backend.pipelines.values())
-    assert port.created["pipelines"] == pipelines
+        program = prepare_network(backend)
+        for seed in range(RUN_COUNT // 10):
+            run_blocking(backend.run(program, random_feeds(seed=seed)))
+        run_blocking(backend.release(program))
+    assert port.live_handles == baseline == set(backend.pipelines.handles())
+    assert port.created_counts["pipelines"] == pipelines
 
 
-def rows_of(rows: int) -> Graph:
-    """Work along fixed axes, for a batch of any size."""
+def rows_graph(rows: int) -> Graph:
+    """Return a graph that works along fixed axes, for a batch of any size."""
     graph = Graph("rows")
     x = graph.input("x", (rows, 12))
     y = graph.layer_norm(graph.exp(x) * 0.5, graph.constant([1.0] * 12), x[0])
@@ -115,44 +115,44 @@ def rows_of(rows: int) -> Graph:
 
 
 def test_other_batches_reuse_the_shaders(
-    backend: WebGpuBackend, port: NativePort
+    backend: WebGpuBackend, port: WgpuPort
 ) -> None:
     """Sizes are uniforms: thirty batch sizes need the pipelines of the first few."""
 
     def prepare(rows: int) -> None:
-        drive(backend.release(prepared(backend, rows_of(rows))))
+        run_blocking(backend.release(prepare_graph(backend, rows_graph(rows))))
 
     for rows in range(1, 9):
         prepare(rows)
-    pipelines = port.created["pipelines"]
+    pipelines = port.created_counts["pipelines"]
     for rows in range(9, 39):
         prepare(rows)
-    assert port.created["pipelines"] <= pipelines + 3
+    assert port.created_counts["pipelines"] <= pipelines + 3
 
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_distinct_shaders_stay_within_their_bound(
-    backend: WebGpuBackend, port: NativePort
+    backend: WebGpuBackend, port: WgpuPort
 ) -> None:
-    """Every constant is another shader; the oldest unused ones are destroyed."""
-    kept = Graph("kept")
-    kept.set_outputs([kept.input("x", (4,)) + 0.5])
-    program = prepared(backend, kept)
+    """Each constant needs another shader; the oldest unused ones are destroyed."""
+    retained_graph = Graph("kept")
+    retained_graph.set_outputs([retained_graph.input("x", (4,)) + 0.5])
+    program = prepare_graph(backend, retained_graph)
     capacity = backend.pipelines.capacity
     for step in range(capacity + 20):
         graph = Graph("scaled")
         graph.set_outputs([graph.input("x", (4,)) * (1.0 + step)])
-        drive(backend.release(prepared(backend, graph)))
+        run_blocking(backend.release(prepare_graph(backend, graph)))
     assert len(backend.pipelines) <= capacity + 1
-    (out,) = drive(backend.run(program, {"x": np.zeros(4, np.float32)}))
+    (out,) = run_blocking(backend.run(program, {"x": np.zeros(4, np.float32)}))
     np.testing.assert_array_equal(out, np.full(4, 0.5))
-    drive(backend.release(program))
-    assert port.live == set(backend.pipelines.values())
+    run_blocking(backend.release(program))
+    assert port.live_handles == set(backend.pipelines.handles())
 
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
-    adapter: Want,
+    adapter: AdapterRequest,
 ) -> None:
     """Handles and bytes stop growing; the fused kernel is the same for any length."""
     (label,) = adapter.backends
@@ -161,22 +161,24 @@ def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
     x = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
 
     def live(first: int) -> tuple[int, int]:
-        """Handles and bytes that live after 40 lengths nobody asked for before."""
+        """Return the live handles and bytes after 40 lengths that were not requested
+        before.
+        """
         for n in range(first, first + 40):
             rlxweb.welch_peaks(x[:, :n], k=3, device=label, adapter=adapter.name)
-        return len(engine.port.live), engine.kept.nbytes
+        return len(engine.port.live_handles), engine.program_cache.nbytes
 
     live(1000)
-    pipelines = engine.port.created["pipelines"]
+    pipelines = engine.port.created_counts["pipelines"]
     handles, nbytes = live(1040)
-    assert engine.port.created["pipelines"] <= pipelines + 2
-    more, larger = live(1080)
-    assert more <= handles + 8
-    assert larger <= nbytes * 1.1
-    assert len(engine.kept) <= engine.kept.count
+    assert engine.port.created_counts["pipelines"] <= pipelines + 2
+    last_handles, last_nbytes = live(1080)
+    assert last_handles <= handles + 8
+    assert last_nbytes <= nbytes * 1.1
+    assert len(engine.program_cache) <= engine.program_cache.max_count
 
 
-def test_distinct_numbers_of_peaks_share_shaders(adapter: Want) -> None:
+def test_distinct_numbers_of_peaks_share_shaders(adapter: AdapterRequest) -> None:
     """Twenty numbers of peaks need a shader for each power of two, or a single one.
 
     Nobody writes beyond the number asked for: each gives the first of the most.
@@ -185,53 +187,56 @@ def test_distinct_numbers_of_peaks_share_shaders(adapter: Want) -> None:
     engine = pool.backend(label, adapter.name)
     assert isinstance(engine, WebGpuBackend)
     x = np.random.default_rng(6).standard_normal((2, 900)).astype(np.float32)
-    pipelines = engine.port.created["pipelines"]
-    found = [
+    pipelines = engine.port.created_counts["pipelines"]
+    bins_by_count = [
         rlxweb.welch_peaks(x, k=k, nperseg=72, device=label, adapter=adapter.name).bins
         for k in range(1, 21)
     ]
-    assert engine.port.created["pipelines"] - pipelines <= 6
-    for bins in found:
-        np.testing.assert_array_equal(bins, found[-1][:, : bins.shape[1]])
+    assert engine.port.created_counts["pipelines"] - pipelines <= 6
+    for bins in bins_by_count:
+        np.testing.assert_array_equal(bins, bins_by_count[-1][:, : bins.shape[1]])
 
 
 @pytest.mark.full("opengl", "swiftshader")
-def test_dropped_programs_leave_nothing(
-    backend: WebGpuBackend, port: NativePort
+def test_unreleased_programs_are_freed_when_dropped(
+    backend: WebGpuBackend, port: WgpuPort
 ) -> None:
     """A program that was never released is freed when it is gone."""
     for _ in range(3):
-        network_on(backend)
+        prepare_network(backend)
         gc.collect()
-    drive(backend.release(network_on(backend)))
-    assert port.live == set(backend.pipelines.values())
+    run_blocking(backend.release(prepare_network(backend)))
+    assert port.live_handles == set(backend.pipelines.handles())
 
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
-def test_graphs_that_are_run_and_dropped_are_gone(device: str) -> None:
+def test_dropped_graphs_are_garbage_collected(device: str) -> None:
     """No cache holds a graph, a param or a result of graphs that were dropped."""
-    session, made = rlxweb.Session(device), []
+    session, references = rlxweb.Session(device), []
     for k in range(20):
         graph = Graph("one")
         x, w = graph.input("x", (4, 8 + k)), graph.param("w", (8 + k, 8))
         graph.set_outputs([graph.gelu(x @ w + 1.0), graph.sum(x, (1,))])
         compiled, value = session.compile(graph), np.ones((8 + k, 8), np.float32)
         compiled.set_param("w", value)
-        found = compiled.run({"x": np.ones((4, 8 + k), np.float32)})
-        made += [weakref.ref(one) for one in (graph, compiled, value, *found)]
-    del graph, x, w, compiled, value, found
+        results = compiled.run({"x": np.ones((4, 8 + k), np.float32)})
+        references += [
+            weakref.ref(reference) for reference in (graph, compiled, value, *results)
+        ]
+    del graph, x, w, compiled, value, results
     gc.collect()
-    assert [one for one in made if one() is not None] == []
+    assert [reference for reference in references if reference() is not None] == []
 
 
-OURS = [
+PACKAGE_FILTERS = [
     tracemalloc.Filter(True, files, all_frames=True)
     for files in (f"{Path(rlxweb.__file__).parent}/*", "*/site-packages/wgpu/*")
 ]
 
 
-def grown(work: Callable[[], object]) -> list[tracemalloc.StatisticDiff]:
-    """What `work`, done in a thread of its own, left in Python, the largest first.
+def allocation_growth(work: Callable[[], object]) -> list[tracemalloc.StatisticDiff]:
+    """Return the Python allocations that `work`, run in its own thread, left behind,
+    the largest first.
 
     A browser of other tests leaves an event loop running in this thread, with which
     wgpu queues something for every promise until the loop turns again; and threads
@@ -239,23 +244,23 @@ def grown(work: Callable[[], object]) -> list[tracemalloc.StatisticDiff]:
     below a line of rlxweb or of wgpu counts.
     """
 
-    def taken() -> tracemalloc.Snapshot:
+    def take_snapshot() -> tracemalloc.Snapshot:
         gc.collect()
-        return tracemalloc.take_snapshot().filter_traces(OURS)
+        return tracemalloc.take_snapshot().filter_traces(PACKAGE_FILTERS)
 
-    found: list[tracemalloc.StatisticDiff] = []
+    differences: list[tracemalloc.StatisticDiff] = []
 
     def measure() -> None:
-        tracemalloc.start(DEEP)
+        tracemalloc.start(TRACE_FRAMES)
         try:
-            before = taken()
+            before = take_snapshot()
             work()
-            found.extend(taken().compare_to(before, "traceback"))
+            differences.extend(take_snapshot().compare_to(before, "traceback"))
         finally:
             tracemalloc.stop()
 
-    at_once([measure])
-    return found
+    run_concurrently([measure])
+    return differences
 
 
 @pytest.mark.full("opengl", "swiftshader")
@@ -264,29 +269,29 @@ def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
 
     What leaks does so every time; what is kept once may be kept once.
     """
-    program = network_on(backend)
-    given = feeds()
+    program = prepare_network(backend)
+    feeds = random_feeds()
 
-    def run(times: int) -> None:
-        for _ in range(times):
-            drive(backend.run(program, given))
+    def run(count: int) -> None:
+        for _ in range(count):
+            run_blocking(backend.run(program, feeds))
 
     run(50)
-    left = min(
-        (grown(lambda: run(100)) for _ in range(2)),
+    remaining = min(
+        (allocation_growth(lambda: run(100)) for _ in range(2)),
         key=lambda lines: sum(line.size_diff for line in lines),
     )
-    assert sum(line.size_diff for line in left) < 16 << 10, "\n".join(
-        "\n".join([str(line), *line.traceback.format()]) for line in left[:5]
+    assert sum(line.size_diff for line in remaining) < 16 << 10, "\n".join(
+        "\n".join([str(line), *line.traceback.format()]) for line in remaining[:5]
     )
-    drive(backend.release(program))
+    run_blocking(backend.release(program))
 
 
-def test_close_leaves_no_handle(backend: WebGpuBackend, port: NativePort) -> None:
+def test_close_leaves_no_handle(backend: WebGpuBackend, port: WgpuPort) -> None:
     """`close` leaves no handle of programs that are still prepared."""
-    program = network_on(backend)
-    drive(backend.run(program, feeds()))
-    network_on(backend, 17)
-    drive(backend.close())
-    assert not port.live
-    drive(backend.release(program))
+    program = prepare_network(backend)
+    run_blocking(backend.run(program, random_feeds()))
+    prepare_network(backend, 17)
+    run_blocking(backend.close())
+    assert not port.live_handles
+    run_blocking(backend.release(program))

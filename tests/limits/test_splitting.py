@@ -1,4 +1,4 @@
-"""Tiny limits are met by folding, cutting and gathering, and seen to be met that way.
+"""Tiny limits are met by folding, splitting and gathering, and the commands show it.
 
 That the answers stay right is tested op by op (tests/ops); here the commands are looked
 at, so that the limits cannot pass because nothing was large enough to meet them.
@@ -16,17 +16,17 @@ import pytest
 from rlxweb import Graph, Session
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.drive import drive
-from rlxweb.gpu.native import NativePort
-from rlxweb.gpu.port import Command, Copy, Dispatch, Want
-from rlxweb.limits import Limits, shrunk
-from tests.agreement import Engine
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.port import AdapterRequest, BufferCopy, Command, Dispatch
+from rlxweb.gpu.wgpu_port import WgpuPort
+from rlxweb.limits import Limits, tiny_limits
+from tests.engines_under_test import Engine
 
 pytestmark = pytest.mark.requires_wgpu
 
 
-class RecordingPort:
-    """A port that keeps what was submitted."""
+class CommandRecordingPort:
+    """Port that keeps the submitted commands."""
 
     def __init__(self, port: Any) -> None:
         self.port = port
@@ -42,40 +42,42 @@ class RecordingPort:
 
     @property
     def grids(self) -> list[tuple[int, int, int]]:
-        every = [c.grid for c in self.commands if isinstance(c, Dispatch)]
-        return [grid for grid in every if 0 not in grid]  # those only compile
+        grids = [c.grid for c in self.commands if isinstance(c, Dispatch)]
+        return [grid for grid in grids if 0 not in grid]  # those only compile
 
 
-def recorded(adapter: Want, limits: Limits) -> tuple[Engine, RecordingPort]:
-    """An engine on a port that itself enforces the limits."""
-    native = NativePort()
-    drive(native.open(replace(adapter, limits=limits)))
-    port = RecordingPort(native)
+def recording_engine(
+    adapter: AdapterRequest, limits: Limits
+) -> tuple[Engine, CommandRecordingPort]:
+    """Return an engine on a port that itself enforces the limits, and that port."""
+    native_port = WgpuPort()
+    run_blocking(native_port.open(replace(adapter, limits=limits)))
+    port = CommandRecordingPort(native_port)
     return Engine("recorded", WebGpuBackend(port)), port  # type: ignore[arg-type]
 
 
-def test_more_rows_than_a_dimension_takes_are_folded(adapter: Want) -> None:
-    """65,537 workgroups and more in one dispatch at the usual limits."""
-    one, port = recorded(adapter, replace(Want().limits))
+def test_large_dispatches_are_folded(adapter: AdapterRequest) -> None:
+    """A dispatch of 65,537 workgroups and more is folded at the usual limits."""
+    engine, port = recording_engine(adapter, replace(AdapterRequest().limits))
     rows = 65_537 * 64
     graph = Graph()
     graph.set_outputs([graph.cast(graph.input("x", (rows,), "bool"), "i32")])
     x = np.arange(rows) % 3 == 0
-    (out,) = one.run(graph, {"x": x})
+    (out,) = engine.run(graph, {"x": x})
     np.testing.assert_array_equal(out, x)
     assert len(port.grids) == 1
     assert max(port.grids[0]) <= 65_535
-    drive(one.backend.close())
+    run_blocking(engine.backend.close())
 
 
-def test_a_binding_over_the_limit_is_cut(adapter: Want) -> None:
-    """Pieces of at most 4 KiB, each folded under seven workgroups a side."""
-    one, port = recorded(adapter, shrunk())
+def test_bindings_over_the_limit_are_split(adapter: AdapterRequest) -> None:
+    """Chunks have at most 4 KiB, each folded to at most seven workgroups per axis."""
+    engine, port = recording_engine(adapter, tiny_limits())
     graph = Graph()
     x = graph.input("x", (6000,))
     graph.set_outputs([graph.exp(x)])
     x = np.linspace(-1, 1, 6000, dtype=np.float32)
-    (out,) = one.run(graph, {"x": x})
+    (out,) = engine.run(graph, {"x": x})
     np.testing.assert_allclose(out, np.exp(x), rtol=1e-5)
     assert len(port.grids) >= 6
     for command in port.commands:
@@ -83,24 +85,24 @@ def test_a_binding_over_the_limit_is_cut(adapter: Want) -> None:
             assert all(span.nbytes <= 4096 for span in command.bindings)
             assert max(command.grid) <= 7
     assert any(grid[1] > 1 for grid in port.grids) or len(port.grids) > 6
-    drive(one.backend.close())
+    run_blocking(engine.backend.close())
 
 
-def test_a_long_sum_is_carried_from_piece_to_piece(adapter: Want) -> None:
-    """A sum of one output is carried through many pieces, each counted once."""
-    one, port = recorded(adapter, shrunk())
+def test_a_long_sum_is_carried_across_chunks(adapter: AdapterRequest) -> None:
+    """A sum with one output is carried across many chunks, each counted once."""
+    engine, port = recording_engine(adapter, tiny_limits())
     graph = Graph()
     graph.set_outputs([graph.sum(graph.input("x", (5000,), "i32"))])
     x = np.arange(5000, dtype=np.int32)
-    (out,) = one.run(graph, {"x": x})
+    (out,) = engine.run(graph, {"x": x})
     assert out == x.sum()
     assert len(port.grids) >= 5
-    drive(one.backend.close())
+    run_blocking(engine.backend.close())
 
 
-def test_too_many_operands_are_gathered(adapter: Want) -> None:
-    """Four buffers on three bindings: two reads are copied side by side."""
-    one, port = recorded(adapter, shrunk())
+def test_too_many_operands_are_gathered(adapter: AdapterRequest) -> None:
+    """Four buffers on three bindings: two operands are copied side by side."""
+    engine, port = recording_engine(adapter, tiny_limits())
     graph = Graph()
     c, x, y = graph.input("c", (9,), "bool"), graph.input("x", 9), graph.input("y", 9)
     graph.set_outputs([graph.where(c, x, y)])
@@ -109,33 +111,41 @@ def test_too_many_operands_are_gathered(adapter: Want) -> None:
         "x": np.arange(9, dtype=np.float32),
         "y": -np.arange(9, dtype=np.float32),
     }
-    (out,) = one.run(graph, feeds)
+    (out,) = engine.run(graph, feeds)
     np.testing.assert_array_equal(out, np.where(feeds["c"], feeds["x"], feeds["y"]))
-    assert sum(isinstance(c, Copy) for c in port.commands) == 3  # two, and the result
-    drive(one.backend.close())
+    assert (
+        sum(isinstance(c, BufferCopy) for c in port.commands) == 3
+    )  # two, and the result
+    run_blocking(engine.backend.close())
 
 
-def test_a_session_can_pretend_to_have_less(adapter: Want) -> None:
-    """`limits=` on the public Session: the same answer from a smaller device."""
+def test_session_limits_can_be_lowered(adapter: AdapterRequest) -> None:
+    """A Session with lower `limits=` gives the same result as with the device's own."""
     graph = Graph()
     x = graph.input("x", (40, 100))
     graph.set_outputs([graph.softmax(x * 2.0, axis=0)])
-    fed = {"x": np.random.default_rng(0).uniform(-1, 1, (40, 100)).astype(np.float32)}
+    feeds = {"x": np.random.default_rng(0).uniform(-1, 1, (40, 100)).astype(np.float32)}
     label = adapter.backends[0]
-    full = Session(label, adapter=adapter.name).compile(graph)
-    small = Session(label, adapter=adapter.name, limits=shrunk()).compile(graph)
-    np.testing.assert_allclose(full.run(fed)[0], small.run(fed)[0], rtol=1e-5)
-    full.close()
-    small.close()
+    full_limits = Session(label, adapter=adapter.name).compile(graph)
+    lowered_limits = Session(label, adapter=adapter.name, limits=tiny_limits()).compile(
+        graph
+    )
+    np.testing.assert_allclose(
+        full_limits.run(feeds)[0], lowered_limits.run(feeds)[0], rtol=1e-5
+    )
+    full_limits.close()
+    lowered_limits.close()
 
 
-def test_what_cannot_be_cut_is_refused_with_both_numbers(adapter: Want) -> None:
-    """A buffer over the device's largest; nothing stays behind."""
-    limits = replace(shrunk(), max_buffer_size=1 << 16)
-    one, port = recorded(adapter, limits)
+def test_unsplittable_buffers_raise_limit_exceeded(adapter: AdapterRequest) -> None:
+    """A buffer over the device's largest raises an error with both numbers and leaves
+    nothing behind.
+    """
+    limits = replace(tiny_limits(), max_buffer_size=1 << 16)
+    engine, port = recording_engine(adapter, limits)
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (1 << 15,)))])
-    with pytest.raises(LimitExceeded, match=r"131,072 bytes; .* allows 65,536"):
-        one.run(graph, {"x": np.zeros(1 << 15, np.float32)})
-    assert port.live == set(one.backend.pipelines.values())
-    drive(one.backend.close())
+    with pytest.raises(LimitExceeded, match=r"131,072 bytes; .* at most 65,536 "):
+        engine.run(graph, {"x": np.zeros(1 << 15, np.float32)})
+    assert port.live_handles == set(engine.backend.pipelines.handles())
+    run_blocking(engine.backend.close())

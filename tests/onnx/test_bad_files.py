@@ -1,4 +1,4 @@
-"""Files that are no models, or hostile ones: one clear error each."""
+"""Invalid and hostile model files: each raises one clear error."""
 
 from __future__ import annotations
 
@@ -18,21 +18,29 @@ from rlxweb.errors import (
     ShapeError,
     Unsupported,
 )
-from rlxweb.onnx import walk
+from rlxweb.onnx import model_conversion
 from rlxweb.onnx.loading import load
-from tests.onnx.made import BOOL, INT64, model, node, one, value, weights
+from tests.onnx.model_factory import (
+    BOOL,
+    INT64,
+    initializers,
+    make_model,
+    node,
+    single_op_model,
+    value_info,
+)
 
 
-def relu() -> Any:
-    return one("Relu", (2, 3), out=(2, 3))
+def relu_model() -> Any:
+    return single_op_model("Relu", (2, 3), out=(2, 3))
 
 
-def data() -> bytes:
-    return relu().SerializeToString()
+def relu_bytes() -> bytes:
+    return relu_model().SerializeToString()
 
 
 @pytest.mark.parametrize(
-    "given",
+    "content",
     [
         b"",
         b"\0" * 64,
@@ -43,42 +51,44 @@ def data() -> bytes:
         bytes(range(256)),
     ],
 )
-def test_what_is_no_model_is_refused(given: bytes) -> None:
-    with pytest.raises(ModelError, match="no model of ONNX"):
-        load(given)
+def test_non_model_bytes_are_refused(content: bytes) -> None:
+    with pytest.raises(ModelError, match="not an ONNX model"):
+        load(content)
 
 
 def test_every_truncation_is_refused() -> None:
-    """However many bytes are missing, the file never loads as something smaller."""
-    whole = model(
+    """A truncated file never loads as a smaller model, however many bytes are
+    missing.
+    """
+    content = make_model(
         [node("Add", ["x", "w"], ["s"]), node("Relu", ["s"], ["y"])],
-        [value("x", (2, 3))],
-        [value("y", (2, 3))],
-        weights(w=np.ones((2, 3), np.float32)),
+        [value_info("x", (2, 3))],
+        [value_info("y", (2, 3))],
+        initializers(w=np.ones((2, 3), np.float32)),
     ).SerializeToString()
-    outs, said = set(), []
-    for length in range(len(whole)):
+    output_names, messages = set(), []
+    for length in range(len(content)):
         try:
-            with load(whole[:length]) as cut:
+            with load(content[:length]) as loaded:
                 # Fields at the end, the opsets, may be cut off cleanly.
-                outs.add(tuple(cut.outputs))
-                cut.run({"x": np.ones((2, 3), np.float32)}, device="cpu")
+                output_names.add(tuple(loaded.outputs))
+                loaded.run({"x": np.ones((2, 3), np.float32)}, device="cpu")
         except RlxError as error:
-            said.append(str(error))
-    assert len(said) > len(whole) // 2
-    assert all(said)
-    assert outs <= {("y",)}
+            messages.append(str(error))
+    assert len(messages) > len(content) // 2
+    assert all(messages)
+    assert output_names <= {("y",)}
 
 
-def changed(how: Callable[[Any], object], made: Any = None) -> bytes:
-    """A good model's bytes after a change."""
-    made = relu() if made is None else made
-    how(made)
-    return made.SerializeToString()
+def modified_model(change: Callable[[Any], object], model_proto: Any = None) -> bytes:
+    """Return the bytes of a valid model after a change."""
+    model_proto = relu_model() if model_proto is None else model_proto
+    change(model_proto)
+    return model_proto.SerializeToString()
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("change", "message"),
     [
         (lambda m: m.ClearField("graph"), "no graph"),
         (lambda m: m.ClearField("ir_version"), "no version"),
@@ -113,27 +123,31 @@ def changed(how: Callable[[Any], object], made: Any = None) -> bytes:
         ),
     ],
 )
-def test_a_broken_structure_is_refused(how: Callable[[Any], object], says: str) -> None:
-    with pytest.raises((ModelError, MissingOps), match=says):
-        load(changed(how)).run({"a": np.ones((2, 3), np.float32)}, device="cpu")
+def test_a_broken_structure_is_refused(
+    change: Callable[[Any], object], message: str
+) -> None:
+    with pytest.raises((ModelError, MissingOps), match=message):
+        load(modified_model(change)).run(
+            {"a": np.ones((2, 3), np.float32)}, device="cpu"
+        )
 
 
-def test_an_op_whose_name_is_no_text_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"node 0: .* it is no UTF-8"):
-        load(data().replace(b"Relu", b"Re\xff\xfe"))
+def test_non_utf8_op_name_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"node 0: .* must be UTF-8"):
+        load(relu_bytes().replace(b"Relu", b"Re\xff\xfe"))
 
 
-def test_a_circle_is_refused() -> None:
-    circle = model(
+def test_cyclic_graph_is_refused() -> None:
+    circle = make_model(
         [node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])],
-        [value("x", (2,))],
-        [value("b", (2,))],
+        [value_info("x", (2,))],
+        [value_info("b", (2,))],
     )
     with pytest.raises(ModelError, match=r"topological|sorted"):
         load(circle.SerializeToString())
 
 
-def test_functions_that_call_themselves_are_refused() -> None:
+def test_recursive_functions_are_refused() -> None:
     opset = helper.make_opsetid("own", 1)
     function = helper.make_function(
         "own",
@@ -143,24 +157,28 @@ def test_functions_that_call_themselves_are_refused() -> None:
         [node("Round", ["x"], ["y"], domain="own")],
         [opset],
     )
-    made = model(
+    model_proto = make_model(
         [node("Round", ["x"], ["y"], domain="own")],
-        [value("x", (2,))],
-        [value("y", (2,))],
+        [value_info("x", (2,))],
+        [value_info("y", (2,))],
         opsets={"": 21, "own": 1},
         functions=[function],
     )
     with pytest.raises(RlxError, match=r"call|recurs|cycl"):
-        load(made.SerializeToString()).run({"x": np.ones(2, np.float32)}, device="cpu")
+        load(model_proto.SerializeToString()).run(
+            {"x": np.ones(2, np.float32)}, device="cpu"
+        )
 
 
-def doubling(levels: int, last: str, domain: str = "") -> Any:
-    """Functions that each call the next one twice: 2 ** levels nodes, laid out."""
+def doubling_functions(levels: int, last_op: str, domain: str = "") -> Any:
+    """Return a model whose functions each call the next one twice: 2 ** levels nodes
+    once inlined.
+    """
     functions = []
     for level in range(levels):
         is_last = level == levels - 1
-        called = last if is_last else f"F{level + 1}"
-        within = domain if is_last else "own"
+        called = last_op if is_last else f"F{level + 1}"
+        op_domain = domain if is_last else "own"
         functions.append(
             helper.make_function(
                 "own",
@@ -168,39 +186,44 @@ def doubling(levels: int, last: str, domain: str = "") -> Any:
                 ["x"],
                 ["y"],
                 [
-                    node(called, ["x"], ["a"], domain=within),
-                    node(called, ["a"], ["y"], domain=within),
+                    node(called, ["x"], ["a"], domain=op_domain),
+                    node(called, ["a"], ["y"], domain=op_domain),
                 ],
-                [helper.make_opsetid(one, 21) for one in ("", "own", "no.where")],
+                [
+                    helper.make_opsetid(opset_domain, 21)
+                    for opset_domain in ("", "own", "no.where")
+                ],
             )
         )
-    return model(
+    return make_model(
         [node("F0", ["x"], ["y"], domain="own")],
-        [value("x", (2,))],
-        [value("y", (2,))],
+        [value_info("x", (2,))],
+        [value_info("y", (2,))],
         opsets={"": 21, "own": 21},
         functions=functions,
     )
 
 
-def test_functions_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MOST_NODES", 2000)
-    loaded = load(doubling(40, "Identity").SerializeToString())
+def test_exponential_inlining_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_conversion, "MAX_NODES", 2000)
+    loaded = load(doubling_functions(40, "Identity").SerializeToString())
     assert loaded.missing == {}
-    with pytest.raises(Unsupported, match="laid out it has more than 2,000 nodes"):
+    with pytest.raises(Unsupported, match="it expands to more than 2,000 nodes"):
         loaded.run({"x": np.ones(2, np.float32)}, device="cpu")
-    with pytest.raises(Unsupported, match="laid out it has more than 2,000 nodes"):
-        _ = load(doubling(40, "Own", "no.where").SerializeToString()).missing
+    with pytest.raises(Unsupported, match="it expands to more than 2,000 nodes"):
+        _ = load(doubling_functions(40, "Own", "no.where").SerializeToString()).missing
 
 
-def field(number: int, content: bytes | int) -> bytes:
-    """A field of a message as bytes: protobuf would not write what is too deep."""
+def encode_field(number: int, content: bytes | int) -> bytes:
+    """Encode a protobuf field as bytes, since protobuf would not write a message nested
+    too deep.
+    """
     if isinstance(content, int):
-        return varint(number << 3) + varint(content)
-    return varint(number << 3 | 2) + varint(len(content)) + content
+        return encode_varint(number << 3) + encode_varint(content)
+    return encode_varint(number << 3 | 2) + encode_varint(len(content)) + content
 
 
-def varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     out = b""
     while number > 127:
         out += bytes([number & 127 | 128])
@@ -208,28 +231,36 @@ def varint(number: int) -> bytes:
     return out + bytes([number])
 
 
-def nested(depth: int) -> bytes:
-    """A model of an If within an If within an If …"""
+def nested_if_model(depth: int) -> bytes:
+    """Return the bytes of a model with If nodes nested to this depth."""
     graph = b""
     for _ in range(depth):
-        branch = field(1, b"then_branch") + field(6, graph) + field(20, 5)
-        call = field(2, b"y") + field(4, b"If") + field(5, branch)
-        graph = field(1, call) + field(2, b"g")
-    return field(1, 10) + field(7, graph) + field(8, field(2, 21))
+        branch = (
+            encode_field(1, b"then_branch")
+            + encode_field(6, graph)
+            + encode_field(20, 5)
+        )
+        call = encode_field(2, b"y") + encode_field(4, b"If") + encode_field(5, branch)
+        graph = encode_field(1, call) + encode_field(2, b"g")
+    return (
+        encode_field(1, 10)
+        + encode_field(7, graph)
+        + encode_field(8, encode_field(2, 21))
+    )
 
 
 @pytest.mark.parametrize("depth", [34, 40, 1000, 5000])
-def test_graphs_too_deep_within_each_other_are_refused(depth: int) -> None:
-    with pytest.raises(ModelError, match=r"within each other|no model of ONNX"):
-        load(nested(depth))
+def test_too_deeply_nested_graphs_are_refused(depth: int) -> None:
+    with pytest.raises(ModelError, match=r"are nested \d+ deep|not an ONNX model"):
+        load(nested_if_model(depth))
 
 
-def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_paths_and_non_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No such file"):
         load(tmp_path / "no.onnx")
     with pytest.raises(ModelError, match="folder"):
         load(tmp_path)
-    with pytest.raises(ModelError, match="an int was given"):
+    with pytest.raises(ModelError, match="got an int; expected a path"):
         load(3)  # type: ignore[arg-type]
     text = tmp_path / "text"
     text.write_text("x")
@@ -237,80 +268,82 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
         load(file)  # type: ignore[arg-type]
 
 
-def known(op: str, shape: list[int], **attrs: Any) -> Any:
-    """A model of one op that a known shape makes large."""
-    return model(
+def constant_shape_model(op: str, shape: list[int], **attrs: Any) -> Any:
+    """Return a model of one op that a constant shape makes large."""
+    return make_model(
         [
             node("Constant", [], ["s"], value_ints=shape),
             node(op, ["s"] if op == "ConstantOfShape" else ["x", "s"], ["y"], **attrs),
         ],
-        [value("x", (1,))],
-        [value("y", None)],
+        [value_info("x", (1,))],
+        [value_info("y", None)],
     )
 
 
 @pytest.mark.parametrize(
-    ("made", "kind"),
+    ("model_proto", "kind"),
     [
-        (known("ConstantOfShape", [1 << 40]), RlxError),
-        (known("ConstantOfShape", [1 << 40, 1 << 40]), RlxError),
-        (known("ConstantOfShape", [-1]), RlxError),
-        (known("Expand", [1 << 40]), RlxError),
-        (known("Reshape", [1 << 40]), ShapeError),
-        (known("Reshape", [-1, -1]), ShapeError),
-        (one("MatMul", (2, 3), (4, 5), out=None), ShapeError),
-        (one("Add", (2, 3), (4,), out=None), ShapeError),
-        (one("Concat", (2, 3), (4, 5), out=None, axis=1), ShapeError),
-        (one("Transpose", (2, 3), out=None, perm=[0, 0]), RlxError),
-        (one("Softmax", (2, 3), out=None, axis=7), RlxError),
-        (one("Relu", (2, 3), out=(2, 4)), ModelError),
-        (one("Relu", (2, 3), out=(2, 3, 1)), ModelError),
+        (constant_shape_model("ConstantOfShape", [1 << 40]), RlxError),
+        (constant_shape_model("ConstantOfShape", [1 << 40, 1 << 40]), RlxError),
+        (constant_shape_model("ConstantOfShape", [-1]), RlxError),
+        (constant_shape_model("Expand", [1 << 40]), RlxError),
+        (constant_shape_model("Reshape", [1 << 40]), ShapeError),
+        (constant_shape_model("Reshape", [-1, -1]), ShapeError),
+        (single_op_model("MatMul", (2, 3), (4, 5), out=None), ShapeError),
+        (single_op_model("Add", (2, 3), (4,), out=None), ShapeError),
+        (single_op_model("Concat", (2, 3), (4, 5), out=None, axis=1), ShapeError),
+        (single_op_model("Transpose", (2, 3), out=None, perm=[0, 0]), RlxError),
+        (single_op_model("Softmax", (2, 3), out=None, axis=7), RlxError),
+        (single_op_model("Relu", (2, 3), out=(2, 4)), ModelError),
+        (single_op_model("Relu", (2, 3), out=(2, 3, 1)), ModelError),
     ],
 )
-def test_shapes_that_contradict_or_nobody_could_hold(
-    made: Any, kind: type[RlxError]
+def test_contradicting_or_huge_shapes_are_refused(
+    model_proto: Any, kind: type[RlxError]
 ) -> None:
-    """The error names the node; nothing large is reserved for it."""
+    """The error names the node; nothing large is allocated for it."""
     feeds = {
         v.name: np.ones([d.dim_value for d in v.type.tensor_type.shape.dim], "f4")
-        for v in made.graph.input
+        for v in model_proto.graph.input
     }
-    with pytest.raises(kind, match=r"node \d|output 'y'|run|the host's memory"):
-        load(made.SerializeToString()).run(feeds, device="cpu")
+    with pytest.raises(kind, match=r"node \d|output 'y'|run|the host is out of memory"):
+        load(model_proto.SerializeToString()).run(feeds, device="cpu")
 
 
-def test_types_that_contradict_are_refused() -> None:
-    made = model(
+def test_contradicting_dtypes_are_refused() -> None:
+    model_proto = make_model(
         [node("Add", ["x", "i"], ["y"])],
-        [value("x", (2,)), value("i", (2,), INT64)],
-        [value("y", (2,))],
+        [value_info("x", (2,)), value_info("i", (2,), INT64)],
+        [value_info("y", (2,))],
     )
     with pytest.raises(DTypeError, match=r"node 0, Add: add of \[2\] f32, \[2\] i64"):
-        load(made.SerializeToString()).run(
+        load(model_proto.SerializeToString()).run(
             {"x": np.ones(2, np.float32), "i": np.ones(2, np.int64)}, device="cpu"
         )
 
 
-def test_a_declared_type_of_an_output_is_held_to() -> None:
-    made = one("Relu", (2, 3), out=(2, 3))
-    made.graph.output[0].type.tensor_type.elem_type = INT64
-    with pytest.raises(ModelError, match="declared as"):
-        load(made.SerializeToString()).run({"a": np.ones((2, 3), "f4")}, device="cpu")
+def test_declared_output_dtype_is_enforced() -> None:
+    model_proto = single_op_model("Relu", (2, 3), out=(2, 3))
+    model_proto.graph.output[0].type.tensor_type.elem_type = INT64
+    with pytest.raises(ModelError, match="its declared type is"):
+        load(model_proto.SerializeToString()).run(
+            {"a": np.ones((2, 3), "f4")}, device="cpu"
+        )
 
 
-def test_all_that_is_missing_is_told_at_once() -> None:
-    made = model(
+def test_all_missing_ops_are_reported_together() -> None:
+    model_proto = make_model(
         [
             node("DictVectorizer", ["x"], ["a"], domain="ai.onnx.ml"),
             node("Relu", ["a"], ["b"], name="mine"),
             node("Own", ["b"], ["c"], domain="some.where", name="last"),
             node("Own", ["c"], ["y"], domain="some.where"),
         ],
-        [value("x", (2,))],
-        [value("y", (2,))],
+        [value_info("x", (2,))],
+        [value_info("y", (2,))],
         opsets={"": 21, "ai.onnx.ml": 3, "some.where": 1},
     )
-    loaded = load(made.SerializeToString())
+    loaded = load(model_proto.SerializeToString())
     assert set(loaded.missing) == {
         "ai.onnx.ml.DictVectorizer (opset 3)",
         "some.where.Own (opset 1)",
@@ -322,47 +355,50 @@ def test_all_that_is_missing_is_told_at_once() -> None:
     assert error.value.exit_code == 4
 
 
-def test_the_name_of_an_op_that_is_missing_forges_no_line() -> None:
+def test_missing_op_name_cannot_inject_a_line() -> None:
     op = node(
         "Own\nrlxweb: all is well", ["x"], ["y"], domain="some.where", name="a\nb"
     )
-    made = model(
-        [op], [value("x", (2,))], [value("y", (2,))], opsets={"": 21, "some.where": 1}
+    model_proto = make_model(
+        [op],
+        [value_info("x", (2,))],
+        [value_info("y", (2,))],
+        opsets={"": 21, "some.where": 1},
     )
     with pytest.raises(
-        MissingOps, match="an operator that rlxweb does not read"
+        MissingOps, match="an operator that rlxweb does not support"
     ) as error:
-        load(made.SerializeToString()).run({"x": [1.0, 2.0]}, device="cpu")
+        load(model_proto.SerializeToString()).run({"x": [1.0, 2.0]}, device="cpu")
     (line,) = str(error.value).splitlines()[1:]
     assert r"Own\nrlxweb" in line
 
 
-def test_an_op_that_no_output_needs_is_not_missed() -> None:
-    made = model(
+def test_unneeded_unknown_op_is_not_missing() -> None:
+    model_proto = make_model(
         [
             node("Own", ["x"], ["a"], domain="some.where"),
             node("Relu", ["x"], ["y"]),
         ],
-        [value("x", (2,))],
-        [value("y", (2,))],
+        [value_info("x", (2,))],
+        [value_info("y", (2,))],
         opsets={"": 21, "some.where": 1},
     )
-    loaded = load(made.SerializeToString())
+    loaded = load(model_proto.SerializeToString())
     assert loaded.missing == {}
     assert loaded.run({"x": [-1.0, 2.0]}, device="cpu")["y"].tolist() == [0.0, 2.0]
 
 
-def test_a_loop_that_would_not_end_is_refused() -> None:
+def test_endless_loop_is_refused() -> None:
     body = helper.make_graph(
         [node("Identity", ["c"], ["d"]), node("Neg", ["v"], ["w"])],
         "body",
-        [value("i", (), INT64), value("c", (), BOOL), value("v", (2,))],
-        [value("d", (), BOOL), value("w", (2,))],
+        [value_info("i", (), INT64), value_info("c", (), BOOL), value_info("v", (2,))],
+        [value_info("d", (), BOOL), value_info("w", (2,))],
     )
-    made = model(
+    model_proto = make_model(
         [node("Loop", ["", "", "x"], ["y"], body=body)],
-        [value("x", (2,))],
-        [value("y", (2,))],
+        [value_info("x", (2,))],
+        [value_info("y", (2,))],
     )
-    with pytest.raises(Unsupported, match="more than 10,000 turns"):
-        load(made.SerializeToString()).run({"x": np.ones(2, "f4")}, device="cpu")
+    with pytest.raises(Unsupported, match="more than 10,000 iterations"):
+        load(model_proto.SerializeToString()).run({"x": np.ones(2, "f4")}, device="cpu")

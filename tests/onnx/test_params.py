@@ -1,4 +1,4 @@
-"""The params of a model fit its graph: what one declares the other holds."""
+"""The params of a loaded model match those that its graph declares."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from onnx import TensorProto
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
-from tests.onnx.cases import cases
-from tests.onnx.made import model, node, value, weights
-from tests.onnx.test_networks import SIZES, image, network
+from tests.onnx.backend_cases import load_cases
+from tests.onnx.model_factory import initializers, make_model, node, value_info
+from tests.onnx.test_trained_networks import INPUT_SHAPES, network_path, synthetic_image
 
 
-def f4(rng: np.random.Generator, *shape: int) -> Any:
+def random_floats(rng: np.random.Generator, *shape: int) -> Any:
     return rng.normal(size=shape).astype(np.float32)
 
 
-def layers(rng: np.random.Generator) -> Any:
-    """Weights that are folded, of one number, of integers, unused, and plain ones."""
-    held = weights(
-        w=f4(rng, 8, 80),
+def layers_model(rng: np.random.Generator) -> Any:
+    """Return a model with weights that are folded, scalar, integer, unused and
+    plain.
+    """
+    weights_of_graph = initializers(
+        w=random_floats(rng, 8, 80),
         one=np.array([0.5], np.float32),
         scalar=np.array(2.0, np.float32),
-        a=f4(rng, 80),
-        b=f4(rng, 80),
+        a=random_floats(rng, 80),
+        b=random_floats(rng, 80),
         shape=np.array([-1, 4, 20]),
-        unused=f4(rng, 3),
+        unused=random_floats(rng, 3),
         codes=rng.integers(-9, 9, (20, 80)).astype(np.int8),
-        wide=f4(rng, 80, 80),
+        wide=random_floats(rng, 80, 80),
     )
     nodes = [
         node("MatMul", ["x", "w"], ["xw"]),
@@ -45,17 +47,22 @@ def layers(rng: np.random.Generator) -> Any:
         node("Cast", ["codes"], ["c"], to=TensorProto.FLOAT),
         node("MatMul", ["r", "c"], ["y"]),
     ]
-    return model(nodes, [value("x", (3, 8))], [value("y", (3, 4, 80))], held)
+    return make_model(
+        nodes,
+        [value_info("x", (3, 8))],
+        [value_info("y", (3, 4, 80))],
+        weights_of_graph,
+    )
 
 
-def tokens(rng: np.random.Generator) -> Any:
-    """A weight repeated for a batch, whose size is free."""
-    held = weights(
+def tokens_model(rng: np.random.Generator) -> Any:
+    """Return a model with a weight that is repeated for a batch of free size."""
+    weights_of_graph = initializers(
         zero=np.array([0]),
         rest=np.array([1, 8]),
-        token=f4(rng, 1, 1, 8),
-        w=f4(rng, 8, 5),
-        bias=f4(rng, 1),
+        token=random_floats(rng, 1, 1, 8),
+        w=random_floats(rng, 8, 5),
+        bias=random_floats(rng, 1),
     )
     nodes = [
         node("Shape", ["x"], ["s"]),
@@ -66,88 +73,107 @@ def tokens(rng: np.random.Generator) -> Any:
         node("MatMul", ["all", "w"], ["m"]),
         node("Add", ["m", "bias"], ["y"]),
     ]
-    return model(nodes, [value("x", ("n", 3, 8))], [value("y", None)], held)
-
-
-def packed(rng: np.random.Generator) -> Any:
-    held = weights(
-        b=rng.integers(0, 255, (10, 2, 16)).astype(np.uint8), scales=f4(rng, 10, 2)
+    return make_model(
+        nodes, [value_info("x", ("n", 3, 8))], [value_info("y", None)], weights_of_graph
     )
-    how = {"K": 64, "N": 10, "bits": 4, "block_size": 32}
-    one = node(
-        "MatMulNBits", ["x", "b", "scales"], ["y"], domain="com.microsoft", **how
+
+
+def matmul_nbits_model(rng: np.random.Generator) -> Any:
+    weights_of_graph = initializers(
+        b=rng.integers(0, 255, (10, 2, 16)).astype(np.uint8),
+        scales=random_floats(rng, 10, 2),
+    )
+    attributes = {"K": 64, "N": 10, "bits": 4, "block_size": 32}
+    op_node = node(
+        "MatMulNBits", ["x", "b", "scales"], ["y"], domain="com.microsoft", **attributes
     )
     opsets = {"": 17, "com.microsoft": 1}
-    return model([one], [value("x", (2, 64))], [value("y", None)], held, opsets=opsets)
+    return make_model(
+        [op_node],
+        [value_info("x", (2, 64))],
+        [value_info("y", None)],
+        weights_of_graph,
+        opsets=opsets,
+    )
 
 
-def picked(rng: np.random.Generator) -> Any:
-    """A table of rows, and indices of the model."""
-    held = weights(table=f4(rng, 9, 4), at=np.array([1, 5, 2]))
-    one = node("Gather", ["table", "at"], ["rows"])
-    two = node("Add", ["rows", "x"], ["y"])
-    return model([one, two], [value("x", (3, 4))], [value("y", None)], held)
+def gather_model(rng: np.random.Generator) -> Any:
+    """Return a model with a table of rows and constant indices."""
+    weights_of_graph = initializers(
+        table=random_floats(rng, 9, 4), at=np.array([1, 5, 2])
+    )
+    gather_node = node("Gather", ["table", "at"], ["rows"])
+    add_node = node("Add", ["rows", "x"], ["y"])
+    return make_model(
+        [gather_node, add_node],
+        [value_info("x", (3, 4))],
+        [value_info("y", None)],
+        weights_of_graph,
+    )
 
 
 MODELS: dict[str, tuple[Callable[[np.random.Generator], Any], tuple[int, ...]]] = {
-    "layers": (layers, (3, 8)),
-    "tokens": (tokens, (2, 3, 8)),
-    "tokens of one": (tokens, (1, 3, 8)),
-    "packed": (packed, (2, 64)),
-    "picked": (picked, (3, 4)),
+    "layers": (layers_model, (3, 8)),
+    "tokens": (tokens_model, (2, 3, 8)),
+    "tokens of one": (tokens_model, (1, 3, 8)),
+    "packed": (matmul_nbits_model, (2, 64)),
+    "picked": (gather_model, (3, 4)),
 }
 
 
-def fits(graph: rlx.Graph, params: dict[str, Any]) -> None:
+def check_params(graph: rlx.Graph, params: dict[str, Any]) -> None:
     declared = graph.named("param")
     assert set(declared) == set(params)
-    for name, one in declared.items():
-        assert tuple(one.type.shape) == params[name].shape
-        assert one.type.dtype.numpy == params[name].dtype
+    for name, param in declared.items():
+        assert tuple(param.type.shape) == params[name].shape
+        assert param.type.dtype.numpy == params[name].dtype
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_graph_is_saved_and_set_with_the_params(
+def test_params_save_and_set_with_the_graph(
     name: str, rng: np.random.Generator
 ) -> None:
     make, shape = MODELS[name]
-    loaded, x = rlx.onnx.load(make(rng).SerializeToString()), f4(rng, *shape)
+    loaded, x = rlx.onnx.load(make(rng).SerializeToString()), random_floats(rng, *shape)
     want = loaded.run({"x": x}, device="cpu")["y"]
-    fits(loaded.graph, loaded.params)
+    check_params(loaded.graph, loaded.params)
     graph = loaded.graph_for({"x": x})
-    fits(graph, loaded.params)
+    check_params(graph, loaded.params)
 
     compiled = rlx.Session("cpu").compile(graph)
-    for one, array in loaded.params.items():
-        compiled.set_param(one, array)
+    for name_of_param, array in loaded.params.items():
+        compiled.set_param(name_of_param, array)
     np.testing.assert_array_equal(compiled.run({"x": x})[0], want)
 
-    ours, theirs, held = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    graph.save(ours, loaded.params)
-    compiled.save(held)
-    for file in (ours, held):
+    graph_file, onnx_file, compiled_file = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    graph.save(graph_file, loaded.params)
+    compiled.save(compiled_file)
+    for file in (graph_file, compiled_file):
         file.seek(0)
-        again = rlx.load(file).run({"x": x})
-        np.testing.assert_array_equal(next(iter(again.values())), want)
+        outputs = rlx.load(file).run({"x": x})
+        np.testing.assert_array_equal(next(iter(outputs.values())), want)
     if name != "packed":  # ONNX itself has no such product
-        rlx.onnx.save(graph, theirs, loaded.params)
-        back = rlx.onnx.load(theirs.getvalue()).run({"x": x}, device="cpu")
-        np.testing.assert_allclose(next(iter(back.values())), want, rtol=2e-5)
+        rlx.onnx.save(graph, onnx_file, loaded.params)
+        onnx_outputs = rlx.onnx.load(onnx_file.getvalue()).run({"x": x}, device="cpu")
+        np.testing.assert_allclose(next(iter(onnx_outputs.values())), want, rtol=2e-5)
 
 
-def test_a_varying_graph_is_saved_with_the_params(rng: np.random.Generator) -> None:
-    loaded, file = rlx.onnx.load(tokens(rng).SerializeToString()), io.BytesIO()
+def test_params_save_with_a_dynamic_graph(rng: np.random.Generator) -> None:
+    loaded, file = rlx.onnx.load(tokens_model(rng).SerializeToString()), io.BytesIO()
     loaded.graph.bind(n=2).save(file, loaded.params)
     compiled = rlx.Session("cpu").compile(loaded.graph)
-    for one, array in loaded.params.items():
-        compiled.set_param(one, array)
-    x = f4(rng, 5, 3, 8)
+    for name, array in loaded.params.items():
+        compiled.set_param(name, array)
+    x = random_floats(rng, 5, 3, 8)
     want = loaded.run({"x": x}, device="cpu")["y"]
     np.testing.assert_array_equal(compiled.run({"x": x})[0], want)
 
 
 def test_weights_are_packed_with_the_params(rng: np.random.Generator) -> None:
-    loaded, x = rlx.onnx.load(layers(rng).SerializeToString()), f4(rng, 3, 8)
+    loaded, x = (
+        rlx.onnx.load(layers_model(rng).SerializeToString()),
+        random_floats(rng, 3, 8),
+    )
     graph, params = rlx.quantize_weights(loaded.graph, loaded.params, bits=8)
     compiled = rlx.Session("cpu").compile(graph)
     for name, array in params.items():
@@ -157,39 +183,39 @@ def test_weights_are_packed_with_the_params(rng: np.random.Generator) -> None:
     assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
 
 
-def test_onnx_own_cases() -> None:
-    """Params of ONNX's own cases with weights fit the graphs made of them.
+def test_params_of_onnx_cases_match_their_graphs() -> None:
+    """Params of ONNX's own cases with weights match the graphs built from them.
 
     A graph is single, or for the arrays of the case.
     """
-    seen = 0
-    for case in cases():
+    graph_count = 0
+    for case in load_cases():
         if not case.model.graph.initializer:
             continue
-        names = [one.name for one in case.model.graph.input]
-        feeds = dict(zip(names, case.sets[0][0], strict=False))
+        names = [declared_input.name for declared_input in case.model.graph.input]
+        feeds = dict(zip(names, case.data_sets[0][0], strict=False))
         with rlx.onnx.load(case.model.SerializeToString()) as loaded:
-            given = {n: a for n, a in feeds.items() if n in loaded.inputs}
-            for made_for in (None, given):
+            feeds_of_model = {n: a for n, a in feeds.items() if n in loaded.inputs}
+            for example in (None, feeds_of_model):
                 try:
-                    is_single = made_for is None
-                    graph = loaded.graph if is_single else loaded.graph_for(made_for)
+                    is_single = example is None
+                    graph = loaded.graph if is_single else loaded.graph_for(example)
                 except RlxError:  # no single graph, or none at all: not asked here
                     continue
-                fits(graph, loaded.params)
-                seen += 1
-    assert seen > 20
+                check_params(graph, loaded.params)
+                graph_count += 1
+    assert graph_count > 20
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_trained_networks(name: str) -> None:
-    with rlx.onnx.load(network(name)) as loaded:
-        graph = loaded.graph_for({"x": image(SIZES[name])})
-        fits(graph, loaded.params)
+@pytest.mark.parametrize("name", INPUT_SHAPES)
+def test_params_of_trained_networks_match_their_graphs(name: str) -> None:
+    with rlx.onnx.load(network_path(name)) as loaded:
+        graph = loaded.graph_for({"x": synthetic_image(INPUT_SHAPES[name])})
+        check_params(graph, loaded.params)
         graph.save(io.BytesIO(), loaded.params)
 
 
 def test_every_tensor_of_the_file_is_in_its_record(rng: np.random.Generator) -> None:
-    loaded = rlx.onnx.load(layers(rng).SerializeToString())
+    loaded = rlx.onnx.load(layers_model(rng).SerializeToString())
     assert {"unused", "a", "shape"} <= set(loaded.record.graph.weights)
     assert not {"unused", "a", "shape"} & set(loaded.params)

@@ -1,4 +1,6 @@
-"""A small BERT encoder after ONNX Runtime's transformer optimiser and quantiser."""
+"""Test a small BERT encoder after ONNX Runtime's transformer optimiser and
+quantiser.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
 
 import rlxweb as rlx
-from tests.onnx.made import FLOAT, INT64, model, node, value, weights
+from tests.onnx.model_factory import (
+    FLOAT,
+    INT64,
+    initializers,
+    make_model,
+    node,
+    value_info,
+)
 
 WIDTH, HEADS, LAYERS, WORDS, LENGTH = 32, 4, 2, 50, 6
 FEEDS = {
@@ -25,8 +34,8 @@ FEEDS = {
 }
 
 
-class Encoder:
-    """Nodes and weights of the encoder, spelled as PyTorch exports them."""
+class EncoderModelBuilder:
+    """Builder of an encoder's nodes and weights, written as PyTorch exports them."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(2)
@@ -76,22 +85,22 @@ class Encoder:
         return self.norm(self.dense(gelu, 2 * WIDTH, WIDTH), x)
 
 
-def encoder() -> Any:
-    made = Encoder()
-    words = made.add("Gather", made.weight(WORDS, WIDTH), "ids")
-    kinds = made.add("Gather", made.weight(2, WIDTH), "kinds")
-    x = made.norm(made.add("Add", words, kinds), made.weight(LENGTH, WIDTH))
-    mask = made.add("Unsqueeze", "mask", made.const([1], np.int64))
-    mask = made.add("Unsqueeze", mask, made.const([2], np.int64))
-    closed = made.add("Sub", made.const(1), made.add("Cast", mask, to=FLOAT))
-    mask = made.add("Mul", closed, made.const(-10000))
+def encoder_model() -> Any:
+    builder = EncoderModelBuilder()
+    words = builder.add("Gather", builder.weight(WORDS, WIDTH), "ids")
+    kinds = builder.add("Gather", builder.weight(2, WIDTH), "kinds")
+    x = builder.norm(builder.add("Add", words, kinds), builder.weight(LENGTH, WIDTH))
+    mask = builder.add("Unsqueeze", "mask", builder.const([1], np.int64))
+    mask = builder.add("Unsqueeze", mask, builder.const([2], np.int64))
+    masked = builder.add("Sub", builder.const(1), builder.add("Cast", mask, to=FLOAT))
+    mask = builder.add("Mul", masked, builder.const(-10000))
     for _ in range(LAYERS):
-        x = made.layer(x, mask)
-    made.nodes.append(node("Identity", [x], ["y"]))
-    inputs = [value(name, ("batch", LENGTH), INT64) for name in FEEDS]
-    output = value("y", ("batch", LENGTH, WIDTH))
-    held = weights(**made.weights)
-    return model(made.nodes, inputs, [output], held, opsets={"": 17})
+        x = builder.layer(x, mask)
+    builder.nodes.append(node("Identity", [x], ["y"]))
+    inputs = [value_info(name, ("batch", LENGTH), INT64) for name in FEEDS]
+    output = value_info("y", ("batch", LENGTH, WIDTH))
+    stored_inputs = initializers(**builder.weights)
+    return make_model(builder.nodes, inputs, [output], stored_inputs, opsets={"": 17})
 
 
 @pytest.fixture
@@ -102,8 +111,8 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-FUSED = {"SkipLayerNormalization", "BiasGelu"}
-WRITTEN = {
+FUSED_OPS = {"SkipLayerNormalization", "BiasGelu"}
+ATTENTION_OPS = {
     "bert": "Attention",
     "multi-head": "MultiHeadAttention",
     "int8": "QAttention",
@@ -111,27 +120,29 @@ WRITTEN = {
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("how", WRITTEN)
-def test_optimised_it_answers_as_onnx_runtime(how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", ATTENTION_OPS)
+def test_optimised_encoder_agrees_with_onnxruntime(
+    variant: str, tmp_path: Path
+) -> None:
     path, options = tmp_path / "encoder.onnx", FusionOptions("bert")
-    options.use_multi_head_attention = how == "multi-head"
+    options.use_multi_head_attention = variant == "multi-head"
     fused = optimizer.optimize_model(
-        encoder(), "bert", HEADS, WIDTH, options, opt_level=0
+        encoder_model(), "bert", HEADS, WIDTH, options, opt_level=0
     )
     fused.save_model_to_file(str(path))
-    if how == "int8":
+    if variant == "int8":
         types = {"DefaultTensorType": FLOAT}  # shapes of fused operators are not known
         quantization.quantize_dynamic(path, path, extra_options=types)
     providers = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(path, providers=providers)
     feeds = {
-        one.name: FEEDS[one.name].astype(one.type.removeprefix("tensor(")[:-1])
-        for one in session.get_inputs()
+        entry.name: FEEDS[entry.name].astype(entry.type.removeprefix("tensor(")[:-1])
+        for entry in session.get_inputs()
     }
     (want,) = session.run(None, feeds)
     with rlx.onnx.load(path) as loaded:
         nodes = loaded.record.graph.nodes
-        own = {one.op for one in nodes if one.domain == "com.microsoft"}
-        assert own == FUSED | {WRITTEN[how]}
-        (found,) = loaded.run(feeds, device="cpu").values()
-    np.testing.assert_allclose(found, want, 1e-4, 1e-5)
+        microsoft_ops = {entry.op for entry in nodes if entry.domain == "com.microsoft"}
+        assert microsoft_ops == FUSED_OPS | {ATTENTION_OPS[variant]}
+        (got,) = loaded.run(feeds, device="cpu").values()
+    np.testing.assert_allclose(got, want, 1e-4, 1e-5)

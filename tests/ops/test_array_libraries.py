@@ -1,4 +1,4 @@
-"""The engines over array libraries: every op, every special value, NumPy's answers.
+"""Compare the array library engines with NumPy: every op and every special value.
 
 The libraries compute on the CPU here, as on any machine; each must be there. What an
 engine does not have is refused, never computed in another type. Cases go into one graph
@@ -16,131 +16,180 @@ import numpy as np
 import pytest
 
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.gpu.drive import drive
+from rlxweb.gpu.blocking import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.smoke.case import Case, Trial, plain
-from rlxweb.smoke.special import elementwise_cases
-from rlxweb.smoke.views import through_views
-from tests.agreement import ARRAYS, Array, Engine, engine, lacked
-from tests.conftest import LACKS
-from tests.ops.special import INF, NAN, SPECIAL
-from tests.ops.test_agreement import ODD, wrong
-from tests.ops.ways import names
-from tests.tiers import thinned
+from rlxweb.smoke.case import PreparedCase, SmokeCase, sample_cases
+from rlxweb.smoke.special_values import elementwise_cases
+from rlxweb.smoke.view_inputs import view_cases
+from tests.conftest import MISSING_FEATURES
+from tests.engines_under_test import (
+    ARRAY_LIBRARIES,
+    Array,
+    Engine,
+    engine,
+    missing_features,
+)
+from tests.ops.op_cases import op_names
+from tests.ops.special_values import INF, NAN, SPECIAL_VALUES
+from tests.ops.test_agreement import NONFINITE_CASES, case_failures
+from tests.tiers import thin_out_cases
 
 U32, F64 = (pytest.param(t, marks=pytest.mark.feature(t)) for t in ("u32", "f64"))
-FEW_VIEWS = {"jax-cpu": 2}
-"""Library → views of each op. What makes arrays of views is the same for all of them;
-JAX takes long to compile it, so the others have all views.
+MAX_VIEWS = {"jax-cpu": 2}
+"""Library → number of views per op. The view code is the same for all libraries; JAX
+compiles it slowly, so the others test all views.
 """
 
 
-@pytest.fixture(scope="module", params=ARRAYS)
+@pytest.fixture(scope="module", params=ARRAY_LIBRARIES)
 def library(request: pytest.FixtureRequest) -> str:
-    """The library's label, each in turn."""
+    """Label of an array library, each in turn."""
     return str(request.param)
 
 
-class Together:
-    """Trials as one graph, prepared once; fed anew, they are judged one by one."""
+class CombinedCases:
+    """Prepared cases as one graph, compiled once and judged one by one on each set of
+    feeds.
+    """
 
-    def __init__(self, trials: Mapping[str, Trial]) -> None:
-        self.trials, self.graph, outs = trials, Graph("together"), []
-        for label, trial in trials.items():
-            outs += self._put(label, trial.graph)
+    def __init__(self, cases: Mapping[str, PreparedCase]) -> None:
+        self.cases, self.graph, outs = cases, Graph("together"), []
+        for label, prepared in cases.items():
+            outs += self._append_graph(label, prepared.graph)
         self.graph.set_outputs(outs)
 
-    def _put(self, label: str, graph: Graph) -> list[Any]:
-        made: dict[int, Any] = {}
+    def _append_graph(self, label: str, graph: Graph) -> list[Any]:
+        tensors: dict[int, Any] = {}
         for node in graph.nodes():
-            kind, given = node.type, [made[i] for i in node.inputs]
+            tensor_type, operands = node.type, [tensors[i] for i in node.inputs]
             if node.op == "input":
                 name = f"{label} {node.name}"
-                made[node.id] = self.graph.input(name, kind.shape, kind.dtype)
+                tensors[node.id] = self.graph.input(
+                    name, tensor_type.shape, tensor_type.dtype
+                )
             elif node.op == "constant":
-                made[node.id] = self.graph.constant(node.attrs["value"].array)
+                tensors[node.id] = self.graph.constant(node.attrs["value"].array)
             else:
-                made[node.id] = self.graph.apply(node.op, *given, **node.attrs)
-        return [made[i] for i in graph.outputs]
+                tensors[node.id] = self.graph.apply(node.op, *operands, **node.attrs)
+        return [tensors[i] for i in graph.outputs]
 
     @contextmanager
-    def on(self, one: Engine) -> Iterator[Any]:
-        """How other trials of the same graphs are run, with what is wrong of each."""
-        backend = one.backend
-        program = drive(backend.prepare(compile_graph(self.graph, backend.target)))
+    def prepare_on(self, runner: Engine) -> Iterator[Any]:
+        """Yield a function that runs other cases of the same graphs and returns failure
+        lines.
+        """
+        backend = runner.backend
+        program = run_blocking(
+            backend.prepare(compile_graph(self.graph, backend.target))
+        )
 
-        def said(trials: Mapping[str, Trial]) -> list[str]:
+        def run_cases(cases: Mapping[str, PreparedCase]) -> list[str]:
             feeds: dict[str, Array] = {}
-            for label, trial in {**self.trials, **trials}.items():
-                feeds |= {f"{label} {name}": x for name, x in trial.feeds.items()}
-            outs = drive(backend.run(program, feeds))
-            every = dict(zip(self.trials, outs, strict=True))
-            whys = {k: trial.judge([every[k]]).why for k, trial in trials.items()}
-            return [f"{k} on {one.name}: {why}" for k, why in whys.items() if why]
+            for label, prepared in {**self.cases, **cases}.items():
+                feeds |= {f"{label} {name}": x for name, x in prepared.feeds.items()}
+            outs = run_blocking(backend.run(program, feeds))
+            outputs_by_case = dict(zip(self.cases, outs, strict=True))
+            mismatches = {
+                k: prepared.judge([outputs_by_case[k]]).reason
+                for k, prepared in cases.items()
+            }
+            return [
+                f"{k} on {runner.name}: {mismatch}"
+                for k, mismatch in mismatches.items()
+                if mismatch
+            ]
 
         try:
-            yield said
+            yield run_cases
         finally:
-            drive(backend.release(program))
+            run_blocking(backend.release(program))
 
 
-def held(one: Engine, cases: Sequence[Case]) -> dict[str, Trial]:
-    """The trials of types that the engine has; of others it refuses each."""
-    trials = {case.name: case.make() for case in cases}
-    has = one.backend.target.accepts
-    refused = [trial for trial in trials.values() if trial.dtypes - has]
-    if refused:
-        assert wrong(one, refused) == []
-    return {k: trial for k, trial in trials.items() if trial.dtypes <= has}
+def supported_cases(
+    runner: Engine, cases: Sequence[SmokeCase]
+) -> dict[str, PreparedCase]:
+    """Prepare the cases whose types the engine supports, and check that it rejects the
+    others.
+    """
+    prepared_cases = {case.name: case.prepare() for case in cases}
+    dtypes = runner.backend.target.array_dtypes
+    unsupported = [
+        prepared for prepared in prepared_cases.values() if prepared.dtypes - dtypes
+    ]
+    if unsupported:
+        assert case_failures(runner, unsupported) == []
+    return {
+        k: prepared
+        for k, prepared in prepared_cases.items()
+        if prepared.dtypes <= dtypes
+    }
 
 
-def turns(name: str) -> list[dict[str, Case]]:
-    """Odd values for samples of an op, by sample: one of each at a time."""
-    odd: dict[str, list[Case]] = {}
-    for case in ODD.get(name, ()):
-        odd.setdefault(f"samples/{name}/{case.name.split('/')[2]}", []).append(case)
-    every = zip_longest(*odd.values())
-    return [{k: c for k, c in zip(odd, turn, strict=True) if c} for turn in every]
+def nonfinite_rounds(name: str) -> list[dict[str, SmokeCase]]:
+    """Return rounds of nonfinite cases of an op: one case per sample in each round."""
+    cases_by_sample: dict[str, list[SmokeCase]] = {}
+    for case in NONFINITE_CASES.get(name, ()):
+        cases_by_sample.setdefault(
+            f"samples/{name}/{case.name.split('/')[2]}", []
+        ).append(case)
+    rounds = zip_longest(*cases_by_sample.values())
+    return [
+        {k: c for k, c in zip(cases_by_sample, round_cases, strict=True) if c}
+        for round_cases in rounds
+    ]
 
 
 @pytest.mark.full("jax-cpu", "mlx")
-@pytest.mark.parametrize("name", thinned(names(), 3))
+@pytest.mark.parametrize("name", thin_out_cases(op_names(), 3))
 def test_every_op_agrees(name: str, library: str) -> None:
     """Plain and through views, with the engine's variants and without.
 
     Of sums, products, norms, softmax, rankings also with one odd value in each input
     in turn: fed to the same graphs.
     """
-    one, op = engine(library), registry.get(name)
-    views = islice(through_views(op), FEW_VIEWS.get(library))
-    trials, odd = held(one, [*plain(op), *views]), turns(name)
-    ways = [one]
-    if name in {row.op for row in one.backend.variants}:
-        ways.append(engine(library, variants=False))
-    fed = {k: t for k, t in trials.items() if odd and k in odd[0]}
-    others = {k: t for k, t in trials.items() if k not in fed}
-    for way in ways:
-        for part in filter(None, (fed, others)):
-            with Together(part).on(way) as said:
-                assert said(part) == []
-                for turn in odd if part is fed else ():
-                    given = {k: c.make() for k, c in turn.items() if k in fed}
-                    assert said(given) == []
+    runner, op = engine(library), registry.get(name)
+    views = islice(view_cases(op), MAX_VIEWS.get(library))
+    prepared_cases, rounds = (
+        supported_cases(runner, [*sample_cases(op), *views]),
+        nonfinite_rounds(name),
+    )
+    runners = [runner]
+    if name in {row.op for row in runner.backend.variants}:
+        runners.append(engine(library, variants=False))
+    cases_with_nonfinite = {
+        k: t for k, t in prepared_cases.items() if rounds and k in rounds[0]
+    }
+    others = {k: t for k, t in prepared_cases.items() if k not in cases_with_nonfinite}
+    for tested_runner in runners:
+        for group in filter(None, (cases_with_nonfinite, others)):
+            with CombinedCases(group).prepare_on(tested_runner) as run_cases:
+                assert run_cases(group) == []
+                for round_cases in rounds if group is cases_with_nonfinite else ():
+                    nonfinite_group = {
+                        k: c.prepare()
+                        for k, c in round_cases.items()
+                        if k in cases_with_nonfinite
+                    }
+                    assert run_cases(nonfinite_group) == []
 
 
-def test_a_library_lacks_what_the_table_says(library: str) -> None:
-    words = {word for name in ARRAYS for word in LACKS.get(name, ())}
-    assert lacked(engine(library), words) == LACKS.get(library, set())
+def test_library_lacks_exactly_the_listed_features(library: str) -> None:
+    words = {
+        word for name in ARRAY_LIBRARIES for word in MISSING_FEATURES.get(name, ())
+    }
+    assert missing_features(engine(library), words) == MISSING_FEATURES.get(
+        library, set()
+    )
 
 
 def test_special_values_of_elementwise_ops(library: str) -> None:
-    """Every special value and every pair of them, and what folds on the way."""
-    one = engine(library)
-    trials = held(one, [*elementwise_cases((1,))])
-    with Together(trials).on(one) as said:
-        assert said(trials) == []
+    """Every special value, every pair of them, and foldable expressions."""
+    runner = engine(library)
+    prepared_cases = supported_cases(runner, [*elementwise_cases((1,))])
+    with CombinedCases(prepared_cases).prepare_on(runner) as run_cases:
+        assert run_cases(prepared_cases) == []
 
 
 @pytest.mark.parametrize("to", ["i32", "i64", U32, "bool", "f32", "f16", F64])
@@ -148,9 +197,9 @@ def test_special_values_of_elementwise_ops(library: str) -> None:
 def test_casts_saturate(source: str, to: str, library: str) -> None:
     """NaN becomes 0 as an integer and true as a bool."""
     graph = Graph("cast")
-    graph.set_outputs([graph.cast(graph.input("x", SPECIAL.size, source), to)])
+    graph.set_outputs([graph.cast(graph.input("x", SPECIAL_VALUES.size, source), to)])
     with np.errstate(all="ignore"):
-        feeds = {"x": SPECIAL.astype(DType(source).numpy)}
+        feeds = {"x": SPECIAL_VALUES.astype(DType(source).numpy)}
     want, got = (engine(e).run(graph, feeds)[0] for e in (None, library))
     np.testing.assert_array_equal(got, want)
 
@@ -159,9 +208,11 @@ def test_casts_saturate(source: str, to: str, library: str) -> None:
 def test_integers_at_their_ends(dtype: str, library: str) -> None:
     """Integers wrap at their ends as NumPy's do, and a division by 0 is 0."""
     ends = np.iinfo(DType(dtype).numpy)
-    few = [0, 1, 2, 7, ends.min, ends.max, ends.min + 1, ends.max - 1]
-    few += [-1, -2, -7] if ends.min else []
-    x, y = (a.ravel() for a in np.meshgrid(*[np.array(few, DType(dtype).numpy)] * 2))
+    edge_values = [0, 1, 2, 7, ends.min, ends.max, ends.min + 1, ends.max - 1]
+    edge_values += [-1, -2, -7] if ends.min else []
+    x, y = (
+        a.ravel() for a in np.meshgrid(*[np.array(edge_values, DType(dtype).numpy)] * 2)
+    )
     graph = Graph("ends")
     a, b = (graph.input(name, x.size, dtype) for name in "xy")
     outs = [a + b, a - b, a * b, a / b, graph.maximum(a, b), abs(a), graph.lt(a, b)]
@@ -183,53 +234,63 @@ def test_nan_is_ranked_last(shape: tuple[int, ...], library: str) -> None:
     graph = Graph("ranks")
     graph.set_outputs([graph.topk(graph.input("x", shape), k)])
     want = np.argsort(-x, axis=-1, kind="stable")[..., :k]
-    for one in (engine(library), engine(library, variants=False)):
-        np.testing.assert_array_equal(one.run(graph, {"x": x})[0], want)
+    for runner in (engine(library), engine(library, variants=False)):
+        np.testing.assert_array_equal(runner.run(graph, {"x": x})[0], want)
 
 
-def test_feeds_may_lie_anyhow(library: str) -> None:
-    """Sealed, reversed, with gaps, in the other byte order, of no rank or no rows."""
+def test_feeds_of_any_memory_layout(library: str) -> None:
+    """Read-only, reversed, gappy, byte-swapped, zero-rank and empty arrays are
+    accepted.
+    """
     base = np.arange(24, dtype=np.float32).reshape(4, 6)
-    sealed = base.copy()
-    sealed.flags.writeable = False
+    read_only = base.copy()
+    read_only.flags.writeable = False
     packed = np.zeros(4, [("a", "u1"), ("b", "f4")])
     packed["b"] = [1, 2, 3, 4]
-    odd: list[Any] = [sealed, base[::-1, ::2], base.T, base.astype(">f4"), base[:0]]
-    for array in (*odd, np.array(2, np.float32), packed["b"]):
+    arrays: list[Any] = [
+        read_only,
+        base[::-1, ::2],
+        base.T,
+        base.astype(">f4"),
+        base[:0],
+    ]
+    for array in (*arrays, np.array(2, np.float32), packed["b"]):
         graph = Graph("anyhow")
         graph.set_outputs([graph.input("x", array.shape) + 1.0])
-        for one in (engine(library), engine(None)):
-            got = one.run(graph, {"x": array})[0]
+        for runner in (engine(library), engine(None)):
+            got = runner.run(graph, {"x": array})[0]
             np.testing.assert_array_equal(got, array + 1)
             assert got.dtype == np.float32
 
 
-def test_results_lie_in_memory_of_their_own(library: str) -> None:
+def test_results_own_their_memory(library: str) -> None:
     """Writing into one changes no input, no constant, no other and no later run."""
     graph = Graph("leaves")
     x = graph.input("x", (2, 3))
     c = graph.constant(np.arange(6, dtype=np.float32).reshape(2, 3))
     graph.set_outputs([x, c, graph.reshape(x, (6,)), x + c, x + c])
-    fed = np.ones((2, 3), np.float32)
-    first = engine(library).run(graph, {"x": fed})
-    kept = [out.copy() for out in first]
+    input_array = np.ones((2, 3), np.float32)
+    first = engine(library).run(graph, {"x": input_array})
+    copies = [out.copy() for out in first]
     for out in first:
         out[...] = -1
-    assert fed.tolist() == [[1] * 3] * 2
-    for got, want in zip(engine(library).run(graph, {"x": fed}), kept, strict=True):
+    assert input_array.tolist() == [[1] * 3] * 2
+    for got, want in zip(
+        engine(library).run(graph, {"x": input_array}), copies, strict=True
+    ):
         np.testing.assert_array_equal(got, want)
 
 
-def say(one: Engine) -> tuple[str, ...]:
-    backend = one.backend
+def engine_facts(runner: Engine) -> tuple[str, ...]:
+    backend = runner.backend
     return backend.name, backend.adapter, backend.api, backend.driver
 
 
-def test_it_says_what_it_is(library: str) -> None:
+def test_engine_describes_itself(library: str) -> None:
     """The driver names the version, for measurements to go by; it is software."""
-    one = engine(library)
-    name, adapter, api, driver = say(one)
+    runner = engine(library)
+    name, adapter, api, driver = engine_facts(runner)
     assert all((name, adapter, api, driver))
-    assert one.backend.software
+    assert runner.backend.software
     assert "CPU" in adapter
     assert any(c.isdigit() for c in driver)

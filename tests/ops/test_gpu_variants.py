@@ -1,4 +1,4 @@
-"""Every row of the table of kernels gives the op's answers, on software adapters."""
+"""Test that every kernel variant gives the op's answers, on software adapters."""
 
 from __future__ import annotations
 
@@ -7,71 +7,87 @@ from typing import Any
 
 import pytest
 
-from rlxweb.backends.webgpu_pipelines import Pipelines
-from rlxweb.gpu import native
-from rlxweb.gpu.port import Want
+from rlxweb.backends.webgpu_pipelines import PipelineCache
+from rlxweb.gpu import wgpu_port
+from rlxweb.gpu.port import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.recipes.variants import VARIANTS, Variant
-from tests.agreement import Engine, on_adapter
+from rlxweb.recipes.kernel_variants import VARIANTS, KernelVariant
 from tests.conftest import ADAPTERS
-from tests.ops.test_agreement import told
-from tests.ops.ways import Case, plain
+from tests.engines_under_test import Engine, adapter_backend
+from tests.ops.op_cases import OpCase, sample_cases
+from tests.ops.test_agreement import mismatch_lines
 from tests.tiers import Sampler
 
 EVERYWHERE = {DType.F32, DType.I32, DType.U32, DType.BOOL}
 OPS = sorted({variant.op for variant in VARIANTS})
-LARGE = {
+UNSAMPLED_VARIANTS = {
     *(f"{op}, blocks of 128" for op in ("matmul", "quantized_matmul", "conv")),
     *("conv, blocks of 64", "conv, shared tiles", "conv, blocks of 128 windows"),
     "gather, rows by fours",
 }
-"""Rows that no sample is large enough for: where shapes are drawn for them, here and
-in tests/lanes, they are tried.
+"""Variants that no sample is large enough for; they are tested with drawn shapes here
+and in tests/lanes.
 """
 # By op and not by test, so that what one test compiled is still there for the next.
 EACH_OP = pytest.mark.parametrize("name", OPS, scope="module")
 
 
-def by_rows(want: Want, rows: Sequence[Variant] = VARIANTS) -> Engine:
-    """The adapter with some rows of the table alone."""
-    backend = on_adapter(want, variants=rows)
+def engine_with_variants(
+    request: AdapterRequest, variants: Sequence[KernelVariant] = VARIANTS
+) -> Engine:
+    """Return the adapter's engine with some kernel variants alone."""
+    backend = adapter_backend(request, variants=variants)
     return Engine(backend.name, backend)
 
 
-def singles(name: str) -> list[Case]:
-    """The op's cases of float32, indices and integers."""
-    return [case for case in plain(name) if case.dtypes <= EVERYWHERE]
+def portable_cases(name: str) -> list[OpCase]:
+    """Return the op's cases of float32, integers and booleans."""
+    return [case for case in sample_cases(name) if case.dtypes <= EVERYWHERE]
 
 
-def taken(one: Engine, case: Case) -> str:
-    """The row that runs the case, or the op itself; "" where it is decomposed."""
+def selected_variant(engine: Engine, case: OpCase) -> str:
+    """Return the variant that runs the case, or the op's name; "" where it is
+    decomposed.
+    """
     node = case.graph.node(case.graph.outputs[0])
     inputs = tuple(case.graph.node(i).type for i in node.inputs)
     op = registry.get(node.op)
-    chosen = one.backend.recipes.choose(op, inputs, node.type, node.attrs)
-    return "" if chosen is None else chosen.variant
+    kernel = engine.backend.kernel_selector.select_kernel(
+        op, inputs, node.type, node.attrs
+    )
+    return "" if kernel is None else kernel.variant
 
 
 @pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.slow
 @pytest.mark.requires_wgpu
 @EACH_OP
-def test_each_row_agrees_alone(name: str, adapter: Want, sampled: Sampler) -> None:
-    """A row that others go before is right too, on devices with its feature. What it
-    runs in the whole table as well, `test_agreement` has.
+def test_each_variant_agrees_alone(
+    name: str, adapter: AdapterRequest, sampled: Sampler
+) -> None:
+    """A variant that others precede is right too, on devices with its feature. Cases
+    that it runs in the whole table are in `test_agreement`.
     """
-    every, said = by_rows(adapter), []
-    for row in VARIANTS:
-        one = by_rows(adapter, [row])
-        if row.op == name and row.is_open(one.backend.recipes.hardware):
-            its = [case for case in singles(name) if taken(one, case) == row.name]
-            assert bool(its) is (row.name not in LARGE)
-            for case in sampled(its, 1, quick=1):
-                if taken(every, case) != row.name:
-                    found = told(one, case, one.run(case.graph, case.feeds)[0])
-                    said += [f"{row.name}: {line}" for line in found]
-    assert said == []
+    full_engine, failures = engine_with_variants(adapter), []
+    for variant in VARIANTS:
+        engine = engine_with_variants(adapter, [variant])
+        if variant.op == name and variant.is_supported(
+            engine.backend.kernel_selector.hardware
+        ):
+            variant_cases = [
+                case
+                for case in portable_cases(name)
+                if selected_variant(engine, case) == variant.name
+            ]
+            assert bool(variant_cases) is (variant.name not in UNSAMPLED_VARIANTS)
+            for case in sampled(variant_cases, 1, quick=1):
+                if selected_variant(full_engine, case) != variant.name:
+                    lines = mismatch_lines(
+                        engine, case, engine.run(case.graph, case.feeds)[0]
+                    )
+                    failures += [f"{variant.name}: {line}" for line in lines]
+    assert failures == []
 
 
 @pytest.mark.slow
@@ -80,38 +96,39 @@ def test_each_row_agrees_alone(name: str, adapter: Want, sampled: Sampler) -> No
 def test_own_shaders_need_no_checks(
     name: str, monkeypatch: pytest.MonkeyPatch, sampled: Sampler
 ) -> None:
-    """Our shaders are right without the compiler's checks of indices and loops.
+    """Our shaders are right without the compiler's checks of indices and loops. The
+    text is the same for all adapters: one suffices.
 
     That is the text's, the same for all: it runs on one adapter.
     """
-    made, real = [], native.unchecked_module
+    modules, create_module = [], wgpu_port.create_unchecked_module
 
-    def kept(device: Any, source: str) -> Any:
-        made.append(real(device, source))
-        return made[-1]
+    def record_module(device: Any, source: str) -> Any:
+        modules.append(create_module(device, source))
+        return modules[-1]
 
-    monkeypatch.setattr(native, "unchecked_module", kept)
-    one = by_rows(ADAPTERS["lavapipe"])
+    monkeypatch.setattr(wgpu_port, "create_unchecked_module", record_module)
+    engine = engine_with_variants(ADAPTERS["lavapipe"])
     # Of its own: another op may have had the same text compiled without checks.
-    one.backend.pipelines = Pipelines(one.backend.port, trusts="all")
-    said = []
-    for case in sampled(singles(name), 1, quick=1):
-        said += told(one, case, one.run(case.graph, case.feeds)[0])
-    for handle in one.backend.pipelines.values():
-        one.backend.port.destroy(handle)
-    assert said == []
-    assert made
-    assert None not in made
+    engine.backend.pipelines = PipelineCache(engine.backend.port, trusted_shaders="all")
+    failures = []
+    for case in sampled(portable_cases(name), 1, quick=1):
+        failures += mismatch_lines(engine, case, engine.run(case.graph, case.feeds)[0])
+    for handle in engine.backend.pipelines.handles():
+        engine.backend.port.destroy(handle)
+    assert failures == []
+    assert modules
+    assert None not in modules
 
 
 @pytest.mark.requires_wgpu
-def test_rows_with_a_workgroup_are_taken(adapter: Want) -> None:
-    """The kernel with a workgroup a row is taken for a case of each op that has it."""
-    one = by_rows(adapter)
-    wide = {
+def test_per_workgroup_variants_are_selected(adapter: AdapterRequest) -> None:
+    """The per-workgroup kernel is selected for a case of each op that has one."""
+    engine = engine_with_variants(adapter)
+    selected_ops = {
         name
         for name in OPS
-        for case in singles(name)
-        if "workgroup a row" in taken(one, case)
+        for case in portable_cases(name)
+        if "workgroup a row" in selected_variant(engine, case)
     }
-    assert wide == {v.op for v in VARIANTS if "workgroup a row" in v.name}
+    assert selected_ops == {v.op for v in VARIANTS if "workgroup a row" in v.name}

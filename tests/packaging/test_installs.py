@@ -1,4 +1,4 @@
-"""What a build puts in, and that each kind of install finds its shaders."""
+"""Test the contents of a build, and that each kind of install finds its shaders."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from rlxweb.kernels.source import shader_text
+from rlxweb.kernels.wgsl_module import load_shader_text
 from tests.command_line import ROOT
-from tests.packaging.conftest import Built, Installed
+from tests.packaging.conftest import BuildArtifacts, InstalledEnvironment
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 SHADERS = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("shaders/**/*.wgsl"))
 KERNELS = sorted(p.stem for p in ROOT.glob("shaders/*.wgsl"))
 
 
-def contents(wheel: Path) -> dict[str, bytes]:
-    """Every file of a wheel but RECORD, which only repeats the others."""
+def wheel_contents(wheel: Path) -> dict[str, bytes]:
+    """Return every file of a wheel but RECORD, which only repeats the others."""
     with zipfile.ZipFile(wheel) as archive:
         return {
             name: archive.read(name)
@@ -28,11 +28,11 @@ def contents(wheel: Path) -> dict[str, bytes]:
         }
 
 
-def test_the_wheel_is_pure_and_complete(built: Built) -> None:
+def test_the_wheel_is_pure_and_complete(built: BuildArtifacts) -> None:
     """One wheel for every platform, with shaders, type marker, licence and command."""
     name = f"rlxweb-{PROJECT['version']}"
     assert built.wheel.name == f"{name}-py3-none-any.whl"
-    files = contents(built.wheel)
+    files = wheel_contents(built.wheel)
     assert SHADERS
     assert KERNELS
     assert {f"rlxweb/{path}" for path in SHADERS} <= set(files)
@@ -43,68 +43,70 @@ def test_the_wheel_is_pure_and_complete(built: Built) -> None:
     assert "rlxweb = rlxweb.__main__:run" in commands
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
-    """The wheel holds no tests, caches or second package, and pages in their places."""
+def test_the_wheel_holds_the_package_and_nothing_else(built: BuildArtifacts) -> None:
+    """The wheel has no tests, caches or second package, and pages only in their
+    folders.
+    """
     name = f"rlxweb-{PROJECT['version']}.dist-info"
-    kinds = (".py", ".js", ".wgsl", "py.typed")
-    of_pages = (".css", ".html", ".mjs", ".d.ts", ".svg", "known-failures.toml")
-    rooms = ("export", "live/page", "pages/site", "plot/page_parts", "smoke")
-    with_pages = tuple(f"rlxweb/{room}/" for room in rooms)
+    suffixes = (".py", ".js", ".wgsl", "py.typed")
+    page_suffixes = (".css", ".html", ".mjs", ".d.ts", ".svg", "known-failures.toml")
+    page_folders = ("export", "live/page", "pages/site", "plot/page_parts", "smoke")
+    page_prefixes = tuple(f"rlxweb/{folder}/" for folder in page_folders)
     strays = [
         path
-        for path in contents(built.wheel)
+        for path in wheel_contents(built.wheel)
         if not path.startswith(f"{name}/")
-        and not (path.startswith("rlxweb/") and path.endswith(kinds))
-        and not (path.startswith(with_pages) and path.endswith(of_pages))
+        and not (path.startswith("rlxweb/") and path.endswith(suffixes))
+        and not (path.startswith(page_prefixes) and path.endswith(page_suffixes))
     ]
     assert strays == []
 
 
-def test_a_tab_needs_numpy_alone(built: Built) -> None:
+def test_browser_needs_numpy_alone(built: BuildArtifacts) -> None:
     """Every hard dependency but NumPy is marked as not for Pyodide."""
     name = f"rlxweb-{PROJECT['version']}.dist-info/METADATA"
-    metadata = email.message_from_bytes(contents(built.wheel)[name])
+    metadata = email.message_from_bytes(wheel_contents(built.wheel)[name])
     assert metadata["License-Expression"] == "Apache-2.0"
     needs = [
         need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need
     ]
-    in_a_tab = [need for need in needs if "sys_platform != 'emscripten'" not in need]
-    assert in_a_tab == ["numpy>=2.0"]
-    assert len(needs) > len(in_a_tab)
+    in_browser = [need for need in needs if "sys_platform != 'emscripten'" not in need]
+    assert in_browser == ["numpy>=2.0"]
+    assert len(needs) > len(in_browser)
 
 
-def test_the_sdist_builds_the_same_wheel(built: Built) -> None:
+def test_the_sdist_builds_the_same_wheel(built: BuildArtifacts) -> None:
     """The sdist has the shaders at their own path and builds the same wheel."""
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert set(SHADERS) <= names
-    assert contents(built.wheel_from_sdist) == contents(built.wheel)
+    assert wheel_contents(built.wheel_from_sdist) == wheel_contents(built.wheel)
 
 
-def test_every_install_finds_its_shaders(installed: Installed) -> None:
+def test_every_install_finds_its_shaders(installed: InstalledEnvironment) -> None:
     """The loader gives the checkout's text for each kernel, wherever it looks."""
-    said = installed.python(
+    output = installed.run_python(
         "import json\n"
-        "from rlxweb.kernels.source import shader_text\n"
-        f"print(json.dumps([shader_text(name) for name in {KERNELS!r}]))"
+        "from rlxweb.kernels.wgsl_module import load_shader_text\n"
+        f"print(json.dumps([load_shader_text(name) for name in {KERNELS!r}]))"
     )
-    assert json.loads(said) == [shader_text(name) for name in KERNELS]
+    assert json.loads(output) == [load_shader_text(name) for name in KERNELS]
 
 
-def test_every_install_knows_its_version(installed: Installed) -> None:
+def test_every_install_knows_its_version(installed: InstalledEnvironment) -> None:
     """`rlxweb.__version__` is the one of pyproject.toml."""
-    said = installed.python("import rlxweb; print(rlxweb.__version__)")
-    assert said.strip() == PROJECT["version"]
+    output = installed.run_python("import rlxweb; print(rlxweb.__version__)")
+    assert output.strip() == PROJECT["version"]
 
 
-def test_an_editable_install_runs_the_checkout(installed: Installed) -> None:
+def test_an_editable_install_runs_the_checkout(installed: InstalledEnvironment) -> None:
     """An editable install alone runs the checkout, and hides none of its shaders."""
-    said = installed.python(
+    output = installed.run_python(
         "from importlib import resources\n"
         "here = resources.files('rlxweb')\n"
         "print(here, (here / 'shaders').is_dir(), sep='\\n')"
     )
-    folder, has_shaders = said.split("\n")[:2]
+    folder, has_shaders = output.split("\n")[:2]
     editable = Path(folder) == ROOT / "rlxweb"
     assert editable == installed.folder.name.startswith("editable")
     assert has_shaders == str(not editable)

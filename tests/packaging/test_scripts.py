@@ -1,4 +1,4 @@
-"""`dev` and `.ci/run`: small, portable, and the README's commands."""
+"""Test `dev` and `.ci/run`: small, portable, and the README's commands."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, python
+from tests.command_line import ROOT, run_python
 
 DEV = ROOT / "dev"
 
 
-def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """The finished command, with what it printed."""
+def run_command(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Return the finished command with its output."""
     return subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60
     )
@@ -30,23 +30,23 @@ def test_the_scripts_can_be_run(script: Path) -> None:
 def test_dev_is_posix_sh() -> None:
     """The strictest shell on this machine parses it."""
     shell = shutil.which("dash") or "sh"
-    assert run(shell, "-n", str(DEV)).stderr == ""
+    assert run_command(shell, "-n", str(DEV)).stderr == ""
     assert DEV.read_text("utf-8").startswith("#!/bin/sh\n")
 
 
 def test_dev_helps_from_anywhere(tmp_path: Path) -> None:
     """Help names each command, whatever the working directory."""
-    said = run(str(DEV), "help", cwd=tmp_path)
-    assert said.returncode == 0
+    result = run_command(str(DEV), "help", cwd=tmp_path)
+    assert result.returncode == 0
     for command in ("demo", "test", "lint", "docs", "site", "bench"):
-        assert f"\n  {command} " in said.stdout
+        assert f"\n  {command} " in result.stdout
 
 
 def test_dev_refuses_an_unknown_command(tmp_path: Path) -> None:
     """A typing error is a usage error (2) and is named."""
-    said = run(str(DEV), "tset", cwd=tmp_path)
-    assert said.returncode == 2
-    assert "tset" in said.stderr
+    result = run_command(str(DEV), "tset", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "tset" in result.stderr
 
 
 def test_ci_runs_what_a_contributor_runs() -> None:
@@ -64,6 +64,6 @@ def test_the_readme_shows_both_commands_and_code_that_runs(tmp_path: Path) -> No
     assert "./dev test" in first_screen
     code = first_screen.partition("```python\n")[2].partition("```")[0]
     assert "welch_peaks" in code
-    said = python("-c", code, cwd=tmp_path)
-    assert said.code == 0, said.err
-    assert said.out.startswith("[10. 40.]")
+    result = run_python("-c", code, cwd=tmp_path)
+    assert result.code == 0, result.err
+    assert result.out.startswith("[10. 40.]")

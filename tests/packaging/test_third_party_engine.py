@@ -1,4 +1,4 @@
-"""A package with an engine, built from the how-to page and installed by pip.
+"""Third-party engine package, built from the how-to page and installed with pip.
 
 Nothing of rlxweb is edited, and the package's engine is a device like ours: in the
 report, in Python and on the command line.
@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, Said, forked
-from tests.packaging.conftest import run
+from tests.command_line import ROOT, CommandResult, run_forked
+from tests.packaging.conftest import run_command
 
 PAGE = ROOT / "site" / "pages" / "howto" / "add-a-backend.md"
 LABEL = "node-by-node"
-IN_PYTHON = """
+USE_PUBLIC_API = """
 import sys, warnings, numpy as np, rlxweb as rlx
 assert "rlxweb_node_by_node" not in sys.modules
 x = np.sin(np.arange(2048, dtype=np.float32) * 0.3)
@@ -38,19 +38,20 @@ np.testing.assert_array_equal(y, 2 * four)
 runner.resolve("node-by-node")
 print(found.engine, "|", found.device, "|", runner.explain())
 """
-MEASURE = """
-from rlxweb.calibration import measure
-from rlxweb.calibration.known import measure_now
+CALIBRATE_QUICKLY = """
+from rlxweb.calibration import measure_engine
+from rlxweb.calibration.engine_calibrations import measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.devices.place import parse_place
-all_of = measure.kernel_jobs
-measure.kernel_jobs = lambda place: list(all_of(place))[:measure.TELLING]
-quick = Stopwatch(0, samples=1, least=1, budget_ns=1.0)
+from rlxweb.devices.device_place import parse_place
+all_of = measure_engine.kernel_jobs
+count = measure_engine.ESSENTIAL_KERNEL_COUNT
+measure_engine.kernel_jobs = lambda place: list(all_of(place))[:count]
+quick = Stopwatch(0, samples=1, min_samples=1, budget_ns=1.0)
 measure_now(parse_place("node-by-node"), watch=quick, budget_s=120.0)
 """
 # A package that is found by the run and by the processes that it starts; what the
 # run's own process was forked from has not looked for any.
-FOUND = """
+RUN_WITH_PACKAGE = """
 import os, runpy, sys
 os.environ["PYTHONPATH"] = {path!r}
 sys.path.append({package!r})
@@ -62,51 +63,53 @@ else:
     exec(what)
 """
 
-Spawn = Callable[..., Said]
+Spawn = Callable[..., CommandResult]
 
 
-def blocks(kind: str) -> list[str]:
-    """The page's blocks of a kind."""
+def code_blocks(language: str) -> list[str]:
+    """Return the page's code blocks in a language."""
     text = PAGE.read_text("utf-8")
-    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
-def installed(folder: Path) -> Path:
+def install_package(folder: Path) -> Path:
     """Install the page's package with pip and return its folder."""
     source, target = folder / "source", folder / "target"
     source.mkdir()
-    (source / "pyproject.toml").write_text(blocks("toml")[0], "utf-8")
-    (source / "rlxweb_node_by_node.py").write_text(module(), "utf-8")
+    (source / "pyproject.toml").write_text(code_blocks("toml")[0], "utf-8")
+    (source / "rlxweb_node_by_node.py").write_text(module_source(), "utf-8")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
     pip += ["--no-compile", "--no-build-isolation", "--target", str(target)]
-    run([*pip, str(source)], cwd=folder)
+    run_command([*pip, str(source)], cwd=folder)
     return target
 
 
-def module() -> str:
-    """The page's engine and the end of its module."""
-    programs = blocks("python")
-    (end,) = (text for text in programs if "\nrow = Row(" in text)
-    return f"{programs[0]}\n\n{end}"
+def module_source() -> str:
+    """Return the page's engine and the end of its module."""
+    programs = code_blocks("python")
+    (last_block,) = (text for text in programs if "\nrow = Row(" in text)
+    return f"{programs[0]}\n\n{last_block}"
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed(tmp_path_factory.mktemp("third"))
+    return install_package(tmp_path_factory.mktemp("third"))
 
 
 @pytest.fixture
 def spawn(package: Path, tmp_path: Path) -> Spawn:
-    """Runs Python where the package is installed, with a cache of its own."""
+    """Return a function that runs Python where the package is installed, with a cache
+    of its own.
+    """
 
-    def go(*args: object, package: Path = package) -> Said:
-        code = FOUND.format(package=str(package), path=f"{ROOT}:{package}")
-        return forked("-c", code, *args, RLX_CACHE_DIR=str(tmp_path / "cache"))
+    def run_python(*args: object, package: Path = package) -> CommandResult:
+        code = RUN_WITH_PACKAGE.format(package=str(package), path=f"{ROOT}:{package}")
+        return run_forked("-c", code, *args, RLX_CACHE_DIR=str(tmp_path / "cache"))
 
-    return go
+    return run_python
 
 
-WRONG = """
+WRONG_ENGINE = """
 class Wrong(NodeByNode):
     async def run(self, program, feeds):
         outs = await super().run(program, feeds)
@@ -122,25 +125,38 @@ async def opened(adapter):
 
 row = Row(opened)
 """
-SMOKE = ("-m", "rlxweb", "smoke", "--quick", "-k", "samples and relu", "--json", "-")
+SMOKE_COMMAND = (
+    "-m",
+    "rlxweb",
+    "smoke",
+    "--quick",
+    "-k",
+    "samples and relu",
+    "--json",
+    "-",
+)
 
 
-def test_it_passes_the_smoke_test(spawn: Spawn) -> None:
-    """Another package's engine passes the smoke test where it is demanded."""
-    said = spawn(*SMOKE, "--device", LABEL, "--require", LABEL)
-    assert said.code == 0, said.err
-    (engine,) = said.record["engines"]
+def test_engine_passes_the_smoke_test(spawn: Spawn) -> None:
+    """A third-party engine passes the smoke test when it is required."""
+    result = spawn(*SMOKE_COMMAND, "--device", LABEL, "--require", LABEL)
+    assert result.code == 0, result.err
+    (engine,) = result.document["engines"]
     assert engine["word"] == "right"
     assert engine["counts"]["right"] > 10
 
 
-def test_a_wrong_one_is_found(spawn: Spawn, package: Path, tmp_path: Path) -> None:
-    """A wrong engine is found by the index of the first value that is wrong."""
-    other = shutil.copytree(package, tmp_path / "other")
-    (other / "rlxweb_node_by_node.py").write_text(module() + WRONG, "utf-8")
-    said = spawn(*SMOKE, "--device", LABEL, package=other)
-    assert said.code == 1, said.err
-    (engine,) = said.record["engines"]
+def test_wrong_engine_fails_the_smoke_test(
+    spawn: Spawn, package: Path, tmp_path: Path
+) -> None:
+    """The report names the index of the first wrong value of a wrong engine."""
+    broken_package = shutil.copytree(package, tmp_path / "other")
+    (broken_package / "rlxweb_node_by_node.py").write_text(
+        module_source() + WRONG_ENGINE, "utf-8"
+    )
+    result = spawn(*SMOKE_COMMAND, "--device", LABEL, package=broken_package)
+    assert result.code == 1, result.err
+    (engine,) = result.document["engines"]
     assert engine["word"] == "wrong"
     rows = {row["case"]: row for row in engine["rows"]}
     assert rows["samples/relu/1"]["word"] == "right"
@@ -151,41 +167,41 @@ def test_a_wrong_one_is_found(spawn: Spawn, package: Path, tmp_path: Path) -> No
     assert first["got"] == pytest.approx(first["want"] + 1)
 
 
-def test_it_is_listed_with_its_package(spawn: Spawn) -> None:
-    said = spawn("-m", "rlxweb", "devices", "--json")
-    assert said.code == 0, said.err
-    (row,) = [r for r in said.record["devices"] if r["device"] == LABEL]
+def test_engine_is_listed_with_its_package(spawn: Spawn) -> None:
+    result = spawn("-m", "rlxweb", "devices", "--json")
+    assert result.code == 0, result.err
+    (row,) = [r for r in result.document["devices"] if r["device"] == LABEL]
     assert row["available"]
     assert row["name"] == "Node by node"
     assert row["facts"]["package"] == "rlxweb-node-by-node 1.0"
 
 
-def test_it_runs_everything_that_is_public(spawn: Spawn) -> None:
-    """Another package's engine runs all that is public, and is loaded when named."""
-    said = spawn("-c", IN_PYTHON)
-    assert said.code == 0, said.err
-    engine, device, why = (part.strip() for part in said.out.split("|"))
+def test_engine_runs_the_public_api(spawn: Spawn) -> None:
+    """A third-party engine runs the public API, and is loaded when it is named."""
+    result = spawn("-c", USE_PUBLIC_API)
+    assert result.code == 0, result.err
+    engine, device, why = (part.strip() for part in result.out.split("|"))
     assert engine.endswith("node by node")
     assert device == "Node by node"
-    assert "device node-by-node: it was asked for" in why
+    assert "device node-by-node: it was requested" in why
 
 
-def test_it_is_calibrated_priced_and_explained(spawn: Spawn) -> None:
-    """The figures are kept, and the next process prices by them."""
-    said = spawn("-c", MEASURE)
-    assert said.code == 0, said.err
-    where = ("--device", LABEL, "--json")
-    said = spawn("-m", "rlxweb", "calibrate", "--show", *where)
-    assert said.code == 0, said.err
-    (record,) = said.record["records"]
+def test_engine_is_calibrated_priced_and_explained(spawn: Spawn) -> None:
+    """Calibrations are stored, and the next process prices candidates by them."""
+    result = spawn("-c", CALIBRATE_QUICKLY)
+    assert result.code == 0, result.err
+    options = ("--device", LABEL, "--json")
+    result = spawn("-m", "rlxweb", "calibrate", "--show", *options)
+    assert result.code == 0, result.err
+    (record,) = result.document["records"]
     assert record["engine"].endswith("node by node")
-    said = spawn("-m", "rlxweb", "explain", "--batch", "4", *where)
-    assert said.code == 0, said.err
+    result = spawn("-m", "rlxweb", "explain", "--batch", "4", *options)
+    assert result.code == 0, result.err
     priced = [
-        way
-        for job in said.record["jobs"]
-        for way in job["candidates"]
-        if way["predicted_ns"] is not None
+        candidate
+        for job in result.document["jobs"]
+        for candidate in job["candidates"]
+        if candidate["predicted_ns"] is not None
     ]
-    assert {way["source"] for way in priced} == {"calibrated"}
-    assert all(way["engine"].endswith("node by node") for way in priced)
+    assert {candidate["source"] for candidate in priced} == {"calibrated"}
+    assert all(candidate["engine"].endswith("node by node") for candidate in priced)

@@ -1,4 +1,4 @@
-"""Pyrlx's methods for images: a call, its operands, and what NumPy makes of them."""
+"""Image methods of pyrlx: the call, its operands and NumPy's result."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ KERNEL = _RNG.standard_normal((3, 2, 2, 2)).astype(np.float32)
 GAMMA, BETA = _RNG.standard_normal((2, 2)).astype(np.float32)
 
 
-def correlated(x: Any, w: Any) -> Any:
-    """[N, C, H, W] by [M, C, kernel], nothing in front of it or behind."""
-    cut = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
-    return np.einsum("nchwij,mcij->nmhw", cut, w)
+def correlate2d(x: Any, w: Any) -> Any:
+    """Correlate [N, C, H, W] with [M, C, kernel], without padding."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    return np.einsum("nchwij,mcij->nmhw", windows, w)
 
 
-def spread_out(x: Any, w: Any) -> Any:
-    """[N, C, H, W] by [C, M, kernel]: each element adds its kernel."""
-    around = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
-    return correlated(around, np.swapaxes(w, 0, 1)[:, :, ::-1, ::-1])
+def transposed_convolution(x: Any, w: Any) -> Any:
+    """Convolve [N, C, H, W] with [C, M, kernel] transposed: each element adds its
+    kernel.
+    """
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    return correlate2d(padded, np.swapaxes(w, 0, 1)[:, :, ::-1, ::-1])
 
 
-def normed(axes: tuple[int, ...], eps: float) -> Any:
-    """X without its mean, over its deviation, by a number for each channel."""
+def normalize(axes: tuple[int, ...], eps: float) -> Any:
+    """Return X with zero mean and unit variance over the axes, scaled and shifted for
+    each channel.
+    """
     mean, var = (f(X, axis=axes, keepdims=True) for f in (np.mean, np.var))
-    made = (X - mean) / np.sqrt(var + eps)
-    return made * GAMMA[:, None, None] + BETA[:, None, None]
+    standardized = (X - mean) / np.sqrt(var + eps)
+    return standardized * GAMMA[:, None, None] + BETA[:, None, None]
 
 
-IMAGES: dict[str, tuple[Any, ...]] = {
-    "conv2d": (lambda g, x, w: g.conv2d(x, w), (X, KERNEL), correlated(X, KERNEL)),
+IMAGE_CASES: dict[str, tuple[Any, ...]] = {
+    "conv2d": (lambda g, x, w: g.conv2d(x, w), (X, KERNEL), correlate2d(X, KERNEL)),
     "resize_nearest_2x": (
         lambda g, x: g.resize_nearest_2x(x),
         (X,),
@@ -41,16 +45,16 @@ IMAGES: dict[str, tuple[Any, ...]] = {
     "conv_transpose2d": (
         lambda g, x, w: g.conv_transpose2d(x, w),
         (X, KERNEL[:2]),
-        spread_out(X, KERNEL[:2]),
+        transposed_convolution(X, KERNEL[:2]),
     ),
     "layer_norm2d": (
         lambda g, x, c, b: g.layer_norm2d(x, c, b, 1e-3),
         (X, GAMMA, BETA),
-        normed((1,), 1e-3),
+        normalize((1,), 1e-3),
     ),
     "group_norm": (
         lambda g, x, c, b: g.group_norm(x, 1, c, b),
         (X, GAMMA, BETA),
-        normed((1, 2, 3), 1e-5),
+        normalize((1, 2, 3), 1e-5),
     ),
 }

@@ -1,4 +1,4 @@
-"""Pyrlx's shape over rlxweb: whole numbers for nodes, labels for types and devices.
+"""The pyrlx API on top of rlxweb: integers for nodes, labels for dtypes and devices.
 
 Thin on purpose: what rlxweb calls by pyrlx's names and in its order is passed on as it
 is. `tests/pyrlx/shim_dsl.py` has its second half, `graph()` and `Node`. To run what was
@@ -23,55 +23,57 @@ from rlxweb import parse_device as parse_device
 from rlxweb.errors import DeviceError
 from rlxweb.ir.dtype import as_dtype
 
-EXACT_FLOAT = 2**53
-"""Pyrlx hands a constant over as a float64, which holds no larger whole numbers."""
+MAX_EXACT_INTEGER = 2**53
+"""Largest integer that pyrlx can pass as a constant, since it does so as float64."""
 _NORMS = {"none": "none", "backward": "none", "forward": "backward", "ortho": "ortho"}
 _NORMS["orthonormal"] = "ortho"
 
 
 class Graph:
-    """A graph whose methods take and give the numbers of nodes."""
+    """Graph whose methods take and return node numbers."""
 
     def __init__(self, name: str) -> None:
-        self.own = rlxweb.rlx.Graph(name)
-        self.used_up = False
+        self.inner = rlxweb.rlx.Graph(name)
+        self.is_compiled = False
 
     def tensor(self, node: Any) -> Any:
-        return self.own.tensor(int(node))
+        return self.inner.tensor(int(node))
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "f32") -> int:
-        return self.own.input(name, shape, dtype).id
+        return self.inner.input(name, shape, dtype).id
 
     def param(self, name: str, shape: Sequence[int], dtype: str = "f32") -> int:
-        return self.own.param(name, shape, dtype).id
+        return self.inner.param(name, shape, dtype).id
 
     def constant(self, value: float, dtype: str = "f32") -> int:
-        if isinstance(value, int) and abs(value) > EXACT_FLOAT:
+        if isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
             raise ValueError(f"{value} exceeds the exact float range of 2**53")
-        return self.own.constant(value, dtype).id
+        return self.inner.constant(value, dtype).id
 
     def set_outputs(self, outputs: Sequence[Any]) -> None:
-        self.own.set_outputs([self.tensor(o) for o in outputs])
+        self.inner.set_outputs([self.tensor(o) for o in outputs])
 
     def shape_of(self, node: Any) -> tuple[list[int], str]:
         tensor = self.tensor(node)
         return list(tensor.shape), tensor.dtype.label
 
     def __len__(self) -> int:
-        return len(self.own)
+        return len(self.inner)
 
     def __repr__(self) -> str:
-        return str(self.own)
+        return str(self.inner)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """A method of ours, by numbers in place of tensors."""
-        method = getattr(self.own, name)
-        parameters = inspect.signature(method)
+        """Return a method of rlxweb's graph that takes node numbers in place of
+        tensors.
+        """
+        method = getattr(self.inner, name)
+        signature = inspect.signature(method)
 
         def call(*args: Any, **keywords: Any) -> Any:
-            bound = parameters.bind(*args, **keywords)
+            bound = signature.bind(*args, **keywords)
             for key, value in bound.arguments.items():
-                hint = str(parameters.parameters[key].annotation)
+                hint = str(signature.parameters[key].annotation)
                 if key == "norm" and name not in ("fft_norm", "fft_real"):
                     value = _NORMS[value]
                 elif hint.startswith("Sequence[Tensor"):
@@ -79,34 +81,34 @@ class Graph:
                 elif hint.startswith(("Tensor", "Given")) and value is not None:
                     value = self.tensor(value)
                 bound.arguments[key] = value
-            return _numbers(method(*bound.args, **bound.kwargs))
+            return _node_numbers(method(*bound.args, **bound.kwargs))
 
         return call
 
     # --- where pyrlx's order or result is another -----------------------------------
 
     def fft(self, x: Any, inverse: bool = False) -> int:
-        return self.own.fft_norm(self.tensor(x), inverse).id
+        return self.inner.fft_norm(self.tensor(x), inverse).id
 
     def fftfreq(self, n: int) -> int:
-        return self.own.constant(_fftfreq(n), "f64").id
+        return self.inner.constant(_fftfreq(n), "f64").id
 
     def rfftfreq(self, n: int) -> int:
-        return self.own.constant(np.fft.rfftfreq(n), "f64").id
+        return self.inner.constant(np.fft.rfftfreq(n), "f64").id
 
     def psd_real(self, x: Any, norm: str = "backward") -> int:
-        return self.own.psd(*self.own.rfft(self.tensor(x), _NORMS[norm])).id
+        return self.inner.psd(*self.inner.rfft(self.tensor(x), _NORMS[norm])).id
 
     def rms_norm(self, x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> int:
         tensors = (self.tensor(t) for t in (x, gamma, beta))
-        return self.own.rms_norm(*tensors, eps=eps).id
+        return self.inner.rms_norm(*tensors, eps=eps).id
 
     def attention(
         self, q: Any, k: Any, v: Any, mask: Any, num_heads: int, head_dim: int
     ) -> int:
         tensors = (self.tensor(t) for t in (q, k, v, mask))
         heads = {"num_heads": num_heads, "head_dim": head_dim}
-        return self.own.attention(*tensors, mask_kind="custom", **heads).id
+        return self.inner.attention(*tensors, mask_kind="custom", **heads).id
 
     def fused_matmul_bias_act(
         self,
@@ -118,58 +120,62 @@ class Graph:
         activation: str | None = None,
     ) -> int:
         tensors = (self.tensor(t) for t in (x, w, bias))
-        made = self.own.fused_matmul_bias_act(*tensors, activation)
-        assert (list(made.shape), made.dtype.label) == (list(out_shape), dtype)
-        return made.id
+        result = self.inner.fused_matmul_bias_act(*tensors, activation)
+        assert (list(result.shape), result.dtype.label) == (list(out_shape), dtype)
+        return result.id
 
     def rope(self, x: Any, cos: Any, sin: Any, head_dim: int) -> int:
         tensors = (self.tensor(t) for t in (x, cos, sin))
-        return self.own.rope(*tensors, head_dim=head_dim).id
+        return self.inner.rope(*tensors, head_dim=head_dim).id
 
     def where_(self, condition: Any, x: Any, y: Any) -> int:
-        """Anything but 0 holds; a bool beside a number is 0 or 1."""
+        """Select x where the condition is not 0; a bool operand next to a number counts
+        as 0 or 1.
+        """
         c, a, b = (self.tensor(t) for t in (condition, x, y))
         c = c if c.dtype.label == "bool" else c.ne(0)
         a = a.cast(b.dtype) if a.dtype.label == "bool" else a
         b = b.cast(a.dtype) if b.dtype.label == "bool" else b
-        return self.own.where(c, a, b).id
+        return self.inner.where(c, a, b).id
 
 
-def _numbers(made: Any) -> Any:
-    if isinstance(made, rlxweb.Tensor):
-        return made.id
-    return tuple(map(_numbers, made)) if isinstance(made, tuple) else made
+def _node_numbers(result: Any) -> Any:
+    if isinstance(result, rlxweb.Tensor):
+        return result.id
+    return tuple(map(_node_numbers, result)) if isinstance(result, tuple) else result
 
 
 def _fftfreq(n: int) -> np.ndarray[Any, Any]:
-    """NumPy's, but +0.5 at bin n / 2."""
+    """Return NumPy's `fftfreq`, but with +0.5 at bin n / 2."""
     freq = np.fft.fftfreq(n)
     freq[n // 2] = abs(freq[n // 2]) if n % 2 == 0 else freq[n // 2]
     return freq
 
 
 class Session:
-    """Compiling uses a graph up, and a device that is missing says how it comes in."""
+    """Session whose graphs compile once and whose errors name the feature of a missing
+    device.
+    """
 
     def __init__(self, device: str = "cpu", precision: str = "f32") -> None:
         try:
-            self.own = rlxweb.Session(device, precision)
+            self.inner = rlxweb.Session(device, precision)
         except DeviceError as error:
             raise RuntimeError(f"{error} (build with --features {device})") from error
 
     @property
     def device(self) -> str | None:
-        return self.own.device
+        return self.inner.device
 
     @property
     def precision(self) -> str:
-        return self.own.precision
+        return self.inner.precision
 
     def compile(self, graph: Graph) -> CompiledGraph:
-        if graph.used_up:
+        if graph.is_compiled:
             raise RuntimeError("the graph was compiled already")
-        graph.used_up = True
-        return CompiledGraph(self.own.compile(graph.own))
+        graph.is_compiled = True
+        return CompiledGraph(self.inner.compile(graph.inner))
 
     def compile_with(
         self,
@@ -178,16 +184,16 @@ class Session:
         kernel_dispatch: str | None = None,
     ) -> CompiledGraph:
         if fusion_options is not None and fusion_options.skip_fusion:
-            self.own.optimise = False
+            self.inner.optimise = False
         return self.compile(graph)
 
     def __repr__(self) -> str:
-        return repr(self.own)
+        return repr(self.inner)
 
 
 @dataclass
 class FusionOptions:
-    """What RLX's compiler may fuse; of these, only all or nothing is a choice here."""
+    """Options of RLX's fusion; only `skip_fusion` has an effect here."""
 
     skip_fusion: bool = False
     unfuse_elementwise_regions: bool = False
@@ -204,59 +210,61 @@ class FusionOptions:
 
 
 class CompiledGraph:
-    """Arrays by name in, arrays out; bytes for `run_typed`. An array may be flat."""
+    """Compiled graph with arrays by name as inputs and bytes for `run_typed`; arrays
+    may be flat.
+    """
 
-    def __init__(self, own: rlxweb.CompiledGraph) -> None:
-        self.own = own
-        self.set_param_typed = own.set_param_typed
-        self.run_typed = own.run_typed
-        self._inputs = own.graph.named("input")
-        self._params = own.graph.named("param")
+    def __init__(self, inner: rlxweb.CompiledGraph) -> None:
+        self.inner = inner
+        self.set_param_typed = inner.set_param_typed
+        self.run_typed = inner.run_typed
+        self._inputs = inner.graph.named("input")
+        self._params = inner.graph.named("param")
 
     @property
     def device(self) -> str:
-        return self.own.device
+        return self.inner.device
 
     def set_param(self, name: str, data: Any) -> None:
-        self.own.set_param(name, _shaped(self._params.get(name), data))
+        self.inner.set_param(name, _fit_to_node(self._params.get(name), data))
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """Run on arrays of which only the length counts, as in pyrlx."""
-        shaped = {n: _shaped(self._inputs.get(n), x) for n, x in inputs.items()}
-        return self.own.run(shaped)
+        """Run on arrays whose length alone matters, as in pyrlx."""
+        arrays = {n: _fit_to_node(self._inputs.get(n), x) for n, x in inputs.items()}
+        return self.inner.run(arrays)
 
     def run_flat(self, inputs: Mapping[str, Any]) -> list[Any]:
         return [out.reshape(-1) for out in self.run(inputs)]
 
 
 class GraphDevices(rlxweb.GraphDevices):
-    """The list of devices is a call."""
+    """Runner whose `devices` is a method, as in pyrlx."""
 
     def __init__(self, graph: Graph, policy: DevicePolicy | None = None) -> None:
-        super().__init__(graph.own, policy)
+        super().__init__(graph.inner, policy)
 
     def set_param(self, name: str, value: Any) -> None:
         node = self.graph.named("param").get(name)
-        super().set_param(name, _shaped(node, value))
+        super().set_param(name, _fit_to_node(node, value))
 
     def devices(self) -> list[str]:  # type: ignore[override]
         return list(self._supported)
 
 
 class DeviceRouter(rlxweb.DeviceRouter):
-    """Ours, of a graph of numbers."""
+    """Router for a graph of node numbers."""
 
     def __init__(self, graph: Graph, policy: DevicePolicy | None = None) -> None:
-        super().__init__(graph.own, policy)
+        super().__init__(graph.inner, policy)
 
 
 class FlexibleSession(rlxweb.FlexibleSession):
-    """Ours, for graphs of numbers."""
+    """Flexible session for graphs of node numbers."""
 
     def compile_resolved(  # type: ignore[override]
         self, graph: Graph, device: str | None = None
     ) -> CompiledGraph:
-        return CompiledGraph(super().compile_resolved(graph.own, device))
+        return CompiledGraph(super().compile_resolved(graph.inner, device))
 
     def compile_with_resolved(
         self,
@@ -269,76 +277,85 @@ class FlexibleSession(rlxweb.FlexibleSession):
 
 
 def grad(graph: Graph, wrt: Sequence[int]) -> Graph:
-    """The loss and its gradients, times an input `d_output`."""
-    made, by = graph.own.copy(), list(wrt)
-    (loss,) = (made.tensor(i) for i in made.outputs)
-    seed = made.input("d_output", loss.shape, loss.dtype)
-    grads = made.gradients([loss], [made.tensor(i) for i in by], [seed])
-    made.set_outputs([loss, *grads])
-    return _graph(made)
+    """Return the graph of the loss and its gradients, scaled by an input `d_output`."""
+    derived, variables = graph.inner.copy(), list(wrt)
+    (loss,) = (derived.tensor(i) for i in derived.outputs)
+    seed = derived.input("d_output", loss.shape, loss.dtype)
+    grads = derived.gradients([loss], [derived.tensor(i) for i in variables], [seed])
+    derived.set_outputs([loss, *grads])
+    return _wrap_graph(derived)
 
 
 def jvp(graph: Graph, tangent_for: Sequence[int]) -> Graph:
-    """The outputs and their tangents, along inputs `tangent_NAME`."""
-    made = graph.own.copy()
-    outputs = [made.tensor(i) for i in made.outputs]
-    return _graph(_with_tangents(made, outputs, tangent_for))
+    """Return the graph of the outputs and their tangents, with inputs
+    `tangent_NAME`.
+    """
+    derived = graph.inner.copy()
+    outputs = [derived.tensor(i) for i in derived.outputs]
+    return _wrap_graph(_with_tangents(derived, outputs, tangent_for))
 
 
 def hvp(graph: Graph, wrt: Sequence[int]) -> Graph:
-    """Outputs and gradients, then the tangents of both."""
-    made, by = graph.own.copy(), list(wrt)
-    outputs = [made.tensor(i) for i in made.outputs]
-    grads = made.gradients(outputs, [made.tensor(i) for i in by])
-    return _graph(_with_tangents(made, [*outputs, *grads], by))
+    """Return the graph of outputs and gradients, followed by the tangents of both."""
+    derived, variables = graph.inner.copy(), list(wrt)
+    outputs = [derived.tensor(i) for i in derived.outputs]
+    grads = derived.gradients(outputs, [derived.tensor(i) for i in variables])
+    return _wrap_graph(_with_tangents(derived, [*outputs, *grads], variables))
 
 
 def nth_order_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
-    return _graph(rlxweb.nth_order_grad(graph.own, wrt_name, order))
+    return _wrap_graph(rlxweb.nth_order_grad(graph.inner, wrt_name, order))
 
 
 def directional_nth_grad(graph: Graph, wrt_name: str, order: int) -> Graph:
-    return _graph(rlxweb.directional_nth_grad(graph.own, wrt_name, order))
+    return _wrap_graph(rlxweb.directional_nth_grad(graph.inner, wrt_name, order))
 
 
 def vmap(graph: Graph, batched_input_names: Sequence[str], batch_size: int) -> Graph:
-    return _graph(rlxweb.vmap(graph.own, count=batch_size, inputs=batched_input_names))
+    return _wrap_graph(
+        rlxweb.vmap(graph.inner, count=batch_size, inputs=batched_input_names)
+    )
 
 
 def _with_tangents(
-    made: rlxweb.Graph, outputs: Sequence[rlxweb.Tensor], wrt: Sequence[int]
+    derived: rlxweb.Graph, outputs: Sequence[rlxweb.Tensor], wrt: Sequence[int]
 ) -> rlxweb.Graph:
-    by = [made.tensor(i) for i in wrt]
-    along = [
-        made.input(f"tangent_{made.node(x.id).name}", x.shape, x.dtype) for x in by
+    variables = [derived.tensor(i) for i in wrt]
+    tangent_inputs = [
+        derived.input(f"tangent_{derived.node(x.id).name}", x.shape, x.dtype)
+        for x in variables
     ]
-    made.set_outputs([*outputs, *made.tangents(outputs, by, along)])
-    return made
+    derived.set_outputs(
+        [*outputs, *derived.tangents(outputs, variables, tangent_inputs)]
+    )
+    return derived
 
 
-def _graph(own: rlxweb.Graph) -> Graph:
-    made = Graph(own.name)
-    made.own = own
-    return made
+def _wrap_graph(inner: rlxweb.Graph) -> Graph:
+    wrapper = Graph(inner.name)
+    wrapper.inner = inner
+    return wrapper
 
 
 def batch_narrow_relu_graph(
     name: str, batch: int, channels: int, height: int, width: int, dtype: str = "f32"
 ) -> Graph:
-    """A graph that cuts out each picture of a batch, and joins their relu again."""
+    """Return a graph that applies relu to each image of a batch separately and
+    concatenates them.
+    """
     g = Graph(name)
     x = g.input("batch", [batch, channels, height, width], dtype)
-    each = [g.relu(g.narrow(x, 0, at, 1)) for at in range(batch)]
-    g.set_outputs([g.concat(each, 0)])
+    images = [g.relu(g.narrow(x, 0, at, 1)) for at in range(batch)]
+    g.set_outputs([g.concat(images, 0)])
     return g
 
 
 def fastest_device_for(graph: Graph, policy: DevicePolicy | None = None) -> str:
-    return rlxweb.fastest_device_for(graph.own, policy)
+    return rlxweb.fastest_device_for(graph.inner, policy)
 
 
 def device_report(graph: Graph, policy: DevicePolicy | None = None) -> Any:
-    return rlxweb.device_report(graph.own, policy)
+    return rlxweb.device_report(graph.inner, policy)
 
 
 def dtype_str(dtype: Any) -> str:
@@ -353,10 +370,10 @@ def set_param(compiled: CompiledGraph, name: str, value: Any) -> None:
     compiled.set_param(name, value)
 
 
-def _shaped(node: Any, data: Any) -> Any:
+def _fit_to_node(node: Any, data: Any) -> Any:
     array = np.asarray(data)
-    fits = node is not None and array.size == node.type.numel
-    return array.reshape(node.type.shape) if fits and node else array
+    same_size = node is not None and array.size == node.type.numel
+    return array.reshape(node.type.shape) if same_size and node else array
 
 
 def run(compiled: CompiledGraph, **inputs: Any) -> list[Any]:

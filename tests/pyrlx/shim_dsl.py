@@ -1,4 +1,6 @@
-"""Pyrlx's second half: `with graph("name") as g`, and nodes with operators."""
+"""Second half of the pyrlx shim: `with graph("name") as g`, and nodes with
+operators.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from typing import Any
 
 from tests.pyrlx import shim
 
-_OVER_NUMBERS = (
+_SCALAR_METHODS = (
     *("add", "sub", "mul", "div", "binary", "compare"),
     *("where_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_"),
 )
 
 
 class Node:
-    """A node's number, with the graph it is of."""
+    """Node number together with its graph."""
 
     def __init__(self, proxy: Proxy, number: int) -> None:
         self.proxy, self.id = proxy, number
@@ -39,11 +41,11 @@ class Node:
         return self.transpose()
 
     def transpose(self, *perm: Any) -> Node:
-        axes = _flat(perm) or tuple(reversed(range(len(self.shape))))
+        axes = _as_integers(perm) or tuple(reversed(range(len(self.shape))))
         return self.proxy.transpose(self, axes)
 
     def reshape(self, *shape: Any) -> Node:
-        return self.proxy.reshape(self, _flat(shape))
+        return self.proxy.reshape(self, _as_integers(shape))
 
     def sum(self, axes: Sequence[int], keep_dim: bool = False) -> Node:
         return self.proxy.sum(self, axes, keep_dim)
@@ -69,15 +71,15 @@ class Node:
         return self.proxy.neg(self)
 
 
-def _flat(given: tuple[Any, ...]) -> tuple[int, ...]:
-    """Numbers, or one list of them."""
-    return tuple(given[0]) if given and not isinstance(given[0], int) else given
+def _as_integers(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return integers that were passed one by one or as a list."""
+    return tuple(values[0]) if values and not isinstance(values[0], int) else values
 
 
-def _operator(call: str, op: str, turned: bool = False) -> Callable[..., Node]:
+def _operator(method: str, op: str, is_reflected: bool = False) -> Callable[..., Node]:
     def operator(self: Node, other: Any) -> Node:
-        both = (other, self) if turned else (self, other)
-        return getattr(self.proxy, call)(op, *both)
+        operands = (other, self) if is_reflected else (self, other)
+        return getattr(self.proxy, method)(op, *operands)
 
     return operator
 
@@ -87,21 +89,23 @@ for _name, _op in (
     ("pow", "pow"),
 ):
     setattr(Node, f"__{_name}__", _operator("binary", _op))
-    setattr(Node, f"__r{_name}__", _operator("binary", _op, turned=True))
+    setattr(Node, f"__r{_name}__", _operator("binary", _op, is_reflected=True))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Node, f"__{_name}__", _operator("compare", _name))
 
 
 class Proxy:
-    """A graph whose methods take and give nodes, and numbers beside them."""
+    """Graph whose methods take and return nodes, and accept plain numbers as
+    operands.
+    """
 
     def __init__(self, name: str) -> None:
         self.raw = shim.Graph(name)
 
-    def _wrapped(self, made: Any) -> Any:
-        if isinstance(made, tuple):
-            return tuple(map(self._wrapped, made))
-        return Node(self, made) if isinstance(made, int) else made
+    def _wrap_result(self, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple(map(self._wrap_result, result))
+        return Node(self, result) if isinstance(result, int) else result
 
     def __getattr__(self, name: str) -> Any:
         if name == "outputs":
@@ -109,14 +113,14 @@ class Proxy:
         method = getattr(self.raw, name)
 
         def call(*args: Any, **keywords: Any) -> Any:
-            if name in _OVER_NUMBERS:
-                args = self._promoted(args)
-            return self._wrapped(method(*args, **keywords))
+            if name in _SCALAR_METHODS:
+                args = self._promote_numbers(args)
+            return self._wrap_result(method(*args, **keywords))
 
         return call
 
-    def _promoted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Numbers become constants of the dtype of the node beside them."""
+    def _promote_numbers(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Replace numbers by constants of the first node's dtype."""
         dtype = next(a.dtype for a in args if isinstance(a, Node))
         return tuple(
             self.raw.constant(a, dtype) if isinstance(a, int | float) else a
@@ -132,5 +136,5 @@ class Proxy:
 
 @contextmanager
 def graph(name: str) -> Iterator[Proxy]:
-    """A graph that is built in a block; `g.raw` is what is compiled."""
+    """Build a graph in a block; `g.raw` is the graph to compile."""
     yield Proxy(name)

@@ -1,4 +1,4 @@
-"""Devices, policies, runners and routers, called as pyrlx calls them."""
+"""Devices, policies, runners and routers through the pyrlx API."""
 
 from __future__ import annotations
 
@@ -13,48 +13,53 @@ X = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
 CPU = ["cpu"]
 
 
-def same() -> rlx.Graph:
+def identity_graph() -> rlx.Graph:
     g = rlx.Graph("same")
     g.set_outputs([g.input("x", [4], "f32")])
     return g
 
 
-def shifted() -> rlx.Graph:
+def add_param_graph() -> rlx.Graph:
     g = rlx.Graph("shifted")
     g.set_outputs([g.add(g.input("x", [4], "f32"), g.param("w", [4], "f32"))])
     return g
 
 
-def test_names_of_devices() -> None:
-    """Labels, in any case and by alias; unknown ones are value errors."""
+def test_device_names() -> None:
+    """Device labels are found in any case and by alias; unknown ones raise
+    ValueError.
+    """
     assert "cpu" in rlx.available_devices()
     assert rlx.is_available("cpu")
     assert [rlx.parse_device(n) for n in ("CUDA", "wgpu", " vk ")] == [
         *("cuda", "gpu", "vulkan")
     ]
-    for ask in (rlx.is_available, rlx.parse_device):
+    for function in (rlx.is_available, rlx.parse_device):
         with pytest.raises(ValueError, match="unknown device 'abacus'"):
-            ask("abacus")
+            function("abacus")
     assert "cpu" in json.loads(rlx.backends_manifest())["backends"]
 
 
-def test_a_device_that_is_missing_says_how_it_comes_in() -> None:
+def test_missing_device_error_names_its_feature() -> None:
     with pytest.raises(RuntimeError, match="--features cuda"):
         rlx.Session(device="cuda")
 
 
-def test_who_runs_a_graph() -> None:
-    assert rlx.fastest_device_for(same()) == "cpu"
-    assert rlx.fastest_device_for(same(), policy=rlx.DevicePolicy.only(CPU)) == "cpu"
-    rows = rlx.device_report(same(), policy=rlx.DevicePolicy.only(CPU))
+def test_fastest_device_and_device_report() -> None:
+    assert rlx.fastest_device_for(identity_graph()) == "cpu"
+    assert (
+        rlx.fastest_device_for(identity_graph(), policy=rlx.DevicePolicy.only(CPU))
+        == "cpu"
+    )
+    rows = rlx.device_report(identity_graph(), policy=rlx.DevicePolicy.only(CPU))
     assert [(r.label, r.recommended) for r in rows if r.recommended] == [("cpu", True)]
     assert all(r.reason is None for r in rows if r.device == "cpu")
 
 
 @pytest.mark.parametrize("policy", [None, rlx.DevicePolicy.only(CPU)])
-def test_a_runner(policy: rlx.DevicePolicy | None) -> None:
-    """A chain gives (device, outputs), whatever else runs gives the outputs."""
-    runner = rlx.GraphDevices(same(), policy=policy)
+def test_graph_devices_runner(policy: rlx.DevicePolicy | None) -> None:
+    """A chain returns (device, outputs); every other run method returns the outputs."""
+    runner = rlx.GraphDevices(identity_graph(), policy=policy)
     assert "cpu" in runner.devices()
     assert runner.fastest() == "cpu"
     np.testing.assert_array_equal(runner.run("cpu", {"x": X})[0], X)
@@ -75,13 +80,13 @@ def test_a_runner(policy: rlx.DevicePolicy | None) -> None:
 
 def test_params_as_bytes_or_arrays() -> None:
     w = np.array([1, 0, 0, 1], np.float32)
-    runner = rlx.GraphDevices(shifted(), policy=rlx.DevicePolicy.only(CPU))
-    router = rlx.DeviceRouter(shifted(), policy=rlx.DevicePolicy.only(CPU))
-    for one in (runner, router):
-        one.set_param("w", np.zeros(4, np.float32))
-        one.set_param_typed("w", w.tobytes(), "f32")
-        with pytest.raises(ValueError, match=r"15 bytes .* takes 16"):
-            one.set_param_typed("w", w.tobytes()[1:], "f32")
+    runner = rlx.GraphDevices(add_param_graph(), policy=rlx.DevicePolicy.only(CPU))
+    router = rlx.DeviceRouter(add_param_graph(), policy=rlx.DevicePolicy.only(CPU))
+    for target in (runner, router):
+        target.set_param("w", np.zeros(4, np.float32))
+        target.set_param_typed("w", w.tobytes(), "f32")
+        with pytest.raises(ValueError, match=r"got 15 bytes; .* takes 16"):
+            target.set_param_typed("w", w.tobytes()[1:], "f32")
     np.testing.assert_array_equal(runner.run("cpu", {"x": X})[0], X + w)
     np.testing.assert_array_equal(router.run({"x": X})[1][0], X + w)
     assert runner.warm_all() == ("cpu",)
@@ -90,8 +95,8 @@ def test_params_as_bytes_or_arrays() -> None:
     assert row.median_ns > 0
 
 
-def test_a_router() -> None:
-    router = rlx.DeviceRouter(same(), policy=rlx.DevicePolicy.only(CPU))
+def test_device_router() -> None:
+    router = rlx.DeviceRouter(identity_graph(), policy=rlx.DevicePolicy.only(CPU))
     router.with_rebench_on_throttle(False)
     assert "cpu" in router.devices()
     for device, outs in (router.run({"x": X}), router.run_chain({"x": X})):
@@ -100,27 +105,30 @@ def test_a_router() -> None:
     np.testing.assert_array_equal(router.run_on("cpu", {"x": X})[0], X)
 
 
-def test_a_flexible_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flexible_session(monkeypatch: pytest.MonkeyPatch) -> None:
     for session in (
         rlx.FlexibleSession(rlx.DevicePolicy.only(CPU)),
         rlx.FlexibleSession.from_env(),
     ):
-        compiled = session.compile_resolved(same(), device="cpu")
+        compiled = session.compile_resolved(identity_graph(), device="cpu")
         assert compiled.device == "cpu"
         np.testing.assert_array_equal(compiled.run({"x": X})[0], X)
     monkeypatch.setenv("RLX_DEVICE", "cpu")
-    assert rlx.FlexibleSession.from_env().compile_resolved(same()).device == "cpu"
+    assert (
+        rlx.FlexibleSession.from_env().compile_resolved(identity_graph()).device
+        == "cpu"
+    )
 
 
-def test_policies_are_built_up() -> None:
+def test_policies_are_chained() -> None:
     policy = rlx.DevicePolicy.all().with_deny(["vulkan"]).with_prefer(["cpu"])
-    runner = rlx.GraphDevices(same(), policy.with_benchmark_pick(1))
+    runner = rlx.GraphDevices(identity_graph(), policy.with_benchmark_pick(1))
     assert "vulkan" not in runner.devices()
     runner.run_resolved_with_inputs({"x": X})
     assert runner.last_device in runner.devices()
 
 
-def test_compiling_for_whatever_device_is_best() -> None:
+def test_compiling_for_the_best_device() -> None:
     """A session compiles for the best device of a policy, with options for fusion."""
     batch = np.linspace(-1, 1, 2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
     assert rlx.FusionOptions.native_fk().native_fk_regions

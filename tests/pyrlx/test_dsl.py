@@ -1,4 +1,6 @@
-"""Graphs built in pyrlx's blocks, with operators and numbers beside nodes."""
+"""Graphs built in pyrlx's `with` blocks, with operators and plain numbers as
+operands.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,20 @@ X = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)
 Y = np.array([[2.0, 2.0, 2.0], [1.0, 4.0, 3.0]], np.float32)
 
 
-def outcome(build: Callable[[Any, Any, Any], Any], x: Any = X, y: Any = Y) -> Any:
-    """What a block over two inputs gives on the CPU."""
+def run_block(build: Callable[[Any, Any, Any], Any], x: Any = X, y: Any = Y) -> Any:
+    """Return the CPU's result of a block over two inputs."""
     with rlx.graph("block") as g:
         nodes = [
             g.input(n, list(a.shape), rlx.dtype_str(a.dtype))
             for n, a in (("x", x), ("y", y))
         ]
-        made = build(g, *nodes)
-        assert isinstance(made, rlx.Node)
-        g.outputs = [made]
+        result = build(g, *nodes)
+        assert isinstance(result, rlx.Node)
+        g.outputs = [result]
     compiled = rlx.Session("cpu").compile(g.raw)
     (out,) = rlx.run(compiled, x=x, y=y)
-    assert made.shape == out.shape
-    assert made.dtype == rlx.dtype_str(out.dtype)
+    assert result.shape == out.shape
+    assert result.dtype == rlx.dtype_str(out.dtype)
     return out
 
 
@@ -77,34 +79,34 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_a_block_gives_what_numpy_gives(name: str) -> None:
+def test_block_agrees_with_numpy(name: str) -> None:
     build, want = BLOCKS[name]
-    np.testing.assert_allclose(outcome(build), want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(run_block(build), want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.float64])
-def test_numbers_take_the_dtype_beside_them(dtype: type) -> None:
-    """Whole numbers, written either way, take the dtype beside them."""
+def test_numbers_take_the_dtype_of_the_other_operand(dtype: type) -> None:
+    """Whole numbers, written as int or float, take the dtype of the other operand."""
     x = np.array([4, 10]).astype(dtype)
     for build in (lambda g, x, y: x + 1, lambda g, x, y: x + 1.0):
-        got = outcome(build, x, x)
+        got = run_block(build, x, x)
         assert got.dtype == dtype
         np.testing.assert_array_equal(got, [5, 11])
 
 
-def test_numbers_that_do_not_fit_are_refused() -> None:
+def test_unrepresentable_numbers_are_rejected() -> None:
     with rlx.graph("misfits") as g:
         i32, i64 = g.input("a", [2], "i32"), g.input("b", [2], "i64")
-        for build, said in (
-            (lambda: i32 + 2.5, "integral"),
+        for build, message in (
+            (lambda: i32 + 2.5, "not an integer"),
             (lambda: i32 + 3_000_000_000, "out of range"),
             (lambda: i64 + 10**30, r"2\*\*53"),
         ):
-            with pytest.raises(ValueError, match=said):
+            with pytest.raises(ValueError, match=message):
                 build()
 
 
-def test_a_node_says_what_it_is() -> None:
+def test_node_has_shape_dtype_and_id() -> None:
     with rlx.graph("nodes") as g:
         x = g.input("x", [3, 5], "f32")
         w = g.param("w", [5, 2], "f32")
@@ -119,7 +121,7 @@ def test_a_node_says_what_it_is() -> None:
             _ = g.outputs
 
 
-def test_pairs_come_as_nodes() -> None:
+def test_complex_results_are_pairs_of_nodes() -> None:
     with rlx.graph("spectra") as g:
         x = g.input("x", [8], "f32")
         re, im = g.fft_real(x, norm="forward")
@@ -135,7 +137,7 @@ def test_pairs_come_as_nodes() -> None:
     np.testing.assert_array_equal(outs[1], np.fft.rfftfreq(8))
 
 
-def test_params_by_a_function_flat_or_shaped() -> None:
+def test_set_param_takes_flat_or_shaped_arrays() -> None:
     with rlx.graph("layer") as g:
         x, w = g.input("x", [2, 3], "f64"), g.param("w", [3, 2], "f64")
         gamma, beta = g.param("gamma", [2], "f64"), g.param("beta", [2], "f64")
@@ -152,6 +154,6 @@ def test_params_by_a_function_flat_or_shaped() -> None:
 
 
 @pytest.mark.parametrize("name", ["bool", "f16", "i32", "u32", "i64", "f32", "f64"])
-def test_names_of_dtypes_go_both_ways(name: str) -> None:
+def test_dtype_names_round_trip(name: str) -> None:
     assert rlx.dtype_str(rlx.numpy_dtype(name)) == name
     assert rlx.dtype_str(rlx.numpy_dtype(name).type) == name

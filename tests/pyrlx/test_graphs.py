@@ -1,4 +1,5 @@
-"""Every op that pyrlx and rlxweb both have, called as pyrlx calls it, against NumPy.
+"""Every op common to pyrlx and rlxweb, called through the pyrlx API and compared with
+NumPy.
 
 Shapes and dtypes are asked for while the graph is built, arrays and bytes are compared
 after it ran.
@@ -16,7 +17,7 @@ import pytest
 
 import rlxweb
 from tests.pyrlx import shim as rlx
-from tests.pyrlx.image_cases import IMAGES
+from tests.pyrlx.image_cases import IMAGE_CASES
 
 RNG = np.random.default_rng(7)
 A = RNG.standard_normal((2, 3)).astype(np.float32)
@@ -25,14 +26,14 @@ SQUARE = RNG.standard_normal((3, 4)).astype(np.float32)
 ROWS = RNG.standard_normal((2, 8)).astype(np.float32)
 HEADS = [RNG.standard_normal((1, 2, 5, 4)).astype(np.float32) for _ in range(3)]
 
-ELSEWHERE = {
+NOT_IN_RLXWEB = {
     *("dense_solve", "batched_dense_solve", "custom_fn"),
     *("sample", "rope_n"),
 }
-"""Pyrlx's methods for which there is no op here."""
-OTHERWISE = {"lora_matmul"}
-"""Methods that here do not take what follows from the operands: a shape."""
-HERE = {
+"""Methods of pyrlx that rlxweb has no op for."""
+SHAPE_INFERRED = {"lora_matmul"}
+"""Methods that take no shape in rlxweb, because it follows from the operands."""
+COMMON_METHODS = {
     *("constant", "set_outputs", "shape_of", "matmul", "matmul_with_shape"),
     *("fused_matmul_bias_act", "binary", "add", "sub", "mul", "div", "activation"),
     *("gelu", "gelu_approx", "silu", "relu", "exp", "sqrt", "neg", "tanh", "compare"),
@@ -47,8 +48,8 @@ HERE = {
 
 
 @dataclass(frozen=True)
-class Case:
-    """A call, its operands, and what NumPy makes of them."""
+class PyrlxOpCase:
+    """Call of an op, its operands and NumPy's result."""
 
     call: Callable[..., Any]
     operands: tuple[np.ndarray[Any, Any], ...]
@@ -56,50 +57,50 @@ class Case:
     tolerance: float = 1e-5
 
     def run(self) -> tuple[list[Any], list[tuple[list[int], str]]]:
-        """(outputs, what `shape_of` said of them)."""
+        """Return (outputs, what `shape_of` predicted for them)."""
         g = rlx.Graph("case")
         nodes = [
             g.input(f"x{i}", list(a.shape), rlx.dtype_str(a.dtype))
             for i, a in enumerate(self.operands)
         ]
-        made = self.call(g, *nodes)
-        made = made if isinstance(made, tuple) else (made,)
-        assert all(isinstance(one, int) for one in made)
-        g.set_outputs(made)
-        said = [g.shape_of(one) for one in made]
+        results = self.call(g, *nodes)
+        results = results if isinstance(results, tuple) else (results,)
+        assert all(isinstance(number, int) for number in results)
+        g.set_outputs(results)
+        predicted = [g.shape_of(number) for number in results]
         inputs = {f"x{i}": a for i, a in enumerate(self.operands)}
-        return rlx.Session(device="cpu").compile(g).run(inputs), said
+        return rlx.Session(device="cpu").compile(g).run(inputs), predicted
 
 
 def erf(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.vectorize(math.erf)(x)
 
 
-def norm(x: Any, gamma: Any, beta: Any, centred: bool, eps: float) -> Any:
-    middle = x.mean(-1, keepdims=True) if centred else 0.0
-    spread = np.sqrt(((x - middle) ** 2).mean(-1, keepdims=True) + eps)
-    return (x - middle) / spread * gamma + beta
+def normalize_rows(x: Any, gamma: Any, beta: Any, is_centred: bool, eps: float) -> Any:
+    mean = x.mean(-1, keepdims=True) if is_centred else 0.0
+    deviation = np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + eps)
+    return (x - mean) / deviation * gamma + beta
 
 
-def attended(keep: Any) -> Any:
-    """Scaled scores of HEADS, where `keep` holds."""
+def attention_output(keep: Any) -> Any:
+    """Return the attention output of HEADS, masked where `keep` is false."""
     q, k, v = (x.astype(float) for x in HEADS)
     scores = np.where(keep, q @ np.swapaxes(k, 2, 3) / 2.0, -1e9)
     e = np.exp(scores - scores.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True) @ v
 
 
-def block(z: Any) -> Any:
+def real_imag_block(z: Any) -> Any:
     return np.concatenate([z.real, z.imag], -1)
 
 
-TIMES = {"add": A + B, "sub": A - B, "mul": A * B, "div": A / B}
-HOLDS = {
+ARITHMETIC = {"add": A + B, "sub": A - B, "mul": A * B, "div": A / B}
+COMPARISONS = {
     **{"eq": A == B, "ne": A != B, "lt": A < B},
     **{"le": A <= B, "gt": A > B, "ge": A >= B},
 }
-REDUCED = {name: getattr(np, name) for name in ("sum", "mean", "max", "min", "prod")}
-KINDS = {
+REDUCTIONS = {name: getattr(np, name) for name in ("sum", "mean", "max", "min", "prod")}
+ACTIVATIONS = {
     "gelu": B / 2 * (1 + erf(B / math.sqrt(2))),
     "gelu_approx": B
     / 2
@@ -115,165 +116,194 @@ KINDS = {
     "neg": -B,
     "abs": np.abs(A),
 }
-NAMED = ("gelu", "gelu_approx", "silu", "relu", "exp", "sqrt", "neg", "tanh")
-OF_A = ("relu", "abs")
+ACTIVATION_METHODS = (
+    "gelu",
+    "gelu_approx",
+    "silu",
+    "relu",
+    "exp",
+    "sqrt",
+    "neg",
+    "tanh",
+)
+SIGNED_INPUT = ("relu", "abs")
 INDEX = np.array([2, 0], np.int64)
 GAMMA, BETA = B[0], A[1]
 SPECTRUM = np.fft.fft(ROWS)
-HALF = np.fft.rfft(ROWS)
+HALF_SPECTRUM = np.fft.rfft(ROWS)
 CAUSAL = np.tril(np.ones((5, 5), bool))
-NEAR = CAUSAL & ~np.tril(np.ones((5, 5), bool), -3)
-KEPT = np.array([[1, 1, 0, 1, 0]], np.float32)
+SLIDING = CAUSAL & ~np.tril(np.ones((5, 5), bool), -3)
+KEY_MASK = np.array([[1, 1, 0, 1, 0]], np.float32)
 
 ANGLES = RNG.uniform(0, 7, (5, 2))
 COS, SIN = np.cos(ANGLES).astype(np.float32), np.sin(ANGLES).astype(np.float32)
-PLACES = RNG.standard_normal((2, 5, 12)).astype(np.float32)
+ROPE_INPUT = RNG.standard_normal((2, 5, 12)).astype(np.float32)
 
 
-def turned(x: Any) -> Any:
-    """Heads of 4 elements: element i and i + 2 turned by the angle of place and i."""
+def rotate_heads(x: Any) -> Any:
+    """Rotate heads of 4 elements: elements i and i + 2 by the angle of position and
+    i.
+    """
     heads = x.reshape(*x.shape[:2], -1, 2, 2)
     cos, sin = COS[:, None], SIN[:, None]
     first, second = heads[..., 0, :], heads[..., 1, :]
-    both = first * cos - second * sin, second * cos + first * sin
-    return np.stack(both, -2).reshape(x.shape)
+    rotated = first * cos - second * sin, second * cos + first * sin
+    return np.stack(rotated, -2).reshape(x.shape)
 
 
 CASES = {
     **{
-        f"rope {count} heads": Case(
+        f"rope {count} heads": PyrlxOpCase(
             lambda g, x, c, s: g.rope(x, c, s, head_dim=4),
-            (PLACES[..., : 4 * count], COS, SIN),
-            turned(PLACES[..., : 4 * count]),
+            (ROPE_INPUT[..., : 4 * count], COS, SIN),
+            rotate_heads(ROPE_INPUT[..., : 4 * count]),
         )
         for count in (1, 2, 3)
     },
     **{
-        f"binary {n}": Case(lambda g, x, y, n=n: g.binary(n, x, y), (A, B), want)
-        for n, want in TIMES.items()
+        f"binary {n}": PyrlxOpCase(lambda g, x, y, n=n: g.binary(n, x, y), (A, B), want)
+        for n, want in ARITHMETIC.items()
     },
     **{
-        n: Case(lambda g, x, y, n=n: getattr(g, n)(x, y), (A, B), want)
-        for n, want in TIMES.items()
+        n: PyrlxOpCase(lambda g, x, y, n=n: getattr(g, n)(x, y), (A, B), want)
+        for n, want in ARITHMETIC.items()
     },
-    "binary max": Case(lambda g, x, y: g.binary("max", x, y), (A, B), np.maximum(A, B)),
-    "binary min": Case(lambda g, x, y: g.binary("min", x, y), (A, B), np.minimum(A, B)),
-    "binary pow": Case(lambda g, x, y: g.binary("pow", x, y), (B, A), B**A),
-    "binary -": Case(lambda g, x, y: g.binary("-", x, y), (A, B), A - B),
-    "stop_gradient": Case(lambda g, x: g.stop_gradient(x), (A,), A),
-    "mul broadcast": Case(lambda g, x, y: g.mul(x, y), (A, B[0]), A * B[0]),
+    "binary max": PyrlxOpCase(
+        lambda g, x, y: g.binary("max", x, y), (A, B), np.maximum(A, B)
+    ),
+    "binary min": PyrlxOpCase(
+        lambda g, x, y: g.binary("min", x, y), (A, B), np.minimum(A, B)
+    ),
+    "binary pow": PyrlxOpCase(lambda g, x, y: g.binary("pow", x, y), (B, A), B**A),
+    "binary -": PyrlxOpCase(lambda g, x, y: g.binary("-", x, y), (A, B), A - B),
+    "stop_gradient": PyrlxOpCase(lambda g, x: g.stop_gradient(x), (A,), A),
+    "mul broadcast": PyrlxOpCase(lambda g, x, y: g.mul(x, y), (A, B[0]), A * B[0]),
     **{
-        f"compare {n}": Case(lambda g, x, y, n=n: g.compare(n, x, y), (A, B), want)
-        for n, want in HOLDS.items()
+        f"compare {n}": PyrlxOpCase(
+            lambda g, x, y, n=n: g.compare(n, x, y), (A, B), want
+        )
+        for n, want in COMPARISONS.items()
     },
-    "compare <=": Case(lambda g, x, y: g.compare("<=", x, y), (A, B), A <= B),
+    "compare <=": PyrlxOpCase(lambda g, x, y: g.compare("<=", x, y), (A, B), A <= B),
     **{
-        f"{n}_": Case(lambda g, x, y, n=n: getattr(g, n + "_")(x, y), (A, B), HOLDS[n])
+        f"{n}_": PyrlxOpCase(
+            lambda g, x, y, n=n: getattr(g, n + "_")(x, y), (A, B), COMPARISONS[n]
+        )
         for n in ("eq", "lt", "gt", "ge", "ne")
     },
-    "where_": Case(
+    "where_": PyrlxOpCase(
         lambda g, c, x, y: g.where_(c, x, y), (A > 0, A, B), np.where(A > 0, A, B)
     ),
     **{
-        f"activation {n}": Case(
-            lambda g, x, n=n: g.activation(n, x), (A if n in OF_A else B,), want
+        f"activation {n}": PyrlxOpCase(
+            lambda g, x, n=n: g.activation(n, x), (A if n in SIGNED_INPUT else B,), want
         )
-        for n, want in KINDS.items()
+        for n, want in ACTIVATIONS.items()
     },
     **{
-        n: Case(lambda g, x, n=n: getattr(g, n)(x), (A if n in OF_A else B,), KINDS[n])
-        for n in NAMED
+        n: PyrlxOpCase(
+            lambda g, x, n=n: getattr(g, n)(x),
+            (A if n in SIGNED_INPUT else B,),
+            ACTIVATIONS[n],
+        )
+        for n in ACTIVATION_METHODS
     },
     **{
-        f"reduce {n}": Case(
+        f"reduce {n}": PyrlxOpCase(
             lambda g, x, n=n: g.reduce(x, n, [1], True), (A,), f(A, 1, keepdims=True)
         )
-        for n, f in REDUCED.items()
+        for n, f in REDUCTIONS.items()
     },
-    "sum": Case(lambda g, x: g.sum(x, [0], keep_dim=False), (A,), A.sum(0)),
-    "mean": Case(
+    "sum": PyrlxOpCase(lambda g, x: g.sum(x, [0], keep_dim=False), (A,), A.sum(0)),
+    "mean": PyrlxOpCase(
         lambda g, x: g.mean(x, [0, 1], keep_dim=True), (A,), A.mean(keepdims=True)
     ),
-    "softmax": Case(
+    "softmax": PyrlxOpCase(
         lambda g, x: g.softmax(x), (A,), np.exp(A) / np.exp(A).sum(-1, keepdims=True)
     ),
-    "cumsum": Case(lambda g, x: g.cumsum(x, axis=-1), (A,), A.cumsum(-1)),
-    "cumsum exclusive": Case(
+    "cumsum": PyrlxOpCase(lambda g, x: g.cumsum(x, axis=-1), (A,), A.cumsum(-1)),
+    "cumsum exclusive": PyrlxOpCase(
         lambda g, x: g.cumsum(x, 1, exclusive=True), (A,), A.cumsum(1) - A, 1e-4
     ),
-    "matmul": Case(lambda g, x, y: g.matmul(x, y), (A, SQUARE), A @ SQUARE),
-    "matmul_with_shape": Case(
+    "matmul": PyrlxOpCase(lambda g, x, y: g.matmul(x, y), (A, SQUARE), A @ SQUARE),
+    "matmul_with_shape": PyrlxOpCase(
         lambda g, x, y: g.matmul_with_shape(x, y, [2, 4], "f32"),
         (A, SQUARE),
         A @ SQUARE,
     ),
-    "fused_matmul_bias_act": Case(
+    "fused_matmul_bias_act": PyrlxOpCase(
         lambda g, x, w, b: g.fused_matmul_bias_act(x, w, b, [2, 4], "f32", "relu"),
         (A, SQUARE, SQUARE[0]),
         np.maximum(A @ SQUARE + SQUARE[0], 0),
     ),
-    "reshape": Case(lambda g, x: g.reshape(x, [3, 2]), (A,), A.reshape(3, 2)),
-    "transpose": Case(lambda g, x: g.transpose(x, [1, 0]), (A,), A.T),
-    "narrow": Case(lambda g, x: g.narrow(x, 1, 1, 2), (A,), A[:, 1:3]),
-    "concat": Case(lambda g, x, y: g.concat([x, y], axis=1), (A, B), np.hstack([A, B])),
-    "gather": Case(
+    "reshape": PyrlxOpCase(lambda g, x: g.reshape(x, [3, 2]), (A,), A.reshape(3, 2)),
+    "transpose": PyrlxOpCase(lambda g, x: g.transpose(x, [1, 0]), (A,), A.T),
+    "narrow": PyrlxOpCase(lambda g, x: g.narrow(x, 1, 1, 2), (A,), A[:, 1:3]),
+    "concat": PyrlxOpCase(
+        lambda g, x, y: g.concat([x, y], axis=1), (A, B), np.hstack([A, B])
+    ),
+    "gather": PyrlxOpCase(
         lambda g, t, i: g.gather(t, i, axis=0), (SQUARE, INDEX), SQUARE[INDEX]
     ),
-    "cast": Case(lambda g, x: g.cast(x, "f16"), (A,), A.astype(np.float16), 0),
-    "layer_norm": Case(
+    "cast": PyrlxOpCase(lambda g, x: g.cast(x, "f16"), (A,), A.astype(np.float16), 0),
+    "layer_norm": PyrlxOpCase(
         lambda g, x, c, b: g.layer_norm(x, c, b),
         (A, GAMMA, BETA),
-        norm(A, GAMMA, BETA, True, 1e-5),
+        normalize_rows(A, GAMMA, BETA, True, 1e-5),
     ),
-    "layer_norm eps": Case(
+    "layer_norm eps": PyrlxOpCase(
         lambda g, x, c, b: g.layer_norm(x, c, b, -1, 0.5),
         (A, GAMMA, BETA),
-        norm(A, GAMMA, BETA, True, 0.5),
+        normalize_rows(A, GAMMA, BETA, True, 0.5),
     ),
-    "rms_norm": Case(
+    "rms_norm": PyrlxOpCase(
         lambda g, x, c, b: g.rms_norm(x, c, b, 1e-3),
         (A, GAMMA, BETA),
-        norm(A, GAMMA, BETA, False, 1e-3),
+        normalize_rows(A, GAMMA, BETA, False, 1e-3),
     ),
-    **{name: Case(*case) for name, case in IMAGES.items()},
-    "attention": Case(
+    **{name: PyrlxOpCase(*case) for name, case in IMAGE_CASES.items()},
+    "attention": PyrlxOpCase(
         lambda g, q, k, v, m: g.attention(q, k, v, m, 2, 4),
-        (*HEADS, KEPT),
-        attended(KEPT > 0),
+        (*HEADS, KEY_MASK),
+        attention_output(KEY_MASK > 0),
     ),
-    "attention_kind none": Case(
+    "attention_kind none": PyrlxOpCase(
         lambda g, q, k, v: g.attention_kind(q, k, v, 2, 4, "none"),
         (*HEADS,),
-        attended(True),
+        attention_output(True),
     ),
-    "attention_kind causal": Case(
+    "attention_kind causal": PyrlxOpCase(
         lambda g, q, k, v: g.attention_kind(
             q, k, v, num_heads=2, head_dim=4, mask_kind="causal"
         ),
         (*HEADS,),
-        attended(CAUSAL),
+        attention_output(CAUSAL),
     ),
-    "attention_kind sliding": Case(
+    "attention_kind sliding": PyrlxOpCase(
         lambda g, q, k, v: g.attention_kind(q, k, v, 2, 4, "sliding:2"),
         (*HEADS,),
-        attended(NEAR),
+        attention_output(SLIDING),
     ),
-    "fft_real": Case(
+    "fft_real": PyrlxOpCase(
         lambda g, x: g.fft_real(x, norm="forward"),
         (ROWS,),
         (SPECTRUM.real, SPECTRUM.imag),
     ),
-    "rfft": Case(lambda g, x: g.rfft(x), (ROWS,), (HALF.real, HALF.imag)),
-    "rfft forward": Case(
-        lambda g, x: g.rfft(x, norm="forward"), (ROWS,), (HALF.real, HALF.imag)
+    "rfft": PyrlxOpCase(
+        lambda g, x: g.rfft(x), (ROWS,), (HALF_SPECTRUM.real, HALF_SPECTRUM.imag)
     ),
-    "rfft ortho": Case(
+    "rfft forward": PyrlxOpCase(
+        lambda g, x: g.rfft(x, norm="forward"),
+        (ROWS,),
+        (HALF_SPECTRUM.real, HALF_SPECTRUM.imag),
+    ),
+    "rfft ortho": PyrlxOpCase(
         lambda g, x: g.rfft(x, norm="ortho"),
         (ROWS,),
-        (HALF.real / 8**0.5, HALF.imag / 8**0.5),
+        (HALF_SPECTRUM.real / 8**0.5, HALF_SPECTRUM.imag / 8**0.5),
     ),
     **{
-        f"irfft {n}": Case(
+        f"irfft {n}": PyrlxOpCase(
             lambda g, x, n=n: g.irfft(*g.rfft(x, norm=n), 8, norm=n),
             (ROWS,),
             ROWS * scale,
@@ -286,33 +316,35 @@ CASES = {
             ("orthonormal", 1),
         )
     },
-    "psd": Case(lambda g, x, y: g.psd(x, y), (A, B), (A**2 + B**2) / 3),
-    "psd_real": Case(lambda g, x: g.psd_real(x), (ROWS,), np.abs(HALF) ** 2 / 5),
-    "fftfreq": Case(
+    "psd": PyrlxOpCase(lambda g, x, y: g.psd(x, y), (A, B), (A**2 + B**2) / 3),
+    "psd_real": PyrlxOpCase(
+        lambda g, x: g.psd_real(x), (ROWS,), np.abs(HALF_SPECTRUM) ** 2 / 5
+    ),
+    "fftfreq": PyrlxOpCase(
         lambda g: g.fftfreq(8),
         (),
         np.append(np.fft.fftfreq(8)[:4], [0.5, -0.375, -0.25, -0.125]),
     ),
-    "fftfreq odd": Case(lambda g: g.fftfreq(5), (), np.fft.fftfreq(5)),
-    "rfftfreq": Case(lambda g: g.rfftfreq(8), (), np.fft.rfftfreq(8)),
+    "fftfreq odd": PyrlxOpCase(lambda g: g.fftfreq(5), (), np.fft.fftfreq(5)),
+    "rfftfreq": PyrlxOpCase(lambda g: g.rfftfreq(8), (), np.fft.rfftfreq(8)),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_op_gives_what_numpy_gives(name: str) -> None:
-    """An op gives NumPy's value, and tells its shape and dtype beforehand."""
+def test_op_agrees_with_numpy(name: str) -> None:
+    """An op returns NumPy's value, and its shape and dtype are known before it runs."""
     case = CASES[name]
-    outs, said = case.run()
+    outs, predicted = case.run()
     wanted = case.want if isinstance(case.want, tuple) else (case.want,)
-    for out, want, (shape, dtype) in zip(outs, wanted, said, strict=True):
+    for out, want, (shape, dtype) in zip(outs, wanted, predicted, strict=True):
         assert list(out.shape) == shape == list(np.shape(want))
         assert rlx.dtype_str(out.dtype) == dtype
-        close = {"rtol": case.tolerance, "atol": case.tolerance}
-        np.testing.assert_allclose(out, want, **close)
+        tolerance = {"rtol": case.tolerance, "atol": case.tolerance}
+        np.testing.assert_allclose(out, want, **tolerance)
 
 
 @pytest.mark.parametrize(
-    ("norm_name", "there", "back"),
+    ("norm_name", "forward_scale", "round_trip_scale"),
     [
         ("backward", 1, 8),
         ("none", 1, 8),
@@ -321,40 +353,47 @@ def test_an_op_gives_what_numpy_gives(name: str) -> None:
         ("orthonormal", 8**-0.5, 1),
     ],
 )
-def test_norm_names_are_rlx_s(
-    norm_name: str, there: float, back: float, rng: np.random.Generator
+def test_norm_names_mean_the_same_as_in_rlx(
+    norm_name: str,
+    forward_scale: float,
+    round_trip_scale: float,
+    rng: np.random.Generator,
 ) -> None:
-    """A norm's name scales the transform as RLX does, and there and back."""
+    """A norm's name scales the transform and the round trip as in RLX."""
     z = rng.standard_normal((2, 8)) + 1j * rng.standard_normal((2, 8))
-    x = block(z).astype(np.float32)
+    x = real_imag_block(z).astype(np.float32)
 
-    def both(g: Any, node: int) -> tuple[int, int]:
-        once = g.fft_norm(node, inverse=False, norm=norm_name)
-        return once, g.fft_norm(once, inverse=True, norm=norm_name)
+    def transform_and_back(g: Any, node: int) -> tuple[int, int]:
+        transformed = g.fft_norm(node, inverse=False, norm=norm_name)
+        return transformed, g.fft_norm(transformed, inverse=True, norm=norm_name)
 
-    (once, twice), _ = Case(both, (x,), None).run()
-    np.testing.assert_allclose(once, block(np.fft.fft(z)) * there, atol=1e-4)
-    np.testing.assert_allclose(twice, x * back, atol=1e-4)
+    (transformed, round_trip), _ = PyrlxOpCase(transform_and_back, (x,), None).run()
+    np.testing.assert_allclose(
+        transformed, real_imag_block(np.fft.fft(z)) * forward_scale, atol=1e-4
+    )
+    np.testing.assert_allclose(round_trip, x * round_trip_scale, atol=1e-4)
 
 
-def test_fft_there_and_back() -> None:
-    """Pyrlx divides nowhere unless it is told to; ours divides the inverse by N."""
-    for both in (
+def test_fft_round_trip() -> None:
+    """Pyrlx scales neither transform by default; rlxweb divides the inverse by N."""
+    for round_trip in (
         lambda g, x: g.fft(g.fft(x), True),
         lambda g, x: g.fft_norm(g.fft_norm(x), inverse=True),
-        lambda g, x: g.mul(g.constant(4.0), g.own.fft(g.own.fft(g.tensor(x)), True).id),
+        lambda g, x: g.mul(
+            g.constant(4.0), g.inner.fft(g.inner.fft(g.tensor(x)), True).id
+        ),
     ):
-        (out,), _ = Case(both, (ROWS,), None).run()
+        (out,), _ = PyrlxOpCase(round_trip, (ROWS,), None).run()
         np.testing.assert_allclose(out, 4 * ROWS, atol=1e-4)
 
 
-def test_every_method_of_pyrlx_is_tried_or_known_to_be_missing() -> None:
+def test_every_pyrlx_method_is_tested_or_known_to_be_missing() -> None:
     """Every method of pyrlx is in the table above or known to be missing."""
-    assert not ELSEWHERE & {n for n in dir(rlxweb.rlx.Graph) if n[0] != "_"}
-    tried = {name.split()[0] for name in CASES} | {"fft", "fft_norm"}
+    assert not NOT_IN_RLXWEB & {n for n in dir(rlxweb.rlx.Graph) if n[0] != "_"}
+    tested = {name.split()[0] for name in CASES} | {"fft", "fft_norm"}
     leaves = {"input", "param", "constant", "set_outputs", "shape_of"}
-    assert HERE == tried | leaves
-    assert {n for n in dir(rlxweb.rlx.Graph) if n[0] != "_"} >= OTHERWISE
+    assert COMMON_METHODS == tested | leaves
+    assert {n for n in dir(rlxweb.rlx.Graph) if n[0] != "_"} >= SHAPE_INFERRED
 
 
 @pytest.mark.parametrize(
@@ -373,17 +412,19 @@ def test_constants_take_their_dtype(value: float, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype", "said"),
+    ("value", "dtype", "message"),
     [
         (3e9, "i32", "out of range"),
         (-1.0, "u32", "out of range"),
-        (2.5, "i32", "integral"),
+        (2.5, "i32", "not an integer"),
         (2.0, "bool", "out of range"),
         (10**30, "i64", r"2\*\*53"),
     ],
 )
-def test_constants_that_do_not_fit(value: float, dtype: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_unrepresentable_constants_are_rejected(
+    value: float, dtype: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
         rlx.Graph("constant").constant(value, dtype)
 
 
@@ -406,7 +447,7 @@ def test_mistakes_are_value_errors() -> None:
 
 
 def test_a_whole_graph_with_params() -> None:
-    """A whole graph is compiled once, with params by name, as bytes or arrays.
+    """A whole graph compiles once, with params by name as bytes or arrays.
 
     The graph is used up by it.
     """
@@ -427,21 +468,21 @@ def test_a_whole_graph_with_params() -> None:
     np.testing.assert_array_equal(flat, out.ravel())
     ((raw, dtype),) = compiled.run_typed({"x": (A.tobytes(), "f32")})
     assert (raw, dtype) == (out.tobytes(), "f32")
-    plain = rlx.FusionOptions(skip_fusion=True)
-    for options in (plain, rlx.FusionOptions(), None):
+    unfused = rlx.FusionOptions(skip_fusion=True)
+    for options in (unfused, rlx.FusionOptions(), None):
         g = rlx.Graph("same")
         x = g.input("x", [2, 3], "f32")
         g.set_outputs([g.mul(g.add(x, x), x)])
-        (again,) = session.compile_with(g, fusion_options=options).run({"x": A})
-        np.testing.assert_allclose(again, (A + A) * A, rtol=1e-6)
+        (out2,) = session.compile_with(g, fusion_options=options).run({"x": A})
+        np.testing.assert_allclose(out2, (A + A) * A, rtol=1e-6)
     with pytest.raises(RuntimeError, match="compiled already"):
         session.compile(g)
     assert (session.device, session.precision, compiled.device) == ("cpu", "f32", "cpu")
     assert "cpu" in repr(session)
 
 
-def of_cubes() -> tuple[rlx.Graph, int, int]:
-    """The sum of w x³, with the numbers of x and w."""
+def cubes_graph() -> tuple[rlx.Graph, int, int]:
+    """Return the graph of the sum of w x³, with the node numbers of x and w."""
     g = rlx.Graph("cubes")
     x, w = g.input("x", [4], "f32"), g.param("w", [4], "f32")
     cube = g.mul(g.mul(x, x), x)
@@ -451,23 +492,25 @@ def of_cubes() -> tuple[rlx.Graph, int, int]:
 
 @pytest.mark.parametrize("name", ["grad", "jvp", "hvp", "nth", "directional", "vmap"])
 def test_derivatives_of_graphs(name: str) -> None:
-    """Pyrlx's names for inputs and its order of outputs; the graph stays usable."""
+    """Derivative graphs have pyrlx's input names and output order; the graph stays
+    usable.
+    """
     x, v, w = np.random.default_rng(3).standard_normal((3, 4)).astype(np.float32)
-    loss, slope, bent = np.sum(w * x**3), 3 * w * x**2, 6 * w * x
-    g, at_x, at_w = of_cubes()
-    made, more, want = {
+    loss, slope, curvature = np.sum(w * x**3), 3 * w * x**2, 6 * w * x
+    g, x_node, w_node = cubes_graph()
+    derived, inputs, want = {
         "grad": lambda: (
-            rlx.grad(g, [at_x, at_w]),
+            rlx.grad(g, [x_node, w_node]),
             {"d_output": np.float32(2)},
             [loss, 2 * slope, 2 * x**3],
         ),
-        "jvp": lambda: (rlx.jvp(g, [at_x]), {"tangent_x": v}, [loss, slope @ v]),
+        "jvp": lambda: (rlx.jvp(g, [x_node]), {"tangent_x": v}, [loss, slope @ v]),
         "hvp": lambda: (
-            rlx.hvp(g, [at_x]),
+            rlx.hvp(g, [x_node]),
             {"tangent_x": v},
-            [loss, slope, slope @ v, bent * v],
+            [loss, slope, slope @ v, curvature * v],
         ),
-        "nth": lambda: (rlx.nth_order_grad(g, "x", 2), {}, [bent]),
+        "nth": lambda: (rlx.nth_order_grad(g, "x", 2), {}, [curvature]),
         "directional": lambda: (
             rlx.directional_nth_grad(g, "x", 3),
             {"dir_0": v, "dir_1": v, "dir_2": x},
@@ -479,20 +522,22 @@ def test_derivatives_of_graphs(name: str) -> None:
             [np.array([loss, np.sum(w * v**3)])],
         ),
     }[name]()
-    compiled = rlx.Session(device="cpu").compile(made)
+    compiled = rlx.Session(device="cpu").compile(derived)
     compiled.set_param("w", w)
-    outs = compiled.run({"x": x, **more})
-    for out, one in zip(outs, want, strict=True):
-        np.testing.assert_allclose(out, one, rtol=1e-5, atol=1e-5)
-    assert g.shape_of(at_x) == ([4], "f32")
+    outs = compiled.run({"x": x, **inputs})
+    for out, expected in zip(outs, want, strict=True):
+        np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+    assert g.shape_of(x_node) == ([4], "f32")
 
 
-def test_what_head_dim_and_resize_refuse() -> None:
+def test_invalid_head_dim_and_resize_input_are_rejected() -> None:
     g = rlxweb.Graph("refused")
     x, c = g.input("x", (2, 5, 12)), g.input("c", (5, 2))
-    for how in ({"head_dim": 5}, {"head_dim": 0}, {"head_dim": 4, "num_heads": 2}):
-        with pytest.raises(ValueError, match="is num_heads times head_dim"):
-            g.rope(x, c, c, **how)
+    for options in ({"head_dim": 5}, {"head_dim": 0}, {"head_dim": 4, "num_heads": 2}):
+        with pytest.raises(ValueError, match="must be num_heads times head_dim"):
+            g.rope(x, c, c, **options)
     assert g.rope(x, c, c, head_dim=4, num_heads=3).shape == (2, 5, 12)
-    with pytest.raises(ValueError, match=r"it has 3 axes; \[N, C, H, W\]"):
+    with pytest.raises(
+        ValueError, match=r"the array has 3 axes; expected \[N, C, H, W\]"
+    ):
         g.resize_nearest_2x(x)

@@ -1,4 +1,4 @@
-"""What tests of remote recordings share: a web server of ours, and moto's S3."""
+"""Fixtures of remote recordings: a local web server and moto's S3."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.remote.made import Bucket
-from tests.remote.site import Site, served
+from tests.remote.sample_files import Bucket
+from tests.remote.web_server import Site, run_site
 
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """A web server; what gives nothing is asked again without a pause."""
-    monkeypatch.setattr("rlxweb.io.http_ranges.PAUSES_S", (0.0, 0.0, 0.0))
-    with served() as site:
+    """Run a web server; failed requests are repeated without a pause."""
+    monkeypatch.setattr("rlxweb.io.http_ranges.RETRY_DELAYS_S", (0.0, 0.0, 0.0))
+    with run_site() as site:
         yield site
 
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """The server of moto, on a port of its own."""
+    """Run moto's server on a free port and yield its URL."""
     from moto.server import ThreadedMotoServer
 
     # It logs each request to the stderr of the test that started it, which is closed.
@@ -36,7 +36,7 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """An empty bucket, and the credentials to it in the environment of this process."""
+    """Yield an empty bucket, with its credentials in this process's environment."""
     for name, value in {
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "hush-hush-secret",
@@ -44,22 +44,24 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    made = Bucket(s3_server)
-    yield made
-    made.empty()
+    new_bucket = Bucket(s3_server)
+    yield new_bucket
+    new_bucket.empty()
 
 
 @pytest.fixture(autouse=True)
-def _no_kept_file_systems() -> Iterator[None]:
-    """File systems keep sessions and listings; every test begins without."""
+def _clear_file_system_caches() -> Iterator[None]:
+    """Clear the sessions and listings that fsspec's file systems cache, after every
+    test.
+    """
     yield
     import fsspec
 
-    for kind in fsspec.spec.AbstractFileSystem.__subclasses__():
-        _forget(kind)
+    for file_system in fsspec.spec.AbstractFileSystem.__subclasses__():
+        _clear_caches(file_system)
 
 
-def _forget(kind: Any) -> None:
-    kind.clear_instance_cache()
-    for inner in kind.__subclasses__():
-        _forget(inner)
+def _clear_caches(file_system: Any) -> None:
+    file_system.clear_instance_cache()
+    for subclass in file_system.__subclasses__():
+        _clear_caches(subclass)

@@ -16,19 +16,19 @@ from s3fs import S3FileSystem
 from zarr.storage import LocalStore, ZipStore
 
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
-from rlxweb.io import open_recording, strips
-from rlxweb.io.identity import identity
-from tests.command_line import Call
-from tests.remote.made import COUNTS, Bucket
-from tests.remote.site import Site
+from rlxweb.io import chunked_reader, open_recording
+from rlxweb.io.state_fingerprint import state_fingerprint
+from tests.command_line import CommandRunner
+from tests.remote.sample_files import COUNTS, Bucket
+from tests.remote.web_server import Site
 
 FS = {"fs": 250.0}
 
 
-def written(
+def write_array(
     path: Path, data: np.ndarray = COUNTS, chunks: Any = (2, 700), **more: Any
 ) -> Path:
-    """An array of a store with its rate among its attributes."""
+    """Write a store with one array whose attributes hold the sampling rate."""
     attributes = more.pop("attributes", FS)
     array = zarr.create_array(
         path, shape=data.shape, chunks=chunks, dtype=data.dtype, **more
@@ -38,9 +38,9 @@ def written(
     return path
 
 
-def check(path: object, wanted: np.ndarray = COUNTS, **how: Any) -> None:
-    """The samples, whole and in blocks of several sizes."""
-    with open_recording(str(path), **how) as recording:
+def check_samples(path: object, wanted: np.ndarray = COUNTS, **options: Any) -> None:
+    """Check the samples, all at once and in blocks of several sizes."""
+    with open_recording(str(path), **options) as recording:
         (group,) = recording.groups
         assert (recording.format, group.fs) == ("Zarr", 250.0)
         np.testing.assert_array_equal(group.read(), wanted)
@@ -50,86 +50,86 @@ def check(path: object, wanted: np.ndarray = COUNTS, **how: Any) -> None:
                 np.testing.assert_array_equal(block.data, part)
 
 
-def put(bucket: Bucket, folder: Path, name: str) -> str:
-    """The files of a store in a bucket."""
+def upload_store(bucket: Bucket, folder: Path, name: str) -> str:
+    """Copy a store into a bucket and return its URL."""
     bucket.fs.put(str(folder), f"{bucket.name}/{name}", recursive=True)
     return f"s3://{bucket.name}/{name}"
 
 
-def put_on_the_web(site: Site, folder: Path, name: str) -> str:
-    """The files of a store on a web server."""
+def serve_store(site: Site, folder: Path, name: str) -> str:
+    """Serve a store's files on a web server and return its URL."""
     for path in folder.rglob("*"):
         if path.is_file():
             key = path.relative_to(folder).as_posix()
-            site.put(f"/{name}/{key}", path.read_bytes())
+            site.add_file(f"/{name}/{key}", path.read_bytes())
     return f"{site.url}/{name}"
 
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("dtype", ["i1", "u2", "<i2", ">i2", "i4", "f2", "f4", ">f8"])
-def test_arrays_of_every_type_read_as_they_are(
+def test_arrays_of_every_dtype_are_read_exactly(
     version: int, dtype: str, tmp_path: Path
 ) -> None:
     data = (COUNTS[:, :1500] % 100).astype(dtype)
-    path = written(tmp_path / "a.zarr", data, zarr_format=version)
-    check(path, data)
+    path = write_array(tmp_path / "a.zarr", data, zarr_format=version)
+    check_samples(path, data)
     with open_recording(path) as recording:
         digital = recording.groups[0].digital
     assert (digital is not None) == (np.dtype(dtype).str[1:] in ("i1", "u2", "i2"))
 
 
 def test_layouts_ranks_and_shards(tmp_path: Path) -> None:
-    turned = written(tmp_path / "t.zarr", COUNTS.T.copy(), (700, 3))
-    check(turned, layout="samples-first")
-    check(written(tmp_path / "one.zarr", COUNTS[0], (700,)), COUNTS[:1])
-    sharded = written(tmp_path / "s.zarr", COUNTS, (2, 500), shards=(4, 2000))
-    check(sharded)
+    transposed = write_array(tmp_path / "t.zarr", COUNTS.T.copy(), (700, 3))
+    check_samples(transposed, layout="samples-first")
+    check_samples(write_array(tmp_path / "one.zarr", COUNTS[0], (700,)), COUNTS[:1])
+    sharded = write_array(tmp_path / "s.zarr", COUNTS, (2, 500), shards=(4, 2000))
+    check_samples(sharded)
     with ZipStore(tmp_path / "z.zarr.zip", mode="w") as store:
         shape = {"shape": COUNTS.shape, "dtype": "i2"}
         zarr.create_array(store, **shape, attributes=FS)[...] = COUNTS
-    check(tmp_path / "z.zarr.zip")
-    cube = written(tmp_path / "c.zarr", np.zeros((2, 2, 2)), (1, 1, 1))
+    check_samples(tmp_path / "z.zarr.zip")
+    cube = write_array(tmp_path / "c.zarr", np.zeros((2, 2, 2)), (1, 1, 1))
     with pytest.raises(RecordingError, match="3 axes"):
         open_recording(cube)
 
 
-def test_channels_are_taken_by_name_in_any_order(tmp_path: Path) -> None:
+def test_channels_are_selected_by_name_in_any_order(tmp_path: Path) -> None:
     names = {"channels": ["Fp1", "Cz", "O1", "EOG"], "units": "uV", **FS}
-    path = written(tmp_path / "a.zarr", attributes=names)
+    path = write_array(tmp_path / "a.zarr", attributes=names)
     with open_recording(path, channels=["O1", "Fp1"]) as recording:
         (group,) = recording.groups
         assert [c.unit for c in group.channels] == ["uV", "uV"]
         np.testing.assert_array_equal(group.read(10, 900), COUNTS[[2, 0], 10:900])
 
 
-def test_a_walk_decodes_every_chunk_once(
+def test_sequential_read_decodes_every_chunk_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A walk decodes every chunk once, also where blocks end within one.
+    """A sequential read decodes every chunk once, also where blocks end within one.
 
     More than once is needed where no chunk can be held.
     """
-    path = written(tmp_path / "a.zarr")
-    seen: Counter[str] = Counter()
-    real = LocalStore.get
+    path = write_array(tmp_path / "a.zarr")
+    reads: Counter[str] = Counter()
+    original_get = LocalStore.get
 
-    async def get(self: Any, key: str, *rest: Any, **how: Any) -> Any:
-        seen[key] += 1
-        return await real(self, key, *rest, **how)
+    async def get(self: Any, key: str, *rest: Any, **options: Any) -> Any:
+        reads[key] += 1
+        return await original_get(self, key, *rest, **options)
 
     monkeypatch.setattr(LocalStore, "get", get)
 
-    def walked() -> dict[str, int]:
-        seen.clear()
+    def count_chunk_reads() -> dict[str, int]:
+        reads.clear()
         with open_recording(path) as recording:
             for block in recording.groups[0].blocks(300):
                 part = COUNTS[:, block.start : block.stop]
                 np.testing.assert_array_equal(block.data, part)
-        return {key: count for key, count in seen.items() if key.startswith("c/")}
+        return {key: count for key, count in reads.items() if key.startswith("c/")}
 
-    assert set(walked().values()) == {1}
-    monkeypatch.setattr(strips, "HELD_NBYTES", 1000)
-    assert max(walked().values()) > 1
+    assert set(count_chunk_reads().values()) == {1}
+    monkeypatch.setattr(chunked_reader, "MAX_CACHED_NBYTES", 1000)
+    assert max(count_chunk_reads().values()) > 1
 
 
 def test_scaled_integers_stay_digital(tmp_path: Path) -> None:
@@ -138,47 +138,47 @@ def test_scaled_integers_stay_digital(tmp_path: Path) -> None:
     Their values are count · scale_factor + add_offset.
     """
     notes = {"scale_factor": 0.5, "add_offset": -3.0, **FS}
-    path = written(tmp_path / "a.zarr", attributes=notes)
+    path = write_array(tmp_path / "a.zarr", attributes=notes)
     with open_recording(path) as recording:
         (group,) = recording.groups
         assert (group.digital, group.dtype) == (np.int16, np.float64)
         np.testing.assert_allclose(group.read(), COUNTS * 0.5 - 3.0, rtol=1e-12)
-    wide = written(tmp_path / "b.zarr", COUNTS.astype("i4"), attributes=notes)
+    wide = write_array(tmp_path / "b.zarr", COUNTS.astype("i4"), attributes=notes)
     with pytest.raises(RecordingError, match="scale_factor"):
         open_recording(wide)
 
 
 @pytest.mark.parametrize(
-    ("attributes", "how", "match"),
+    ("attributes", "options", "match"),
     [
-        ({}, {}, "no attribute fs, sampling_frequency, .* or sfreq is a rate"),
+        ({}, {}, "no attribute fs, sampling_frequency, .* or sfreq contains a rate"),
         (
             {"fs": 100, "sampling_rate": 200},
             {},
-            "contradict each other.*100 .*200 ",
+            "conflicting sampling rates.*100 .*200 ",
         ),
-        ({"fs": 100}, {"fs": 99}, "the file says 100 Hz"),
-        ({"fs": 100, "channels": ["a"]}, {}, "1 for 4 channels"),
+        ({"fs": 100}, {"fs": 99}, "the file states 100 Hz"),
+        ({"fs": 100, "channels": ["a"]}, {}, "1 entry for 4 channels"),
         ({"fs": 100, "scale_factor": 0}, {}, "scale_factor is 0"),
     ],
 )
-def test_attributes_that_cannot_hold_are_refused(
-    attributes: dict[str, Any], how: dict[str, Any], match: str, tmp_path: Path
+def test_contradictory_attributes_are_rejected(
+    attributes: dict[str, Any], options: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
-    path = written(tmp_path / "a.zarr", attributes=attributes)
+    path = write_array(tmp_path / "a.zarr", attributes=attributes)
     with pytest.raises(RecordingError, match=match):
-        open_recording(path, **how)
+        open_recording(path, **options)
 
 
-def test_attributes_that_mean_nothing_are_told(tmp_path: Path) -> None:
-    said = {"fs": "fast", "sampling_rate": 250, "channels": 7}
-    path = written(tmp_path / "a.zarr", attributes=said)
-    with pytest.warns(RecordingWarning, match="passed over"):
-        check(path)
+def test_meaningless_attributes_give_a_warning(tmp_path: Path) -> None:
+    attributes = {"fs": "fast", "sampling_rate": 250, "channels": 7}
+    path = write_array(tmp_path / "a.zarr", attributes=attributes)
+    with pytest.warns(RecordingWarning, match="is ignored"):
+        check_samples(path)
 
 
-def group_of(path: Path) -> Path:
-    """A group with two arrays and its rate, and one array deeper."""
+def write_group(path: Path) -> Path:
+    """Write a group with two arrays and its rate, and a nested group with one array."""
     group = zarr.open_group(path, mode="w", attributes=FS)
     for name, data in (("eeg", COUNTS), ("emg", COUNTS[:2])):
         group.create_array(name, data=data)
@@ -187,17 +187,17 @@ def group_of(path: Path) -> Path:
     return path
 
 
-def test_an_array_of_a_group_is_picked_by_name(tmp_path: Path, bucket: Bucket) -> None:
-    path = group_of(tmp_path / "g.zarr")
-    check(path, array="eeg")
-    check(path, COUNTS[:1], array="deep/x")
-    far = put(bucket, path, "g.zarr")
-    check(far, array="emg", wanted=COUNTS[:2], storage_options=bucket.options)
+def test_array_of_a_group_is_selected_by_name(tmp_path: Path, bucket: Bucket) -> None:
+    path = write_group(tmp_path / "g.zarr")
+    check_samples(path, array="eeg")
+    check_samples(path, COUNTS[:1], array="deep/x")
+    url = upload_store(bucket, path, "g.zarr")
+    check_samples(url, array="emg", wanted=COUNTS[:2], storage_options=bucket.options)
     with pytest.raises(RecordingError, match=r"3 arrays.*'deep/x', 'eeg', 'emg'"):
         open_recording(path)
     with pytest.raises(UnknownName, match=r"did you mean .*'eeg'"):
         open_recording(path, array="egg")
-    single = written(tmp_path / "a.zarr")
+    single = write_array(tmp_path / "a.zarr")
     with pytest.raises(RecordingError, match="single array"):
         open_recording(single, array="eeg")
 
@@ -205,92 +205,100 @@ def test_an_array_of_a_group_is_picked_by_name(tmp_path: Path, bucket: Bucket) -
 def test_stores_in_a_bucket_and_on_the_web(
     tmp_path: Path, bucket: Bucket, site: Site
 ) -> None:
-    path = written(tmp_path / "a.zarr")
-    check(put(bucket, path, "night/a.zarr"), storage_options=bucket.options)
-    check(put_on_the_web(site, path, "a.zarr"))
-    group = put_on_the_web(site, group_of(tmp_path / "g.zarr"), "g.zarr")
-    check(group, array="eeg")
-    check(f"{group}/deep/x", COUNTS[:1])
-    with pytest.raises(RecordingError, match="lists no names"):
+    path = write_array(tmp_path / "a.zarr")
+    check_samples(
+        upload_store(bucket, path, "night/a.zarr"), storage_options=bucket.options
+    )
+    check_samples(serve_store(site, path, "a.zarr"))
+    group = serve_store(site, write_group(tmp_path / "g.zarr"), "g.zarr")
+    check_samples(group, array="eeg")
+    check_samples(f"{group}/deep/x", COUNTS[:1])
+    with pytest.raises(RecordingError, match="does not list names"):
         open_recording(group)
-    with pytest.raises(UnknownName, match="no array 'nix'"):
+    with pytest.raises(UnknownName, match="no array is named 'nix'"):
         open_recording(group, array="nix")
 
 
-def test_a_store_in_one_file_far_away(
-    tmp_path: Path, bucket: Bucket, site: Site
-) -> None:
-    """A store in one file is read by ranges; a server without them is refused."""
-    path = written(tmp_path / "a.zarr", chunks=(4, 700))
+def test_remote_zip_store(tmp_path: Path, bucket: Bucket, site: Site) -> None:
+    """A zipped store is read by ranges; a server without ranges is rejected."""
+    path = write_array(tmp_path / "a.zarr", chunks=(4, 700))
     data = Path(make_archive(str(path), "zip", path)).read_bytes()
-    check(bucket.put("a.zarr.zip", data), storage_options=bucket.options)
-    url = site.put("/a.zarr.zip", data)
-    check(url)
-    site.knows_ranges = False
-    other = site.put("/b.zarr.zip", data)
-    with pytest.raises(RecordingError, match=r"knows no ranges.*download the file"):
+    check_samples(bucket.add_object("a.zarr.zip", data), storage_options=bucket.options)
+    url = site.add_file("/a.zarr.zip", data)
+    check_samples(url)
+    site.supports_ranges = False
+    other = site.add_file("/b.zarr.zip", data)
+    with pytest.raises(
+        RecordingError, match=r"needs range requests.*download the file"
+    ):
         open_recording(other)
 
 
-def test_a_chunk_far_away_is_one_request(
+def test_remote_chunk_takes_one_request(
     tmp_path: Path, bucket: Bucket, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chunk is one request to a bucket or web server; own ways to ask are kept."""
-    path = written(tmp_path / "a.zarr", chunks=(4, 700))
-    asked: list[str] = []
-    inner = S3FileSystem._call_s3
+    """A chunk takes one request to a bucket or web server; storage options of the user
+    are kept.
+    """
+    path = write_array(tmp_path / "a.zarr", chunks=(4, 700))
+    methods: list[str] = []
+    original_call = S3FileSystem._call_s3
 
-    async def noted(self: Any, method: str, *how: Any, **more: Any) -> Any:
-        asked.append(method)
-        return await inner(self, method, *how, **more)
+    async def record_call(self: Any, method: str, *args: Any, **options: Any) -> Any:
+        methods.append(method)
+        return await original_call(self, method, *args, **options)
 
-    monkeypatch.setattr(S3FileSystem, "_call_s3", noted)
-    far = put(bucket, path, "a.zarr")
-    own = {**bucket.options, "max_concurrency": 4}
+    monkeypatch.setattr(S3FileSystem, "_call_s3", record_call)
+    url = upload_store(bucket, path, "a.zarr")
+    user_options = {**bucket.options, "max_concurrency": 4}
     for options, wanted in (
         (bucket.options, {"get_object": 9}),
-        (own, {"get_object": 9, "head_object": 9}),
+        (user_options, {"get_object": 9, "head_object": 9}),
     ):
-        with open_recording(far, storage_options=options) as recording:
-            asked.clear()
+        with open_recording(url, storage_options=options) as recording:
+            methods.clear()
             recording.groups[0].read()
-        assert Counter(asked) == wanted
-    with open_recording(put_on_the_web(site, path, "a.zarr")) as recording:
-        site.asked.clear()
+        assert Counter(methods) == wanted
+    with open_recording(serve_store(site, path, "a.zarr")) as recording:
+        site.requests.clear()
         recording.groups[0].read()
-    assert len(site.asked) == 9
+    assert len(site.requests) == 9
 
 
-def test_chunks_that_are_not_there_are_told(tmp_path: Path, site: Site) -> None:
-    """Chunks that are not there are the fill value, and a warning once read."""
-    path = written(tmp_path / "a.zarr", fill_value=7)
+def test_missing_chunks_give_the_fill_value_and_a_warning(
+    tmp_path: Path, site: Site
+) -> None:
+    """Missing chunks read as the fill value, with one warning once they are read."""
+    path = write_array(tmp_path / "a.zarr", fill_value=7)
     (path / "c" / "1" / "3").unlink()
     wanted = COUNTS.copy()
     wanted[2:, 2100:2800] = 7
-    for name in (path, put_on_the_web(site, path, "a.zarr")):
+    for name in (path, serve_store(site, path, "a.zarr")):
         with open_recording(str(name)) as recording:
             recording.groups[0].read(0, 700)
             assert recording.warnings == ()
             with pytest.warns(RecordingWarning, match=r"never written.*c/1/3.*value 7"):
-                found = recording.groups[0].read()
-            np.testing.assert_array_equal(found, wanted)
+                samples = recording.groups[0].read()
+            np.testing.assert_array_equal(samples, wanted)
             assert len(recording.warnings) == 1
 
 
-def test_a_fill_value_of_nan_is_refused_like_any(tmp_path: Path, call: Call) -> None:
+def test_nan_fill_value_is_rejected_like_any_nan(
+    tmp_path: Path, call: CommandRunner
+) -> None:
     data = COUNTS.astype("f4")
-    path = written(tmp_path / "a.zarr", data, fill_value=np.nan)
+    path = write_array(tmp_path / "a.zarr", data, fill_value=np.nan)
     (path / "c" / "0" / "2").unlink()
-    how = ("--device", "cpu", "-q", "--json", "-")
-    said = call("welch", path, *how)
-    assert said.code == 2
-    assert "at sample 1400" in said.err
-    said = call("welch", path, *how, "--nan", "propagate")
-    assert said.code == 0
-    assert "never written" in said.record["files"][0]["warnings"][0]
+    options = ("--device", "cpu", "-q", "--json", "-")
+    result = call("welch", path, *options)
+    assert result.code == 2
+    assert "at sample 1400" in result.err
+    result = call("welch", path, *options, "--nan", "propagate")
+    assert result.code == 0
+    assert "never written" in result.document["files"][0]["warnings"][0]
 
 
-BROKEN: dict[str, tuple[str, bytes | None, str]] = {
+BROKEN_STORES: dict[str, tuple[str, bytes | None, str]] = {
     "a chunk of garbage": ("c/0/1", b"garbage" * 9, "samples 0 to 6000 cannot be read"),
     "an empty chunk": ("c/0/1", b"", "samples 0 to 6000 cannot be read"),
     "no metadata": ("zarr.json", None, "folder"),
@@ -298,10 +306,10 @@ BROKEN: dict[str, tuple[str, bytes | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_store_is_an_error_that_names_it(what: str, tmp_path: Path) -> None:
-    key, data, match = BROKEN[what]
-    path = written(tmp_path / "a.zarr")
+@pytest.mark.parametrize("defect", BROKEN_STORES)
+def test_broken_store_is_an_error_with_its_path(defect: str, tmp_path: Path) -> None:
+    key, data, match = BROKEN_STORES[defect]
+    path = write_array(tmp_path / "a.zarr")
     if data is None:
         (path / key).unlink()
     else:
@@ -312,8 +320,8 @@ def test_a_broken_store_is_an_error_that_names_it(what: str, tmp_path: Path) -> 
     assert str(path) in str(caught.value)
 
 
-def test_raw_chunks_that_are_cut_are_no_samples(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.zarr", compressors=None)
+def test_truncated_uncompressed_chunk_is_an_error(tmp_path: Path) -> None:
+    path = write_array(tmp_path / "a.zarr", compressors=None)
     chunk = path / "c" / "0" / "1"
     chunk.write_bytes(chunk.read_bytes()[:100])
     with open_recording(path) as recording:
@@ -321,20 +329,20 @@ def test_raw_chunks_that_are_cut_are_no_samples(tmp_path: Path) -> None:
             recording.groups[0].read()
 
 
-def test_a_codec_that_is_not_here_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.zarr")
+def test_missing_codec_is_named(tmp_path: Path) -> None:
+    path = write_array(tmp_path / "a.zarr")
     metadata = json.loads((path / "zarr.json").read_text())
     metadata["codecs"][-1] = {"name": "their-own"}
     (path / "zarr.json").write_text(json.dumps(metadata))
-    with pytest.raises(RecordingError, match=r"codec that is not here.*their-own"):
+    with pytest.raises(RecordingError, match=r"codec is not installed.*their-own"):
         open_recording(path)
 
 
-def test_text_and_closed_stores_are_refused(tmp_path: Path) -> None:
+def test_text_arrays_and_closed_stores_are_rejected(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "w.zarr", shape=(4,), dtype="U5", zarr_format=2)
-    with pytest.raises(RecordingError, match="samples are int8"):
+    with pytest.raises(RecordingError, match="samples must be int8"):
         open_recording(tmp_path / "w.zarr")
-    recording = open_recording(written(tmp_path / "a.zarr"))
+    recording = open_recording(write_array(tmp_path / "a.zarr"))
     recording.close()
     with pytest.raises(RecordingError, match="is closed"):
         recording.groups[0].read()
@@ -343,46 +351,58 @@ def test_text_and_closed_stores_are_refused(tmp_path: Path) -> None:
 
 
 def test_stores_among_the_recordings_of_a_folder(
-    tmp_path: Path, call: Call, bucket: Bucket
+    tmp_path: Path, call: CommandRunner, bucket: Bucket
 ) -> None:
-    written(tmp_path / "b.zarr")
-    written(tmp_path / "named_otherwise")
+    write_array(tmp_path / "b.zarr")
+    write_array(tmp_path / "named_otherwise")
     np.save(tmp_path / "a.npy", COUNTS)
-    far = put(bucket, tmp_path, "night")
-    how = ("--fs", 250, "--device", "cpu", "-q", *bucket.storage, "--json", "-")
+    url = upload_store(bucket, tmp_path, "night")
+    options = (
+        "--fs",
+        250,
+        "--device",
+        "cpu",
+        "-q",
+        *bucket.storage_arguments,
+        "--json",
+        "-",
+    )
 
-    def files(*names: object) -> list[str]:
-        said = call("welch", *names, *how)
-        assert said.code == 0, said.err
-        return [Path(file["path"]).name for file in said.record["files"]]
+    def welch_file_names(*names: object) -> list[str]:
+        result = call("welch", *names, *options)
+        assert result.code == 0, result.err
+        return [Path(file["path"]).name for file in result.document["files"]]
 
-    assert files(tmp_path) == ["a.npy", "b.zarr", "named_otherwise"]
-    assert files(tmp_path / "*.zarr", tmp_path / "b.zarr") == ["b.zarr"]
+    assert welch_file_names(tmp_path) == ["a.npy", "b.zarr", "named_otherwise"]
+    assert welch_file_names(tmp_path / "*.zarr", tmp_path / "b.zarr") == ["b.zarr"]
     # Of a bucket nothing but the name tells that a folder is a store.
-    assert files(far) == ["a.npy", "b.zarr"]
-    assert files(f"{far}/*.zarr") == ["b.zarr"]
+    assert welch_file_names(url) == ["a.npy", "b.zarr"]
+    assert welch_file_names(f"{url}/*.zarr") == ["b.zarr"]
 
 
-def test_the_state_of_a_store_is_that_of_all_its_files(
+def test_identity_of_a_store_depends_on_all_its_files(
     tmp_path: Path, bucket: Bucket, site: Site
 ) -> None:
-    from rlxweb.io.access import Access
+    from rlxweb.io.storage_access import StorageAccess
 
-    access = Access(bucket.options)
-    path = written(tmp_path / "a.zarr")
-    far = put(bucket, path, "a.zarr")
-    local, there = identity(str(path)), identity(far, access)
-    assert local
-    assert there
+    access = StorageAccess(bucket.options)
+    path = write_array(tmp_path / "a.zarr")
+    url = upload_store(bucket, path, "a.zarr")
+    local_identity, remote_identity = (
+        state_fingerprint(str(path)),
+        state_fingerprint(url, access),
+    )
+    assert local_identity
+    assert remote_identity
     bucket.fs.pipe(f"{bucket.name}/a.zarr/c/0/0", b"another")
     (path / "c" / "0" / "0").write_bytes(b"another")
-    assert identity(str(path)) != local
-    assert identity(far, access) != there
-    assert identity(put_on_the_web(site, path, "a.zarr")) == ""
+    assert state_fingerprint(str(path)) != local_identity
+    assert state_fingerprint(url, access) != remote_identity
+    assert state_fingerprint(serve_store(site, path, "a.zarr")) == ""
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting() -> Iterator[None]:
-    """Zarr waits for ever for what never comes; tests do not."""
+def _limit_zarr_timeout() -> Iterator[None]:
+    """Limit how long Zarr waits for a reply, which is forever by default."""
     with zarr.config.set({"async.timeout": 60}):
         yield

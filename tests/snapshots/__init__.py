@@ -1,1 +1,1 @@
-"""Records of what rlxweb generates, publishes and decides, so that a change shows."""
+"""Snapshots of what rlxweb generates, publishes and decides, so that changes show."""

@@ -1,4 +1,4 @@
-"""Compare what is recorded with what is made now, or record it.
+"""Compare the stored snapshots with the present output, or write new ones.
 
     python -m tests.snapshots [PART …]        print what differs, and exit 1 then
     python -m tests.snapshots write [PART …]  record it
@@ -12,7 +12,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.snapshots.recorded import PARTS, differences, made, make_here, write
+from tests.snapshots.snapshot_files import (
+    PARTS,
+    differences,
+    generate,
+    generate_in_process,
+    write,
+)
 
 
 def main() -> int:
@@ -20,26 +26,26 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="write | PART")
     parser.add_argument("--json-of", metavar="PART", help="make one part in here")
     parser.add_argument("--to", metavar="FILE", help="where --json-of writes")
-    asked = parser.parse_args()
-    if asked.json_of:
-        make_here(asked.json_of, asked.to)
+    options = parser.parse_args()
+    if options.json_of:
+        generate_in_process(options.json_of, options.to)
         return 0
-    writes = asked.words[:1] == ["write"]
+    is_write = options.words[:1] == ["write"]
     code = 0
-    for part in _parts(parser, asked.words[writes:]):
+    for part in _selected_parts(parser, options.words[is_write:]):
         print(f"{part} …", file=sys.stderr, flush=True)
-        files = made(part)
-        if writes:
+        files = generate(part)
+        if is_write:
             write(part, files)
             continue
-        found = differences(part, files)
-        if found:
+        diff = differences(part, files)
+        if diff:
             code = 1
-            print(f"{part} differs:\n{found}", flush=True)
+            print(f"{part} differs:\n{diff}", flush=True)
     return code
 
 
-def _parts(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
+def _selected_parts(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
     for word in words:
         if not any(_is_part(part, word) for part in PARTS):
             parser.error(f"{word!r} is no part; there are {', '.join(PARTS)}")

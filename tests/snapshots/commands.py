@@ -1,4 +1,4 @@
-"""Record what every command says of itself, and the JSON that it writes.
+"""Record every command's help text and the JSON that it writes.
 
 The commands run in this process, on small files that are made here, in a folder of
 their own. What belongs to the machine, the time or a version is replaced by a word; of
@@ -23,8 +23,8 @@ from typing import Any
 import click
 import numpy as np
 
-from rlxweb.backends import presence
-from rlxweb.backends.registry import look_again
+from rlxweb.backends import library_detection
+from rlxweb.backends.registry import clear_detection_caches
 from rlxweb.cli.main import COMMANDS, cli, main
 
 SEED, FS = 39, 128.0
@@ -36,8 +36,8 @@ def graph():
     g.set_outputs([g.softmax(g.input("x", (4, 8)) @ g.param("w", (8, 3)))])
     return g
 """
-HERE = ("--device", "cpu")
-VALUES: Mapping[str, str] = {
+CPU_OPTIONS = ("--device", "cpu")
+VALUE_COMMANDS: Mapping[str, str] = {
     "info npz": "info recording.npz --json -",
     "info wav": "info sound.wav --json -",
     "info edf": "info demo/demo.edf --json -",
@@ -79,8 +79,8 @@ VALUES: Mapping[str, str] = {
     "devices": "devices --json",
     "devices cpu": "devices cpu --json",
 }
-"""What is run, and recorded with its values."""
-SHAPES: Mapping[str, str] = {
+"""Commands that are recorded with their values."""
+SHAPE_COMMANDS: Mapping[str, str] = {
     "explain calibrated": "explain --device cpu --json",
     "profile file": "profile recording.npz --device cpu --repeats 1 --json -",
     "profile graph": "profile --graph graph.py:graph --weights weights.npz "
@@ -92,10 +92,10 @@ SHAPES: Mapping[str, str] = {
     "calibrate": "calibrate --device cpu --budget-s 0.1 --no-race --json",
     "calibrate show": "calibrate --device cpu --show --json",
 }
-"""What is run, and recorded with its shape only; what is calibrated comes last."""
-MEASURED = {"size": "sizes", "left_out": "texts", "versions": "versions"}
-"""Keys whose shape is another one in every run."""
-REPLACED = {
+"""Commands that are recorded with their shape only; the calibrated one comes last."""
+VARIABLE_SHAPES = {"size": "sizes", "left_out": "texts", "versions": "versions"}
+"""Keys whose shape differs in every run."""
+PLACEHOLDERS = {
     "wall_s": "SECONDS",
     "took_s": "SECONDS",
     "stages": "SECONDS",
@@ -108,54 +108,60 @@ REPLACED = {
     "nbytes": "BYTES",
     "gzipped": "BYTES",
 }
-"""Keys whose values belong to the machine, the time or a version."""
-OF_DEVICES = {"blocker": "REASON", "no_adapters": "REASON"}
-"""The same of `rlxweb devices`, whose reasons name what is installed."""
+"""Placeholder for each key whose value depends on the machine, the time or a version.
+"""
+DEVICE_PLACEHOLDERS = {"blocker": "REASON", "no_adapters": "REASON"}
+"""Placeholders of `rlxweb devices`, whose reasons name the installed packages."""
 
 
 def record() -> dict[str, str]:
     """Return the help texts and the records of all commands."""
-    files = {"commands-help.txt": _help()}
-    with _folder():
-        _leave_the_cpu_alone()
-        for name, line in VALUES.items():
-            files[f"commands-{_slug(name)}.txt"] = _ran(line, shape=False)
-        shapes = [_ran(line, shape=True) for line in SHAPES.values()]
+    files = {"commands-help.txt": _help_texts()}
+    with _working_folder():
+        _hide_gpu_libraries()
+        for name, line in VALUE_COMMANDS.items():
+            files[f"commands-{_slug(name)}.txt"] = _record_command(
+                line, is_shape_only=False
+            )
+        shapes = [
+            _record_command(line, is_shape_only=True)
+            for line in SHAPE_COMMANDS.values()
+        ]
         files["commands-shapes.txt"] = "\n".join(shapes)
     return files
 
 
-def _leave_the_cpu_alone() -> None:
-    """Let no library of any GPU be found, whatever this machine has."""
+def _hide_gpu_libraries() -> None:
+    """Hide the libraries of every GPU, whatever this machine has."""
     for name in ("wgpu", "wgpudawn"):
         sys.modules[name] = None  # type: ignore[assignment]  # as `import` takes it
-    presence.importable = lambda module: False
-    look_again()
+    library_detection.is_importable = lambda module: False
+    clear_detection_caches()
 
 
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _help() -> str:
-    parts = [_said(["--help"])[0]]
+def _help_texts() -> str:
+    parts = [_run_command(["--help"])[0]]
     for name in COMMANDS:
-        parts.append(_said([name, "--help"])[0])
+        parts.append(_run_command([name, "--help"])[0])
         command = cli.get_command(click.Context(cli), name)
-        for inner in getattr(command, "commands", {}):
-            parts.append(_said([name, inner, "--help"])[0])
+        for subcommand in getattr(command, "commands", {}):
+            parts.append(_run_command([name, subcommand, "--help"])[0])
     return "\n".join(f"{'=' * 80}\n{part}" for part in parts)
 
 
-def _said(words: list[str]) -> tuple[str, str, int]:
-    """Run a command; what it wrote, what it said beside that, and its exit code."""
+def _run_command(words: list[str]) -> tuple[str, str, int]:
+    """Run a command; return its stdout, stderr and exit code."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     code = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main(words)
-        except SystemExit as done:
-            code = int(done.code or 0)
+        except SystemExit as exit_request:
+            code = int(exit_request.code or 0)
     texts = []
     for stream in (out, err):
         stream.flush()
@@ -165,26 +171,38 @@ def _said(words: list[str]) -> tuple[str, str, int]:
     return texts[0], texts[1], code
 
 
-def _ran(line: str, *, shape: bool) -> str:
-    """Run a line; return it with its exit code and its records."""
+def _record_command(line: str, *, is_shape_only: bool) -> str:
+    """Run a command line; return it with its exit code and its records."""
     words = line.split()
-    out, err, code = _said(words)
+    out, err, code = _run_command(words)
     target = words[words.index("--json") + 1] if "--json" in words[:-1] else "-"
     if target.endswith(".json"):
         out = Path(target).read_text("utf-8")
     try:
         records = [json.loads(out)]
     except ValueError:
-        records = _lines(out)
-    replaced = REPLACED | (OF_DEVICES if words[0] == "devices" else {})
-    told = [_shape(r) if shape else _replaced(r, replaced) for r in records]
-    texts = [json.dumps(one, indent=1, ensure_ascii=False) for one in told]
-    beside = [] if shape else [f"! {_words(one)}" for one in err.splitlines()]
-    return "\n".join([f"$ rlxweb {line}", f"exit code {code}", *beside, *texts]) + "\n"
+        records = _parse_lines(out)
+    placeholders = PLACEHOLDERS | (DEVICE_PLACEHOLDERS if words[0] == "devices" else {})
+    normalized = [
+        _json_shape(document)
+        if is_shape_only
+        else _replace_variable_values(document, placeholders)
+        for document in records
+    ]
+    texts = [json.dumps(value, indent=1, ensure_ascii=False) for value in normalized]
+    stderr_lines = (
+        []
+        if is_shape_only
+        else [f"! {_strip_variable_text(value)}" for value in err.splitlines()]
+    )
+    return (
+        "\n".join([f"$ rlxweb {line}", f"exit code {code}", *stderr_lines, *texts])
+        + "\n"
+    )
 
 
-def _lines(out: str) -> list[Any]:
-    """Return the last of records of a line each, or lines that are no records.
+def _parse_lines(out: str) -> list[Any]:
+    """Return the last of the JSON lines, or the lines themselves if they are no JSON.
 
     How many records there are depends on the time.
     """
@@ -195,23 +213,25 @@ def _lines(out: str) -> list[Any]:
         return lines
 
 
-def _replaced(value: Any, words: Mapping[str, str]) -> Any:
-    """Return a record with words in place of what is another in every run."""
+def _replace_variable_values(value: Any, placeholders: Mapping[str, str]) -> Any:
+    """Return a document with placeholders for values that differ in every run."""
     if isinstance(value, dict):
         return {
-            key: words[key] if key in words else _replaced(one, words)
-            for key, one in value.items()
+            key: placeholders[key]
+            if key in placeholders
+            else _replace_variable_values(item, placeholders)
+            for key, item in value.items()
         }
     if isinstance(value, list):
-        items = [_replaced(one, words) for one in value]
-        is_plain = all(isinstance(one, int | float | None) for one in items)
+        items = [_replace_variable_values(item, placeholders) for item in value]
+        is_plain = all(isinstance(item, int | float | None) for item in items)
         return " ".join(map(json.dumps, items)) if is_plain and items else items
     if isinstance(value, float):
         return float(f"{value:.5g}")
-    return _words(value) if isinstance(value, str) else value
+    return _strip_variable_text(value) if isinstance(value, str) else value
 
 
-def _words(text: str) -> str:
+def _strip_variable_text(text: str) -> str:
     """Return a text without versions, folders and times."""
     text = text.replace(os.getcwd() + os.sep, "").replace(os.getcwd(), ".")
     text = text.replace(os.environ["RLX_CACHE_DIR"], "CACHE")
@@ -219,40 +239,42 @@ def _words(text: str) -> str:
     return re.sub(r"\b\d+\.\d+\.\d+\w*\b", "VERSION", text)
 
 
-def _shape(value: Any, key: str = "") -> Any:
-    """Return keys and types; of a list the shape that all it holds have together."""
-    if key in MEASURED:
-        return MEASURED[key]
+def _json_shape(value: Any, key: str = "") -> Any:
+    """Return keys and types; for a list the common shape of all its items."""
+    if key in VARIABLE_SHAPES:
+        return VARIABLE_SHAPES[key]
     if isinstance(value, dict):
-        return {_words(k): _shape(one, k) for k, one in value.items()}
+        return {
+            _strip_variable_text(k): _json_shape(item, k) for k, item in value.items()
+        }
     if isinstance(value, list):
-        return [reduce(_together, map(_shape, value))] if value else []
+        return [reduce(_merge_shapes, map(_json_shape, value))] if value else []
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "number"
     return type(value).__name__
 
 
-def _together(one: Any, other: Any) -> Any:
-    """Return the shape of what has the one or the other."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        keys = [*one, *(key for key in other if key not in one)]
+def _merge_shapes(first: Any, second: Any) -> Any:
+    """Return the shape that covers two shapes."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        keys = [*first, *(key for key in second if key not in first)]
         return {
-            key: _together(one[key], other[key])
-            if key in one and key in other
-            else one.get(key, other.get(key))
+            key: _merge_shapes(first[key], second[key])
+            if key in first and key in second
+            else first.get(key, second.get(key))
             for key in keys
         }
-    if isinstance(one, list) and isinstance(other, list):
-        inner = [*one, *other]
-        return [reduce(_together, inner)] if inner else []
-    kinds = {kind for side in (one, other) for kind in str(side).split(" or ")}
-    return one if one == other else " or ".join(sorted(kinds))
+    if isinstance(first, list) and isinstance(second, list):
+        items = [*first, *second]
+        return [reduce(_merge_shapes, items)] if items else []
+    kinds = {kind for side in (first, second) for kind in str(side).split(" or ")}
+    return first if first == second else " or ".join(sorted(kinds))
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[None]:
+def _working_folder() -> Iterator[None]:
     """Work in a new folder with the files that the commands read."""
-    before = os.getcwd()
+    previous = os.getcwd()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.chdir(folder)
@@ -260,7 +282,7 @@ def _folder() -> Iterator[None]:
             _make_files()
             yield
         finally:
-            os.chdir(before)
+            os.chdir(previous)
             sys.path_importer_cache.clear()
 
 
@@ -304,11 +326,13 @@ def _write_model(weights: np.ndarray) -> None:
         helper.make_node("MatMul", ["x", "w"], ["h"]),
         helper.make_node("Softmax", ["h"], ["y"], axis=-1),
     ]
-    ends = [
+    value_infos = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
         for name, size in (("x", 8), ("y", 3))
     ]
-    held = [numpy_helper.from_array(weights, "w")]
-    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:], held)
+    initializers = [numpy_helper.from_array(weights, "w")]
+    graph = helper.make_graph(
+        nodes, "small", value_infos[:1], value_infos[1:], initializers
+    )
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), "model.onnx")

@@ -1,4 +1,4 @@
-"""Record the text of every kernel that the samples of all ops lead to.
+"""Record the text of every kernel that the samples of all ops generate.
 
 A record maps a case to the kernels it runs, each by the hash of its text; the texts
 themselves are kept beside it. WGSL is written for a GPU, for a device with WebGPU's
@@ -19,33 +19,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlxweb.backends import cpu_products, cpu_regions, cpu_tape, cupy_regions
+from rlxweb.backends import cpu_matmul, cpu_native_program, cpu_regions, cupy_regions
 from rlxweb.backends.array import array_target
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cupy_kernels import cuda_text
-from rlxweb.backends.wasm_attention_text import attention_module
-from rlxweb.backends.wasm_lines_text import lines_module
-from rlxweb.backends.wasm_region_text import region_module
+from rlxweb.backends.cupy_kernels import cuda_source
+from rlxweb.backends.wasm_attention_codegen import attention_module
+from rlxweb.backends.wasm_region_codegen import region_module
+from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import DTypeError, Unsupported
-from rlxweb.gpu.drive import drive
-from rlxweb.gpu.port import Want
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.port import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.limits import Limits
-from rlxweb.machine import crew, library, store
-from rlxweb.machine.estimate import Estimate
-from rlxweb.machine.search import registers_for
-from rlxweb.machine.text import SIZE
-from rlxweb.machine.wasm_products import products_module
-from rlxweb.machine.wasm_shares import shares_module
-from rlxweb.machine.wasm_tape import tape_module
-from rlxweb.recipes.variants import VARIANTS
-from rlxweb.smoke.case import Case, checked_ops, plain
-from rlxweb.smoke.chains import chain_cases
+from rlxweb.machine import code_store, llvm_compiler, thread_pool
+from rlxweb.machine.llvm_builder import TYPE_NBYTES
+from rlxweb.machine.top_k_search import register_count
+from rlxweb.machine.wasm_matmul import matmul_module
+from rlxweb.machine.wasm_program import program_module
+from rlxweb.machine.wasm_threaded_matmul import threaded_matmul_module
+from rlxweb.machine.welch_kernel import WelchKernel
+from rlxweb.recipes.kernel_variants import VARIANTS
+from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases
+from rlxweb.smoke.op_chains import chain_cases
 from tests.fake_port import FakePipeline, FakePort
-from tests.snapshots.recorded import RULE
+from tests.snapshots.snapshot_files import RULE
 
 FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 GPU = Limits(
@@ -65,206 +65,225 @@ DEVICES: Mapping[str, tuple[tuple[str, ...], Limits]] = {
         Limits(max_compute_workgroup_storage_size=0),
     ),
 }
-"""The features of the device and its limits."""
+"""Features and limits of each recorded device."""
 VECTOR_NBYTES = 32
 
 
 @dataclass(slots=True)
-class Kernels:
-    """Kernels by the hash of their text, and which of them each case runs."""
+class KernelTexts:
+    """Kernels by the hash of their text, and the kernels that each case runs."""
 
     texts: dict[str, str] = field(default_factory=dict)
     cases: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, case: str, text: str) -> None:
-        """Note that a case runs a kernel."""
+        """Record that a case runs a kernel."""
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
         self.texts.setdefault(key, text)
-        run = self.cases.setdefault(case, [])
-        if key not in run:
-            run.append(key)
+        keys = self.cases.setdefault(case, [])
+        if key not in keys:
+            keys.append(key)
 
 
-def samples() -> Iterator[Case]:
+def case_samples() -> Iterator[SmokeCase]:
     """Yield each sample of each op as a graph, and chains of ops."""
     for op in checked_ops():
-        yield from plain(op)
+        yield from sample_cases(op)
     yield from chain_cases()
 
 
-def opened(features: Sequence[str], limits: Limits) -> FakePort:
+def open_fake_port(features: Sequence[str], limits: Limits) -> FakePort:
     """Return an open port without a device."""
     port = FakePort(features=features, limits=limits)
-    drive(port.open(Want(features=tuple(features), limits=limits)))
+    run_blocking(port.open(AdapterRequest(features=tuple(features), limits=limits)))
     return port
 
 
-def shader_of(made: FakePipeline) -> str:
-    """Return the text of a pipeline under a line with all else it is made of."""
-    about = ", ".join(f"{name} = {one:g}" for name, one in made.constants.items())
-    flags = " ".join([*made.layout, *([] if made.checked else ["unchecked"])])
-    return f"// {about}; {flags}\n{made.source}"
+def describe_shader(pipeline: FakePipeline) -> str:
+    """Return a pipeline's source below a line with its other parameters."""
+    constants = ", ".join(
+        f"{name} = {value:g}" for name, value in pipeline.constants.items()
+    )
+    flags = " ".join([*pipeline.layout, *([] if pipeline.checked else ["unchecked"])])
+    return f"// {constants}; {flags}\n{pipeline.source}"
 
 
-def wgsl() -> dict[str, Kernels]:
-    """Record what each of DEVICES is given, and what every variant by itself writes."""
-    found = {}
-    graphs = {case.name: case.make().graph for case in samples()}
+def wgsl_kernels() -> dict[str, KernelTexts]:
+    """Return the shaders for each of DEVICES, and those of every variant by itself."""
+    records = {}
+    graphs = {case.name: case.prepare().graph for case in case_samples()}
     for name, (features, limits) in DEVICES.items():
-        port = opened(features, limits)
+        port = open_fake_port(features, limits)
         backend = WebGpuBackend(port)
-        kernels = found[f"wgsl, {name}"] = Kernels()
+        kernels = records[f"wgsl, {name}"] = KernelTexts()
         for case, graph in graphs.items():
             # A pipeline that is there already would not be made again.
-            backend.pipelines.forget()
+            backend.pipelines.clear()
             for handle in [*port.pipelines]:
                 port.destroy(handle)
             try:
                 plan = compile_graph(graph, backend.target)
-                drive(backend.release(drive(backend.prepare(plan))))
+                run_blocking(backend.release(run_blocking(backend.prepare(plan))))
             except DTypeError:
                 kernels.cases[case] = ["a type that the device lacks"]
                 continue
             kernels.cases.setdefault(case, [])
-            for made in port.pipelines.values():
-                kernels.add(case, shader_of(made))
-    found["wgsl, variants"] = _variants()
-    return found
+            for pipeline in port.pipelines.values():
+                kernels.add(case, describe_shader(pipeline))
+    records["wgsl, variants"] = _variant_kernels()
+    return records
 
 
-def _variants() -> Kernels:
-    """Record each variant's own calls for the samples it fits, its gate left aside."""
-    kernels = Kernels()
+def _variant_kernels() -> KernelTexts:
+    """Return each variant's own dispatches for the samples it fits, without its
+    gate.
+    """
+    kernels = KernelTexts()
     for row, op in ((row, registry.get(row.op)) for row in VARIANTS):
         kernels.cases[row.name] = []
-        for case in plain(op):
-            graph = case.make().graph
+        for case in sample_cases(op):
+            graph = case.prepare().graph
             node = graph.node(graph.outputs[0])
             if node.op != op.name:
                 continue
             types = tuple(graph.node(i).type for i in node.inputs)
-            made = row.recipe(types, node.type, node.attrs, GPU)
-            for call in () if made is None else made.calls:
-                kernels.add(row.name, f"{call.shader}\n{call.source or ''}")
+            plan = row.plan(types, node.type, node.attrs, GPU)
+            for dispatch in () if plan is None else plan.dispatches:
+                kernels.add(row.name, f"{dispatch.shader}\n{dispatch.source or ''}")
     return kernels
 
 
-def llvm() -> dict[str, Kernels]:
-    """Record what the CPU's compiled kernels are made of, with no gate shut by size."""
-    crews = {name: crew.crew_text(*words) for name, words in crew._FUTEX.items()}
-    with _every_gate_open() as texts:
-        kernels = Kernels()
+def llvm_kernels() -> dict[str, KernelTexts]:
+    """Return the LLVM IR of the CPU's compiled kernels, with no size threshold."""
+    pool_texts = {
+        name: thread_pool.thread_pool_llvm_ir(*words)
+        for name, words in thread_pool._FUTEX_BY_ARCHITECTURE.items()
+    }
+    with _compile_everything() as texts:
+        kernels = KernelTexts()
         backend = CpuBackend()
-        for case in samples():
+        for case in case_samples():
             texts.clear()
-            trial = case.make()
-            program = drive(backend.prepare(compile_graph(trial.graph, backend.target)))
+            trial = case.prepare()
+            program = run_blocking(
+                backend.prepare(compile_graph(trial.graph, backend.target))
+            )
             for _ in range(2):  # constants are packed in the second run
-                drive(backend.run(program, trial.feeds))
-            drive(backend.release(program))
+                run_blocking(backend.run(program, trial.feeds))
+            run_blocking(backend.release(program))
             for text in texts:
                 # Whoever has several processors needs it, in whatever case comes first.
-                if text not in crews.values():
+                if text not in pool_texts.values():
                     kernels.add(case.name, text)
-    for machine, text in crews.items():
+    for machine, text in pool_texts.items():
         kernels.add(f"crew, {machine}", text)
-    sizes, samples_of = (64, 100, 255, 256, 1000, 4096), ("float", "double", "int")
-    trends, answers = ("none", "constant", "linear"), ("float", "double")
-    for how in itertools.product(sizes, samples_of, trends, answers):
-        n, sample, trend, answer = how
-        if (sample == "double") > (answer == "double"):
+    sizes, sample_types = (64, 100, 255, 256, 1000, 4096), ("float", "double", "int")
+    trends, result_types = ("none", "constant", "linear"), ("float", "double")
+    for options in itertools.product(sizes, sample_types, trends, result_types):
+        n, sample_type, trend, result_type = options
+        if (sample_type == "double") > (result_type == "double"):
             continue
-        lanes = VECTOR_NBYTES // SIZE[answer]
-        registers = registers_for(min(8, n // 2 + 1), lanes)
-        made = Estimate(n, VECTOR_NBYTES, sample, trend, answer, registers)
-        kernels.add(f"welch, {n} {sample} {trend} {answer}", made.text())
+        lanes = VECTOR_NBYTES // TYPE_NBYTES[result_type]
+        registers = register_count(min(8, n // 2 + 1), lanes)
+        welch_kernel = WelchKernel(
+            n, VECTOR_NBYTES, sample_type, trend, result_type, registers
+        )
+        kernels.add(
+            f"welch, {n} {sample_type} {trend} {result_type}", welch_kernel.llvm_ir()
+        )
     return {"llvm": kernels}
 
 
 @contextmanager
-def _every_gate_open() -> Iterator[list[str]]:
-    """Have all be compiled at once, for vectors of one size; yield what is made.
+def _compile_everything() -> Iterator[list[str]]:
+    """Compile every kernel at once, for vectors of one size; yield the list of their
+    texts.
 
     LLVM leaves the code as it is, for time: its text is written before.
     """
     texts: list[str] = []
-    processor, file_name = library.processor, store.file_name
-    object_code = library.object_code
-    here = replace(processor(), nbytes=VECTOR_NBYTES)
-    gates = (cpu_tape, "LEAST_STEPS", 0), (cpu_products, "LEAST", 1)
-    gates += ((cpu_regions, "LEAST_WORK", 1),)
-    before = [(room, name, getattr(room, name)) for room, name, _ in gates]
+    processor, file_name = llvm_compiler.host_cpu, code_store.code_file_name
+    object_code = llvm_compiler.compile_object
+    fixed_cpu = replace(processor(), vector_nbytes=VECTOR_NBYTES)
+    gates = (cpu_native_program, "MIN_STEPS", 0), (cpu_matmul, "MIN_WORK", 1)
+    gates += ((cpu_regions, "MIN_WORK", 1),)
+    previous = [(module, name, getattr(module, name)) for module, name, _ in gates]
 
-    def noted(text: str, *more: str) -> str:
+    def record_text(text: str, *more: str) -> str:
         texts.append(text)
         return file_name(text, *more)
 
-    def slow_code(text: str) -> bytes:
-        llvm = library._llvm()
+    def compile_unoptimized(text: str) -> bytes:
+        llvm = llvm_compiler._get_llvm()
         target = llvm.Target.from_default_triple()
         machine = target.create_target_machine(
-            cpu=here.name, features=here.features, opt=0
+            cpu=fixed_cpu.name, features=fixed_cpu.features, opt=0
         )
         with llvm.create_context() as context:
-            with llvm.parse_assembly(text, context) as module:
-                return bytes(machine.emit_object(module))
+            with llvm.parse_assembly(text, context) as parsed:
+                return bytes(machine.emit_object(parsed))
 
-    asked = {name: os.environ.get(name) for name in ("RLX_FAST", "RLX_CACHE_DIR")}
+    environment = {name: os.environ.get(name) for name in ("RLX_FAST", "RLX_CACHE_DIR")}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         os.environ.update(RLX_FAST="wait", RLX_CACHE_DIR=folder)
-        library.processor, store.file_name = lambda: here, noted
-        library.object_code = slow_code
-        for room, name, value in gates:
-            setattr(room, name, value)
+        llvm_compiler.host_cpu, code_store.code_file_name = (
+            lambda: fixed_cpu,
+            record_text,
+        )
+        llvm_compiler.compile_object = compile_unoptimized
+        for module, name, value in gates:
+            setattr(module, name, value)
         try:
             yield texts
         finally:
-            library.processor, store.file_name = processor, file_name
-            library.object_code = object_code
-            for room, name, value in before:
-                setattr(room, name, value)
-            for name, value in asked.items():
+            llvm_compiler.host_cpu, code_store.code_file_name = processor, file_name
+            llvm_compiler.compile_object = object_code
+            for module, name, value in previous:
+                setattr(module, name, value)
+            for name, value in environment.items():
                 os.environ.pop(name)
                 if value is not None:
                     os.environ[name] = value
 
 
-def cuda() -> dict[str, Kernels]:
-    """Record what CuPy's compilers are given: regions, and the kernels of lines."""
-    kernels = Kernels()
+def cuda_kernels() -> dict[str, KernelTexts]:
+    """Return the CUDA source given to CuPy's compilers: regions, and the row
+    kernels.
+    """
+    kernels = KernelTexts()
     target = array_target("CuPy", frozenset(DType))
-    for case in samples():
-        graph = case.make().graph
+    for case in case_samples():
+        graph = case.prepare().graph
         plan = compile_graph(graph, target)
         for step in plan.steps:
 
-            def make(*parts: str, preamble: str, name: str = case.name) -> Any:
+            def record_kernel(*parts: str, preamble: str, name: str = case.name) -> Any:
                 kernels.add(name, "\n".join((*parts, preamble)))
                 return None
 
             if step.kind == "region":
-                cupy_regions.region_kernel(plan.graph, step, make)
+                cupy_regions.build_region_kernel(plan.graph, step, record_kernel)
     for kind in ("float", "double"):
-        kernels.add(f"lines of {kind}", cuda_text(kind))
+        kernels.add(f"lines of {kind}", cuda_source(kind))
     return {"cuda": kernels}
 
 
-def wasm() -> dict[str, Kernels]:
-    """Record the modules of WebAssembly, by the hash of their bytes."""
-    kernels = Kernels()
-    modules = {"lines": lines_module()}
+def wasm_kernels() -> dict[str, KernelTexts]:
+    """Return the WebAssembly modules, by the hash of their bytes."""
+    kernels = KernelTexts()
+    modules = {"lines": softmax_norm_module()}
     for fused in (False, True):
-        about = "fused" if fused else "two roundings"
+        rounding = "fused" if fused else "two roundings"
         modules |= {
-            f"attention, {about}": attention_module(fused=fused),
-            f"products, {about}": products_module(fused=fused),
-            f"shares, {about}": shares_module(fused=fused),
-            f"tape, {about}": tape_module(fused=fused),
+            f"attention, {rounding}": attention_module(fused=fused),
+            f"products, {rounding}": matmul_module(fused=fused),
+            f"shares, {rounding}": threaded_matmul_module(fused=fused),
+            f"tape, {rounding}": program_module(fused=fused),
         }
     target = CpuBackend().target
-    for case in samples():
-        plan = compile_graph(case.make().graph, target)
+    for case in case_samples():
+        plan = compile_graph(case.prepare().graph, target)
         for at, step in enumerate(plan.steps):
             if step.kind != "region":
                 continue
@@ -286,26 +305,26 @@ def wasm() -> dict[str, Kernels]:
 
 def record_wgsl() -> dict[str, str]:
     """Return the files of WGSL."""
-    return _files("wgsl", wgsl())
+    return _files("wgsl", wgsl_kernels())
 
 
 def record_llvm() -> dict[str, str]:
-    """Return the files of LLVM's language."""
-    return _files("llvm", llvm())
+    """Return the files of LLVM IR."""
+    return _files("llvm", llvm_kernels())
 
 
 def record_cuda() -> dict[str, str]:
     """Return the files of CUDA."""
-    return _files("cuda", cuda())
+    return _files("cuda", cuda_kernels())
 
 
 def record_wasm() -> dict[str, str]:
     """Return the files of WebAssembly."""
-    return _files("wasm", wasm())
+    return _files("wasm", wasm_kernels())
 
 
-def _files(language: str, records: Mapping[str, Kernels]) -> dict[str, str]:
-    """Return an index of each record, a line per case, and the texts of all together.
+def _files(language: str, records: Mapping[str, KernelTexts]) -> dict[str, str]:
+    """Return an index of each record, one line per case, and one file with all texts.
 
     Texts that are alike lie beside each other, which packs them well.
     """
@@ -314,7 +333,7 @@ def _files(language: str, records: Mapping[str, Kernels]) -> dict[str, str]:
     for name, kernels in records.items():
         texts |= kernels.texts
         cases = sorted(kernels.cases.items())
-        lines = [f"{case}: {' '.join(run)}".rstrip() for case, run in cases]
+        lines = [f"{case}: {' '.join(keys)}".rstrip() for case, keys in cases]
         slug = name.replace(", ", "-").replace(" ", "-")
         files[f"kernels-{slug}.txt"] = "\n".join(lines) + "\n"
     if texts:

@@ -1,4 +1,6 @@
-"""Records of what is generated, published and decided."""
+"""Comparison of the stored snapshots with what is generated, published and decided
+now.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +8,42 @@ from pathlib import Path
 
 import pytest
 
-from tests.snapshots import recorded
-from tests.snapshots.recorded import NEED_LLVM, PARTS, RULE, differences, made, write
+from tests.snapshots import snapshot_files
+from tests.snapshots.snapshot_files import (
+    LLVM_PARTS,
+    PARTS,
+    RULE,
+    differences,
+    generate,
+    write,
+)
 
-FAST = pytest.mark.requires_fast
-EACH = [pytest.param(p, marks=FAST) if p in NEED_LLVM else p for p in PARTS]
-WRITE = "if that is wanted, record it: python -m tests.snapshots write"
+REQUIRES_FAST = pytest.mark.requires_fast
+PART_PARAMS = [
+    pytest.param(p, marks=REQUIRES_FAST) if p in LLVM_PARTS else p for p in PARTS
+]
+WRITE_HINT = "if that is wanted, record it: python -m tests.snapshots write"
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("part", EACH)
-def test_nothing_differs_from_what_is_recorded(part: str) -> None:
-    found = differences(part, made(part))
-    assert not found, f"{part} differs; {WRITE} {part}\n{found}"
+@pytest.mark.parametrize("part", PART_PARAMS)
+def test_output_equals_the_stored_snapshot(part: str) -> None:
+    diff = differences(part, generate(part))
+    assert not diff, f"{part} differs; {WRITE_HINT} {part}\n{diff}"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for records in place of ours."""
-    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
+    """Use a temporary folder in place of the stored snapshots."""
+    monkeypatch.setattr(snapshot_files, "FOLDER", tmp_path)
     return tmp_path
 
 
-def test_a_character_of_a_kernel_shows(folder: Path) -> None:
-    """A character of kernels shows once, however many of them have it."""
+def test_changed_character_of_kernels_shows_once(folder: Path) -> None:
+    """A changed character shows once, however many kernels have it."""
     kernels = {"a": "first\nx = 1;\nlast", "b": "first\nx = 1;\nanother\nlast"}
 
-    def packed(letter: str) -> dict[str, str]:
+    def kernel_files(letter: str) -> dict[str, str]:
         texts = [
             f"\n{RULE} {key}{letter}\n{text.replace('x', letter)}"
             for key, text in kernels.items()
@@ -41,12 +52,12 @@ def test_a_character_of_a_kernel_shows(folder: Path) -> None:
         name = "kernels-cuda"
         return {f"{name}.txt": index, f"{name}-texts.txt.xz": "".join(texts)}
 
-    write("kernels-cuda", packed("x"))
-    assert differences("kernels-cuda", packed("x")) == ""
-    found = differences("kernels-cuda", packed("y")).split("\n")
-    assert found.count("-x = 1;") == found.count("+y = 1;") == 1
-    assert "… the same in 1 kernels more" in found
-    assert "-case: ax" in found
+    write("kernels-cuda", kernel_files("x"))
+    assert differences("kernels-cuda", kernel_files("x")) == ""
+    diff = differences("kernels-cuda", kernel_files("y")).split("\n")
+    assert diff.count("-x = 1;") == diff.count("+y = 1;") == 1
+    assert "… the same in 1 kernels more" in diff
+    assert "-case: ax" in diff
 
 
 @pytest.mark.parametrize(
@@ -61,14 +72,14 @@ def test_a_character_of_a_kernel_shows(folder: Path) -> None:
         ("power 0.5", "energy 0.5", False),
     ],
 )
-def test_a_digit_that_is_rounded_either_way_is_no_difference(
+def test_rounding_of_the_last_digit_is_no_difference(
     folder: Path, old: str, new: str, is_same: bool
 ) -> None:
     write("commands", {"commands-x.txt": old})
     assert (differences("commands", {"commands-x.txt": new}) == "") is is_same
 
 
-def test_what_is_gone_is_a_difference(folder: Path) -> None:
+def test_removed_line_is_a_difference(folder: Path) -> None:
     write("names", {"names.txt": "rlx.welch: function()\n"})
     assert "-rlx.welch: function()" in differences("names", {"names.txt": ""})
     write("names", {})

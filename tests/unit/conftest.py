@@ -1,4 +1,6 @@
-"""What tests of the picker share: a machine that nobody has measured or used yet."""
+"""Fixtures of tests of device choice: a machine that nobody has measured or used
+yet.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +10,37 @@ from unittest.mock import Mock
 import pytest
 
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.devices.place import CPU
-from tests.unit.signal.pretend_gpu import LABEL, PLACE, QUICK, SLOW, PretendGpu
+from rlxweb.devices.device_place import CPU_PLACE
+from tests.unit.signal.fake_gpu import (
+    CPU_SPEED,
+    DEVICE_LABEL,
+    GPU_PLACE,
+    GPU_SPEED,
+    FakeGpu,
+)
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendGpu]:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     """A machine with a CPU and one made-up GPU, called "tpu", and no other device."""
-    made = PretendGpu()
+    pretend_gpu = FakeGpu()
     for label in [label for label in ROWS if label != "cpu"]:
         monkeypatch.delitem(ROWS, label)
-    monkeypatch.setitem(ROWS, LABEL, Row(made.open))
-    yield made
-    made.forget()
+    monkeypatch.setitem(ROWS, DEVICE_LABEL, Row(pretend_gpu.open))
+    yield pretend_gpu
+    pretend_gpu.reset()
 
 
 @pytest.fixture
-def two(gpu: PretendGpu) -> PretendGpu:
+def two(gpu: FakeGpu) -> FakeGpu:
     """The same machine with both engines measured."""
-    SLOW.give_to(CPU)
-    QUICK.give_to(PLACE)
+    CPU_SPEED.save_calibration(CPU_PLACE)
+    GPU_SPEED.save_calibration(GPU_PLACE)
     return gpu
 
 
 @pytest.fixture
 def nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks for other devices fails."""
-    never = Mock(side_effect=AssertionError("other devices were looked for"))
-    monkeypatch.setattr("rlxweb.choose.chooser.available_places", never)
+    """Fail any test that looks for other devices."""
+    failing_search = Mock(side_effect=AssertionError("other devices were looked for"))
+    monkeypatch.setattr("rlxweb.choose.chooser.available_places", failing_search)

@@ -1,4 +1,4 @@
-"""One piece of advice, in the words of Python and of a command line."""
+"""Advice is worded for Python and for the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
 
-FLAG = re.compile(r"(?<![`\w-])--[a-z]{2}")
+FLAG_PATTERN = re.compile(r"(?<![`\w-])--[a-z]{2}")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ FLAG = re.compile(r"(?<![`\w-])--[a-z]{2}")
         (Advice("use more memory"), "use more memory", "use more memory"),
     ],
 )
-def test_an_argument_is_a_keyword_here_and_a_flag_there(
+def test_an_argument_is_a_python_keyword_or_a_flag(
     advice: Advice, python: str, flags: str
 ) -> None:
     assert advice == python
@@ -43,16 +43,16 @@ def test_an_argument_is_a_keyword_here_and_a_flag_there(
         assert (same, same.as_flags) == (python, flags)
 
 
-def test_something_else_is_done_before_an_argument() -> None:
-    """Advice names the other thing at the right one of several arguments."""
-    one = Advice("leave {} out, or use {}", precision="f64", device="cpu")
-    now = "leave precision='f64' out, or use x.numpy() and device='cpu'"
-    assert one.before("device", "x.numpy()") == now
-    assert one.before("precision", "all").startswith("leave all and precision='f64'")
-    assert one.before("k", "x.numpy()") is one
+def test_another_step_is_named_before_an_argument() -> None:
+    """Advice names the other step at the right one of several arguments."""
+    advice = Advice("leave {} out, or use {}", precision="f64", device="cpu")
+    expected = "leave precision='f64' out, or use x.numpy() and device='cpu'"
+    assert advice.before("device", "x.numpy()") == expected
+    assert advice.before("precision", "all").startswith("leave all and precision='f64'")
+    assert advice.before("k", "x.numpy()") is advice
 
 
-def test_a_message_is_said_in_the_words_of_its_place() -> None:
+def test_a_message_is_worded_for_python_or_the_command_line() -> None:
     error = UsageError(
         "reading", "no rate", "it needs one", Advice("{}", fs=Blank("HZ"))
     )
@@ -62,16 +62,16 @@ def test_a_message_is_said_in_the_words_of_its_place() -> None:
     assert UsageError("reading", "no {} rate").with_flags == "reading: no {} rate"
 
 
-def test_no_room_below_the_command_line_knows_a_flag() -> None:
-    """No flag is named below the command line: an `Advice` knows both words."""
+def test_no_module_below_the_command_line_names_a_flag() -> None:
+    """No flag is named below the command line; an `Advice` has both wordings."""
     package = Path(__file__).resolve().parents[2] / "rlxweb"
-    wrong = [
+    violations = [
         f"{path.relative_to(package)}:{node.lineno}: {node.value!r}"
         for path in sorted(package.rglob("*.py"))
         if "cli" not in path.parts
-        if FLAG.search(text := path.read_text("utf-8"))
+        if FLAG_PATTERN.search(text := path.read_text("utf-8"))
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if FLAG.search(node.value) and "\n" not in node.value
+        if FLAG_PATTERN.search(node.value) and "\n" not in node.value
     ]
-    assert wrong == []
+    assert violations == []

@@ -1,4 +1,4 @@
-"""Caches of functions with arguments have a bound, or arguments that are few."""
+"""Caches of functions with arguments are bounded, or their arguments are few."""
 
 from __future__ import annotations
 
@@ -7,31 +7,34 @@ from pathlib import Path
 
 import rlxweb
 
-FEW = {
-    "dtype_of",  # numbers of ONNX's types
-    "_function",  # NumPy's and our own functions
-    "_once",  # drivers' libraries
-    "_version_beside",  # PyTorch, at its place
-    "_absent",  # engines
-    "_waits",
-    "_declared",  # search paths of this process
+FUNCTIONS_WITH_FEW_ARGUMENTS = {
+    "dtype_from_onnx",  # numbers of ONNX's types
+    "_op_function",  # NumPy's and our own functions
+    "_listed_once",  # drivers' libraries
+    "_cached_version",  # PyTorch, at its place
+    "_cached_absence_reason",  # engines
+    "_cached_is_named_only",
+    "_scan_entry_points",  # search paths of this process
     "assumed_cpu",  # a bool
 }
-"""Functions whose arguments no file, shape or name of a user reaches."""
+"""Functions whose arguments do not come from a user's files, shapes or names."""
 
 
 def is_unbounded(decorator: ast.expr) -> bool:
     """Tell whether a decorator is `cache`, or `lru_cache(None)` by position or name."""
     if isinstance(decorator, ast.Call):
-        given = [*decorator.args[:1], *(word.value for word in decorator.keywords[:1])]
-        none = any(isinstance(g, ast.Constant) and g.value is None for g in given)
+        cache_sizes = [
+            *decorator.args[:1],
+            *(word.value for word in decorator.keywords[:1]),
+        ]
+        none = any(isinstance(g, ast.Constant) and g.value is None for g in cache_sizes)
         return ast.unparse(decorator.func).endswith("lru_cache") and none
     return ast.unparse(decorator) in ("cache", "functools.cache")
 
 
-def unbounded() -> set[str]:
-    """Names of cached functions with arguments and no bound."""
-    found = set()
+def unbounded_caches() -> set[str]:
+    """Return the names of cached functions with arguments and no bound."""
+    names = set()
     for path in Path(rlxweb.__file__).parent.rglob("*.py"):
         text = path.read_text("utf-8")
         # To parse what has no such decorator would take most of the time.
@@ -43,10 +46,10 @@ def unbounded() -> set[str]:
                     node.args.posonlyargs + node.args.args + node.args.kwonlyargs
                 )
                 if arguments or node.args.vararg or node.args.kwarg:
-                    found.add(node.name)
-    return found
+                    names.add(node.name)
+    return names
 
 
-def test_no_cache_grows_with_what_users_give() -> None:
-    """Names in files, paths and shapes are without number."""
-    assert unbounded() == FEW
+def test_no_cache_grows_with_user_input() -> None:
+    """No cache grows with the names, paths and shapes of users, which are unlimited."""
+    assert unbounded_caches() == FUNCTIONS_WITH_FEW_ARGUMENTS

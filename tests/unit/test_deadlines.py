@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, Said, python
+from tests.command_line import ROOT, CommandResult, run_python
 
 pytestmark = pytest.mark.slow
 
-WAITS = "threading.Event().wait()"
+WAITING_CODE = "threading.Event().wait()"
 # A loop in C that holds the GIL and looks for no signals.
-COMPUTES = "sum(itertools.repeat(0))"
-SUITE = """
+NATIVE_LOOP_CODE = "sum(itertools.repeat(0))"
+HANGING_SUITE = """
 import itertools, signal, threading
 import pytest
 import tests.deadlines
@@ -27,59 +27,68 @@ def test_that_hangs():
 def test_beside_it():
     pass
 """
-PLUGIN = ("-p", "tests.deadlines", "-p", "no:cacheprovider", "-p", "no:randomly")
+PLUGIN_OPTIONS = (
+    "-p",
+    "tests.deadlines",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:randomly",
+)
 
-DEAF = (signal.SIGINT, signal.SIGHUP)
-"""What a shell has programs in the background ignore, or nohup."""
-NEEDED = ("-p", "xdist.plugin", "-p", "pytest_timeout")
+IGNORED_SIGNALS = (signal.SIGINT, signal.SIGHUP)
+"""Signals that a shell or nohup makes background programs ignore."""
+REQUIRED_PLUGINS = ("-p", "xdist.plugin", "-p", "pytest_timeout")
 
 
-def run_suite(suite: Path, *args: object) -> Said:
-    """Pytest with no other plugins than it needs, which are quickly loaded."""
-    words = ("-m", "pytest", *PLUGIN, *NEEDED, suite, *args)
-    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return python(*words, cwd=ROOT, timeout=100, **alone)
+def run_suite(suite: Path, *args: object) -> CommandResult:
+    """Run pytest with only the plugins it needs, which load quickly."""
+    arguments = ("-m", "pytest", *PLUGIN_OPTIONS, *REQUIRED_PLUGINS, suite, *args)
+    variables = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return run_python(*arguments, cwd=ROOT, timeout=100, **variables)
 
 
 @pytest.mark.parametrize(
-    ("hangs", "method", "n", "says"),
+    ("hangs", "method", "n", "message"),
     [
-        (WAITS, "signal", 0, "1 failed, 1 passed"),
-        (WAITS, "thread", 2, "1 failed, 1 passed"),
-        (COMPUTES, "signal", 1, "1 failed, 1 passed"),
-        (COMPUTES, "signal", 0, "Timeout (0:00:01)!"),
+        (WAITING_CODE, "signal", 0, "1 failed, 1 passed"),
+        (WAITING_CODE, "thread", 2, "1 failed, 1 passed"),
+        (NATIVE_LOOP_CODE, "signal", 1, "1 failed, 1 passed"),
+        (NATIVE_LOOP_CODE, "signal", 0, "Timeout (0:00:01)!"),
     ],
 )
 def test_a_test_that_hangs_fails_with_its_stack(
-    tmp_path: Path, hangs: str, method: str, n: int, says: str
+    tmp_path: Path, hangs: str, method: str, n: int, message: str
 ) -> None:
-    """Alone and beside others, waiting and in native code.
+    """A hanging test fails alone or beside others, while waiting or in native code.
 
     Where there is one worker, another one takes its place.
     """
     suite = tmp_path / "test_suite.py"
-    suite.write_text(SUITE.format(hangs=hangs, method=method))
-    done = run_suite(suite, "-n", n)
-    said = done.out + done.err
-    assert done.code == 1, said
-    assert says in said
-    assert "test_that_hangs" in said
+    suite.write_text(HANGING_SUITE.format(hangs=hangs, method=method))
+    result = run_suite(suite, "-n", n)
+    output = result.out + result.err
+    assert result.code == 1, output
+    assert message in output
+    assert "test_that_hangs" in output
     # pytest writes the shorter of the path and the way there from the checkout
-    assert f'{suite.name}", line 9 in test_that_hangs' in said or "suite.py:9:" in said
+    assert (
+        f'{suite.name}", line 9 in test_that_hangs' in output or "suite.py:9:" in output
+    )
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_a_session_that_takes_too_long_is_ended(tmp_path: Path, n: int) -> None:
-    """A session's deadline ends it whatever takes so long."""
+def test_a_session_that_takes_too_long_is_stopped(tmp_path: Path, n: int) -> None:
+    """A session's deadline stops it, whatever takes so long."""
     suite = tmp_path / "test_suite.py"
     suite.write_text("import time\ndef test_one():\n    time.sleep(60)\n")
-    done = run_suite(suite, "-n", n, "--session-timeout", 1)
-    assert done.code == 1
-    assert "the session took over 1 s" in done.err
-    assert "most recent call first" in done.err
+    result = run_suite(suite, "-n", n, "--session-timeout", 1)
+    assert result.code == 1
+    assert "the session took over 1 s" in result.err
+    assert "most recent call first" in result.err
 
 
-HEARS = """
+SIGNAL_SUITE = """
 import signal, subprocess, sys
 import pytest
 
@@ -97,15 +106,17 @@ def test_that_is_stopped():
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_ctrl_c_is_heard_in_the_background(tmp_path: Path, n: int) -> None:
-    """A shell starts what it puts there with SIGINT ignored, which children inherit."""
+def test_ctrl_c_works_in_the_background(tmp_path: Path, n: int) -> None:
+    """Ctrl-C works though a shell starts background programs with SIGINT ignored."""
     suite = tmp_path / "test_suite.py"
-    suite.write_text(HEARS)
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in DEAF}
+    suite.write_text(SIGNAL_SUITE)
+    before = {
+        number: signal.signal(number, signal.SIG_IGN) for number in IGNORED_SIGNALS
+    }
     try:
-        done = run_suite(suite, "-n", n)
+        result = run_suite(suite, "-n", n)
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-    assert done.code == 0, done.out
-    assert "3 passed" in done.out
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert result.code == 0, result.out
+    assert "3 passed" in result.out

@@ -1,11 +1,11 @@
-"""Failures for want of a library or an adapter are distinguished from faults."""
+"""Errors caused by a missing library or adapter are distinguished from faults."""
 
 from __future__ import annotations
 
 import pytest
 
 from rlxweb.errors import AdapterMissing, RlxError
-from tests import conftest, extras
+from tests import conftest, missing_libraries
 
 NO_ADAPTER = AdapterMissing("open device 'vulkan'", "no adapter was found")
 
@@ -19,14 +19,14 @@ def caused_by(cause: Exception) -> Exception:
 
 @pytest.mark.parametrize("error", [NO_ADAPTER, caused_by(NO_ADAPTER)])
 @pytest.mark.parametrize("engine", ["wgpu", "fast"])
-def test_a_missing_adapter_is_a_reason_to_skip_where_an_engine_is_missing(
+def test_a_missing_adapter_skips_where_an_engine_is_missing(
     error: Exception, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`AdapterMissing` is a fault of ours where every engine works."""
-    monkeypatch.setattr(conftest, "missing", lambda name: name == engine)
-    assert extras.missing_thing(error) == str(NO_ADAPTER)
-    monkeypatch.setattr(conftest, "missing", lambda name: "")
-    assert extras.missing_thing(error) == ""
+    """`AdapterMissing` is a fault where every engine works."""
+    monkeypatch.setattr(conftest, "missing_reason", lambda name: name == engine)
+    assert missing_libraries.missing_requirement(error) == str(NO_ADAPTER)
+    monkeypatch.setattr(conftest, "missing_reason", lambda name: "")
+    assert missing_libraries.missing_requirement(error) == ""
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_only_a_library_that_is_not_installed_is_missing(
     error: Exception, library: str
 ) -> None:
     """A part that an installed library or this project lacks is a fault."""
-    assert extras.missing_library(error) == library
+    assert missing_libraries.missing_library(error) == library

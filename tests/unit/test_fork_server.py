@@ -1,4 +1,4 @@
-"""A forked program gets and gives what a fresh one would; no helper outlives pytest."""
+"""A forked program behaves like a fresh one, and no helper outlives pytest."""
 
 from __future__ import annotations
 
@@ -9,45 +9,52 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import Said, environment, forked, python, started
-from tests.fork_server import server
+from tests.command_line import (
+    CommandResult,
+    run_forked,
+    run_python,
+    running_process,
+    subprocess_environment,
+)
+from tests.fork_server import find_server
 from tests.waiting import next_line
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere each program is a fresh interpreter"
 )
-SAYS_ALL = """
+REPORTING_PROGRAM = """
 import os, sys
 print(__name__, sys.argv, os.getcwd(), os.environ["MADE_UP"], "HOME" in os.environ)
 print(sys.stdin.read() == "", sys.stdout.isatty(), sys.path[0] == "", file=sys.stderr)
 """
-PARENT = """
+PARENT_PROGRAM = """
 
-from tests.command_line import environment
-from tests.fork_server import Forked, server
-helper = server(environment())
-inner = Forked(helper, ["-c", "import time; time.sleep(600)"], environment())
+from tests.command_line import subprocess_environment
+from tests.fork_server import ForkedProcess, find_server
+helper = find_server(subprocess_environment())
+sleeping = ["-c", "import time; time.sleep(600)"]
+inner = ForkedProcess(helper, sleeping, subprocess_environment())
 print(inner.pid, flush=True)
 input()
 """
 
 
-def both(*args: object, **more: str) -> tuple[Said, Said]:
-    return forked(*args, **more), python(*args, **more)
+def run_both(*args: object, **variables: str) -> tuple[CommandResult, CommandResult]:
+    return run_forked(*args, **variables), run_python(*args, **variables)
 
 
-def test_it_gets_what_a_fresh_one_gets(
+def test_a_forked_program_gets_what_a_fresh_one_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A forked interpreter gets arguments, environment, folder and streams."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOME", raising=False)
-    program = ("-c", SAYS_ALL, "a b", "-x")
-    assert server(environment()) is not None
-    mine = forked(*program, MADE_UP="yes")
-    fresh = python(*program, stdin="", MADE_UP="yes")
-    assert mine == fresh
-    assert mine.out == f"__main__ ['-c', 'a b', '-x'] {tmp_path} yes False\n"
+    program = ("-c", REPORTING_PROGRAM, "a b", "-x")
+    assert find_server(subprocess_environment()) is not None
+    forked_result = run_forked(*program, MADE_UP="yes")
+    fresh_result = run_python(*program, stdin="", MADE_UP="yes")
+    assert forked_result == fresh_result
+    assert forked_result.out == f"__main__ ['-c', 'a b', '-x'] {tmp_path} yes False\n"
 
 
 @pytest.mark.parametrize(
@@ -69,34 +76,34 @@ def test_it_gets_what_a_fresh_one_gets(
         ),
     ],
 )
-def test_it_ends_as_a_fresh_one_does(program: str, code: int) -> None:
-    """A forked interpreter ends with status, signals and last line as a fresh one."""
-    mine, fresh = both("-c", program)
-    assert mine.code == fresh.code == code
-    assert mine.out == fresh.out
-    assert mine.err.splitlines()[-1:] == fresh.err.splitlines()[-1:]
+def test_a_forked_program_ends_like_a_fresh_one(program: str, code: int) -> None:
+    """A forked interpreter has the status, signals and last line of a fresh one."""
+    forked_result, fresh_result = run_both("-c", program)
+    assert forked_result.code == fresh_result.code == code
+    assert forked_result.out == fresh_result.out
+    assert forked_result.err.splitlines()[-1:] == fresh_result.err.splitlines()[-1:]
 
 
-def test_the_command_line_is_the_same() -> None:
-    mine, fresh = both("-m", "rlxweb", "welch", "/no/such.npy")
-    assert mine == fresh
-    assert mine.code == 2
+def test_a_forked_command_line_gives_the_same_result() -> None:
+    forked_result, fresh_result = run_both("-m", "rlxweb", "welch", "/no/such.npy")
+    assert forked_result == fresh_result
+    assert forked_result.code == 2
 
 
-def test_variables_that_are_read_at_the_start_take_a_fresh_interpreter() -> None:
-    """A variable that is read at the start takes a fresh interpreter."""
-    ascii_ = environment(PYTHONIOENCODING="ascii")
-    assert server(environment()) is not None
-    assert server(ascii_) is None
+def test_variables_read_at_startup_need_a_fresh_interpreter() -> None:
+    """A variable that Python reads at startup needs a fresh interpreter."""
+    ascii_environment = subprocess_environment(PYTHONIOENCODING="ascii")
+    assert find_server(subprocess_environment()) is not None
+    assert find_server(ascii_environment) is None
     program = "import sys; print(sys.stdout.encoding)"
-    assert forked("-c", program, PYTHONIOENCODING="ascii").out == "ascii\n"
+    assert run_forked("-c", program, PYTHONIOENCODING="ascii").out == "ascii\n"
 
 
-def test_a_helper_and_what_it_forked_end_with_their_parent() -> None:
-    """A helper and what it forked end with a parent that is killed."""
-    command = [sys.executable, "-c", PARENT]
-    pipes = {"env": environment(), "stdin": -1}
-    with started(command, **pipes) as parent:
+def test_a_helper_and_its_children_end_with_their_parent() -> None:
+    """A helper and the processes it forked end when their parent is killed."""
+    command = [sys.executable, "-c", PARENT_PROGRAM]
+    pipes = {"env": subprocess_environment(), "stdin": -1}
+    with running_process(command, **pipes) as parent:
         assert parent.stdout is not None
         line = next_line(parent.stdout, "the process id")
         inner = os.pidfd_open(int(line.split()[0]))

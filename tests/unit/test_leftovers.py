@@ -28,7 +28,7 @@ def test_a_process_and_a_thread_are_reported_once() -> None:
         thread.join(10)
 
 
-def test_what_is_about_to_end_is_waited_for() -> None:
+def test_a_thread_about_to_end_is_waited_for() -> None:
     end = threading.Event()
     assert leftovers.unfinished() == []
     threading.Thread(target=end.wait).start()

@@ -1,4 +1,4 @@
-"""Foreign text is made fit to be shown, and stays readable."""
+"""Untrusted text is escaped for display and stays readable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.errors import DeviceLost, RecordingError, RecordingWarning, RlxError
-from rlxweb.printable import abridged, printable
+from rlxweb.printable import abbreviate, printable
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,15 @@ from rlxweb.printable import abridged, printable
         ("", ""),
     ],
 )
-def test_what_would_steer_a_terminal_is_written_out(text: str, shown: str) -> None:
+def test_terminal_control_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
 @given(st.text(st.characters(codec=None)))
-def test_nothing_shown_has_an_effect_and_it_encodes(text: str) -> None:
-    """No control, format, surrogate or separator is left but the two joiners."""
+def test_printable_text_has_no_control_characters_and_encodes(text: str) -> None:
+    """No control, format, surrogate or separator character remains except the two
+    joiners.
+    """
     shown = printable(text)
     shown.encode("utf-8")
     hidden = {c for c in shown if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl")}
@@ -44,15 +46,15 @@ def test_nothing_shown_has_an_effect_and_it_encodes(text: str) -> None:
 
 
 @given(st.text(), st.integers(1, 30))
-def test_an_abridged_name_keeps_its_ends(text: str, most: int) -> None:
-    short, full = abridged(text, most), printable(text)
-    assert len(short) <= most
+def test_an_abridged_name_keeps_its_ends(text: str, max_length: int) -> None:
+    short, full = abbreviate(text, max_length), printable(text)
+    assert len(short) <= max_length
     head, gap, tail = short.partition("…")
     assert short == full or (gap and full.startswith(head) and full.endswith(tail))
 
 
 def test_messages_are_printable() -> None:
-    """Messages are printable whatever part the text got into; fields keep it.
+    """Messages are printable in all their parts; the fields keep the original text.
 
     A driver's message may have several lines, a file's name may not.
     """

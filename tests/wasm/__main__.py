@@ -9,19 +9,19 @@ import subprocess
 import sys
 
 from tests.command_line import ROOT
-from tests.wasm.ready import make_ready
+from tests.wasm.pyodide_setup import prepare_pyodide
 
-PATIENCE_S = 3600
-ALWAYS = ("-q", "-p", "no:cacheprovider", "--capture=sys")
+TIMEOUT_S = 3600
+PYTEST_OPTIONS = ("-q", "-p", "no:cacheprovider", "--capture=sys")
 
 
 def main(words: list[str]) -> int:
-    """Run, show everything as it comes, and hand on the exit code."""
-    places = [word for word in words if not word.startswith("-")]
-    asked = words if places else ["tests/unit", *words]
-    command = make_ready().command(*ALWAYS, *asked)
-    done = subprocess.run(command, cwd=ROOT, check=False, timeout=PATIENCE_S)
-    return done.returncode
+    """Run pytest with its output passed through, and return its exit code."""
+    paths = [word for word in words if not word.startswith("-")]
+    arguments = words if paths else ["tests/unit", *words]
+    command = prepare_pyodide().command(*PYTEST_OPTIONS, *arguments)
+    process = subprocess.run(command, cwd=ROOT, check=False, timeout=TIMEOUT_S)
+    return process.returncode
 
 
 if __name__ == "__main__":

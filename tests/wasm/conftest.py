@@ -1,8 +1,8 @@
-"""The fixture of the tests here, but not where Pyodide loads this file as well."""
+"""Fixture of the tests in this folder, except where Pyodide itself loads this file."""
 
 from __future__ import annotations
 
 import sys
 
 if sys.platform != "emscripten":
-    from tests.wasm.once import ready  # noqa: F401  # a fixture
+    from tests.wasm.pyodide_fixture import pyodide_run  # noqa: F401  # a fixture

@@ -74,7 +74,7 @@ async function run({ core, wheels, root, words, interrupt }) {
     sys.path.insert(0, "/checkout")
     os.chdir("/checkout")
     import pytest
-    int(pytest.main(["-p", "tests.wasm.inside", *words]))
+    int(pytest.main(["-p", "tests.wasm.pytest_plugin", *words]))
   `);
   parentPort.postMessage({ code });
 }

@@ -46,7 +46,7 @@ function about(told) {
   setText("facts", `${many} at ${plain(told.fs)} Hz`);
   setText("estimate", `${told.estimate} Resolution ${plain(told.step / told.merged)} Hz.`);
   byId("merged").hidden = told.merged === 1;
-  setText("merged", `Each point is the strongest of ${told.merged} neighbouring bins; peaks are of single ones.`);
+  setText("merged", `Each point is the strongest of ${told.merged} neighbouring bins; peaks are found in the single bins.`);
   bandLegend(bands);
   suit(told);
   picks.offer(channels, FIRST);
@@ -138,8 +138,8 @@ function end(words) {
 function lost(forever) {
   say(["bad", "no connection"]);
   problem("rlxweb live does not answer", forever
-    ? "Another run listens here now, or too many look at once. Open the address that the terminal shows."
-    : "It was stopped, or is too busy. This page goes on by itself if it comes back.");
+    ? "Another run uses this address now, or too many pages are open. Open the address shown in the terminal."
+    : "It was stopped, or is too busy. This page continues by itself when it answers again.");
 }
 
 function problem(title, text) {

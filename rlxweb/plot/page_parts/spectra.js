@@ -109,7 +109,7 @@ class Spectra {
     if (!width || !height) return;
     this.ink = paints();
     this.pen.clearRect(0, 0, width, height);
-    if (this.rows.every((row) => row.state)) return sayOn(this.pen, this.ink, "No channel has a level.", width, height);
+    if (this.rows.every((row) => row.state)) return sayOn(this.pen, this.ink, "No channel has a finite level.", width, height);
     const box = this.box();
     this.x = (hz) => box.left + this.view.share("x", hz) * (box.right - box.left);
     this.y = (level) => box.bottom - this.view.share("y", level) * (box.bottom - box.top);

@@ -1,1 +1,1 @@
-"""Transforms that are trained, for one's own recordings, to compute a band alone."""
+"""Transforms that are trained on a user's recordings to compute a band alone."""

@@ -1,4 +1,4 @@
-"""The segments and rows of recordings that a transform is trained and tested on.
+"""Segments and rows of recordings that a transform is trained and tested on.
 
 Each recording is cut along time: the first part is trained on, the last part is held
 out for the test.
@@ -14,104 +14,117 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import NotFinite, UsageError
-from rlxweb.host.segment_power import remove_constant
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.spectrum import frames, welch_power
+from rlxweb.host.segment_workspace import remove_constant
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.host.welch_spectrum import segment_view, welch_power
 
 F64 = npt.NDArray[np.float64]
-Rows = npt.NDArray[Any]
+SampleArray = npt.NDArray[Any]
 
-TESTED: Final = 0.3
-"""The share of each recording that is held out."""
-SEGMENTS: Final = 8
-"""Segments that are averaged in a row of the test."""
-_LEAST_SEGMENTS: Final = 4 * SEGMENTS
-_MOST_SEGMENTS: Final = 4096
-_MOST_ROWS: Final = 512
-_MOST_SAMPLES: Final = 1 << 24
-"""Limit of the segments, and of the rows, which are held as float64."""
-_DOING: Final = "learn a transform"
+TEST_SHARE: Final = 0.3
+"""Share of each recording that is held out for the test."""
+TEST_SEGMENTS: Final = 8
+"""Number of segments that are averaged in a row of the test."""
+_MIN_SEGMENTS: Final = 4 * TEST_SEGMENTS
+_MAX_SEGMENTS: Final = 4096
+_MAX_ROWS: Final = 512
+_MAX_SAMPLES: Final = 1 << 24
+"""Maximum number of samples of the segments, and of the rows, which are stored as
+float64.
+"""
+_CONTEXT: Final = "learn a transform"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Examples:
+class TrainingExamples:
     """Training and test data of one estimate.
 
     spec      of segments of n samples
-    learned   (S, n) segments to train on, windowed
-    rows      (B, T) of SEGMENTS segments each, to test on
-    right     (B, bins of the whole spectrum) their exact power
+    training_segments  (S, n) segments to train on, windowed
+    test_rows  (B, T) of SEGMENTS segments each, to test on
+    test_power  (B, bins of the whole spectrum) their exact power
     """
 
     spec: WelchSpec
-    learned: F64
-    rows: F64
-    right: F64
+    training_segments: F64
+    test_rows: F64
+    test_power: F64
 
 
-def examples_of(recordings: Sequence[Rows], spec: WelchSpec, seed: int = 0) -> Examples:
+def make_examples(
+    recordings: Sequence[SampleArray], spec: WelchSpec, seed: int = 0
+) -> TrainingExamples:
     """Cut recordings, each (C, T), into examples.
 
     Errors   UsageError for recordings that are too short or silent; NotFinite.
     """
     rng = np.random.default_rng(seed)
-    row = spec.nperseg + (SEGMENTS - 1) * spec.hop
-    learned: list[F64] = []
-    tested: list[F64] = []
+    row_length = spec.nperseg + (TEST_SEGMENTS - 1) * spec.hop
+    training_parts: list[F64] = []
+    test_parts: list[F64] = []
     for number, x in enumerate(recordings):
         _check_finite(number, x)
-        split = round((1 - TESTED) * x.shape[-1])
+        split = round((1 - TEST_SHARE) * x.shape[-1])
         for channel in x:
-            learned += _cut(channel[:split], spec.nperseg, spec.hop)
-            tested += _cut(channel[split:], row, row)
-    if len(learned) < _LEAST_SEGMENTS or not tested:
+            training_parts += _split_frames(channel[:split], spec.nperseg, spec.hop)
+            test_parts += _split_frames(channel[split:], row_length, row_length)
+    if len(training_parts) < _MIN_SEGMENTS or not test_parts:
         raise UsageError(
-            _DOING,
-            f"there are {len(learned)} segments and {len(tested)} rows to test on",
-            f"at least {_LEAST_SEGMENTS} to learn from, and one row of {row:,} samples"
-            " more",
-            "give longer recordings, more channels, or a smaller nperseg",
+            _CONTEXT,
+            f"got {len(training_parts)} training segments and "
+            f"{len(test_parts)} test rows",
+            f"at least {_MIN_SEGMENTS} training segments and one test row of "
+            f"{row_length:,} samples are required",
+            "pass longer recordings or more channels, or use a smaller nperseg",
         )
-    rows = _drawn(tested, max(1, min(_MOST_ROWS, _MOST_SAMPLES // row)), rng)
-    most = max(_LEAST_SEGMENTS, min(_MOST_SEGMENTS, _MOST_SAMPLES // spec.nperseg))
-    segments = _drawn(learned, most, rng)
+    rows = _draw_parts(
+        test_parts, max(1, min(_MAX_ROWS, _MAX_SAMPLES // row_length)), rng
+    )
+    max_segments = max(_MIN_SEGMENTS, min(_MAX_SEGMENTS, _MAX_SAMPLES // spec.nperseg))
+    segments = _draw_parts(training_parts, max_segments, rng)
     rng.shuffle(segments)  # the first of them stand for all
     if spec.detrend == "constant":
         remove_constant(segments)
     segments *= spec.window_array
     loudness = np.sqrt(np.square(segments).mean(axis=1))
     segments = segments[loudness > 1e-9 * loudness.max(initial=0.0)]
-    if len(segments) < _LEAST_SEGMENTS:
-        rule = f"at least {_LEAST_SEGMENTS} with a signal in them"
-        raise UsageError(_DOING, "nearly all segments are silent", rule)
-    spec = replace(spec, n_segments=SEGMENTS, dtype="float64")
-    return Examples(spec, segments, rows, welch_power(rows, spec))
+    if len(segments) < _MIN_SEGMENTS:
+        rule = f"at least {_MIN_SEGMENTS} segments must contain a signal"
+        raise UsageError(_CONTEXT, "nearly all segments are silent", rule)
+    spec = replace(spec, n_segments=TEST_SEGMENTS, dtype="float64")
+    return TrainingExamples(spec, segments, rows, welch_power(rows, spec))
 
 
-def _check_finite(number: int, x: Rows) -> None:
+def _check_finite(number: int, x: SampleArray) -> None:
     """Raise NotFinite for the earliest sample that is no number."""
     finite = np.isfinite(x)
     if finite.all():
         return
-    at = int(np.argmin(finite.all(axis=0)))
-    row = int(np.argmin(finite[:, at]))
+    sample = int(np.argmin(finite.all(axis=0)))
+    row = int(np.argmin(finite[:, sample]))
     raise NotFinite(
-        _DOING,
-        f"recording {number}, channel {row} is {float(x[row, at])} at sample {at}",
+        _CONTEXT,
+        f"recording {number}, channel {row} is {float(x[row, sample])} at sample "
+        f"{sample}",
         f"{int((~finite).sum())} of its {x.size} samples are not finite",
         "repair the recording, or leave the channel out",
     )
 
 
-def _cut(x: Rows, length: int, hop: int) -> list[Rows]:
+def _split_frames(x: SampleArray, length: int, hop: int) -> list[SampleArray]:
+    """Split samples into frames of a length; return none where the samples are too
+    few.
+    """
     if len(x) < length:
         return []
-    return list(frames(x, length, hop, 1 + (len(x) - length) // hop))
+    return list(segment_view(x, length, hop, 1 + (len(x) - length) // hop))
 
 
-def _drawn(parts: list[Rows], most: int, rng: np.random.Generator) -> F64:
-    """Draw at most `most` of the parts at random, in their order, as float64."""
-    if len(parts) > most:
-        drawn = sorted(rng.choice(len(parts), most, replace=False))
-        parts = [parts[i] for i in drawn]
+def _draw_parts(
+    parts: list[SampleArray], max_parts: int, rng: np.random.Generator
+) -> F64:
+    """Draw at most `max_parts` of the parts at random, in their order, as float64."""
+    if len(parts) > max_parts:
+        chosen = sorted(rng.choice(len(parts), max_parts, replace=False))
+        parts = [parts[i] for i in chosen]
     return np.stack(parts).astype(np.float64)

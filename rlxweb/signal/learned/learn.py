@@ -1,4 +1,6 @@
-"""learn_welch: a transform for one's own recordings, trained, pruned and tested."""
+"""Training of a transform for a user's recordings: `learn_welch` trains, prunes and
+tests it.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +11,26 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.arguments import helpful, number, whole
+from rlxweb.arguments import coerce_float, coerce_integer, suggest_misspelled_options
+from rlxweb.array_input import as_array
 from rlxweb.errors import UsageError
-from rlxweb.forked import cached_property
-from rlxweb.given import array_of
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.learned.examples import Examples, examples_of
-from rlxweb.signal.learned.file import LONGEST, save
-from rlxweb.signal.learned.network import Program, stages_of, whole_cost
-from rlxweb.signal.learned.prunings import (
+from rlxweb.fork_safety import cached_property
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.learned.examples import TrainingExamples, make_examples
+from rlxweb.signal.learned.gate_training import TrainedGates, train_gates
+from rlxweb.signal.learned.gated_fft import PrunedFftProgram, full_fft_cost, stage_count
+from rlxweb.signal.learned.pruning import (
     Pruning,
-    best_within,
-    tried_prunings,
-    worst_of,
+    cheapest_within_error,
+    evaluate_prunings,
+    worst_segment_error,
 )
-from rlxweb.signal.learned.training import TrainedGates, train_gates
 from rlxweb.signal.learned.transform import LearnedTransform
-from rlxweb.signal.request import WelchRequest
-from rlxweb.training.loop import STOPPED
+from rlxweb.signal.learned.transform_file import MAX_NPERSEG, save_transform
+from rlxweb.signal.welch_request import WelchRequest
+from rlxweb.training.loop import INTERRUPTED
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -36,15 +38,15 @@ if TYPE_CHECKING:
     from rlxweb.device import DeviceLike
     from rlxweb.signal.windows import WindowLike
 
-_DOING: Final = "learn a transform"
-PRICE: Final = 0.1
-STEPS: Final = 200
-_USUAL_K: Final = 16
+_CONTEXT: Final = "learn a transform"
+DEFAULT_PRICE: Final = 0.1
+DEFAULT_STEPS: Final = 200
+_DEFAULT_K: Final = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The result of `learn_welch`.
+    """Result of `learn_welch`.
 
     transform  the cheapest within the error, to be saved or used
     chosen     its pruning
@@ -57,33 +59,33 @@ class Learned:
     chosen: Pruning
     tried: tuple[Pruning, ...]
     trained: TrainedGates
-    examples: Examples
+    examples: TrainingExamples
 
     def save(self, file: str | PathLike[str] | IO[bytes]) -> None:
-        """Write the transform as a .rlxl file, whole or not at all."""
-        save(self.transform, file)
+        """Write the transform atomically as a .rlxl file."""
+        save_transform(self.transform, file)
 
     def within(self, error: float) -> LearnedTransform:
-        """The cheapest transform of the same training within another error.
+        """Return the cheapest transform of the same training within another error.
 
         Errors   UsageError for one that is not above 0 and below 1.
         """
-        error = _part_of_power("error", error)
-        pruning, transform = best_within(self.tried, error), self.transform
-        return _transform(pruning, self.examples, transform.fs, transform.k, error)
+        error = _coerce_error("error", error)
+        pruning, transform = cheapest_within_error(self.tried, error), self.transform
+        return _make_transform(pruning, self.examples, transform.fs, transform.k, error)
 
     @property
     def is_exact(self) -> bool:
-        """True where nothing is left out but what the bins do not need."""
+        """True where only parts that the bins do not need are left out."""
         return self.chosen is self.tried[0]
 
     @cached_property
     def whole_cost(self) -> float:
-        """The arithmetic of the whole transform; see `Program.cost`."""
-        return whole_cost(self.transform.n)
+        """Arithmetic cost of the whole transform; see `Program.cost`."""
+        return full_fft_cost(self.transform.n)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data: the report."""
+        """Return the report as plain data."""
         model, run = self.transform, self.trained.run
         return {
             "n": model.n,
@@ -96,7 +98,7 @@ class Learned:
             "worst": model.worst,
             "recall": model.recall,
             "gates": {"active": model.active, "total": model.total},
-            "transforms": _short_transforms(model.program),
+            "transforms": _short_transform_counts(model.program),
             "cost": model.share,
             "is_exact": self.is_exact,
             "steps": run.steps,
@@ -104,26 +106,27 @@ class Learned:
             "device": run.device,
             "engine": run.engine,
             "seconds": run.seconds,
-            "segments": len(self.examples.learned),
-            "rows_tested": len(self.examples.rows),
+            "segments": len(self.examples.training_segments),
+            "rows_tested": len(self.examples.test_rows),
             "tried": [
                 {
-                    "active": one.active,
-                    "error": one.error,
-                    "recall": one.recall,
-                    "cost": one.program.share,
-                    "transforms": _short_transforms(one.program),
+                    "active": pruning.active,
+                    "error": pruning.error,
+                    "recall": pruning.recall,
+                    "cost": pruning.program.relative_cost,
+                    "transforms": _short_transform_counts(pruning.program),
                 }
-                for one in self.tried
+                for pruning in self.tried
             ],
         }
 
 
-def _short_transforms(program: Program) -> dict[str, int]:
+def _short_transform_counts(program: PrunedFftProgram) -> dict[str, int]:
+    """Return the length and number of the short transforms of a program."""
     return {"of": program.m, "count": len(program.phases)}
 
 
-@helpful
+@suggest_misspelled_options
 def learn_welch(
     recordings: ArrayLike | Sequence[ArrayLike],
     fs: float,
@@ -137,8 +140,8 @@ def learn_welch(
     window: WindowLike | ArrayLike | None = None,
     detrend: str | bool | None = "preset",
     noverlap: int | None = None,
-    steps: int = STEPS,
-    price: float = PRICE,
+    steps: int = DEFAULT_STEPS,
+    price: float = DEFAULT_PRICE,
     seed: int = 0,
     device: DeviceLike | None = None,
     adapter: str = "",
@@ -173,17 +176,20 @@ def learn_welch(
                 meets none, with the step; AdapterMissing for a device that cannot be
                 opened, also without a step; InputError for the file of another training
     """
-    rows = _recordings(recordings)
-    fs = number("fs", fs, _DOING)
-    max_error = _part_of_power("max_error", max_error)
-    price = number("price", price, _DOING)
-    steps, seed = whole("steps", steps, _DOING), whole("seed", seed, _DOING)
+    rows = _coerce_recordings(recordings)
+    fs = coerce_float("fs", fs, _CONTEXT)
+    max_error = _coerce_error("max_error", max_error)
+    price = coerce_float("price", price, _CONTEXT)
+    steps, seed = (
+        coerce_integer("steps", steps, _CONTEXT),
+        coerce_integer("seed", seed, _CONTEXT),
+    )
     for name, value in (("steps", steps), ("price", price), ("seed", seed)):
         if value < 0:
-            raise UsageError(_DOING, f"{name} is {value}", "it must be 0 or more")
+            raise UsageError(_CONTEXT, f"{name} is {value}", "must be 0 or more")
     spec = WelchRequest(
         fs=fs,
-        nperseg=whole("nperseg", nperseg, _DOING),
+        nperseg=coerce_integer("nperseg", nperseg, _CONTEXT),
         noverlap=noverlap,
         window=window,
         detrend=detrend,
@@ -192,14 +198,16 @@ def learn_welch(
     _check_spec(spec)
     hz = frequencies(spec, fs)
     # A local maximum is told by its neighbours: one bin more at either end.
-    band = Band.of(hz, fs, fmin, fmax, _DOING).beside(len(hz), "peaks")
-    k = min(_USUAL_K, len(band)) if k is None else whole("k", k, _DOING)
+    band = BinRange.from_frequencies(hz, fs, fmin, fmax, _CONTEXT).with_neighbours(
+        len(hz), "peaks"
+    )
+    k = min(_DEFAULT_K, len(band)) if k is None else coerce_integer("k", k, _CONTEXT)
     if not 1 <= k <= len(band):
-        rule = f"it must be 1 to {len(band)}, the number of bins in the band"
-        raise UsageError(_DOING, f"k is {k}", rule)
-    examples = examples_of(rows, spec, seed)
+        rule = f"must be 1 to {len(band)}, the number of bins in the band"
+        raise UsageError(_CONTEXT, f"k is {k}", rule)
+    examples = make_examples(rows, spec, seed)
     trained = train_gates(
-        examples.learned,
+        examples.training_segments,
         band,
         k,
         steps=steps,
@@ -211,17 +219,18 @@ def learn_welch(
         told=told,
         progress=progress,
     )
-    if trained.run.why == STOPPED:
+    if trained.run.why == INTERRUPTED:
         raise KeyboardInterrupt  # the file, where there is one, goes on from here
-    tried = tried_prunings(trained.gates, examples, band, k)
-    chosen = best_within(tried, max_error)
-    transform = _transform(chosen, examples, fs, k, max_error)
+    tried = evaluate_prunings(trained.gates, examples, band, k)
+    chosen = cheapest_within_error(tried, max_error)
+    transform = _make_transform(chosen, examples, fs, k, max_error)
     return Learned(transform, chosen, tried, trained, examples)
 
 
-def _transform(
-    pruning: Pruning, examples: Examples, fs: float, k: int, asked: float
+def _make_transform(
+    pruning: Pruning, examples: TrainingExamples, fs: float, k: int, max_error: float
 ) -> LearnedTransform:
+    """Return the transform of a pruning, with its errors on the test rows."""
     spec, program = examples.spec, pruning.program
     return LearnedTransform(
         n=spec.nperseg,
@@ -232,47 +241,52 @@ def _transform(
         gates=pruning.gates,
         program=program,
         error=pruning.error,
-        worst=worst_of(program, examples),
+        worst=worst_segment_error(program, examples),
         recall=pruning.recall,
-        asked=asked,
+        asked=max_error,
         k=k,
     )
 
 
-def _part_of_power(name: str, value: object) -> float:
-    part = number(name, value, _DOING)
-    if not 0 < part < 1:
-        rule = "it must be above 0 and below 1: a part of the power"
-        raise UsageError(_DOING, f"{name} is {part}", rule)
-    return part
+def _coerce_error(name: str, value: object) -> float:
+    """Return a relative error as a float; raise UsageError unless it is above 0 and
+    below 1.
+    """
+    error = coerce_float(name, value, _CONTEXT)
+    if not 0 < error < 1:
+        rule = "must be above 0 and below 1, a fraction of the power"
+        raise UsageError(_CONTEXT, f"{name} is {error}", rule)
+    return error
 
 
-def _recordings(given: Any) -> list[Any]:
+def _coerce_recordings(recordings: Any) -> list[Any]:
     """Return the recordings as arrays (C, T) of real numbers."""
-    several = given if isinstance(given, list | tuple) else [given]
-    if several and np.isscalar(several[0]):
-        several = [given]
-    if not several:
-        raise UsageError(_DOING, "there is no recording", "one is the least")
-    arrays = [array_of(one, _DOING) for one in several]
+    items = recordings if isinstance(recordings, list | tuple) else [recordings]
+    if items and np.isscalar(items[0]):
+        items = [recordings]
+    if not items:
+        raise UsageError(_CONTEXT, "got no recording", "at least one is required")
+    arrays = [as_array(item, _CONTEXT) for item in items]
     for array in arrays:
         if array.ndim not in (1, 2) or array.dtype.kind not in "iuf":
             problem = f"a recording has shape {array.shape} and dtype {array.dtype}"
-            raise UsageError(_DOING, problem, "(C, T) or (T,) real numbers are wanted")
+            raise UsageError(
+                _CONTEXT, problem, "expected real numbers of shape (C, T) or (T,)"
+            )
     return [np.atleast_2d(array) for array in arrays]
 
 
 def _check_spec(spec: WelchSpec) -> None:
-    """Errors  UsageError for segments that no network transforms."""
+    """Raise UsageError for segments that no network transforms."""
     n = spec.nperseg
     try:
-        stages_of(n)
+        stage_count(n)
     except ValueError:
-        rule = "butterflies meet in pairs: a power of two from 4 on"
-        raise UsageError(_DOING, f"nperseg is {n}", rule) from None
-    if n > LONGEST:
-        rule = f"at most {LONGEST:,} are trained"
-        raise UsageError(_DOING, f"nperseg is {n:,}", rule)
+        rule = "must be a power of two of at least 4"
+        raise UsageError(_CONTEXT, f"nperseg is {n}", rule) from None
+    if n > MAX_NPERSEG:
+        rule = f"must be at most {MAX_NPERSEG:,}"
+        raise UsageError(_CONTEXT, f"nperseg is {n:,}", rule)
     if spec.detrend == "linear":
-        rule = "None and 'constant' are taken out before a learned transform"
-        raise UsageError(_DOING, "detrend is 'linear'", rule)
+        rule = "a learned transform supports detrend None and 'constant'"
+        raise UsageError(_CONTEXT, "detrend is 'linear'", rule)

@@ -1,4 +1,4 @@
-"""The strategy "learned": a transform that was trained for the job (`model=`).
+"""Strategy "learned": Welch power by a transform trained for the job (`model=`).
 
 "auto" takes it only within a `max_error` that the model keeps; asked for by name it is
 used, and held to a few times the error that it was tested with. Part of every answer is
@@ -16,52 +16,61 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE
-from rlxweb.calibration.known import fitted, priced
+from rlxweb.calibration.engine_calibrations import engine_calibration, fit_cached
+from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.strategy import WelchPeaksStrategy
-from rlxweb.decision.terms import Terms
+from rlxweb.decision.cost_terms import Terms
+from rlxweb.decision.welch_strategy import WelchPeaksStrategy
 from rlxweb.device import Device
-from rlxweb.devices.place import Place
+from rlxweb.devices.device_place import DevicePlace
 from rlxweb.digital import Digital
 from rlxweb.errors import DeviceError, Unsupported
-from rlxweb.host.spec import WelchSpec
-from rlxweb.signal.accuracy import check
-from rlxweb.signal.band_engine import OfBand
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.check_price import check_terms
-from rlxweb.signal.engine import NUMPY, Engine, Power, Rows, batch_rows
-from rlxweb.signal.learned.network import Program
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.signal.accuracy import check_accuracy
+from rlxweb.signal.accuracy_check_cost import accuracy_check_terms
+from rlxweb.signal.band_engine import BandEngine
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.cpu_strategies import cpu_model
+from rlxweb.signal.device_rows import DeviceRows
+from rlxweb.signal.device_strategy import POINT_KINDS
+from rlxweb.signal.learned.gated_fft import PrunedFftProgram
 from rlxweb.signal.learned.transform import (
     LearnedTransform,
-    power_graph,
-    power_in_numpy,
+    band_power_by_numpy,
+    band_power_graph,
 )
-from rlxweb.signal.on_device import POINTS
-from rlxweb.signal.on_host import host_model
-from rlxweb.signal.rows_there import RowsThere
-from rlxweb.signal.ways import Strategy, WelchEstimate
-from rlxweb.stopping import check_stopped
+from rlxweb.signal.welch_engine import (
+    NUMPY_ENGINE,
+    Power,
+    SampleRows,
+    WelchEngine,
+    device_batch_rows,
+)
+from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy
 
-NAME: Final = "learned"
-_NO_MODEL: Final = "it needs a trained model of the transform (model=)"
-_TIMES_ERROR: Final = 10.0
-"""The limit of the error, in errors of the test: a mean over many recordings."""
-_TIMES_WORST: Final = 2.0
-_LEAST_LIMIT: Final = 1e-4
-_LAUNCHES: Final = 4
+STRATEGY_NAME: Final = "learned"
+_NO_MODEL_REASON: Final = "it needs a trained model (model=)"
+_ERROR_FACTOR: Final = 10.0
+"""Factor from the tested error to the error limit; the tested error is a mean over many
+recordings.
+"""
+_WORST_ERROR_FACTOR: Final = 2.0
+_MIN_ERROR_LIMIT: Final = 1e-4
+_LAUNCH_COUNT: Final = 4
 # A graph of several ops, where the estimate has a kernel of its own.
-_COMPOSED: Final = 4.0
+_COMPOSED_SLOWDOWN: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedEngine(OfBand):
-    """A program on the CPU in NumPy, or as a graph on a device.
+class LearnedEngine(BandEngine):
+    """Engine that runs a pruned FFT program in NumPy on the CPU, or as a graph on a
+    device.
 
     limit    largest relative error of the power on the rows that are checked
     """
 
-    program: Program
+    program: PrunedFftProgram
     limit: float
     device: Device = Device.CPU
     adapter: str = ""
@@ -72,140 +81,163 @@ class LearnedEngine(OfBand):
             return CPU_ENGINE[0]
         return pool.backend(self.device.label, self.adapter).name
 
-    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
+    async def power(
+        self, x: SampleRows, spec: WelchSpec, band: BinRange | None = None
+    ) -> Power:
         assert band is not None  # the chooser offers it for bands alone
-        if isinstance(x, RowsThere):
-            raise Unsupported("a learned transform", "the rows lie on a device")
+        if isinstance(x, DeviceRows):
+            raise Unsupported("a learned transform", "the rows are on a device")
 
-        async def some(rows: Any, spec: WelchSpec) -> Power:
+        async def batch_power(rows: Any, spec: WelchSpec) -> Power:
             x = rows.physical() if isinstance(rows, Digital) else np.asarray(rows)
             if x.dtype != np.float64:
                 x = x.astype(np.float32, copy=False)
             if self.device is Device.CPU:
-                return power_in_numpy(x, spec, self.program, band)
-            return await self._on_device(x, spec, band)
+                return band_power_by_numpy(x, spec, self.program, band)
+            return await self._graph_power(x, spec, band)
 
-        await check(x, spec, band, self.limit, some)
+        await check_accuracy(x, spec, band, self.limit, batch_power)
         out = np.empty((x.shape[0], len(band)), spec.power_dtype)
-        step = batch_rows(spec, x.shape[1])
-        for at in range(0, len(out), step):
-            check_stopped()
-            rows = slice(at, at + step)
-            part = x.rows(rows) if isinstance(x, Digital) else x[rows]
-            out[rows] = await some(part, spec)
+        step = device_batch_rows(spec, x.shape[1])
+        for start in range(0, len(out), step):
+            raise_if_cancelled()
+            rows = slice(start, start + step)
+            batch = x.rows(rows) if isinstance(x, Digital) else x[rows]
+            out[rows] = await batch_power(batch, spec)
         return out
 
-    async def _on_device(self, x: Any, spec: WelchSpec, band: Band) -> Power:
-        """Compute the power of a batch of rows by the graph."""
+    async def _graph_power(self, x: Any, spec: WelchSpec, band: BinRange) -> Power:
+        """Compute the power of a batch of rows by the compiled graph on the device."""
         from rlxweb.runtime.session import Session
 
         backend = await pool.backend_async(self.device.label, self.adapter)
-        key = self._key(x.shape, spec, band)
-        async with backend.turn:
-            compiled = backend.kept.get(key)
+        key = self._cache_key(x.shape, spec, band)
+        async with backend.run_lock:
+            compiled = backend.program_cache.get(key)
             if compiled is None:
                 session = Session(self.device, adapter=self.adapter, strict=True)
-                graph = power_graph(x.shape, spec, self.program, band)
+                graph = band_power_graph(x.shape, spec, self.program, band)
                 compiled = await session.compiled(graph)
                 nbytes = compiled.nbytes + 8 * spec.nperseg
-                backend.kept.put(key, compiled, nbytes)
-                backend.kept.trim()
+                backend.program_cache.put(key, compiled, nbytes)
+                backend.program_cache.evict()
             (power,) = await compiled.computed({"x": x}, strict=True)
         return np.asarray(power)
 
-    def _key(self, shape: tuple[int, ...], spec: WelchSpec, band: Band) -> Any:
-        return NAME, shape, spec, self.program, band
+    def _cache_key(
+        self, shape: tuple[int, ...], spec: WelchSpec, band: BinRange
+    ) -> Any:
+        """Return the program cache key of a batch of this shape."""
+        return STRATEGY_NAME, shape, spec, self.program, band
 
     def is_ready(
-        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+        self,
+        shape: tuple[int, ...],
+        spec: WelchSpec,
+        k: int,
+        band: BinRange | None = None,
     ) -> bool:
         if self.device is Device.CPU or band is None:
             return band is not None
-        rows = min(shape[0], batch_rows(spec, shape[1]))
-        kept = pool.backend(self.device.label, self.adapter).kept
-        return self._key((rows, shape[1]), spec, band) in kept
+        rows = min(shape[0], device_batch_rows(spec, shape[1]))
+        program_cache = pool.backend(self.device.label, self.adapter).program_cache
+        return self._cache_key((rows, shape[1]), spec, band) in program_cache
 
 
-def _ways(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
+def _candidates(estimate: WelchEstimate, place: DevicePlace) -> Iterator[Candidate]:
+    """Yield the candidate of the learned strategy at a place, priced or blocked."""
     model, is_cpu = estimate.model, place.device is Device.CPU
-    engine = NUMPY.name
+    engine = NUMPY_ENGINE.name
     if not is_cpu:
         try:
             engine = pool.backend(place.device.label, place.adapter).name
         except DeviceError:
             return  # "fused" says why
-    blank = Candidate(place.device, engine, NAME, adapter=place.adapter)
+    template = Candidate(place.device, engine, STRATEGY_NAME, adapter=place.adapter)
     if model is None:
         if estimate.k and not is_cpu:
-            yield replace(blank, blocker=_NO_MODEL)
+            yield replace(template, blocker=_NO_MODEL_REASON)
         return
-    reason = _blocker(estimate, model, is_cpu)
-    terms = None if reason else _terms(estimate, model, place)
+    reason = _blocking_reason(estimate, model, is_cpu)
+    terms = None if reason else _predicted_terms(estimate, model, place)
     if isinstance(terms, str):
         reason, terms = terms, None
-    host, source = host_model()
+    cpu_cost_model, source = cpu_model()
     yield replace(
-        blank,
+        template,
         how="host" if is_cpu else "graph",
         terms=terms,
-        error=host.error,
+        error=cpu_cost_model.error,
         source=source,
         blocker=reason,
         off=model.error,
     )
 
 
-def _blocker(estimate: WelchEstimate, model: LearnedTransform, is_cpu: bool) -> str:
-    """Return why it does not compute the estimate; "" where it may."""
+def _blocking_reason(
+    estimate: WelchEstimate, model: LearnedTransform, is_cpu: bool
+) -> str:
+    """Return the reason why the model cannot compute the estimate; "" if it can."""
     spec = estimate.spec
     if estimate.strategy == "auto" and estimate.max_error < model.error:
-        most = f"{estimate.max_error:g}" if estimate.max_error else "not given"
-        return f"its error is {model.error:.2g}, and max_error is {most}"
-    if estimate.is_there:
-        return "the samples lie on a device already"
+        max_error_text = (
+            f"{estimate.max_error:g}" if estimate.max_error else "not given"
+        )
+        return f"its error is {model.error:.2g}, and max_error is {max_error_text}"
+    if estimate.is_on_device:
+        return "the samples are already on a device"
     if spec.average != "mean":
-        return f"average='{spec.average}' is computed from whole spectra"
+        return f"average='{spec.average}' requires whole spectra"
     if is_cpu:
         return ""
     if spec.is_digital:
-        return "integers are transformed by it on the CPU only"
-    return estimate.only_on_host
+        return "integer samples are supported on the CPU only"
+    return estimate.host_only_reason
 
 
-def _terms(
-    estimate: WelchEstimate, model: LearnedTransform, place: Place
+def _predicted_terms(
+    estimate: WelchEstimate, model: LearnedTransform, place: DevicePlace
 ) -> Terms | str:
-    """Predict its time from the whole transform's, by the share of its arithmetic.
+    """Predict the run time from that of the full transform and the relative arithmetic
+    cost.
 
     A text says why there is no prediction.
     """
-    size, checked = replace(estimate.size, k=0), check_terms(estimate)
+    size, check_cost = replace(estimate.size, k=0), accuracy_check_terms(estimate)
     if place.device is Device.CPU:
-        return host_model()[0].terms(size).slowed(model.share).plus(checked)
-    have = priced(place, POINTS)
-    if isinstance(have, str):
-        return have
-    whole = fitted(have.record, _device_model).terms(replace(size, launches=_LAUNCHES))
-    return whole.slowed(_COMPOSED * model.share).plus(checked)
+        return cpu_model()[0].terms(size).slowed(model.share).plus(check_cost)
+    prices = engine_calibration(place, POINT_KINDS)
+    if isinstance(prices, str):
+        return prices
+    full_terms = fit_cached(prices.record, _device_model).terms(
+        replace(size, launches=_LAUNCH_COUNT)
+    )
+    return full_terms.slowed(_COMPOSED_SLOWDOWN * model.share).plus(check_cost)
 
 
 def _device_model(record: object) -> WelchModel:
+    """Return the Welch cost model of a device, fitted to a calibration."""
     return WelchModel(record, how="welch_fused")  # type: ignore[arg-type]
 
 
-def _engine(way: Candidate, estimate: WelchEstimate | None = None) -> Engine:
+def _create_engine(
+    candidate: Candidate, estimate: WelchEstimate | None = None
+) -> WelchEngine:
+    """Return the engine that runs a learned candidate."""
     assert estimate is not None
     model = estimate.model
     assert model is not None  # without one it is blocked
-    usual = max(_LEAST_LIMIT, _TIMES_ERROR * model.error, _TIMES_WORST * model.worst)
-    limit = estimate.max_error or usual
-    return LearnedEngine(model.program, limit, way.device, way.adapter)
+    default_limit = max(
+        _MIN_ERROR_LIMIT, _ERROR_FACTOR * model.error, _WORST_ERROR_FACTOR * model.worst
+    )
+    limit = estimate.max_error or default_limit
+    return LearnedEngine(model.program, limit, candidate.device, candidate.adapter)
 
 
-LEARNED = Strategy(
-    NAME,
+LEARNED = WelchStrategy(
+    STRATEGY_NAME,
     WelchPeaksStrategy.LEARNED_COMPILED,
-    on_host=None,
-    ways=_ways,
-    engine=_engine,
+    runs_on_host=None,
+    candidates=_candidates,
+    make_engine=_create_engine,
 )

@@ -1,4 +1,5 @@
-"""A trained transform: its record, what it may be used for, and its arithmetic.
+"""Learned transforms: the trained model, the check that it fits an estimate, and its
+arithmetic.
 
 The arithmetic has two forms, of which either is the faster for some shapes: NumPy, with
 the segments of all rows in blocks on a few threads, and a graph for any engine. Both
@@ -15,25 +16,32 @@ import numpy.typing as npt
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
-from rlxweb.forked import cached_property
-from rlxweb.host.row_blocks import run_tasks
-from rlxweb.host.segment_power import tables
-from rlxweb.host.spec import Detrend, WelchSpec
-from rlxweb.host.spectrum import frames
+from rlxweb.fork_safety import cached_property
+from rlxweb.host.segment_workspace import welch_tables
+from rlxweb.host.thread_tasks import run_tasks
+from rlxweb.host.welch_spec import Detrend, WelchSpec
+from rlxweb.host.welch_spectrum import segment_view
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.learned.network import Gates, Program, active, exact
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.learned.gated_fft import (
+    Gates,
+    PrunedFftProgram,
+    count_active_gates,
+    exact_program,
+)
 
-_CLOSE: Final = 1e-6
-_BLOCK: Final = 1 << 16
-"""Samples of segments that are transformed at a time, so that they stay in cache."""
-_THREADED: Final = 1 << 19
+_RATE_TOLERANCE: Final = 1e-6
+_BLOCK_SAMPLES: Final = 1 << 16
+"""Samples of segments that are transformed at a time, so that they stay in the cache.
+"""
+_MIN_THREADED_SAMPLES: Final = 1 << 19
 
 
 @dataclass(frozen=True, slots=False, eq=False)
 class LearnedTransform:
-    """The bins of a band from segments of n real samples, by fewer butterflies.
+    """Trained transform that computes the bins of a band from segments of n real
+    samples with fewer butterflies.
 
     n        samples of a segment and length of the transform, a power of two
     fs       rate of the recordings it was trained on, in Hz
@@ -53,9 +61,9 @@ class LearnedTransform:
     fs: float
     window: bytes
     detrend: Detrend | None
-    band: Band
+    band: BinRange
     gates: Gates
-    program: Program
+    program: PrunedFftProgram
     error: float
     worst: float
     recall: float
@@ -71,166 +79,181 @@ class LearnedTransform:
 
     @property
     def total(self) -> int:
-        """Number of butterflies of the whole network."""
+        """Number of butterflies of the full network."""
         return int(self.gates.size)
 
     @cached_property
     def active(self) -> int:
-        """Number of open gates that its bins depend on."""
-        return active(self.gates, self.band)
+        """Number of open gates that the bins depend on."""
+        return count_active_gates(self.gates, self.band)
 
     @cached_property
-    def exact(self) -> Program:
-        """The program of the exact transform, for the same bins."""
-        return exact(self.n, self.band)
+    def exact(self) -> PrunedFftProgram:
+        """Program of the exact transform for the same bins."""
+        return exact_program(self.n, self.band)
 
     @property
     def share(self) -> float:
-        """Its arithmetic relative to that of the whole transform."""
-        return self.program.share
+        """Arithmetic cost relative to that of the full transform."""
+        return self.program.relative_cost
 
     @property
     def hz(self) -> npt.NDArray[np.float64]:
-        """Frequencies of its bins."""
+        """Frequencies of the bins of the band, in Hz."""
         return np.arange(self.band.first, self.band.stop) * self.fs / self.n
 
-    def check_fits(self, spec: WelchSpec, fs: float, band: Band | None) -> None:
-        """Refuse an estimate it was not trained for. Errors  UsageError."""
+    def check_fits(self, spec: WelchSpec, fs: float, band: BinRange | None) -> None:
+        """Raise UsageError for an estimate that the transform was not trained for."""
 
-        def check(fits: bool, problem: str, rule: str, hint: str = "") -> None:
+        def require(fits: bool, problem: str, rule: str, hint: str = "") -> None:
             if not fits:
-                doing = "welch_peaks with a learned transform"
-                raise UsageError(doing, problem, rule, hint)
+                context = "welch_peaks with a learned transform"
+                raise UsageError(context, problem, rule, hint)
 
         is_real = not spec.is_complex and spec.one_sided
-        check(is_real, "the samples are complex", "it is one of real samples")
-        check(
-            abs(fs - self.fs) <= _CLOSE * self.fs,
-            f"the rate is {fs:g} Hz",
-            f"it was trained at {self.fs:g} Hz",
-            "train one for this rate: rlxweb learn",
+        require(
+            is_real,
+            "the samples are complex",
+            "the transform supports real samples only",
         )
-        check(
+        require(
+            abs(fs - self.fs) <= _RATE_TOLERANCE * self.fs,
+            f"the sampling rate is {fs:g} Hz",
+            f"the transform was trained at {self.fs:g} Hz",
+            "train a transform for this rate: rlxweb learn",
+        )
+        require(
             spec.nperseg == spec.nfft == self.n,
-            f"segments of {spec.nperseg}, transformed at {spec.nfft}",
-            f"it was trained for {self.n} samples",
+            f"nperseg is {spec.nperseg} and nfft is {spec.nfft}",
+            f"the transform was trained for {self.n} samples",
             Advice("give {}", nperseg=self.n),
         )
-        check(
+        require(
             spec.detrend == self.detrend,
             f"detrend is {spec.detrend}",
-            f"it was trained with {self.detrend}",
+            f"the transform was trained with {self.detrend}",
             Advice("give {}", detrend=self.detrend),
         )
         window = np.frombuffer(self.window)
-        check(
+        require(
             np.allclose(spec.window_array, window, atol=1e-9),
-            "the window is another",
-            "it is part of what was trained",
-            "train anew",
+            "the window differs from the window of the training",
+            "a transform supports only the window of its training",
+            "train a transform for this window: rlxweb learn",
         )
-        asked, hint = "all bins", "train one for this band: rlxweb learn"
+        requested_bins, hint = (
+            "all bins",
+            "train a transform for this band: rlxweb learn",
+        )
         if band is None:
-            hint = Advice("give {} and {}", fmin=Blank("HZ"), fmax=Blank("HZ"))
+            hint = Advice("pass {} and {}", fmin=Blank("HZ"), fmax=Blank("HZ"))
         else:
-            asked = f"bins {band.first} to {band.stop - 1}"
+            requested_bins = f"bins {band.first} to {band.stop - 1}"
         first, last = self.band.first, self.band.stop - 1
-        check(
+        require(
             band is not None and first <= band.first and band.stop - 1 <= last,
-            f"{asked} are asked for",
-            f"it gives bins {first} to {last}, that is "
-            f"{self.hz[0]:g} to {self.hz[-1]:g} Hz",
+            f"{requested_bins} are requested",
+            f"the transform computes bins {first} to {last}, {self.hz[0]:g} to "
+            f"{self.hz[-1]:g} Hz",
             hint,
         )
 
 
-def power_in_numpy(
-    x: npt.NDArray[Any], spec: WelchSpec, program: Program, band: Band
+def band_power_by_numpy(
+    x: npt.NDArray[Any], spec: WelchSpec, program: PrunedFftProgram, band: BinRange
 ) -> npt.NDArray[np.float64]:
-    """Average power (B, bins) of a band of rows x (B, T), float32 or float64.
+    """Return the average power (B, bins) of a band of rows x (B, T), float32 or
+    float64, computed in NumPy.
 
     The arithmetic is in the samples' precision, the sums of power are in float64.
     """
-    count = spec.segments_of(x.shape[1])
-    view = frames(x, spec.nperseg, spec.hop, count)
-    at, is_mirrored, weights = program.sources(band)
+    count = spec.segments_per_row(x.shape[1])
+    view = segment_view(x, spec.nperseg, spec.hop, count)
+    value_index, is_mirrored, weights = program.bin_sources(band)
     # A conjugated sum has the same power: the weights are conjugated once, instead of
     # each value of a mirrored bin.
     weights = np.where(is_mirrored[:, None], weights.conj(), weights)
-    parts = [slice(p, None, program.stride) for p in program.phases]
-    windows = [spec.window_array[part].astype(x.dtype) for part in parts]
+    sample_slices = [slice(p, None, program.stride) for p in program.phases]
+    windows = [
+        spec.window_array[sample_slice].astype(x.dtype)
+        for sample_slice in sample_slices
+    ]
     factors = weights.T.astype(np.result_type(x.dtype, np.complex64))
 
-    def power(segments: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """The sum (R, bins) over the segments of rows (R, S, n)."""
+    def summed_power(segments: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the power (R, bins) summed over the segments of rows (R, S, n)."""
         mean: Any = None
         if spec.detrend:
             mean = segments.mean(axis=2, dtype=np.float64, keepdims=True)
             mean = mean.astype(x.dtype)
         total: Any = None
-        for part, window, factor in zip(parts, windows, factors, strict=True):
-            samples = segments[..., part]
+        for sample_slice, window, factor in zip(
+            sample_slices, windows, factors, strict=True
+        ):
+            samples = segments[..., sample_slice]
             samples = samples * window if mean is None else (samples - mean) * window
-            term = np.fft.rfft(samples, axis=2)[..., at] * factor
+            term = np.fft.rfft(samples, axis=2)[..., value_index] * factor
             total = term if total is None else np.add(total, term, out=total)
         squares = np.square(total.real) + np.square(total.imag)
         return np.asarray(squares.sum(axis=1, dtype=np.float64))
 
-    most = max(1, _BLOCK // spec.nperseg)
-    rows = max(1, most // count)
+    max_segments = max(1, _BLOCK_SAMPLES // spec.nperseg)
+    block_rows = max(1, max_segments // count)
     blocks = [
-        (slice(row, row + rows), slice(first, first + most))
-        for row in range(0, len(x), rows)
-        for first in range(0, count, most)
+        (slice(row, row + block_rows), slice(first, first + max_segments))
+        for row in range(0, len(x), block_rows)
+        for first in range(0, count, max_segments)
     ]
     sums: list[Any] = [None] * len(blocks)
 
-    def task(number: int) -> None:
-        sums[number] = power(view[blocks[number]])
+    def compute_block(block_index: int) -> None:
+        sums[block_index] = summed_power(view[blocks[block_index]])
 
-    threads = 1 if view.size < _THREADED else None
-    run_tasks(len(blocks), lambda: task, threads=threads)
+    threads = 1 if view.size < _MIN_THREADED_SAMPLES else None
+    run_tasks(len(blocks), lambda: compute_block, threads=threads)
     out = np.zeros((len(x), len(band)))
     # The blocks of a row are added in their order, whichever thread computed them.
-    for (some, _), block_sums in zip(blocks, sums, strict=True):
-        out[some] += block_sums
-    out *= tables(spec).weights[band.bins] / count
+    for (row_slice, _), block_sums in zip(blocks, sums, strict=True):
+        out[row_slice] += block_sums
+    out *= welch_tables(spec).weights[band.bins] / count
     return out
 
 
-def power_graph(
-    shape: tuple[int, int], spec: WelchSpec, program: Program, band: Band
+def band_power_graph(
+    shape: tuple[int, int], spec: WelchSpec, program: PrunedFftProgram, band: BinRange
 ) -> Graph:
-    """Rows x [B, T] f32 → average power [B, bins] of a band."""
-    count, stride = spec.segments_of(shape[1]), program.stride
+    """Build the graph from rows x [B, T] f32 to the average power [B, bins] of a
+    band.
+    """
+    count, stride = spec.segments_per_row(shape[1]), program.stride
     graph = Graph("learned_welch")
     x = graph.input("x", shape, "f32")
     used = graph.narrow(x, 1, 0, spec.nperseg + (count - 1) * spec.hop)
     segments = graph.frame(used, spec.nperseg, spec.hop)
     if spec.detrend:
         segments = segments - graph.mean(segments, (2,), keep_dim=True)
-    at, is_mirrored, weights = program.sources(band)
+    value_index, is_mirrored, weights = program.bin_sources(band)
     sign = graph.constant(np.where(is_mirrored, -1.0, 1.0), "f32")
-    is_run = bool((np.diff(at) == 1).all())
-    places = None if is_run else graph.constant(at, "i32")
+    is_consecutive = bool((np.diff(value_index) == 1).all())
+    index_tensor = None if is_consecutive else graph.constant(value_index, "i32")
 
-    def chosen(values: Tensor) -> Tensor:
-        """The values that bins need; where they are consecutive, a view."""
-        if places is None:
-            return graph.narrow(values, 2, int(at[0]), len(at))
-        return graph.gather(values, places, 2)
+    def select_bin_values(values: Tensor) -> Tensor:
+        """Return the values that the bins need; a view where they are consecutive."""
+        if index_tensor is None:
+            return graph.narrow(values, 2, int(value_index[0]), len(value_index))
+        return graph.gather(values, index_tensor, 2)
 
     sums: list[Tensor] = []
     for phase, weight in zip(program.phases, weights.T, strict=True):
         window = graph.constant(spec.window_array[phase::stride], "f32")
         re, im = graph.rfft(segments[:, :, phase::stride] * window)
-        re, im = chosen(re), chosen(im) * sign
+        re, im = select_bin_values(re), select_bin_values(im) * sign
         w_re, w_im = (
             graph.constant(part, "f32") for part in (weight.real, weight.imag)
         )
         terms = [re * w_re - im * w_im, re * w_im + im * w_re]
         sums = [a + b for a, b in zip(sums, terms, strict=True)] if sums else terms
     power = graph.mean(sums[0] * sums[0] + sums[1] * sums[1], (1,))
-    scale = graph.constant(tables(spec).weights[band.bins], "f32")
+    scale = graph.constant(welch_tables(spec).weights[band.bins], "f32")
     graph.set_outputs([power * scale])
     return graph

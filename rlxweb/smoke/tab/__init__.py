@@ -1,1 +1,3 @@
-"""The suite in a tab of a browser: Python and this very package, served on loopback."""
+"""Smoke test in a browser tab or under Node: Pyodide and this package, served
+locally.
+"""

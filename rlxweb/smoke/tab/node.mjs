@@ -31,8 +31,8 @@ async function run([runtime, packed]) {
   await py.runPythonAsync(`
 import sys
 sys.path.insert(0, "/package")
-from rlxweb.smoke.tab.inside import answer
-await answer(asked, said)
+from rlxweb.smoke.tab.pyodide_main import run_request
+await run_request(asked, said)
 `);
 }
 

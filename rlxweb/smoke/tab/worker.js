@@ -5,8 +5,8 @@ const say = (told) => postMessage(JSON.stringify(told));
 
 async function fetched(name) {
   const answer = await fetch(new URL(name, import.meta.url));
-  if (!answer.ok) throw new Error(`${name} could not be loaded (${answer.status})`);
-  return answer;
+  if (!run_request.ok) throw new Error(`${name} could not be loaded (${run_request.status})`);
+  return run_request;
 }
 
 async function run() {
@@ -20,8 +20,8 @@ async function run() {
   await py.runPythonAsync(`
 import sys
 sys.path.insert(0, "/package")
-from rlxweb.smoke.tab.inside import answer
-await answer(asked, said)
+from rlxweb.smoke.tab.pyodide_main import run_request
+await run_request(asked, said)
 `);
 }
 

@@ -1,4 +1,4 @@
-"""The op suite of the package, one case at a time, as the check page asks for it.
+"""Op suite of the package, run one case at a time for the check page.
 
 The cases are those of `rlxweb smoke --quick` that need no engine to be listed. `plan`
 names them, `check` runs one of them on a device and says how near it is to NumPy in
@@ -13,132 +13,142 @@ from rlxweb.backends.pool import pool
 from rlxweb.devices.availability import open_async
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import registry
-from rlxweb.smoke.answers import LOST, number
 from rlxweb.smoke.case import checked_ops
+from rlxweb.smoke.result_rows import DEVICE_LOST_ERRORS, json_number
 from rlxweb.smoke.suite import page_cases
 from rlxweb.smoke.verdict import check_case
 
-OTHERS = {
+FAMILY_ROWS = {
     "special": "arithmetic",
     "chains": "fused chains",
     "graphs": "random graphs",
 }
-DOCS = {
+FAMILY_DOCS = {
     "arithmetic": "What a shader compiler may simplify, and must not: x - x, x * 0 …",
     "fused chains": "Ops that become one kernel together.",
     "random graphs": "Graphs grown by chance, the same on every engine.",
 }
-PLANNED = {}
+PLANNED_CASES = {}
 
 
 def plan(args, buffers):
-    """Every op with its cases, then what is of no one op, in the order they are run."""
+    """List every op with its cases, then the cases of no single op, in the order they
+    are run.
+    """
     rows = {op.name: [] for op in checked_ops()}
     for case in page_cases():
-        rows.setdefault(row_of(case), []).append(case)
-    PLANNED.update(rows)
-    return [one_row(name, cases) for name, cases in rows.items()]
+        rows.setdefault(row_name(case), []).append(case)
+    PLANNED_CASES.update(rows)
+    return [row_as_json(name, cases) for name, cases in rows.items()]
 
 
-def row_of(case):
-    """The row of the page a case belongs to."""
-    return case.op or OTHERS[case.family]
+def row_name(case):
+    """Return the name of the page's row that a case belongs to."""
+    return case.op or FAMILY_ROWS[case.family]
 
 
-def one_row(name, cases):
-    """A row as the page lists it."""
+def row_as_json(name, cases):
+    """Describe a row for the page."""
     is_op = name in registry
     op = registry.get(name) if is_op else None
     return {
         "name": name,
-        "doc": op.doc.strip().split("\n")[0] if is_op else DOCS[name],
-        "tolerance": in_words(op.tolerance) if is_op else "what the ops add up to",
-        "samples": [one_case(case) for case in cases],
+        "doc": op.doc.strip().split("\n")[0] if is_op else FAMILY_DOCS[name],
+        "tolerance": tolerance_text(op.tolerance)
+        if is_op
+        else "what the ops add up to",
+        "samples": [case_as_json(case) for case in cases],
     }
 
 
-def one_case(case):
-    """A case as the page lists it."""
-    inputs = case.inputs or inputs_of(case.make())
+def case_as_json(case):
+    """Describe a case for the page."""
+    inputs = case.inputs or feed_types(case.make())
     counts = [math.prod(shape) for shape, _ in inputs]
-    listed = {
+    entry = {
         "inputs": [[list(shape), dtype] for shape, dtype in inputs],
         "attrs": {name: str(value) for name, value in case.attrs.items()},
         "note": case.note,
         "elements": 0 if 0 in counts else max(counts),
     }
-    return listed if case.family == "samples" else listed | {"name": case.name}
+    return entry if case.family == "samples" else entry | {"name": case.name}
 
 
-def inputs_of(trial):
-    """Shape and type of everything that is fed."""
+def feed_types(trial):
+    """Return shape and dtype of each feed."""
     return [
         (array.shape, as_dtype(array.dtype).value) for array in trial.feeds.values()
     ]
 
 
-def in_words(tolerance):
-    """`1e-05 of the value + 2e-06 of the largest`, or `exact`."""
+def tolerance_text(tolerance):
+    """Describe a tolerance: `1e-05 of the value + 2e-06 of the largest`, or `exact`."""
     parts = []
     if tolerance.rtol:
         parts.append(f"{tolerance.rtol:.2g} of the value")
     if tolerance.atol:
-        of = " of the largest" if tolerance.relative_to_peak else ""
-        parts.append(f"{tolerance.atol:.2g}{of}")
+        unit = " of the largest" if tolerance.relative_to_peak else ""
+        parts.append(f"{tolerance.atol:.2g}{unit}")
     return " + ".join(parts) or "exact"
 
 
 async def facts(args, buffers):
-    """The device's row of the report, opened if it is not."""
+    """Return the device's row of the report, and open the device if it is not open."""
     return (await open_async(args["device"])).as_json()
 
 
 async def check(args, buffers):
-    """Run one case; its verdict with the numbers behind it."""
-    case = PLANNED[args["op"]][args["at"]]
-    spoil = spoiled if args.get("spoil") else None
+    """Run one case, and return its verdict with the numbers behind it."""
+    case = PLANNED_CASES[args["op"]][args["at"]]
+    corrupt = corrupt_result if args.get("spoil") else None
     try:
         backend = await pool.backend_async(args["device"])
-    except LOST as error:
+    except DEVICE_LOST_ERRORS as error:
         return {"word": "wrong", "why": str(error), "lost": True}
-    found = await check_case(case, backend, spoil)
-    told = {
-        "word": found.word,
-        "why": found.why,
-        "raised": type(found.raised).__name__ if found.raised else "",
-        "lost": isinstance(found.raised, LOST),
-        "ms": round((found.prepare_ns + found.run_ns) / 1e6, 3),
-        "run_ms": round(found.run_ns / 1e6, 3),
+    verdict = await check_case(case, backend, corrupt)
+    answer = {
+        "word": verdict.word,
+        "why": verdict.why,
+        "raised": type(verdict.error).__name__ if verdict.error else "",
+        "lost": isinstance(verdict.error, DEVICE_LOST_ERRORS),
+        "ms": round((verdict.prepare_ns + verdict.run_ns) / 1e6, 3),
+        "run_ms": round(verdict.run_ns / 1e6, 3),
     }
-    return told | numbers(found.agreement)
+    return answer | comparison_as_json(verdict.comparison)
 
 
-def numbers(agreement):
-    """What the comparison measured; {} when there was nothing to compare."""
+def comparison_as_json(agreement):
+    """Return the numbers of the comparison; {} when there was nothing to compare."""
     if agreement is None:
         return {}
-    told = {
-        "max_error": number(agreement.max_error),
-        "share": number(agreement.share),
-        "allowed": number(agreement.allowed),
+    answer = {
+        "max_error": json_number(agreement.max_error),
+        "share": json_number(agreement.share),
+        "allowed": json_number(agreement.allowed),
         "wrong": agreement.wrong,
         "elements": agreement.size,
     }
     if agreement.first is not None:
         at, got, want = agreement.first
-        told["first"] = {"at": list(at), "got": number(got), "want": number(want)}
-    return told
+        answer["first"] = {
+            "at": list(at),
+            "got": json_number(got),
+            "want": json_number(want),
+        }
+    return answer
 
 
-def spoiled(result):
-    """The result with its middle element changed: what a broken driver would give."""
-    changed = result.copy()
-    if changed.size:
-        flat = changed.reshape(-1)
+def corrupt_result(result):
+    """Return the result with its middle element changed, as a broken driver would give
+    it.
+    """
+    corrupted = result.copy()
+    if corrupted.size:
+        flat = corrupted.reshape(-1)
         at = flat.size // 2
-        if changed.dtype.kind == "f":  # never the value it was, nor near it
+        if corrupted.dtype.kind == "f":  # never the value it was, nor near it
             flat[at] = 2 * np.abs(flat[at]) + 1 if np.isfinite(flat[at]) else 0
         else:  # bfloat16 is a record of its bits: the highest below the exponent
-            bit = 64 if changed.dtype.kind == "V" else 1
-            flat.view(f"u{changed.itemsize}")[at] ^= bit
-    return changed
+            bit = 64 if corrupted.dtype.kind == "V" else 1
+            flat.view(f"u{corrupted.itemsize}")[at] ^= bit
+    return corrupted

@@ -1,32 +1,34 @@
-"""The peaks of the samples, and the shaders that the browser was given for them."""
+"""Peaks of the samples, and the shaders that the browser got for them."""
 
 import numpy as np
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 
-HEARD = []
+SHADERS = []
 
 
-def listen():
-    """Keep every shader that the tab's engine hands to the browser's compiler."""
+def record_shaders():
+    """Record every shader that the tab's engine passes to the browser's compiler."""
     port = pool.backend("webgpu").port
-    inner = port.pipeline
+    create_pipeline = port.create_pipeline
 
     async def pipeline(source, *rest, **more):
-        HEARD.append(source)
-        return await inner(source, *rest, **more)
+        SHADERS.append(source)
+        return await create_pipeline(source, *rest, **more)
 
-    if not HEARD:
-        port.pipeline = pipeline
+    if not SHADERS:
+        port.create_pipeline = pipeline
 
 
 async def peaks(args, buffers):
-    """Frequencies and power of the strongest peaks, and where they were computed."""
+    """Return frequencies and power of the strongest peaks, and the engine that computed
+    them.
+    """
     x = np.frombuffer(buffers[0], np.float32).reshape(args["rows"], args["samples"])
     if args["device"] == "webgpu":
-        listen()
-    found = await rlx.welch_peaks_async(
+        record_shaders()
+    result = await rlx.welch_peaks_async(
         x, args["fs"], args["nperseg"], args["k"], device=args["device"]
     )
-    return {"engine": found.engine, "shaders": HEARD}, [found.hz, found.power]
+    return {"engine": result.engine, "shaders": SHADERS}, [result.hz, result.power]

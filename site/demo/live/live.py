@@ -1,4 +1,4 @@
-"""The Python of the live spectrum: a call per frame, a recording, the GPU's fate.
+"""Python side of the live spectrum: a call per frame, a recording, loss of the GPU.
 
 Runs in the Worker of a demo page, see worker.js. Each function that the page calls
 takes (args, buffers) as they were sent.
@@ -13,10 +13,10 @@ from overview import columns_of
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.calibration.known import measure_now
-from rlxweb.devices.place import parse_place
+from rlxweb.calibration.engine_calibrations import measure_now
+from rlxweb.devices.device_place import parse_place
 from rlxweb.errors import DeviceError, RecordingError, RlxError
-from rlxweb.gpu.drive import can_block, drive
+from rlxweb.gpu.blocking import can_block, run_blocking
 from rlxweb.io import check_finite, open_recording
 
 # Measuring takes seconds; here it is done when the visitor asks, never between frames.
@@ -31,123 +31,132 @@ OCTAVES = {
         strict=True,
     )
 }
-MOST_NOTES = 10_000  # annotations that are handed to the page
+MAX_ANNOTATIONS = 10_000  # annotations that are handed to the page
 
 open_file = None  # the recording in use
 gpu_failed = ""  # why the GPU is not asked any more, until `reopen`
 
 
 def frame(args, buffers):
-    """Spectrum and peaks of the samples handed over, or of a stretch of the recording.
+    """Return spectrum and peaks of the samples passed in, or of an interval of the
+    recording.
 
     Returns facts and arrays: power (C, F), Hz (C, k), power (C, k), peaks per row (C,),
     and where bands are asked for (C, K) each: power, share, Hz of the peak.
     """
-    work = analysed(args, buffers)
-    return drive(work) if can_block() else work
+    coroutine = analyse_frame(args, buffers)
+    return run_blocking(coroutine) if can_block() else coroutine
 
 
-async def analysed(args, buffers):
-    """`frame`, to be awaited or driven."""
-    begun = perf_counter()
-    x = stretch(args) if "start" in args else pushed(args, buffers)
-    read = perf_counter()
-    peaks, fallback = await on_some_device(x, args)
-    found = perf_counter()
-    power = await curve(x, args, peaks)
+async def analyse_frame(args, buffers):
+    """Compute a frame; the coroutine is awaited or driven by `frame`."""
+    started = perf_counter()
+    x = read_interval(args) if "start" in args else pushed_samples(args, buffers)
+    read_done = perf_counter()
+    peaks, fallback = await peaks_with_fallback(x, args)
+    peaks_done = perf_counter()
+    power = await compute_spectrum(x, args, peaks)
     facts = {
         "engine": peaks.engine,
         "device": peaks.device.label,
         "explain": peaks.explain(),
         "fallback": fallback,
-        "candidates": [candidate(c) for c in peaks.decision.candidates],
+        "candidates": [candidate_as_json(c) for c in peaks.decision.candidates],
         "shape": list(x.shape),
         "bins": power.shape[1],
         "step": args["fs"] / peaks.spec.nfft,
         "k": peaks.k,
         "ms": {
-            "read": 1e3 * (read - begun),
-            "peaks": 1e3 * (found - read),
-            "curve": 1e3 * (perf_counter() - found),
+            "read": 1e3 * (read_done - started),
+            "peaks": 1e3 * (peaks_done - read_done),
+            "curve": 1e3 * (perf_counter() - peaks_done),
         },
     }
     arrays = [power, peaks.hz, peaks.power, peaks.count.astype(np.int32)]
     if args["bands"]:
-        told, more = banded(power, args)
-        facts["bands"] = told
-        arrays += more
+        band_facts, band_arrays = compute_bands(power, args)
+        facts["bands"] = band_facts
+        arrays += band_arrays
     return facts, [np.ascontiguousarray(a) for a in arrays]
 
 
-def banded(power, args):
-    """Names and edges of the bands, or why there are none; and their arrays."""
+def compute_bands(power, args):
+    """Return the bands' names and edges, or the reason there are none, and their
+    arrays.
+    """
     # Loaded when the first picture is there.
-    from rlxweb.signal.bands import BANDS, band_power_of
+    from rlxweb.signal.band_power import BAND_PRESETS, band_power_of
 
     hz = np.arange(power.shape[1]) * args["fs"] / args["nperseg"]
-    known = OCTAVES if args["bands"] == "octaves" else BANDS[args["bands"]]
-    bands = {name: own for name, own in known.items() if own[1] <= hz[-1]}
+    all_bands = OCTAVES if args["bands"] == "octaves" else BAND_PRESETS[args["bands"]]
+    bands = {name: limits for name, limits in all_bands.items() if limits[1] <= hz[-1]}
     if not bands:
-        low = min(own[1] for own in known.values())
-        why = f"half the rate is {hz[-1]:g} Hz, and the first band ends at {low:g} Hz"
-        return {"why": why}, []
+        low = min(limits[1] for limits in all_bands.values())
+        reason = (
+            f"half the rate is {hz[-1]:g} Hz, and the first band ends at {low:g} Hz"
+        )
+        return {"why": reason}, []
     try:
-        found = band_power_of(hz, power, bands)
+        band_power = band_power_of(hz, power, bands)
     except RlxError as error:
         return {"why": f"{error.problem}, {error.rule}; choose a larger n_fft"}, []
-    edges = zip(found.names, found.edges.tolist(), strict=True)
-    told = [{"name": name, "from": low, "to": high} for name, (low, high) in edges]
-    return {"bands": told}, [found.absolute, found.relative, found.peak_hz]
+    edges = zip(band_power.names, band_power.edges.tolist(), strict=True)
+    entries = [{"name": name, "from": low, "to": high} for name, (low, high) in edges]
+    return {"bands": entries}, [
+        band_power.absolute,
+        band_power.relative,
+        band_power.peak_hz,
+    ]
 
 
-def pushed(args, buffers):
-    """Samples the page gathered, float32 (C, T)."""
+def pushed_samples(args, buffers):
+    """Return the samples that the page gathered, float32 (C, T)."""
     return np.frombuffer(buffers[0], np.float32).reshape(args["shape"])
 
 
-def stretch(args):
-    """Samples [start, start + count) of some channels of the open recording.
+def read_interval(args):
+    """Read samples [start, start + count) of some channels of the open recording.
 
     Integers as they are, for any device; other numbers as float32.
     """
     group = open_file.groups[args["group"]]
-    chosen = tuple(group.channels[at] for at in args["channels"])
-    some = replace(group, channels=chosen)
+    channels = tuple(group.channels[at] for at in args["channels"])
+    selection = replace(group, channels=channels)
     try:
-        x = some.read_stored(args["start"], args["start"] + args["count"])
+        x = selection.read_stored(args["start"], args["start"] + args["count"])
     except RecordingError as error:
         error.hint = error.hint or "it may have changed since: choose it again"
         raise
-    check_finite(x, some, args["start"])
+    check_finite(x, selection, args["start"])
     return x if isinstance(x, rlx.Digital) else x.astype(np.float32)
 
 
-async def on_some_device(x, args):
-    """The peaks, and why they are NumPy's where the GPU was to compute them."""
+async def peaks_with_fallback(x, args):
+    """Return the peaks, and why NumPy computed them where the GPU was chosen."""
     global gpu_failed
     device = args["device"]
     if not gpu_failed or device == "cpu":
         try:
-            return await found_peaks(x, args, device), ""
+            return await compute_peaks(x, args, device), ""
         except DeviceError as error:
             if device == "cpu":
                 raise
             gpu_failed = error.problem
-    peaks = await found_peaks(x, args, "cpu")
-    why = f"fell back from the GPU, which failed: {gpu_failed}"
-    return replace(peaks, decision=replace(peaks.decision, why=why)), gpu_failed
+    peaks = await compute_peaks(x, args, "cpu")
+    reason = f"fell back from the GPU, which failed: {gpu_failed}"
+    return replace(peaks, decision=replace(peaks.decision, why=reason)), gpu_failed
 
 
-async def found_peaks(x, args, device):
-    """The call this page is about."""
+async def compute_peaks(x, args, device):
+    """Compute the Welch peaks on a device."""
     step = args["fs"] / args["nperseg"]
     low, high = args["fmin"], min(args["fmax"], args["fs"] / 2)
-    inside = int(high / step + 1e-9) - int(np.ceil(low / step - 1e-9)) + 1
+    bins_in_band = int(high / step + 1e-9) - int(np.ceil(low / step - 1e-9)) + 1
     return await rlx.welch_peaks_async(
         x,
         fs=args["fs"],
         nperseg=args["nperseg"],
-        k=max(1, min(args["k"], inside)),  # a narrow band has no more bins
+        k=max(1, min(args["k"], bins_in_band)),  # a narrow band has no more bins
         fmin=low,
         fmax=high,
         window=args["window"],
@@ -158,8 +167,8 @@ async def found_peaks(x, args, device):
     )
 
 
-async def curve(x, args, peaks):
-    """The whole spectrum, by the engine of the peaks."""
+async def compute_spectrum(x, args, peaks):
+    """Compute the whole spectrum on the engine of the peaks."""
     _, power = await rlx.welch_async(
         x,
         args["fs"],
@@ -170,16 +179,18 @@ async def curve(x, args, peaks):
     return power
 
 
-def candidate(one):
-    """A way that was weighed, for the page's table."""
+def candidate_as_json(candidate):
+    """Describe a candidate of the decision for the page's table."""
     return {
-        "way": one.strategy
-        if one.how in ("", "host")
-        else f"{one.strategy}, {one.how}",
-        "engine": one.engine,
-        "ms": None if one.blocker or one.terms is None else one.predicted_ns / 1e6,
-        "source": one.source,
-        "blocker": one.blocker,
+        "way": candidate.strategy
+        if candidate.how in ("", "host")
+        else f"{candidate.strategy}, {candidate.how}",
+        "engine": candidate.engine,
+        "ms": None
+        if candidate.blocker or candidate.terms is None
+        else candidate.predicted_ns / 1e6,
+        "source": candidate.source,
+        "blocker": candidate.blocker,
     }
 
 
@@ -187,7 +198,7 @@ def candidate(one):
 
 
 def open_path(args, buffers):
-    """Open a recording; {needs_rate} where the file does not tell its rate."""
+    """Open a recording; return {needs_rate} if the file does not state its rate."""
     global open_file
     # Messages name a file as it was opened: without the folder it was put in.
     folder, name = os.path.split(args["path"])
@@ -195,7 +206,7 @@ def open_path(args, buffers):
     try:
         opened = open_recording(name, fs=args["fs"], layout=args["layout"])
     except RecordingError as error:
-        if error.problem == "its sampling rate is unknown":
+        if error.problem == "the sampling rate is unknown":
             return {"needs_rate": error.rule}
         raise
     finally:
@@ -205,14 +216,14 @@ def open_path(args, buffers):
     return {
         "format": opened.format,
         "begun": opened.begun,
-        "groups": [described(group) for group in opened.signals],
-        "left_out": [list(one) for one in opened.left_out],
+        "groups": [group_as_json(group) for group in opened.signals],
+        "left_out": [list(item) for item in opened.left_out],
         "warnings": list(opened.warnings),
     }
 
 
-def described(group):
-    """A group of channels, for the page's controls."""
+def group_as_json(group):
+    """Describe a group of channels for the page's controls."""
     return {
         "fs": group.fs,
         "samples": group.n_samples,
@@ -223,16 +234,21 @@ def described(group):
 
 
 def annotations(args, buffers):
-    """What is noted in the open recording: [onset, duration, text], and how many."""
+    """Return the annotations of the open recording as [onset, duration, text], and
+    their number.
+    """
     notes = open_file.annotations
-    return {"count": len(notes), "notes": [list(one) for one in notes[:MOST_NOTES]]}
+    return {
+        "count": len(notes),
+        "notes": [list(note) for note in notes[:MAX_ANNOTATIONS]],
+    }
 
 
 def overview(args, buffers):
-    """Columns of the spectrogram of a channel, see overview.py."""
+    """Return columns of the spectrogram of a channel, see overview.py."""
     group = open_file.groups[args["group"]]
-    of = args["channel"], args["nperseg"], args["window"], args["first"]
-    facts, power = columns_of(group, *of)
+    settings = args["channel"], args["nperseg"], args["window"], args["first"]
+    facts, power = columns_of(group, *settings)
     return facts, [power]
 
 
@@ -253,7 +269,7 @@ def lose(args, buffers):
 
 
 async def reopen(args, buffers):
-    """Open the GPU again. {engine} or {why} it cannot be opened."""
+    """Open the GPU again; return {engine}, or {why} it cannot be opened."""
     global gpu_failed
     pool.close_all()  # an adapter that was refused once is asked again
     row = await rlx.open_async("webgpu")
@@ -265,15 +281,19 @@ def measure(args, buffers):
     """Measure NumPy and the GPU, so that "auto" chooses by figures."""
     for label in args["devices"]:
 
-        def say(step, label=label):
+        def post_progress(step, label=label):
             post({"measuring": f"{label}: {step}"})  # noqa: F821  of worker.js
 
-        measure_now(parse_place(label), budget_s=args["budget_s"], progress=say)
-    forget_picks()
+        measure_now(
+            parse_place(label), budget_s=args["budget_s"], progress=post_progress
+        )
+    clear_picks()
 
 
-def forget_picks():
-    """Let "auto" choose anew, now that more is known."""
-    from rlxweb.choose.recent_picks import recent
+def clear_picks():
+    """Clear the cached picks, so that "auto" chooses again with the new
+    measurements.
+    """
+    from rlxweb.choose.recent_picks import recent_picks
 
-    recent.forget()
+    recent_picks.clear()

@@ -62,7 +62,7 @@ function decision({ engine, explain, fallback, candidates }) {
 }
 
 function wayRow({ way, engine, ms: predicted, source, blocker }) {
-  const known = predicted === null ? make("td", { colspan: "2" }, [blocker || "nothing is known of its speed"]) : null;
+  const known = predicted === null ? make("td", { colspan: "2" }, [blocker || "its speed is unknown"]) : null;
   const cells = known
     ? [known]
     : [make("td", { class: "number" }, [ms(predicted)]), make("td", {}, [source])];

@@ -1,4 +1,4 @@
-"""The notes of a visitor's sound: the network runs once, any settings afterwards."""
+"""Notes of a visitor's sound: the network runs once, settings can change afterwards."""
 
 import time
 from math import gcd
@@ -11,12 +11,12 @@ from rlxweb.errors import ModelError
 
 OUTPUTS = ("onset", "note", "contour")
 """Outputs in the order of the file of ONNX; a graph file may name them otherwise."""
-MODEL = FOUND = None
+MODEL = ACTIVATIONS = None
 
 
 def load(args, buffers):
-    """Take the network of this file; an older one is freed."""
-    global MODEL, FOUND
+    """Load the network of this file, and free an earlier one."""
+    global MODEL, ACTIVATIONS
     model = rlx.load(bytes(buffers[0]))
     shapes = {name: port.shape[1:] for name, port in model.inputs.items()}
     if [*shapes.values()] != [(WINDOW, 1)] or len(model.outputs) != len(OUTPUTS):
@@ -26,12 +26,12 @@ def load(args, buffers):
         raise ModelError("load Basic Pitch", problem, rule)
     if MODEL is not None:
         MODEL.close()
-    MODEL, FOUND = model, None
+    MODEL, ACTIVATIONS = model, None
     return {}
 
 
-def resampled(samples, fs):
-    """Change the rate of a short recording by its Fourier transform."""
+def resample(samples, fs):
+    """Resample a short recording by its Fourier transform."""
     fs = round(fs)
     if fs == RATE:
         return samples
@@ -49,9 +49,9 @@ def resampled(samples, fs):
 
 async def hear(args, buffers):
     """Run the network over the sound, and post the progress."""
-    global FOUND
-    began = time.perf_counter()
-    sound = resampled(np.frombuffer(buffers[0], np.float32), args["fs"])
+    global ACTIVATIONS
+    started = time.perf_counter()
+    sound = resample(np.frombuffer(buffers[0], np.float32), args["fs"])
     rows = windows(sound)
     ((name, port),) = MODEL.inputs.items()
     batch = port.shape[0]
@@ -63,26 +63,26 @@ async def hear(args, buffers):
         outputs.append(await MODEL.run_async(inputs, device=args["device"]))
         done = (start + batch) / len(rows) * seconds
         post({"done": done, "of": seconds})  # noqa: F821
-    found = {
+    activations = {
         key: frames([output[port] for output in outputs], len(sound))
         for key, port in zip(OUTPUTS, MODEL.outputs, strict=True)
     }
-    FOUND = found, seconds
-    return {"took": time.perf_counter() - began, "seconds": seconds}
+    ACTIVATIONS = activations, seconds
+    return {"took": time.perf_counter() - started, "seconds": seconds}
 
 
 def notes(args, buffers):
     """Return the notes by these settings, as arrays and as a MIDI file."""
-    began = time.perf_counter()
-    found, seconds = FOUND
-    own = find_notes(found, **args["settings"])
+    started = time.perf_counter()
+    activations, seconds = ACTIVATIONS
+    found_notes = find_notes(activations, **args["settings"])
     arrays = [
-        np.array([getattr(note, name) for note in own], kind)
+        np.array([getattr(note, name) for note in found_notes], kind)
         for name, kind in (
             *(("start", "<f4"), ("end", "<f4")),
             *(("amplitude", "<f4"), ("pitch", "u1")),
         )
     ]
-    arrays.append(np.frombuffer(midi(own), np.uint8).copy())
-    facts = {"count": len(own), "seconds": seconds}
-    return {**facts, "took": time.perf_counter() - began}, arrays
+    arrays.append(np.frombuffer(midi(found_notes), np.uint8).copy())
+    facts = {"count": len(found_notes), "seconds": seconds}
+    return {**facts, "took": time.perf_counter() - started}, arrays

@@ -1,4 +1,4 @@
-"""Runs what the visitor wrote: output line by line, the last value, short tracebacks.
+"""Run the visitor's code: output line by line, the last value, short tracebacks.
 
 Each run starts afresh: its own names, and the op registry as it was. Everything that is
 to be seen goes to the page by `post`, which the Worker puts in this module's names, as
@@ -20,10 +20,10 @@ from rlxweb.errors import RlxError
 from rlxweb.ir.op import registry
 
 post = globals()["post"]  # by the Worker
-NAME = "your code"
-MOST_CHARACTERS = 200_000
-LONGEST_LINE = 5_000
-KNOWN_OPS = {op.name: op for op in registry}
+FILE_NAME = "your code"
+MAX_CHARACTERS = 200_000
+MAX_LINE = 5_000
+INITIAL_OPS = {op.name: op for op in registry}
 HINTS = {
     ModuleNotFoundError: "here are Python's own library, NumPy and rlxweb; "
     "plot(x, y) and heat(array) draw",
@@ -31,8 +31,8 @@ HINTS = {
 }
 
 
-class Lines(io.TextIOBase):
-    """A stream that hands each line to the page as soon as it is whole."""
+class PostedLines(io.TextIOBase):
+    """Stream that posts each line to the page as soon as it is complete."""
 
     def __init__(self, kind, budget):
         self.kind, self.budget, self.rest = kind, budget, ""
@@ -42,11 +42,11 @@ class Lines(io.TextIOBase):
 
     def write(self, text):
         self.rest += text
-        if "\n" in self.rest or len(self.rest) > LONGEST_LINE:
+        if "\n" in self.rest or len(self.rest) > MAX_LINE:
             *lines, self.rest = self.rest.split("\n")
             for line in lines:
                 self.give(line)
-            if len(self.rest) > LONGEST_LINE:
+            if len(self.rest) > MAX_LINE:
                 self.flush()
         return len(text)
 
@@ -58,40 +58,48 @@ class Lines(io.TextIOBase):
     def give(self, line):
         self.budget.left -= len(line) + 1
         if self.budget.left >= 0:
-            post({self.kind: line[:LONGEST_LINE]})
+            post({self.kind: line[:MAX_LINE]})
         else:
             self.budget.dropped += 1
 
 
-class Budget:
-    """How much output a run may still show; an endless loop must not drown the page."""
+class OutputBudget:
+    """Output that a run may still show, so that an endless loop cannot flood the
+    page.
+    """
 
     def __init__(self):
-        self.left, self.dropped = MOST_CHARACTERS, 0
+        self.left, self.dropped = MAX_CHARACTERS, 0
 
 
 async def run(args, buffers):
-    """Run the code; {"error": …} when it failed, {"dropped": lines not shown}."""
-    budget = Budget()
-    out, err = Lines("out", budget), Lines("err", budget)
+    """Run the code; return {"error": …} when it failed, and the number of lines not
+    shown.
+    """
+    budget = OutputBudget()
+    out, err = PostedLines("out", budget), PostedLines("err", budget)
     error = None
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), shown(err):
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings_as_lines(err),
+    ):
         try:
             await execute(args["code"], (out, err))
         except BaseException as raised:  # SystemExit and KeyboardInterrupt too
-            error = told(raised)
+            error = error_as_json(raised)
     for stream in (out, err):
         stream.flush()
-    forget()
+    restore_registry()
     return {"error": error, "dropped": budget.dropped}
 
 
 async def execute(code, streams):
-    """The statements, then the value of the last one if it is an expression."""
+    """Run the statements, and post the value of the last one if it is an expression."""
     lines = code.splitlines(keepends=True)
-    linecache.cache[NAME] = (len(code), None, lines, NAME)
-    tree = ast.parse(code, NAME)
-    names = fresh_names()
+    linecache.cache[FILE_NAME] = (len(code), None, lines, FILE_NAME)
+    tree = ast.parse(code, FILE_NAME)
+    names = fresh_namespace()
     last = (
         tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     )
@@ -101,48 +109,48 @@ async def execute(code, streams):
         for stream in streams:
             stream.flush()
         if value is not None:
-            post({"value": shortened(repr(value))})
+            post({"value": shorten(repr(value))})
 
 
 async def evaluate(tree, mode, names):
-    """Run or evaluate a tree in which `await` may stand at the top."""
-    code = compile(tree, NAME, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    """Run or evaluate a tree that may have `await` at the top level."""
+    code = compile(tree, FILE_NAME, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if code.co_flags & inspect.CO_COROUTINE:
         return await eval(code, names)
     return eval(code, names)
 
 
-def fresh_names():
-    """What the code finds when it starts."""
-    drawing = sys.modules["playground"]
-    drawing.start_afresh()
+def fresh_namespace():
+    """Return the names that are defined when the code starts."""
+    playground = sys.modules["playground"]
+    playground.start_afresh()
     return {
         "__name__": "__main__",
         "__builtins__": builtins,
-        "plot": drawing.plot,
-        "heat": drawing.heat,
-        "input": nobody_to_ask,
+        "plot": playground.plot,
+        "heat": playground.heat,
+        "input": refuse_input,
     }
 
 
-def nobody_to_ask(prompt=""):
-    """In place of input(), which has no keyboard here."""
+def refuse_input(prompt=""):
+    """Raise in place of input(), which has no keyboard here."""
     raise RuntimeError(
         "input() has nobody to ask here; give the variable a value instead"
     )
 
 
-def shortened(text):
-    """A long text without its middle."""
-    if len(text) <= LONGEST_LINE:
+def shorten(text):
+    """Return a long text without its middle."""
+    if len(text) <= MAX_LINE:
         return text
-    half = LONGEST_LINE // 2
+    half = MAX_LINE // 2
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters …\n{text[-half:]}"
 
 
 @contextlib.contextmanager
-def shown(stream):
-    """Warnings as one line each, every time."""
+def warnings_as_lines(stream):
+    """Write each warning as one line, every time."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.showwarning = lambda message, category, *where, **more: stream.write(
@@ -151,12 +159,12 @@ def shown(stream):
         yield
 
 
-def forget():
-    """Put the op registry back and free what the run left on the devices."""
+def restore_registry():
+    """Restore the op registry, and free what the run left on the devices."""
     for op in list(registry):
-        if op.name not in KNOWN_OPS:
+        if op.name not in INITIAL_OPS:
             registry.unregister(op.name)
-    for name, op in KNOWN_OPS.items():
+    for name, op in INITIAL_OPS.items():
         if registry.get(name) is not op:
             registry.register(op, replace=True)
     gc.collect()
@@ -165,8 +173,10 @@ def forget():
 # --- errors -------------------------------------------------------------------------
 
 
-def told(error):
-    """An exception as the page shows it: its own frames, the sentence, a hint."""
+def error_as_json(error):
+    """Describe an exception for the page: the frames of the visitor's code, the
+    message, a hint.
+    """
     if isinstance(error, SystemExit):
         if not error.code:
             return None
@@ -179,28 +189,28 @@ def told(error):
             "text": f.line,
         }
         for f in lines.stack
-        if f.filename == NAME
+        if f.filename == FILE_NAME
     ]
-    if isinstance(error, SyntaxError) and error.filename == NAME:
+    if isinstance(error, SyntaxError) and error.filename == FILE_NAME:
         text = (error.text or "").rstrip("\n")
         mark = " " * max((error.offset or 1) - 1, 0) + "^"
         frames = [{"line": error.lineno, "name": "", "text": f"{text}\n{mark}"}]
     return {
         "type": type(error).__name__,
-        "message": message_of(error),
+        "message": error_message(error),
         "frames": frames if len(frames) <= 8 else [*frames[:4], None, *frames[-4:]],
         "hint": hint_for(error),
         "ours": isinstance(error, RlxError),
     }
 
 
-def message_of(error):
-    """What it says for itself; a bare KeyError says little, so its key is named."""
+def error_message(error):
+    """Return the message of an exception."""
     if isinstance(error, SyntaxError):
         return error.msg
     return str(error)
 
 
 def hint_for(error):
-    """What to do next, where Python itself does not say."""
+    """Return a hint where Python itself gives none."""
     return next((h for kind, h in HINTS.items() if isinstance(error, kind)), "")

@@ -1,4 +1,4 @@
-"""plot and heat: a few lines of data for the page's canvas, checked before they go.
+"""`plot` and `heat`: check arrays and post them to the page's canvas.
 
 The page draws; here arrays become float32 and wrong ones get a sentence. `post` comes
 from the Worker.
@@ -11,25 +11,27 @@ import types
 import numpy as np
 
 post = globals()["post"]  # by the Worker
-MOST_FIGURES = 40
-MOST_POINTS = 20_000
-MOST_PIXELS = 1_000_000
-drawn = 0
+MAX_FIGURES = 40
+MAX_POINTS = 20_000
+MAX_PIXELS = 1_000_000
+figure_count = 0
 
 
 def start_afresh():
-    """Forget how many figures there were; called before each run."""
-    global drawn
-    drawn = 0
+    """Reset the number of figures; called before each run."""
+    global figure_count
+    figure_count = 0
 
 
-def send(kind, about, arrays):
-    """One figure to the page. Errors  RuntimeError when a loop draws without end."""
-    global drawn
-    drawn += 1
-    if drawn > MOST_FIGURES:
-        raise RuntimeError(f"{kind}: {MOST_FIGURES} figures are the most of one run")
-    post({kind: about}, arrays)
+def post_figure(kind, options, arrays):
+    """Post one figure to the page. Errors  RuntimeError when a loop draws without
+    end.
+    """
+    global figure_count
+    figure_count += 1
+    if figure_count > MAX_FIGURES:
+        raise RuntimeError(f"{kind}: {MAX_FIGURES} figures are the most of one run")
+    post({kind: options}, arrays)
 
 
 def plot(x, *ys, title="", xlabel="", ylabel="", labels=(), marks=None, log=""):
@@ -41,34 +43,34 @@ def plot(x, *ys, title="", xlabel="", ylabel="", labels=(), marks=None, log=""):
     marks              (xs, ys): points that stand out, such as peaks
     log                "x", "y" or "xy": logarithmic axes
     """
-    xs, lines = lines_of(x, ys)
+    xs, lines = coerce_lines(x, ys)
     if set(log) - {"x", "y"}:
         raise ValueError(f"plot: log={log!r}; it is '', 'x', 'y' or 'xy'")
-    step = max(1, math.ceil(len(xs) / MOST_POINTS))
+    step = max(1, math.ceil(len(xs) / MAX_POINTS))
     arrays = [float32(line[::step]) for line in (xs, *lines)]
     if marks is not None:
-        pair = [float32(np.ravel(one)) for one in marks]
+        pair = [float32(np.ravel(coordinates)) for coordinates in marks]
         if len(pair) != 2 or len(pair[0]) != len(pair[1]):
             raise ValueError("plot: marks is (xs, ys), two sequences of one length")
         arrays += pair
     words = {"title": title, "xlabel": xlabel, "ylabel": ylabel}
-    about = {name: str(text) for name, text in words.items()}
-    about |= {"labels": [str(name) for name in labels], "log": log}
-    about |= {"lines": len(lines), "marks": marks is not None}
-    send("plot", about, arrays)
+    options = {name: str(text) for name, text in words.items()}
+    options |= {"labels": [str(name) for name in labels], "log": log}
+    options |= {"lines": len(lines), "marks": marks is not None}
+    post_figure("plot", options, arrays)
 
 
-def lines_of(x, ys):
-    """(x, [y, …]) as float64 vectors of one length."""
+def coerce_lines(x, ys):
+    """Return (x, [y, …]) as float64 vectors of one length."""
     if not ys:
         ys, x = (x,), None
     lines = []
     for y in ys:
-        y = as_numbers("plot", y)
+        y = as_real_array("plot", y)
         if y.ndim not in (1, 2):
             raise ValueError(f"plot: a line has 1 axis, or 2 for many; got {y.shape}")
         lines += list(np.atleast_2d(y))
-    xs = np.arange(len(lines[0])) if x is None else as_numbers("plot", x)
+    xs = np.arange(len(lines[0])) if x is None else as_real_array("plot", x)
     for line in lines:
         if xs.shape != line.shape:
             raise ValueError(f"plot: x has {xs.shape}, a line has {line.shape}")
@@ -82,25 +84,25 @@ def heat(array, title="", xlabel="", ylabel="", x=None, y=None):
 
     x, y   (first, last) of the axes; the array's own indices when left out
     """
-    values = as_numbers("heat", array)
+    values = as_real_array("heat", array)
     if values.ndim != 2 or not values.size:
         raise ValueError(
             f"heat: it takes 2 axes with something in them; got {values.shape}"
         )
-    if values.size > MOST_PIXELS:
+    if values.size > MAX_PIXELS:
         raise ValueError(
-            f"heat: {values.size:,} values are too many; the most is {MOST_PIXELS:,}"
+            f"heat: {values.size:,} values are too many; the most is {MAX_PIXELS:,}"
         )
     rows, columns = values.shape
-    about = {"title": str(title), "xlabel": str(xlabel), "ylabel": str(ylabel)}
-    about |= {"rows": rows, "columns": columns}
-    about["x"] = [float(v) for v in (x or (0, columns - 1))]
-    about["y"] = [float(v) for v in (y or (0, rows - 1))]
-    send("heat", about, [float32(values)])
+    options = {"title": str(title), "xlabel": str(xlabel), "ylabel": str(ylabel)}
+    options |= {"rows": rows, "columns": columns}
+    options["x"] = [float(v) for v in (x or (0, columns - 1))]
+    options["y"] = [float(v) for v in (y or (0, rows - 1))]
+    post_figure("heat", options, [float32(values)])
 
 
-def as_numbers(name, value):
-    """A real array; complex numbers are refused rather than cut."""
+def as_real_array(name, value):
+    """Return a real array; complex numbers are refused."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name}: it draws real numbers, not {array.dtype}")
@@ -108,7 +110,7 @@ def as_numbers(name, value):
 
 
 def float32(values):
-    """As the page takes it: dense float32."""
+    """Return a contiguous float32 array, as the page expects it."""
     return np.ascontiguousarray(values, np.float32)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from unicodedata import category
 
-_YOUNGER = """
+_YOUNGER_RANGES = """
     61d 7fd 890-891 897 898-89f 8ca-8e2 9fd-9fe a76 afa-aff b55 c04 c3c c77 c84 d00
     d3b-d3c d81 eba ece 180f 1885-1886 1abf-1ace 1b4e-1b4f 1b7d-1b7e 1b7f 1df6-1dfb
     2e43-2e4f 2e52-2e5d a82c a8c5 a8ff a9bd 10d24-10d27 10d69-10d6e 10eab-10ead
@@ -28,14 +28,14 @@ _YOUNGER = """
     1e01b-1e021 1e023-1e024 1e026-1e02a 1e08f 1e130-1e136 1e2ae 1e2ec-1e2ef
     1e4ec-1e4ef 1e5ee-1e5ff 1e944-1e94a 1e95e-1e95f
 """
-_CHANGED = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
-"""Characters whose category was another one then."""
+_FORMER_CATEGORIES = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
+"""Characters whose category has changed since then."""
 
 
 @cache
-def _younger() -> frozenset[int]:
+def _younger_codes() -> frozenset[int]:
     codes: set[int] = set()
-    for part in _YOUNGER.split():
+    for part in _YOUNGER_RANGES.split():
         first, _, last = part.partition("-")
         codes |= set(range(int(first, 16), int(last or first, 16) + 1))
     return frozenset(codes)
@@ -44,7 +44,7 @@ def _younger() -> frozenset[int]:
 @lru_cache(1 << 14)
 def general_category(character: str) -> str:
     """Return the general category in two letters."""
-    changed = _CHANGED.get(character)
-    if changed is not None:
-        return changed
-    return "Lo" if ord(character) in _younger() else category(character)
+    former = _FORMER_CATEGORIES.get(character)
+    if former is not None:
+        return former
+    return "Lo" if ord(character) in _younger_codes() else category(character)

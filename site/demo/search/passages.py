@@ -30,8 +30,8 @@ def text_from(name: str, raw: bytes) -> str:
             f"reading {shown(name)}", problem, "files are UTF-8", "save it as UTF-8"
         ) from None
     if "\0" in text:
-        doing, problem = f"reading {shown(name)}", "it has a zero byte"
-        raise UsageError(doing, problem, "files are text", "name a text file")
+        context, problem = f"reading {shown(name)}", "it has a zero byte"
+        raise UsageError(context, problem, "files are text", "name a text file")
     return text
 
 
@@ -54,7 +54,7 @@ def passages_from(
         Tokens that the model reads; longer passages are split.
     """
     lines = _LINE_END.split(text)
-    for first, last in _spans(lines, unit):
+    for first, last in _passage_lines(lines, unit):
         passage = Passage(file, first + 1, "\n".join(lines[first:last]).strip())
         if size(passage.text) <= limit:
             yield passage
@@ -62,8 +62,8 @@ def passages_from(
             yield from _split(passage, size, limit)
 
 
-def _spans(lines: list[str], unit: str) -> Iterator[tuple[int, int]]:
-    """First line of each passage and the line after its last."""
+def _passage_lines(lines: list[str], unit: str) -> Iterator[tuple[int, int]]:
+    """Yield the first line of each passage and the line after its last."""
     begin = None
     for at, line in enumerate(lines):
         if unit == "file":
@@ -84,37 +84,37 @@ def _spans(lines: list[str], unit: str) -> Iterator[tuple[int, int]]:
 def _split(
     passage: Passage, size: Callable[[str], int], limit: int
 ) -> Iterator[Passage]:
-    """Split between words, and within words that are too long alone."""
+    """Split a passage between words, and within words that are too long alone."""
     words: list[tuple[int, str]] = []
     total = 0
     for word in _words(passage.text, size, limit):
-        own = size(word[1])
-        if words and total + own > limit:
-            yield _joined(passage, words)
+        token_count = size(word[1])
+        if words and total + token_count > limit:
+            yield _join_words(passage, words)
             words, total = [], 0
         words.append(word)
-        total += own
-    yield _joined(passage, words)
+        total += token_count
+    yield _join_words(passage, words)
 
 
 def _words(
     text: str, size: Callable[[str], int], limit: int
 ) -> Iterator[tuple[int, str]]:
-    """Line (from 0) and text of each word, halved until it fits: some scripts have no
-    spaces.
+    """Yield line (from 0) and text of each word, halved until it fits: some scripts
+    have no spaces.
     """
     for at, line in enumerate(text.split("\n")):
-        left = line.split()[::-1]
-        while left:
-            word = left.pop()
+        remaining = line.split()[::-1]
+        while remaining:
+            word = remaining.pop()
             if len(word) == 1 or size(word) <= limit:
                 yield at, word
             else:
                 middle = len(word) // 2
-                left += word[middle:], word[:middle]
+                remaining += word[middle:], word[:middle]
 
 
-def _joined(passage: Passage, words: list[tuple[int, str]]) -> Passage:
+def _join_words(passage: Passage, words: list[tuple[int, str]]) -> Passage:
     lines: dict[int, list[str]] = {}
     for at, word in words:
         lines.setdefault(at, []).append(word)

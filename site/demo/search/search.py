@@ -1,4 +1,4 @@
-"""Passages of the visitor's notes, and which of them are closest to a question."""
+"""Search the visitor's notes for the passages closest to a question."""
 
 import json
 import time
@@ -10,10 +10,10 @@ from wordpiece import WordPiece
 
 import rlxweb as rlx
 from rlxweb.errors import ModelError
-from rlxweb.graphfile.strict_json import Refused, check_depth
+from rlxweb.graphfile.strict_json import FormatViolation, check_depth
 
 MODEL = INDEX = None
-FRAME = 2
+FRAME_TOKENS = 2
 """Tokens that begin and end every text."""
 
 
@@ -21,8 +21,8 @@ class Model:
     """A model of MiniLM's kind: tokenizer, weights, and the encoder on each device."""
 
     def __init__(self, files):
-        config = _object(files, "config.json")
-        self.tokenizer = WordPiece(_json(files, "tokenizer.json"))
+        config = _read_json_object(files, "config.json")
+        self.tokenizer = WordPiece(_read_json(files, "tokenizer.json"))
         self.graph = encoder_graph(config)
         self.width, largest = config["hidden_size"], self.tokenizer.largest_id
         if largest >= config["vocab_size"]:
@@ -33,14 +33,18 @@ class Model:
             self.graph, files["model.safetensors"], rename=UNUSED, convert=True
         )
         positions = config["max_position_embeddings"]
-        own = "sentence_bert_config.json"
-        sentences = _object(files, own) if own in files else {}
-        self.max_tokens = min(sentences.get("max_seq_length") or positions, positions)
+        config_name = "sentence_bert_config.json"
+        sentence_config = (
+            _read_json_object(files, config_name) if config_name in files else {}
+        )
+        self.max_tokens = min(
+            sentence_config.get("max_seq_length") or positions, positions
+        )
         self._encoders = {}
 
     def size(self, text):
         """Number of tokens of a text, without those that frame it."""
-        return len(self.tokenizer.encode(text)) - FRAME
+        return len(self.tokenizer.encode(text)) - FRAME_TOKENS
 
     async def embed(self, texts, device, progress=lambda done, count: None):
         """Return a unit vector for each text (texts, width)."""
@@ -75,24 +79,24 @@ class Model:
         self._encoders.clear()
 
 
-def _json(files, name):
+def _read_json(files, name):
     try:
         text = files[name].decode()
         check_depth(text)  # deep nesting ends Pyodide, before Python sees it
         return json.loads(text)
-    except (ValueError, RecursionError, Refused):
+    except (ValueError, RecursionError, FormatViolation):
         raise ModelError("load MiniLM", f"{name} is no JSON") from None
 
 
-def _object(files, name):
-    content = _json(files, name)
+def _read_json_object(files, name):
+    content = _read_json(files, name)
     if not isinstance(content, dict):
         raise ModelError("load MiniLM", f"{name} is no JSON object")
     return content
 
 
 def load(args, buffers):
-    """Take the model of these files; an older one and its index are freed."""
+    """Load the model of these files, and free an earlier one and its index."""
     global MODEL, INDEX
     files = dict(zip(args["names"], map(bytes, buffers), strict=True))
     model = Model(files)
@@ -105,7 +109,7 @@ def load(args, buffers):
 async def read(args, buffers):
     """Embed every passage of the notes, and post the progress."""
     global INDEX
-    limit = MODEL.max_tokens - FRAME
+    limit = MODEL.max_tokens - FRAME_TOKENS
     files = zip(args["names"], map(bytes, buffers), strict=True)
     passages = [
         passage
@@ -114,22 +118,22 @@ async def read(args, buffers):
             at, text_from(name, raw), args["unit"], MODEL.size, limit
         )
     ]
-    began = time.perf_counter()
+    started = time.perf_counter()
     vectors = await MODEL.embed(
         [passage.text for passage in passages],
         args["device"],
         lambda done, count: post({"done": done, "of": count}),  # noqa: F821
     )
     INDEX = passages, vectors
-    return {"passages": len(passages), "seconds": time.perf_counter() - began}
+    return {"passages": len(passages), "seconds": time.perf_counter() - started}
 
 
 async def ask(args, buffers):
     """Return the passages closest to a question, the closest first."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     passages, vectors = INDEX
     (question,) = await MODEL.embed([args["question"]], args["device"])
     scores = vectors @ question
     closest = np.argsort(-scores, kind="stable")[: args["k"]]
     hits = [{"score": float(scores[at]), **passages[at]._asdict()} for at in closest]
-    return {"seconds": time.perf_counter() - began, "hits": hits}
+    return {"seconds": time.perf_counter() - started, "hits": hits}

@@ -23,7 +23,7 @@ _CJK = re.compile(
 )
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _ASCII_WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
-_NO_CONTROL = frozenset("\t\n\r")
+_ALLOWED_CONTROLS = frozenset("\t\n\r")
 
 
 class WordPiece:
@@ -45,7 +45,7 @@ class WordPiece:
             self._read(description)
         except (KeyError, TypeError, AttributeError) as error:
             problem = f"tokenizer.json lacks an entry, or has another type: {error!r}"
-            raise ModelError(_DOING, problem) from None
+            raise ModelError(_CONTEXT, problem) from None
         longest_first = sorted(self.special, key=len, reverse=True)
         names = "|".join(map(re.escape, longest_first))
         self._special_names = re.compile(f"({names})") if names else None
@@ -92,13 +92,13 @@ class WordPiece:
             if part in self.special:
                 ids.append(self.special[part])
                 continue
-            for word in self._words(part):
-                ids += self._pieces(word)
+            for word in self._split_words(part):
+                ids += self._word_ids(word)
         return [*ids, self.end]
 
-    def _words(self, text: str) -> list[str]:
+    def _split_words(self, text: str) -> list[str]:
         """Words and single punctuation marks."""
-        text = self._normalized(text)
+        text = self._normalize(text)
         if text.isascii():
             return _ASCII_WORD.findall(text)
         words: list[str] = []
@@ -111,9 +111,9 @@ class WordPiece:
             words += [word[start:]] * (start < len(word))
         return words
 
-    def _normalized(self, text: str) -> str:
+    def _normalize(self, text: str) -> str:
         if self._clean:
-            text = _cleaned(text)
+            text = _clean_text(text)
         if text.isascii():
             return text.lower() if self._lowercase else text
         if self._split_cjk:
@@ -123,15 +123,15 @@ class WordPiece:
         # Each letter alone: str.lower() of a text may depend on neighbouring letters.
         return "".join(map(str.lower, text)) if self._lowercase else text
 
-    def _pieces(self, word: str) -> tuple[int, ...]:
+    def _word_ids(self, word: str) -> tuple[int, ...]:
         pieces = self._cache.get(word)
         if pieces is None:
-            pieces = tuple(self._split(word))
+            pieces = tuple(self._split_pieces(word))
             if len(self._cache) < _MAX_CACHED_WORDS:
                 self._cache[word] = pieces
         return pieces
 
-    def _split(self, word: str) -> list[int]:
+    def _split_pieces(self, word: str) -> list[int]:
         """Split into the longest pieces from the left, or one unknown token."""
         if len(word) > self._longest:
             return [self._unknown]
@@ -149,7 +149,7 @@ class WordPiece:
         return ids
 
 
-def _cleaned(text: str) -> str:
+def _clean_text(text: str) -> str:
     if text.isprintable() and "\ufffd" not in text:
         return text
     characters = (c for c in text if c not in "\0\ufffd" and not _is_control(c))
@@ -157,7 +157,7 @@ def _cleaned(text: str) -> str:
 
 
 def _is_control(character: str) -> bool:
-    if character in _NO_CONTROL:
+    if character in _ALLOWED_CONTROLS:
         return False
     return general_category(character) in ("Cc", "Cf", "Co")
 
@@ -172,12 +172,12 @@ def _is_punctuation(character: str) -> bool:
     return general_category(character).startswith("P")
 
 
-_DOING = "load the tokenizer"
+_CONTEXT = "load the tokenizer"
 
 
 def _error(problem: str) -> ModelError:
     hint = "models of BERT's family have one that fits"
-    return ModelError(_DOING, problem, "a WordPiece tokenizer is expected", hint)
+    return ModelError(_CONTEXT, problem, "a WordPiece tokenizer is expected", hint)
 
 
 def _check_type(entry: Any, name: str, expected: str) -> None:
@@ -187,7 +187,7 @@ def _check_type(entry: Any, name: str, expected: str) -> None:
 
 
 def _added_token(entry: Any) -> tuple[str, int]:
-    """Name and id of a token that is found as it is written, whatever its letters."""
+    """Return name and id of a token that is matched exactly as it is written."""
     name, number = entry["content"], entry["id"]
     if not isinstance(name, str) or not name or not _is_id(number):
         token = f"{shown(name)}, {shown(number)}"

@@ -1,4 +1,4 @@
-"""The Python of the page that trains: some steps a call, and what is done between them.
+"""Python side of the training page: some steps per call, and the calls between them.
 
 Runs in the Worker of a demo page, see worker.js. Each function that the page calls
 takes (args, buffers) as they were sent. The state of a training stays on its device; a
@@ -13,15 +13,21 @@ from time import perf_counter
 
 import numpy as np
 from data import Data
-from network import first_state, heard, judged, step_by, whole
+from network import (
+    compile_network,
+    first_state,
+    judge_examples,
+    sound_probabilities,
+    training_step,
+)
 from vowels import FRAME, FS, NAMES, resampled, rms
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.errors import DeviceError, InputError, NotFinite
-from rlxweb.training.first_bad import first_bad
-from rlxweb.training.saved import Saved, load, save
-from rlxweb.training.trees import taken_apart
+from rlxweb.training.nonfinite_search import describe_first_nonfinite
+from rlxweb.training.saved_training import SavedTraining, load_training, save_training
+from rlxweb.training.tree_map import flatten_arrays
 
 # Measuring takes seconds, and would be done in the middle of a training.
 os.environ["RLX_CALIBRATION"] = "off"
@@ -35,7 +41,9 @@ loaded = None  # the graph of a file, which then judges in place of the training
 
 
 class Training:
-    """A network on its way: its state, the losses so far, the calls that it needs."""
+    """Network in training: its state, the losses so far, the compiled calls that it
+    needs.
+    """
 
     def __init__(self, kind, hidden, seed):
         self.kind, self.hidden, self.seed = kind, hidden, seed
@@ -48,55 +56,57 @@ class Training:
         self.xy = None
 
     async def held(self, function, *args):
-        """A call of a function that was compiled for these arguments, or is now."""
+        """Return the function compiled for these arguments, from the cache or now."""
         key = function.__name__
         if key not in self.calls:
             device = None if self.device == "auto" else self.device
-            made = rlx.function(function, device=device, strict=True)
-            self.calls[key] = await made.held_async(*args)
+            traced = rlx.function(function, device=device, strict=True)
+            self.calls[key] = await traced.held_async(*args)
         return self.calls[key]
 
     def examples(self, n, rate):
-        """The batch of a step, the same on every device."""
+        """Return the batch of a step, the same on every device."""
         x, y = self.xy
         rng = np.random.default_rng([self.seed, n])
-        some = rng.integers(0, len(x), self.batch)
-        return x[some], y[some], np.float32(rate)
+        rows = rng.integers(0, len(x), self.batch)
+        return x[rows], y[rows], np.float32(rate)
 
     async def to_host(self):
-        """Keep a copy of the state off the device, if there is none of this step."""
+        """Copy the state to the host, unless the copy is of this step."""
         if self.safe[1] == len(self.losses):
             return
-        self.safe = await on_host(self.state), len(self.losses)
+        self.safe = await state_to_host(self.state), len(self.losses)
 
     def move(self, device, batch, which):
-        """Go on elsewhere, with other batches or examples, from the state kept last."""
+        """Continue on another device, with another batch size or other examples, from
+        the last copy.
+        """
         self.device, self.batch, self.which = device, batch, which
         self.xy = data.part("train", which)
         self.calls = {}
         self.pace, self.last = 0.05, 1
 
     def go_back(self):
-        """To the state kept last: what came after it is gone."""
+        """Return to the last copy of the state, and drop later losses."""
         self.state, steps = self.safe
         del self.losses[steps:]
         self.calls = {}
         return steps
 
 
-async def on_host(state):
-    """A state as NumPy arrays."""
-    tree, leaves = taken_apart(state, "state")
-    return tree.built(iter([await as_array(one) for _, one in leaves]))
+async def state_to_host(state):
+    """Return a state as NumPy arrays."""
+    tree, leaves = flatten_arrays(state, "state")
+    return tree.unflatten(iter([await to_numpy(leaf) for _, leaf in leaves]))
 
 
-async def as_array(one):
-    """An array, read back where it lies on a device."""
-    return await one.numpy_async() if isinstance(one, rlx.DeviceArray) else one
+async def to_numpy(array):
+    """Return an array as NumPy's, read back if it is on a device."""
+    return await array.numpy_async() if isinstance(array, rlx.DeviceArray) else array
 
 
 def make(args, buffers):
-    """The made voices, as bands."""
+    """Make the synthetic voices, as bands."""
     global data
     data = Data()
     return data.counts() | {"names": list(NAMES), "fs": FS}
@@ -108,12 +118,12 @@ def make(args, buffers):
 async def prepare(args, buffers):
     """Compile the step for a device and a size of batch; make what is missing."""
     global training, loaded
-    why = data.missing(args["data"])
-    if why:
-        return {"missing": why}
+    reason = data.missing(args["data"])
+    if reason:
+        return {"missing": reason}
     if training is None or not training.losses:  # the settings may be others now
         training = Training(args["kind"], args["hidden"], args["seed"])
-    begun = perf_counter()
+    started = perf_counter()
     try:
         await training.to_host()
     except DeviceError:  # it was lost while nothing ran
@@ -123,92 +133,102 @@ async def prepare(args, buffers):
     batch = training.examples(0, args["rate"])
     loaded = None
     try:
-        call = await training.held(step_by(training.kind), training.state, batch)
+        call = await training.held(training_step(training.kind), training.state, batch)
     except DeviceError as error:
-        return lost(error)
-    params = taken_apart(training.state[0], "params")[1]
+        return device_lost_answer(error)
+    params = flatten_arrays(training.state[0], "params")[1]
     return {
         "engine": call.compiled.engine,
         "device": call.device.label,
         "why": call.compiled.decisions[0].why,
         "explain": call.compiled.explain(),
         "nodes": len(call.graph.nodes()),
-        "weights": sum(int(one.size) for _, one in params),
-        "seconds": perf_counter() - begun,
+        "weights": sum(int(param.size) for _, param in params),
+        "seconds": perf_counter() - started,
     }
 
 
 async def advance(args, buffers):
-    """Some steps: as many as fit `ms`, `most` at most. Their losses, float64."""
-    now, first, before = training, len(training.losses), training.state
-    fit = int(args["ms"] / 1e3 / now.pace)
-    count = max(1, min(fit, args["most"], 2 * now.last + 1))
-    begun = perf_counter()
+    """Run some steps: as many as fit `ms`, `most` at most. Return their losses,
+    float64.
+    """
+    current, first, before = training, len(training.losses), training.state
+    fit = int(args["ms"] / 1e3 / current.pace)
+    count = max(1, min(fit, args["most"], 2 * current.last + 1))
+    started = perf_counter()
     try:
-        call = await now.held(
-            step_by(now.kind), now.state, now.examples(first, args["rate"])
+        call = await current.held(
+            training_step(current.kind),
+            current.state,
+            current.examples(first, args["rate"]),
         )
-        kept = []
+        pending_losses = []
         for n in range(first, first + count):
-            batch = now.examples(n, args["rate"])
-            now.state, loss = await call.run_async(now.state, batch, stay=2)
-            kept.append(loss)
-        losses = np.array(await asyncio.gather(*map(as_array, kept)), float)
-        seconds = perf_counter() - begun
-        good = np.isfinite(losses)
-        if not good.all():
-            return await stopped(call, before, first, int(good.argmin()), args, losses)
+            batch = current.examples(n, args["rate"])
+            current.state, loss = await call.run_async(current.state, batch, stay=2)
+            pending_losses.append(loss)
+        losses = np.array(await asyncio.gather(*map(to_numpy, pending_losses)), float)
+        seconds = perf_counter() - started
+        is_finite = np.isfinite(losses)
+        if not is_finite.all():
+            return await undo_nonfinite_step(
+                call, before, first, int(is_finite.argmin()), args, losses
+            )
     except DeviceError as error:
-        return lost(error)
-    now.pace, now.last = seconds / count, count
-    now.losses += losses.tolist()
-    return {"steps": len(now.losses), "seconds": seconds, "count": count}, [losses]
+        return device_lost_answer(error)
+    current.pace, current.last = seconds / count, count
+    current.losses += losses.tolist()
+    return {"steps": len(current.losses), "seconds": seconds, "count": count}, [losses]
 
 
-async def stopped(call, state, first, good, args, losses):
-    """Back to before the step whose loss is no number, and the cause of that."""
-    now = training
-    for n in range(first, first + good):
-        batch = now.examples(n, args["rate"])
+async def undo_nonfinite_step(call, state, first, n_finite, args, losses):
+    """Return to before the step whose loss is not finite, and find the cause."""
+    current = training
+    for n in range(first, first + n_finite):
+        batch = current.examples(n, args["rate"])
         state, _ = await call.run_async(state, batch, stay=1)
-    now.state = state
-    now.losses += losses[:good].tolist()
-    await now.to_host()
-    batch = now.examples(first + good, args["rate"])
-    feeds = call.feeds(now.safe[0], batch)
-    place = first_bad(call.graph, {**call.params, **feeds})
+    current.state = state
+    current.losses += losses[:n_finite].tolist()
+    await current.to_host()
+    batch = current.examples(first + n_finite, args["rate"])
+    feeds = call.feeds(current.safe[0], batch)
+    place = describe_first_nonfinite(call.graph, {**call.params, **feeds})
     error = NotFinite(
-        f"step {first + good + 1}",
-        f"the loss is {losses[good]}",
+        f"step {first + n_finite + 1}",
+        f"the loss is {losses[n_finite]}",
         place or "NumPy computes it finite: the device's numbers differ there",
         "lower the learning rate; the network is as it was before this step",
     )
-    said = {"steps": len(now.losses), "bad": str(error), "step": first + good + 1}
-    return said, [losses[:good]]
+    answer = {
+        "steps": len(current.losses),
+        "bad": str(error),
+        "step": first + n_finite + 1,
+    }
+    return answer, [losses[:n_finite]]
 
 
-def lost(error):
-    """What the page is told when the device went away."""
+def device_lost_answer(error):
+    """Return the answer to the page when the device is lost."""
     return {"lost": error.problem, "steps": training.go_back()}
 
 
 async def judge(args, buffers):
-    """Loss, share of right answers and confusions on the held-out part."""
+    """Return loss, share of right answers and confusions on the held-out part."""
     x, y = data.part("test", training.which)
     try:
-        call = await training.held(judged, training.state[0], x, y)
-        found, loss = await call.run_async(training.state[0], x, y)
+        call = await training.held(judge_examples, training.state[0], x, y)
+        probabilities, loss = await call.run_async(training.state[0], x, y)
         await training.to_host()
     except DeviceError as error:
-        return lost(error)
-    said, given = y.argmax(1), found.argmax(1)
+        return device_lost_answer(error)
+    actual, predicted = y.argmax(1), probabilities.argmax(1)
     counts = np.zeros((len(NAMES), len(NAMES)), int)
-    np.add.at(counts, (said, given), 1)
+    np.add.at(counts, (actual, predicted), 1)
     return {
         "steps": len(training.losses),
         "loss": str(float(loss)),
-        "right": float((said == given).mean()),
-        "of": len(said),
+        "right": float((actual == predicted).mean()),
+        "of": len(actual),
         "confusion": counts.tolist(),
     }
 
@@ -223,40 +243,44 @@ def reset(args, buffers):
 
 
 async def listen(args, buffers):
-    """The probabilities of the last sound that a microphone heard."""
+    """Return the probabilities of the last sound from a microphone."""
     x = np.frombuffer(buffers[0], np.float32)
     if rms(x[None])[0, 0] < QUIET:
         return {"quiet": True}
-    spoken = resampled(x, args["fs"])
-    middle = max(0, (len(spoken) - FRAME) // 2)
-    return await answered(spoken[middle : middle + FRAME], args["device"])
+    sound = resampled(x, args["fs"])
+    middle = max(0, (len(sound) - FRAME) // 2)
+    return await classify_frame(sound[middle : middle + FRAME], args["device"])
 
 
 async def example(args, buffers):
-    """A held-out voice, to be played, and what the network hears."""
-    told, sound, frame = data.example(args["seed"], args["seconds"])
+    """Return a held-out voice to play, and the network's probabilities for it."""
+    facts, sound, frame = data.example(args["seed"], args["seconds"])
     quiet = (0.1 * sound).astype(np.float32)
-    return told | {"fs": FS} | await answered(frame, args["device"]), [quiet]
+    return facts | {"fs": FS} | await classify_frame(frame, args["device"]), [quiet]
 
 
-async def answered(frame, device):
-    """What the network of the file, or else the trained one, says of a frame."""
+async def classify_frame(frame, device):
+    """Return the probabilities of a frame by the loaded network, or else by the trained
+    one.
+    """
     if len(frame) < FRAME:
         return {"quiet": True}
     x = (frame / rms(frame))[None].astype(np.float32)
     if loaded is not None:
         place = None if device == "auto" else device
-        found = (await loaded.run_async({"sound": x}, device=place))["probabilities"]
+        probabilities = (await loaded.run_async({"sound": x}, device=place))[
+            "probabilities"
+        ]
     elif training is not None:
         params = training.state[0]
         try:
-            call = await training.held(heard, params, x)
-            found = await call.run_async(params, x)
+            call = await training.held(sound_probabilities, params, x)
+            probabilities = await call.run_async(params, x)
         except DeviceError as error:
-            return lost(error)
+            return device_lost_answer(error)
     else:
         return {"none": True}
-    return {"probabilities": np.asarray(found, float)[0].tolist()}
+    return {"probabilities": np.asarray(probabilities, float)[0].tolist()}
 
 
 def record(args, buffers):
@@ -276,53 +300,55 @@ def forget(args, buffers):
 
 
 async def save_network(args, buffers):
-    """The whole way from sound to probabilities as a file, its bytes."""
+    """Return the bytes of a file with the graph from sound to probabilities."""
     await training.to_host()
     file = FILES / "network.rlxg"
     FILES.mkdir(exist_ok=True)
-    whole(training.safe[0][0]).save(file, outputs=["probabilities"])
+    compile_network(training.safe[0][0]).save(file, outputs=["probabilities"])
     return {}, [np.frombuffer(file.read_bytes(), np.uint8)]
 
 
 async def save_state(args, buffers):
-    """The state of the training as a file that it, and rlx.train, can go on from."""
+    """Return the bytes of a file from which the training, or rlx.train, can
+    continue.
+    """
     await training.to_host()
     file = FILES / "state.npz"
     FILES.mkdir(exist_ok=True)
     state, steps = training.safe
-    save(file, Saved(state, steps, np.array(training.losses[:steps])))
+    save_training(file, SavedTraining(state, steps, np.array(training.losses[:steps])))
     return {}, [np.frombuffer(file.read_bytes(), np.uint8)]
 
 
 def open_network(args, buffers):
-    """Judge by a saved network from here on."""
+    """Load a saved network, and judge by it from here on."""
     global loaded
-    doing = f"open {args['name']}"
-    found = rlx.load(bytes(buffers[0]))
-    inputs = {name: str(one) for name, one in found.inputs.items()}
-    if list(inputs) != ["sound"] or "probabilities" not in found.outputs:
+    context = f"open {args['name']}"
+    model = rlx.load(bytes(buffers[0]))
+    inputs = {name: str(value) for name, value in model.inputs.items()}
+    if list(inputs) != ["sound"] or "probabilities" not in model.outputs:
         raise InputError(
-            doing,
-            f"it takes {', '.join(inputs)} and gives {', '.join(found.outputs)}",
+            context,
+            f"it takes {', '.join(inputs)} and gives {', '.join(model.outputs)}",
             "a file of this page takes sound and gives probabilities",
         )
     if loaded is not None:
         loaded.close()
-    loaded = found
+    loaded = model
     return {
-        "weights": sum(int(one.size) for one in found.params.values()),
+        "weights": sum(int(value.size) for value in model.params.values()),
         "steps": len(training.losses) if training else 0,
     }
 
 
 def open_state(args, buffers):
-    """Go on with a training where it was when its state was saved."""
+    """Continue a training from its saved state."""
     global training, loaded
     fresh = Training(args["kind"], args["hidden"], args["seed"])
     FILES.mkdir(exist_ok=True)
     file = FILES / "given.npz"
     file.write_bytes(buffers[0])
-    state, steps, losses = load(file, fresh.state)
+    state, steps, losses = load_training(file, fresh.state)
     fresh.state, fresh.losses = state, losses.tolist()
     fresh.safe = state, steps
     training, loaded = fresh, None
@@ -338,7 +364,7 @@ def lose(args, buffers):
 
 
 async def reopen(args, buffers):
-    """Open the GPU again. {engine} or {why} it cannot be opened."""
+    """Open the GPU again; return {engine}, or {why} it cannot be opened."""
     pool.close_all()
     row = await rlx.open_async("webgpu")
     return {"engine": row.engine, "why": row.blocker}

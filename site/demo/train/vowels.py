@@ -1,4 +1,4 @@
-"""Spoken vowels, made: a source of harmonics through the resonances of a vocal tract.
+"""Synthetic vowels: a source of harmonics through the resonances of a vocal tract.
 
 Pitch and resonances (formants) of each vowel are the means that Peterson and Barney
 measured (1952) of men, women and children. Each speaker departs from them, and each
@@ -11,7 +11,7 @@ import numpy as np
 
 FS = 8000  # samples a second
 FRAME = 512  # samples that are judged at once, 64 ms
-HIGHEST = 3900.0  # Hz; no harmonic lies above
+MAX_HARMONIC_HZ = 3900.0  # Hz; no harmonic lies above
 
 # Name → a word that has it; Hz of pitch and three formants of men, women, children.
 VOWELS = {
@@ -39,13 +39,15 @@ VOWELS = {
 NAMES = tuple(VOWELS)
 MEANS = np.array([means for _, means in VOWELS.values()], np.float64)
 WIDTHS = np.array([60.0, 90.0, 120.0, 200.0])  # Hz, of the resonances
-FOURTH = np.array([3400.0, 3900.0, 4300.0])  # Hz, of a formant that tells no vowel
+FOURTH_FORMANT = np.array(
+    [3400.0, 3900.0, 4300.0]
+)  # Hz, of a formant that tells no vowel
 GROUPS = ("a man", "a woman", "a child")
 
 
 @dataclass(frozen=True)
 class Utterances:
-    """What is said, one number or row each.
+    """Spoken vowels, one number or row each.
 
     vowel, group   their places in NAMES and GROUPS
     pitch, drift   Hz; by which part of it the pitch rises in a second
@@ -66,7 +68,7 @@ class Utterances:
         return len(self.vowel)
 
     def only(self, places):
-        """Some of them."""
+        """Return the utterances at these indices."""
         return Utterances(*(getattr(self, name)[places] for name in _FIELDS))
 
 
@@ -74,57 +76,67 @@ _FIELDS = tuple(Utterances.__dataclass_fields__)
 
 
 def utterances(rng, speakers, each):
-    """`each` utterances of every vowel by every one of so many speakers, shuffled."""
+    """Return `each` utterances of every vowel by each of `speakers` speakers,
+    shuffled.
+    """
     group = rng.integers(0, len(GROUPS), speakers)
     tract = rng.normal(1.0, 0.04, speakers)  # a long vocal tract has low formants
     voice = rng.normal(1.0, 0.12, speakers)
     tilt = rng.normal(-6.0, 2.0, speakers)
-    who, vowel = np.divmod(np.arange(speakers * len(NAMES) * each), len(NAMES) * each)
+    speaker, vowel = np.divmod(
+        np.arange(speakers * len(NAMES) * each), len(NAMES) * each
+    )
     vowel %= len(NAMES)
-    n = len(who)
-    means = MEANS[vowel, group[who]]
-    fourth = FOURTH[group[who], None]
-    formants = np.hstack([means[:, 1:], fourth]) * tract[who, None]
-    made = Utterances(
+    n = len(speaker)
+    means = MEANS[vowel, group[speaker]]
+    fourth = FOURTH_FORMANT[group[speaker], None]
+    formants = np.hstack([means[:, 1:], fourth]) * tract[speaker, None]
+    result = Utterances(
         vowel=vowel,
-        group=group[who],
-        pitch=means[:, 0] * voice[who] * rng.normal(1.0, 0.08, n),
+        group=group[speaker],
+        pitch=means[:, 0] * voice[speaker] * rng.normal(1.0, 0.08, n),
         drift=rng.normal(0.0, 0.3, n),
         formants=formants * rng.normal(1.0, 0.03, (n, 4)),
-        tilt=tilt[who] + rng.normal(0.0, 0.5, n),
+        tilt=tilt[speaker] + rng.normal(0.0, 0.5, n),
         noise=rng.uniform(10.0, 40.0, n),
     )
-    return made.only(rng.permutation(n))
+    return result.only(rng.permutation(n))
 
 
-def sounds(rng, said, samples=FRAME):
-    """Utterances with their noise, float32 [n, samples], each with an rms of 1."""
+def sounds(rng, voices, samples=FRAME):
+    """Return the utterances with their noise, float32 [n, samples], each with an rms of
+    1.
+    """
     t = np.arange(samples) / FS
-    turns = said.pitch[:, None] * (t + 0.5 * said.drift[:, None] * t * t)
-    turns += rng.uniform(0.0, 1.0, (len(said), 1))
-    once = np.exp(2j * np.pi * turns).astype(np.complex64)
-    out = np.zeros(turns.shape, np.float32)
-    wave = np.ones_like(once)
-    for k in range(1, int(HIGHEST / said.pitch.min()) + 1):
-        wave *= once  # the k-th harmonic
-        out += (resonance(said, k)[:, None] * wave).real
+    phase = voices.pitch[:, None] * (t + 0.5 * voices.drift[:, None] * t * t)
+    phase += rng.uniform(0.0, 1.0, (len(voices), 1))
+    fundamental = np.exp(2j * np.pi * phase).astype(np.complex64)
+    out = np.zeros(phase.shape, np.float32)
+    wave = np.ones_like(fundamental)
+    for k in range(1, int(MAX_HARMONIC_HZ / voices.pitch.min()) + 1):
+        wave *= fundamental  # the k-th harmonic
+        out += (resonance(voices, k)[:, None] * wave).real
     out /= rms(out)
     noise = rng.standard_normal(out.shape, np.float32)
-    out += noise * (10.0 ** (-said.noise / 20.0)).astype(np.float32)[:, None]
+    out += noise * (10.0 ** (-voices.noise / 20.0)).astype(np.float32)[:, None]
     return out / rms(out)
 
 
-def resonance(said, k):
-    """How strong the k-th harmonic leaves the mouth: complex64 [n], 0 above HIGHEST."""
-    hz = k * said.pitch
-    squares = said.formants**2
-    through = squares / (squares - (hz**2)[:, None] + 1j * WIDTHS * hz[:, None])
-    source = 10.0 ** (said.tilt * np.log2(k) / 20.0)
-    return (np.where(hz < HIGHEST, source, 0.0) * through.prod(1)).astype(np.complex64)
+def resonance(voices, k):
+    """Return the amplitude of the k-th harmonic at the mouth: complex64 [n], 0 above
+    HIGHEST.
+    """
+    hz = k * voices.pitch
+    squares = voices.formants**2
+    response = squares / (squares - (hz**2)[:, None] + 1j * WIDTHS * hz[:, None])
+    source = 10.0 ** (voices.tilt * np.log2(k) / 20.0)
+    return (np.where(hz < MAX_HARMONIC_HZ, source, 0.0) * response.prod(1)).astype(
+        np.complex64
+    )
 
 
 def rms(x):
-    """Root of the mean square of each row [n, 1], never 0."""
+    """Return the root of the mean square of each row [n, 1], never 0."""
     return np.sqrt((x * x).mean(-1, keepdims=True) + 1e-20)
 
 
@@ -132,7 +144,7 @@ def rms(x):
 
 
 def resampled(x, fs):
-    """Sound of any rate as float32 samples at FS.
+    """Resample sound of any rate to float32 samples at FS.
 
     By a windowed sinc that lets pass what both rates can hold. The ends, where samples
     before and after are missing, count as silence.
@@ -141,18 +153,18 @@ def resampled(x, fs):
         return np.asarray(x, np.float32)
     cut = 0.46 * min(fs, FS)  # Hz
     half = int(np.ceil(12 * fs / min(fs, FS)))
-    at = np.arange(int(len(x) * FS / fs)) * (fs / FS)
-    near = np.floor(at).astype(int)
+    positions = np.arange(int(len(x) * FS / fs)) * (fs / FS)
+    centres = np.floor(positions).astype(int)
     taps = np.arange(1 - half, half + 1)
-    away = (near[:, None] + taps) - at[:, None]
-    weights = 2 * cut / fs * np.sinc(2 * cut / fs * away)
-    weights *= 0.5 + 0.5 * np.cos(np.pi * np.clip(away / half, -1.0, 1.0))
+    offsets = (centres[:, None] + taps) - positions[:, None]
+    weights = 2 * cut / fs * np.sinc(2 * cut / fs * offsets)
+    weights *= 0.5 + 0.5 * np.cos(np.pi * np.clip(offsets / half, -1.0, 1.0))
     padded = np.pad(np.asarray(x, np.float64), half)
-    return (padded[near[:, None] + taps + half] * weights).sum(1).astype(np.float32)
+    return (padded[centres[:, None] + taps + half] * weights).sum(1).astype(np.float32)
 
 
 def frames(x, hop=FRAME // 2):
-    """Stretches of FRAME samples [n, FRAME] of a sound at FS, a hop apart."""
+    """Return stretches of FRAME samples [n, FRAME] of a sound at FS, a hop apart."""
     starts = np.arange(0, len(x) - FRAME + 1, hop)
     return (
         x[starts[:, None] + np.arange(FRAME)]
@@ -162,6 +174,8 @@ def frames(x, hop=FRAME // 2):
 
 
 def loud(rows, below_db=20.0):
-    """Which rows are no quieter than the loudest by so much, and not silent."""
+    """Return a mask of the rows that are not silent and at most `below_db` below the
+    loudest.
+    """
     level = rms(rows)[:, 0]
     return (level > level.max(initial=0.0) * 10 ** (-below_db / 20)) & (level > 1e-4)

@@ -1,1 +1,1 @@
-"""What many workers bring: measured at one and two, simulated up to a thousand."""
+"""Scaling over many workers: measured at one and two, simulated up to a thousand."""

@@ -1,4 +1,4 @@
-"""What work costs here, on one worker and on two, in turns; what a task costs.
+"""Cost of work in this process, on one worker and on two, interleaved; cost per task.
 
 A worker has a core of its own, as on a machine of its own, and so has the process it is
 compared with; scheduler and client have the other. Two workers, and two bare processes
@@ -36,153 +36,178 @@ from distributed import Client
 from distributed.security import Security
 
 import rlxweb.dask
-from rlxweb.dask import packing
-from rlxweb.dask.packing import MOST_TOGETHER
+from rlxweb.dask import task_packing
 from rlxweb.dask.recordings import spread
+from rlxweb.dask.task_packing import MAX_RECORDINGS_PER_TASK
 from rlxweb.errors import RlxError
 from rlxweb.jobs.analysis import analyse_file
 from rlxweb.jobs.settings import Settings
-from tests.benchmarks.scaling.simulation import Costs
+from tests.benchmarks.scaling.simulation import TaskCosts
 
 FS, CHANNELS = 256, 16
-START_S = 60
-PATIENCE_S = 3600
+START_TIMEOUT_S = 60
+RESULT_TIMEOUT_S = 3600
 DEVICE = "cpu"
 SETTINGS = Settings(device=DEVICE, spectra=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """A list of recordings of so many seconds."""
+class RecordingSet:
+    """Set of recordings of one length."""
 
     seconds: int
     count: int
 
 
-SIZES = (Size(256, 192), Size(2048, 24), Size(16384, 6))
+SIZES = (RecordingSet(256, 192), RecordingSet(2048, 24), RecordingSet(16384, 6))
 """16 channels at 256 Hz: 2, 17 and 134 MB."""
-TINY = Size(8, 300)
-ALL = os.sched_getaffinity(0)
-OWN, REST = {min(ALL)}, (ALL - {min(ALL)}) or ALL
-CHUNKS, ROWS, WIDE = 6, 8192, 4096
+TINY_RECORDINGS = RecordingSet(8, 300)
+ALL_CORES = os.sched_getaffinity(0)
+WORKER_CORES, OTHER_CORES = (
+    {min(ALL_CORES)},
+    (ALL_CORES - {min(ALL_CORES)}) or ALL_CORES,
+)
+CHUNKS, ROWS, ROW_LENGTH = 6, 8192, 4096
 """Of a Dask array: of float32 each of them is 128 MiB, Dask's own default."""
 
 
-def recordings(folder: Path, size: Size) -> list[str]:
-    """EDF files, alike but for their names."""
+def write_recordings(folder: Path, size: RecordingSet) -> list[str]:
+    """Write EDF files that differ only in their names and return their paths."""
     rng = np.random.default_rng(size.seconds)
     first = folder / f"{size.seconds}-0.edf"
     signals = [
         edfio.EdfSignal(
             rng.standard_normal(size.seconds * FS) * 20,
             FS,
-            label=f"EEG {at}",
+            label=f"EEG {index}",
             physical_dimension="uV",
             physical_range=(-200, 200),
         )
-        for at in range(CHANNELS)
+        for index in range(CHANNELS)
     ]
     edfio.Edf(signals).write(first)
-    names = [first]
-    for at in range(1, size.count):
-        names.append(folder / f"{size.seconds}-{at}.edf")
-        shutil.copyfile(first, names[-1])
-    return [str(name) for name in names]
+    paths = [first]
+    for index in range(1, size.count):
+        paths.append(folder / f"{size.seconds}-{index}.edf")
+        shutil.copyfile(first, paths[-1])
+    return [str(name) for name in paths]
 
 
 class Cluster:
-    """A scheduler and workers, each a process; and a client here."""
+    """Scheduler and workers, each in a process of its own, and a client in this
+    process.
+    """
 
-    def __init__(self, workers: int, running: ExitStack) -> None:
-        theirs, rest = (OWN, REST) if workers == 1 else (ALL, ALL)
+    def __init__(self, workers: int, exit_stack: ExitStack) -> None:
+        worker_cores, scheduler_cores = (
+            (WORKER_CORES, OTHER_CORES) if workers == 1 else (ALL_CORES, ALL_CORES)
+        )
         security = Security.temporary()
-        files = running.enter_context(_certificate_files(security))
+        files = exit_stack.enter_context(_certificate_files(security))
         scheduler = "scheduler", "--port", "0", *files
-        self.scheduler = running.enter_context(_dask(rest, *scheduler))
-        self.address = _address(self.scheduler)
+        self.scheduler = exit_stack.enter_context(
+            _run_dask(scheduler_cores, *scheduler)
+        )
+        self.address = _scheduler_address(self.scheduler)
         worker = "worker", self.address, "--nthreads", "1", *files
         self.nannies = [
-            running.enter_context(_dask(theirs, *worker)) for _ in range(workers)
+            exit_stack.enter_context(_run_dask(worker_cores, *worker))
+            for _ in range(workers)
         ]
-        self.client = running.enter_context(
-            Client(self.address, timeout=START_S, security=security)
+        self.client = exit_stack.enter_context(
+            Client(self.address, timeout=START_TIMEOUT_S, security=security)
         )
-        self.client.wait_for_workers(workers, timeout=START_S)
+        self.client.wait_for_workers(workers, timeout=START_TIMEOUT_S)
 
     def run(self, files: Sequence[str]) -> list[Any]:
-        done = list(spread(files, SETTINGS, self.client, _tell))
-        wrong = [outcome for _, outcome in done if isinstance(outcome, RlxError)]
-        if wrong or len(done) != len(files):
-            raise RuntimeError(f"{len(done)} of {len(files)} done, wrong: {wrong}")
-        return [outcome for _, outcome in done]
+        results = list(spread(files, SETTINGS, self.client, _print_message))
+        errors = [outcome for _, outcome in results if isinstance(outcome, RlxError)]
+        if errors or len(results) != len(files):
+            raise RuntimeError(f"{len(results)} of {len(files)} done, wrong: {errors}")
+        return [outcome for _, outcome in results]
 
     def processor_s(self) -> tuple[float, float]:
-        """Processor time of the scheduler and of all workers, so far."""
+        """Return the processor time of the scheduler and of all workers so far."""
         workers = [
-            one
+            worker
             for nanny in self.nannies
-            for one in psutil.Process(nanny.pid).children(recursive=True)
+            for worker in psutil.Process(nanny.pid).children(recursive=True)
         ]
         scheduler = psutil.Process(self.scheduler.pid)
         return _processor_s(scheduler), sum(map(_processor_s, workers))
 
 
-def measured(
-    sizes: Sequence[Size], chunk: tuple[int, int, int], rounds: int, folder: Path
+def measure_scaling(
+    sizes: Sequence[RecordingSet],
+    chunk: tuple[int, int, int],
+    rounds: int,
+    folder: Path,
 ) -> dict[str, Any]:
-    """Every size in turns, chunks of an array, then what a task costs beside its work.
+    """Measure every size interleaved, chunks of an array, then the cost of a task
+    beside its work.
 
     chunk   how many of them, and the shape of one
     """
-    with ExitStack() as running:
-        running.callback(_keep_to, ALL)
-        _keep_to(REST)
-        one, two = Cluster(1, running), Cluster(2, running)
-        side = Side(one, two, _pool(1, OWN, running), _pool(2, ALL, running))
-        cells = [cell(size, rounds, folder, side) for size in sizes]
-        array = array_cell(chunk, rounds, folder, side)
-        found = {"cells": cells, "array": array}
-        return {**found, "costs": costs(folder, side)}
+    with ExitStack() as exit_stack:
+        exit_stack.callback(_pin_to_cores, ALL_CORES)
+        _pin_to_cores(OTHER_CORES)
+        one_worker, two_workers = Cluster(1, exit_stack), Cluster(2, exit_stack)
+        targets = ScalingTargets(
+            one_worker,
+            two_workers,
+            _start_pool(1, WORKER_CORES, exit_stack),
+            _start_pool(2, ALL_CORES, exit_stack),
+        )
+        cells = [measure_recordings(size, rounds, folder, targets) for size in sizes]
+        array = measure_array(chunk, rounds, folder, targets)
+        measurements = {"cells": cells, "array": array}
+        return {**measurements, "costs": measure_task_costs(folder, targets)}
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """What is measured: clusters, a process of none, and two of them."""
+class ScalingTargets:
+    """Measured targets: a cluster of one worker, one of two, and one and two processes
+    without a cluster.
+    """
 
-    one: Cluster
-    two: Cluster
-    alone: Executor
-    pair: Executor
-
-
-def _pool(n: int, cores: set[int], running: ExitStack) -> Executor:
-    pool = ProcessPoolExecutor(n, get_context("spawn"), _keep_to, (cores,))
-    return running.enter_context(pool)
+    one_worker: Cluster
+    two_workers: Cluster
+    one_process: Executor
+    two_processes: Executor
 
 
-def _keep_to(cores: set[int]) -> None:
-    """Keep this process and all threads and processes it will start to the cores."""
+def _start_pool(n: int, cores: set[int], exit_stack: ExitStack) -> Executor:
+    pool = ProcessPoolExecutor(n, get_context("spawn"), _pin_to_cores, (cores,))
+    return exit_stack.enter_context(pool)
+
+
+def _pin_to_cores(cores: set[int]) -> None:
+    """Pin this process and all threads and processes it will start to the cores."""
     os.sched_setaffinity(0, cores)
 
 
-def cell(size: Size, rounds: int, folder: Path, side: Side) -> dict[str, Any]:
-    """Milliseconds per recording, medians over the rounds."""
-    files = recordings(folder, size)
+def measure_recordings(
+    size: RecordingSet, rounds: int, folder: Path, targets: ScalingTargets
+) -> dict[str, Any]:
+    """Measure the milliseconds per recording, medians over the rounds."""
+    files = write_recordings(folder, size)
 
-    def pair() -> None:
-        each = max(1, min(MOST_TOGETHER, len(files) // 8))
-        list(side.pair.map(analysed, files, chunksize=each))
+    def run_two_processes() -> None:
+        chunk_size = max(1, min(MAX_RECORDINGS_PER_TASK, len(files) // 8))
+        list(targets.two_processes.map(analyse_recording, files, chunksize=chunk_size))
 
-    times = in_turns(
+    times = measure_interleaved(
         {
-            "here": lambda: side.alone.submit(worked_s, files).result(PATIENCE_S),
-            "one": partial(side.one.run, files),
-            "two": partial(side.two.run, files),
-            "pair": pair,
+            "here": lambda: targets.one_process.submit(
+                analysis_processor_s, files
+            ).result(RESULT_TIMEOUT_S),
+            "one": partial(targets.one_worker.run, files),
+            "two": partial(targets.two_workers.run, files),
+            "pair": run_two_processes,
         },
         rounds,
     )
-    back_nbytes = len(pickle.dumps(analysed(files[0])))
+    back_nbytes = len(pickle.dumps(analyse_recording(files[0])))
     for file in files:
         os.unlink(file)
     return {
@@ -190,117 +215,137 @@ def cell(size: Size, rounds: int, folder: Path, side: Side) -> dict[str, Any]:
         "count": size.count,
         "back_nbytes": back_nbytes,
         "spread": pstdev(times["here"]) / median(times["here"]),
-        **medians(times, size.count),
+        **median_times(times, size.count),
     }
 
 
-def array_cell(
-    chunk: tuple[int, int, int], rounds: int, folder: Path, side: Side
+def measure_array(
+    chunk: tuple[int, int, int], rounds: int, folder: Path, targets: ScalingTargets
 ) -> dict[str, Any]:
-    """Milliseconds per chunk of rows, each of a file; as `cell`."""
+    """Measure the milliseconds per chunk of rows read from a file, medians over the
+    rounds.
+    """
     count, *shape = chunk
     file = folder / "rows.npy"
     np.save(file, np.random.default_rng(0).standard_normal(shape, np.float32))
 
-    def bare(pool: Executor) -> None:
-        list(pool.map(peaks_of, [file] * count))
+    def run_in_pool(pool: Executor) -> None:
+        list(pool.map(find_file_peaks, [file] * count))
 
-    def on(cluster: Cluster) -> None:
+    def run_on_cluster(cluster: Cluster) -> None:
         rows = da.map_blocks(
-            _loaded,
+            _load_rows,
             str(file),
             chunks=((shape[0],) * count, shape[1]),
             dtype=np.float32,
             meta=np.empty((0, 0), np.float32),
         )
-        found = rlxweb.dask.welch_peaks(rows, device=DEVICE)
-        cluster.client.compute(found, sync=True)
+        peaks = rlxweb.dask.welch_peaks(rows, device=DEVICE)
+        cluster.client.compute(peaks, sync=True)
 
-    ways = {"one": partial(on, side.one), "two": partial(on, side.two)}
-    ways |= {"here": partial(bare, side.alone), "pair": partial(bare, side.pair)}
-    times = in_turns(ways, rounds)
+    methods = {
+        "one": partial(run_on_cluster, targets.one_worker),
+        "two": partial(run_on_cluster, targets.two_workers),
+    }
+    methods |= {
+        "here": partial(run_in_pool, targets.one_process),
+        "pair": partial(run_in_pool, targets.two_processes),
+    }
+    times = measure_interleaved(methods, rounds)
     os.unlink(file)
     return {
         "nbytes": 4 * shape[0] * shape[1],
         "count": count,
-        **medians(times, count),
+        **median_times(times, count),
     }
 
 
-def peaks_of(file: Path) -> Any:
-    """The peaks of one chunk."""
+def find_file_peaks(file: Path) -> Any:
+    """Find the peaks of one chunk."""
     return rlxweb.welch_peaks(np.load(file), device=DEVICE)
 
 
-def _loaded(file: str, block_info: Any = None) -> Any:
+def _load_rows(file: str, block_info: Any = None) -> Any:
     return np.load(file)
 
 
-def medians(times: Mapping[str, Sequence[float]], count: int) -> dict[str, float]:
-    """The median of each way for one of so many, and what one worker took more.
+def median_times(times: Mapping[str, Sequence[float]], count: int) -> dict[str, float]:
+    """Return each method's median time per item and the relative overhead of one
+    worker.
 
     The last is the median over the rounds.
     """
     pairs = zip(times["one"], times["here"], strict=True)
-    found = {f"{name}_ms": median(ms) / count for name, ms in times.items()}
-    return {**found, "one_more": median(one / here - 1 for one, here in pairs)}
+    result = {f"{name}_ms": median(ms) / count for name, ms in times.items()}
+    return {
+        **result,
+        "one_more": median(
+            with_worker / without_cluster - 1 for with_worker, without_cluster in pairs
+        ),
+    }
 
 
-def in_turns(
-    ways: Mapping[str, Callable[[], object]], rounds: int
+def measure_interleaved(
+    methods: Mapping[str, Callable[[], object]], rounds: int
 ) -> dict[str, list[float]]:
-    """Milliseconds of each way in every round, but the first, that warms."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(-1, rounds):
-        for name in _turned(list(ways), turn):
-            begun = time.perf_counter()
-            ways[name]()
-            if turn >= 0:
-                times[name].append(1e3 * (time.perf_counter() - begun))
+    """Return the milliseconds of each method in every round, after one warm-up
+    round.
+    """
+    times: dict[str, list[float]] = {name: [] for name in methods}
+    for round_index in range(-1, rounds):
+        for name in _rotate(list(methods), round_index):
+            start = time.perf_counter()
+            methods[name]()
+            if round_index >= 0:
+                times[name].append(1e3 * (time.perf_counter() - start))
     return times
 
 
-def costs(folder: Path, side: Side) -> dict[str, float]:
-    """Processor time per task, of recordings that are next to no work, each alone."""
-    packing.MOST_TOGETHER = 1
-    files, one = recordings(folder, TINY), side.one
-    one.run(files)
-    side.alone.submit(worked_s, files).result(PATIENCE_S)
-    work = side.alone.submit(worked_s, files).result(PATIENCE_S)
-    scheduler, workers = one.processor_s()
-    client = time.process_time()
-    one.run(files)
-    spent = time.process_time() - client
-    after = one.processor_s()
-    n = len(files)
-    found = Costs(
-        client_s=spent / n,
-        scheduler_s=(after[0] - scheduler) / n,
-        worker_s=max(0.0, after[1] - workers - work) / n,
+def measure_task_costs(folder: Path, targets: ScalingTargets) -> dict[str, float]:
+    """Measure the processor time per task of nearly empty recordings, one recording per
+    task.
+    """
+    task_packing.MAX_RECORDINGS_PER_TASK = 1
+    files, cluster = write_recordings(folder, TINY_RECORDINGS), targets.one_worker
+    cluster.run(files)
+    targets.one_process.submit(analysis_processor_s, files).result(RESULT_TIMEOUT_S)
+    work = targets.one_process.submit(analysis_processor_s, files).result(
+        RESULT_TIMEOUT_S
     )
-    return {name: getattr(found, name) for name in Costs.__slots__}
+    scheduler, workers = cluster.processor_s()
+    client = time.process_time()
+    cluster.run(files)
+    client_spent = time.process_time() - client
+    processor_after = cluster.processor_s()
+    n = len(files)
+    task_costs = TaskCosts(
+        client_s=client_spent / n,
+        scheduler_s=(processor_after[0] - scheduler) / n,
+        worker_s=max(0.0, processor_after[1] - workers - work) / n,
+    )
+    return {name: getattr(task_costs, name) for name in TaskCosts.__slots__}
 
 
-def worked_s(files: Sequence[str]) -> float:
-    """Recordings without a cluster, and the processor time they took."""
-    began = time.process_time()
+def analysis_processor_s(files: Sequence[str]) -> float:
+    """Analyse recordings without a cluster and return the processor time."""
+    start = time.process_time()
     for file in files:
-        analysed(file)
-    return time.process_time() - began
+        analyse_recording(file)
+    return time.process_time() - start
 
 
-def analysed(file: str) -> Any:
-    """The analysis of one recording."""
+def analyse_recording(file: str) -> Any:
+    """Analyse one recording."""
     return analyse_file(file, SETTINGS)
 
 
-def _turned(names: list[str], by: int) -> list[str]:
-    at = by % len(names)
-    return names[at:] + names[:at]
+def _rotate(names: list[str], count: int) -> list[str]:
+    offset = count % len(names)
+    return names[offset:] + names[:offset]
 
 
-def _tell(said: str) -> None:
-    print(said, file=sys.stderr)
+def _print_message(message: str) -> None:
+    print(message, file=sys.stderr)
 
 
 def _processor_s(process: psutil.Process) -> float:
@@ -309,16 +354,16 @@ def _processor_s(process: psutil.Process) -> float:
 
 
 @contextmanager
-def _dask(cores: set[int], *words: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "dask", *words, "--host", "127.0.0.1"]
-    quiet = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+def _run_dask(cores: set[int], *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "dask", *arguments, "--host", "127.0.0.1"]
+    host_options = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
     environment = {**os.environ, "DASK_CONFIG": str(Path(__file__).parent)}
     with subprocess.Popen(
-        [*command, *quiet],
+        [*command, *host_options],
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        preexec_fn=partial(_keep_to, cores),
+        preexec_fn=partial(_pin_to_cores, cores),
     ) as process:
         try:
             yield process
@@ -328,7 +373,9 @@ def _dask(cores: set[int], *words: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def _certificate_files(security: Security) -> Iterator[list[str]]:
-    """Options of Dask's commands for a certificate, in a folder closed to others."""
+    """Write a certificate to a private folder and yield the options of Dask's commands
+    for it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         cert, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
         cert.write_text(security.tls_client_cert)
@@ -337,8 +384,8 @@ def _certificate_files(security: Security) -> Iterator[list[str]]:
         yield [*map(str, options), "--protocol", "tls"]
 
 
-def _address(scheduler: subprocess.Popen[str]) -> str:
-    """The address where the scheduler listens, which it tells when it does."""
+def _scheduler_address(scheduler: subprocess.Popen[str]) -> str:
+    """Return the address that the scheduler prints when it starts to listen."""
     assert scheduler.stderr is not None
     for line in scheduler.stderr:
         if "Scheduler at:" in line:

@@ -1,10 +1,11 @@
-"""A run over recordings on many workers, event by event, from measured costs of a task.
+"""Discrete-event simulation of many workers that analyse recordings, from measured task
+costs.
 
 A task of recordings goes through lines that serve one at a time, in the order of
 arrival: the client that submits it, the scheduler, the worker that reads and computes
 it, the storage that all workers share, the network back, scheduler and client again.
 Only so many tasks are on their way at a time, as in `rlxweb.dask.recordings`, and small
-recordings share one, as in `rlxweb.dask.packing`. The busiest line is the limit.
+recordings share one, as in `rlxweb.dask.task_packing`. The busiest line is the limit.
 
 Left out: the time until workers are there, faults, work stolen from one worker by
 another, and what the garbage collector of a scheduler does to its time per task.
@@ -20,29 +21,29 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 
-from rlxweb.dask.packing import PART
+from rlxweb.dask.task_packing import TASKS_LEFT_PER_THREAD
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One recording.
+class RecordingWork:
+    """Work of one recording.
 
     compute_s     of one worker, in the mean; `spread` is its relative deviation
     read_nbytes   from the storage
-    back_nbytes   of the result
-    together      so many share a task, at most
+    result_nbytes  of the result
+    max_per_task  so many share a task, at most
     """
 
     compute_s: float
     read_nbytes: float
-    back_nbytes: float
+    result_nbytes: float
     spread: float = 0.0
-    together: int = 1
+    max_per_task: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Seconds a task takes beside its work.
+class TaskCosts:
+    """Seconds that a task takes beside its work.
 
     client_s     to submit it and to take its result
     scheduler_s  of the scheduler's one thread
@@ -55,183 +56,193 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
-    """Bytes per second: of one reader at most, of all together, and of results home."""
+class StorageRates:
+    """Rates in bytes per second: of one worker, of all together, and of results on
+    their way back.
+    """
 
     name: str
-    one: float = inf
-    together: float = inf
-    home: float = inf
+    per_worker: float = inf
+    total: float = inf
+    results: float = inf
 
-    def says(self) -> str:
-        """The storage's limits in words."""
-        told = (
-            (self.one, "{:,.0f} MB/s a worker"),
-            (self.together, "{:,.0f} MB/s for all"),
-            (self.home, "{:,.0f} MB/s for results"),
+    def describe(self) -> str:
+        """Return the storage's limits in words."""
+        limits = (
+            (self.per_worker, "{:,.0f} MB/s a worker"),
+            (self.total, "{:,.0f} MB/s for all"),
+            (self.results, "{:,.0f} MB/s for results"),
         )
-        return ", ".join(word.format(v / 1e6) for v, word in told if v < inf)
+        return ", ".join(template.format(v / 1e6) for v, template in limits if v < inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A simulated run: `busy` is the share of the time that each line was."""
+class SimulatedRun:
+    """Simulated run, with the share of the time that each resource was busy."""
 
     n_workers: int
     n_recordings: int
     seconds: float
-    busy: dict[str, float]
+    busy_shares: dict[str, float]
 
     @property
     def per_second(self) -> float:
-        """Recordings."""
+        """Recordings per second."""
         return self.n_recordings / self.seconds
 
     @property
     def limit(self) -> str:
-        """The busiest line."""
-        return max(self.busy, key=lambda name: self.busy[name])
+        """Name of the busiest resource."""
+        return max(self.busy_shares, key=lambda name: self.busy_shares[name])
 
 
 @dataclass(slots=True)
-class _Line:
-    """Serves one at a time, in the order of arrival; is asked in the order of time."""
+class _FifoServer:
+    """First-in, first-out server; requests must come in the order of time."""
 
-    free: float = 0.0
-    worked: float = 0.0
+    free_at: float = 0.0
+    busy_s: float = 0.0
 
-    def served(self, now: float, seconds: float) -> float:
-        """The time when the line is done with what arrives now."""
-        self.free = max(now, self.free) + seconds
-        self.worked += seconds
-        return self.free
+    def serve(self, now: float, seconds: float) -> float:
+        """Return the time at which a request that arrives now is done."""
+        self.free_at = max(now, self.free_at) + seconds
+        self.busy_s += seconds
+        return self.free_at
 
 
 @dataclass(slots=True)
 class _Worker:
-    waiting: deque[int] = field(default_factory=deque)  # recordings of each task
+    task_queue: deque[int] = field(default_factory=deque)  # recordings of each task
     is_busy: bool = False
-    worked: float = 0.0
+    busy_s: float = 0.0
 
     @property
     def load(self) -> int:
-        return len(self.waiting) + self.is_busy
+        return len(self.task_queue) + self.is_busy
 
 
 class _Simulation:
-    """The clock, the lines and what is still to do."""
+    """State of a simulation: the clock, the servers and the remaining work."""
 
-    def __init__(self, work: Work, costs: Costs, storage: Storage, n: int) -> None:
+    def __init__(
+        self, work: RecordingWork, costs: TaskCosts, storage: StorageRates, n: int
+    ) -> None:
         self.work, self.costs, self.storage = work, costs, storage
-        self.client, self.scheduler, self.disk, self.net = (_Line() for _ in range(4))
+        self.client, self.scheduler, self.disk, self.network = (
+            _FifoServer() for _ in range(4)
+        )
         self.workers = [_Worker() for _ in range(n)]
         self.events: list[tuple[float, int, Callable[[float], None]]] = []
         self.order = count()
-        self.by_load = [(0, at) for at in range(n)]
-        self.chance = random.Random(n)
-        self.left = self.done = 0
+        self.by_load = [(0, worker) for worker in range(n)]
+        self.rng = random.Random(n)
+        self.n_remaining = self.n_done = 0
 
-    def at(self, when: float, what: Callable[[float], None]) -> None:
-        heapq.heappush(self.events, (when, next(self.order), what))
+    def schedule(self, event_time: float, action: Callable[[float], None]) -> None:
+        heapq.heappush(self.events, (event_time, next(self.order), action))
 
-    def run(self, n_recordings: int, ahead: int) -> float:
-        """Seconds until the last result is home."""
-        self.left, now = n_recordings, 0.0
-        for _ in range(ahead * len(self.workers)):
-            self.submit(now)
+    def run(self, n_recordings: int, tasks_per_worker: int) -> float:
+        """Simulate all recordings and return the seconds until the last result
+        arrives.
+        """
+        self.n_remaining, now = n_recordings, 0.0
+        for _ in range(tasks_per_worker * len(self.workers)):
+            self.submit_task(now)
         while self.events:
-            now, _, what = heapq.heappop(self.events)
-            what(now)
-        assert self.done == n_recordings
+            now, _, action = heapq.heappop(self.events)
+            action(now)
+        assert self.n_done == n_recordings
         return now
 
-    def submit(self, now: float) -> None:
-        """A task of as many as may share one, unless nothing is left."""
-        part = self.left // (PART * len(self.workers))
-        n = min(self.left, max(1, min(self.work.together, part)))
+    def submit_task(self, now: float) -> None:
+        """Submit a task of as many recordings as may share one, unless none is left."""
+        fair_share = self.n_remaining // (TASKS_LEFT_PER_THREAD * len(self.workers))
+        n = min(self.n_remaining, max(1, min(self.work.max_per_task, fair_share)))
         if n:
-            self.left -= n
-            sent = self.client.served(now, self.costs.client_s / 2)
-            self.at(sent, lambda then: self.assign(then, n))
+            self.n_remaining -= n
+            submitted_at = self.client.serve(now, self.costs.client_s / 2)
+            self.schedule(submitted_at, lambda time: self.assign_task(time, n))
 
-    def assign(self, now: float, n: int) -> None:
-        assigned = self.scheduler.served(now, self.costs.scheduler_s / 2)
-        self.at(assigned, lambda then: self.queue(then, n))
+    def assign_task(self, now: float, n: int) -> None:
+        assigned_at = self.scheduler.serve(now, self.costs.scheduler_s / 2)
+        self.schedule(assigned_at, lambda time: self.enqueue_task(time, n))
 
-    def queue(self, now: float, n: int) -> None:
-        """Give the task to the worker with the least to do."""
+    def enqueue_task(self, now: float, n: int) -> None:
+        """Give the task to the worker with the smallest load."""
         while True:
-            load, at = heapq.heappop(self.by_load)
-            worker = self.workers[at]
+            load, index = heapq.heappop(self.by_load)
+            worker = self.workers[index]
             if load == worker.load:  # else it was put there again since
                 break
-        worker.waiting.append(n)
+        worker.task_queue.append(n)
         if not worker.is_busy:
-            self.start(now, at)
-        heapq.heappush(self.by_load, (worker.load, at))
+            self.start_task(now, index)
+        heapq.heappush(self.by_load, (worker.load, index))
 
-    def computing(self, n: int) -> float:
+    def draw_compute_s(self, n: int) -> float:
         spread, mean = self.work.spread, self.work.compute_s
         if not spread:
             return n * mean
         # Gamma: never below 0, its mean and deviation as asked, for the sum of n.
-        return self.chance.gammavariate(n * spread**-2, mean * spread**2)
+        return self.rng.gammavariate(n * spread**-2, mean * spread**2)
 
-    def start(self, now: float, at: int) -> None:
-        worker = self.workers[at]
+    def start_task(self, now: float, index: int) -> None:
+        worker = self.workers[index]
         worker.is_busy = True
-        n = worker.waiting.popleft()
-        seconds = self.computing(n) + self.costs.worker_s
+        n = worker.task_queue.popleft()
+        seconds = self.draw_compute_s(n) + self.costs.worker_s
         nbytes = n * self.work.read_nbytes
-        shared = self.disk.served(now, nbytes / self.storage.together)
-        read = max(shared, now + nbytes / self.storage.one)
-        worker.worked += seconds + nbytes / self.storage.one
-        self.at(read + seconds, lambda then: self.end(then, at, n))
+        storage_done_at = self.disk.serve(now, nbytes / self.storage.total)
+        read_at = max(storage_done_at, now + nbytes / self.storage.per_worker)
+        worker.busy_s += seconds + nbytes / self.storage.per_worker
+        self.schedule(read_at + seconds, lambda time: self.end_task(time, index, n))
 
-    def end(self, now: float, at: int, n: int) -> None:
-        worker = self.workers[at]
+    def end_task(self, now: float, index: int, n: int) -> None:
+        worker = self.workers[index]
         worker.is_busy = False
-        if worker.waiting:
-            self.start(now, at)
-        heapq.heappush(self.by_load, (worker.load, at))
-        home = self.net.served(now, n * self.work.back_nbytes / self.storage.home)
-        self.at(home, lambda then: self.told(then, n))
+        if worker.task_queue:
+            self.start_task(now, index)
+        heapq.heappush(self.by_load, (worker.load, index))
+        sent_at = self.network.serve(
+            now, n * self.work.result_nbytes / self.storage.results
+        )
+        self.schedule(sent_at, lambda time: self.notify_scheduler(time, n))
 
-    def told(self, now: float, n: int) -> None:
-        told = self.scheduler.served(now, self.costs.scheduler_s / 2)
-        self.at(told, lambda then: self.taken(then, n))
+    def notify_scheduler(self, now: float, n: int) -> None:
+        notified_at = self.scheduler.serve(now, self.costs.scheduler_s / 2)
+        self.schedule(notified_at, lambda time: self.receive_result(time, n))
 
-    def taken(self, now: float, n: int) -> None:
-        taken = self.client.served(now, self.costs.client_s / 2)
-        self.at(taken, lambda then: self.finished(then, n))
+    def receive_result(self, now: float, n: int) -> None:
+        received_at = self.client.serve(now, self.costs.client_s / 2)
+        self.schedule(received_at, lambda time: self.finish_task(time, n))
 
-    def finished(self, now: float, n: int) -> None:
-        self.done += n
-        self.submit(now)
+    def finish_task(self, now: float, n: int) -> None:
+        self.n_done += n
+        self.submit_task(now)
 
 
 def simulate(
     n_workers: int,
-    work: Work,
-    costs: Costs,
-    storage: Storage,
+    work: RecordingWork,
+    costs: TaskCosts,
+    storage: StorageRates,
     *,
     n_recordings: int,
-    ahead: int = 2,
-) -> Run:
-    """The run of `n_recordings` that are alike.
+    tasks_per_worker: int = 2,
+) -> SimulatedRun:
+    """Simulate a run of `n_recordings` equal recordings.
 
-    ahead   tasks on their way per worker
+    tasks_per_worker  tasks on their way per worker
     """
-    one = _Simulation(work, costs, storage, n_workers)
-    seconds = one.run(n_recordings, ahead)
-    worked = sum(worker.worked for worker in one.workers) / n_workers
-    lines = {
-        "workers": worked,
-        "client": one.client.worked,
-        "scheduler": one.scheduler.worked,
-        "storage": one.disk.worked,
-        "network": one.net.worked,
+    simulation = _Simulation(work, costs, storage, n_workers)
+    seconds = simulation.run(n_recordings, tasks_per_worker)
+    busy_s = sum(worker.busy_s for worker in simulation.workers) / n_workers
+    busy_times = {
+        "workers": busy_s,
+        "client": simulation.client.busy_s,
+        "scheduler": simulation.scheduler.busy_s,
+        "storage": simulation.disk.busy_s,
+        "network": simulation.network.busy_s,
     }
-    busy = {name: worked / seconds for name, worked in lines.items()}
-    return Run(n_workers, n_recordings, seconds, busy)
+    busy = {name: busy_s / seconds for name, busy_s in busy_times.items()}
+    return SimulatedRun(n_workers, n_recordings, seconds, busy)

@@ -20,7 +20,7 @@ Peers = dict[str, Callable[[], Any]]
 
 
 def numbers(kind: str, n: int) -> list[Any]:
-    """The operands, float32."""
+    """Return the float32 operands."""
     draw = np.random.default_rng(n)
     shapes: dict[str, list[tuple[int, ...]]] = {
         "matmul": [(n, n)] * 2,
@@ -37,31 +37,41 @@ def numbers(kind: str, n: int) -> list[Any]:
 
 
 def work(kind: str, n: int) -> Peers:
-    """What to time: "… in+out" begins and ends with host arrays."""
+    """Return the functions to time; those named "… in+out" start and end with host
+    arrays.
+    """
     kinds = {"matmul": _matmul, "softmax": _softmax, "attention": _attention}
     kinds["training"] = _training
     return kinds.get(kind, _welch)(n)
 
 
-def _both(make: Callable[..., Any], *given: Any) -> Peers:
-    """A graph over host arrays, and over arrays that lie on the device.
+def _graph_peers(make: Callable[..., Any], *operands: Any) -> Peers:
+    """Compile a graph over host arrays and one over arrays that stay on the device.
 
     Of the second one number comes back: what was computed is waited for.
 
     make  the graph and its operands → the result
     """
-    whole, one = rlx.Graph("in+out"), rlx.Graph("resident")
-    inputs = {f"x{at}": array for at, array in enumerate(given)}
+    in_out_graph, resident_graph = rlx.Graph("in+out"), rlx.Graph("resident")
+    inputs = {f"x{index}": array for index, array in enumerate(operands)}
     shapes = {name: array.shape for name, array in inputs.items()}
-    whole.set_outputs(
-        [make(whole, *(whole.input(name, shape) for name, shape in shapes.items()))]
+    in_out_graph.set_outputs(
+        [
+            make(
+                in_out_graph,
+                *(in_out_graph.input(name, shape) for name, shape in shapes.items()),
+            )
+        ]
     )
-    y = make(one, *(one.param(name, shape) for name, shape in shapes.items()))
+    y = make(
+        resident_graph,
+        *(resident_graph.param(name, shape) for name, shape in shapes.items()),
+    )
     for axis in range(len(y.shape)):
-        y = one.narrow(y, axis, 0, 1)
-    one.set_outputs([y])
+        y = resident_graph.narrow(y, axis, 0, 1)
+    resident_graph.set_outputs([y])
     session = rlx.Session("webgpu")
-    in_out, resident = session.compile(whole), session.compile(one)
+    in_out, resident = session.compile(in_out_graph), session.compile(resident_graph)
     for name, array in inputs.items():
         resident.set_param(name, array)
     return {
@@ -72,39 +82,41 @@ def _both(make: Callable[..., Any], *given: Any) -> Peers:
 
 def _matmul(n: int) -> Peers:
     a, b = numbers("matmul", n)
-    ours = _both(lambda g, a, b: a @ b, a, b)
+    ours = _graph_peers(lambda g, a, b: a @ b, a, b)
     return {**ours, "NumPy wasm": lambda: a @ b}
 
 
 def _softmax(n: int) -> Peers:
     (x,) = numbers("softmax", n)
-    ours = _both(lambda g, x: g.softmax(x), x)
-    return {**ours, "NumPy wasm": lambda: _by_numpy(x)}
+    ours = _graph_peers(lambda g, x: g.softmax(x), x)
+    return {**ours, "NumPy wasm": lambda: _numpy_softmax(x)}
 
 
-def _by_numpy(x: Any) -> Any:
+def _numpy_softmax(x: Any) -> Any:
     e = np.exp(x - x.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
 
 
 def _attention(n: int) -> Peers:
-    given = numbers("attention", n)
-    how = {"num_heads": HEADS, "head_dim": DIM}
-    ours = _both(lambda g, q, k, v: g.attention(q, k, v, **how), *given)
-    q, k, v = (x.reshape(n, HEADS, DIM).transpose(1, 0, 2) for x in given)
+    operands = numbers("attention", n)
+    options = {"num_heads": HEADS, "head_dim": DIM}
+    ours = _graph_peers(lambda g, q, k, v: g.attention(q, k, v, **options), *operands)
+    q, k, v = (x.reshape(n, HEADS, DIM).transpose(1, 0, 2) for x in operands)
 
-    def plain() -> Any:
+    def run_numpy() -> Any:
         scores = q @ k.transpose(0, 2, 1) / np.float32(np.sqrt(DIM))
-        return (_by_numpy(scores) @ v).transpose(1, 0, 2).reshape(1, n, HEADS * DIM)
+        return (
+            (_numpy_softmax(scores) @ v).transpose(1, 0, 2).reshape(1, n, HEADS * DIM)
+        )
 
-    return {**ours, "NumPy wasm": plain}
+    return {**ours, "NumPy wasm": run_numpy}
 
 
 def _welch(n: int) -> Peers:
     (x,) = numbers("welch", n)
     window = np.hanning(n).astype(np.float32)
 
-    def plain() -> Any:
+    def run_numpy() -> Any:
         frames = np.stack([x[:, :n], x[:, n // 2 :]], axis=1) * window
         spectrum = np.fft.rfft(frames)
         power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)
@@ -118,12 +130,14 @@ def _welch(n: int) -> Peers:
     return {
         "rlxweb in+out": ours("webgpu"),
         "rlxweb on NumPy wasm": ours("cpu"),
-        "NumPy wasm": plain,
+        "NumPy wasm": run_numpy,
     }
 
 
 def _training(n: int) -> Peers:
-    """A step of a perceptron: a batch goes in, the loss comes out, weights stay."""
+    """Return a training step of a perceptron: a batch goes in, the loss comes out,
+    weights stay.
+    """
     w, v, *batch = numbers("training", n)
 
     def loss(params: Any, batch: Any) -> Any:
@@ -135,16 +149,16 @@ def _training(n: int) -> Peers:
 
     def step(params: Any, batch: Any) -> Any:
         value, grads = rlx.value_and_grad(loss)(params, batch)
-        moved = [p - RATE * g for p, g in zip(params, grads, strict=True)]
-        return moved, value
+        updated = [p - RATE * g for p, g in zip(params, grads, strict=True)]
+        return updated, value
 
     def ours(device: str) -> Callable[[], Any]:
-        held = rlx.function(step, device=device).held([w, v], batch)
+        bound_step = rlx.function(step, device=device).held([w, v], batch)
         state: Any = [w, v]
 
         def run() -> float:
             nonlocal state
-            state, value = held(state, batch, stay=1)
+            state, value = bound_step(state, batch, stay=1)
             return float(np.asarray(value))
 
         return run
@@ -152,22 +166,22 @@ def _training(n: int) -> Peers:
     return {
         "rlxweb in+out": ours("webgpu"),
         "rlxweb on NumPy wasm": ours("cpu"),
-        "NumPy wasm": _trained_by_hand(w, v, *batch),
+        "NumPy wasm": _numpy_training(w, v, *batch),
     }
 
 
-def _trained_by_hand(w: Any, v: Any, x: Any, y: Any) -> Callable[[], float]:
+def _numpy_training(w: Any, v: Any, x: Any, y: Any) -> Callable[[], float]:
     w, v = w.copy(), v.copy()
 
     def run() -> float:
-        before = x @ w
-        h = np.maximum(before, 0.0)
+        preactivation = x @ w
+        h = np.maximum(preactivation, 0.0)
         z = h @ v
-        p = _by_numpy(z)
+        p = _numpy_softmax(z)
         g = (p - y) / np.float32(len(x))
-        back = (g @ v.T) * (before > 0)
+        hidden_grad = (g @ v.T) * (preactivation > 0)
         v[...] -= RATE * (h.T @ g)
-        w[...] -= RATE * (x.T @ back)
+        w[...] -= RATE * (x.T @ hidden_grad)
         return float(-np.mean(np.sum(np.log(p) * y, axis=-1)))
 
     return run

@@ -1,4 +1,4 @@
-"""Products that Python's thread and Workers share, asked for in the tab.
+"""Products shared by Python's thread and Web Workers, as run inside the tab.
 
 Imported in Pyodide as `tests.browser.inside.shared_products`.
 """
@@ -15,27 +15,29 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
-from rlxweb.backends.wasm_tails import shared_regions
-from rlxweb.host import workers as module
-from rlxweb.host.wasm_products import matmul
-from rlxweb.host.workers import Workers, workers
+from rlxweb.backends.wasm_matmul_epilogues import shared_region_cache
+from rlxweb.host import web_workers as module
+from rlxweb.host.wasm_matmul import matmul
+from rlxweb.host.web_workers import WebWorkers, available_web_workers
 
 SIZES = ((32, 384, 384), (1, 2000, 600), (97, 130, 100), (200, 64, 109), (90, 256, 65))
-"""Rows, terms and columns: few and many, whole panels and not, a tail and none."""
-START_S = 20.0
+"""Rows, terms and columns of the products: few and many, whole and partial panels, with
+and without epilogue.
+"""
+START_TIMEOUT_S = 20.0
 
 
 def network(rows: int, terms: int, columns: int) -> rlx.Graph:
-    """gelu(x @ w + b), and what is added to it."""
+    """Create the graph gelu(x @ w + b) with an addend, and a second product."""
     g = rlx.Graph("shared")
-    x, more = g.input("x", (rows, terms)), g.input("more", (rows, columns))
+    x, addend = g.input("x", (rows, terms)), g.input("more", (rows, columns))
     w, b = g.param("w", (terms, columns)), g.param("b", (columns,))
-    g.set_outputs([g.gelu(x @ w + b) + more, x @ g.param("v", (terms, columns))])
+    g.set_outputs([g.gelu(x @ w + b) + addend, x @ g.param("v", (terms, columns))])
     return g
 
 
-def drawn(*sizes: int) -> dict[str, Any]:
-    """What `network` reads."""
+def random_inputs(*sizes: int) -> dict[str, Any]:
+    """Return random values for the inputs and params of `network`."""
     rows, terms, columns = sizes
     draw = np.random.default_rng(sum(sizes))
     shapes = {
@@ -51,160 +53,185 @@ def drawn(*sizes: int) -> dict[str, Any]:
     }
 
 
-def compiled(*sizes: int) -> tuple[Any, dict[str, Any]]:
-    """`network` on the CPU, and its inputs."""
-    given, made = drawn(*sizes), rlx.Session("cpu").compile(network(*sizes))
+def compile_network(*sizes: int) -> tuple[Any, dict[str, Any]]:
+    """Compile `network` on the CPU and return it with its inputs."""
+    inputs, compiled_graph = (
+        random_inputs(*sizes),
+        rlx.Session("cpu").compile(network(*sizes)),
+    )
     for name in "wvb":
-        made.set_param(name, given.pop(name))
-    return made, given
+        compiled_graph.set_param(name, inputs.pop(name))
+    return compiled_graph, inputs
 
 
-def missed(found: Any, *sizes: int) -> float:
-    """How far outputs are from NumPy's in float64."""
-    of = {name: one.astype(np.float64) for name, one in drawn(*sizes).items()}
+def max_error(outputs: Any, *sizes: int) -> float:
+    """Return the largest deviation of the outputs from NumPy's in float64."""
+    inputs = {
+        name: array.astype(np.float64) for name, array in random_inputs(*sizes).items()
+    }
     g = rlx.Graph("right")
     g.set_outputs([g.gelu(g.input("x", (sizes[0], sizes[2]), "f64"))])
-    (right,) = rlx.Session("cpu").compile(g).run({"x": of["x"] @ of["w"] + of["b"]})
-    both = right + of["more"], of["x"] @ of["v"]
+    (gelu,) = (
+        rlx.Session("cpu")
+        .compile(g)
+        .run({"x": inputs["x"] @ inputs["w"] + inputs["b"]})
+    )
+    expected_outputs = gelu + inputs["more"], inputs["x"] @ inputs["v"]
     return max(
-        float(np.abs(one - other).max()) for one, other in zip(found, both, strict=True)
+        float(np.abs(array - expected).max())
+        for array, expected in zip(outputs, expected_outputs, strict=True)
     )
 
 
-def forgotten() -> None:
-    """The next who asks for Workers gets others, who know no region."""
-    module._workers.cache_clear()
-    shared_regions._made.clear()
-    shared_regions._coming.clear()
+def reset_web_workers() -> None:
+    """Clear the cached Web Workers and their code regions, so that new ones are
+    started.
+    """
+    module._start_web_workers.cache_clear()
+    shared_region_cache._kernels.clear()
+    shared_region_cache._pending.clear()
 
 
-def begun() -> Workers | None:
-    """Two Workers, however many processors the machine has."""
+def start_web_workers() -> WebWorkers | None:
+    """Start two Web Workers, however many processors the machine has."""
     from pyodide.code import run_js
 
-    if not module._workers.cache_info().currsize or workers() is None:
-        forgotten()
+    if (
+        not module._start_web_workers.cache_info().currsize
+        or available_web_workers() is None
+    ):
+        reset_web_workers()
         run_js(
             "Object.defineProperty(navigator, 'hardwareConcurrency', "
             "{ value: 3, configurable: true })"
         )
-    return workers()
+    return available_web_workers()
 
 
-async def there() -> Workers:
-    """The Workers, once one has started."""
-    found = begun()
-    assert found is not None
-    end = perf_counter() + START_S
-    while perf_counter() < end:
-        if found.are_there:
-            return found
+async def wait_for_web_workers() -> WebWorkers:
+    """Return the Web Workers once one has started."""
+    web_workers = start_web_workers()
+    assert web_workers is not None
+    deadline = perf_counter() + START_TIMEOUT_S
+    while perf_counter() < deadline:
+        if web_workers.is_ready:
+            return web_workers
         await asyncio.sleep(0)
     raise TimeoutError("no Worker of rlxweb's has started")
 
 
-class Counted:
-    """A context that counts jobs, and may spoil them before they are run."""
+class JobCounter:
+    """Context that counts jobs, and may corrupt them before they are run."""
 
     def __init__(self, spoil: Callable[[Any], None] = lambda job: None) -> None:
-        self.jobs, self._spoil, self._run = 0, spoil, Workers.run
+        self.jobs, self._spoil, self._run = 0, spoil, WebWorkers.run
 
-    def __enter__(self) -> Counted:
+    def __enter__(self) -> JobCounter:
         run, spoil = self._run, self._spoil
 
-        def counted(asked: Workers, job: Any) -> bool:
+        def count_and_run(web_workers: WebWorkers, job: Any) -> bool:
             self.jobs += 1
             spoil(job)
-            return run(asked, job)
+            return run(web_workers, job)
 
-        Workers.run = counted  # type: ignore[method-assign]
+        WebWorkers.run = count_and_run  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *error: object) -> None:
-        Workers.run = self._run  # type: ignore[method-assign]
+        WebWorkers.run = self._run  # type: ignore[method-assign]
 
 
 async def products() -> str:
-    """Errors, jobs a run, and whether a product has the bits of one thread, by size.
+    """Return errors, jobs per run, and whether a product has the bits of one thread, by
+    size.
 
     The product compared is one that nothing follows.
     """
-    found = []
-    begun()
+    results = []
+    start_web_workers()
     for sizes in SIZES:
-        made, given = compiled(*sizes)
-        await there()
+        compiled_graph, inputs = compile_network(*sizes)
+        await wait_for_web_workers()
         for _ in range(12):  # regions are made once they are worth it
-            made.run(given)
-        with Counted() as counted:
-            outputs = made.run(given)
-        same = np.array_equal(outputs[1], matmul(given["x"], drawn(*sizes)["v"]))
-        found.append([missed(outputs, *sizes), counted.jobs, same])
-    return json.dumps(found)
+            compiled_graph.run(inputs)
+        with JobCounter() as counter:
+            outputs = compiled_graph.run(inputs)
+        is_identical = np.array_equal(
+            outputs[1], matmul(inputs["x"], random_inputs(*sizes)["v"])
+        )
+        results.append([max_error(outputs, *sizes), counter.jobs, is_identical])
+    return json.dumps(results)
 
 
-def used(there: Workers) -> int:
-    """Bytes of the shared memory that somebody holds."""
-    shelf = there._shelf
-    return shelf.end - sum(size for _, size in shelf._free)
+def used_shared_bytes(web_workers: WebWorkers) -> int:
+    """Return the number of bytes of the shared memory that are in use."""
+    allocator = web_workers._allocator
+    return allocator.end - sum(size for _, size in allocator._free)
 
 
 async def memory() -> str:
-    """Bytes that are in use before a network, with it, and when it is gone; whether it
-    is right with weights that were set anew.
+    """Return the bytes in use before a network, with it and after it, and its error
+    with replaced weights.
     """
-    one = await there()
+    web_workers = await wait_for_web_workers()
     gc.collect()
-    before, sizes = used(one), SIZES[0]
-    made, given = compiled(*sizes)
+    bytes_before, sizes = used_shared_bytes(web_workers), SIZES[0]
+    compiled_graph, inputs = compile_network(*sizes)
     for _ in range(3):
-        made.run(given)
-    within = used(one)
-    doubled = 2 * drawn(*sizes)["v"]
-    made.set_param("v", doubled)
+        compiled_graph.run(inputs)
+    bytes_with_network = used_shared_bytes(web_workers)
+    doubled = 2 * random_inputs(*sizes)["v"]
+    compiled_graph.set_param("v", doubled)
     for _ in range(3):
-        _, turned = made.run(given)
-    off = float(np.abs(turned - given["x"].astype(np.float64) @ doubled).max())
-    del made
+        _, product = compiled_graph.run(inputs)
+    error = float(np.abs(product - inputs["x"].astype(np.float64) @ doubled).max())
+    del compiled_graph
     gc.collect()
-    return json.dumps([before, within, used(one), off])
+    return json.dumps(
+        [bytes_before, bytes_with_network, used_shared_bytes(web_workers), error]
+    )
 
 
 async def faults() -> str:
-    """A job that breaks is done without Workers, who are not asked again."""
-    await there()
+    """Run a job that breaks: it is done without Workers, which are not used again."""
+    await wait_for_web_workers()
     sizes = SIZES[0]
-    made, given = compiled(*sizes)
+    compiled_graph, inputs = compile_network(*sizes)
     for _ in range(3):
-        made.run(given)
+        compiled_graph.run(inputs)
 
     def spoil(job: Any) -> None:
         job[-10:] = 1 << 31  # no such addresses
 
-    with Counted(spoil) as counted:
-        outputs = made.run(given)
-    broken = counted.jobs
-    with Counted() as counted:
-        again = made.run(given)
-    said = [broken, counted.jobs, missed(outputs, *sizes), missed(again, *sizes)]
-    forgotten()
-    return json.dumps(said)
+    with JobCounter(spoil) as counter:
+        outputs = compiled_graph.run(inputs)
+    jobs_with_fault = counter.jobs
+    with JobCounter() as counter:
+        outputs_again = compiled_graph.run(inputs)
+    report = [
+        jobs_with_fault,
+        counter.jobs,
+        max_error(outputs, *sizes),
+        max_error(outputs_again, *sizes),
+    ]
+    reset_web_workers()
+    return json.dumps(report)
 
 
 def alone() -> str:
-    """What a page that is not isolated computes: without Workers, the same answer."""
+    """Run on a page that is not isolated: without Workers, with the same answer."""
     from pyodide.code import run_js
 
-    said = "Object.defineProperty(globalThis, 'crossOriginIsolated', "
-    run_js(said + "{ value: false, configurable: true })")
-    forgotten()
+    script_start = "Object.defineProperty(globalThis, 'crossOriginIsolated', "
+    run_js(script_start + "{ value: false, configurable: true })")
+    reset_web_workers()
     try:
-        made, given = compiled(*SIZES[0])
-        is_none = workers() is None
-        with Counted() as counted:
+        compiled_graph, inputs = compile_network(*SIZES[0])
+        is_none = available_web_workers() is None
+        with JobCounter() as counter:
             for _ in range(3):
-                outputs = made.run(given)
+                outputs = compiled_graph.run(inputs)
     finally:
-        run_js(said + "{ value: true, configurable: true })")
-        forgotten()
-    return json.dumps([is_none, counted.jobs, missed(outputs, *SIZES[0])])
+        run_js(script_start + "{ value: true, configurable: true })")
+        reset_web_workers()
+    return json.dumps([is_none, counter.jobs, max_error(outputs, *SIZES[0])])

@@ -1,33 +1,34 @@
-"""Shapes of queries, keys and values in each layout of attention."""
+"""Shapes of queries, keys and values in each attention layout."""
 
 from __future__ import annotations
 
 Shape = tuple[int, ...]
 
 
-def shapes_of(
+def attention_shapes(
     layout: str,
     batch: int,
     heads: int,
-    keys_of: int,
+    key_heads: int,
     queries: int,
     keys: int,
-    size: int,
-    value: int,
+    head_size: int,
+    value_size: int,
 ) -> tuple[Shape, Shape, Shape] | None:
-    """Shapes of so many heads, key heads, queries and keys, and sizes of a head.
+    """Return the shapes of query, key and value for the given numbers and sizes of
+    heads.
 
     None where they would be read as another layout.
     """
     if layout == "flat":
-        q, k = (batch, queries, heads * size), (batch, keys, keys_of * size)
-        return q, k, (batch, keys, keys_of * value)
+        q, k = (batch, queries, heads * head_size), (batch, keys, key_heads * head_size)
+        return q, k, (batch, keys, key_heads * value_size)
     if layout == "heads":
-        k = (batch, keys_of, keys, size)
-        return (batch, heads, queries, size), k, (*k[:3], value)
-    k = (batch, keys, keys_of, size)
+        k = (batch, key_heads, keys, head_size)
+        return (batch, heads, queries, head_size), k, (*k[:3], value_size)
+    k = (batch, keys, key_heads, head_size)
     return (
         None
         if queries == heads
-        else ((batch, queries, heads, size), k, (*k[:3], value))
+        else ((batch, queries, heads, head_size), k, (*k[:3], value_size))
     )

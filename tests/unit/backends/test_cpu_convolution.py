@@ -1,4 +1,4 @@
-"""Convolutions on the CPU, as machine code and by BLAS: what the reference gives."""
+"""Convolutions on the CPU, compiled and by BLAS, match the reference."""
 
 from __future__ import annotations
 
@@ -10,46 +10,52 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlxweb.backends import cpu_convolution
-from rlxweb.backends.cpu_convolution import COMPILED, conv_kernels, function_of
-from rlxweb.host.variants import Variant
+from rlxweb.backends.cpu_convolution import CONV_VARIANTS, conv_kernels, exported_kernel
+from rlxweb.host.numpy_variants import ArrayVariant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, registry
 from rlxweb.ir.shape import Shape
-from rlxweb.machine.convolution import Tile, convolution_text, tiles
-from rlxweb.machine.library import Code, object_code, processor
+from rlxweb.machine.convolution import (
+    ConvolutionTile,
+    convolution_llvm_ir,
+    convolution_tiles,
+)
+from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
 
 pytestmark = pytest.mark.requires_fast
 
 CONV = registry.get("conv")
-ROWS = {row.name: row for row in COMPILED}
+TESTED_VARIANTS = {row.name: row for row in CONV_VARIANTS}
 
 
 @pytest.fixture(autouse=True)
-def _wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def _wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
 
 
-def run(row: Variant, attrs: Attrs, *arrays: np.ndarray) -> np.ndarray:
-    """A row on a node of its own."""
-    types = tuple(TensorType(one.shape, DType.F32) for one in arrays)
-    made: np.ndarray = row.of(types, CONV.output_type(types, attrs), attrs)(
-        attrs, *arrays
-    )
-    return made
+def run_variant(variant: ArrayVariant, attrs: Attrs, *arrays: np.ndarray) -> np.ndarray:
+    """Run a variant on a node of its own."""
+    types = tuple(TensorType(array.shape, DType.F32) for array in arrays)
+    output: np.ndarray = variant.function_for_node(
+        types, CONV.output_type(types, attrs), attrs
+    )(attrs, *arrays)
+    return output
 
 
-def check(x: Shape, w: Shape, attrs: dict[str, Any], *names: str) -> None:
-    """Rows against the reference in float64."""
+def check_convolution(x: Shape, w: Shape, attrs: dict[str, Any], *names: str) -> None:
+    """Compare variants with the reference in float64."""
     rng = np.random.default_rng(sum(x) + sum(w))
     arrays = [rng.standard_normal(shape, np.float32) for shape in (x, w)]
-    full = CONV.check_attrs(attrs)
-    want = CONV.reference(np, full, *(one.astype(np.float64) for one in arrays))
-    for name in names or ROWS:
-        found = run(ROWS[name], full, *arrays)
-        assert found.shape == want.shape
-        assert found.dtype == np.float32
+    full_attrs = CONV.check_attrs(attrs)
+    want = CONV.reference(
+        np, full_attrs, *(array.astype(np.float64) for array in arrays)
+    )
+    for name in names or TESTED_VARIANTS:
+        got = run_variant(TESTED_VARIANTS[name], full_attrs, *arrays)
+        assert got.shape == want.shape
+        assert got.dtype == np.float32
         peak = max(1.0, float(np.abs(want).max()))
-        np.testing.assert_allclose(found, want, rtol=0, atol=2e-6 * peak, err_msg=name)
+        np.testing.assert_allclose(got, want, rtol=0, atol=2e-6 * peak, err_msg=name)
 
 
 @given(
@@ -64,7 +70,7 @@ def check(x: Shape, w: Shape, attrs: dict[str, Any], *names: str) -> None:
     pads=st.tuples(*(st.integers(0, 4),) * 4),
 )
 @settings(max_examples=80)
-def test_any_window(
+def test_any_window_geometry(
     batch: int,
     groups: int,
     channels: int,
@@ -75,15 +81,15 @@ def test_any_window(
     dilations: tuple[int, int],
     pads: tuple[int, int, int, int],
 ) -> None:
-    """Convolutions of any window are right by BLAS and, for long lines, compiled."""
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    """Convolutions of any window are right by BLAS and, for long rows, compiled."""
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     size = (
-        max(size[0], reach[0] - pads[0] - pads[2]),
-        max(size[1], reach[1] - pads[1] - pads[3]),
+        max(size[0], extents[0] - pads[0] - pads[2]),
+        max(size[1], extents[1] - pads[1] - pads[3]),
     )
     x, w = (batch, groups * channels, *size), (groups * made, channels, *kernel)
     attrs = {"strides": strides, "dilations": dilations, "pads": pads}
-    check(x, w, {**attrs, "groups": groups})
+    check_convolution(x, w, {**attrs, "groups": groups})
 
 
 @pytest.mark.parametrize(
@@ -98,70 +104,102 @@ def test_any_window(
     ],
     ids=str,
 )
-def test_threads_share_lines_and_channels(
+def test_threads_share_rows_and_channels(
     x: Shape, w: Shape, attrs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_convolution, "_THREADED", 1)
-    check(x, w, attrs)
+    monkeypatch.setattr(cpu_convolution, "_MIN_THREADED_WORK", 1)
+    check_convolution(x, w, attrs)
 
 
 @pytest.mark.parametrize("nbytes", [16, 32, 64])
 def test_every_tile_of_every_width(
     nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tiles of every width are right, with channels and lines left over."""
-    if nbytes > processor().nbytes:
+    """Tiles of every width are right, with channels and rows left over."""
+    if nbytes > host_cpu().vector_nbytes:
         pytest.skip(f"this processor has no vectors of {nbytes} bytes")
-    here = processor()
-    wanted = type(here)(here.name, here.features, nbytes, here.llvm)
-    monkeypatch.setattr(cpu_convolution.library, "processor", lambda: wanted)
-    for tile in tiles(nbytes):
-        made = function_of(Code(object_code(convolution_text(tile, nbytes))))
-        monkeypatch.setattr(conv_kernels, "ready", lambda about, made=made: made)
-        monkeypatch.setattr(
-            "rlxweb.machine.convolution.tiles", lambda nbytes, tile=tile: [tile]
+    host = host_cpu()
+    narrowed = type(host)(host.name, host.features, nbytes, host.llvm_version)
+    monkeypatch.setattr(cpu_convolution.llvm_compiler, "host_cpu", lambda: narrowed)
+    for tile in convolution_tiles(nbytes):
+        kernel = exported_kernel(
+            LoadedCode(compile_object(convolution_llvm_ir(tile, nbytes)))
         )
-        check((2, 3, 5, 70), (11, 3, 2, 3), {"pads": 1}, "conv, compiled")
+        monkeypatch.setattr(
+            conv_kernels, "get_kernel", lambda about, kernel=kernel: kernel
+        )
+        monkeypatch.setattr(
+            "rlxweb.machine.convolution.convolution_tiles",
+            lambda nbytes, tile=tile: [tile],
+        )
+        check_convolution((2, 3, 5, 70), (11, 3, 2, 3), {"pads": 1}, "conv, compiled")
 
 
-def of(shape: Shape, dtype: DType = DType.F32) -> TensorType:
+def tensor_type(shape: Shape, dtype: DType = DType.F32) -> TensorType:
     return TensorType(shape, dtype)
 
 
-def test_what_is_compiled() -> None:
+def test_convolution_gates() -> None:
     """Float32 of few channels is compiled, unless its weights would leave the cache."""
-    full = CONV.check_attrs({})
-    gate = ROWS["conv, compiled"].gate
+    attrs = CONV.check_attrs({})
+    gate = TESTED_VARIANTS["conv, compiled"].gate
     x, w, out = (1, 32, 40, 40), (8, 32, 3, 3), (1, 8, 38, 38)
-    assert gate((of(x), of(w)), of(out), full)
-    assert not gate((of(x, DType.F64), of(w, DType.F64)), of(out, DType.F64), full)
-    assert not gate((of(x), of((16, *w[1:]))), of((1, 16, 38, 38)), full)
-    assert not gate((of((1, 99, 32)), of((1, 99, 1))), of((1, 1, 32)), full)
-    steps = CONV.check_attrs({"strides": 2})
-    assert gate((of((1, 32, 99, 99)), of(w)), of((1, 8, 49, 49)), steps)
+    assert gate((tensor_type(x), tensor_type(w)), tensor_type(out), attrs)
+    assert not gate(
+        (tensor_type(x, DType.F64), tensor_type(w, DType.F64)),
+        tensor_type(out, DType.F64),
+        attrs,
+    )
+    assert not gate(
+        (tensor_type(x), tensor_type((16, *w[1:]))), tensor_type((1, 16, 38, 38)), attrs
+    )
+    assert not gate(
+        (tensor_type((1, 99, 32)), tensor_type((1, 99, 1))),
+        tensor_type((1, 1, 32)),
+        attrs,
+    )
+    strided_attrs = CONV.check_attrs({"strides": 2})
+    assert gate(
+        (tensor_type((1, 32, 99, 99)), tensor_type(w)),
+        tensor_type((1, 8, 49, 49)),
+        strided_attrs,
+    )
     large = ((1, 9999, 9, 9), (8, 9999, 3, 3), (1, 8, 7, 7))
-    assert not gate((of(large[0]), of(large[1])), of(large[2]), full)
-    wide = ROWS["conv, windows in cache"].gate
-    assert wide((of(x, DType.F64), of(w, DType.F64)), of(out, DType.F64), full)
-    assert not wide((of(x, DType.I32), of(w, DType.I32)), of(out, DType.I32), full)
+    assert not gate(
+        (tensor_type(large[0]), tensor_type(large[1])), tensor_type(large[2]), attrs
+    )
+    im2col_gate = TESTED_VARIANTS["conv, windows in cache"].gate
+    assert im2col_gate(
+        (tensor_type(x, DType.F64), tensor_type(w, DType.F64)),
+        tensor_type(out, DType.F64),
+        attrs,
+    )
+    assert not im2col_gate(
+        (tensor_type(x, DType.I32), tensor_type(w, DType.I32)),
+        tensor_type(out, DType.I32),
+        attrs,
+    )
 
 
-def test_blas_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blas_runs_until_code_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
-    conv_kernels._made.clear()
-    check((1, 4, 30, 40), (6, 4, 3, 3), {})
-    assert any(conv_kernels.state(Tile(*tile)) for tile in tiles(processor().nbytes))
+    conv_kernels._kernels.clear()
+    check_convolution((1, 4, 30, 40), (6, 4, 3, 3), {})
+    assert any(
+        conv_kernels.missing_reason(ConvolutionTile(*tile))
+        for tile in convolution_tiles(host_cpu().vector_nbytes)
+    )
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_what_is_no_number_stays_in_its_windows(odd: float) -> None:
+def test_nan_and_infinity_stay_in_their_windows(odd: float) -> None:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((1, 2, 12, 33)).astype(np.float32)
     w = rng.standard_normal((3, 2, 3, 3)).astype(np.float32)
     x[0, 1, 5, 20] = odd
-    full = CONV.check_attrs({"pads": 1})
-    want = CONV.reference(np, full, x.astype(np.float64), w.astype(np.float64))
-    for row in COMPILED:
-        found = run(row, full, x, w)
-        np.testing.assert_array_equal(np.isfinite(found), np.isfinite(want))
+    attrs = CONV.check_attrs({"pads": 1})
+    want = CONV.reference(np, attrs, x.astype(np.float64), w.astype(np.float64))
+    for variant in CONV_VARIANTS:
+        got = run_variant(variant, attrs, x, w)
+        np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))

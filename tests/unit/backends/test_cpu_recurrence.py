@@ -1,4 +1,4 @@
-"""Recurrent networks by machine code: what they keep, and which are NumPy's."""
+"""Compiled recurrent networks: cached weights, and sizes left to NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.backends import cpu_recurrence
-from rlxweb.backends.cpu_recurrence import COMPILED, RecurrenceCall
+from rlxweb.backends.cpu_recurrence import RECURRENCE_VARIANTS, RecurrenceCall
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.op import TensorType, registry
 
@@ -23,56 +23,60 @@ ATTRS: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def _wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
 
 
-def drawn(rng: np.random.Generator, *shape: int) -> Any:
+def random_floats(rng: np.random.Generator, *shape: int) -> Any:
     return rng.normal(0, 0.5, shape).astype(np.float32)
 
 
-def means(x: Any, w: Any, *rest: Any) -> Any:
+def reference_gru(x: Any, w: Any, *rest: Any) -> Any:
     return registry.get("gru").reference(np, ATTRS, x, w, *rest)
 
 
-def test_weights_that_are_set_anew_count(rng: np.random.Generator) -> None:
-    """Recurrent weights are laid out once and kept from the second run on."""
-    g, x = rlx.Graph("net"), drawn(rng, 6, 1, 2 * 3 * 20)
+def test_replaced_weights_are_used(rng: np.random.Generator) -> None:
+    """Recurrent weights are packed once and cached from the second run on."""
+    g, x = rlx.Graph("net"), random_floats(rng, 6, 1, 2 * 3 * 20)
     a, w = g.input("x", x.shape), g.param("w", (2, 20, 60))
     g.set_outputs([g.apply("gru", a, w, direction="bidirectional")])
     compiled = rlx.Session("cpu").compile(g)
     for _ in range(2):
-        now = drawn(rng, 2, 20, 60)
-        compiled.set_param("w", now)
+        weights = random_floats(rng, 2, 20, 60)
+        compiled.set_param("w", weights)
         for _ in range(3):
-            (found,) = compiled.run({"x": x})
-            np.testing.assert_allclose(found, means(x, now), 2e-5, 1e-5)
+            (got,) = compiled.run({"x": x})
+            np.testing.assert_allclose(got, reference_gru(x, weights), 2e-5, 1e-5)
 
 
 @pytest.mark.parametrize("units", [1, 3, 8, 17, 33])
-def test_rows_end_where_they_end(units: int, rng: np.random.Generator) -> None:
-    x, w = drawn(rng, 5, 3, 6 * units), drawn(rng, 2, units, 3 * units)
-    state, lengths = drawn(rng, 2, 3, units), np.array([0, 9, 2], np.int32)
-    every = (x, w, state, lengths)
-    types = [TensorType(one.shape, as_dtype(one.dtype)) for one in every]
+def test_rows_stop_at_their_own_length(units: int, rng: np.random.Generator) -> None:
+    x, w = random_floats(rng, 5, 3, 6 * units), random_floats(rng, 2, units, 3 * units)
+    state, lengths = random_floats(rng, 2, 3, units), np.array([0, 9, 2], np.int32)
+    inputs = (x, w, state, lengths)
+    types = [TensorType(item.shape, as_dtype(item.dtype)) for item in inputs]
     out = TensorType((6, 2, 3, units), DType.F32)
-    (row,) = (one for one in COMPILED if one.op == "gru")
-    assert row.takes(tuple(types), out, ATTRS)
-    call = row.of(tuple(types), out, ATTRS)
+    (row,) = (item for item in RECURRENCE_VARIANTS if item.op == "gru")
+    assert row.can_run(tuple(types), out, ATTRS)
+    call = row.function_for_node(tuple(types), out, ATTRS)
     assert isinstance(call, RecurrenceCall)
-    np.testing.assert_allclose(call(ATTRS, *every), means(*every), 2e-5, 1e-5)
-    assert all(one in cpu_recurrence.recurrence_kernels._made for one in call.cells)
+    np.testing.assert_allclose(call(ATTRS, *inputs), reference_gru(*inputs), 2e-5, 1e-5)
+    assert all(
+        item in cpu_recurrence.recurrence_kernels._kernels for item in call.specs
+    )
 
 
-def test_many_rows_of_many_units_are_numpys() -> None:
-    (row,) = (one for one in COMPILED if one.op == "gru")
+def test_many_rows_of_many_units_are_left_to_numpy() -> None:
+    (gru_variant,) = (variant for variant in RECURRENCE_VARIANTS if variant.op == "gru")
 
-    def is_open(rows: int, units: int) -> bool:
+    def can_run(rows: int, units: int) -> bool:
         x = TensorType((5, rows, 6 * units), DType.F32)
         w = TensorType((2, units, 3 * units), DType.F32)
-        return row.takes((x, w), TensorType((6, 2, rows, units), DType.F32), ATTRS)
+        return gru_variant.can_run(
+            (x, w), TensorType((6, 2, rows, units), DType.F32), ATTRS
+        )
 
-    assert is_open(64, 32)
-    assert is_open(4, 256)
-    assert not is_open(64, 256)
-    assert not is_open(0, 32)
+    assert can_run(64, 32)
+    assert can_run(4, 256)
+    assert not can_run(64, 256)
+    assert not can_run(0, 32)

@@ -1,4 +1,4 @@
-"""Engines that other packages add: found by name, loaded late, harmless when broken."""
+"""Engines added by other packages: found by name, loaded late, isolated when broken."""
 
 from __future__ import annotations
 
@@ -12,49 +12,55 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import blocker, labels, refused_entry_points
+from rlxweb.backends.registry import absence_reason, engine_labels, refused_entry_points
 from rlxweb.device import parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import AdapterMissing, UnknownDevice
-from tests.command_line import Call
+from tests.command_line import CommandRunner
 
-Install = Callable[..., None]
-GOOD = """
+InstallPackage = Callable[..., None]
+WORKING_ENGINE = """
 from rlxweb.backends.registry import Row
-from tests.made_engine import Shop
-shop = Shop()
-row = shop.row(named_only=False)
+from tests.numpy_engine import NumpyTestEngineOpener
+opener = NumpyTestEngineOpener()
+row = opener.registry_row(named_only=False)
 """
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Puts a package with entry points on the path, as pip would."""
+def install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InstallPackage]:
+    """Return a function that puts a package with entry points on the path, as pip
+    would.
+    """
 
-    def put(package: str, points: str, **modules: str) -> None:
+    def install_package(package: str, entry_points: str, **modules: str) -> None:
         folder = tmp_path / package
-        info = folder / f"{package}-1.0.dist-info"
-        info.mkdir(parents=True)
-        about = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
-        (info / "METADATA").write_text(about)
-        (info / "entry_points.txt").write_text(f"[rlxweb.backends]\n{points}\n")
+        dist_info = folder / f"{package}-1.0.dist-info"
+        dist_info.mkdir(parents=True)
+        metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
+        (dist_info / "METADATA").write_text(metadata)
+        (dist_info / "entry_points.txt").write_text(
+            f"[rlxweb.backends]\n{entry_points}\n"
+        )
         for name, text in modules.items():
             (folder / f"{name}.py").write_text(text)
         monkeypatch.syspath_prepend(folder)
 
-    known = set(sys.modules)
-    yield put
+    modules_before = set(sys.modules)
+    yield install_package
     pool.close_all()
-    for name in set(sys.modules) - known:
-        home = getattr(sys.modules[name], "__file__", None) or ""
-        if home.startswith(str(tmp_path)):
+    for name in set(sys.modules) - modules_before:
+        module_file = getattr(sys.modules[name], "__file__", None) or ""
+        if module_file.startswith(str(tmp_path)):
             del sys.modules[name]
 
 
-def test_an_engine_of_a_package_is_a_device_like_ours(install: Install) -> None:
-    """Nobody imports the package before one asks for its device, or for all."""
-    install("strange", "strange = strange_engine:row", strange_engine=GOOD)
-    assert "strange" in labels()
+def test_package_engine_is_a_full_device(install: InstallPackage) -> None:
+    """The package is imported only when its device, or every device, is requested."""
+    install("strange", "strange = strange_engine:row", strange_engine=WORKING_ENGINE)
+    assert "strange" in engine_labels()
     assert "strange_engine" not in sys.modules
     device = parse_device("Strange")
     assert device.display == "Made"
@@ -75,7 +81,7 @@ def test_an_engine_of_a_package_is_a_device_like_ours(install: Install) -> None:
     [
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_l"),
         ("raise SystemExit('no licence')", "SystemExit: no licence"),
-        ("print('garbage')\nrow = 5", "its entry point is 5; a rlxweb.*Row is wanted"),
+        ("print('garbage')\nrow = 5", "its entry point is 5; expected a rlxweb.*Row"),
         ("other = 1", "AttributeError"),
         (
             "from rlxweb.backends.registry import Row\n"
@@ -85,10 +91,10 @@ def test_an_engine_of_a_package_is_a_device_like_ours(install: Install) -> None:
         ),
         (
             "from rlxweb.backends.registry import Row\n"
-            "from tests.made_engine import MadeEngine\n"
-            "async def open_it(adapter): return MadeEngine(off=1.0)\n"
+            "from tests.numpy_engine import NumpyTestEngine\n"
+            "async def open_it(adapter): return NumpyTestEngine(result_offset=1.0)\n"
             "row = Row(open_it)",
-            "Made 1.0 computes wrong",
+            "Made 1.0 computes a wrong result",
         ),
         (
             "from rlxweb.backends.registry import Row\n"
@@ -97,98 +103,106 @@ def test_an_engine_of_a_package_is_a_device_like_ours(install: Install) -> None:
         ),
     ],
 )
-def test_a_broken_package_is_a_row_that_says_so(
-    install: Install, call: Call, text: str, words: str
+def test_broken_package_is_reported(
+    install: InstallPackage, call: CommandRunner, text: str, words: str
 ) -> None:
-    """A broken package shows in the report and to whoever asks for it alone."""
+    """A broken package shows in the report, and in the error for a request of that
+    device alone.
+    """
     install("strange", "strange = strange_engine:row", strange_engine=text)
-    said = call("devices", "strange", "--json")
-    assert said.code == 0, said.err
-    (row,) = said.record["devices"]
+    result = call("devices", "strange", "--json")
+    assert result.code == 0, result.err
+    (row,) = result.document["devices"]
     assert not row["available"]
     with pytest.raises(AdapterMissing, match=words):
         rlx.Session("strange")
     assert "cpu" in rlx.available_devices()
-    assert "strange" in [r.label for r in rlx.device_report()]
+    assert "strange" in [device_row.label for device_row in rlx.device_report()]
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("cuda", "the name is rlxweb's own"),
-        ("dawn", "the name is rlxweb's own"),
-        ("nvidia", "the name is rlxweb's own"),
-        ("auto", "the name is rlxweb's own"),
-        ("Strange", "a label is lower-case letters"),
-        ("a:b", "a label is lower-case letters"),
+        ("cuda", "the name is reserved by rlxweb"),
+        ("dawn", "the name is reserved by rlxweb"),
+        ("nvidia", "the name is reserved by rlxweb"),
+        ("auto", "the name is reserved by rlxweb"),
+        ("Strange", "a label may contain only lower-case letters"),
+        ("a:b", "a label may contain only lower-case letters"),
     ],
 )
-def test_a_name_that_is_not_free_is_refused(
-    install: Install, call: Call, name: str, words: str
+def test_reserved_or_invalid_name_is_refused(
+    install: InstallPackage, call: CommandRunner, name: str, words: str
 ) -> None:
-    """Ours stays what it was, and `rlxweb devices` says whose was refused."""
-    before = labels()
+    """Our device stays as it was, and `rlxweb devices` names the refused package."""
+    before = engine_labels()
     install("strange", f"{name} = strange_engine:row", strange_engine="1 / 0")
-    assert labels() == before
-    (why,) = refused_entry_points()
-    assert f"'{name}' of strange 1.0: {words}" in why
-    said = call("devices", "cpu")
-    assert f"entry point refused: {why}"[:60] in " ".join(said.out.split())
-    assert call("devices", "cpu", "--json").record["refused_entry_points"] == [why]
+    assert engine_labels() == before
+    (reason,) = refused_entry_points()
+    assert f"'{name}' of strange 1.0: {words}" in reason
+    result = call("devices", "cpu")
+    assert f"entry point rejected: {reason}"[:60] in " ".join(result.out.split())
+    assert call("devices", "cpu", "--json").document["refused_entry_points"] == [reason]
     assert "strange_engine" not in sys.modules
 
 
-def test_of_two_packages_with_one_name_the_first_is_taken(install: Install) -> None:
+def test_first_of_two_packages_with_one_name_wins(install: InstallPackage) -> None:
     install("second", "strange = late:row", late="1 / 0")
-    install("first", "strange = strange_engine:row", strange_engine=GOOD)
-    assert blocker("strange") == ""
-    (why,) = refused_entry_points()
-    assert why == "'strange' of second 1.0: first 1.0 has that name already"
+    install("first", "strange = strange_engine:row", strange_engine=WORKING_ENGINE)
+    assert absence_reason("strange") == ""
+    (reason,) = refused_entry_points()
+    assert reason == "'strange' of second 1.0: first 1.0 already uses this name"
 
 
-def test_damaged_metadata_is_told_and_passed_over(install: Install) -> None:
+def test_damaged_metadata_is_reported_and_skipped(install: InstallPackage) -> None:
     install("strange", "no equals sign here")
-    install("good", "good = strange_engine:row", strange_engine=GOOD)
-    assert "good" in labels()
-    (why,) = refused_entry_points()
-    assert why.startswith("damaged entry points")
+    install("good", "good = strange_engine:row", strange_engine=WORKING_ENGINE)
+    assert "good" in engine_labels()
+    (reason,) = refused_entry_points()
+    assert reason.startswith("invalid entry points")
 
 
-def test_a_package_that_is_gone_takes_its_device_along(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+def test_uninstalled_package_removes_its_device(
+    install: InstallPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install("strange", "strange = strange_engine:row", strange_engine=GOOD)
+    install("strange", "strange = strange_engine:row", strange_engine=WORKING_ENGINE)
     assert parse_device("strange").label == "strange"
     monkeypatch.setattr(sys, "path", [p for p in sys.path if "strange" not in p])
     with pytest.raises(UnknownDevice, match="unknown device 'strange'"):
         parse_device("strange")
 
 
-def test_the_zip_of_python_itself_is_not_searched(
+def test_standard_library_zip_is_not_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tab has one, and reading it would take long; another zip is."""
-    python = "python{}{}.zip".format(*sys.version_info)
-    for name, label in ((python, "inside"), ("other.zip", "outside")):
-        with zipfile.ZipFile(tmp_path / name, "w") as packed:
-            info = f"{label}-1.0.dist-info"
-            about = f"Metadata-Version: 2.1\nName: {label}\nVersion: 1.0\n"
-            packed.writestr(f"{info}/METADATA", about)
-            points = f"[rlxweb.backends]\n{label} = engine:row\n"
-            packed.writestr(f"{info}/entry_points.txt", points)
+    """The standard library's zip, as in a browser, is slow to read and skipped; another
+    zip is searched.
+    """
+    stdlib_zip = "python{}{}.zip".format(*sys.version_info)
+    for name, label in ((stdlib_zip, "inside"), ("other.zip", "outside")):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            dist_info = f"{label}-1.0.dist-info"
+            metadata = f"Metadata-Version: 2.1\nName: {label}\nVersion: 1.0\n"
+            archive.writestr(f"{dist_info}/METADATA", metadata)
+            entry_points = f"[rlxweb.backends]\n{label} = engine:row\n"
+            archive.writestr(f"{dist_info}/entry_points.txt", entry_points)
         monkeypatch.syspath_prepend(tmp_path / name)
-    assert "outside" in labels()
-    assert "inside" not in labels()
+    assert "outside" in engine_labels()
+    assert "inside" not in engine_labels()
 
 
-def test_a_package_that_another_of_its_name_hides_adds_nothing(
-    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_shadowed_package_adds_no_device(
+    install: InstallPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hidden package adds nothing: Python imports the first of a name on the path."""
+    """A shadowed package adds nothing: Python imports the first of a name on the
+    path.
+    """
     install("twice", "hidden = engine:row")
-    above = tmp_path / "above" / "Twice-2.0.dist-info"
-    above.mkdir(parents=True)
-    (above / "METADATA").write_text("Metadata-Version: 2.1\nName: Twice\nVersion: 2\n")
-    assert "hidden" in labels()
-    monkeypatch.syspath_prepend(above.parent)
-    assert "hidden" not in labels()
+    shadowing = tmp_path / "above" / "Twice-2.0.dist-info"
+    shadowing.mkdir(parents=True)
+    (shadowing / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: Twice\nVersion: 2\n"
+    )
+    assert "hidden" in engine_labels()
+    monkeypatch.syspath_prepend(shadowing.parent)
+    assert "hidden" not in engine_labels()

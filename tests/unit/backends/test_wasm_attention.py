@@ -1,4 +1,4 @@
-"""Attention by WebAssembly; where there is none the row stays shut.
+"""Attention by WebAssembly; without it the variant is disabled.
 
 The tests run in Pyodide under node as well (`./dev test wasm`).
 """
@@ -14,57 +14,61 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends.wasm_attention import ATTENTION, Attention
+from rlxweb.backends.wasm_attention import ATTENTION_VARIANTS, WasmAttention
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from tests.unit.backends.attention_shapes import shapes_of
+from tests.unit.backends.attention_shapes import attention_shapes
 
 IN_WASM = sys.platform == "emscripten"
-(ROW,) = ATTENTION
+(WASM_ATTENTION,) = ATTENTION_VARIANTS
 Shape = tuple[int, ...]
 
 
 @pytest.fixture(autouse=True)
-def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests compile nothing."""
+def enable_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enable the compilation that other tests switch off."""
     monkeypatch.setenv("RLX_FAST", "background")
 
 
-def is_open(q: Shape, dtype: DType = DType.F32, **more: Any) -> bool:
-    kind = TensorType(q, dtype)
+def can_run(q: Shape, dtype: DType = DType.F32, **options: Any) -> bool:
+    tensor_type = TensorType(q, dtype)
     op = registry.get("attention")
-    attrs = op.check_attrs({"num_heads": q[1], "head_dim": q[3], **more})
-    return ROW.takes((kind,) * 3, kind, attrs)
+    attrs = op.check_attrs({"num_heads": q[1], "head_dim": q[3], **options})
+    return WASM_ATTENTION.can_run((tensor_type,) * 3, tensor_type, attrs)
 
 
-def check(shapes: tuple[Shape, Shape, Shape], mask: Any, **attrs: Any) -> None:
-    """Against the reference in float64, within the tolerance of the op."""
+def check_attention(
+    shapes: tuple[Shape, Shape, Shape], mask: Any, **attrs: Any
+) -> None:
+    """Compare with the reference in float64, within the op's tolerance."""
     rng = np.random.default_rng(sum(shapes[0]))
-    given = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    inputs = [rng.standard_normal(shape, np.float32) for shape in shapes]
     if mask is not None:
-        given.append(mask)
+        inputs.append(mask)
         attrs["mask_kind"] = "bias"
     op = registry.get("attention")
-    full = op.check_attrs(attrs)
-    wide = [one.astype(np.float64) for one in given]
+    full_attrs = op.check_attrs(attrs)
+    wide = [array.astype(np.float64) for array in inputs]
     with np.errstate(all="ignore"):
-        right = op.reference(np, full, *wide)
-        kinds = tuple(TensorType(one.shape, DType.F32) for one in given)
-        out = TensorType(right.shape, DType.F32)
-        if IN_WASM and ROW.takes(kinds, out, full):
-            found = ROW.of(kinds, out, full)(full, *given)
+        want = op.reference(np, full_attrs, *wide)
+        types = tuple(TensorType(array.shape, DType.F32) for array in inputs)
+        out = TensorType(want.shape, DType.F32)
+        if IN_WASM and WASM_ATTENTION.can_run(types, out, full_attrs):
+            got = WASM_ATTENTION.function_for_node(types, out, full_attrs)(
+                full_attrs, *inputs
+            )
         else:
-            found = op.reference(np, full, *given)
-    assert found.shape == right.shape
-    np.testing.assert_allclose(found, right, 5e-5, 1e-5)
+            got = op.reference(np, full_attrs, *inputs)
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, 5e-5, 1e-5)
 
 
-def test_it_is_open_where_it_belongs() -> None:
-    assert is_open((1, 4, 32, 16)) == IN_WASM
-    assert not is_open((1, 4, 32, 16), DType.F64)
-    assert not is_open((1, 1, 4, 4))
-    assert not is_open((1, 4, 32, 16), softcap=2.0)
-    assert not is_open((1, 4, 32, 16), mask_kind="causal")
+def test_wasm_attention_gates() -> None:
+    assert can_run((1, 4, 32, 16)) == IN_WASM
+    assert not can_run((1, 4, 32, 16), DType.F64)
+    assert not can_run((1, 1, 4, 4))
+    assert not can_run((1, 4, 32, 16), softcap=2.0)
+    assert not can_run((1, 4, 32, 16), mask_kind="causal")
 
 
 @given(
@@ -78,7 +82,7 @@ def test_it_is_open_where_it_belongs() -> None:
     value=st.integers(1, 40),
 )
 @settings(max_examples=60)
-def test_it_is_numpys(
+def test_attention_matches_numpy(
     layout: str,
     batch: int,
     group: int,
@@ -88,55 +92,57 @@ def test_it_is_numpys(
     size: int,
     value: int,
 ) -> None:
-    """Attention is NumPy's for shared keys, odd lengths and values of another size."""
+    """Attention matches NumPy for shared keys, odd lengths and values of another
+    size.
+    """
     heads = keys_of * group
     sizes = batch, heads, keys_of, queries, keys, size, value
-    shapes = shapes_of(layout, *sizes)
+    shapes = attention_shapes(layout, *sizes)
     if shapes is not None:
-        check(shapes, None, num_heads=heads, head_dim=size)
+        check_attention(shapes, None, num_heads=heads, head_dim=size)
 
 
 @pytest.mark.parametrize(
     "shape",
     [(), (1,), (37,), (70, 37), (1, 37), (2, 1, 1, 37), (2, 5, 70, 37), (70, 1)],
 )
-def test_what_is_added_broadcasts(shape: Shape) -> None:
+def test_bias_broadcasts(shape: Shape) -> None:
     rng = np.random.default_rng(1)
     mask = np.asarray(rng.standard_normal(shape), np.float32)
     q, k = (2, 5, 70, 24), (2, 5, 37, 24)
-    check((q, k, k), mask, num_heads=5, head_dim=24, score_scale=0.3)
+    check_attention((q, k, k), mask, num_heads=5, head_dim=24, score_scale=0.3)
 
 
-@pytest.mark.parametrize("worst", [np.inf, -np.inf, np.nan, 3e38, -3e38])
-def test_numbers_that_are_none_do_what_they_do_elsewhere(worst: float) -> None:
-    """Hidden keys, NaN and infinity do what they do elsewhere."""
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, 3e38, -3e38])
+def test_special_values_match_the_reference(special: float) -> None:
+    """Masked keys, NaN and infinity give the reference's results."""
     mask = np.zeros((70, 37), np.float32)
-    mask[3, 5], mask[4], mask[6, 30:] = worst, worst, -np.inf
+    mask[3, 5], mask[4], mask[6, 30:] = special, special, -np.inf
     q, k = (1, 2, 70, 24), (1, 2, 37, 24)
-    check((q, k, k), mask, num_heads=2, head_dim=24)
+    check_attention((q, k, k), mask, num_heads=2, head_dim=24)
 
 
-def test_what_spells_it_out_becomes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products around a softmax, as networks have them, become attention."""
-    called, call = [], Attention.__call__
+def test_attention_pattern_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products around a softmax, as in networks, are fused into attention."""
+    calls, original_call = [], WasmAttention.__call__
 
-    def counted(self: Attention, *given: Any) -> Any:
-        called.append(self)
-        return call(self, *given)
+    def count_call(self: WasmAttention, *inputs: Any) -> Any:
+        calls.append(self)
+        return original_call(self, *inputs)
 
-    monkeypatch.setattr(Attention, "__call__", counted)
+    monkeypatch.setattr(WasmAttention, "__call__", count_call)
     g, shape = rlx.Graph("spelled"), (2, 4, 32, 16)
     q, k, v = (g.input(name, shape) for name in "qkv")
     b = g.input("b", (2, 1, 1, 32))
     scores = q @ k.transpose(0, 1, 3, 2) * 0.25 + b
     g.set_outputs([g.softmax(scores) @ v])
     rng = np.random.default_rng(0)
-    given = {name: rng.standard_normal(shape, np.float32) for name in "qkv"}
-    given["b"] = rng.standard_normal((2, 1, 1, 32), np.float32)
-    (found,) = rlx.Session("cpu").compile(g).run(given)
-    assert len(called) == IN_WASM
-    wide = {name: one.astype(np.float64) for name, one in given.items()}
-    right = wide["q"] @ wide["k"].transpose(0, 1, 3, 2) * 0.25 + wide["b"]
-    right = np.exp(right - right.max(-1, keepdims=True))
-    right = right / right.sum(-1, keepdims=True) @ wide["v"]
-    np.testing.assert_allclose(found, right, 5e-5, 1e-5)
+    feeds = {name: rng.standard_normal(shape, np.float32) for name in "qkv"}
+    feeds["b"] = rng.standard_normal((2, 1, 1, 32), np.float32)
+    (got,) = rlx.Session("cpu").compile(g).run(feeds)
+    assert len(calls) == IN_WASM
+    wide = {name: array.astype(np.float64) for name, array in feeds.items()}
+    want = wide["q"] @ wide["k"].transpose(0, 1, 3, 2) * 0.25 + wide["b"]
+    want = np.exp(want - want.max(-1, keepdims=True))
+    want = want / want.sum(-1, keepdims=True) @ wide["v"]
+    np.testing.assert_allclose(got, want, 5e-5, 1e-5)

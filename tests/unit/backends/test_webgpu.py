@@ -1,4 +1,5 @@
-"""The WebGPU backend over a fake port: which verbs it calls, and what it leaves behind.
+"""WebGPU backend over a fake port: the verbs it calls, and the objects it leaves
+behind.
 
 What the shaders compute is tested on real adapters (tests/ops); here the fake's Python
 kernels stand in for one generated shader.
@@ -25,44 +26,50 @@ from rlxweb.errors import (
     OutOfMemory,
     SessionClosed,
 )
-from rlxweb.gpu.drive import drive
-from rlxweb.gpu.port import Copy
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.port import BufferCopy
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
-from rlxweb.limits import Limits, shrunk
-from rlxweb.signal.presets import from_preset
-from tests.fake_port import Failure
-from tests.ports import compute, fake, prepared, scaled, source_of
-from tests.threads import WAIT_S, at_once, begin
+from rlxweb.limits import Limits, tiny_limits
+from rlxweb.signal.presets import spec_from_preset
+from tests.fake_port import InjectedFailure
+from tests.ports import (
+    compute_scaled,
+    open_fake_port,
+    prepare_graph,
+    scaled_graph,
+    shader_source,
+)
+from tests.threads import WAIT_S, run_concurrently, start_threads
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
-def backend_over(*fail: Failure, **options: Any) -> WebGpuBackend:
-    kernels = {source_of(scaled()): compute}
-    return WebGpuBackend(fake(*fail, kernels=kernels, **options))
+def fake_port_backend(*fail: InjectedFailure, **options: Any) -> WebGpuBackend:
+    kernels = {shader_source(scaled_graph()): compute_scaled}
+    return WebGpuBackend(open_fake_port(*fail, kernels=kernels, **options))
 
 
-def with_ones(backend: WebGpuBackend) -> Any:
-    """The program of `scaled` with a param of ones, so that it adds 1."""
-    made = prepared(backend, scaled())
-    drive(backend.set_param(made, "w", np.ones((4, 3), np.float32)))
-    return made
+def prepare_with_ones(backend: WebGpuBackend) -> Any:
+    """Return the program of `scaled` with a param of ones, so that it adds 1."""
+    prepared_program = prepare_graph(backend, scaled_graph())
+    run_blocking(backend.set_param(prepared_program, "w", np.ones((4, 3), np.float32)))
+    return prepared_program
 
 
-def run(backend: WebGpuBackend, program: Any, **feeds: Any) -> list[Any]:
-    outs: list[Any] = drive(backend.run(program, feeds))
+def run_program(backend: WebGpuBackend, program: Any, **feeds: Any) -> list[Any]:
+    outs: list[Any] = run_blocking(backend.run(program, feeds))
     return outs
 
 
 @pytest.fixture
 def backend() -> WebGpuBackend:
-    return backend_over()
+    return fake_port_backend()
 
 
 @pytest.fixture
 def program(backend: WebGpuBackend) -> Any:
-    return with_ones(backend)
+    return prepare_with_ones(backend)
 
 
 def test_a_run_is_one_write_one_submission_one_read(
@@ -71,18 +78,20 @@ def test_a_run_is_one_write_one_submission_one_read(
     """The param was written when it was set, and is not written again."""
     port = backend.port
     before = len(port.calls)
-    (out,) = run(backend, program, x=X)
+    (out,) = run_program(backend, program, x=X)
     np.testing.assert_array_equal(out, X * 2 + 1)
     assert port.calls[before:] == ["write", "submit", "read"]
 
 
-def test_a_second_run_makes_nothing(backend: WebGpuBackend, program: Any) -> None:
-    """A second run makes no buffer, pipeline or bind group; commands are the same."""
-    run(backend, program, x=X)
-    made, live = dict(backend.port.created), set(backend.port.live)
-    np.testing.assert_array_equal(run(backend, program, x=-X)[0], -X * 2 + 1)
-    assert backend.port.created == made
-    assert backend.port.live == live
+def test_second_run_creates_nothing(backend: WebGpuBackend, program: Any) -> None:
+    """A second run creates no buffer, pipeline or bind group; its commands are the
+    same.
+    """
+    run_program(backend, program, x=X)
+    created, live = dict(backend.port.created_counts), set(backend.port.live_handles)
+    np.testing.assert_array_equal(run_program(backend, program, x=-X)[0], -X * 2 + 1)
+    assert backend.port.created_counts == created
+    assert backend.port.live_handles == live
     first, second = backend.port.submissions
     assert first is second or first == second
 
@@ -90,212 +99,238 @@ def test_a_second_run_makes_nothing(backend: WebGpuBackend, program: Any) -> Non
 def test_pipelines_are_shared_by_programs_of_one_structure(
     backend: WebGpuBackend, program: Any
 ) -> None:
-    """Another shape compiles nothing."""
-    made = backend.port.created["pipelines"]
-    prepared(backend, scaled((2, 8)))
-    assert backend.port.created["pipelines"] == made
+    """A program of another shape compiles nothing."""
+    created = backend.port.created_counts["pipelines"]
+    prepare_graph(backend, scaled_graph((2, 8)))
+    assert backend.port.created_counts["pipelines"] == created
 
 
 def test_release_frees_the_buffers_and_keeps_the_pipelines(
     backend: WebGpuBackend, program: Any
 ) -> None:
     """Releasing, once or twice, frees the buffers; the pipelines stay live."""
-    drive(backend.release(program))
-    drive(backend.release(program))
-    assert backend.port.live == set(backend.pipelines.values())
+    run_blocking(backend.release(program))
+    run_blocking(backend.release(program))
+    assert backend.port.live_handles == set(backend.pipelines.handles())
 
 
 def test_a_dropped_program_is_freed_at_the_next_call(backend: WebGpuBackend) -> None:
     """A dropped program is freed without `release`, at the next call."""
-    prepared(backend, scaled())
+    prepare_graph(backend, scaled_graph())
     gc.collect()
-    buffers = len(backend.port.live) - len(backend.pipelines)
+    buffers = len(backend.port.live_handles) - len(backend.pipelines)
     assert buffers > 0
-    again = prepared(backend, scaled())
-    assert len(backend.port.live) - len(backend.pipelines) == buffers
-    assert again.owned
+    second = prepare_graph(backend, scaled_graph())
+    assert len(backend.port.live_handles) - len(backend.pipelines) == buffers
+    assert second.owned_handles
 
 
 def test_close_frees_everything_and_ends_use(
     backend: WebGpuBackend, program: Any
 ) -> None:
     """A closed engine says so at every call; releasing is harmless."""
-    drive(backend.close())
-    drive(backend.close())
-    assert not backend.port.live
-    drive(backend.release(program))
+    run_blocking(backend.close())
+    run_blocking(backend.close())
+    assert not backend.port.live_handles
+    run_blocking(backend.release(program))
     for call in (
-        lambda: run(backend, program, x=X),
-        lambda: prepared(backend, scaled()),
-        lambda: drive(backend.set_param(program, "w", X)),
+        lambda: run_program(backend, program, x=X),
+        lambda: prepare_graph(backend, scaled_graph()),
+        lambda: run_blocking(backend.set_param(program, "w", X)),
     ):
         with pytest.raises(SessionClosed, match="was closed"):
             call()
 
 
-@pytest.mark.parametrize("at", range(1, 8))
-def test_a_failed_prepare_leaves_nothing(at: int) -> None:
-    """Out of memory at any buffer is freed and told, and the next prepare works."""
-    backend = backend_over(Failure(at + 1, "out-of-memory"))
-    plan = compile_graph(scaled(), backend.target)
+@pytest.mark.parametrize("buffer_index", range(1, 8))
+def test_a_failed_prepare_leaves_nothing(buffer_index: int) -> None:
+    """Out of memory at any buffer is reported and freed, and the next prepare works."""
+    backend = fake_port_backend(InjectedFailure(buffer_index + 1, "out-of-memory"))
+    plan = compile_graph(scaled_graph(), backend.target)
     try:
-        program = drive(backend.prepare(plan))
+        program = run_blocking(backend.prepare(plan))
     except OutOfMemory:
-        assert backend.port.live == set(backend.pipelines.values())
-        program = drive(backend.prepare(plan))
-    drive(backend.set_param(program, "w", np.ones((4, 3), np.float32)))
-    np.testing.assert_array_equal(run(backend, program, x=X)[0], X * 2 + 1)
+        assert backend.port.live_handles == set(backend.pipelines.handles())
+        program = run_blocking(backend.prepare(plan))
+    run_blocking(backend.set_param(program, "w", np.ones((4, 3), np.float32)))
+    np.testing.assert_array_equal(run_program(backend, program, x=X)[0], X * 2 + 1)
 
 
-def test_runs_of_one_program_take_turns() -> None:
-    """No submission of one falls between the input and the answer of another."""
-    inside, most = 0, 0
+def test_runs_of_one_program_are_serialized() -> None:
+    """No submission of one run falls between the input and the output of another."""
+    n_inside, max_inside = 0, 0
 
-    def watched(views: Any, constants: Any, grid: Any) -> None:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        compute(views, constants, grid)
-        inside -= 1
+    def counting_kernel(views: Any, constants: Any, grid: Any) -> None:
+        nonlocal n_inside, max_inside
+        n_inside += 1
+        max_inside = max(max_inside, n_inside)
+        compute_scaled(views, constants, grid)
+        n_inside -= 1
 
-    backend = WebGpuBackend(fake(kernels={source_of(scaled()): watched}))
-    program = with_ones(backend)
+    backend = WebGpuBackend(
+        open_fake_port(kernels={shader_source(scaled_graph()): counting_kernel})
+    )
+    program = prepare_with_ones(backend)
 
     def work(k: int) -> None:
         for _ in range(30):
-            (out,) = run(backend, program, x=X + k)
+            (out,) = run_program(backend, program, x=X + k)
             np.testing.assert_array_equal(out, (X + k) * 2 + 1)
 
-    at_once([partial(work, k) for k in range(6)])
-    assert most == 1
+    run_concurrently([partial(work, k) for k in range(6)])
+    assert max_inside == 1
 
 
 def test_a_program_is_released_when_its_run_is_over() -> None:
     """A release lets the program's run end; after that the program is refused."""
     running, go_on = threading.Event(), threading.Event()
 
-    def slow(views: Any, constants: Any, grid: Any) -> None:
-        compute(views, constants, grid)
+    def slow_kernel(views: Any, constants: Any, grid: Any) -> None:
+        compute_scaled(views, constants, grid)
         running.set()
         go_on.wait(WAIT_S)
 
-    backend = WebGpuBackend(fake(kernels={source_of(scaled()): slow}))
-    program = with_ones(backend)
-    found: list[Any] = []
-    threads = begin(
+    backend = WebGpuBackend(
+        open_fake_port(kernels={shader_source(scaled_graph()): slow_kernel})
+    )
+    program = prepare_with_ones(backend)
+    results: list[Any] = []
+    threads = start_threads(
         [
-            lambda: found.append(run(backend, program, x=X)),
-            lambda: running.wait(WAIT_S) and drive(backend.release(program)),
+            lambda: results.append(run_program(backend, program, x=X)),
+            lambda: running.wait(WAIT_S) and run_blocking(backend.release(program)),
         ]
     )
     assert running.wait(WAIT_S)
     go_on.set()
     for thread in threads:
         thread.join(WAIT_S)
-    np.testing.assert_array_equal(found[0][0], X * 2 + 1)
+    np.testing.assert_array_equal(results[0][0], X * 2 + 1)
     with pytest.raises(SessionClosed, match="this compiled graph was closed"):
-        run(backend, program, x=X)
+        run_program(backend, program, x=X)
 
 
-def test_a_failed_run_does_not_keep_its_turn() -> None:
-    """A wrong submission is told; a run on another thread is told the same."""
-    backend = backend_over(Failure("read", "map-rejected"))
-    program = with_ones(backend)
+def test_failed_run_releases_the_run_lock() -> None:
+    """A failed submission is reported; a run on another thread gets the same error."""
+    backend = fake_port_backend(InjectedFailure("read", "map-rejected"))
+    program = prepare_with_ones(backend)
 
     def work() -> None:
         with pytest.raises(DeviceLost, match="lost"):
-            run(backend, program, x=X)
+            run_program(backend, program, x=X)
 
     work()
-    at_once([work])
+    run_concurrently([work])
 
 
 def test_a_closed_engine_says_that_its_device_was_lost() -> None:
     """A lost engine that is closed gives the loss as the reason, not the closing."""
-    backend = backend_over(Failure("read", "lost"))
-    program = with_ones(backend)
+    backend = fake_port_backend(InjectedFailure("read", "lost"))
+    program = prepare_with_ones(backend)
     for _ in range(2):
         with pytest.raises(DeviceLost, match="it was asked to go"):
-            run(backend, program, x=X)
-        drive(backend.close())
+            run_program(backend, program, x=X)
+        run_blocking(backend.close())
     with pytest.raises(DeviceLost, match="it was asked to go"):
-        drive(backend.prepare(compile_graph(scaled(), backend.target)))
+        run_blocking(backend.prepare(compile_graph(scaled_graph(), backend.target)))
 
 
 def test_bad_data_seen_by_a_shader_is_an_error() -> None:
-    """The flag that gather raises comes back with the results and is cleared."""
+    """The error flag that gather sets comes back with the results and is cleared."""
     graph = Graph("lookup")
-    table, at = graph.input("table", (5,)), graph.input("at", (3,), "i32")
-    graph.set_outputs([graph.gather(table, at)])
-    raised = [1]
+    table, indices = graph.input("table", (5,)), graph.input("at", (3,), "i32")
+    graph.set_outputs([graph.gather(table, indices)])
+    pending_flags = [1]
 
-    def flagged(views: Any, constants: Any, grid: Any) -> None:
-        np.frombuffer(views[-2], np.uint32)[:] += raised.pop() if raised else 0
+    def flagging_kernel(views: Any, constants: Any, grid: Any) -> None:
+        np.frombuffer(views[-2], np.uint32)[:] += (
+            pending_flags.pop() if pending_flags else 0
+        )
 
-    backend = WebGpuBackend(fake(kernels={source_of(graph): flagged}))
-    program = prepared(backend, graph)
+    backend = WebGpuBackend(
+        open_fake_port(kernels={shader_source(graph): flagging_kernel})
+    )
+    program = prepare_graph(backend, graph)
     feeds = {"table": np.zeros(5, np.float32), "at": np.zeros(3, np.int32)}
-    with pytest.raises(IndexRefused, match="below the number of rows"):
-        run(backend, program, **feeds)
-    assert run(backend, program, **feeds)[0].shape == (3,)
+    with pytest.raises(
+        IndexRefused, match=r"out of range .* expected -rows <= index < rows"
+    ):
+        run_program(backend, program, **feeds)
+    assert run_program(backend, program, **feeds)[0].shape == (3,)
 
 
 @pytest.mark.parametrize("features", [(), ("shader-f16",)])
 def test_half_floats_follow_the_feature(features: tuple[str, ...]) -> None:
     """Half floats run with the feature; without it they are refused by name."""
-    backend = backend_over(features=features)
+    backend = fake_port_backend(features=features)
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (3,), "f16"))])
     if features:
-        prepared(backend, graph)
+        prepare_graph(backend, graph)
     else:
-        with pytest.raises(DTypeError, match="no f16; it has bool, f32, i32, u32"):
-            prepared(backend, graph)
+        with pytest.raises(
+            DTypeError, match="no f16 support; it supports bool, f32, i32, u32"
+        ):
+            prepare_graph(backend, graph)
 
 
-def test_stricter_limits_may_be_asked_for() -> None:
+def test_stricter_limits_are_kept() -> None:
     """A plan keeps to stricter limits although the port would allow more."""
-    port = fake()
-    backend = WebGpuBackend(port, limits=shrunk())
+    port = open_fake_port()
+    backend = WebGpuBackend(port, limits=tiny_limits())
     assert backend.target.max_operands == 3
-    program = prepared(backend, scaled((4000,)))
-    run(backend, program, x=np.zeros(4000, np.float32))
-    dispatches = [c for c in port.submissions[0] if not isinstance(c, Copy)]
+    program = prepare_graph(backend, scaled_graph((4000,)))
+    run_program(backend, program, x=np.zeros(4000, np.float32))
+    dispatches = [
+        command
+        for command in port.submissions[0]
+        if not isinstance(command, BufferCopy)
+    ]
     assert len(dispatches) > 1
 
 
 def test_a_buffer_over_the_limit_is_refused_with_both_numbers() -> None:
     """A buffer over the limit is refused before anything is made."""
-    backend = backend_over(limits=Limits(max_buffer_size=1 << 10))
-    with pytest.raises(LimitExceeded, match=r"4,000 bytes; this device allows 1,024"):
-        prepared(backend, scaled((1000,)))
-    assert not backend.port.live - set(backend.pipelines.values())
+    backend = fake_port_backend(limits=Limits(max_buffer_size=1 << 10))
+    with pytest.raises(
+        LimitExceeded, match=r"4,000 bytes; the device allows at most 1,024"
+    ):
+        prepare_graph(backend, scaled_graph((1000,)))
+    assert not backend.port.live_handles - set(backend.pipelines.handles())
 
 
 @pytest.mark.parametrize("dtype", ["bool", "i32", "u32", "f32"])
 def test_inputs_pass_through_in_every_type(dtype: str) -> None:
-    """Bool lies as words and comes back as bool; all ranks, empty ones too."""
-    backend = backend_over()
+    """Bool is stored as words and comes back as bool; all ranks and empty arrays
+    work.
+    """
+    backend = fake_port_backend()
     graph = Graph()
     shapes = [(), (3,), (0, 2), (5, 1)]
     graph.set_outputs(
         [graph.input(f"x{k}", shape, dtype) for k, shape in enumerate(shapes)]
     )
-    program = prepared(backend, graph)
+    program = prepare_graph(backend, graph)
     kind = graph.node(0).type.dtype.numpy
     feeds = {f"x{k}": np.ones(s, kind) for k, s in enumerate(shapes)}
-    for out, fed in zip(run(backend, program, **feeds), feeds.values(), strict=True):
+    for out, value in zip(
+        run_program(backend, program, **feeds), feeds.values(), strict=True
+    ):
         assert out.dtype == kind
-        np.testing.assert_array_equal(out, fed)
+        np.testing.assert_array_equal(out, value)
 
 
 def test_a_software_gpu_of_a_browser_gets_no_workgroup_memory() -> None:
-    """A browser's software GPU would zero workgroup memory by cell: it gets none."""
-    spec = from_preset("rlx", 384, nperseg=256, dtype=np.float32)
+    """A browser's software GPU would zero workgroup memory cell by cell, so it gets
+    none.
+    """
+    spec = spec_from_preset("rlx", 384, nperseg=256, dtype=np.float32)
     graph = welch_graph((64, 384), spec, 4)
-    assert "var<workgroup>" in source_of(graph)
-    tab = fake()
-    tab._facts = replace(tab.facts, backend="webgpu")
-    prepared(WebGpuBackend(tab), graph)
-    assert tab.pipelines
-    assert not any("var<workgroup>" in p.source for p in tab.pipelines.values())
+    assert "var<workgroup>" in shader_source(graph)
+    browser_port = open_fake_port()
+    browser_port._facts = replace(browser_port.facts, backend="webgpu")
+    prepare_graph(WebGpuBackend(browser_port), graph)
+    assert browser_port.pipelines
+    assert not any(
+        "var<workgroup>" in p.source for p in browser_port.pipelines.values()
+    )

@@ -1,19 +1,27 @@
-"""The lab that stands for an engine of known speed."""
+"""Fixture of a calibration lab that stands for an engine of known speed."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.calibration.lab import Lab
+from tests.unit.calibration.calibration_lab import CalibrationLab
 
 
 @pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """A lab for an engine's own jobs: a run takes 10 ns, a call of NumPy's 20."""
-    made, module = Lab(), "rlxweb.calibration.measure"
-    monkeypatch.setattr(f"{module}.empty_run", lambda place: made.job("run", 10))
-    monkeypatch.setattr(f"{module}.call_job", lambda place: made.job("call", 20))
-    monkeypatch.setattr(f"{module}.compile_job", lambda place: made.job("compile", 70))
-    monkeypatch.setattr(f"{module}.kernel_jobs", lambda place: made.named())
-    monkeypatch.setattr(f"{module}.TELLING", 0)
-    return made
+def lab(monkeypatch: pytest.MonkeyPatch) -> CalibrationLab:
+    """Provide a lab for an engine's own jobs: a run takes 10 ns, a NumPy call 20."""
+    calibration_lab, module = CalibrationLab(), "rlxweb.calibration.measure_engine"
+    monkeypatch.setattr(
+        f"{module}.empty_run_job", lambda place: calibration_lab.make_job("run", 10)
+    )
+    monkeypatch.setattr(
+        f"{module}.call_job", lambda place: calibration_lab.make_job("call", 20)
+    )
+    monkeypatch.setattr(
+        f"{module}.compile_job", lambda place: calibration_lab.make_job("compile", 70)
+    )
+    monkeypatch.setattr(
+        f"{module}.kernel_jobs", lambda place: calibration_lab.named_kernels()
+    )
+    monkeypatch.setattr(f"{module}.ESSENTIAL_KERNEL_COUNT", 0)
+    return calibration_lab

@@ -1,4 +1,4 @@
-"""`rlxweb calibrate`: what is measured, shown and kept."""
+"""Command `rlxweb calibrate`: what is measured, shown and stored."""
 
 from __future__ import annotations
 
@@ -14,54 +14,63 @@ from unittest.mock import Mock
 
 import pytest
 
-from rlxweb.calibration import measure as calibrate
-from rlxweb.calibration import races
-from rlxweb.calibration.known import known_record, measure_now
-from rlxweb.calibration.races import HEATS
+from rlxweb.calibration import autotune
+from rlxweb.calibration import measure_engine as calibrate
+from rlxweb.calibration.autotune import AUTOTUNE_CASES
+from rlxweb.calibration.calibration_store import (
+    calibration_file_name,
+    calibration_store,
+)
+from rlxweb.calibration.engine_calibrations import known_record, measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import calibrate_command
-from rlxweb.cli.calibrate_command import rate
-from rlxweb.cost.race import Race
-from rlxweb.cost.record import Point
-from rlxweb.cost.record_json import from_json
-from rlxweb.devices.place import CPU, identity_of, parse_place
-from rlxweb.gpu.port import Want
-from tests.command_line import Call, Said, forked
-from tests.unit.cli.known import POINTS, cpu_record, keep, place_of
+from rlxweb.cli.calibrate_command import format_rate
+from rlxweb.cost.autotune_result import AutotuneResult
+from rlxweb.cost.calibration_json import calibration_from_json
+from rlxweb.cost.calibration_record import MeasuredPoint
+from rlxweb.devices.device_place import CPU_PLACE, engine_identity, parse_place
+from rlxweb.gpu.port import AdapterRequest
+from tests.command_line import CommandResult, CommandRunner, run_forked
+from tests.unit.cli.fake_calibrations import (
+    POINTS,
+    adapter_place,
+    cpu_record,
+    save_to_files,
+)
 
 QUICK = "calibrate", "--device", "cpu", "--budget-s", 0.2
-IN_BRIEF = """
+BRIEF_SCRIPT = """
 import sys
 from itertools import islice
-from rlxweb.calibration import measure
+from rlxweb.calibration import measure_engine
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli.main import main
-measure.Stopwatch = lambda: Stopwatch(sample_ns=1e5, samples=3)
-every = measure.kernel_jobs
-measure.kernel_jobs = lambda place: islice(every(place), 40)
+measure_engine.Stopwatch = lambda: Stopwatch(sample_ns=1e5, samples=3)
+every = measure_engine.kernel_jobs
+measure_engine.kernel_jobs = lambda place: islice(every(place), 40)
 main(sys.argv[1:])
 """
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
-    """A real run in a process of its own, and where it kept its figures.
+def real_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
+    """Return the result of a real run in its own process, and the folder of its
+    records.
 
     It takes the least samples, short ones, and not of every kernel.
     """
-    place = tmp_path_factory.mktemp("calibrated")
+    folder = tmp_path_factory.mktemp("calibrated")
     args = "calibrate", "--device", "cpu", "--budget-s", 60, "--json"
-    return forked("-c", IN_BRIEF, *args, RLX_CACHE_DIR=str(place)), place
+    return run_forked("-c", BRIEF_SCRIPT, *args, RLX_CACHE_DIR=str(folder)), folder
 
 
-def test_a_real_run_is_one_document(real: tuple[Said, Path]) -> None:
+def test_a_real_run_is_one_document(real_run: tuple[CommandResult, Path]) -> None:
     """JSON alone on stdout, nothing on stderr, and figures that can be true."""
-    said, _ = real
-    assert (said.code, said.err) == (0, "")
-    assert set(said.record) == {"schema", "rlxweb", "records"}
-    assert said.record["schema"] == "rlxweb.calibrate/1"
-    (record,) = said.record["records"]
+    result, _ = real_run
+    assert (result.code, result.err) == (0, "")
+    assert set(result.document) == {"schema", "rlxweb", "records"}
+    assert result.document["schema"] == "rlxweb.calibrate/1"
+    (record,) = result.document["records"]
     assert record["device"] == "cpu"
     assert record["backend"] == "numpy"
     assert record["engine"].startswith("NumPy ")
@@ -72,205 +81,230 @@ def test_a_real_run_is_one_document(real: tuple[Said, Path]) -> None:
         assert point["samples"] >= 3
 
 
-def test_what_was_told_is_what_was_kept(real: tuple[Said, Path]) -> None:
-    """The record that is told is one file in the folder asked for, and can be read."""
-    said, place = real
-    (record,) = said.record["records"]
+def test_printed_record_equals_stored_record(
+    real_run: tuple[CommandResult, Path],
+) -> None:
+    """The printed record is one file in the requested folder and can be read."""
+    result, folder = real_run
+    (record,) = result.document["records"]
     path = Path(record.pop("file"))
-    assert [p.resolve() for p in place.iterdir()] == [path.resolve()]
+    assert [p.resolve() for p in folder.iterdir()] == [path.resolve()]
     document = json.loads(path.read_text("utf-8"))
     assert document == record
-    assert from_json(document).identity == identity_of(CPU)
+    assert calibration_from_json(document).identity == engine_identity(CPU_PLACE)
 
 
-def test_the_table_says_what_was_measured_and_where_it_is_kept(
-    call: Call, cache: Path
-) -> None:
-    """A line on the engine, a row per figure, a line per thing left out."""
-    said = call(*QUICK)
-    assert (said.code, said.err) == (0, "")
-    head, columns, *rest = said.out.splitlines()
+def test_table_shows_points_and_file(call: CommandRunner, cache: Path) -> None:
+    """The table has a line on the engine, a row per point and a line per left-out
+    job.
+    """
+    result = call(*QUICK)
+    assert (result.code, result.err) == (0, "")
+    title, columns, *rest = result.out.splitlines()
     (path,) = cache.iterdir()
-    assert head.startswith("NumPy ")
-    assert "(numpy) as 'cpu': " in head
-    assert head.endswith(f" s, kept in {path}")
+    assert title.startswith("NumPy ")
+    assert "(numpy) as 'cpu': " in title
+    assert title.endswith(f" s, stored in {path}")
     assert columns.split() == ["what", "size", "time", "spread", "rate"]
-    kept = from_json(json.loads(path.read_text("utf-8")))
-    assert f" {len(kept.points)} figures in " in head
-    assert [line.split()[0] for line in rest[: len(kept.points)]] == [
-        p.what for p in kept.points
+    stored = calibration_from_json(json.loads(path.read_text("utf-8")))
+    assert f" {len(stored.points)} results in " in title
+    assert [line.split()[0] for line in rest[: len(stored.points)]] == [
+        p.what for p in stored.points
     ]
-    assert rest[len(kept.points) :] == [f"left out: {why}" for why in kept.left_out]
-    assert kept.left_out[-1].endswith(": the time was over")
+    assert rest[len(stored.points) :] == [f"left out: {why}" for why in stored.left_out]
+    assert stored.left_out[-1].endswith(": the time limit was reached")
 
 
-def test_a_device_is_measured_with_its_trips(
-    call: Call, monkeypatch: pytest.MonkeyPatch, adapter: Want
+def test_device_is_measured_with_latency_points(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch, adapter: AdapterRequest
 ) -> None:
-    """Submitting, starting a kernel, and bytes there and back, once each."""
-    hasty = Stopwatch(sample_ns=1.0, samples=1, least=1)
-    monkeypatch.setattr(calibrate, "Stopwatch", lambda: hasty)
+    """Submits, kernel starts and transfers both ways are measured once each."""
+    brief_stopwatch = Stopwatch(sample_ns=1.0, samples=1, min_samples=1)
+    monkeypatch.setattr(calibrate, "Stopwatch", lambda: brief_stopwatch)
     monkeypatch.setattr(calibrate, "kernel_jobs", lambda place: ())
-    briefly = partial(measure_now, jobs=lambda place: ())
-    monkeypatch.setattr(calibrate_command, "measure_now", briefly)
-    args = "calibrate", "--device", place_of(adapter), "--budget-s", 300, "--json"
-    (record,) = call(*args).record["records"]
+    measure_without_jobs = partial(measure_now, jobs=lambda place: ())
+    monkeypatch.setattr(calibrate_command, "measure_now", measure_without_jobs)
+    args = "calibrate", "--device", adapter_place(adapter), "--budget-s", 300, "--json"
+    (record,) = call(*args).document["records"]
     assert record["device"] == record["backend"] == adapter.backends[0]
     assert adapter.name in record["engine"]
-    found = [p["what"] for p in record["points"] if p["what"] != "cold_start"]
-    assert found[:2] == ["submit", "dispatch"]
-    assert found.count("upload") == found.count("readback") == 3
-    assert {"run", "compile"} < set(found)
+    kinds = [p["what"] for p in record["points"] if p["what"] != "cold_start"]
+    assert kinds[:2] == ["submit", "dispatch"]
+    assert kinds.count("upload") == kinds.count("readback") == 3
+    assert {"run", "compile"} < set(kinds)
     was_open = "cold_start: the device was open already"
-    assert len(found) < len(record["points"]) or was_open in record["left_out"]
+    assert len(kinds) < len(record["points"]) or was_open in record["left_out"]
 
 
-def test_show_of_nothing_says_how_to_go_on(call: Call, cache: Path) -> None:
-    said = call("calibrate", "--show")
-    assert said.code == 0
-    assert said.out == "nothing was measured yet; `rlxweb calibrate` does it\n"
-    assert call("calibrate", "--show", "--json").record["records"] == []
+def test_show_without_records_advises_calibrate(
+    call: CommandRunner, cache: Path
+) -> None:
+    result = call("calibrate", "--show")
+    assert result.code == 0
+    assert result.out == "nothing is measured yet; run `rlxweb calibrate`\n"
+    assert call("calibrate", "--show", "--json").document["records"] == []
     assert not cache.exists()
 
 
 def test_show_measures_nothing(
-    call: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
+    call: CommandRunner, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`calibrate --show` tells what the files hold, also those of other versions."""
-    never = Mock(side_effect=AssertionError("nothing should be measured"))
-    monkeypatch.setattr(calibrate_command, "measure_now", never)
+    """Command `calibrate --show` prints the records in the files, also those of other
+    versions.
+    """
+    fail_if_called = Mock(side_effect=AssertionError("nothing should be measured"))
+    monkeypatch.setattr(calibrate_command, "measure_now", fail_if_called)
     other = cpu_record(rlxweb="0.0.1", left_out=("fft: no time",))
-    keep(cpu_record(), other)
-    said = call("calibrate", "--show")
-    assert said.code == 0
-    heads = [line for line in said.out.splitlines() if "figures in" in line]
-    assert len(heads) == 2
-    assert all(": 3 figures in 3.2 s, kept in " in line for line in heads)
-    rows = [" ".join(line.split()) for line in said.out.splitlines()]
+    save_to_files(cpu_record(), other)
+    result = call("calibrate", "--show")
+    assert result.code == 0
+    titles = [line for line in result.out.splitlines() if "results in" in line]
+    assert len(titles) == 2
+    assert all(": 3 results in 3.2 s, stored in " in line for line in titles)
+    rows = [" ".join(line.split()) for line in result.out.splitlines()]
     assert "call 1.50 us 12%" in rows
     assert "copy bytes 4,000,000 500 us 50% 8 GB/s" in rows
     assert "cold_start 2.50 s" in rows
     assert "left out: fft: no time" in rows
 
 
-def test_show_as_json_names_the_files(call: Call, cache: Path) -> None:
-    keep(cpu_record())
-    (record,) = call("calibrate", "--show", "--json").record["records"]
-    assert Path(record.pop("file")) == cache / file_name(identity_of(CPU))
-    assert from_json(record) == cpu_record()
+def test_show_as_json_names_the_files(call: CommandRunner, cache: Path) -> None:
+    save_to_files(cpu_record())
+    (record,) = call("calibrate", "--show", "--json").document["records"]
+    assert Path(record.pop("file")) == cache / calibration_file_name(
+        engine_identity(CPU_PLACE)
+    )
+    assert calibration_from_json(record) == cpu_record()
 
 
-def test_show_of_a_device_leaves_the_others_out(call: Call) -> None:
-    keep(cpu_record(), replace(cpu_record(), engine="another", device="gpu"))
+def test_show_of_device_omits_others(call: CommandRunner) -> None:
+    save_to_files(cpu_record(), replace(cpu_record(), engine="another", device="gpu"))
     args = "calibrate", "--show", "--json"
-    assert len(call(*args).record["records"]) == 2
-    (record,) = call(*args, "--device", "cpu").record["records"]
+    assert len(call(*args).document["records"]) == 2
+    (record,) = call(*args, "--device", "cpu").document["records"]
     assert record["device"] == "cpu"
-    said = call(*args, "--device", "abacus")
-    assert said.code == 2
-    assert "unknown device 'abacus'" in said.err
+    result = call(*args, "--device", "abacus")
+    assert result.code == 2
+    assert "unknown device 'abacus'" in result.err
 
 
 @pytest.mark.parametrize(
     ("point", "text"),
     [
-        (Point("matmul", {"m": 10, "k": 20, "n": 50}, 1e4), "2 GFLOP/s"),
-        (Point("fft", {"n": 1024, "rows": 10}, 512e3), "1 GFLOP/s"),
-        (Point("fft", {"n": 1, "rows": 1}, 5.0), "1 GFLOP/s"),
-        (Point("elementwise", {"bytes": 9, "flops": 300}, 100.0), "3 GFLOP/s"),
-        (Point("upload", {"bytes": 500}, 1000.0), "0.5 GB/s"),
-        (Point("welch_host", {"n": 8, "segments": 2, "rows": 1, "k": 1}, 9.0), ""),
-        (Point("submit", {}, 9.0), ""),
+        (MeasuredPoint("matmul", {"m": 10, "k": 20, "n": 50}, 1e4), "2 GFLOP/s"),
+        (MeasuredPoint("fft", {"n": 1024, "rows": 10}, 512e3), "1 GFLOP/s"),
+        (MeasuredPoint("fft", {"n": 1, "rows": 1}, 5.0), "1 GFLOP/s"),
+        (MeasuredPoint("elementwise", {"bytes": 9, "flops": 300}, 100.0), "3 GFLOP/s"),
+        (MeasuredPoint("upload", {"bytes": 500}, 1000.0), "0.5 GB/s"),
+        (
+            MeasuredPoint(
+                "welch_host", {"n": 8, "segments": 2, "rows": 1, "k": 1}, 9.0
+            ),
+            "",
+        ),
+        (MeasuredPoint("submit", {}, 9.0), ""),
     ],
 )
-def test_rates_follow_from_size_and_time(point: Point, text: str) -> None:
-    """2 m k n of a product, 5 n log2 n per transform, bytes of what moves them."""
-    assert rate(point) == text
+def test_rates_follow_from_size_and_time(point: MeasuredPoint, text: str) -> None:
+    """Rates count 2 m k n of a product, 5 n log2 n per transform, and the bytes of
+    transfers.
+    """
+    assert format_rate(point) == text
 
 
-SPOILED: dict[str, Callable[[dict[str, Any]], str]] = {
+INVALID_RECORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "cut short": lambda good: json.dumps(good)[:-40],
     "another engine's": lambda good: json.dumps(good | {"engine": "abacus"}),
 }
 
 
-@pytest.mark.parametrize("spoiled", SPOILED)
-def test_a_file_that_is_not_ours_is_measured_anew(
-    call: Call, cache: Path, spoiled: str
+@pytest.mark.parametrize("case", INVALID_RECORDS)
+def test_invalid_record_is_measured_again(
+    call: CommandRunner, cache: Path, case: str
 ) -> None:
-    """A file that is not ours is never believed; it is written over without a word."""
-    good = cpu_record().as_json()
-    path = cache / file_name(identity_of(CPU))
+    """An invalid file is never used; it is overwritten silently."""
+    valid_document = cpu_record().as_json()
+    path = cache / calibration_file_name(engine_identity(CPU_PLACE))
     cache.mkdir()
-    path.write_text(SPOILED[spoiled](good), "utf-8")
+    path.write_text(INVALID_RECORDS[case](valid_document), "utf-8")
     args = "calibrate", "--show", "--device", "cpu", "--json"
-    assert call(*args).record["records"] == []
-    said = call(*QUICK, "--json")
-    assert (said.code, said.err) == (0, "")
+    assert call(*args).document["records"] == []
+    result = call(*QUICK, "--json")
+    assert (result.code, result.err) == (0, "")
     assert list(cache.iterdir()) == [path]
-    store.forget()
-    (shown,) = call(*args).record["records"]
-    assert shown == said.record["records"][0]
-    assert shown["made"] != good["made"]
+    calibration_store.clear()
+    (shown,) = call(*args).document["records"]
+    assert shown == result.document["records"][0]
+    assert shown["made"] != valid_document["made"]
 
 
-def test_measuring_again_replaces_what_was_known(call: Call, cache: Path) -> None:
-    """RLX_CALIBRATION=off, as every test has it, is about what nobody asked for."""
+def test_calibrate_replaces_known_record(call: CommandRunner, cache: Path) -> None:
+    """RLX_CALIBRATION=off, set in every test, does not affect a requested
+    measurement.
+    """
     assert os.environ["RLX_CALIBRATION"] == "off"
-    keep(cpu_record())
+    save_to_files(cpu_record())
     assert call(*QUICK).code == 0
     (path,) = cache.iterdir()
-    assert from_json(json.loads(path.read_text("utf-8"))).points != POINTS
+    assert calibration_from_json(json.loads(path.read_text("utf-8"))).points != POINTS
 
 
-def test_without_a_folder_the_figures_last_as_long_as_the_process(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_records_stay_in_memory_without_folder(
+    call: CommandRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder that cannot be used is named, and the command still does its work."""
     (tmp_path / "file").touch()
-    place = tmp_path / "file" / "cache"
-    monkeypatch.setenv("RLX_CACHE_DIR", str(place))
+    folder = tmp_path / "file" / "cache"
+    monkeypatch.setenv("RLX_CACHE_DIR", str(folder))
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        said = call(*QUICK, "--json")
-    assert said.code == 0
-    (told,) = [line for line in said.err.splitlines() if "cannot be kept" in line]
-    assert told.startswith("rlxweb: measurements cannot be kept in")
-    assert str(place) in told
-    assert "RLX_CACHE_DIR" in told
-    (record,) = said.record["records"]
+        result = call(*QUICK, "--json")
+    assert result.code == 0
+    (warning_line,) = [
+        line for line in result.err.splitlines() if "cannot be saved" in line
+    ]
+    assert warning_line.startswith("rlxweb: measurements cannot be saved in")
+    assert str(folder) in warning_line
+    assert "RLX_CACHE_DIR" in warning_line
+    (record,) = result.document["records"]
     assert record["file"] is None
-    assert store.load(identity_of(CPU)) is not None
-    assert call("calibrate", "--show", "--json").record["records"] == [record]
-    said = call(*QUICK)
-    assert said.code == 0
-    assert "kept in" not in said.out
+    assert calibration_store.load(engine_identity(CPU_PLACE)) is not None
+    assert call("calibrate", "--show", "--json").document["records"] == [record]
+    result = call(*QUICK)
+    assert result.code == 0
+    assert "stored in" not in result.out
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.slow
-def test_races_are_shown(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_autotune_results_are_shown(
+    call: CommandRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Races are shown by calibrate, devices and explain, only where asked for."""
+    """Autotuning results are shown by calibrate, devices and explain, only where
+    requested.
+    """
     monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(races, "HEATS", HEATS[:1])
-    store.forget()
-    only = ("--device", "vulkan:llvmpipe", "--budget-s", "0.5")
-    assert "raced: " not in call("calibrate", *only).out
-    assert "raced: fft 32 × 2,048: " in call("calibrate", *only, "--race").out
-    told = call("devices", "vulkan", "--json").record["devices"]
-    assert told[0]["raced"][0].startswith("fft 32 × 2,048: ")
-    assert "raced: fft 32 × 2,048: " in call("devices", "vulkan", "-v").out
-    ways = (("welch_row_peaks", 1.0), ("welch_row_peaks, lane a row", 2.0))
+    monkeypatch.setattr(autotune, "AUTOTUNE_CASES", AUTOTUNE_CASES[:1])
+    calibration_store.clear()
+    device_args = ("--device", "vulkan:llvmpipe", "--budget-s", "0.5")
+    assert "race: " not in call("calibrate", *device_args).out
+    assert "race: fft 32 × 2,048: " in call("calibrate", *device_args, "--race").out
+    device_rows = call("devices", "vulkan", "--json").document["devices"]
+    assert device_rows[0]["raced"][0].startswith("fft 32 × 2,048: ")
+    assert "race: fft 32 × 2,048: " in call("devices", "vulkan", "-v").out
+    times = (("welch_row_peaks", 1.0), ("welch_row_peaks, lane a row", 2.0))
     place = parse_place("vulkan:llvmpipe")
-    known = known_record(place)
-    assert known is not None
-    store.save(replace(known, races=(Race("welch_row_peaks", (64, 1024), ways),)))
-    explain = ("explain", "--n-fft", "256", "--device", "vulkan:llvmpipe")
-    said = "'vulkan:llvmpipe' raced welch_row_peaks 64 × 1,024: welch_row_peaks; 2 × as"
-    assert said in call(*explain).out
-    raced = call(*explain, "--json").record["raced"]["vulkan:llvmpipe"]
+    record = known_record(place)
+    assert record is not None
+    calibration_store.save(
+        replace(record, races=(AutotuneResult("welch_row_peaks", (64, 1024), times),))
+    )
+    explain_args = ("explain", "--n-fft", "256", "--device", "vulkan:llvmpipe")
+    expected_line = (
+        "race on 'vulkan:llvmpipe': welch_row_peaks 64 × 1,024: welch_row_peaks; 2 × as"
+    )
+    assert expected_line in call(*explain_args).out
+    raced = call(*explain_args, "--json").document["raced"]["vulkan:llvmpipe"]
     assert raced[0].startswith("welch_row_peaks")
-    assert not call(*explain, "--json", "--cost-mode", "seed").record["raced"]
-    store.forget()
+    assert not call(*explain_args, "--json", "--cost-mode", "seed").document["raced"]
+    calibration_store.clear()

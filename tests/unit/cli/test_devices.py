@@ -1,4 +1,4 @@
-"""`rlxweb devices`: every device, there or not, and why."""
+"""Command `rlxweb devices`: every device, available or not, and the reason."""
 
 from __future__ import annotations
 
@@ -9,80 +9,84 @@ from unittest.mock import Mock
 import pytest
 from click.shell_completion import ShellComplete
 
-from rlxweb.backends import presence
+from rlxweb.backends import library_detection
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS
-from rlxweb.backends.row import Way, by_libraries
+from rlxweb.backends.registry_row import EngineLibrary, row_from_libraries
 from rlxweb.cli.main import LazyGroup
 from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.adapters import missing
-from rlxweb.gpu.port import Want
-from tests.command_line import Call, check_refused, spawn
-from tests.made_engine import Shop
-from tests.terminal import finished
+from rlxweb.gpu.adapter_selection import adapter_missing_error
+from rlxweb.gpu.port import AdapterRequest
+from tests.command_line import CommandRunner, check_rejected, run_cli
+from tests.numpy_engine import NumpyTestEngineOpener
+from tests.terminal import run_in_terminal
 
 
-def test_the_report_names_every_device(call: Call) -> None:
-    """A row for each; what is missing says why, what is there says what it is."""
-    said = call("devices", "--json")
-    assert said.code == 0
-    record = said.record
-    assert record["schema"] == "rlxweb.devices/1"
-    labels = [row["device"] for row in record["devices"]]
+def test_the_report_names_every_device(call: CommandRunner) -> None:
+    """Each device has a row; a missing one has a reason, an available one its
+    engine.
+    """
+    result = call("devices", "--json")
+    assert result.code == 0
+    document = result.document
+    assert document["schema"] == "rlxweb.devices/1"
+    labels = [row["device"] for row in document["devices"]]
     assert labels[: len(Device)] == [d.label for d in Device]
-    for row in record["devices"]:
+    for row in document["devices"]:
         assert bool(row["engine"]) == row["available"]
         assert bool(row["blocker"]) != row["available"]
-    assert record["devices"][0]["available"]
-    assert {"python", "numpy", "wgpu"} <= set(record["versions"])
+    assert document["devices"][0]["available"]
+    assert {"python", "numpy", "wgpu"} <= set(document["versions"])
 
 
-def test_the_table_holds_the_same(call: Call) -> None:
-    said = call("devices")
-    assert said.code == 0
-    lines = said.out.splitlines()
+def test_table_holds_every_device(call: CommandRunner) -> None:
+    result = call("devices")
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert all(any(line.strip().startswith(d.label) for line in lines) for d in Device)
-    assert "adapter:" not in said.out
+    assert "adapter:" not in result.out
 
 
 @pytest.mark.requires_wgpu
-def test_verbose_tells_limits_and_adapters(call: Call) -> None:
-    said = call("devices", "-v")
-    assert "max_compute_invocations_per_workgroup" in said.out
-    assert "adapter: " in said.out
-    record = call("devices", "--json").record
+def test_verbose_shows_limits_and_adapters(call: CommandRunner) -> None:
+    result = call("devices", "-v")
+    assert "max_compute_invocations_per_workgroup" in result.out
+    assert "adapter: " in result.out
+    document = call("devices", "--json").document
     assert {"name", "backend", "driver", "software", "vendor"} == set(
-        record["adapters"][0]
+        document["adapters"][0]
     )
 
 
 @pytest.mark.requires_wgpu
 def test_the_process_ends_when_the_list_is_printed() -> None:
     """Open devices are closed at exit at once, not after a deadline of 30 s."""
-    begun = time.monotonic()
-    said = spawn("devices")
-    assert said.code == 0
-    assert time.monotonic() - begun < 20
+    start_s = time.monotonic()
+    result = run_cli("devices")
+    assert result.code == 0
+    assert time.monotonic() - start_s < 20
 
 
 def test_a_machine_without_wgpu_is_not_an_error(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list is what was asked for, and NumPy is always there."""
-    none = AdapterMissing("looking for a GPU", "wgpu cannot be used")
-    monkeypatch.setattr("rlxweb.cli.devices_command.adapters", Mock(side_effect=none))
-    monkeypatch.setattr("rlxweb.devices.availability.pool.backend", _only_cpu)
-    said = call("devices", "-v")
-    assert said.code == 0
-    assert "NumPy only: looking for a GPU: wgpu cannot be used" in said.out
-    record = call("devices", "--json").record
-    assert record["adapters"] == []
-    assert "wgpu cannot be used" in record["no_adapters"]
-    assert [r["device"] for r in record["devices"] if r["available"]] == ["cpu"]
+    """The list is printed all the same, and NumPy is always available."""
+    error = AdapterMissing("looking for a GPU", "wgpu cannot be used")
+    monkeypatch.setattr(
+        "rlxweb.cli.devices_command.list_adapters", Mock(side_effect=error)
+    )
+    monkeypatch.setattr("rlxweb.devices.availability.pool.backend", _open_cpu_only)
+    result = call("devices", "-v")
+    assert result.code == 0
+    assert "NumPy only: looking for a GPU: wgpu cannot be used" in result.out
+    document = call("devices", "--json").document
+    assert document["adapters"] == []
+    assert "wgpu cannot be used" in document["no_adapters"]
+    assert [r["device"] for r in document["devices"] if r["available"]] == ["cpu"]
 
 
-def _only_cpu(label: str, adapter: str = "") -> object:
+def _open_cpu_only(label: str, adapter: str = "") -> object:
     from rlxweb.backends.cpu import CpuBackend
 
     if label != "cpu":
@@ -91,7 +95,7 @@ def _only_cpu(label: str, adapter: str = "") -> object:
 
 
 @pytest.mark.parametrize(
-    ("words", "begun", "some", "not_these"),
+    ("words", "prefix", "included", "excluded"),
     [
         (["welch", "--device"], "", {"auto", "cpu", "cuda", "torch-cpu"}, set()),
         (["calibrate", "--device"], "to", {"torch-cpu"}, {"cpu", "auto"}),
@@ -99,84 +103,92 @@ def _only_cpu(label: str, adapter: str = "") -> object:
     ],
 )
 def test_a_shell_completes_the_names_of_all_devices(
-    words: list[str], begun: str, some: set[str], not_these: set[str]
+    words: list[str], prefix: str, included: set[str], excluded: set[str]
 ) -> None:
     group = LazyGroup()
-    found = ShellComplete(group, {}, "rlxweb", "X").get_completions(words, begun)
-    said = {item.value for item in found}
-    assert some <= said
-    assert not not_these & said
+    items = ShellComplete(group, {}, "rlxweb", "X").get_completions(words, prefix)
+    completions = {item.value for item in items}
+    assert included <= completions
+    assert not excluded & completions
 
 
-def test_devices_that_are_named_are_opened_alone(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+def test_only_named_devices_are_opened(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A typing error is answered; what waits is opened, and marked."""
-    shop = Shop()
-    monkeypatch.setitem(ROWS, "made", shop.row())
-    (row,) = call("devices", "made", "--json").record["devices"]
+    """A misspelled name gets a suggestion; a named-only device is opened when named,
+    and marked.
+    """
+    shop = NumpyTestEngineOpener()
+    monkeypatch.setitem(ROWS, "made", shop.registry_row())
+    (row,) = call("devices", "made", "--json").document["devices"]
     assert (row["available"], row["named_only"]) == (True, True)
     assert len(shop.opened) == 1
-    said = call("devices", "made", "cpu")
-    assert "Made 1.0 (named only)" in said.out
-    assert "vulkan" not in said.out
+    result = call("devices", "made", "cpu")
+    assert "Made 1.0 (named only)" in result.out
+    assert "vulkan" not in result.out
     pool.close_all()
-    said = call("devices")
-    (line,) = [line for line in said.out.splitlines() if line.strip()[:4] == "made"]
-    assert "named only: it is installed, and opened when somebody names it" in line
+    result = call("devices")
+    (line,) = [line for line in result.out.splitlines() if line.strip()[:4] == "made"]
+    assert "named only: its library is installed, but it is used only when" in line
     assert len(shop.opened) == 1
-    check_refused(call("devices", "maade"), 2, "did you mean 'made'?")
+    check_rejected(call("devices", "maade"), 2, "did you mean 'made'?")
 
 
-def test_verbose_tells_how_to_get_what_is_missing(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+def test_verbose_shows_how_to_install_missing_library(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "importable", lambda name: False)
+    monkeypatch.setattr(library_detection, "is_importable", lambda name: False)
     assert "pip install 'rlxweb[cuda]'" in call("devices", "cuda", "-v").out
 
 
-def test_what_was_passed_over_is_told(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+def test_skipped_library_is_reported(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The report tells which library serves, and why not the one before it."""
-    shop = Shop()
-    first = Way("First", lambda: "First is not installed", shop.open)
-    row = by_libraries("made", first, Way("Second", lambda: "", shop.open))
+    """The report says which library serves the device, and why not the one before
+    it.
+    """
+    shop = NumpyTestEngineOpener()
+    first = EngineLibrary("First", lambda: "First is not installed", shop.open_engine)
+    row = row_from_libraries(
+        "made", first, EngineLibrary("Second", lambda: "", shop.open_engine)
+    )
     monkeypatch.setitem(ROWS, "made", row)
     pool.close_all()
-    said = " ".join(call("devices", "made", "-v").out.split())
-    assert "yes Made 1.0" in said
-    assert "passed over: First: First is not installed" in said
+    output = " ".join(call("devices", "made", "-v").out.split())
+    assert "yes Made 1.0" in output
+    assert "passed over: First: First is not installed" in output
     pool.close_all()
 
 
-def test_a_pipe_gets_no_blanks_at_line_ends(call: Call) -> None:
+def test_piped_lines_have_no_trailing_blanks(call: CommandRunner) -> None:
     lines = call("devices", "-v").out.splitlines()
     assert [line for line in lines if line != line.rstrip()] == []
-    told = [line for line in lines if line.startswith(" " * 20)]
-    assert max(map(len, told)) < 160
+    detail_lines = [line for line in lines if line.startswith(" " * 20)]
+    assert max(map(len, detail_lines)) < 160
 
 
-def test_the_list_of_devices_sends_nobody_to_itself(call: Call) -> None:
-    said = call("devices", "-v").out
-    assert "`rlxweb devices`" not in said
-    assert "metal" in said
+def test_device_list_does_not_advise_itself(call: CommandRunner) -> None:
+    output = call("devices", "-v").out
+    assert "`rlxweb devices`" not in output
+    assert "metal" in output
 
 
-def test_nor_does_the_row_of_a_device_without_adapters(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+def test_row_without_adapter_does_not_advise_device_list(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine without a driver is simulated, whatever this one has."""
-    none = Mock(side_effect=missing(Want(("vulkan",)), ()))
-    monkeypatch.setattr(pool, "backend", none)
-    said = call("devices", "vulkan", "-v").out
-    assert "no adapter was found" in said
-    assert "`rlxweb devices`" not in said
+    fail_to_open = Mock(
+        side_effect=adapter_missing_error(AdapterRequest(("vulkan",)), ())
+    )
+    monkeypatch.setattr(pool, "backend", fail_to_open)
+    output = call("devices", "vulkan", "-v").out
+    assert "no adapter was found" in output
+    assert "`rlxweb devices`" not in output
 
 
 def test_eighty_columns_hold_every_fact() -> None:
-    code, said = finished("devices", "cpu", "gpu", "metal", "-v")
+    code, output = run_in_terminal("devices", "cpu", "gpu", "metal", "-v")
     assert code == 0
-    table = re.sub(r"\x1b\[[0-9;]*m", "", said[: said.index("compiled code")])
+    table = re.sub(r"\x1b\[[0-9;]*m", "", output[: output.index("native CPU code")])
     assert max(len(line) for line in table.splitlines()) <= 80, table
-    assert "dtypes:" in said
+    assert "dtypes:" in output

@@ -1,4 +1,6 @@
-"""`rlxweb explain FILE`, `rlxweb welch --explain`, and what both refuse."""
+"""Commands `rlxweb explain FILE` and `rlxweb welch --explain`, and the options that
+both reject.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.cost.kinds import assumed_cpu, assumed_gpu
-from rlxweb.devices.place import CPU
-from rlxweb.gpu.port import Want
-from tests.command_line import Call, Said, check_refused
-from tests.recordings import written
-from tests.unit.cli.known import know, place_of
+from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
+from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.gpu.port import AdapterRequest
+from tests.command_line import CommandResult, CommandRunner, check_rejected
+from tests.recordings import write_recording
+from tests.unit.cli.fake_calibrations import adapter_place, save_calibration
 from tests.unit.cli.test_explain import check_candidates
 
 CPU_ONLY = "--device", "cpu"
@@ -31,14 +33,14 @@ def npy(tmp_path: Path, rng: np.random.Generator) -> Path:
 def edf(tmp_path: Path) -> Path:
     """2 channels at 100 Hz and one at 500 Hz, 10 s."""
     rates = ("EEG", 100), ("EOG", 100), ("ECG", 500)
-    return written(tmp_path / "x.edf", *rates, seconds=10)
+    return write_recording(tmp_path / "x.edf", *rates, seconds=10)
 
 
-def test_every_rate_of_a_file_is_a_job(call: Call, edf: Path) -> None:
+def test_every_rate_of_a_file_is_a_job(call: CommandRunner, edf: Path) -> None:
     """A file has a job per rate, with its own channels and its own candidates."""
-    said = call("explain", edf, *CPU_ONLY, "--json")
-    assert (said.code, said.err) == (0, "")
-    jobs = said.record["jobs"]
+    result = call("explain", edf, *CPU_ONLY, "--json")
+    assert (result.code, result.err) == (0, "")
+    jobs = result.document["jobs"]
     assert [job["job"] for job in jobs] == [
         f"{edf}: 2 channels at 100 Hz",
         f"{edf}: 1 channel at 500 Hz",
@@ -53,83 +55,92 @@ def test_every_rate_of_a_file_is_a_job(call: Call, edf: Path) -> None:
     assert text.count("candidates, fastest prediction first:") == 2
 
 
-def test_the_file_says_rows_and_length_and_options_the_rest(
-    call: Call, npy: Path
-) -> None:
-    """Fewer segments or longer ones are priced as such."""
+def test_file_sets_rows_and_length(call: CommandRunner, npy: Path) -> None:
+    """Fewer or longer segments change the predicted time."""
 
-    def predicted(*args: object) -> float:
+    def predicted_ns(*args: object) -> float:
         args = "explain", npy, "--fs", 100, *CPU_ONLY, "--json", *args
-        (job,) = call(*args).record["jobs"]
+        (job,) = call(*args).document["jobs"]
         assert job["job"] == f"{npy}: 3 channels at 100 Hz"
         return job["candidates"][0]["predicted_ns"]
 
-    assert predicted("--segments", 1) < predicted()
-    assert predicted("--n-fft", 64) != predicted()
-    assert predicted("--segments", 6) == predicted()
+    assert predicted_ns("--segments", 1) < predicted_ns()
+    assert predicted_ns("--n-fft", 64) != predicted_ns()
+    assert predicted_ns("--segments", 6) == predicted_ns()
 
 
-def test_what_is_read_of_a_file_is_asked_for_as_in_welch(
-    call: Call, edf: Path, tmp_path: Path
+def test_explain_selects_input_like_welch(
+    call: CommandRunner, edf: Path, tmp_path: Path
 ) -> None:
-    """`explain` takes the options of `welch` that say what is read of a file."""
+    """Command `explain` takes the options of `welch` that say what is read of a
+    file.
+    """
 
-    def jobs(*args: object) -> list[str]:
-        said = call("explain", *args, *CPU_ONLY, "--json")
-        assert said.code == 0, said.err
-        return [job["job"] for job in said.record["jobs"]]
+    def job_titles(*args: object) -> list[str]:
+        result = call("explain", *args, *CPU_ONLY, "--json")
+        assert result.code == 0, result.err
+        return [job["job"] for job in result.document["jobs"]]
 
-    assert jobs(edf, "-c", "ECG") == [f"{edf}: 1 channel at 500 Hz"]
+    assert job_titles(edf, "-c", "ECG") == [f"{edf}: 1 channel at 500 Hz"]
     path = tmp_path / "x.npz"
     np.savez(path, a=np.zeros((900, 2)), b=np.zeros((3, 900)), fs=100.0)
-    assert jobs(path, "--array", "b") == [f"{path}: 3 channels at 100 Hz"]
-    turned = "--layout", "samples-first"
-    assert jobs(path, "--array", "a", *turned) == [f"{path}: 2 channels at 100 Hz"]
+    assert job_titles(path, "--array", "b") == [f"{path}: 3 channels at 100 Hz"]
+    layout_args = "--layout", "samples-first"
+    assert job_titles(path, "--array", "a", *layout_args) == [
+        f"{path}: 2 channels at 100 Hz"
+    ]
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_device_is_not_handed_what_float32_does_not_hold(
-    call: Call, npy: Path, edf: Path, options: tuple[str, ...], adapter: Want
+def test_double_precision_is_rejected_for_float32_device(
+    call: CommandRunner,
+    npy: Path,
+    edf: Path,
+    options: tuple[str, ...],
+    adapter: AdapterRequest,
 ) -> None:
-    """A device refuses float64 as in `rlxweb welch`; narrowing is asked for."""
-    device = "--device", place_of(adapter), *options
+    """A device rejects float64 as in `rlxweb welch` unless narrowing is requested."""
+    device = "--device", adapter_place(adapter), *options
     args = "explain", npy, "--fs", 100, *device
     reason = "the samples are float64 and devices compute float32"
     assert reason in call(*args, *CPU_ONLY).out
-    check_refused(call(*args), 2, reason, "nothing is narrowed unasked")
-    for fine in ((*args, "--precision", "f32"), ("explain", edf, *device)):
-        said = call(*fine)
-        assert (said.code, said.err) == (0, "")
-        assert "float64" not in said.out
+    check_rejected(call(*args), 2, reason, "samples are never narrowed automatically")
+    for accepted_args in ((*args, "--precision", "f32"), ("explain", edf, *device)):
+        result = call(*accepted_args)
+        assert (result.code, result.err) == (0, "")
+        assert "float64" not in result.out
 
 
-REFUSED = {
-    "FILE and --batch": (("FILE", "--fs", 9, "--batch", 4), "--batch: the file says"),
-    "--fs and no FILE": (("--fs", 9), "--fs: there is no FILE"),
-    "channels and no FILE": (("-c", "Cz"), "--channels: there is no FILE"),
+INVALID_ARGUMENTS = {
+    "FILE and --batch": (
+        ("FILE", "--fs", 9, "--batch", 4),
+        "--batch: the number of rows is read from FILE",
+    ),
+    "--fs and no FILE": (("--fs", 9), "--fs: it requires a FILE"),
+    "channels and no FILE": (("-c", "Cz"), "--channels: it requires a FILE"),
     "no such file": (("gone.npy", "--fs", 9), "gone.npy"),
     "a folder": ((".", "--fs", 9), "'.'"),
     "two files": (("FILE", "FILE"), "unexpected extra argument"),
     "no rate": (("FILE",), "--fs"),
     "segments longer than the file": (
         ("FILE", "--fs", 9, "--n-fft", 4096),
-        "nperseg is 4096; the signal has 1000 samples",
+        "nperseg is 4096; must be at most the length of the signal, 1000 samples",
     ),
     "more segments than there are": (
         ("FILE", "--fs", 9, "--segments", 7),
-        "nsegments is 7; 1000 samples give 6 of 256, 128 apart",
+        "nsegments is 7; 1000 samples contain 6 segments of 256 with a hop of 128",
     ),
     "more peaks than bins": (
         ("--n-fft", 8, "--k", 6),
-        "k is 6; it must be 1 to 5, the number of bins",
+        "k is 6; must be 1 to 5, the number of bins",
     ),
     "more least segments than segments": (
         ("--segments", 3, "--min-segments", 4),
-        "min_segments is 4; it must be 1 to 3, the number of segments asked for",
+        "min_segments is 4; must be 1 to 3, the number of requested segments",
     ),
     "more least segments than the file has": (
         ("FILE", "--fs", 9, "--min-segments", 7),
-        "min_segments is 7; it must be 1 to 6",
+        "min_segments is 7; must be 1 to 6",
     ),
     "an unknown option": (("--fast",), "no such option"),
     "an unknown mode": (("--cost-mode", "guess"), "'guess' is not one of"),
@@ -147,19 +158,21 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("json", [(), ("--json",)], ids=["prose", "json"])
-@pytest.mark.parametrize("case", REFUSED)
-def test_nonsense_is_refused_in_one_line(
-    call: Call, npy: Path, case: str, json: tuple[str, ...]
+@pytest.mark.parametrize("json_args", [(), ("--json",)], ids=["prose", "json"])
+@pytest.mark.parametrize("case", INVALID_ARGUMENTS)
+def test_invalid_arguments_are_rejected_in_one_line(
+    call: CommandRunner, npy: Path, case: str, json_args: tuple[str, ...]
 ) -> None:
-    """Exit code 2, the number and its limit on stderr, nothing on stdout."""
-    given, text = REFUSED[case]
-    args = [npy if arg == "FILE" else arg for arg in given]
-    device = () if "--device" in given else CPU_ONLY
-    check_refused(call("explain", *args, *device, *json), 2, text)
+    """Invalid arguments give exit code 2, the number and its limit on stderr, and
+    nothing on stdout.
+    """
+    arguments, text = INVALID_ARGUMENTS[case]
+    args = [npy if arg == "FILE" else arg for arg in arguments]
+    device = () if "--device" in arguments else CPU_ONLY
+    check_rejected(call("explain", *args, *device, *json_args), 2, text)
 
 
-ABSURD = pytest.mark.parametrize(
+ABSURD_SIZES = pytest.mark.parametrize(
     "sizes",
     [
         ("--batch", 10**12),
@@ -170,83 +183,93 @@ ABSURD = pytest.mark.parametrize(
 )
 
 
-def check_absurd(said: Said) -> None:
-    """Large numbers are numbers: a finite time, or a blocker that says why."""
-    assert (said.code, said.err) == (0, "")
-    (job,) = said.record["jobs"]
-    for one in job["candidates"]:
-        known = one["predicted_ns"]
-        assert (known is None) == bool(one["blocker"])
-        assert known is None or (math.isfinite(known) and known > 0)
+def check_finite_prediction(result: CommandResult) -> None:
+    """Check that each candidate has a finite predicted time or a blocker with the
+    reason.
+    """
+    assert (result.code, result.err) == (0, "")
+    (job,) = result.document["jobs"]
+    for candidate in job["candidates"]:
+        predicted_ns = candidate["predicted_ns"]
+        assert (predicted_ns is None) == bool(candidate["blocker"])
+        assert predicted_ns is None or (
+            math.isfinite(predicted_ns) and predicted_ns > 0
+        )
     assert job["candidates"][0]["predicted_ns"] > 1e6
 
 
-@ABSURD
-def test_what_nobody_could_run_is_still_priced(
-    call: Call, sizes: tuple[object, ...]
+@ABSURD_SIZES
+def test_absurd_sizes_are_still_priced(
+    call: CommandRunner, sizes: tuple[object, ...]
 ) -> None:
-    know(CPU, assumed_cpu())
-    check_absurd(call("explain", *sizes, *CPU_ONLY, "--json"))
+    save_calibration(CPU_PLACE, assumed_cpu())
+    check_finite_prediction(call("explain", *sizes, *CPU_ONLY, "--json"))
 
 
-@ABSURD
-def test_so_it_is_on_a_device(
-    call: Call, sizes: tuple[object, ...], adapter: Want
+@ABSURD_SIZES
+def test_absurd_sizes_are_still_priced_on_device(
+    call: CommandRunner, sizes: tuple[object, ...], adapter: AdapterRequest
 ) -> None:
-    place = place_of(adapter)
-    know(place, assumed_gpu())
-    check_absurd(call("explain", *sizes, "--device", place, "--json"))
+    place = adapter_place(adapter)
+    save_calibration(place, assumed_gpu())
+    check_finite_prediction(call("explain", *sizes, "--device", place, "--json"))
 
 
-def test_welch_explains_each_group_beside_its_result(call: Call, edf: Path) -> None:
-    """Each rate is explained once: where it ran, why, and every way there was."""
-    said = call("welch", edf, "-q", "--explain", *CPU_ONLY)
-    assert said.code == 0
-    heads = [line for line in said.out.splitlines() if line.startswith(str(edf))]
-    assert [re.sub(r"NumPy [\d.]+\S*", "NumPy", line) for line in heads] == [
+def test_welch_explains_each_group_beside_its_result(
+    call: CommandRunner, edf: Path
+) -> None:
+    """Each rate is explained once: its engine, the reason and every candidate."""
+    result = call("welch", edf, "-q", "--explain", *CPU_ONLY)
+    assert result.code == 0
+    titles = [line for line in result.out.splitlines() if line.startswith(str(edf))]
+    assert [re.sub(r"NumPy [\d.]+\S*", "NumPy", line) for line in titles] == [
         f"{edf} at 100 Hz ran on NumPy in float64",
         f"{edf} at 500 Hz ran on NumPy in float64",
     ]
-    assert said.out.count("it was asked for; predicted ") == 2
-    assert said.out.count("candidates, fastest prediction first:") == 2
+    assert result.out.count("it was requested; predicted ") == 2
+    assert result.out.count("candidates, fastest prediction first:") == 2
 
 
-def test_the_record_of_welch_holds_the_same_decision(call: Call, edf: Path) -> None:
-    """The record holds the decision; with --json - the prose moves to stderr."""
+def test_document_of_welch_holds_the_decision(call: CommandRunner, edf: Path) -> None:
+    """The document holds the decision; with --json - the text moves to stderr."""
     args = "welch", edf, "-q", "--explain", *CPU_ONLY, "--json", "-"
-    said = call(*args)
-    (file,) = said.record["files"]
+    result = call(*args)
+    (file,) = result.document["files"]
     for group in file["groups"]:
         decision = group["decision"]
         (fast,) = [c for c in decision["candidates"] if c["strategy"] == "fast"]
         check_candidates(decision["candidates"])
         assert decision["what"] == f"fast on {fast['engine']}"
-        assert f"{decision['what']}: {decision['why']}" in said.err
+        assert f"{decision['what']}: {decision['why']}" in result.err
 
 
-def test_welch_on_a_device_says_what_is_not_known(
-    call: Call, edf: Path, adapter: Want
+def test_welch_on_device_reports_missing_prediction(
+    call: CommandRunner, edf: Path, adapter: AdapterRequest
 ) -> None:
-    """Welch with peaks on a device has one way only: peaks are searched on the host."""
+    """Welch with peaks on a device has a single candidate: peaks are searched on the
+    host.
+    """
     device, name = adapter.backends[0], adapter.name
     args = "welch", edf, "-q", "--explain", "--device", device, "--adapter", name
-    said = call(*args, "--json", "-")
-    assert said.code == 0
-    (file,) = said.record["files"]
+    result = call(*args, "--json", "-")
+    assert result.code == 0
+    (file,) = result.document["files"]
     for group in file["groups"]:
-        (way,) = group["decision"]["candidates"]
-        assert (way["strategy"], way["how"]) == ("fused", "block_fft_host")
-        assert (way["adapter"], way["device"]) == (name, device)
-    assert ": it was asked for (" in said.err
-    assert "no prediction" in said.err
+        (candidate,) = group["decision"]["candidates"]
+        assert (candidate["strategy"], candidate["how"]) == ("fused", "block_fft_host")
+        assert (candidate["adapter"], candidate["device"]) == (name, device)
+    assert ": it was requested (" in result.err
+    assert "no prediction" in result.err
 
 
-def test_explain_takes_the_flags_that_its_refusals_name(npy: Path, call: Call) -> None:
-    """`explain` takes the flags of `rlxweb welch` that its refusals name."""
-    asked = "explain", npy, "--fs", 100, *CPU_ONLY
-    check_refused(call(*asked, "--segments", 99), 2, "--nsegments 99")
-    check_refused(call(*asked, "--k", 999), 2, "--nperseg N")
-    said = call(*asked, "--nperseg", 128, "--nsegments", 3, "--json")
-    assert said.code == 0
-    assert '"n_fft": 128' in said.out
-    assert '"segments": 3' in said.out
+def test_explain_accepts_flags_named_in_its_errors(
+    npy: Path, call: CommandRunner
+) -> None:
+    """Command `explain` takes the flags of `rlxweb welch` that its errors name."""
+    args = "explain", npy, "--fs", 100, *CPU_ONLY
+    check_rejected(call(*args, "--segments", 99), 2, "--nsegments 99")
+    check_rejected(call(*args, "--k", 999), 2, "--nperseg N")
+    result = call(*args, "--nperseg", 128, "--nsegments", 3, "--json")
+    assert result.code == 0
+    assert '"n_fft": 128' in result.out
+    assert '"segments": 3' in result.out

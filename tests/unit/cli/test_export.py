@@ -1,4 +1,6 @@
-"""`rlxweb export`: what it writes, what it says, and whose code it runs."""
+"""Command `rlxweb export`: written files, printed output, and user code that it
+runs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from tests.command_line import Call, check_refused
-from tests.plan_replay import Replay, WelchReplay
+from tests.command_line import CommandRunner, check_rejected
+from tests.plan_replay import PlanReplay, WelchPlanReplay
 
-MODULE = """
+USER_MODULE = """
 import numpy as np
 import rlxweb as rlx
 import beside
@@ -46,9 +48,9 @@ def broken():
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a module of the caller's and what that imports."""
-    (tmp_path / "mine_to_export.py").write_text(MODULE)
+def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder with a user's module and the module that it imports."""
+    (tmp_path / "mine_to_export.py").write_text(USER_MODULE)
     (tmp_path / "beside.py").write_text("VALUE = 2.0\n")
     (tmp_path / "torn_to_export.py").write_text("import not_there_at_all\n")
     monkeypatch.chdir(tmp_path)
@@ -57,21 +59,44 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-WELCH = ("export", "welch", "out", "--rows", "4", "--samples", "512", "--fs", "128")
+WELCH_ARGS = (
+    "export",
+    "welch",
+    "out",
+    "--rows",
+    "4",
+    "--samples",
+    "512",
+    "--fs",
+    "128",
+)
 
 
 @pytest.mark.requires_wgpu
-def test_welch(call: Call, home: Path) -> None:
+def test_exported_welch_matches_python(call: CommandRunner, user_folder: Path) -> None:
     """The options of `rlxweb welch` mean the same to `export welch`."""
-    own = ("--preset", "scipy", "--nperseg", "64", "--k", "3", "--detrend", "linear")
-    said = call(*WELCH, *own, "--name", "eeg", "--json")
-    assert said.code == 0, said.err
-    record = said.record
-    assert record["schema"] == "rlxweb.export/1"
-    assert (record["name"], record["to"], record["folder"]) == ("eeg", "web", "out")
-    assert {f["path"] for f in record["files"]} >= {"eeg.js", "plan.json"}
+    options = (
+        "--preset",
+        "scipy",
+        "--nperseg",
+        "64",
+        "--k",
+        "3",
+        "--detrend",
+        "linear",
+    )
+    result = call(*WELCH_ARGS, *options, "--name", "eeg", "--json")
+    assert result.code == 0, result.err
+    document = result.document
+    assert document["schema"] == "rlxweb.export/1"
+    assert (document["name"], document["to"], document["folder"]) == (
+        "eeg",
+        "web",
+        "out",
+    )
+    assert {f["path"] for f in document["files"]} >= {"eeg.js", "plan.json"}
     x = np.random.default_rng(0).normal(size=(4, 512)).astype("f4")
-    got = WelchReplay(home / "out").welch(x)
+    got = WelchPlanReplay(user_folder / "out").welch(x)
     want = rlx.welch_peaks(
         x, 128.0, 64, 3, preset="scipy", detrend="linear", device="cpu"
     )
@@ -79,15 +104,17 @@ def test_welch(call: Call, home: Path) -> None:
     np.testing.assert_array_equal(got["hz"], want.hz)
 
 
-def test_what_was_written_is_shown(call: Call, home: Path) -> None:
-    said = call(*WELCH)
-    assert said.code == 0, said.err
+def test_written_files_are_shown(call: CommandRunner, user_folder: Path) -> None:
+    result = call(*WELCH_ARGS)
+    assert result.code == 0, result.err
     for word in ("plan.json", "welch.js", "python -m http.server -d out 8000"):
-        assert word in said.out
-    assert said.err == ""
-    said = call(*WELCH[:2], "pkg", *WELCH[3:], "--to", "npm", "--package", "@me/eeg")
-    assert "npm publish ./pkg --access public" in said.out
-    manifest = json.loads((home / "pkg" / "package.json").read_text())
+        assert word in result.out
+    assert result.err == ""
+    result = call(
+        *WELCH_ARGS[:2], "pkg", *WELCH_ARGS[3:], "--to", "npm", "--package", "@me/eeg"
+    )
+    assert "npm publish ./pkg --access public" in result.out
+    manifest = json.loads((user_folder / "pkg" / "package.json").read_text())
     assert manifest["name"] == "@me/eeg"
 
 
@@ -95,24 +122,28 @@ def test_what_was_written_is_shown(call: Call, home: Path) -> None:
 @pytest.mark.parametrize(
     "target", ["compiled", "kept.devices", "graph", "mine_to_export.py:compiled"]
 )
-def test_a_graph_of_the_callers(target: str, call: Call, home: Path) -> None:
-    """A graph is named by module or file; params are the object's or of an NPZ file."""
-    where = target if ":" in target else f"mine_to_export:{target}"
-    more: tuple[str, ...] = ()
+def test_exported_graph_of_user_module(
+    target: str, call: CommandRunner, user_folder: Path
+) -> None:
+    """A graph is named by module or file; parameters come from the object or from an
+    NPZ file.
+    """
+    source = target if ":" in target else f"mine_to_export:{target}"
+    options: tuple[str, ...] = ()
     if target == "graph":
-        np.savez(home / "w.npz", w=np.full((3, 2), 2.0, "f4"))
-        more = ("--weights", "w.npz")
-    said = call("export", where, "out", "--outputs", "y", "--vectors", "2", *more)
-    assert said.code == 0, said.err
-    page, x = Replay(home / "out"), np.arange(12, dtype="f4").reshape(4, 3)
-    page.check(1)
-    np.testing.assert_allclose(page.run({"x": x})["y"], x @ np.full((3, 2), 2.0))
+        np.savez(user_folder / "w.npz", w=np.full((3, 2), 2.0, "f4"))
+        options = ("--weights", "w.npz")
+    result = call("export", source, "out", "--outputs", "y", "--vectors", "2", *options)
+    assert result.code == 0, result.err
+    replay, x = PlanReplay(user_folder / "out"), np.arange(12, dtype="f4").reshape(4, 3)
+    replay.check(1)
+    np.testing.assert_allclose(replay.run({"x": x})["y"], x @ np.full((3, 2), 2.0))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["mine_to_export:number", "out"], "it is a int; a Graph"),
+        (["mine_to_export:number", "out"], "got a int; expected a Graph"),
         (["mine_to_export:broken", "out"], "raised ValueError: nobody home; "),
         (["mine_to_export:compild", "out"], "did you mean 'compiled'?"),
         (["torn_to_export:g", "out"], "raised ModuleNotFoundError"),
@@ -123,44 +154,56 @@ def test_a_graph_of_the_callers(target: str, call: Call, home: Path) -> None:
         (["mine_to_export:graph", "out", "--weights", "x.npz"], "cannot be read"),
         (
             ["mine_to_export:graph", "out", "--weights", "beside.py"],
-            "an NPZ file is wanted",
+            "expected an NPZ file",
         ),
-        (["mine_to_export:bare", "out", "--rows", "3"], "it is of `export welch`"),
+        (
+            ["mine_to_export:bare", "out", "--rows", "3"],
+            "it applies only to `export welch`",
+        ),
         (["mine_to_export:bare", "out", "--outputs", "a,b"], "1 different names"),
-        (["mine_to_export:bare", "out", "--package", "p"], "it is of --to npm"),
+        (["mine_to_export:bare", "out", "--package", "p"], "it requires --to npm"),
         (["welch", "out"], "--rows is missing"),
-        ([*WELCH[1:], "--weights", "w.npz"], "it is a graph's"),
-        ([*WELCH[1:], "--mode", "peaks"], "use --mode bins, or --output power"),
-        ([*WELCH[1:], "--limit", "maxBuferSize=1"], "did you mean 'maxBufferSize'"),
-        ([*WELCH[1:], "--limit", "maxBufferSize=1k"], "a whole number above 0"),
-        ([*WELCH[1:], "--limit", "maxBufferSize=64"], "64"),
+        ([*WELCH_ARGS[1:], "--weights", "w.npz"], "it applies only to graphs"),
+        ([*WELCH_ARGS[1:], "--mode", "peaks"], "use --mode bins, or --output power"),
+        (
+            [*WELCH_ARGS[1:], "--limit", "maxBuferSize=1"],
+            "did you mean 'maxBufferSize'",
+        ),
+        ([*WELCH_ARGS[1:], "--limit", "maxBufferSize=1k"], "an integer above 0"),
+        ([*WELCH_ARGS[1:], "--limit", "maxBufferSize=64"], "64"),
     ],
 )
-def test_what_is_refused(
-    arguments: list[str], said: str, call: Call, home: Path
+def test_invalid_arguments_are_rejected(
+    arguments: list[str], message: str, call: CommandRunner, user_folder: Path
 ) -> None:
-    """A refusal is one line, and nothing is written."""
-    found = call("export", *arguments)
-    check_refused(found, 4 if "--mode" in arguments or "64" in said else 2, said)
-    assert not (home / "out").exists()
+    """A rejected export gives one line, and nothing is written."""
+    result = call("export", *arguments)
+    check_rejected(
+        result, 4 if "--mode" in arguments or "64" in message else 2, message
+    )
+    assert not (user_folder / "out").exists()
 
 
-def test_weights_that_do_not_fit(call: Call, home: Path) -> None:
-    for name, arrays, said in (
-        ("other", {"v": np.ones(1, "f4")}, "no param 'v'; it has 'w'"),
-        ("shape", {"w": np.ones((2, 3), "f4")}, "param 'w': the array is [2, 3]"),
-        ("dtype", {"w": np.ones((3, 2))}, "the array is float64"),
+def test_unfit_weights_are_rejected(call: CommandRunner, user_folder: Path) -> None:
+    for name, arrays, message in (
+        ("other", {"v": np.ones(1, "f4")}, "no param 'v'; its params are 'w'"),
+        (
+            "shape",
+            {"w": np.ones((2, 3), "f4")},
+            "param 'w': the array has shape [2, 3]",
+        ),
+        ("dtype", {"w": np.ones((3, 2))}, "the array has dtype float64"),
         ("none", {}, "'w' has no value"),
     ):
-        np.savez(home / f"{name}.npz", **arrays)
-        found = call(
+        np.savez(user_folder / f"{name}.npz", **arrays)
+        result = call(
             "export", "mine_to_export:graph", "out", "--weights", f"{name}.npz"
         )
-        check_refused(found, 2, said)
+        check_rejected(result, 2, message)
 
 
-def test_an_export_is_replaced_when_that_is_asked(call: Call, home: Path) -> None:
-    assert call(*WELCH).code == 0
-    check_refused(call(*WELCH), 2, "replace the export there: --force")
-    assert call(*WELCH, "--force", "--name", "other").code == 0
-    assert (home / "out" / "other.js").exists()
+def test_export_is_replaced_with_force(call: CommandRunner, user_folder: Path) -> None:
+    assert call(*WELCH_ARGS).code == 0
+    check_rejected(call(*WELCH_ARGS), 2, "replace the existing export: --force")
+    assert call(*WELCH_ARGS, "--force", "--name", "other").code == 0
+    assert (user_folder / "out" / "other.js").exists()

@@ -1,4 +1,4 @@
-"""`rlxweb info`: what it says of recordings is what their files say."""
+"""Command `rlxweb info`: its report agrees with the files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.cli.info_command import _clock
-from tests.command_line import Call, check_refused
-from tests.recordings import written
+from rlxweb.cli.info_command import _format_clock
+from tests.command_line import CommandRunner, check_rejected
+from tests.recordings import write_recording
 
 NOTES = [(1.0, None, "go"), (2.5, 1.5, "Größe"), (3.0, None, "go"), (3.5, 0.5, "Größe")]
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return written(
+    return write_recording(
         tmp_path / "a.edf",
         *(("Cz", 128.0), ("Temp", 2.0), ("Pz", 128.0)),
         seconds=90,
@@ -30,11 +30,11 @@ def path(tmp_path: Path) -> Path:
     )
 
 
-def test_people_read_it(path: Path, call: Call) -> None:
-    said = call("info", path)
-    assert said.code == 0
-    assert not said.err
-    lines = [line.rstrip() for line in said.out.splitlines()]
+def test_text_output(path: Path, call: CommandRunner) -> None:
+    result = call("info", path)
+    assert result.code == 0
+    assert not result.err
+    lines = [line.rstrip() for line in result.out.splitlines()]
     assert (
         lines[0]
         == f"{path}: EDF+C, begins on 2002-03-02 at 23:59:30, lasts 0:01:30 (90 s)"
@@ -43,16 +43,16 @@ def test_people_read_it(path: Path, call: Call) -> None:
     assert "  1 channel at 2 Hz, 180 samples each, read as int16" in lines
     assert "    in µV: Cz, Pz" in lines
     assert "  left out 'EDF Annotations': holds annotations (text)" in lines
-    assert "  4 annotations of 2 texts" in lines
+    assert "  4 annotations with 2 different texts" in lines
     rows = [line.split() for line in lines]
     assert ["go", "2", "1", "3", "–"] in rows
     assert ["Größe", "2", "2.5", "3.5", "0.5", "to", "1.5"] in rows
 
 
-def test_machines_read_it(path: Path, call: Call) -> None:
-    record = call("info", path, "--json", "-").record
-    assert record["schema"] == "rlxweb.info/1"
-    (file,) = record["files"]
+def test_json_and_csv_output(path: Path, call: CommandRunner) -> None:
+    document = call("info", path, "--json", "-").document
+    assert document["schema"] == "rlxweb.info/1"
+    (file,) = document["files"]
     assert (file["begun_s"], file["seconds"]) == (86_370.0, 90.0)
     assert file["date"] == "2002-03-02"
     assert [group["fs"] for group in file["groups"]] == [128.0, 2.0]
@@ -68,43 +68,52 @@ def test_machines_read_it(path: Path, call: Call) -> None:
     ]
 
 
-def test_several_and_one_that_is_none(path: Path, tmp_path: Path, call: Call) -> None:
+def test_several_files_and_a_bad_one(
+    path: Path, tmp_path: Path, call: CommandRunner
+) -> None:
     np.savez(tmp_path / "x.npz", x=np.zeros((2, 250)), fs=250.0)
     bad = tmp_path / "bad.edf"
     bad.write_bytes(b"0       nothing")
-    check_refused(call("info", bad, path), 2, "bad.edf")
-    said = call("info", bad, path, tmp_path / "x.npz", "--keep-going", "--json", "-")
-    assert said.code == 1
-    assert [Path(f["path"]).name for f in said.record["files"]] == ["a.edf", "x.npz"]
-    assert len(said.record["failed"]) == 1
-    assert "without a unit: ch1, ch2" in said.err
-    assert "no annotations" in said.err
+    check_rejected(call("info", bad, path), 2, "bad.edf")
+    result = call("info", bad, path, tmp_path / "x.npz", "--keep-going", "--json", "-")
+    assert result.code == 1
+    assert [Path(f["path"]).name for f in result.document["files"]] == [
+        "a.edf",
+        "x.npz",
+    ]
+    assert len(result.document["failed"]) == 1
+    assert "without a unit: ch1, ch2" in result.err
+    assert "no annotations" in result.err
     assert not call("info", path, "--quiet").out
 
 
-def test_faults_of_a_file_are_listed(path: Path, call: Call) -> None:
+def test_file_defects_are_listed(path: Path, call: CommandRunner) -> None:
     path.write_bytes(path.read_bytes()[:-500])
-    said = call("info", path)
-    assert said.code == 0
-    assert "  warning: " in said.out
+    result = call("info", path)
+    assert result.code == 0
+    assert "  warning: " in result.out
 
 
-def test_what_cannot_be_looked_at(tmp_path: Path, path: Path, call: Call) -> None:
+def test_invalid_arguments_are_rejected(
+    tmp_path: Path, path: Path, call: CommandRunner
+) -> None:
     np.save(tmp_path / "x.npy", np.zeros((2, 250)))
-    check_refused(call("info", tmp_path / "x.npy"), 2, "give it: --fs HZ")
+    check_rejected(call("info", tmp_path / "x.npy"), 2, "pass --fs HZ")
     assert call("info", tmp_path / "x.npy", "--fs", 250).code == 0
-    check_refused(call("info", path, "--csv", path), 2, "it names the recording")
-    check_refused(call("info", tmp_path / "no.edf"), 2, "no.edf")
+    check_rejected(call("info", path, "--csv", path), 2, "it is also the recording")
+    check_rejected(call("info", tmp_path / "no.edf"), 2, "no.edf")
 
 
-def test_clocks() -> None:
-    assert [_clock(s) for s in (0, 59.9996, 3661.25, 86_399)] == [
+def test_clock_format() -> None:
+    assert [_format_clock(s) for s in (0, 59.9996, 3661.25, 86_399)] == [
         *("0:00:00", "0:01:00", "1:01:01.25", "23:59:59")
     ]
 
 
-def test_recordings_of_other_writers(call: Call, eeg_recordings: Path) -> None:
-    said = call("info", eeg_recordings / "test.edf", eeg_recordings / "test.bdf")
-    assert said.code == 0
-    assert "138 channels at 512 Hz" in said.out
-    assert "72 channels at 2048 Hz" in said.out
+def test_recordings_of_other_software(
+    call: CommandRunner, eeg_recordings: Path
+) -> None:
+    result = call("info", eeg_recordings / "test.edf", eeg_recordings / "test.bdf")
+    assert result.code == 0
+    assert "138 channels at 512 Hz" in result.out
+    assert "72 channels at 2048 Hz" in result.out

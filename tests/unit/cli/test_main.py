@@ -1,4 +1,4 @@
-"""The error boundary, exit codes, pipes, signals and colours of the command line."""
+"""Error messages, exit codes, pipes, signals and colours of the command line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import pytest
 
 from rlxweb.cli.main import COMMANDS
 from tests.command_line import (
-    Call,
-    check_refused,
-    environment,
-    forked,
-    python,
-    running,
-    spawn,
-    started,
+    CommandRunner,
+    check_rejected,
+    run_cli,
+    run_forked,
+    run_python,
+    running_process,
+    running_program,
+    subprocess_environment,
 )
 
-STOP = """
+INTERRUPTED_RUN = """
 import os, signal, sys
 import rlxweb.jobs.averaging as averaging
 from rlxweb.cli.main import main
@@ -46,32 +46,34 @@ def recording(tmp_path: Path) -> Path:
 
 
 COMMAND = ("-m", "rlxweb")
-IMPATIENT = """
-from rlxweb.cli import main, meter
-meter.PATIENCE_S = 0
+PROGRESS_FROM_START = """
+from rlxweb.cli import main, recording_progress
+recording_progress.SHOW_BAR_AFTER_S = 0
 main.main()
 """
-"""The command, to which all work is long."""
+"""Run the command with a progress bar from the start."""
 
 
-def in_terminal(
-    *args: object, command: Sequence[str] = COMMAND, **more: str
+def run_in_terminal(
+    *args: object, command: Sequence[str] = COMMAND, **env: str
 ) -> tuple[int, str]:
-    """Exit code and all output of `rlxweb ARGS` on a terminal of its own."""
-    ours, theirs = pty.openpty()
-    with running(*command, *args, stdout=theirs, stderr=theirs, **more) as process:
-        os.close(theirs)
-        parts = []
+    """Return exit code and all output of `rlxweb ARGS` on a terminal of its own."""
+    controller_fd, terminal_fd = pty.openpty()
+    with running_program(
+        *command, *args, stdout=terminal_fd, stderr=terminal_fd, **env
+    ) as process:
+        os.close(terminal_fd)
+        chunks = []
         while True:
             try:
-                part = os.read(ours, 1 << 16)
+                chunk = os.read(controller_fd, 1 << 16)
             except OSError:  # Linux says so when the other end is closed
                 break
-            if not part:
+            if not chunk:
                 break
-            parts.append(part)
-        os.close(ours)
-        return process.wait(60), b"".join(parts).decode()
+            chunks.append(chunk)
+        os.close(controller_fd)
+        return process.wait(60), b"".join(chunks).decode()
 
 
 def test_help_names_every_command_and_loads_none() -> None:
@@ -82,50 +84,52 @@ def test_help_names_every_command_and_loads_none() -> None:
         "print(*(m for m in sys.modules if m.endswith('_command')), 'rich' in "
         "sys.modules, 'wgpu' in sys.modules, 'matplotlib' in sys.modules)"
     )
-    said = python("-c", code)
-    assert said.code == 0, said.err
-    *text, loaded = said.out.splitlines()
-    assert loaded == "False False False"
+    result = run_python("-c", code)
+    assert result.code == 0, result.err
+    *text, last_line = result.out.splitlines()
+    assert last_line == "False False False"
     assert all(any(name in line for line in text) for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_listed_line_is_the_commands_own(call: Call, name: str) -> None:
+def test_listed_summaries_match_command_help(call: CommandRunner, name: str) -> None:
     """The one-line help in the list agrees with the command it stands for."""
-    said = call(name, "--help")
-    assert said.code == 0
+    result = call(name, "--help")
+    assert result.code == 0
     words = [word for word in COMMANDS[name].split() if word.isalpha()][:3]
-    assert all(word in said.out for word in words)
+    assert all(word in result.out for word in words)
 
 
-def test_no_arguments_show_the_help(call: Call) -> None:
+def test_no_arguments_show_the_help(call: CommandRunner) -> None:
     """`rlxweb` alone is a usage error that shows how to go on."""
-    said = call()
-    assert said.code == 2
-    assert "Commands:" in said.err
+    result = call()
+    assert result.code == 2
+    assert "Commands:" in result.err
 
 
-def test_version(call: Call) -> None:
-    said = call("--version")
-    assert said.code == 0
-    assert said.out.startswith("rlxweb, version ")
+def test_version(call: CommandRunner) -> None:
+    result = call("--version")
+    assert result.code == 0
+    assert result.out.startswith("rlxweb, version ")
 
 
-def test_interrupted_work_ends_with_130(recording: Path, tmp_path: Path) -> None:
+def test_interrupted_work_exits_with_130(recording: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle of the work: one line, 130, and no file."""
     out = tmp_path / "out.csv"
-    said = forked("-c", STOP, "welch", recording, "--fs", 9, "--csv", out)
-    assert said.code == 130
-    assert said.err.removeprefix("\n") == "rlxweb: stopped\n"
+    result = run_forked(
+        "-c", INTERRUPTED_RUN, "welch", recording, "--fs", 9, "--csv", out
+    )
+    assert result.code == 130
+    assert result.err.removeprefix("\n") == "rlxweb: stopped\n"
     assert not out.exists()
 
 
-def test_a_reader_that_leaves_costs_no_file(recording: Path, tmp_path: Path) -> None:
+def test_closed_stdout_reader_still_gets_files(recording: Path, tmp_path: Path) -> None:
     """`rlxweb … | head` writes its files and complains about nothing."""
     out = tmp_path / "out.csv"
     args = "welch", recording, "--fs", "9", "--json", "-", "-q", "--csv", out
     command = sys.executable, "-m", "rlxweb", *args
-    with started(command, env=environment()) as process:
+    with running_process(command, env=subprocess_environment()) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -135,70 +139,80 @@ def test_a_reader_that_leaves_costs_no_file(recording: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("args", [("welch",), ("devices",)], ids="".join)
-def test_a_reader_that_leaves_a_table_is_no_failure(
+def test_closed_stdout_during_a_table_is_no_error(
     recording: Path, args: tuple[str]
 ) -> None:
-    """`rlxweb … | head -0` ends well: a table is told in no other way than JSON."""
-    named = (recording, "--fs", "9") if args == ("welch",) else ()
-    with running("-m", "rlxweb", *args, *named) as process:
+    """`rlxweb … | head -0` exits with 0: a table on stdout may be left unread."""
+    extra_args = (recording, "--fs", "9") if args == ("welch",) else ()
+    with running_program("-m", "rlxweb", *args, *extra_args) as process:
         process.stdout.close()
         assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q", "--json", "-")], ids=len)
-def test_a_reader_that_leaves_hides_no_failure(
+def test_closed_stdout_does_not_hide_errors(
     recording: Path, quiet: tuple[str, ...]
 ) -> None:
-    """The exit code is that of what was done, whoever read how much of it."""
+    """The exit code reports the work, however much of the output was read."""
     args = "welch", recording, "no.npy", "--fs", "9", "--keep-going", *quiet
-    with running("-m", "rlxweb", *args) as process:
+    with running_program("-m", "rlxweb", *args) as process:
         process.stdout.close()
         assert process.wait(60) == 1
 
 
 @pytest.mark.parametrize("forced", ["FORCE_COLOR", "TTY_COMPATIBLE"])
-def test_a_file_is_no_terminal_whatever_a_variable_says(
+def test_output_to_a_file_ignores_forced_terminal_variables(
     recording: Path, forced: str
 ) -> None:
     """Build servers set these; a file gets all rows and columns, and only text."""
     args = "welch", recording, "--fs", 9
-    said = spawn(*args, **{forced: "1"})
-    assert said.out == spawn(*args).out
-    assert len(said.out.splitlines()) == 3 + 40
-    assert "\x1b" not in spawn("devices", **{forced: "1"}).out
+    result = run_cli(*args, **{forced: "1"})
+    assert result.out == run_cli(*args).out
+    assert len(result.out.splitlines()) == 3 + 40
+    assert "\x1b" not in run_cli("devices", **{forced: "1"}).out
 
 
 @pytest.mark.needs("matplotlib")
-def test_warnings_that_python_is_told_to_raise_end_nothing(
+def test_pythonwarnings_error_does_not_end_the_run(
     recording: Path, tmp_path: Path
 ) -> None:
-    """PYTHONWARNINGS is for the programs of developers; ours are told, once."""
+    """PYTHONWARNINGS is for developers' programs; the command prints its warnings
+    once.
+    """
     path = tmp_path / "x.npz"
     np.savez(path, x=np.eye(2, 500), fs=9.0, channels=["\u8111", "\ue000"])
     args = "welch", path, "-q", "--plot", tmp_path / "x.png"
-    said = spawn(*args, PYTHONWARNINGS="error", RLX_DEVICE="no such thing")
-    assert said.code == 0, said.err
-    ignored, missing, _ = said.err.splitlines()
+    result = run_cli(*args, PYTHONWARNINGS="error", RLX_DEVICE="no such thing")
+    assert result.code == 0, result.err
+    ignored, missing, _ = result.err.splitlines()
     assert ignored.startswith("rlxweb: RLX_DEVICE='no such thing' is ignored")
-    assert "no font here has" in missing
+    assert "no installed font has" in missing
 
 
-def test_a_width_of_nothing_hides_nothing(recording: Path) -> None:
-    """A width of 0, as in some containers, hides nothing: nobody knows the width."""
+def test_zero_columns_hides_nothing(recording: Path) -> None:
+    """A width of 0, as in some containers, means unknown and hides nothing."""
     args = "welch", recording, "--fs", 9
-    said = spawn(*args, COLUMNS="0")
-    assert said.code == 0
-    assert said.out == spawn(*args).out != ""
+    result = run_cli(*args, COLUMNS="0")
+    assert result.code == 0
+    assert result.out == run_cli(*args).out != ""
 
 
-def test_nobody_at_standard_error_costs_no_file(
-    recording: Path, tmp_path: Path
-) -> None:
-    """What is told beside the work does not end it, as in `rlxweb … 2>&1 | head`."""
-    out, bad = tmp_path / "out.csv", tmp_path / "bad.npy"
-    bad.write_bytes(b"")
-    args = "welch", bad, recording, "--fs", "9", "-q", "--keep-going", "--csv", out
-    with running("-m", "rlxweb", *args) as process:
+def test_closed_stderr_still_writes_files(recording: Path, tmp_path: Path) -> None:
+    """A closed stderr does not end the work, as in `rlxweb … 2>&1 | head`."""
+    out, empty_file = tmp_path / "out.csv", tmp_path / "bad.npy"
+    empty_file.write_bytes(b"")
+    args = (
+        "welch",
+        empty_file,
+        recording,
+        "--fs",
+        "9",
+        "-q",
+        "--keep-going",
+        "--csv",
+        out,
+    )
+    with running_program("-m", "rlxweb", *args) as process:
         process.stderr.close()
         assert process.wait(60) == 1
     assert len(out.read_text().splitlines()) == 1 + 40 * 16
@@ -206,29 +220,32 @@ def test_nobody_at_standard_error_costs_no_file(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full device")
 def test_a_full_standard_output_is_an_error(recording: Path) -> None:
-    """What could not be printed is not passed over in silence."""
+    """Output that cannot be printed is reported as an error."""
     args = "-m", "rlxweb", "welch", recording, "--fs", "9"
-    with open("/dev/full", "w") as full, running(*args, stdout=full.fileno()) as done:
-        said = done.stderr.read()
-        assert done.wait(60) == 1
-    assert "No space left" in said
-    assert "Traceback" not in said
+    with (
+        open("/dev/full", "w") as full,
+        running_program(*args, stdout=full.fileno()) as process,
+    ):
+        error_text = process.stderr.read()
+        assert process.wait(60) == 1
+    assert "No space left" in error_text
+    assert "Traceback" not in error_text
 
 
 def test_piped_output_holds_no_escape_codes(recording: Path) -> None:
-    """Nothing but text goes into a pipe."""
-    said = spawn("welch", recording, "--fs", 9)
-    assert said.code == 0
-    assert "\x1b" not in said.out + said.err
+    """A pipe gets plain text."""
+    result = run_cli("welch", recording, "--fs", 9)
+    assert result.code == 0
+    assert "\x1b" not in result.out + result.err
 
 
 def test_no_color_is_obeyed_on_a_terminal() -> None:
     """A terminal gets colours, with NO_COLOR it gets none."""
     terminal = {"TERM": "xterm-256color", "COLORTERM": ""}
-    code, plain = in_terminal("devices", NO_COLOR="1", **terminal)
+    code, plain = run_in_terminal("devices", NO_COLOR="1", **terminal)
     assert code == 0
     assert "\x1b[3" not in plain
-    _, coloured = in_terminal("devices", NO_COLOR="", **terminal)
+    _, coloured = run_in_terminal("devices", NO_COLOR="", **terminal)
     assert "\x1b[32m" in coloured
 
 
@@ -236,40 +253,44 @@ def test_long_work_shows_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
     """A per cent sign for people, none for pipes."""
     path = tmp_path / "x.npy"
     np.save(path, np.eye(2, 4_000))
-    impatient = "-c", IMPATIENT
+    command = "-c", PROGRESS_FROM_START
     args = "welch", path, "--fs", "100", "-q"
-    code, shown = in_terminal(*args, command=impatient, TERM="xterm")
+    code, output = run_in_terminal(*args, command=command, TERM="xterm")
     assert code == 0
-    assert "100 %" in shown
-    said = forked(*impatient, *args)
-    assert (said.code, said.out, said.err) == (0, "", "")
+    assert "100 %" in output
+    result = run_forked(*command, *args)
+    assert (result.code, result.out, result.err) == (0, "", "")
 
 
-def test_a_terminal_without_unicode_still_gets_its_table(tmp_path: Path) -> None:
-    """Letters that it lacks are written out, so two names stay two; JSON is UTF-8."""
+def test_ascii_terminal_gets_escaped_names(tmp_path: Path) -> None:
+    """Letters that the encoding lacks are escaped, so two names stay distinct; JSON is
+    UTF-8.
+    """
     path = tmp_path / "x.npz"
     np.savez(path, x=np.eye(2, 500), channels=np.array(["µV", "Ωhm"]), fs=100.0)
-    said = spawn("welch", path, "--array", "x", PYTHONIOENCODING="ascii")
-    assert said.code == 0
-    _, head, rule, first, second, _ = said.out.splitlines()
+    result = run_cli("welch", path, "--array", "x", PYTHONIOENCODING="ascii")
+    assert result.code == 0
+    _, head, rule, first, second, _ = result.out.splitlines()
     assert set(rule) == {"-"}
     assert first.startswith(r"\xb5V     ")
     assert second.startswith(r"\u03a9hm  ")
     assert len(head) == len(rule) == len(first)
-    said = spawn("welch", path, "--array", "x", "--json", "-", PYTHONIOENCODING="ascii")
-    assert [c["name"] for c in said.group["channels"]] == ["µV", "Ωhm"]
+    result = run_cli(
+        "welch", path, "--array", "x", "--json", "-", PYTHONIOENCODING="ascii"
+    )
+    assert [c["name"] for c in result.group["channels"]] == ["µV", "Ωhm"]
 
 
 def test_json_on_standard_output_is_utf8(tmp_path: Path) -> None:
     """JSON on standard output is UTF-8 whatever the terminal's encoding."""
     path = tmp_path / "脑.npz"
     np.savez(path, x=np.eye(2, 500), fs=100.0)
-    said = spawn("explain", path, "--json", PYTHONIOENCODING="ascii")
-    assert "脑.npz" in said.record["jobs"][0]["job"]
+    result = run_cli("explain", path, "--json", PYTHONIOENCODING="ascii")
+    assert "脑.npz" in result.document["jobs"][0]["job"]
 
 
-def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 in a name stop neither the table nor the record.
+def test_undecodable_file_name_is_escaped(tmp_path: Path) -> None:
+    """Bytes in a name that are not UTF-8 stop neither the table nor the JSON document.
 
     Written out, so that two such names stay two.
     """
@@ -277,8 +298,8 @@ def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) 
     with open(name, "wb") as file:
         np.save(file, np.ones((1, 300)))
     out = tmp_path / "out.json"
-    said = spawn("welch", os.fsdecode(name), "--fs", 9, "--json", out)
-    assert said.code == 0, said.err
+    result = run_cli("welch", os.fsdecode(name), "--fs", 9, "--json", out)
+    assert result.code == 0, result.err
     assert json.loads(out.read_text("utf-8"))["files"][0]["path"].endswith(
         r"caf\xe9.npy"
     )
@@ -286,23 +307,25 @@ def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) 
 
 @pytest.mark.skipif(not Path("/bin/sh").exists(), reason="a shell closes the streams")
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_is_written_nowhere(recording: Path, closed: str) -> None:
-    """What goes to a closed stream lands in no file that got its number."""
+def test_closed_streams_are_not_written_into_other_files(
+    recording: Path, closed: str
+) -> None:
+    """Output for a closed stream never goes into a file that got its descriptor."""
     out = recording.with_name("out.csv")
     line = f'"$1" -m rlxweb welch "$2" --fs 9 --csv "$3" {closed}'
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-c", line, "sh", sys.executable, recording, out],
-        env=environment(),
+        env=subprocess_environment(),
         capture_output=True,
         check=False,
         timeout=60,
     )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (process.returncode, process.stderr) == (0, b"")
     assert len(out.read_text().splitlines()) == 1 + 40 * 16
 
 
 @pytest.mark.parametrize(
-    ("args", "meant"),
+    ("args", "suggestion"),
     [
         (["welch", "--nfft"], "--nperseg"),
         (["welch", "--N_FFT"], "--nperseg"),
@@ -317,12 +340,12 @@ def test_a_closed_stream_is_written_nowhere(recording: Path, closed: str) -> Non
         (["devices", "--jsn"], "--json"),
     ],
 )
-def test_an_unknown_option_is_answered_by_its_meaning(
-    call: Call, args: list[str], meant: str
+def test_unknown_option_suggests_the_intended_one(
+    call: CommandRunner, args: list[str], suggestion: str
 ) -> None:
-    """What it is called elsewhere comes before what it merely looks like."""
+    """Names of other programs are suggested before names that are merely similar."""
     (line,) = call(*args, 1).err.splitlines()
-    assert f"no such option {args[-1]!r}; did you mean {meant}?; see" in line
+    assert f"no such option {args[-1]!r}; did you mean {suggestion}?; see" in line
 
 
 @pytest.mark.parametrize(
@@ -333,12 +356,16 @@ def test_an_unknown_option_is_answered_by_its_meaning(
         (["bench", "x"], "got unexpected extra argument (x); see rlxweb bench --help"),
     ],
 )
-def test_a_line_that_makes_no_sense(call: Call, args: list[str], line: str) -> None:
-    """A senseless line has one error like all others, and the help of its command."""
-    check_refused(call(*args), 2, f"rlxweb: {line}")
+def test_invalid_command_line_is_one_error(
+    call: CommandRunner, args: list[str], line: str
+) -> None:
+    """An invalid command line gives one error like all others, and names the command's
+    help.
+    """
+    check_rejected(call(*args), 2, f"rlxweb: {line}")
 
 
-def test_what_looks_like_nothing_gets_no_suggestion(call: Call) -> None:
+def test_dissimilar_names_get_no_suggestion(call: CommandRunner) -> None:
     """`--fs` is no answer to a band, nor is a command that shares two letters."""
     for option in ("--frequency", "--xyz"):
         assert "did you mean" not in call("welch", option, 1).err

@@ -1,4 +1,4 @@
-"""Files larger than what may be held: the job's memory does not grow with the file."""
+"""Files larger than the memory budget: memory use does not grow with the file."""
 
 from __future__ import annotations
 
@@ -9,43 +9,45 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.command_line import python
+from tests.command_line import run_python
 
 NBYTES = 128 << 20
-MOST_MB = 110
+MAX_GROWTH_MB = 110
 # The high-water mark of this process alone; ru_maxrss would begin with the parent's.
-MARK = """
+PEAK_MEMORY_SOURCE = """
 import re
 def mark():
     with open("/proc/self/status") as file:
         return int(re.search(r"VmHWM:\\s+(\\d+)", file.read())[1]) // 1024
 """
-RUN = """
+ANALYSE_SCRIPT = """
 import sys
 from rlxweb.jobs.settings import Settings
-from rlxweb.cli.wanted import Wanted
-from rlxweb.cli.welch_command import run_job
+from rlxweb.cli.welch_output_options import WelchOutputOptions
+from rlxweb.cli.welch_command import run_welch_job
 before = mark()
 fs = float(sys.argv[2]) or None
-wanted, settings = Wanted(quiet=True), Settings(fs=fs, device="cpu")
-(result,) = run_job([sys.argv[1]], settings, wanted).results
+options, settings = WelchOutputOptions(quiet=True), Settings(fs=fs, device="cpu")
+(result,) = run_welch_job([sys.argv[1]], settings, options).results
 print(mark() - before, sum(g.n_samples * len(g.names) for g in result.groups))
 """
 
 
 def sparse_npy(path: Path) -> int:
-    """4 channels of float32, of which only the header is on the disk."""
+    """Write 4 channels of float32, of which only the header takes disk space; return
+    the sample count.
+    """
     shape = (4, NBYTES // 16)
     np.lib.format.open_memmap(path, "w+", "<f4", shape)
     return shape[0] * shape[1]
 
 
 def sparse_wav(path: Path) -> int:
-    """2 channels of 16 bits."""
-    form = struct.pack("<IHHIIHH", 16, 1, 2, 44_100, 176_400, 4, 16)
-    head = b"RIFF" + struct.pack("<I", 36 + NBYTES) + b"WAVEfmt " + form
+    """Write 2 channels of 16-bit samples; return the sample count."""
+    format_chunk = struct.pack("<IHHIIHH", 16, 1, 2, 44_100, 176_400, 4, 16)
+    riff_header = b"RIFF" + struct.pack("<I", 36 + NBYTES) + b"WAVEfmt " + format_chunk
     with path.open("wb") as file:
-        file.write(head + b"data" + struct.pack("<I", NBYTES))
+        file.write(riff_header + b"data" + struct.pack("<I", NBYTES))
         file.truncate(file.tell() + NBYTES)
     return NBYTES // 2
 
@@ -53,20 +55,20 @@ def sparse_wav(path: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
 @pytest.mark.parametrize(("kind", "fs"), [("npy", 100), ("wav", 0)])
-def test_a_file_of_128_mb_is_walked_in_blocks(
-    tmp_path: Path, kind: str, fs: int
-) -> None:
-    """A walk takes at most 110 MB over the imports and sees every sample."""
+def test_128_mb_file_is_analysed_in_blocks(tmp_path: Path, kind: str, fs: int) -> None:
+    """Analysis takes at most 110 MB over the imports and reads every sample."""
     path = tmp_path / f"long.{kind}"
     samples = {"npy": sparse_npy, "wav": sparse_wav}[kind](path)
-    said = python("-c", MARK + RUN, path, fs, timeout=600)
-    assert said.code == 0, said.err
-    grown, seen = map(int, said.out.split())
-    assert seen == samples
-    assert grown <= MOST_MB
+    result = run_python(
+        "-c", PEAK_MEMORY_SOURCE + ANALYSE_SCRIPT, path, fs, timeout=600
+    )
+    assert result.code == 0, result.err
+    growth_mb, n_read = map(int, result.out.split())
+    assert n_read == samples
+    assert growth_mb <= MAX_GROWTH_MB
 
 
-WRITE = """
+SAVE_SCRIPT = """
 import sys
 from rlxweb.io import open_recording
 before = mark()
@@ -79,12 +81,18 @@ print(mark() - before, own.n_samples * len(own.channels))
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
 @pytest.mark.parametrize("kind", ["edf", "npz"])
-def test_a_file_of_128_mb_is_written_in_blocks(tmp_path: Path, kind: str) -> None:
-    """Writing a file of any format holds no more than the blocks."""
+def test_128_mb_file_is_written_in_blocks(tmp_path: Path, kind: str) -> None:
+    """Writing a file of any format holds only blocks in memory."""
     path = tmp_path / "long.npy"
     samples = sparse_npy(path)
-    said = python("-c", MARK + WRITE, path, tmp_path / f"x.{kind}", timeout=600)
-    assert said.code == 0, said.err
-    grown, written = map(int, said.out.split())
-    assert written == samples
-    assert grown <= MOST_MB
+    result = run_python(
+        "-c",
+        PEAK_MEMORY_SOURCE + SAVE_SCRIPT,
+        path,
+        tmp_path / f"x.{kind}",
+        timeout=600,
+    )
+    assert result.code == 0, result.err
+    growth_mb, n_written = map(int, result.out.split())
+    assert n_written == samples
+    assert growth_mb <= MAX_GROWTH_MB

@@ -1,4 +1,4 @@
-"""`rlxweb profile`: of a recording and of a graph; its files, and what it refuses."""
+"""`rlxweb profile` of recordings and graphs: its files and its errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from rlxweb.jobs.analysis import analyse_file
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.stages import Stages
-from tests.command_line import Call, check_refused
-from tests.recordings import written
+from rlxweb.jobs.stage_timing import StageTimer
+from tests.command_line import CommandRunner, check_rejected
+from tests.recordings import write_recording
 
 MODULE = """
 import numpy as np
@@ -32,9 +32,9 @@ def ready():
 
 @pytest.fixture
 def edf(tmp_path: Path) -> str:
-    """2 channels at 100 Hz and one at 500 Hz, 10 s."""
+    """A recording with 2 channels at 100 Hz and one at 500 Hz, 10 s long."""
     rates = ("EEG", 100), ("EOG", 100), ("ECG", 500)
-    return str(written(tmp_path / "x.edf", *rates, seconds=10))
+    return str(write_recording(tmp_path / "x.edf", *rates, seconds=10))
 
 
 @pytest.fixture
@@ -47,104 +47,117 @@ STAGES = [
     "open the file",
     "choose the engine",
     "read",
-    "look for gaps",
+    "check for non-finite samples",
     "estimate",
     "average",
-    "search the peaks",
+    "find the peaks",
 ]
 
 
-def test_a_recording_goes_stage_by_stage(call: Call, edf: str, tmp_path: Path) -> None:
-    """What the table says is what the record says; all samples are counted."""
+def test_recording_is_profiled_by_stage(
+    call: CommandRunner, edf: str, tmp_path: Path
+) -> None:
+    """The table agrees with the JSON document; all samples are counted."""
     trace = tmp_path / "t.json"
-    said = call("profile", edf, "--device", "cpu", "--json", "-", "--trace", trace)
-    record = said.record
-    stages = {one["label"]: one for one in record["stages"]}
+    result = call("profile", edf, "--device", "cpu", "--json", "-", "--trace", trace)
+    document = result.document
+    stages = {stage["label"]: stage for stage in document["stages"]}
     assert list(stages) == STAGES
     samples = 2 * 1000 + 5000
     assert stages["read"]["bytes"] == 2 * samples  # EDF holds 16 bits
     assert stages["estimate"]["flops"] > 0
     assert stages["estimate"]["times"] == 2  # a block for each rate
-    assert sum(one["ns"] for one in stages.values()) <= record["total_ns"]
+    assert sum(stage["ns"] for stage in stages.values()) <= document["total_ns"]
     for label in STAGES:
-        assert f"\n{label}  " in said.err
-    drawn = json.loads(trace.read_text())["traceEvents"]
-    assert {e["name"] for e in drawn if e["ph"] == "X"} == set(STAGES)
+        assert f"\n{label}  " in result.err
+    trace_events = json.loads(trace.read_text())["traceEvents"]
+    assert {e["name"] for e in trace_events if e["ph"] == "X"} == set(STAGES)
 
 
-def test_profiling_changes_no_result(edf: str) -> None:
-    stages = Stages()
-    one = analyse_file(edf, Settings(device="cpu"), None, stages)
-    other = analyse_file(edf, Settings(device="cpu"))
-    for got, want in zip(one.groups, other.groups, strict=True):
+def test_profiling_does_not_change_results(edf: str) -> None:
+    stages = StageTimer()
+    profiled = analyse_file(edf, Settings(device="cpu"), None, stages)
+    plain = analyse_file(edf, Settings(device="cpu"))
+    for got, want in zip(profiled.groups, plain.groups, strict=True):
         np.testing.assert_array_equal(got.power, want.power)
         np.testing.assert_array_equal(got.peaks.hz, want.peaks.hz)
-    assert stages.parts()
+    assert stages.merged_stages()
 
 
 @pytest.mark.requires_wgpu
-def test_on_a_device_the_steps_of_a_block_follow(call: Call, edf: str) -> None:
-    said = call("profile", edf, "--device", "vulkan", "--repeats", 2, "--json", "-")
-    blocks = said.record["blocks"]
-    assert [one["how"] for one in blocks] == ["device clock"] * 2
-    assert all(step["ns"] > 0 for one in blocks for step in one["steps"])
-    assert "one block on the device:" in said.err
+def test_device_profile_lists_the_steps_of_a_block(
+    call: CommandRunner, edf: str
+) -> None:
+    result = call("profile", edf, "--device", "vulkan", "--repeats", 2, "--json", "-")
+    blocks = result.document["blocks"]
+    assert [block["how"] for block in blocks] == ["device clock"] * 2
+    assert all(step["ns"] > 0 for block in blocks for step in block["steps"])
+    assert "one block on the device:" in result.err
 
 
-def test_a_graph_of_the_callers_code(call: Call, module: str, tmp_path: Path) -> None:
+def test_graph_from_a_python_file_is_profiled(
+    call: CommandRunner, module: str, tmp_path: Path
+) -> None:
     picture = tmp_path / "roof.svg"
     flags = "--device", "cpu", "--repeats", 3, "--json", "-", "--plot", picture
-    said = call("profile", "--graph", f"{module}:ready", *flags)
-    record = said.record
-    assert record["schema"] == "rlxweb.profile/1"
-    assert (record["graph"], record["repeats"]) == ("tiny", 3)
-    assert [s["kind"] for s in record["steps"]] == ["matmul", "softmax", "gather"]
-    assert "inputs: noise, and zeros for whole numbers" in said.err
+    result = call("profile", "--graph", f"{module}:ready", *flags)
+    document = result.document
+    assert document["schema"] == "rlxweb.profile/1"
+    assert (document["graph"], document["repeats"]) == ("tiny", 3)
+    assert [s["kind"] for s in document["steps"]] == ["matmul", "softmax", "gather"]
+    assert "inputs: noise, zeros for integers" in result.err
     text = picture.read_text()
-    assert "operations a byte" in text
+    assert "operations per byte" in text
     assert "GFLOP/s" in text
 
 
 def test_weights_and_inputs_come_from_files(
-    call: Call, module: str, tmp_path: Path
+    call: CommandRunner, module: str, tmp_path: Path
 ) -> None:
     weights, inputs = tmp_path / "w.npz", tmp_path / "x.npz"
     np.savez(weights, w=np.ones((16, 4), "f4"))
     np.savez(inputs, x=np.ones((8, 16), "f4"), rows=np.array([7, 0, 1], "i4"))
-    files = "--weights", weights, "--inputs", inputs
-    said = call("profile", "--graph", f"{module}:graph", *files, "--device", "cpu")
-    assert said.code == 0
-    assert "tiny on NumPy" in said.out
-    assert "inputs: noise" not in said.out
+    file_options = "--weights", weights, "--inputs", inputs
+    result = call(
+        "profile", "--graph", f"{module}:graph", *file_options, "--device", "cpu"
+    )
+    assert result.code == 0
+    assert "tiny on NumPy" in result.out
+    assert "inputs: noise" not in result.out
     np.savez(inputs, x=np.ones((8, 16), "f4"))
-    said = call("profile", "--graph", f"{module}:graph", *files, "--device", "cpu")
-    check_refused(said, 2, "rows")
+    result = call(
+        "profile", "--graph", f"{module}:graph", *file_options, "--device", "cpu"
+    )
+    check_rejected(result, 2, "rows")
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "nothing is named"),
-        (["a.edf", "--graph", "b.py:c"], "a FILE and a graph are named"),
-        (["a.edf", "--weights", "w.npz"], "--weights: it is a graph's"),
-        (["--graph", "b.py:c", "--nperseg", "64"], "--nperseg: it is a FILE's"),
-        (["--graph", "b.py"], "it names no graph"),
+        ([], "got neither a FILE nor a graph"),
+        (["a.edf", "--graph", "b.py:c"], "got a FILE and a graph"),
+        (["a.edf", "--weights", "w.npz"], "--weights: it applies only to graphs"),
+        (
+            ["--graph", "b.py:c", "--nperseg", "64"],
+            "--nperseg: it applies only to a FILE",
+        ),
+        (["--graph", "b.py"], "the name of the graph is missing"),
         (["--graph", "gone.py:g"], "profile gone.py:g: there is no file 'gone.py'"),
         (["gone.edf"], "gone.edf"),
         (["a.edf", "--plot", "roof.gif"], "the suffix is '.gif'"),
         (["a.edf", "--repeats", "0"], "0"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(
-    call: Call, flags: list[str], words: str
+def test_invalid_arguments_are_rejected_in_one_line(
+    call: CommandRunner, flags: list[str], words: str
 ) -> None:
-    said = call("profile", *flags)
-    assert said.code in (1, 2)
-    check_refused(said, said.code, words)
+    result = call("profile", *flags)
+    assert result.code in (1, 2)
+    check_rejected(result, result.code, words)
 
 
-def test_no_file_is_left_of_a_run_that_fails(call: Call, tmp_path: Path) -> None:
+def test_failed_run_leaves_no_file(call: CommandRunner, tmp_path: Path) -> None:
     target = tmp_path / "p.json"
-    said = call("profile", tmp_path / "gone.edf", "--json", target)
-    assert said.code != 0
+    result = call("profile", tmp_path / "gone.edf", "--json", target)
+    assert result.code != 0
     assert not target.exists()

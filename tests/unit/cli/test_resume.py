@@ -1,4 +1,4 @@
-"""`--resume`: what is done stays done, whatever ended the run; nothing is missing."""
+"""`--resume`: completed work is kept however a run ends, and nothing is missing."""
 
 from __future__ import annotations
 
@@ -14,66 +14,82 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rlxweb.cli import record
+from rlxweb.cli import json_documents
 from rlxweb.jobs import analysis
-from rlxweb.jobs.unfinished import notes_beside
-from tests.command_line import Call, check_refused, untimed
-from tests.unit.cli.night import ARGS, FILES, NOTES, OUT, night, stopped_after, whole
+from rlxweb.jobs.resumable_run import journal_path
+from tests.command_line import CommandRunner, check_rejected, drop_times
+from tests.unit.cli.resumable_run import (
+    FILES,
+    JOURNAL_PATH,
+    OUT_ARGS,
+    WELCH_ARGS,
+    night,
+    run_stopped_after,
+    uninterrupted_output,
+)
 
-__all__ = ["night", "whole"]
+__all__ = ["night", "uninterrupted_output"]
 
 pytestmark = pytest.mark.usefixtures("night")
 
 
-def test_ctrl_c_says_what_is_kept_and_the_next_run_goes_on(
-    whole: bytes, call: Call, monkeypatch: pytest.MonkeyPatch
+def test_interrupted_run_can_be_resumed(
+    uninterrupted_output: bytes, call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = stopped_after(3, monkeypatch, call)
-    kept, *_, stopped = said.err.splitlines()
-    assert kept.startswith("rlxweb: 3 of 5 recordings are done, and kept: --resume")
-    assert stopped == "rlxweb: stopped"
+    result = run_stopped_after(3, monkeypatch, call)
+    kept_line, *_, last_line = result.err.splitlines()
+    assert kept_line.startswith("rlxweb: 3 of 5 recordings are done and kept; --resume")
+    assert last_line == "rlxweb: stopped"
     assert not Path("o.parquet").exists()
-    said = call(*ARGS, *OUT, "--resume", "--json", "o.json", "--csv", "o.csv")
-    assert said.code == 0
-    assert said.err.splitlines() == [
-        "taken up: 3 of 5 recordings done before",
+    result = call(
+        *WELCH_ARGS, *OUT_ARGS, "--resume", "--json", "o.json", "--csv", "o.csv"
+    )
+    assert result.code == 0
+    assert result.err.splitlines() == [
+        "resuming: 3 of 5 recordings already done",
         "o.parquet: 5 recordings",
     ]
-    assert Path("o.parquet").read_bytes() == whole
+    assert Path("o.parquet").read_bytes() == uninterrupted_output
     # The others hold what was done before as well.
-    assert call(*ARGS, "--json", "p.json", "--csv", "p.csv").code == 0
+    assert call(*WELCH_ARGS, "--json", "p.json", "--csv", "p.csv").code == 0
     assert Path("o.csv").read_bytes() == Path("p.csv").read_bytes()
-    ours, theirs = (json.loads(Path(f"{n}.json").read_text()) for n in "op")
+    resumed_document, full_document = (
+        json.loads(Path(f"{n}.json").read_text()) for n in "op"
+    )
     # Times are another in every run, and those that were predicted too.
-    assert untimed(ours, "decision") == untimed(theirs, "decision")
+    assert drop_times(resumed_document, "decision") == drop_times(
+        full_document, "decision"
+    )
 
 
-def test_nothing_is_taken_up_or_lost_unasked(
-    whole: bytes, call: Call, monkeypatch: pytest.MonkeyPatch
+def test_unfinished_run_needs_an_explicit_choice(
+    uninterrupted_output: bytes, call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run without --resume or --no-resume tells how far another came, at no cost."""
-    stopped_after(2, monkeypatch, call)
+    """A run without --resume or --no-resume reports an earlier run's progress and
+    stops.
+    """
+    run_stopped_after(2, monkeypatch, call)
     for _ in range(2):
-        said = call(*ARGS, *OUT)
-        words = "an earlier run", "2 of these 5", "--resume takes them", "--no-resume"
-        check_refused(said, 2, *words)
-    assert NOTES.exists()
-    done: list[str] = []
-    really = analysis.analyse
+        result = call(*WELCH_ARGS, *OUT_ARGS)
+        words = "an earlier run", "2 of these 5", "--resume to continue", "--no-resume"
+        check_rejected(result, 2, *words)
+    assert JOURNAL_PATH.exists()
+    analysed_paths: list[str] = []
+    original_analyse = analysis.analyse
 
-    def analyse(recording: object, *rest: object) -> object:
-        done.append(recording.path)  # type: ignore[attr-defined]
-        return really(recording, *rest)  # type: ignore[arg-type]
+    def analyse(recording: object, *args: object) -> object:
+        analysed_paths.append(recording.path)  # type: ignore[attr-defined]
+        return original_analyse(recording, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(analysis, "analyse", analyse)
-    assert call(*ARGS, *OUT, "--no-resume").code == 0
-    assert done == FILES
-    assert Path("o.parquet").read_bytes() == whole
-    assert not NOTES.exists()
+    assert call(*WELCH_ARGS, *OUT_ARGS, "--no-resume").code == 0
+    assert analysed_paths == FILES
+    assert Path("o.parquet").read_bytes() == uninterrupted_output
+    assert not JOURNAL_PATH.exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "again", "words"),
+    ("change", "repeated_files", "words"),
     [
         ("samples", ["0.npy"], "the file has changed since"),
         ("time", ["0.npy"], "the file has changed since"),
@@ -81,201 +97,225 @@ def test_nothing_is_taken_up_or_lost_unasked(
         ("version", FILES[:3], 'numpy was "9.9" and is'),
     ],
 )
-def test_what_is_no_longer_true_is_done_again_and_told(
-    call: Call,
+def test_outdated_work_is_repeated_and_reported(
+    call: CommandRunner,
     monkeypatch: pytest.MonkeyPatch,
     change: str,
-    again: list[str],
+    repeated_files: list[str],
     words: str,
 ) -> None:
-    """Work that is no longer true is done again: the result is a full run's."""
+    """Outdated results are computed again: the output equals that of a full run."""
     with monkeypatch.context() as patch:
         if change == "version":
-            really = record.versions()
+            real_versions = json_documents.library_versions()
             patch.setattr(
-                "rlxweb.cli.welch_command.versions", lambda: {**really, "numpy": "9.9"}
+                "rlxweb.cli.welch_command.library_versions",
+                lambda: {**real_versions, "numpy": "9.9"},
             )
-        stopped_after(3, monkeypatch, call)
+        run_stopped_after(3, monkeypatch, call)
     if change == "samples":
         np.save("0.npy", np.random.default_rng(1).standard_normal((2, 700)))
     if change == "time":
         os.utime("0.npy", ns=(1, 1))
-    more = ("--k", 5) if change == "settings" else ()
-    said = call(*ARGS, *more, *OUT, "--resume")
-    assert said.code == 0, said.err
-    lines = said.err.splitlines()
-    (line,) = [line for line in lines if line.startswith("done again, ")]
-    assert ", ".join(f"'{file}'" for file in again) in line
-    assert words.replace("null", "not given") in line
-    n_taken = 3 - len(again)
-    taken = [f"taken up: {n_taken} of 5 recordings done before"] * bool(n_taken)
-    assert [line for line in lines if "taken" in line] == taken
-    assert call(*ARGS, *more, "--out", "whole.parquet").code == 0
+    options = ("--k", 5) if change == "settings" else ()
+    result = call(*WELCH_ARGS, *options, *OUT_ARGS, "--resume")
+    assert result.code == 0, result.err
+    lines = result.err.splitlines()
+    (line,) = [line for line in lines if line.startswith("processing again ")]
+    assert ", ".join(f"'{file}'" for file in repeated_files) in line
+    assert words.replace("null", "not set") in line
+    n_resumed = 3 - len(repeated_files)
+    resumed_lines = [f"resuming: {n_resumed} of 5 recordings already done"] * bool(
+        n_resumed
+    )
+    assert [line for line in lines if "resuming" in line] == resumed_lines
+    assert call(*WELCH_ARGS, *options, "--out", "whole.parquet").code == 0
     assert Path("o.parquet").read_bytes() == Path("whole.parquet").read_bytes()
 
 
-def test_the_same_name_elsewhere_is_another_file(
-    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_same_file_name_in_another_folder_is_another_file(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A file of the same name, size and time elsewhere is another file."""
+    """A file of the same name, size and time in another folder is another file."""
     out = "--out", tmp_path / "o.parquet"
-    stopped_after(3, monkeypatch, call)
+    run_stopped_after(3, monkeypatch, call)
     other = tmp_path / "other"
     other.mkdir()
     for file in FILES:
-        time = Path(file).stat().st_mtime_ns
+        mtime_ns = Path(file).stat().st_mtime_ns
         np.save(other / file, np.ones((2, 600)))
-        os.utime(other / file, ns=(time, time))
+        os.utime(other / file, ns=(mtime_ns, mtime_ns))
     monkeypatch.chdir(other)
-    said = call(*ARGS, *out, "--resume")
-    assert said.code == 0
-    assert "another file of that name was done" in said.err
+    result = call(*WELCH_ARGS, *out, "--resume")
+    assert result.code == 0
+    assert "the earlier file is at another path" in result.err
     powers = pq.read_table(tmp_path / "o.parquet").column("power").to_pylist()
     assert powers[0] == pytest.approx(16256.25)
 
 
-def test_old_settings_find_what_was_done_with_them(
-    whole: bytes, call: Call, monkeypatch: pytest.MonkeyPatch
+def test_results_of_old_settings_can_still_be_resumed(
+    uninterrupted_output: bytes, call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slip of the flags that is stopped in time costs nothing."""
-    stopped_after(4, monkeypatch, call)
-    really = analysis.analyse
+    """A run with mistyped flags that is stopped at once loses nothing."""
+    run_stopped_after(4, monkeypatch, call)
+    original_analyse = analysis.analyse
 
     def stop(*args: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(analysis, "analyse", stop)
-    assert call(*ARGS, *OUT, "--resume", "--k", 3).code == 130
-    monkeypatch.setattr(analysis, "analyse", really)
-    said = call(*ARGS, *OUT, "--resume")
-    assert "taken up: 4 of 5 recordings done before" in said.err
-    assert Path("o.parquet").read_bytes() == whole
+    assert call(*WELCH_ARGS, *OUT_ARGS, "--resume", "--k", 3).code == 130
+    monkeypatch.setattr(analysis, "analyse", original_analyse)
+    result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
+    assert "resuming: 4 of 5 recordings already done" in result.err
+    assert Path("o.parquet").read_bytes() == uninterrupted_output
 
 
-def test_a_failed_file_is_tried_again(whole: bytes, call: Call) -> None:
-    """The others are not; until it is well the notes stay."""
-    good = Path("2.npy").read_bytes()
-    time = Path("2.npy").stat().st_mtime_ns
+def test_failed_file_is_retried(
+    uninterrupted_output: bytes, call: CommandRunner
+) -> None:
+    """Only failed files are retried; the journal stays until all succeed."""
+    valid_bytes = Path("2.npy").read_bytes()
+    mtime_ns = Path("2.npy").stat().st_mtime_ns
     Path("2.npy").write_bytes(b"")
-    said = call(*ARGS, *OUT, "--keep-going")
-    assert said.code == 1
-    assert "o.parquet: 4 of 5 recordings\n" in said.err
-    assert "with --resume only what failed is tried again" in said.err
+    result = call(*WELCH_ARGS, *OUT_ARGS, "--keep-going")
+    assert result.code == 1
+    assert "o.parquet: 4 of 5 recordings\n" in result.err
+    assert "--resume retries only the failed recordings" in result.err
     for _ in range(2):
-        said = call(*ARGS, *OUT, "--keep-going", "--resume")
-        assert said.code == 1
-        assert "taken up: 4 of 5 recordings done before" in said.err
+        result = call(*WELCH_ARGS, *OUT_ARGS, "--keep-going", "--resume")
+        assert result.code == 1
+        assert "resuming: 4 of 5 recordings already done" in result.err
     errors = pq.read_table("o.parquet").column("error").to_pylist()
     assert sum(error is not None for error in errors) == 1
-    Path("2.npy").write_bytes(good)
-    os.utime("2.npy", ns=(time, time))
-    assert call(*ARGS, *OUT, "--resume").code == 0
-    assert Path("o.parquet").read_bytes() == whole
-    assert not NOTES.exists()
+    Path("2.npy").write_bytes(valid_bytes)
+    os.utime("2.npy", ns=(mtime_ns, mtime_ns))
+    assert call(*WELCH_ARGS, *OUT_ARGS, "--resume").code == 0
+    assert Path("o.parquet").read_bytes() == uninterrupted_output
+    assert not JOURNAL_PATH.exists()
 
 
-def test_a_finished_run_has_nothing_to_take_up(whole: bytes, call: Call) -> None:
-    """A finished run is told to have nothing to take up, and gives the same bytes."""
+def test_finished_run_has_nothing_to_resume(
+    uninterrupted_output: bytes, call: CommandRunner
+) -> None:
+    """A finished run reports that there is nothing to resume, and gives the same
+    bytes.
+    """
     for _ in range(2):
-        said = call(*ARGS, *OUT, "--resume")
-        assert said.code == 0
-        assert said.err.splitlines() == [
-            "no unfinished run of 'o.parquet' to take up",
+        result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
+        assert result.code == 0
+        assert result.err.splitlines() == [
+            "no unfinished run of 'o.parquet' to resume",
             "o.parquet: 5 recordings",
         ]
-        assert Path("o.parquet").read_bytes() == whole
+        assert Path("o.parquet").read_bytes() == uninterrupted_output
 
 
-def test_an_error_names_what_is_kept(call: Call) -> None:
-    """An error ends the run and names what is kept; with nothing done nothing is."""
+def test_error_reports_kept_results(call: CommandRunner) -> None:
+    """An error ends the run and reports what is kept; without results nothing is
+    kept.
+    """
     os.rename("3.npy", "x.npy")
-    said = call(*ARGS, *OUT)
-    assert said.code == 2
-    first, second = said.err.splitlines()
-    assert first.startswith("rlxweb: 3 of 5 recordings are done, and kept")
-    assert "there is no such file" in second
-    NOTES.unlink()
+    result = call(*WELCH_ARGS, *OUT_ARGS)
+    assert result.code == 2
+    first, second = result.err.splitlines()
+    assert first.startswith("rlxweb: 3 of 5 recordings are done and kept")
+    assert "the file does not exist" in second
+    JOURNAL_PATH.unlink()
     os.rename("0.npy", "y.npy")
-    check_refused(call(*ARGS, *OUT), 2, "0.npy")
-    assert not NOTES.exists()
+    check_rejected(call(*WELCH_ARGS, *OUT_ARGS), 2, "0.npy")
+    assert not JOURNAL_PATH.exists()
 
 
-def _text(path: Path) -> None:
+def _write_foreign_text(path: Path) -> None:
     path.write_text("my own notes, which nobody else shall touch\n" * 9)
 
 
-def _newer(path: Path) -> None:
+def _write_newer_journal(path: Path) -> None:
     path.write_text("rlxweb.notes/2 process 1".ljust(400))
 
 
-def _facts(path: Path) -> tuple[int, ...]:
-    """What stays where nobody wrote; it may have been looked at."""
-    own = path.lstat()
-    return own.st_mode, own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns
+def _file_identity(path: Path) -> tuple[int, ...]:
+    """Return the stat fields that change on a write but not on a read."""
+    status = path.lstat()
+    return (
+        status.st_mode,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
-def _link(path: Path) -> None:
+def _make_symlink(path: Path) -> None:
     Path("elsewhere").write_text("")
     path.symlink_to("elsewhere")
 
 
-@pytest.mark.parametrize("what", [_text, _newer, _link, Path.mkdir, os.mkfifo])
-def test_what_is_not_our_notes_is_left_alone(call: Call, what: object) -> None:
-    """A file in the place of the notes that is not ours is left alone."""
-    what(NOTES)  # type: ignore[operator]
-    before = _facts(NOTES)
+@pytest.mark.parametrize(
+    "create_entry",
+    [_write_foreign_text, _write_newer_journal, _make_symlink, Path.mkdir, os.mkfifo],
+)
+def test_foreign_file_in_place_of_the_journal_is_kept(
+    call: CommandRunner, create_entry: object
+) -> None:
+    """A foreign file in the place of the journal is left alone."""
+    create_entry(JOURNAL_PATH)  # type: ignore[operator]
+    identity_before = _file_identity(JOURNAL_PATH)
     for flag in ((), ("--resume",), ("--no-resume",)):
-        said = call(*ARGS, *OUT, *flag)
-        check_refused(said, 2, ".o.parquet.unfinished", "move it away")
-    assert _facts(NOTES) == before
+        result = call(*WELCH_ARGS, *OUT_ARGS, *flag)
+        check_rejected(result, 2, ".o.parquet.unfinished", "move or rename it")
+    assert _file_identity(JOURNAL_PATH) == identity_before
     assert not Path("o.parquet").exists()
 
 
-def test_notes_of_another_user_are_left_alone(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+def test_journal_of_another_user_is_kept(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped_after(2, monkeypatch, call)
+    run_stopped_after(2, monkeypatch, call)
     monkeypatch.setattr(os, "getuid", lambda: os.stat(".").st_uid + 1)
-    said = call(*ARGS, *OUT, "--resume")
-    check_refused(said, 2, "the unfinished run of another user", "another name")
+    result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
+    check_rejected(
+        result, 2, "belongs to another user's unfinished run", "another name"
+    )
 
 
-def test_a_damaged_note_is_done_again(
-    whole: bytes, call: Call, monkeypatch: pytest.MonkeyPatch
+def test_damaged_journal_entry_is_recomputed(
+    uninterrupted_output: bytes, call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One bit of one line; the lines behind it count."""
-    stopped_after(3, monkeypatch, call)
-    data = bytearray(NOTES.read_bytes())
+    """One bit of one line is flipped; the lines after it still count."""
+    run_stopped_after(3, monkeypatch, call)
+    data = bytearray(JOURNAL_PATH.read_bytes())
     lines = bytes(data).split(b"\n")
-    (at,) = [n for n, line in enumerate(lines) if b'"1.npy"' in line]
-    data[len(b"\n".join(lines[:at])) + 60] ^= 1
-    NOTES.write_bytes(data)
-    said = call(*ARGS, *OUT, "--resume")
-    assert said.err.splitlines() == [
-        "taken up: 2 of 5 recordings done before",
-        "1 note of the earlier run not whole, and passed over",
+    (index,) = [n for n, line in enumerate(lines) if b'"1.npy"' in line]
+    data[len(b"\n".join(lines[:index])) + 60] ^= 1
+    JOURNAL_PATH.write_bytes(data)
+    result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
+    assert result.err.splitlines() == [
+        "resuming: 2 of 5 recordings already done",
+        "ignored 1 damaged record of the earlier run",
         "o.parquet: 5 recordings",
     ]
-    assert Path("o.parquet").read_bytes() == whole
+    assert Path("o.parquet").read_bytes() == uninterrupted_output
 
 
 @pytest.mark.parametrize("flag", ["--csv", "--json"])
-def test_tables_and_records_can_be_resumed_too(
-    call: Call, monkeypatch: pytest.MonkeyPatch, flag: str
+def test_csv_and_json_can_be_resumed(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch, flag: str
 ) -> None:
-    """Tables and records can be resumed if the first run had --resume."""
+    """CSV and JSON outputs can be resumed if the first run had --resume."""
     out = flag, "o.txt"
     os.rename("4.npy", "x.npy")
-    assert call(*ARGS, *out).code == 2
+    assert call(*WELCH_ARGS, *out).code == 2
     assert not list(Path().glob(".o*"))
-    said = call(*ARGS, *out, "--resume")
-    assert "4 of 5 recordings are done, and kept" in said.err
+    result = call(*WELCH_ARGS, *out, "--resume")
+    assert "4 of 5 recordings are done and kept" in result.err
     os.rename("x.npy", "4.npy")
-    assert "an earlier run" not in call(*ARGS, "--csv", "other.csv").err
-    said = call(*ARGS, *out, "--resume")
-    assert "taken up: 4 of 5 recordings done before" in said.err
+    assert "an earlier run" not in call(*WELCH_ARGS, "--csv", "other.csv").err
+    result = call(*WELCH_ARGS, *out, "--resume")
+    assert "resuming: 4 of 5 recordings already done" in result.err
     assert not list(Path().glob(".o*"))
-    assert call(*ARGS, flag, "p.txt").code == 0
+    assert call(*WELCH_ARGS, flag, "p.txt").code == 0
     if flag == "--csv":
         assert Path("o.txt").read_bytes() == Path("p.txt").read_bytes()
     else:
@@ -287,69 +327,77 @@ def test_tables_and_records_can_be_resumed_too(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--resume",), ("--resume: ", "noted beside an output", "--out, --csv")),
-        (("--no-resume", "--csv", "-"), ("--no-resume: ", "the name of a file")),
-        (("--resume", *OUT, "--npz", "o.npz"), ("spectra are not noted", "--npz")),
-        (("--resume", *OUT, "--plot", "o.png"), ("spectra are not noted", "--plot")),
+        (("--resume",), ("--resume: ", "it requires an output file", "--out, --csv")),
+        (("--no-resume", "--csv", "-"), ("--no-resume: ", "give a file name")),
+        (
+            ("--resume", *OUT_ARGS, "--npz", "o.npz"),
+            ("it does not save spectra", "--npz"),
+        ),
+        (
+            ("--resume", *OUT_ARGS, "--plot", "o.png"),
+            ("it does not save spectra", "--plot"),
+        ),
     ],
 )
-def test_what_cannot_be_resumed_is_refused(
-    call: Call, flags: tuple[str, ...], words: tuple[str, ...]
+def test_outputs_that_cannot_be_resumed_are_rejected(
+    call: CommandRunner, flags: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
-    check_refused(call(*ARGS, *flags), 2, *words)
+    check_rejected(call(*WELCH_ARGS, *flags), 2, *words)
 
 
-def test_the_notes_of_a_long_name_have_a_short_one() -> None:
-    """The notes have a name for every name that the system takes."""
+def test_journal_of_a_long_name_has_a_short_name() -> None:
+    """Every output name that the system allows has a valid journal name."""
     name = "ä" * 123 + ".parquet"
     assert len(os.fsencode(name)) == 254
-    assert len(os.fsencode(notes_beside(name).name)) <= 255
-    assert notes_beside(name) != notes_beside("ö" * 123 + ".parquet")
+    assert len(os.fsencode(journal_path(name).name)) <= 255
+    assert journal_path(name) != journal_path("ö" * 123 + ".parquet")
     Path("link.parquet").symlink_to("sub/real.parquet")
-    assert notes_beside("link.parquet").name == ".real.parquet.unfinished"
+    assert journal_path("link.parquet").name == ".real.parquet.unfinished"
 
 
-def test_an_output_with_the_longest_name_is_written(call: Call) -> None:
+def test_output_with_the_longest_name_is_written(call: CommandRunner) -> None:
     name = "x" * 247 + ".parquet"
-    assert call(*ARGS, "--out", name).code == 0
+    assert call(*WELCH_ARGS, "--out", name).code == 0
     assert Path(name).exists()
     assert sorted(os.listdir()) == sorted([*FILES, name])
 
 
-def forged(line: bytes, change: Callable[[Any, Any], tuple[Any, Any]]) -> bytes:
-    """A line of notes of which something else is said, and its checksum is right."""
+def forge_journal_line(
+    line: bytes, change: Callable[[Any, Any], tuple[Any, Any]]
+) -> bytes:
+    """Return a journal line with changed contents and a right checksum."""
     text = line.partition(b" ")[2]
-    note, _, packed = text.partition(b"\t")
+    header, _, packed = text.partition(b"\t")
     body = json.loads(zlib.decompress(base64.b64decode(packed)))
-    changed, body = change(json.loads(note), body)
+    changed_header, body = change(json.loads(header), body)
     if not isinstance(body, bytes):
         body = base64.b64encode(zlib.compress(json.dumps(body).encode()))
-    text = json.dumps(changed).encode() + b"\t" + body
+    text = json.dumps(changed_header).encode() + b"\t" + body
     return b"%08x %s" % (zlib.crc32(text), text)
 
 
-def without(*path: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """The body without what is at a path in it."""
+def remove_at(*path: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Return a forgery that removes the value at a path of the body."""
 
-    def change(note: Any, body: Any) -> tuple[Any, Any]:
+    def change(header: Any, body: Any) -> tuple[Any, Any]:
         inner = body
         for name in path[:-1]:
             inner = inner[name]
         del inner[path[-1]]
-        return note, body
+        return header, body
 
     return change
 
 
-def with_value(value: Any, *path: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """The body with another value at a path in it."""
+def set_at(value: Any, *path: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Return a forgery that sets the value at a path of the body."""
 
-    def change(note: Any, body: Any) -> tuple[Any, Any]:
+    def change(header: Any, body: Any) -> tuple[Any, Any]:
         inner = body
         for name in path[:-1]:
             inner = inner[name]
         inner[path[-1]] = value
-        return note, body
+        return header, body
 
     return change
 
@@ -365,57 +413,61 @@ FORGERIES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
     "no entry": lambda n, b: (n, None),
     "an entry that is not packed": lambda n, b: (n, b"AAAA"),
     "an entry that is no base64": lambda n, b: (n, b"?"),
-    "no groups": without("groups"),
-    "no rate": without("groups", 0, "fs"),
-    "groups that are a number": with_value(7, "groups"),
-    "a group that is a number": with_value(7, "groups", 0),
-    "a channel that is null": with_value(None, "groups", 0, "channels", 0),
-    "peaks that are a text": with_value("x", "groups", 0, "channels", 0, "peaks"),
-    "a bin that is a text": with_value("x", *PEAK, "bin"),
-    "a bin that is a bool": with_value(True, *PEAK, "bin"),
-    "a peak without power": without(*PEAK, "power"),
-    "a prominence that is a text": with_value("x", *PEAK, "prominence"),
-    "epochs that are a text": with_value("x", "groups", 0, "epochs"),
+    "no groups": remove_at("groups"),
+    "no rate": remove_at("groups", 0, "fs"),
+    "groups that are a number": set_at(7, "groups"),
+    "a group that is a number": set_at(7, "groups", 0),
+    "a channel that is null": set_at(None, "groups", 0, "channels", 0),
+    "peaks that are a text": set_at("x", "groups", 0, "channels", 0, "peaks"),
+    "a bin that is a text": set_at("x", *PEAK, "bin"),
+    "a bin that is a bool": set_at(True, *PEAK, "bin"),
+    "a peak without power": remove_at(*PEAK, "power"),
+    "a prominence that is a text": set_at("x", *PEAK, "prominence"),
+    "epochs that are a text": set_at("x", "groups", 0, "epochs"),
 }
 
 
-@pytest.mark.parametrize("what", FORGERIES)
-def test_a_note_that_nobody_wrote_is_refused(
-    call: Call, monkeypatch: pytest.MonkeyPatch, what: str
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_forged_journal_entry_is_rejected(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch, forgery: str
 ) -> None:
-    """A note with a right checksum and other contents is refused; --no-resume helps."""
-    stopped_after(3, monkeypatch, call)
-    lines = NOTES.read_bytes().split(b"\n")
-    (at,) = [n for n, line in enumerate(lines) if b'"1.npy"' in line]
-    lines[at] = forged(lines[at], FORGERIES[what])
-    NOTES.write_bytes(b"\n".join(lines))
-    said = call(*ARGS, *OUT, "--resume")
-    words = "a note in it is not one that this rlxweb writes", "--no-resume"
-    check_refused(said, 2, str(NOTES), *words)
+    """A journal entry with a right checksum and other contents is rejected; --no-resume
+    helps.
+    """
+    run_stopped_after(3, monkeypatch, call)
+    lines = JOURNAL_PATH.read_bytes().split(b"\n")
+    (index,) = [n for n, line in enumerate(lines) if b'"1.npy"' in line]
+    lines[index] = forge_journal_line(lines[index], FORGERIES[forgery])
+    JOURNAL_PATH.write_bytes(b"\n".join(lines))
+    result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
+    words = "an entry is invalid", "--no-resume"
+    check_rejected(result, 2, str(JOURNAL_PATH), *words)
     assert not Path("o.parquet").exists()
-    assert call(*ARGS, *OUT, "--no-resume").code == 0
+    assert call(*WELCH_ARGS, *OUT_ARGS, "--no-resume").code == 0
 
 
-def test_settings_that_nobody_wrote_are_refused(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+def test_forged_settings_are_rejected(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settings that nobody wrote are refused, not told as another run's."""
-    stopped_after(3, monkeypatch, call)
-    lines = NOTES.read_bytes().split(b"\n")
-    (at,) = [n for n, line in enumerate(lines) if b' {"facts"' in line]
-    lines[at] = forged(lines[at], lambda note, body: (note, [body]))
-    NOTES.write_bytes(b"\n".join(lines))
-    said = call(*ARGS, *OUT, "--resume", "--k", "5")
-    check_refused(said, 2, str(NOTES), "its settings are [")
+    """Forged settings are rejected, not reported as another run's."""
+    run_stopped_after(3, monkeypatch, call)
+    lines = JOURNAL_PATH.read_bytes().split(b"\n")
+    (index,) = [n for n, line in enumerate(lines) if b' {"facts"' in line]
+    lines[index] = forge_journal_line(
+        lines[index], lambda header, body: (header, [body])
+    )
+    JOURNAL_PATH.write_bytes(b"\n".join(lines))
+    result = call(*WELCH_ARGS, *OUT_ARGS, "--resume", "--k", "5")
+    check_rejected(result, 2, str(JOURNAL_PATH), "its settings are [")
 
 
-def test_a_note_that_is_no_json_is_passed_over(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+def test_journal_entry_that_is_not_json_is_skipped(
+    call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped_after(3, monkeypatch, call)
+    run_stopped_after(3, monkeypatch, call)
     text = b"{\t"
-    with NOTES.open("ab") as file:
+    with JOURNAL_PATH.open("ab") as file:
         file.write(b"%08x %s\n" % (zlib.crc32(text), text))
-    said = call(*ARGS, *OUT, "--resume")
-    assert said.code == 0
-    assert "1 note of the earlier run not whole, and passed over" in said.err
+    result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
+    assert result.code == 0
+    assert "ignored 1 damaged record of the earlier run" in result.err

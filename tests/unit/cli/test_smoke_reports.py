@@ -1,23 +1,26 @@
-"""`rlxweb smoke`: the page, JUnit, known failures, and what changed since."""
+"""`rlxweb smoke` reports: HTML page, JUnit, known failures and comparison with an
+earlier run.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import Call, check_refused
+from tests.command_line import CommandRunner, check_rejected
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-EXP = ("--quick", "--device", "cpu", "-k", "samples/exp/*")
-BROKEN = ("--sabotage", "kernel:samples/exp/3")
+EXP_SAMPLES = ("--quick", "--device", "cpu", "-k", "samples/exp/*")
+FAULT_OPTIONS = ("--sabotage", "kernel:samples/exp/3")
 
 
 @pytest.fixture
-def known(tmp_path: Path) -> Path:
-    """One case is known to be wrong on NumPy."""
+def known_failures_file(tmp_path: Path) -> Path:
+    """A file that lists one case as known to be wrong on NumPy."""
     path = tmp_path / "known.toml"
     path.write_text(
         '[[failure]]\nbackend = "numpy"\ncase = "samples/exp/3"\n'
@@ -27,12 +30,21 @@ def known(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_form_is_written_at_once(call: Call, tmp_path: Path) -> None:
-    """The forms of a report hold the same run."""
-    paths = {form: tmp_path / f"report.{form}" for form in ("json", "html", "junit")}
-    given = [word for form, path in paths.items() for word in (f"--{form}", path)]
-    said = call("smoke", *EXP, *BROKEN, *given)
-    assert said.code == 1
+def test_all_report_formats_are_written_together(
+    call: CommandRunner, tmp_path: Path
+) -> None:
+    """All report formats describe the same run."""
+    paths = {
+        report_format: tmp_path / f"report.{report_format}"
+        for report_format in ("json", "html", "junit")
+    }
+    options = [
+        word
+        for report_format, path in paths.items()
+        for word in (f"--{report_format}", path)
+    ]
+    result = call("smoke", *EXP_SAMPLES, *FAULT_OPTIONS, *options)
+    assert result.code == 1
     report = json.loads(paths["json"].read_text("utf-8"))
     assert report["exit_code"] == 1
     root = ET.parse(paths["junit"]).getroot()
@@ -43,80 +55,107 @@ def test_every_form_is_written_at_once(call: Call, tmp_path: Path) -> None:
     assert html.startswith("<!doctype html>")
 
 
-def test_a_known_failure_fails_no_run(call: Call, known: Path, tmp_path: Path) -> None:
-    """A known failure is told, fails no run, and is told when it is right again."""
+def test_known_failure_does_not_fail_the_run(
+    call: CommandRunner, known_failures_file: Path, tmp_path: Path
+) -> None:
+    """A known failure is reported, fails no run, and is reported when it passes
+    again.
+    """
     path = tmp_path / "report.json"
-    given = ("--known-failures", known, "--json", path)
-    said = call("smoke", *EXP, *BROKEN, *given)
-    assert said.code == 0, said
-    assert "cpu: 1 case wrong as known" in said.out
+    options = ("--known-failures", known_failures_file, "--json", path)
+    result = call("smoke", *EXP_SAMPLES, *FAULT_OPTIONS, *options)
+    assert result.code == 0, result
+    assert "cpu: 1 case wrong, listed as known failures" in result.out
     (engine,) = json.loads(path.read_text("utf-8"))["engines"]
     assert (engine["word"], engine["counts"]["known"]) == ("right", 1)
 
-    said = call("smoke", *EXP, *given)
-    assert said.code == 0, said
-    assert "1 case right though known to fail, samples/exp/3 first" in said.out
-    assert f"{known}:1" in said.out.replace("\n", "")
-    assert call("smoke", *EXP, *given, "--strict-known").code == 1
+    result = call("smoke", *EXP_SAMPLES, *options)
+    assert result.code == 0, result
+    assert (
+        "1 case right but listed as known failures, the first is samples/exp/3"
+        in result.out
+    )
+    assert f"{known_failures_file}:1" in result.out.replace("\n", "")
+    assert call("smoke", *EXP_SAMPLES, *options, "--strict-known").code == 1
 
 
-@pytest.mark.parametrize("kind", ["abort", "lose"])
-def test_a_crash_is_not_excused(call: Call, known: Path, kind: str) -> None:
+@pytest.mark.parametrize("fault", ["abort", "lose"])
+def test_crash_in_a_known_failure_still_fails(
+    call: CommandRunner, known_failures_file: Path, fault: str
+) -> None:
     """A crash or a lost device is not excused in a case that is known to be wrong."""
-    hook = ("--sabotage", f"{kind}:samples/exp/3")
-    assert call("smoke", *EXP, *hook, "--known-failures", known).code > 0
+    fault_options = ("--sabotage", f"{fault}:samples/exp/3")
+    assert (
+        call(
+            "smoke",
+            *EXP_SAMPLES,
+            *fault_options,
+            "--known-failures",
+            known_failures_file,
+        ).code
+        > 0
+    )
 
 
-def test_what_changed_is_told(call: Call, tmp_path: Path) -> None:
-    """Changes are in the table and the report; exit 1 for what became wrong."""
+def test_changes_since_an_earlier_report_are_listed(
+    call: CommandRunner, tmp_path: Path
+) -> None:
+    """Changes are in the table and the report; the exit code is 1 for cases that became
+    wrong.
+    """
     old, new = tmp_path / "old.json", tmp_path / "new.json"
-    assert call("smoke", *EXP, "--json", old).code == 0
-    said = call("smoke", *EXP, "--compare", old, "--slower", "1000")
-    assert said.code == 0
-    assert "nothing changed" in said.out
-    said = call("smoke", *EXP, *BROKEN, "--compare", old, "--json", new)
-    assert said.code == 1
-    assert "became wrong" in said.out
+    assert call("smoke", *EXP_SAMPLES, "--json", old).code == 0
+    result = call("smoke", *EXP_SAMPLES, "--compare", old, "--slower", "1000")
+    assert result.code == 0
+    assert re.search(r"changes since .*: none", " ".join(result.out.split()))
+    result = call(
+        "smoke", *EXP_SAMPLES, *FAULT_OPTIONS, "--compare", old, "--json", new
+    )
+    assert result.code == 1
+    assert "became wrong" in result.out
     lines = json.loads(new.read_text("utf-8"))["comparison"]["lines"]
     assert lines[0]["subject"] == "samples/exp/3"
-    said = call("smoke", *EXP, "--compare", new)
-    assert said.code == 0
-    assert "1 became right" in said.out
+    result = call("smoke", *EXP_SAMPLES, "--compare", new)
+    assert result.code == 0
+    assert "1 became right" in result.out
 
 
-def test_a_case_that_became_wrong_counts_though_it_is_no_other_failure(
-    call: Call, tmp_path: Path
+def test_changed_or_removed_engine_is_no_regression(
+    call: CommandRunner, tmp_path: Path
 ) -> None:
-    """An engine that crashed once and is gone now, say, is no reason for exit 1."""
+    """An engine that changed or is gone is no reason for exit code 1."""
     old = tmp_path / "old.json"
-    call("smoke", *EXP, "--json", old)
+    call("smoke", *EXP_SAMPLES, "--json", old)
     report = json.loads(old.read_text("utf-8"))
     report["engines"][0]["driver"] = "an older Python"
     report["engines"].append(report["engines"][0] | {"key": "gone", "rows": []})
     old.write_text(json.dumps(report), "utf-8")
-    said = call("smoke", *EXP, "--compare", old, "--slower", "1000")
-    assert said.code == 0
-    assert "other driver" in said.out
-    assert "was an older Python" in said.out
-    assert "1 disappeared" in said.out
+    result = call("smoke", *EXP_SAMPLES, "--compare", old, "--slower", "1000")
+    assert result.code == 0
+    assert "other driver" in result.out
+    assert "was an older Python" in result.out
+    assert "1 disappeared" in result.out
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         (["--html", "/no/such/folder/f.html"], ("--html", "there is no folder")),
         (["--junit", "/"], ("--junit", "is a folder")),
-        (["--json", "-", "--html", "-"], ("--json and --html", "name one file")),
+        (
+            ["--json", "-", "--html", "-"],
+            ("--json and --html", "both name the same file"),
+        ),
         (["--compare", "/no/such.json"], ("No such file",)),
         (["--known-failures", "/no/such.toml"], ("No such file", "none")),
         (["--slower", "1"], ("1.01",)),
-        (["--site", "/tmp"], ("--site", "none is asked for")),
+        (["--site", "/tmp"], ("--site", "only to --browser and --wasm")),
         (["--browser", "no-such-browser", "--site", "/"], ("no-such-browser",)),
         (["--browser", "by-hand", "--site", "/"], ("pyodide.mjs", "./dev site")),
     ],
 )
-def test_bad_input_is_refused_at_once(
-    call: Call, given: list[str], words: tuple[str, ...]
+def test_bad_input_is_rejected_at_once(
+    call: CommandRunner, options: list[str], words: tuple[str, ...]
 ) -> None:
-    """Bad input is refused before anything is run."""
-    check_refused(call("smoke", *EXP, *given), 2, *words)
+    """Bad input is rejected before any case is run."""
+    check_rejected(call("smoke", *EXP_SAMPLES, *options), 2, *words)

@@ -1,4 +1,4 @@
-"""What RLX counts of a graph: launches, waits and bytes."""
+"""RLX's counts of a graph: launches, waits and bytes."""
 
 from __future__ import annotations
 
@@ -32,28 +32,26 @@ def test_the_fft_scenario() -> None:
     assert waiting.sync_points == 1
 
 
-@pytest.mark.parametrize("given", [None, "net", 3, object()])
-def test_what_is_no_graph_no_model_and_no_options_is_refused(given: object) -> None:
+@pytest.mark.parametrize("argument", [None, "net", 3, object()])
+def test_wrong_argument_types_are_rejected(argument: object) -> None:
     graph = Graph()
     graph.set_outputs([graph.input("x", (2,)) * 2.0])
     for profile in (profile_graph_io, lambda g: profile_graph_io_outputs(g, [0])):
-        with pytest.raises(
-            VerifyError, match=r"profile_graph_io: .* a Graph is wanted"
-        ):
-            profile(given)
-    with pytest.raises(VerifyError, match=r"estimate_graph_cost: .* a Graph is wanted"):
-        estimate_graph_cost(given, CpuCostModel.seed())
+        with pytest.raises(VerifyError, match=r"profile_graph_io: .* expected a Graph"):
+            profile(argument)
+    with pytest.raises(VerifyError, match=r"estimate_graph_cost: .* expected a Graph"):
+        estimate_graph_cost(argument, CpuCostModel.seed())
     with pytest.raises(UsageError, match="the model is"):
-        estimate_graph_cost(graph, given)
+        estimate_graph_cost(graph, argument)
     with pytest.raises(UsageError, match=r"fft_host_sync is .* True or False"):
-        GraphIoOptions(given)
-    if given is not None:
-        with pytest.raises(UsageError, match="GraphIoOptions are wanted"):
-            profile_graph_io(graph, given)
+        GraphIoOptions(argument)
+    if argument is not None:
+        with pytest.raises(UsageError, match="expected GraphIoOptions"):
+            profile_graph_io(graph, argument)
 
 
-def test_whatever_holds_a_transform_waits_where_there_is_none() -> None:
-    """Transforms count in ops composed of them, ours or a caller's, once a node."""
+def test_ops_composed_of_ffts_count_as_host_waits() -> None:
+    """FFTs count inside composed ops, built in or custom, once per node."""
     register_custom(
         "tapered_fft",
         arity=1,
@@ -69,7 +67,7 @@ def test_whatever_holds_a_transform_waits_where_there_is_none() -> None:
     graph = Graph()
     x, window = graph.input("x", (4, 64)), graph.input("w", (16,))
     re, im = graph.rfft(x)
-    made = [
+    transforms = [
         graph.fft(x),
         re,
         graph.irfft(re, im, 64),
@@ -78,11 +76,15 @@ def test_whatever_holds_a_transform_waits_where_there_is_none() -> None:
         graph.apply("welch_row_peaks", x, window, hop=8, k=2),
         graph.apply("tapered_fft", x),
     ]
-    graph.set_outputs([*made, graph.softmax(x), graph.apply("endless", x)])
-    asked = [GraphIoOptions(fft_host_sync=on) for on in (False, True)]
-    before, after = (profile_graph_io(graph, one).sync_points for one in asked)
-    assert after - before == len(made)
-    assert profile_graph_io_outputs(graph, [0], asked[1]).sync_points == after
+    graph.set_outputs([*transforms, graph.softmax(x), graph.apply("endless", x)])
+    option_pair = [
+        GraphIoOptions(fft_host_sync=host_sync) for host_sync in (False, True)
+    ]
+    before, after = (
+        profile_graph_io(graph, options).sync_points for options in option_pair
+    )
+    assert after - before == len(transforms)
+    assert profile_graph_io_outputs(graph, [0], option_pair[1]).sync_points == after
 
 
 def test_the_peaks_scenario() -> None:
@@ -94,8 +96,8 @@ def test_the_peaks_scenario() -> None:
     assert io.host_readback_bytes(False) == 2_368
 
 
-def test_metadata_costs_nothing_and_returns_nothing() -> None:
-    """Metadata costs nothing as an output either; a repeated output counts once."""
+def test_metadata_ops_cost_nothing() -> None:
+    """Metadata ops cost nothing as outputs either; a repeated output counts once."""
     graph = Graph()
     x = graph.input("x", (6, 4))
     y = graph.exp(x)
@@ -105,14 +107,15 @@ def test_metadata_costs_nothing_and_returns_nothing() -> None:
 
 
 def test_selected_outputs_are_counted_by_position() -> None:
-    """4 bytes an element, metadata too. A position counts once however often it is
-    named, and one that the graph has not counts nothing; two of one node are two.
+    """Outputs, metadata too, count 4 bytes per element. A position counts once however
+    often it is named, and one that does not exist counts nothing; two positions of one
+    node count twice.
     """
     graph = Graph()
     x = graph.input("x", (6, 4), "f64")
     y = graph.exp(x)
     graph.set_outputs([y, graph.reshape(y, (24,))])
-    for wanted, outputs in (
+    for selected, outputs in (
         ([0], 1),
         ([0, 0], 1),
         ([1, 1, 0], 2),
@@ -124,25 +127,25 @@ def test_selected_outputs_are_counted_by_position() -> None:
         ({np.uint8(1)}, 1),
         (iter([10**40, 0]), 1),
     ):
-        found = profile_graph_io_outputs(graph, wanted)
-        assert found.host_output_bytes == outputs * 96
-        assert found.kernel_launches == 1
-    for wrong in (None, 0, "01", [0.0], [None], np.array([[0], [1]])):
+        io = profile_graph_io_outputs(graph, selected)
+        assert io.host_output_bytes == outputs * 96
+        assert io.kernel_launches == 1
+    for invalid in (None, 0, "01", [0.0], [None], np.array([[0], [1]])):
         with pytest.raises(UsageError, match="positions from 0"):
-            profile_graph_io_outputs(graph, wrong)
+            profile_graph_io_outputs(graph, invalid)
     graph.set_outputs([y, y])
     assert profile_graph_io_outputs(graph, [0, 1]).host_output_bytes == 192
 
 
 def test_selected_nodes_are_counted_by_id() -> None:
-    """Nodes count by dtype; metadata, and what the graph has not, count nothing."""
+    """Nodes count by dtype; metadata ops and unknown ids count nothing."""
     graph = Graph()
     x = graph.input("x", (6, 4), "f64")
     y = graph.exp(x)
     z = graph.reshape(y, (24,))
     c = graph.gt(y, x)
     graph.set_outputs([y, z, c])
-    for wanted, nbytes in (
+    for selected, nbytes in (
         ([y.id], 192),
         ([y, y], 192),
         ([y, c], 192 + 24),
@@ -151,12 +154,12 @@ def test_selected_nodes_are_counted_by_id() -> None:
         ([], 0),
         (np.array([y.id, c.id]), 216),
     ):
-        found = profile_graph_io_outputs(graph, node_ids=wanted)
-        assert found.host_output_bytes == nbytes
-        assert found.kernel_launches == 2
-    for wrong in (0, "1", [0.5], [None]):
-        with pytest.raises(UsageError, match="ids of nodes"):
-            profile_graph_io_outputs(graph, node_ids=wrong)
+        io = profile_graph_io_outputs(graph, node_ids=selected)
+        assert io.host_output_bytes == nbytes
+        assert io.kernel_launches == 2
+    for invalid in (0, "1", [0.5], [None]):
+        with pytest.raises(UsageError, match="list of node ids"):
+            profile_graph_io_outputs(graph, node_ids=invalid)
     with pytest.raises(UsageError, match="neither or both"):
         profile_graph_io_outputs(graph, [0], node_ids=[0])
 
@@ -168,7 +171,7 @@ def test_duplicate_inputs_are_read_twice() -> None:
     assert profile_graph_io(graph).device_traffic_bytes == 120
 
 
-def test_ops_that_wait_for_the_host() -> None:
+def test_host_sync_ops() -> None:
     """The ops of RLX's list wait for the host, and so does a custom op."""
     assert host_sync_op_kinds() == (
         "log_mel",

@@ -1,4 +1,4 @@
-"""Decisions in words and as data: times for people, terms in order, blockers."""
+"""Decisions as text and as data: readable times, ordered terms, blockers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from rlxweb import Graph, Session
 from rlxweb.decision.candidate import Candidate, candidate_name
+from rlxweb.decision.cost_terms import TIME_FIELDS, Terms
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import (
     explain_decision,
     explain_json,
-    human_ns,
+    format_ns,
     terms_text,
 )
-from rlxweb.decision.terms import TIMES, Terms
 from rlxweb.device import Device
 
 CPU = Candidate(
@@ -43,8 +43,8 @@ GPU = Candidate(
     source="assumed",
     adapter="card",
 )
-SHUT = Candidate(Device.CUDA, "cuda", "fused", blocker="no backend", terms=Terms())
-ALL = (GPU, CPU, SHUT)
+BLOCKED = Candidate(Device.CUDA, "cuda", "fused", blocker="no backend", terms=Terms())
+CANDIDATES = (GPU, CPU, BLOCKED)
 
 
 @pytest.mark.parametrize(
@@ -70,29 +70,29 @@ ALL = (GPU, CPU, SHUT)
         (math.nan, "never"),
     ],
 )
-def test_times_for_people(ns: float, text: str) -> None:
-    assert human_ns(ns) == text
+def test_times_are_readable(ns: float, text: str) -> None:
+    assert format_ns(ns) == text
 
 
 @given(st.floats(0.01, 1e14))
 def test_times_keep_three_digits(ns: float) -> None:
-    """Read back, a time is within half a digit of its third, and never "1000 us"."""
-    number, unit = human_ns(ns).split()
+    """A printed time is within half a unit of its third digit, and never "1000 us"."""
+    number, unit = format_ns(ns).split()
     factor = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
-    off = 0.005 if ns < 1 else 0.0051 * ns
-    assert abs(float(number) * factor - ns) <= off * 1.0001
+    tolerance = 0.005 if ns < 1 else 0.0051 * ns
+    assert abs(float(number) * factor - ns) <= tolerance * 1.0001
     assert unit == "s" or float(number) < 1000
 
 
 def test_names_of_candidates() -> None:
     assert candidate_name(CPU) == "fast on NumPy 2"
     assert candidate_name(GPU) == "fused (fused_op) on a card (vulkan)"
-    assert candidate_name(SHUT) == "fused on cuda"
+    assert candidate_name(BLOCKED) == "fused on cuda"
     assert candidate_name(replace(GPU, strategy="graph")) == "a card (vulkan)"
 
 
 def test_terms_in_the_order_of_a_run() -> None:
-    """Terms are told once each, in order, with the launches and waits there are."""
+    """Terms are listed once each, in order, after the launches and waits."""
     assert GPU.terms is not None
     assert terms_text(GPU.terms) == (
         "2 launches, 1 wait, dispatch 1.00 us, sync 2.00 us, upload 3.00 us, "
@@ -101,27 +101,29 @@ def test_terms_in_the_order_of_a_run() -> None:
     )
 
 
-def test_terms_that_are_nothing_are_left_out() -> None:
+def test_zero_terms_are_left_out() -> None:
     assert terms_text(Terms()) == ""
     assert terms_text(Terms(launches=1, syncs=2, host_ns=5.0)) == (
         "1 launch, 2 waits, host 5.00 ns"
     )
 
 
-@pytest.mark.parametrize("name", TIMES)
-def test_no_term_is_forgotten(name: str) -> None:
-    """A term of any name shows, so that the parts a person reads add up."""
+@pytest.mark.parametrize("name", TIME_FIELDS)
+def test_every_term_is_shown(name: str) -> None:
+    """Every term is shown, so that the printed parts add up."""
     assert terms_text(Terms(**{name: 3e6})).endswith(" 3.00 ms")
 
 
 def test_a_bare_decision_is_one_line() -> None:
     assert explain_decision(Decision("x", "why not")) == "x: why not"
-    counted = Decision("x", "why not", {"a": 1, "b": "two"})
-    assert explain_decision(counted) == "x: why not (a 1, b two)"
+    numbered_decision = Decision("x", "why not", {"a": 1, "b": "two"})
+    assert explain_decision(numbered_decision) == "x: why not (a 1, b two)"
 
 
-def test_a_whole_decision() -> None:
-    """A decision shows candidates as ranked, names aligned, the rest at the end."""
+def test_a_full_decision() -> None:
+    """A decision lists candidates by rank with names aligned, then crossover and
+    notes.
+    """
     numbers = {
         "rows": 3,
         "predicted_ms": 0.054,
@@ -129,18 +131,18 @@ def test_a_whole_decision() -> None:
         "crossover": "CPU below batch 8",
         "notes": ["one", "two"],
     }
-    said = explain_decision(Decision("fused on it", "it is fast", numbers, ALL))
-    assert said.splitlines() == [
+    text = explain_decision(Decision("fused on it", "it is fast", numbers, CANDIDATES))
+    assert text.splitlines() == [
         "fused on it: it is fast (rows 3)",
         "",
         "candidates, fastest prediction first:",
         "  fused (fused_op) on a card (vulkan)  predicted 54.0 us "
-        "(assumed, x1.50 by earlier runs)",
+        "(assumed, corrected x1.50 by earlier runs)",
         f"      {terms_text(GPU.terms or Terms())}",
         "  fast on NumPy 2                      predicted 3.50 ms "
         "(calibrated, model ±7%)",
         "      1 launch, compute 3.00 ms, traffic 500 us",
-        "  fused on cuda                        not taken: no backend",
+        "  fused on cuda                        excluded: no backend",
         "",
         "crossover: CPU below batch 8",
         "note: one",
@@ -149,37 +151,44 @@ def test_a_whole_decision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "said"),
+    ("measured", "expected_text"),
     [
         (3.5e6, "predicted 3.50 ms (calibrated, model ±7%), measured 3.50 ms (+0%)"),
         (7.0e6, "measured 7.00 ms (-50%)"),
         (2.8e6, "measured 2.80 ms (+25%)"),
     ],
 )
-def test_measured_times_stand_beside_predictions(measured: float, said: str) -> None:
-    """The sign says which way the model was wrong."""
-    seen = replace(CPU, measured_ns=measured)
-    assert said in explain_decision(Decision("x", "y", {}, (seen,)))
+def test_measured_times_are_shown_with_predictions(
+    measured: float, expected_text: str
+) -> None:
+    """The sign shows the direction of the model's error."""
+    measured_candidate = replace(CPU, measured_ns=measured)
+    assert expected_text in explain_decision(
+        Decision("x", "y", {}, (measured_candidate,))
+    )
 
 
 def test_a_measured_time_needs_no_prediction() -> None:
-    blank = replace(CPU, terms=None)
+    unpriced_candidate = replace(CPU, terms=None)
     assert (
-        "no prediction\n" in explain_decision(Decision("x", "y", {}, (blank,))) + "\n"
+        "no prediction\n"
+        in explain_decision(Decision("x", "y", {}, (unpriced_candidate,))) + "\n"
     )
-    seen = replace(blank, measured_ns=2e6)
-    said = explain_decision(Decision("x", "y", {}, (seen,)))
-    assert said.endswith("no prediction, measured 2.00 ms")
+    measured_candidate = replace(unpriced_candidate, measured_ns=2e6)
+    text = explain_decision(Decision("x", "y", {}, (measured_candidate,)))
+    assert text.endswith("no prediction, measured 2.00 ms")
 
 
 def test_a_prediction_without_a_source_says_so() -> None:
-    bare = Candidate(Device.CPU, "e", terms=Terms(compute_ns=1.0))
-    assert "(unsourced)" in explain_decision(Decision("x", "y", {}, (bare,)))
+    candidate = Candidate(Device.CPU, "e", terms=Terms(compute_ns=1.0))
+    assert "(unknown source)" in explain_decision(Decision("x", "y", {}, (candidate,)))
 
 
-def test_the_same_as_data() -> None:
-    """A decision as JSON has a schema and every candidate, whole."""
-    decision = Decision("what", "why", {"crossover": "text", "score_ns": -3.5}, ALL)
+def test_a_decision_as_json() -> None:
+    """A decision as JSON has a schema and every candidate in full."""
+    decision = Decision(
+        "what", "why", {"crossover": "text", "score_ns": -3.5}, CANDIDATES
+    )
     document = json.loads(json.dumps(explain_json(decision), allow_nan=False))
     assert next(iter(document)) == "schema"
     assert document["schema"] == "rlxweb.explain/1"
@@ -194,7 +203,7 @@ def test_the_same_as_data() -> None:
     assert (third["blocker"], third["predicted_ns"]) == ("no backend", None)
 
 
-def test_a_decision_without_candidates_has_no_list_of_them() -> None:
+def test_a_decision_without_candidates_has_no_candidates_key() -> None:
     document = explain_json(Decision("what", "why"))
     assert document == {
         "schema": "rlxweb.explain/1",
@@ -205,13 +214,15 @@ def test_a_decision_without_candidates_has_no_list_of_them() -> None:
 
 
 def test_a_compiled_graph_explains_itself() -> None:
-    """A compiled graph tells device, decisions and plan; decisions are data as well."""
+    """A compiled graph explains its device, decisions and plan; decisions are JSON as
+    well.
+    """
     graph = Graph("chain")
     graph.set_outputs([graph.exp(graph.input("x", (4,))) + 1.0])
     compiled: Any = Session("cpu").compile(graph)
-    said = compiled.explain()
-    assert said.startswith(f"chain on NumPy {np.__version__}\n")
-    assert str(compiled.plan) in said
+    text = compiled.explain()
+    assert text.startswith(f"chain on NumPy {np.__version__}\n")
+    assert str(compiled.plan) in text
     for decision in compiled.decisions:
-        assert explain_decision(decision) in said
+        assert explain_decision(decision) in text
         json.dumps(explain_json(decision), allow_nan=False)

@@ -1,4 +1,4 @@
-"""Devices that RLX has no name for, and those that wait until somebody names them."""
+"""Devices that RLX has no name for, and devices that are used only when named."""
 
 from __future__ import annotations
 
@@ -14,73 +14,83 @@ import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.calibration.known import (
-    CANNOT_WAIT,
-    Priced,
-    measure_if_worth_it,
+from rlxweb.calibration.engine_calibrations import (
+    CANNOT_WAIT_REASON,
+    EngineCalibration,
+    engine_calibration,
+    measure_if_profitable,
     measure_now,
-    priced,
 )
-from rlxweb.calibration.worth import Worth
+from rlxweb.calibration.profitability import ProfitabilityPolicy
 from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.choose.resolve import resolve_device, resolve_device_chain
 from rlxweb.device import Device, fastest_among, parse_device, parse_device_list
 from rlxweb.devices.availability import DeviceRow, available_devices, is_available
-from rlxweb.devices.place import (
-    Place,
+from rlxweb.devices.device_place import (
+    DevicePlace,
     available_places,
-    distinct,
-    identity_of,
+    distinct_places,
+    engine_identity,
     parse_place,
 )
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import DeviceError, UnknownDevice, Unsupported
-from tests.made_engine import Shop
+from tests.numpy_engine import NumpyTestEngineOpener
 
 X = np.arange(8, dtype=np.float32)
 SIGNAL = np.sin(np.arange(2048, dtype=np.float32) * 0.3)
 
 
 @pytest.fixture
-def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """A machine with a CPU and an engine "made" that waits to be named."""
-    shop = Shop()
+def opener(monkeypatch: pytest.MonkeyPatch) -> Iterator[NumpyTestEngineOpener]:
+    """Machine with a CPU and an engine "made" that is used only when named."""
+    opener = NumpyTestEngineOpener()
     for label in [label for label in ROWS if label != "cpu"]:
         monkeypatch.delitem(ROWS, label)
-    monkeypatch.setitem(ROWS, "made", shop.row())
+    monkeypatch.setitem(ROWS, "made", opener.registry_row())
     pool.close_all()
-    yield shop
+    yield opener
     pool.close_all()
 
 
-def doubled() -> rlx.Graph:
+def doubling_graph() -> rlx.Graph:
     graph = rlx.Graph("double")
     graph.set_outputs([graph.input("x", (8,)) * 2.0])
     return graph
 
 
-def test_it_is_one_device_like_the_twelve(shop: Shop) -> None:
-    """The device is one object by every way and across processes; no enum member."""
-    made = parse_device("made")
-    assert made is parse_device(" MADE ") is Device("made") is parse_device(made)
-    assert made is pickle.loads(pickle.dumps(made))
-    assert made is copy.copy(made) is copy.deepcopy(made)
-    assert {made: 1}[parse_device("made")] == 1
-    assert made == "made"
-    assert isinstance(made, Device)
-    assert (made.label, made.display, f"{made}", str(made)) == ("made", *["Made"] * 3)
-    assert json.loads(json.dumps([made, Device.CPU])) == ["made", "cpu"]
-    assert repr(made) == "<Device.MADE: 'made'>"
-    assert made not in list(Device)
+def test_custom_device_is_a_singleton(opener: NumpyTestEngineOpener) -> None:
+    """A custom device is one object however it is obtained, but no enum member."""
+    custom_device = parse_device("made")
+    assert (
+        custom_device
+        is parse_device(" MADE ")
+        is Device("made")
+        is parse_device(custom_device)
+    )
+    assert custom_device is pickle.loads(pickle.dumps(custom_device))
+    assert custom_device is copy.copy(custom_device) is copy.deepcopy(custom_device)
+    assert {custom_device: 1}[parse_device("made")] == 1
+    assert custom_device == "made"
+    assert isinstance(custom_device, Device)
+    assert (
+        custom_device.label,
+        custom_device.display,
+        f"{custom_device}",
+        str(custom_device),
+    ) == ("made", *["Made"] * 3)
+    assert json.loads(json.dumps([custom_device, Device.CPU])) == ["made", "cpu"]
+    assert repr(custom_device) == "<Device.MADE: 'made'>"
+    assert custom_device not in list(Device)
     assert len(Device) == 12
     for device in Device:
         assert pickle.loads(pickle.dumps(device)) is device
 
 
-def test_its_name_is_known_only_while_it_has_an_engine(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+def test_name_is_known_only_while_its_engine_is_registered(
+    opener: NumpyTestEngineOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name without an engine is unknown, and what is near it is suggested."""
+    """A name without an engine is unknown, and a similar name is suggested."""
     with pytest.raises(UnknownDevice, match=r"did you mean 'made'\?"):
         parse_device("maed")
     assert parse_device_list("cpu,made") == (Device.CPU, Device("made"))
@@ -91,56 +101,60 @@ def test_its_name_is_known_only_while_it_has_an_engine(
         Device("made")
 
 
-def test_it_ranks_behind_what_rlx_ranks(shop: Shop) -> None:
-    """One that "auto" may take comes before the CPU, one that waits after it."""
+def test_custom_device_ranks_after_rlx_devices(opener: NumpyTestEngineOpener) -> None:
+    """A device that "auto" may use ranks before the CPU, a named-only device after
+    it.
+    """
     assert fastest_among("made,cpu") is Device.CPU
     assert fastest_among(["made"]) == "made"
-    ROWS["made"] = shop.row(named_only=False)
+    ROWS["made"] = opener.registry_row(named_only=False)
     assert fastest_among("made,cpu,opengl") is Device.OPENGL
     assert fastest_among("cpu,made") == "made"
 
 
-def test_auto_leaves_it_alone(shop: Shop) -> None:
+def test_auto_does_not_open_a_named_only_device(opener: NumpyTestEngineOpener) -> None:
     """A device that is not named is not even opened."""
-    runner = rlx.GraphDevices(doubled())
+    runner = rlx.GraphDevices(doubling_graph())
     assert runner.devices == available_devices() == (Device.CPU,)
     assert runner.run_chain({"x": X})[0] is Device.CPU
     assert [p.label for p in available_places()] == ["cpu"]
-    rlx.Session("auto").compile(doubled()).run({"x": X})
+    rlx.Session("auto").compile(doubling_graph()).run({"x": X})
     assert rlx.welch_peaks(SIGNAL, fs=256, k=2).device is Device.CPU
     rows = {row.label: row for row in rlx.device_report()}
     assert not rows["made"].available
     assert rows["made"].blocker.startswith("named only")
-    assert shop.opened == []
+    assert opener.opened == []
 
 
-def listed(row: DeviceRow) -> tuple[bool, bool, str]:
+def row_summary(row: DeviceRow) -> tuple[bool, bool, str]:
     return row.available, row.named_only, row.engine
 
 
-def test_a_policy_or_a_variable_that_names_it_opens_it(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+def test_policy_or_variable_naming_the_device_opens_it(
+    opener: NumpyTestEngineOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = parse_device("made")
+    custom_device = parse_device("made")
     assert is_available("made")
     assert DevicePolicy.all().permits("made")
     assert not DevicePolicy.all().with_deny("made").permits("made")
-    assert DevicePolicy.only("made").candidates == (made,)
-    assert DevicePolicy.all().with_prefer("made").candidates[0] is made
-    assert rlx.GraphDevices(doubled(), DevicePolicy.only("made")).devices == (made,)
+    assert DevicePolicy.only("made").candidates == (custom_device,)
+    assert DevicePolicy.all().with_prefer("made").candidates[0] is custom_device
+    assert rlx.GraphDevices(doubling_graph(), DevicePolicy.only("made")).devices == (
+        custom_device,
+    )
     (row,) = rlx.device_report(policy=DevicePolicy.only("made"))
-    assert listed(row) == (True, True, "Made 1.0")
+    assert row_summary(row) == (True, True, "Made 1.0")
     monkeypatch.setenv("RLX_DEVICES", "made")
-    assert rlx.welch_peaks(SIGNAL, fs=256, k=2).device is made
+    assert rlx.welch_peaks(SIGNAL, fs=256, k=2).device is custom_device
 
 
-def test_naming_it_runs_there_by_every_way(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+def test_every_entry_point_runs_on_the_named_device(
+    opener: NumpyTestEngineOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, graph = parse_device("made"), doubled()
+    custom_device, graph = parse_device("made"), doubling_graph()
     runner = rlx.GraphDevices(graph)
     router = rlx.DeviceRouter(graph)
-    ran = {
+    outputs = {
         "session": rlx.Session("made").compile(graph).run({"x": X})[0],
         "run": runner.run("made", {"x": X})[0],
         "resolved": runner.run_resolved("made", {"x": X})[0],
@@ -148,101 +162,107 @@ def test_naming_it_runs_there_by_every_way(
         "chain": runner.run_chain(["made"], {"x": X})[1][0],
         "router": router.run_chain(["made"], {"x": X})[1][0],
     }
-    for how, out in ran.items():
-        np.testing.assert_array_equal(out, X * 2, how)
-    assert runner.last_device is made
-    assert runner.run_chain("made", {"x": X})[0] is made
+    for entry_point, out in outputs.items():
+        np.testing.assert_array_equal(out, X * 2, entry_point)
+    assert runner.last_device is custom_device
+    assert runner.run_chain("made", {"x": X})[0] is custom_device
     assert runner.devices == (Device.CPU,)
-    assert resolve_device(graph, "made") is made
-    assert resolve_device_chain(graph, "made,cpu") is made
+    assert resolve_device(graph, "made") is custom_device
+    assert resolve_device_chain(graph, "made,cpu") is custom_device
     assert run_with_fallback(graph, "made", lambda d: d.label)[1] == "made"
-    found = rlx.welch_peaks(SIGNAL, fs=256, k=2, device="made")
-    assert found.device is made
-    assert "Made" in found.explain() or "made" in found.explain()
+    peaks = rlx.welch_peaks(SIGNAL, fs=256, k=2, device="made")
+    assert peaks.device is custom_device
+    assert "Made" in peaks.explain() or "made" in peaks.explain()
     monkeypatch.setenv("RLX_DEVICE", "made")
-    assert resolve_device(graph) is made
-    assert rlx.GraphDevices(graph).resolve() is made
+    assert resolve_device(graph) is custom_device
+    assert rlx.GraphDevices(graph).resolve() is custom_device
     monkeypatch.delenv("RLX_DEVICE")
     monkeypatch.setenv("RLX_DEVICE_CHAIN", "made")
-    assert rlx.GraphDevices(graph).run_chain({"x": X})[0] is made
+    assert rlx.GraphDevices(graph).run_chain({"x": X})[0] is custom_device
 
 
-def test_a_policy_that_denies_it_is_kept_where_it_is_named(shop: Shop) -> None:
-    runner = rlx.GraphDevices(doubled(), DevicePolicy.all().with_deny("made"))
+def test_denied_device_is_refused_even_when_named(
+    opener: NumpyTestEngineOpener,
+) -> None:
+    runner = rlx.GraphDevices(doubling_graph(), DevicePolicy.all().with_deny("made"))
     with pytest.raises(Unsupported, match="Made"):
         runner.run("made", {"x": X})
-    assert shop.opened == []
+    assert opener.opened == []
 
 
-def test_a_device_that_is_missing_says_why_wherever_it_is_asked_for(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+def test_missing_device_gives_the_reason_everywhere(
+    opener: NumpyTestEngineOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing device is refused with the reason and how to get it."""
 
-    async def never(adapter: str) -> Backend:
+    async def fail_if_opened(adapter: str) -> Backend:
         raise AssertionError("it was tried")
 
-    gone = Row(never, present=lambda: "no driver", hint="install one")
-    monkeypatch.setitem(ROWS, "cuda", gone)
-    runner = rlx.GraphDevices(doubled())
-    for ask in (
+    missing_row = Row(fail_if_opened, present=lambda: "no driver", hint="install one")
+    monkeypatch.setitem(ROWS, "cuda", missing_row)
+    runner = rlx.GraphDevices(doubling_graph())
+    for request in (
         lambda: rlx.Session("cuda"),
         lambda: runner.run("cuda", {"x": X}),
         lambda: runner.resolve("cuda"),
         lambda: rlx.welch_peaks(SIGNAL, fs=256, k=2, device="cuda"),
     ):
         with pytest.raises(DeviceError, match=r"no driver;.* install one"):
-            ask()
+            request()
 
 
-def test_in_a_tab_only_what_must_wait_is_kept_from_blocking_code(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+def test_browser_keeps_only_waiting_engines_from_blocking_code(
+    opener: NumpyTestEngineOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that computes then and there is priced and measured as elsewhere."""
+    """A synchronous engine is priced and measured in a browser as elsewhere."""
     place = parse_place("made")
     for name in ("can_wait", "can_block"):
-        monkeypatch.setattr(f"rlxweb.calibration.known.{name}", lambda: False)
-    monkeypatch.setattr("rlxweb.calibration.known.UNASKED_S", 0.1)
+        monkeypatch.setattr(
+            f"rlxweb.calibration.engine_calibrations.{name}", lambda: False
+        )
+    monkeypatch.setattr("rlxweb.calibration.engine_calibrations.LAZY_BUDGET_S", 0.1)
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
-    before = priced(place, ())
-    assert isinstance(before, Priced)
+    before = engine_calibration(place, ())
+    assert isinstance(before, EngineCalibration)
     assert before.source == "assumed"
-    shop.opened[0].waits = True
-    assert priced(place, ()) == CANNOT_WAIT
-    places = Place(Device.CPU), place
-    measure_if_worth_it(places, lambda p: ("run",), 1e12, Worth())
-    assert priced(place, ()) == CANNOT_WAIT
-    shop.opened[0].waits = False
-    measure_if_worth_it(places, lambda p: ("run",), 1e12, Worth())
-    now = priced(place, ())
-    assert isinstance(now, Priced)
+    opener.opened[0].waits = True
+    assert engine_calibration(place, ()) == CANNOT_WAIT_REASON
+    places = DevicePlace(Device.CPU), place
+    measure_if_profitable(places, lambda p: ("run",), 1e12, ProfitabilityPolicy())
+    assert engine_calibration(place, ()) == CANNOT_WAIT_REASON
+    opener.opened[0].waits = False
+    measure_if_profitable(places, lambda p: ("run",), 1e12, ProfitabilityPolicy())
+    now = engine_calibration(place, ())
+    assert isinstance(now, EngineCalibration)
     assert now.source == "calibrated"
 
 
-def test_two_compilers_on_one_driver_are_two_engines(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+def test_two_shader_compilers_are_two_engines(
+    opener: NumpyTestEngineOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was measured of shaders by the one says nothing of the other."""
-    monkeypatch.setitem(ROWS, "other", shop.row())
+    """Shader measurements of one compiler do not apply to the other."""
+    monkeypatch.setitem(ROWS, "other", opener.registry_row())
     places = parse_place("made"), parse_place("other")
-    assert distinct(places) == places[:1]
-    shop.opened[1].compiler = "Tint 7"
-    assert distinct(places) == places
-    assert identity_of(places[0]) != identity_of(places[1])
-    shop.opened[0].compiler = "Tint 7"
-    assert distinct(places) == places[:1]
+    assert distinct_places(places) == places[:1]
+    opener.opened[1].compiler = "Tint 7"
+    assert distinct_places(places) == places
+    assert engine_identity(places[0]) != engine_identity(places[1])
+    opener.opened[0].compiler = "Tint 7"
+    assert distinct_places(places) == places[:1]
 
 
-def test_it_is_measured_and_priced(shop: Shop) -> None:
-    """A record is kept under the engine's own name, and `explain` shows its price."""
-    assert parse_place("made:x") == Place(parse_device("made"), "x")
+def test_named_device_is_measured_and_priced(opener: NumpyTestEngineOpener) -> None:
+    """A calibration is stored under the engine's own name, and `explain` shows its
+    price.
+    """
+    assert parse_place("made:x") == DevicePlace(parse_device("made"), "x")
     record, _ = measure_now(parse_place("made"), budget_s=0.2)
     assert (record.engine, record.backend, record.device) == (
         "Made 1.0",
         "made",
         "made",
     )
-    runner = rlx.GraphDevices(doubled(), DevicePolicy.only(["made", "cpu"]))
+    runner = rlx.GraphDevices(doubling_graph(), DevicePolicy.only(["made", "cpu"]))
     runner.run_resolved({"x": X})
     assert "Made 1.0     predicted" in runner.explain()
 
@@ -255,23 +275,21 @@ def test_it_is_measured_and_priced(shop: Shop) -> None:
         pytest.param("mlx", "MLX", marks=pytest.mark.requires_mlx),
     ],
 )
-def test_the_engines_of_other_libraries_are_used_where_they_are_named(
-    label: str, engine: str
-) -> None:
-    """An engine of a library runs peaks and a graph in a chain, right and by name."""
+def test_library_engines_run_when_named(label: str, engine: str) -> None:
+    """A library's engine computes peaks and a graph correctly when named."""
     x = np.random.default_rng(5).standard_normal((3, 2048)).astype(np.float32)
-    found = rlx.welch_peaks(x, fs=256, k=3, device=label)
-    right = rlx.welch_peaks(x, fs=256, k=3, device="cpu")
-    assert (found.device.label, found.engine.partition(" ")[0]) == (label, engine)
-    np.testing.assert_array_equal(found.bins, right.bins)
-    np.testing.assert_allclose(found.power, right.power, rtol=1e-4)
+    peaks = rlx.welch_peaks(x, fs=256, k=3, device=label)
+    reference = rlx.welch_peaks(x, fs=256, k=3, device="cpu")
+    assert (peaks.device.label, peaks.engine.partition(" ")[0]) == (label, engine)
+    np.testing.assert_array_equal(peaks.bins, reference.bins)
+    np.testing.assert_allclose(peaks.power, reference.power, rtol=1e-4)
     graph = rlx.Graph("product")
     a = graph.input("a", (8, 16))
     graph.set_outputs([graph.softmax(a @ graph.param("w", (16, 4)))])
     runner = rlx.GraphDevices(graph)
     w = x[0, :64].reshape(16, 4)
     runner.set_param("w", w)
-    given = {"a": x[1, :128].reshape(8, 16)}
-    device, (out,) = runner.run_chain([label, "cpu"], given)
+    inputs = {"a": x[1, :128].reshape(8, 16)}
+    device, (out,) = runner.run_chain([label, "cpu"], inputs)
     assert device.label == label
-    np.testing.assert_allclose(out, runner.run("cpu", given)[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(out, runner.run("cpu", inputs)[0], rtol=1e-4, atol=1e-6)

@@ -1,4 +1,6 @@
-"""Policies and what the environment says: order, warnings that name the variable."""
+"""Device policies and environment variables: order, and warnings that name the
+variable.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.device import PRIORITY, Device
+from rlxweb.device import RLX_PRIORITY, Device
 from rlxweb.devices.policy import (
     BenchmarkPick,
     CostModelPick,
@@ -38,7 +40,7 @@ DEVICES = st.lists(st.sampled_from(Device), unique=True)
 def test_the_default_allows_all_by_priority() -> None:
     policy = DevicePolicy.all()
     assert policy.probe_set == tuple(Device)
-    assert policy.apply(tuple(Device)) == PRIORITY
+    assert policy.apply(tuple(Device)) == RLX_PRIORITY
     assert policy.pick_strategy() == CostModelPick()
 
 
@@ -58,15 +60,15 @@ def test_builders_add_up() -> None:
     assert policy.pick_strategy() == BenchmarkPick(1)
     assert policy.apply(tuple(Device)) == (Device.CPU, Device.GPU)
     assert DevicePolicy.only([]).apply(tuple(Device)) == ()
-    for wrong in (None, 2.7, "3"):
+    for bad_count in (None, 2.7, "3"):
         with pytest.raises(UsageError, match="with_benchmark_pick"):
-            policy.with_benchmark_pick(wrong)
+            policy.with_benchmark_pick(bad_count)
     with pytest.raises(UnknownDevice):
         DevicePolicy.only(["gpu", "abacus"])
 
 
 @given(allow=st.none() | DEVICES, deny=DEVICES, prefer=DEVICES, given_=DEVICES)
-def test_apply_keeps_what_is_permitted_in_order(
+def test_apply_keeps_permitted_devices_in_order(
     allow: list[Device] | None,
     deny: list[Device],
     prefer: list[Device],
@@ -76,10 +78,10 @@ def test_apply_keeps_what_is_permitted_in_order(
     policy = DevicePolicy(
         None if allow is None else tuple(allow), tuple(deny), tuple(prefer)
     )
-    kept = [d for d in given_ if (allow is None or d in allow) and d not in deny]
-    wished = [d for d in prefer if d in kept]
-    rest = [d for d in PRIORITY if d in kept and d not in prefer]
-    assert policy.apply(given_) == (*wished, *rest)
+    permitted = [d for d in given_ if (allow is None or d in allow) and d not in deny]
+    preferred = [d for d in prefer if d in permitted]
+    rest = [d for d in RLX_PRIORITY if d in permitted and d not in prefer]
+    assert policy.apply(given_) == (*preferred, *rest)
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_all_variables_are_read(env: pytest.MonkeyPatch) -> None:
     assert device_chain_from_env() == (Device.CUDA, Device.CPU)
 
 
-def test_another_prefix_is_really_another(env: pytest.MonkeyPatch) -> None:
+def test_another_prefix_replaces_the_default(env: pytest.MonkeyPatch) -> None:
     """A prefix APP reads APP_DEVICES, not RLX_APP_DEVICES."""
     env.setenv("APP_DEVICES", "cpu")
     env.setenv("RLX_APP_DEVICES", "gpu")
@@ -130,7 +132,7 @@ def test_another_prefix_is_really_another(env: pytest.MonkeyPatch) -> None:
         ("RLX_BENCHMARK_PICK", "2.5"),
     ],
 )
-def test_nonsense_is_named_and_ignored(
+def test_invalid_values_are_named_and_ignored(
     env: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     env.setenv(name, value)
@@ -146,27 +148,29 @@ def test_no_is_no_in_every_spelling(env: pytest.MonkeyPatch, no: str) -> None:
     assert DevicePolicy.from_env() == DevicePolicy.all()
     env.setenv("RLX_CALIBRATION", no.replace("00", "0"))
     assert calibration_mode_from_env() == "off"
-    for name, asked in FLAGS.items():
+    for name, read_flag in FLAGS.items():
         env.setenv(name, no.replace("00", ""))
-        assert not asked()
+        assert not read_flag()
 
 
 @pytest.mark.parametrize("yes", ["1", "on", "TRUE", " yes "])
 def test_yes_is_yes_in_every_spelling(env: pytest.MonkeyPatch, yes: str) -> None:
-    """Any spelling of yes switches on, and in RLX any other text; 1 means one run."""
+    """Any spelling of yes enables a setting, as does any other text in RLX; 1 means one
+    run.
+    """
     env.setenv("RLX_BENCHMARK_PICK", yes)
     runs = 1 if yes == "1" else 3
     assert DevicePolicy.from_env().pick_strategy() == BenchmarkPick(runs)
     env.setenv("RLX_CALIBRATION", yes)
     assert calibration_mode_from_env() == "lazy"
-    for name, asked in FLAGS.items():
-        assert not asked()
+    for name, read_flag in FLAGS.items():
+        assert not read_flag()
         for text in (yes, "please"):
             env.setenv(name, text)
-            assert asked()
+            assert read_flag()
 
 
-def test_nonsense_in_the_single_variables(env: pytest.MonkeyPatch) -> None:
+def test_invalid_device_variables_are_ignored(env: pytest.MonkeyPatch) -> None:
     env.setenv("RLX_DEVICE", "vulcan")
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE='vulcan'.*'vulkan'"):
         assert device_from_env() is None
@@ -194,8 +198,8 @@ def test_calibration_and_cache_folder(env: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("names", ["vk", ["vk"], ("Vulkan",), {"vulkan"}])
-def test_a_policy_knows_devices_by_any_name(names: Any) -> None:
-    """A policy made without its builders takes any name of a device too."""
+def test_a_policy_accepts_any_device_name(names: Any) -> None:
+    """A policy built without its builder methods also accepts any name of a device."""
     assert DevicePolicy(deny=names) == DevicePolicy.all().with_deny("vulkan")
     assert DevicePolicy(allow=names) == DevicePolicy.only("vulkan")
     assert DevicePolicy(prefer=names) == DevicePolicy.all().with_prefer("vulkan")
@@ -203,17 +207,17 @@ def test_a_policy_knows_devices_by_any_name(names: Any) -> None:
     assert DevicePolicy(allow=names).apply("cpu, VK") == (Device.VULKAN,)
 
 
-def test_what_is_no_policy_is_refused_when_it_is_made() -> None:
+def test_invalid_policies_are_refused_at_construction() -> None:
     with pytest.raises(UnknownDevice, match="abacus"):
         DevicePolicy(deny=("abacus",))
     for pick in ("benchmark", 3, None):
-        with pytest.raises(UsageError, match=r"pick is .* a strategy is wanted"):
+        with pytest.raises(UsageError, match=r"pick is .* expected a strategy"):
             DevicePolicy(pick=pick)
 
 
-def test_strategies_by_the_name_of_rlx() -> None:
+def test_strategies_have_rlx_names() -> None:
     assert DevicePolicy.all().pick_strategy() == DevicePickStrategy.CostModel
-    made = DevicePolicy(pick=DevicePickStrategy.Benchmark(3))
-    assert made == DevicePolicy.all().with_benchmark_pick(3)
-    for one in (DevicePickStrategy.CostModel, made.pick_strategy()):
-        assert isinstance(one, DevicePickStrategy)
+    policy = DevicePolicy(pick=DevicePickStrategy.Benchmark(3))
+    assert policy == DevicePolicy.all().with_benchmark_pick(3)
+    for strategy in (DevicePickStrategy.CostModel, policy.pick_strategy()):
+        assert isinstance(strategy, DevicePickStrategy)

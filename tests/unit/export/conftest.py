@@ -1,4 +1,4 @@
-"""What tests of exports share: a graph written and run again by raw wgpu calls."""
+"""Fixtures for export tests: a graph is exported and replayed by raw wgpu calls."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any
 import pytest
 
 from rlxweb import Graph
-from rlxweb.export.written import Job, write_export
-from tests.plan_replay import Replay
+from rlxweb.export.web_export import ExportJob, write_export
+from tests.plan_replay import PlanReplay
 
 
 @pytest.fixture
-def export(tmp_path: Path) -> Callable[..., Replay]:
-    """Write a graph to a folder and replay that."""
+def export(tmp_path: Path) -> Callable[..., PlanReplay]:
+    """Write a graph to a folder and replay it."""
 
-    def made(graph: Graph, params: Any = None, **options: Any) -> Replay:
+    def export_and_replay(
+        graph: Graph, params: Any = None, **options: Any
+    ) -> PlanReplay:
         folder = tmp_path / "out"
-        write_export(Job(graph, params or {}, folder, force=True, **options))
-        return Replay(folder)
+        write_export(ExportJob(graph, params or {}, folder, force=True, **options))
+        return PlanReplay(folder)
 
-    return made
+    return export_and_replay

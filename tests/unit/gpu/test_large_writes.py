@@ -1,4 +1,4 @@
-"""Large writes: in place and staged on every adapter, and the buffers they keep."""
+"""Large writes, in place and staged, on every adapter, and the buffers they keep."""
 
 from __future__ import annotations
 
@@ -11,202 +11,221 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import DeviceLost, GpuTimeout
-from rlxweb.gpu import adapters as choice
-from rlxweb.gpu import mapping, readback, staging
-from rlxweb.gpu import native as native_port
-from rlxweb.gpu.drive import drive
-from rlxweb.gpu.native import LARGE, NativePort
-from rlxweb.gpu.port import Copy, Range, Want
-from tests.ports import native
+from rlxweb.gpu import adapter_selection as choice
+from rlxweb.gpu import buffer_mapping, readback, staging
+from rlxweb.gpu import wgpu_port as native_port
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.port import AdapterRequest, BufferCopy, BufferRange
+from rlxweb.gpu.wgpu_port import MAPPED_WRITE_BYTES, WgpuPort
+from tests.ports import open_native_port
 
-STAGE = 2 << 20
-MANY = STAGE + 3 * LARGE // 2 + 4
+STAGE_NBYTES = 2 << 20
+LARGE_WRITE_NBYTES = STAGE_NBYTES + 3 * MAPPED_WRITE_BYTES // 2 + 4
 
 
 @pytest.fixture(autouse=True, scope="module")
-def small_pieces() -> Iterator[None]:
-    """Make the pieces small, so that few bytes take several."""
+def small_chunks() -> Iterator[None]:
+    """Make the chunks small, so that few bytes take several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging, "STAGE_BYTES", STAGE)
-        patch.setattr(readback, "_STAGE_BYTES", STAGE)
-        patch.setattr(mapping, "_PIECE", STAGE // 4)
+        patch.setattr(staging, "MAX_STAGE_BYTES", STAGE_NBYTES)
+        patch.setattr(readback, "_STAGE_BYTES", STAGE_NBYTES)
+        patch.setattr(buffer_mapping, "_CHUNK_BYTES", STAGE_NBYTES // 4)
         yield
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["in place", "staged"])
-def port(adapter: Want, request: pytest.FixtureRequest) -> Iterator[NativePort]:
-    """An adapter written to in place, where that can be, or through staging buffers."""
-    with native(adapter, in_place=request.param) as made:
-        yield made
-        assert made.live == set()
+def port(adapter: AdapterRequest, request: pytest.FixtureRequest) -> Iterator[WgpuPort]:
+    """Open an adapter written in place, where possible, or through staging buffers."""
+    with open_native_port(adapter, in_place=request.param) as open_port:
+        yield open_port
+        assert open_port.live_handles == set()
 
 
-def noise(nbytes: int, seed: int = 1) -> np.ndarray:
-    """Bytes of which no two neighbours are likely the same."""
+def random_bytes(nbytes: int, seed: int = 1) -> np.ndarray:
+    """Return random bytes, so that neighbours rarely agree."""
     return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
 
 
-def there(port: NativePort, handle: int, nbytes: int) -> np.ndarray:
-    """What lies in a buffer."""
-    return np.frombuffer(drive(port.read(handle, 0, nbytes)), np.uint8)
+def read_buffer(port: WgpuPort, handle: int, nbytes: int) -> np.ndarray:
+    """Return the contents of a buffer."""
+    return np.frombuffer(run_blocking(port.read(handle, 0, nbytes)), np.uint8)
 
 
-def test_many_bytes_arrive_and_come_back(port: NativePort) -> None:
-    """Bytes beyond a staging buffer arrive at an offset, with an odd tail."""
-    sent = noise(MANY + 3)
-    handle = port.buffer(sent.size + 8, "storage", is_fed=True)
-    port.write(handle, 4, memoryview(sent))
-    got = there(port, handle, sent.size + 8)
-    np.testing.assert_array_equal(got[4 : 4 + sent.size], sent)
+def test_large_writes_are_read_back(port: WgpuPort) -> None:
+    """More bytes than a staging buffer holds arrive at an offset, with an odd tail."""
+    payload = random_bytes(LARGE_WRITE_NBYTES + 3)
+    handle = port.create_buffer(payload.size + 8, "storage", is_host_written=True)
+    port.write(handle, 4, memoryview(payload))
+    got = read_buffer(port, handle, payload.size + 8)
+    np.testing.assert_array_equal(got[4 : 4 + payload.size], payload)
     assert not got[:4].any()
-    assert not got[4 + sent.size :].any()
-    odd = drive(port.read(handle, 7, sent.size - 5))
-    np.testing.assert_array_equal(np.frombuffer(odd, np.uint8), sent[3:-2])
+    assert not got[4 + payload.size :].any()
+    unaligned = run_blocking(port.read(handle, 7, payload.size - 5))
+    np.testing.assert_array_equal(np.frombuffer(unaligned, np.uint8), payload[3:-2])
     port.destroy(handle)
 
 
-def test_writes_large_and_small_keep_their_order(port: NativePort) -> None:
+def test_large_and_small_writes_keep_their_order(port: WgpuPort) -> None:
     """Writes over parts of earlier ones keep their order, with copies in between."""
-    want = np.zeros(3 * LARGE, np.uint8)
-    fed = port.buffer(want.size, "storage", is_fed=True)
-    copy = port.buffer(want.size, "storage")
-    for turn, (at, size) in enumerate(
-        [(0, 3 * LARGE), (8, 64), (LARGE, LARGE), (4, 2 * LARGE), (0, 16), (4, LARGE)]
+    want = np.zeros(3 * MAPPED_WRITE_BYTES, np.uint8)
+    target = port.create_buffer(want.size, "storage", is_host_written=True)
+    copy = port.create_buffer(want.size, "storage")
+    for index, (offset, size) in enumerate(
+        [
+            (0, 3 * MAPPED_WRITE_BYTES),
+            (8, 64),
+            (MAPPED_WRITE_BYTES, MAPPED_WRITE_BYTES),
+            (4, 2 * MAPPED_WRITE_BYTES),
+            (0, 16),
+            (4, MAPPED_WRITE_BYTES),
+        ]
     ):
-        part = noise(size, turn)
-        want[at : at + size] = part
-        port.write(fed, at, memoryview(part))
-        if turn % 3 == 2:
+        payload = random_bytes(size, index)
+        want[offset : offset + size] = payload
+        port.write(target, offset, memoryview(payload))
+        if index % 3 == 2:
             before = want.copy()
-            port.submit([Copy(Range(fed, 0, want.size), copy)])
-    np.testing.assert_array_equal(there(port, copy, want.size), before)
-    np.testing.assert_array_equal(there(port, fed, want.size), want)
-    port.destroy(fed)
+            port.submit([BufferCopy(BufferRange(target, 0, want.size), copy)])
+    np.testing.assert_array_equal(read_buffer(port, copy, want.size), before)
+    np.testing.assert_array_equal(read_buffer(port, target, want.size), want)
+    port.destroy(target)
     port.destroy(copy)
 
 
-def test_staging_buffers_are_used_again_and_freed(port: NativePort) -> None:
-    """Staging buffers are bounded, and go with the last large buffer."""
+def test_staging_buffers_are_reused_and_freed(port: WgpuPort) -> None:
+    """Staging buffers are bounded, and are freed with the last large buffer."""
     ring, stages = port._uploads._ring, port._reader._stages
-    handles = [port.buffer(MANY, "storage") for _ in range(2)]
-    used = []
-    for turn in range(4):
+    handles = [port.create_buffer(LARGE_WRITE_NBYTES, "storage") for _ in range(2)]
+    ring_contents = []
+    for seed in range(4):
         for handle in handles:
-            port.write(handle, 0, memoryview(noise(MANY, turn)))
-            used.append([stage.native for stage in ring])
-    assert used[-1] == used[1]
+            port.write(handle, 0, memoryview(random_bytes(LARGE_WRITE_NBYTES, seed)))
+            ring_contents.append([stage.native for stage in ring])
+    assert ring_contents[-1] == ring_contents[1]
     assert len(ring) == 2
-    there(port, handles[0], MANY)
+    read_buffer(port, handles[0], LARGE_WRITE_NBYTES)
     port.destroy(handles[0])
     assert any(stages)
-    np.testing.assert_array_equal(there(port, handles[1], MANY), noise(MANY, 3))
+    np.testing.assert_array_equal(
+        read_buffer(port, handles[1], LARGE_WRITE_NBYTES),
+        random_bytes(LARGE_WRITE_NBYTES, 3),
+    )
     port.destroy(handles[1])
     assert not ring
     assert not any(stages)
 
 
-@pytest.mark.parametrize("breaks", ["copy", "wait", "submit"])
-def test_ctrl_c_leaves_nothing_half_done(
-    port: NativePort, breaks: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("interrupted_step", ["copy", "wait", "submit"])
+def test_an_interrupted_write_leaves_the_next_one_complete(
+    port: WgpuPort, interrupted_step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that is interrupted anywhere leaves the next one whole."""
-    sent = noise(MANY)
-    handle = port.buffer(MANY, "storage", is_fed=True)
+    """A write interrupted anywhere leaves the next one complete."""
+    payload = random_bytes(LARGE_WRITE_NBYTES)
+    handle = port.create_buffer(LARGE_WRITE_NBYTES, "storage", is_host_written=True)
     for _ in range(3):
-        port.write(handle, 0, memoryview(sent[::-1].copy()))
+        port.write(handle, 0, memoryview(payload[::-1].copy()))
 
-    def broken(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    of = {
+    patch_targets = {
         "copy": (port._uploads._mapper, "copy"),
-        "wait": (port._waits, "_until"),
+        "wait": (port._waits, "_wait_until_deadline"),
         "submit": (port._uploads, "_submit"),
     }
     with monkeypatch.context() as patch:
-        patch.setattr(*of[breaks], broken)
-        if breaks == "submit" and port.in_place:
-            port.write(handle, 0, memoryview(sent))
+        patch.setattr(*patch_targets[interrupted_step], interrupt)
+        if interrupted_step == "submit" and port.in_place:
+            port.write(handle, 0, memoryview(payload))
         else:
             with pytest.raises(KeyboardInterrupt):
-                port.write(handle, 0, memoryview(sent))
+                port.write(handle, 0, memoryview(payload))
     for _ in range(3):
-        port.write(handle, 0, memoryview(sent))
-    np.testing.assert_array_equal(there(port, handle, MANY), sent)
+        port.write(handle, 0, memoryview(payload))
+    np.testing.assert_array_equal(
+        read_buffer(port, handle, LARGE_WRITE_NBYTES), payload
+    )
     port.destroy(handle)
 
 
-def test_threads_that_copy_are_waited_for_before_the_next_verb(
-    adapter: Want, monkeypatch: pytest.MonkeyPatch
+def test_copying_threads_end_before_the_next_call(
+    adapter: AdapterRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Buffers are unmapped only once threads that copy are done."""
-    held, going = threading.Event(), threading.Event()
-    run: Callable[..., None] = mapping.run_tasks
+    """Buffers are unmapped only after copying threads are done."""
+    release, started = threading.Event(), threading.Event()
+    original_run_tasks: Callable[..., None] = buffer_mapping.run_tasks
 
-    def slow(*args: object, **options: object) -> None:
-        going.set()
-        assert held.wait(20)
-        run(*args, **options)
+    def run_tasks_later(*args: object, **options: object) -> None:
+        started.set()
+        assert release.wait(20)
+        original_run_tasks(*args, **options)
 
-    def interrupted(event: threading.Event, deadline_s: float) -> bool:
+    def interrupt_wait(event: threading.Event, deadline_s: float) -> bool:
         if event.is_set():
             return True
-        assert going.wait(20)
+        assert started.wait(20)
         raise KeyboardInterrupt
 
-    sent = noise(MANY)
-    with native(adapter, in_place=False) as port:
-        handle = port.buffer(MANY, "storage")
+    payload = random_bytes(LARGE_WRITE_NBYTES)
+    with open_native_port(adapter, in_place=False) as port:
+        handle = port.create_buffer(LARGE_WRITE_NBYTES, "storage")
         with monkeypatch.context() as patch:
-            patch.setattr(mapping, "run_tasks", slow)
-            patch.setattr("rlxweb.gpu.waiting.happened", interrupted)
+            patch.setattr(buffer_mapping, "run_tasks", run_tasks_later)
+            patch.setattr("rlxweb.gpu.deadline_waits.wait_for_event", interrupt_wait)
             with pytest.raises(KeyboardInterrupt):
-                port.write(handle, 0, memoryview(sent))
+                port.write(handle, 0, memoryview(payload))
         (stage,) = port._uploads._ring
         assert stage.native.map_state == "mapped"
-        held.set()
-        port.write(handle, 0, memoryview(sent))
+        release.set()
+        port.write(handle, 0, memoryview(payload))
         assert port._uploads._ring[0] is not stage
-        np.testing.assert_array_equal(there(port, handle, MANY), sent)
+        np.testing.assert_array_equal(
+            read_buffer(port, handle, LARGE_WRITE_NBYTES), payload
+        )
 
 
-def test_a_device_that_does_not_answer_is_lost_in_a_write(
-    adapter: Want, monkeypatch: pytest.MonkeyPatch
+def test_a_write_to_an_unresponsive_device_times_out(
+    adapter: AdapterRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write to a device that does not answer ends by the deadline, as a read does."""
-    port = NativePort(in_place=False)
-    drive(port.open(adapter))
-    handle = port.buffer(MANY, "storage")
+    """A write to an unresponsive device ends by the deadline, as a read does."""
+    port = WgpuPort(in_place=False)
+    run_blocking(port.open(adapter))
+    handle = port.create_buffer(LARGE_WRITE_NBYTES, "storage")
     for _ in range(3):
-        port.write(handle, 0, memoryview(noise(MANY)))
-    monkeypatch.setattr("rlxweb.gpu.waiting.happened", lambda event, deadline_s: False)
+        port.write(handle, 0, memoryview(random_bytes(LARGE_WRITE_NBYTES)))
+    monkeypatch.setattr(
+        "rlxweb.gpu.deadline_waits.wait_for_event", lambda event, deadline_s: False
+    )
     with pytest.raises(GpuTimeout):
-        port.write(handle, 0, memoryview(noise(MANY)))
+        port.write(handle, 0, memoryview(random_bytes(LARGE_WRITE_NBYTES)))
     with pytest.raises(DeviceLost):
-        port.write(handle, 0, memoryview(noise(4)))
+        port.write(handle, 0, memoryview(random_bytes(4)))
     monkeypatch.undo()
-    drive(port.close())
-    native_port._stuck().clear()
+    run_blocking(port.close())
+    native_port._hung_adapters().clear()
 
 
-def test_a_device_in_the_hosts_memory_is_written_in_place(adapter: Want) -> None:
-    """A device in the host's memory is written in place if it maps (not OpenGL)."""
-    maps = adapter.backends != ("opengl",)
-    for asked in (True, False):
-        with native(adapter, in_place=asked) as port:
-            assert (port.maps, port.in_place) == (maps, maps and asked)
+def test_a_device_in_host_memory_is_written_in_place(adapter: AdapterRequest) -> None:
+    """A device in host memory is written in place if it can map (OpenGL cannot)."""
+    can_map = adapter.backends != ("opengl",)
+    for is_requested in (True, False):
+        with open_native_port(adapter, in_place=is_requested) as port:
+            assert (port.can_map_in_place, port.in_place) == (
+                can_map,
+                can_map and is_requested,
+            )
 
 
-def test_a_card_is_written_through_staging_buffers(
-    adapter: Want, monkeypatch: pytest.MonkeyPatch
+def test_a_discrete_gpu_is_written_through_staging_buffers(
+    adapter: AdapterRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A card's memory is not the host's, so it is written through staging buffers."""
-    asked = choice.asked
+    """Memory of a discrete GPU is not host memory, so staging buffers are used."""
+    original_candidates = choice.check_adapters
 
-    def cards(*args: Any) -> Iterator[Any]:
-        for facts, adapter, why in asked(*args):
-            yield replace(facts, shared=False), adapter, why
+    def discrete_candidates(*args: Any) -> Iterator[Any]:
+        for facts, adapter, reason in original_candidates(*args):
+            yield replace(facts, has_shared_memory=False), adapter, reason
 
-    monkeypatch.setattr(choice, "asked", cards)
-    with native(adapter) as port:
-        assert (port.maps, port.in_place) == (False, False)
+    monkeypatch.setattr(choice, "check_adapters", discrete_candidates)
+    with open_native_port(adapter) as port:
+        assert (port.can_map_in_place, port.in_place) == (False, False)

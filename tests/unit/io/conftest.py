@@ -1,13 +1,15 @@
-"""What the tests of hostile recordings share."""
+"""Fixtures shared by the tests of hostile recordings."""
 
 from __future__ import annotations
 
 import pytest
 
-from rlxweb.io import bounds
+from rlxweb.io import file_limits
 
 
 @pytest.fixture
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed data may unpack to a sixteenth of what they may: less has to be packed."""
-    monkeypatch.setattr(bounds, "UNPACKED_AT_ONCE_NBYTES", 4 << 20)
+    """Lower the limit of unpacked data to a sixteenth, so that less has to be
+    packed.
+    """
+    monkeypatch.setattr(file_limits, "UNPACKED_AT_ONCE_NBYTES", 4 << 20)

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a file, the answer is one RecordingError that names it."""
+"""Every invalid file gives one RecordingError that names it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlxweb.array_input import describe_type
 from rlxweb.errors import RecordingError, RecordingWarning, RlxError, UsageError
-from rlxweb.given import named
-from rlxweb.io import open_recording, source
-from tests.recordings import KINDS, check_unreadable, read_with_warning
+from rlxweb.io import byte_source, open_recording
+from tests.recordings import EDFIO_TYPES, check_unreadable, read_with_warning
 
 SUFFIXES = ["edf", "bdf", "wav", "npy", "npz", "csv"]
 
@@ -27,9 +27,9 @@ def small_file(folder: Path, suffix: str) -> Path:
     path = folder / f"small.{suffix}"
     x = np.linspace(-1, 1, 40).reshape(2, 20)
     if suffix in ("edf", "bdf"):
-        signal, whole, _ = KINDS[path.suffix]
+        signal, file_type, _ = EDFIO_TYPES[path.suffix]
         note = edfio.EdfAnnotation(0, None, "x")
-        whole([signal(row, 10) for row in x], annotations=[note]).write(path)
+        file_type([signal(row, 10) for row in x], annotations=[note]).write(path)
     elif suffix == "wav":
         import soundfile  # not there in WebAssembly, where the rest of the file runs
 
@@ -49,8 +49,8 @@ def read_all(path: Path) -> list[np.ndarray]:
         return [group.read() for group in recording.groups]
 
 
-def attempt(path: Path) -> list[np.ndarray] | RlxError:
-    """The samples or the error of ours; any other exception passes."""
+def read_or_error(path: Path) -> list[np.ndarray] | RlxError:
+    """Return the samples or the RlxError; any other exception propagates."""
     try:
         return read_all(path)
     except RlxError as error:
@@ -59,10 +59,12 @@ def attempt(path: Path) -> list[np.ndarray] | RlxError:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_missing_file_is_named(tmp_path: Path, suffix: str) -> None:
-    """Missing file and missing folder differ in what they tell to do."""
-    check_unreadable(tmp_path / f"gone.{suffix}", rf"gone\.{suffix}.*no such file")
+    """Missing file and missing folder give different advice."""
     check_unreadable(
-        tmp_path / "nowhere" / f"gone.{suffix}", r"folder .* is not there either"
+        tmp_path / f"gone.{suffix}", rf"gone\.{suffix}.*the file does not exist"
+    )
+    check_unreadable(
+        tmp_path / "nowhere" / f"gone.{suffix}", r"folder .* does not exist either"
     )
 
 
@@ -74,16 +76,16 @@ def test_an_empty_file_is_refused(tmp_path: Path, suffix: str) -> None:
     check_unreadable(path, r"nothing\..*is empty; 0 bytes")
 
 
-@pytest.mark.parametrize("given", [3, None, True, [1.0], {}, np.zeros(3), object()])
-def test_what_is_no_path_is_named(given: object) -> None:
-    """Arrays above all: they need no file."""
-    what = f"{named(given)} is no path.*welch_peaks"
-    with pytest.raises(UsageError, match=what):
-        open_recording(given)
+@pytest.mark.parametrize("argument", [3, None, True, [1.0], {}, np.zeros(3), object()])
+def test_invalid_path_types_are_named(argument: object) -> None:
+    """The message names the type; arrays, above all, need no file."""
+    pattern = f"expected a path, got {describe_type(argument)};.*welch_peaks"
+    with pytest.raises(UsageError, match=pattern):
+        open_recording(argument)
 
 
 def test_a_name_may_be_bytes_and_need_not_be_text(tmp_path: Path) -> None:
-    """The recording tells its name as the system writes it, messages in any case."""
+    """The recording and the messages give the name as the system writes it."""
     path = small_file(tmp_path, "wav")
     for name in (os.fsencode(path), os.fsencode(path) + b"\xff"):
         Path(os.fsdecode(name)).write_bytes(path.read_bytes())
@@ -98,8 +100,8 @@ def test_a_name_may_be_bytes_and_need_not_be_text(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    """A folder is told from a file."""
-    check_unreadable(tmp_path, "it is a folder")
+    """A folder is distinguished from a file."""
+    check_unreadable(tmp_path, "expected a file, got a folder")
 
 
 def test_a_file_below_a_file_is_refused(tmp_path: Path) -> None:
@@ -120,11 +122,13 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The permission error of the system becomes ours (root may read anything)."""
+    """The system's permission error becomes a RecordingError (root may read
+    anything).
+    """
     path = small_file(tmp_path, "wav")
     denied = PermissionError(13, "Permission denied", str(path))
-    monkeypatch.setattr(source, "open_regular", Mock(side_effect=denied))
-    check_unreadable(path, r"small\.wav.*may not read it")
+    monkeypatch.setattr(byte_source, "open_regular_file", Mock(side_effect=denied))
+    check_unreadable(path, r"small\.wav.*do not have permission to read")
 
 
 @pytest.mark.parametrize("suffix", [s for s in SUFFIXES if s != "csv"])
@@ -134,7 +138,7 @@ def test_a_name_that_promises_another_format_is_refused(
     """The bytes decide; the message says what was expected and what is there."""
     path = tmp_path / f"text.{suffix}"
     path.write_text("hello, world\n")
-    check_unreadable(path, rf"named \.{suffix}.*hello")
+    check_unreadable(path, rf"suffix is \.{suffix}.*hello")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -144,46 +148,46 @@ def test_a_wrong_suffix_does_not_matter(tmp_path: Path, suffix: str) -> None:
     expected = read_all(path)
     odd = path.rename(tmp_path / "odd.dat")
     fs = 10 if suffix in ("npy", "csv") else None
-    with open_recording(odd, fs=fs) as found:
-        got = [group.read() for group in found.groups]
+    with open_recording(odd, fs=fs) as recording:
+        got = [group.read() for group in recording.groups]
     np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize(
     ("head", "what"),
     [
-        (b"Brain Vision Data Exchange Marker File", "markers of BrainVision"),
-        (b"\xfd7zXZ\x00", "packed with xz"),
+        (b"Brain Vision Data Exchange Marker File", "a BrainVision marker file"),
+        (b"\xfd7zXZ\x00", "compressed with xz"),
         (b"\x1f\x8b\x08", "gzip"),
         (b"\xff\xfe1\0,\0", "UTF-16"),
-        (b"\x01\x02\x03\x04", "no format rlxweb reads"),
+        (b"\x01\x02\x03\x04", "the file format is not supported"),
     ],
 )
 def test_a_foreign_format_is_named(tmp_path: Path, head: bytes, what: str) -> None:
-    """Files people try are recognised, and the formats that work are listed."""
+    """Other known formats are recognised, and the supported ones are listed."""
     path = tmp_path / "other.dat"
     path.write_bytes(head + bytes(100))
     check_unreadable(path, rf"{what}.*EDF, BDF, WAV")
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
-def test_an_array_cut_at_any_byte_is_refused(tmp_path: Path, suffix: str) -> None:
-    """Arrays are written whole: what is left of one is no recording."""
+def test_an_array_truncated_at_any_byte_is_refused(tmp_path: Path, suffix: str) -> None:
+    """A truncated array is no recording."""
     path = small_file(tmp_path, suffix)
     raw = path.read_bytes()
     for length in range(len(raw)):
         path.write_bytes(raw[:length])
-        got = attempt(path)
+        got = read_or_error(path)
         assert isinstance(got, RecordingError)
         assert path.name in str(got)
 
 
 @pytest.mark.parametrize("suffix", ["edf", "bdf", "wav"])
-def test_a_file_cut_at_any_byte_holds_its_whole_samples(
+def test_a_file_truncated_at_any_byte_keeps_its_complete_samples(
     tmp_path: Path, suffix: str
 ) -> None:
-    """No cut gives wrong samples: what is whole is read with a warning that says how
-    much is missing, a cut header is an error.
+    """Truncation never gives wrong samples: complete ones are read with a warning that
+    says how much is missing; a truncated header is an error.
     """
     path = small_file(tmp_path, suffix)
     raw = path.read_bytes()
@@ -191,15 +195,15 @@ def test_a_file_cut_at_any_byte_holds_its_whole_samples(
     lengths = []
     for length in range(len(raw)):
         path.write_bytes(raw[:length])
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            got = attempt(path)
+            got = read_or_error(path)
         if isinstance(got, RecordingError):
             lengths.append(0)
             assert path.name in str(got)
             continue
-        assert [w.category for w in told] == [RecordingWarning]
-        assert "missing" in str(told[0].message)
+        assert [w.category for w in caught] == [RecordingWarning]
+        assert "missing" in str(caught[0].message)
         lengths.append(got[0].shape[1])
         np.testing.assert_array_equal(got[0], expected[:, : lengths[-1]])
     assert lengths == sorted(lengths)
@@ -207,18 +211,22 @@ def test_a_file_cut_at_any_byte_holds_its_whole_samples(
 
 
 @pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
-def test_a_table_cut_anywhere_is_refused_or_its_whole_rows(tmp_path: Path) -> None:
-    """Text tells no length: whole rows are read, half a row is not."""
+def test_a_truncated_table_is_refused_or_keeps_its_complete_rows(
+    tmp_path: Path,
+) -> None:
+    """Text has no stored length: complete rows are read, half a row is not."""
     path = small_file(tmp_path, "csv")
     raw = path.read_bytes()
     expected = read_all(path)[0]
     second_row = raw.index(b"\n", raw.index(b"\n") + 1) + 1
     for length in range(second_row, len(raw)):
         path.write_bytes(raw[:length])
-        got = attempt(path)
+        got = read_or_error(path)
         if not isinstance(got, RecordingError):
-            whole = got[0].shape[1] - 1
-            np.testing.assert_array_equal(got[0][:, :whole], expected[:, :whole])
+            complete_rows = got[0].shape[1] - 1
+            np.testing.assert_array_equal(
+                got[0][:, :complete_rows], expected[:, :complete_rows]
+            )
 
 
 @pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
@@ -227,14 +235,16 @@ def test_a_table_cut_anywhere_is_refused_or_its_whole_rows(tmp_path: Path) -> No
 def test_a_file_with_any_bytes_changed_never_escapes_the_error_tree(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
 ) -> None:
-    """Random damage gives samples or an error of ours, never another exception."""
+    """Random damage gives samples or an RlxError, never another exception."""
     path = small_file(tmp_path_factory.mktemp("fuzz"), suffix)
     raw = bytearray(path.read_bytes())
-    reach = min(len(raw), 1100)
-    for at in data.draw(st.lists(st.integers(0, reach - 1), min_size=1, max_size=6)):
-        raw[at] = data.draw(st.integers(0, 255))
+    damaged_nbytes = min(len(raw), 1100)
+    for offset in data.draw(
+        st.lists(st.integers(0, damaged_nbytes - 1), min_size=1, max_size=6)
+    ):
+        raw[offset] = data.draw(st.integers(0, 255))
     path.write_bytes(bytes(raw))
-    got = attempt(path)
+    got = read_or_error(path)
     if isinstance(got, RlxError):
         assert got.exit_code == 2
     else:
@@ -251,10 +261,10 @@ def test_a_file_with_any_bytes_changed_never_escapes_the_error_tree(
 def test_arbitrary_bytes_never_escape_the_error_tree(
     tmp_path_factory: pytest.TempPathFactory, head: bytes, body: bytes
 ) -> None:
-    """The same for files that were never a recording."""
+    """Files that were never a recording give samples or an RlxError as well."""
     path = tmp_path_factory.mktemp("fuzz") / "x.dat"
     path.write_bytes(head + body)
-    got = attempt(path)
+    got = read_or_error(path)
     assert not isinstance(got, RlxError) or got.exit_code == 2
 
 
@@ -268,5 +278,5 @@ def test_a_wav_chunk_that_claims_gigabytes_takes_no_memory(tmp_path: Path) -> No
         + b"data\xff\xff\xff\x7f"
         + b"\0\0"
     )
-    (got,) = read_with_warning(path, "2147483647 bytes of samples, 2 are there")
+    (got,) = read_with_warning(path, "2147483647 bytes of samples, the file has 2")
     assert got.shape == (1, 1)

@@ -1,4 +1,4 @@
-"""EDF and BDF files written by edfio come back as edfio itself reads them."""
+"""EDF and BDF files written by edfio give the values that edfio itself reads."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ import rlxweb as rlx
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import edf as edf_module
 from rlxweb.io import open_recording
-from tests.command_line import Call, check_refused
+from tests.command_line import CommandRunner, check_rejected
 from tests.recordings import (
-    by_edfio,
     check_unreadable,
-    discontinuous,
+    read_with_edfio,
     read_with_warning,
-    saved,
-    written,
+    save_recording,
+    write_discontinuous,
+    write_recording,
 )
 
 
-def patched(path: Path, *fields: tuple[int, bytes]) -> Path:
-    """The file with these bytes at these places."""
+def patch_bytes(path: Path, *fields: tuple[int, bytes]) -> Path:
+    """Overwrite these bytes of the file at these offsets."""
     raw = bytearray(path.read_bytes())
-    for at, field in fields:
-        raw[at : at + len(field)] = field
+    for offset, field in fields:
+        raw[offset : offset + len(field)] = field
     path.write_bytes(bytes(raw))
     return path
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Path:
-    """One channel, Fz, of 4 s at 64 Hz."""
-    return written(tmp_path / "a.edf", ("Fz", 64))
+def edf_path(tmp_path: Path) -> Path:
+    """Path of an EDF file with one channel, Fz, of 4 s at 64 Hz."""
+    return write_recording(tmp_path / "a.edf", ("Fz", 64))
 
 
 def test_edf_values_equal_those_of_edfio(tmp_path: Path) -> None:
     """Physical values are bit for bit what edfio computes, with label and unit."""
-    path = written(tmp_path / "a.edf", ("EEG Fp1", 100), ("EEG Cz", 100))
-    expected = np.array([*by_edfio(path).values()])
+    path = write_recording(tmp_path / "a.edf", ("EEG Fp1", 100), ("EEG Cz", 100))
+    expected = np.array([*read_with_edfio(path).values()])
     with open_recording(path) as recording:
         (group,) = recording.groups
         assert recording.format == "EDF"
@@ -61,8 +61,8 @@ def test_edf_values_equal_those_of_edfio(tmp_path: Path) -> None:
 
 def test_bdf_values_equal_those_of_edfio(tmp_path: Path) -> None:
     """24-bit values, negative ones too, are what edfio computes."""
-    path = written(tmp_path / "a.bdf", ("A1", 128), ("A2", 128))
-    expected = np.array([*by_edfio(path).values()])
+    path = write_recording(tmp_path / "a.bdf", ("A1", 128), ("A2", 128))
+    expected = np.array([*read_with_edfio(path).values()])
     assert expected.min() < 0 < expected.max()
     with open_recording(path) as recording:
         (group,) = recording.groups
@@ -73,8 +73,10 @@ def test_bdf_values_equal_those_of_edfio(tmp_path: Path) -> None:
 
 def test_channels_of_several_rates_are_grouped(tmp_path: Path) -> None:
     """Channels of one file that differ in rate come in groups, each whole."""
-    path = written(tmp_path / "mixed.edf", ("Fz", 200), ("Resp", 25), ("Cz", 200))
-    expected = by_edfio(path)
+    path = write_recording(
+        tmp_path / "mixed.edf", ("Fz", 200), ("Resp", 25), ("Cz", 200)
+    )
+    expected = read_with_edfio(path)
     with open_recording(path) as recording:
         fast, slow = recording.groups
         assert (fast.fs, fast.names, fast.n_samples) == (200.0, ("Fz", "Cz"), 800)
@@ -94,11 +96,15 @@ def test_a_fractional_rate_is_kept(tmp_path: Path, rng: np.random.Generator) -> 
         assert recording.groups[0].n_samples == 30
 
 
-def test_annotation_and_status_channels_are_left_out_and_told(tmp_path: Path) -> None:
-    """What is not a signal is not taken, and the recording says what and why."""
+def test_annotation_and_status_channels_are_excluded_with_a_reason(
+    tmp_path: Path,
+) -> None:
+    """Channels that are not signals are excluded, and the recording says which and
+    why.
+    """
     note = edfio.EdfAnnotation(1, None, "eyes closed")
     labels = [(label, 64) for label in ("Fz", "Status", "STI 014")]
-    path = written(tmp_path / "plus.edf", *labels, annotations=[note])
+    path = write_recording(tmp_path / "plus.edf", *labels, annotations=[note])
     with open_recording(path) as recording:
         assert recording.format == "EDF+C"
         assert recording.groups[0].names == ("Fz",)
@@ -115,24 +121,24 @@ def test_annotation_and_status_channels_are_left_out_and_told(tmp_path: Path) ->
     "label", ["BDF Annotations", " EDF Annotations", "edf annotations"]
 )
 def test_annotations_are_no_signal_however_they_are_labelled(
-    one: Path, label: str
+    edf_path: Path, label: str
 ) -> None:
-    """MNE knows the first two: text would be taken for samples."""
-    patched(one, (256, label.ljust(16).encode()))
-    with open_recording(one) as recording:
+    """MNE knows the first two labels: text would be read as samples."""
+    patch_bytes(edf_path, (256, label.ljust(16).encode()))
+    with open_recording(edf_path) as recording:
         assert recording.groups == ()
         assert [why for _, why in recording.left_out] == ["holds annotations (text)"]
 
 
-def test_samples_lie_where_an_annotation_channel_comes_first(tmp_path: Path) -> None:
+def test_a_leading_annotation_channel_does_not_shift_samples(tmp_path: Path) -> None:
     """BDF annotation bytes between signals do not shift the samples."""
     note = edfio.EdfAnnotation(0.5, 1, "spike")
     both = ("A1", 64), ("A2", 64)
-    path = written(tmp_path / "plus.bdf", *both, annotations=[note])
+    path = write_recording(tmp_path / "plus.bdf", *both, annotations=[note])
     with open_recording(path, channels=["A2"]) as recording:
         assert recording.format == "BDF+C"
         (got,) = recording.groups[0].read()
-        np.testing.assert_array_equal(got, by_edfio(path)["A2"])
+        np.testing.assert_array_equal(got, read_with_edfio(path)["A2"])
 
 
 @pytest.mark.parametrize(
@@ -141,20 +147,20 @@ def test_samples_lie_where_an_annotation_channel_comes_first(tmp_path: Path) -> 
     ids=["latin-1", "utf-8"],
 )
 def test_a_unit_with_a_micro_sign_is_read(
-    one: Path, ascii_: bytes, micro: bytes
+    edf_path: Path, ascii_: bytes, micro: bytes
 ) -> None:
     """The standard asks for ASCII; many devices write Latin-1, newer ones UTF-8."""
-    one.write_bytes(one.read_bytes().replace(ascii_, micro, 1))
-    with open_recording(one) as recording:
+    edf_path.write_bytes(edf_path.read_bytes().replace(ascii_, micro, 1))
+    with open_recording(edf_path) as recording:
         assert recording.groups[0].channels[0].unit == "\xb5V"
 
 
-def test_fields_padded_with_zero_bytes_are_read(one: Path) -> None:
+def test_fields_padded_with_zero_bytes_are_read(edf_path: Path) -> None:
     """Some recorders fill a field with zero bytes where spaces belong."""
-    expected = by_edfio(one)["Fz"]
-    patched(one, (256, one.read_bytes()[256:512].replace(b" ", b"\0")))
-    patched(one, (0, b"0\0\0\0\0\0\0\0"))
-    with open_recording(one) as recording:
+    expected = read_with_edfio(edf_path)["Fz"]
+    patch_bytes(edf_path, (256, edf_path.read_bytes()[256:512].replace(b" ", b"\0")))
+    patch_bytes(edf_path, (0, b"0\0\0\0\0\0\0\0"))
+    with open_recording(edf_path) as recording:
         (group,) = recording.groups
         assert (group.names, group.channels[0].unit) == (("Fz",), "uV")
         np.testing.assert_array_equal(group.read()[0], expected)
@@ -163,11 +169,11 @@ def test_fields_padded_with_zero_bytes_are_read(one: Path) -> None:
 @pytest.mark.parametrize(
     ("start", "stop"), [(0, 1), (0, 100), (99, 101), (150, 377), (399, 400), (5, 5)]
 )
-def test_a_window_is_cut_out_of_the_records(
+def test_a_sample_range_is_read_from_the_records(
     tmp_path: Path, start: int, stop: int
 ) -> None:
-    """A window may begin and end in any record."""
-    path = written(tmp_path / "a.edf", ("Fz", 100), ("Resp", 20))
+    """A range of samples may begin and end in any record."""
+    path = write_recording(tmp_path / "a.edf", ("Fz", 100), ("Resp", 20))
     with open_recording(path) as recording:
         read = recording.groups[0].read
         np.testing.assert_array_equal(read(start, stop), read()[:, start:stop])
@@ -177,7 +183,7 @@ def test_records_longer_than_a_chunk_are_read_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file whose data records are huge gives the same samples."""
-    path = written(tmp_path / "a.bdf", ("A1", 128), ("A2", 128))
+    path = write_recording(tmp_path / "a.bdf", ("A1", 128), ("A2", 128))
     with open_recording(path) as recording:
         read = recording.groups[0].read
         expected = read()
@@ -185,37 +191,63 @@ def test_records_longer_than_a_chunk_are_read_in_part(
         np.testing.assert_array_equal(read(100, 400), expected[:, 100:400])
 
 
-def test_an_edf_plus_d_file_without_times_is_refused(one: Path) -> None:
-    """The annotation channel is where they would be."""
-    check_unreadable(patched(one, (192, b"EDF+D")), "without an annotation channel")
+def test_an_edf_plus_d_file_without_times_is_refused(edf_path: Path) -> None:
+    """The times would be in the annotation channel."""
+    check_unreadable(
+        patch_bytes(edf_path, (192, b"EDF+D")), "has no annotation channel"
+    )
 
 
 def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
     """An EDF+D record without its time could hide a gap, so it is refused."""
     path = tmp_path / "d.edf"
-    discontinuous(path, ["0", "1"], ("Fz", 32))
+    write_discontinuous(path, ["0", "1"], ("Fz", 32))
     path.write_bytes(path.read_bytes().replace(b"+1\x14", b"???"))
-    check_unreadable(path, "carries no time")
+    check_unreadable(path, "has no time")
 
 
 @pytest.mark.parametrize(
-    ("said", "cut", "whole", "match"),
+    ("count_field", "missing_nbytes", "n_records", "match"),
     [
         (b"-1      ", 0, 4, None),
-        (b"-1      ", 5, 3, "never closed: 3 data records, and 123 bytes of one more"),
-        (b"4       ", 5, 3, "says 4 data records, 3 are.*123 bytes.*last 1 s are miss"),
-        (b"9       ", 0, 4, "says 9 data records, 4 are there; the last 5 s are miss"),
-        (b"2       ", 0, 4, "longer than its header says: 2 data records, 4 are"),
-        (b"3       ", 5, 3, "longer .* 3 data records, 3 are .*123 bytes of one more"),
+        (
+            b"-1      ",
+            5,
+            3,
+            "not closed properly: found 3 data records; .* record of 123 bytes",
+        ),
+        (
+            b"4       ",
+            5,
+            3,
+            "states 4 data records, the file has 3.*123 bytes.*last 1 s are miss",
+        ),
+        (
+            b"9       ",
+            0,
+            4,
+            "states 9 data records, the file has 4; the last 5 s are miss",
+        ),
+        (b"2       ", 0, 4, "the header states 2 data records, all 4 in the file"),
+        (
+            b"3       ",
+            5,
+            3,
+            "longer .* states 3 data records, all 3 in.*incomplete record of 123 bytes",
+        ),
     ],
 )
-def test_the_whole_data_records_that_are_there_are_read(
-    one: Path, said: bytes, cut: int, whole: int, match: str | None
+def test_complete_data_records_are_read(
+    edf_path: Path,
+    count_field: bytes,
+    missing_nbytes: int,
+    n_records: int,
+    match: str | None,
 ) -> None:
-    """Whole records are read whatever number the header gives, as MNE does."""
-    expected = by_edfio(one)["Fz"][: 64 * whole]
-    path = patched(one, (236, said))
-    path.write_bytes(path.read_bytes()[: -cut or None])
+    """Complete records are read whatever number the header gives, as MNE does."""
+    expected = read_with_edfio(edf_path)["Fz"][: 64 * n_records]
+    path = patch_bytes(edf_path, (236, count_field))
+    path.write_bytes(path.read_bytes()[: -missing_nbytes or None])
     if match is None:
         with open_recording(path) as recording:
             got = recording.groups[0].read()
@@ -232,17 +264,17 @@ def test_a_channel_without_calibration_is_left_out_not_guessed(tmp_path: Path) -
     """Equal limits give no physical value: the channel is named with what its header
     says, the rest of the file is read.
     """
-    path = written(tmp_path / "a.edf", ("Fz", 64), ("Cz", 64), ("Pz", 64))
+    path = write_recording(tmp_path / "a.edf", ("Fz", 64), ("Cz", 64), ("Pz", 64))
     raw = path.read_bytes()
     columns = 256 + 3 * (16 + 80 + 8)  # physical minimum and maximum, digital ones
-    same = columns, raw[columns + 24 : columns + 32]
-    flat = columns + 56, raw[columns + 80 : columns + 88]
+    equal_physical = columns, raw[columns + 24 : columns + 32]
+    equal_digital = columns + 56, raw[columns + 80 : columns + 88]
     physical = "has no valid calibration (physical 500 to 500, digital -32768 to 32767)"
     digital = "has no valid calibration (physical -500 to 500, digital 32767 to 32767)"
-    with open_recording(patched(path, same, flat)) as recording:
+    with open_recording(patch_bytes(path, equal_physical, equal_digital)) as recording:
         assert recording.groups[0].names == ("Pz",)
         assert recording.left_out == (("Fz", physical), ("Cz", digital))
-    with pytest.raises(UsageError, match=r"'Fz' cannot be taken.*physical 500 to"):
+    with pytest.raises(UsageError, match=r"'Fz' cannot be selected.*physical 500 to"):
         open_recording(path, channels="Fz")
 
 
@@ -251,23 +283,25 @@ def test_a_channel_without_calibration_is_left_out_not_guessed(tmp_path: Path) -
     [(b"-500,25 ", b"500,75  "), (b"500     ", b"-500    "), (b"-5e2", b"+,5E3   ")],
     ids=["commas", "turned", "exponents"],
 )
-def test_limits_of_any_make_scale_as_in_mne(one: Path, low: bytes, high: bytes) -> None:
-    """Decimal commas, a maximum below the minimum, exponents."""
+def test_unusual_limits_scale_as_in_mne(
+    edf_path: Path, low: bytes, high: bytes
+) -> None:
+    """Limits may have decimal commas, exponents, or a maximum below the minimum."""
     import mne  # not there in WebAssembly, where the rest of the file runs
 
-    path = patched(one, (256 + 104, low.ljust(8)), (256 + 112, high))
+    path = patch_bytes(edf_path, (256 + 104, low.ljust(8)), (256 + 112, high))
     with open_recording(path) as recording:
         got = recording.groups[0].read()
     raw = mne.io.read_raw_edf(path, verbose="error")
     np.testing.assert_allclose(got, raw.get_data() * 1e6, rtol=1e-9, atol=1e-9)
 
 
-def test_a_data_record_of_0_s_is_taken_for_1_s(one: Path) -> None:
+def test_a_data_record_of_0_s_is_taken_for_1_s(edf_path: Path) -> None:
     """A record of 0 s counts as 1 s, as in MNE, with a warning; a given rate wins."""
-    expected = [by_edfio(one)["Fz"]]
-    path = patched(one, (244, b"0       "))
+    expected = [read_with_edfio(edf_path)["Fz"]]
+    path = patch_bytes(edf_path, (244, b"0       "))
     (got,) = read_with_warning(
-        path, r"lasts 0 s.*may be wrong \(64 Hz\).*give it: fs=HZ"
+        path, r"duration of 0 s.*may be wrong \(64 Hz\).*pass fs=HZ"
     )
     np.testing.assert_array_equal(got, expected)
     with open_recording(path, fs=200) as recording:
@@ -275,77 +309,83 @@ def test_a_data_record_of_0_s_is_taken_for_1_s(one: Path) -> None:
         assert recording.groups[0].fs == 200
 
 
-def test_one_rate_cannot_stand_for_two_guessed_ones(tmp_path: Path) -> None:
-    """Two groups of a file without a length of records: which is meant is not known."""
-    path = written(tmp_path / "a.edf", ("Fz", 64), ("Resp", 16))
-    patched(path, (244, b"0       "))
-    match = r"fs=100 was given for several rates; .* 0 s; .*take the channels of one"
+def test_one_given_rate_cannot_replace_two_guessed_ones(tmp_path: Path) -> None:
+    """A given rate is ambiguous for two groups of a file without a record duration."""
+    path = write_recording(tmp_path / "a.edf", ("Fz", 64), ("Resp", 16))
+    patch_bytes(path, (244, b"0       "))
+    match = (
+        r"fs=100 cannot apply to several rates; .* 0 s; .*select the channels of one"
+    )
     check_unreadable(path, match, fs=100)
-    read_with_warning(path, "take the channels of one rate .* and give it: fs=HZ")
+    read_with_warning(path, "select the channels of one rate .* and pass fs=HZ")
     with open_recording(path, fs=100, channels="Resp") as recording:
         assert (recording.groups[0].fs, recording.warnings) == (100, ())
 
 
 @pytest.mark.parametrize(
-    ("at", "field", "match"),
+    ("offset", "field", "match"),
     [
         (252, b"abcd", "number of signals"),
         (252, b"-2  ", "number of signals"),
         (184, b"768     ", "header length"),
         (236, b"4x      ", "number of data records"),
         (236, b"-2      ", "number of data records"),
-        (244, b"1e-7    ", "data records last 1e-07 s; at least 1e-06 s"),
-        (244, b"nan     ", "length of a data record"),
-        (244, b"-1      ", "length of a data record"),
-        (244, b"1_0     ", "length of a data record"),
+        (244, b"1e-7    ", "data record duration is 1e-07 s; must be at least 1e-06 s"),
+        (244, b"nan     ", "duration of a data record"),
+        (244, b"-1      ", "duration of a data record"),
+        (244, b"1_0     ", "duration of a data record"),
         (256 + 216, b"1e3     ", "samples per record"),
         (256 + 216, b"0       ", "no signal channel.*'Fz' holds no samples"),
-        (256 + 216, b"9999999 ", "no samples.*says 4 data records, 0 are there"),
+        (256 + 216, b"9999999 ", "no samples.*states 4 data records, the file has 0"),
     ],
 )
 def test_a_broken_header_field_is_refused(
-    one: Path, at: int, field: bytes, match: str
+    edf_path: Path, offset: int, field: bytes, match: str
 ) -> None:
     """Fields that place samples are checked, and the message names them."""
-    check_unreadable(patched(one, (at, field)), match)
+    check_unreadable(patch_bytes(edf_path, (offset, field)), match)
 
 
 STAGES = [(0.0, 30.0, "Sleep stage W"), (30.0, 90.0, "Sleep stage 1")]
 
 
-def hypnogram(path: Path) -> Path:
-    """Write a file of sleep stages, as those of Sleep-EDF are."""
-    notes = [edfio.EdfAnnotation(*one) for one in STAGES]
+def write_hypnogram(path: Path) -> Path:
+    """Write a file of sleep stages, like those of Sleep-EDF."""
+    notes = [edfio.EdfAnnotation(*stage) for stage in STAGES]
     edfio.Edf([], annotations=notes, starttime=datetime.time(22, 1)).write(path)
     return path
 
 
-def test_a_file_of_annotations_alone_has_no_channel(tmp_path: Path, call: Call) -> None:
-    """A file of annotations alone serves `info` and other recordings."""
-    path = hypnogram(tmp_path / "stages.edf")
+def test_a_file_of_annotations_alone_has_no_channel(
+    tmp_path: Path, call: CommandRunner
+) -> None:
+    """A file of annotations alone works with `info` and annotates other recordings."""
+    path = write_hypnogram(tmp_path / "stages.edf")
     with open_recording(path) as recording:
         assert (recording.groups, recording.begun) == ((), 22 * 3600 + 60)
-        assert [tuple(one) for one in recording.annotations] == STAGES
+        assert [tuple(annotation) for annotation in recording.annotations] == STAGES
         assert "EDF+C, no channel" in repr(recording)
         assert recording.left_out == (("EDF Annotations", "holds annotations (text)"),)
         stages = recording.annotations
-    entry = call("info", path, "--json", "-").record["files"][0]
+    entry = call("info", path, "--json", "-").document["files"][0]
     assert (entry["groups"], entry["seconds"]) == ([], 120.0)
-    assert [one["text"] for one in entry["annotations"]] == [one[2] for one in STAGES]
-    said = call("info", path)
-    assert said.code == 0
-    assert "lasts 0:02:00" in said.out
-    night = written(tmp_path / "night.edf", ("Fz", 64), seconds=130)
+    assert [annotation["text"] for annotation in entry["annotations"]] == [
+        annotation[2] for annotation in STAGES
+    ]
+    result = call("info", path)
+    assert result.code == 0
+    assert "lasts 0:02:00" in result.out
+    night = write_recording(tmp_path / "night.edf", ("Fz", 64), seconds=130)
     with open_recording(night) as recording:
-        saved(tmp_path / "both.edf", recording, annotations=stages)
+        save_recording(tmp_path / "both.edf", recording, annotations=stages)
     with open_recording(tmp_path / "both.edf", start="Sleep stage 1") as recording:
         assert recording.groups[0].n_samples == 100 * 64
 
 
-def test_what_needs_a_signal_refuses_annotations_alone(
-    tmp_path: Path, call: Call
+def test_analyses_refuse_a_file_of_annotations_alone(
+    tmp_path: Path, call: CommandRunner
 ) -> None:
-    path = hypnogram(tmp_path / "stages.edf")
+    path = write_hypnogram(tmp_path / "stages.edf")
     for command in (
         ("welch",),
         ("bands", "--bands", "alpha=8:13"),
@@ -357,37 +397,37 @@ def test_what_needs_a_signal_refuses_annotations_alone(
         ("learn", "--out", tmp_path / "x.rlxl", "--band", "1:40"),
         ("welch", "-c", "EEG*"),
     ):
-        check_refused(call(command[0], path, *command[1:]), 2, "stages.edf")
+        check_rejected(call(command[0], path, *command[1:]), 2, "stages.edf")
     with open_recording(path) as recording:
-        for refused in (
+        for analyse_recording in (
             lambda: rlx.welch(recording),
             lambda: rlx.io.epochs(recording, "Sleep*", 0, 30),
-            lambda: saved(tmp_path / "x.npz", recording),
+            lambda: save_recording(tmp_path / "x.npz", recording),
         ):
             with pytest.raises(
-                RecordingError, match="no signal channel in it; it holds 2"
+                RecordingError, match="contains no signal channel; it has 2"
             ):
-                refused()
-    for how in ({"start": 5}, {"channels": "Fz"}, {"exclude": "Fz"}):
+                analyse_recording()
+    for options in ({"start": 5}, {"channels": "Fz"}, {"exclude": "Fz"}):
         with pytest.raises((RecordingError, UnknownName)):
-            open_recording(path, **how)
+            open_recording(path, **options)
 
 
-def test_the_times_of_a_file_without_signals_are_not_walked(
+def test_record_times_are_not_read_without_signals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Millions of empty records are no reason to wait."""
+    """Millions of empty records cost no time."""
     path = tmp_path / "notes.edf"
     edfio.Edf([], annotations=[edfio.EdfAnnotation(0, None, "x")]).write(path)
-    monkeypatch.setattr(edf_module, "runs_of", None)
+    monkeypatch.setattr(edf_module, "find_record_runs", None)
     monkeypatch.setattr(edf_module, "check_continuous", None)
     for version in (b"EDF+D", b"EDF+C"):
-        with open_recording(patched(path, (192, version))) as recording:
+        with open_recording(patch_bytes(path, (192, version))) as recording:
             assert recording.groups == ()
 
 
 @pytest.mark.parametrize(
-    ("starts", "said"),
+    ("starts", "message"),
     [
         (["0", "1", "7.5", "8.5", "9.5", "20"], "2 gaps of 15 s, the first at 2 s"),
         (["5", "6", "7", "8", "9", "9.5"], "0 gaps of 0 s and 1 overlap of 0.5 s"),
@@ -396,29 +436,32 @@ def test_the_times_of_a_file_without_signals_are_not_walked(
         (["0", "1", "2", "3", "4", "5.01"], None),
         (["7", "8", "9", "10", "11", "12"], None),
         (["0", "1.001", "2.003", "3.004", "4.006", "5.007"], None),
-        (["0", "1.005", "2.010", "3.015", "4.020", "5.025"], "part by up to 0.025 s"),
+        (
+            ["0", "1.005", "2.010", "3.015", "4.020", "5.025"],
+            "deviate from the sampling rate by up to 0.025 s",
+        ),
     ],
 )
-def test_gaps_of_a_file_that_claims_to_have_none_are_told(
-    tmp_path: Path, starts: list[str], said: str | None
+def test_gaps_of_a_file_declared_continuous_are_warned_of(
+    tmp_path: Path, starts: list[str], message: str | None
 ) -> None:
-    """Samples are read in a row, as MNE reads them; half a sample is no gap."""
-    path = discontinuous(tmp_path / "c.edf", starts, ("Fz", 40))
-    patched(path, (192, b"EDF+C"))
+    """Samples are read end to end, as MNE reads them; half a sample is no gap."""
+    path = write_discontinuous(tmp_path / "c.edf", starts, ("Fz", 40))
+    patch_bytes(path, (192, b"EDF+C"))
     import mne  # not there in WebAssembly, where the rest of the file runs
 
-    wanted = mne.io.read_raw_edf(path, verbose="error").get_data()[0] * 1e6
-    if said is None:
+    expected = mne.io.read_raw_edf(path, verbose="error").get_data()[0] * 1e6
+    if message is None:
         with open_recording(path) as recording:
             assert recording.warnings == ()
-            found = recording.groups[0].read()
+            actual = recording.groups[0].read()
     else:
-        (found,) = read_with_warning(path, said)
-    np.testing.assert_allclose(found[0], wanted, atol=1e-9)
+        (actual,) = read_with_warning(path, message)
+    np.testing.assert_allclose(actual[0], expected, atol=1e-9)
 
 
-def test_a_record_without_a_time_is_read_where_none_is_needed(tmp_path: Path) -> None:
-    path = discontinuous(tmp_path / "c.edf", ["0", "1", "2", "3"], ("Fz", 40))
+def test_a_continuous_file_needs_no_record_times(tmp_path: Path) -> None:
+    path = write_discontinuous(tmp_path / "c.edf", ["0", "1", "2", "3"], ("Fz", 40))
     raw = (
         path.read_bytes()
         .replace(b"+3\x14\x14", b"\0\0\0\0")
@@ -439,51 +482,55 @@ def test_a_record_without_a_time_is_read_where_none_is_needed(tmp_path: Path) ->
     ],
 )
 def test_annotations_of_other_encodings(tmp_path: Path, text: str, raw: bytes) -> None:
-    """UTF-8 is the rule; what is none is read as Latin-1, with a warning."""
-    path = discontinuous(
+    """Text that is not valid UTF-8 is read as Latin-1, with a warning."""
+    path = write_discontinuous(
         tmp_path / "l.edf", ["0", "1"], ("Fz", 40), notes=[("0.5", "X" * len(raw))]
     )
     path.write_bytes(path.read_bytes().replace(b"X" * len(raw), raw))
     is_plain = raw == text.encode()
-    with open_recording(patched(path, (192, b"EDF+C"))) as recording:
+    with open_recording(patch_bytes(path, (192, b"EDF+C"))) as recording:
         with nullcontext() if is_plain else pytest.warns(RecordingWarning, match="UTF"):
-            assert [one.text for one in recording.annotations] == [text]
-        assert [one.text for one in recording.annotations] == [text]
+            assert [annotation.text for annotation in recording.annotations] == [text]
+        assert [annotation.text for annotation in recording.annotations] == [text]
         assert len(recording.warnings) == (not is_plain)
-        assert is_plain or "1 of its annotations are not UTF-8" in recording.warnings[0]
+        assert is_plain or "1 annotations are not UTF-8" in recording.warnings[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecordingWarning)
         with open_recording(path, start=text) as recording:
             assert recording.groups[0].n_samples == 60
 
 
-def test_a_header_that_was_cut_is_refused(one: Path) -> None:
-    """A cut header is refused with both sizes, before any field behind the cut."""
-    raw = one.read_bytes()
+def test_a_truncated_header_is_refused(edf_path: Path) -> None:
+    """A truncated header is refused with both sizes, before any missing field is
+    read.
+    """
+    raw = edf_path.read_bytes()
     for length, needs in ((100, 256), (300, 512)):
-        one.write_bytes(raw[:length])
-        said = f"header is cut short; {needs} .*{length} are there"
-        check_unreadable(one, said)
+        edf_path.write_bytes(raw[:length])
+        message = f"header is truncated; expected {needs} .*got {length}"
+        check_unreadable(edf_path, message)
 
 
-def test_a_file_without_records_is_refused(one: Path) -> None:
+def test_a_file_without_records_is_refused(edf_path: Path) -> None:
     """A header alone holds nothing to analyse."""
-    one.write_bytes(one.read_bytes()[:512])
-    check_unreadable(patched(one, (236, b"0       ")), "it holds no samples")
+    edf_path.write_bytes(edf_path.read_bytes()[:512])
+    check_unreadable(
+        patch_bytes(edf_path, (236, b"0       ")), "the file contains no samples"
+    )
 
 
 def test_edfio_is_not_needed_to_read(
-    one: Path, monkeypatch: pytest.MonkeyPatch
+    edf_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading EDF needs no edfio, which a tab has not."""
-    expected = by_edfio(one)["Fz"]
+    """Reading EDF needs no edfio, which a browser does not have."""
+    expected = read_with_edfio(edf_path)["Fz"]
     monkeypatch.setitem(sys.modules, "edfio", None)
-    with open_recording(one) as recording:
+    with open_recording(edf_path) as recording:
         np.testing.assert_array_equal(recording.groups[0].read()[0], expected)
 
 
-def test_a_rate_that_contradicts_the_header_is_refused(one: Path) -> None:
+def test_a_rate_that_contradicts_the_header_is_refused(edf_path: Path) -> None:
     """The file's own rate is never overruled; the same rate is accepted."""
-    with open_recording(one, fs=64) as recording:
+    with open_recording(edf_path, fs=64) as recording:
         assert recording.groups[0].fs == 64.0
-    check_unreadable(one, r"fs=128 was given.*64 Hz", fs=128)
+    check_unreadable(edf_path, r"got fs=128.*64 Hz", fs=128)

@@ -1,4 +1,4 @@
-"""Sets of EEGLAB in their other forms: samples beside them, and as HDF5."""
+"""EEGLAB sets in their other forms: samples in a separate file, and as HDF5."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ import scipy.io
 
 from rlxweb.io import open_recording
 from tests.recordings import check_unreadable
-from tests.unit.io.test_mne_files import FS, NAMES, N, X, eeglab
+from tests.unit.io.test_mne_reader import FS, NAMES, N, X, write_eeglab
 
 
-def test_a_set_may_have_its_samples_beside_it(tmp_path: Path) -> None:
-    """Samples of a .set may lie in a .fdt beside it, which is read in blocks."""
-    path = eeglab(tmp_path)
-    whole = scipy.io.loadmat(path)
+def test_a_set_may_have_its_samples_in_another_file(tmp_path: Path) -> None:
+    """Samples of a .set may be in a .fdt file in its folder, which is read in
+    blocks.
+    """
+    path = write_eeglab(tmp_path)
+    contents = scipy.io.loadmat(path)
     X.astype("<f4").T.tofile(tmp_path / "night.fdt")
-    kept = {name: one for name, one in whole.items() if not name.startswith("_")}
-    scipy.io.savemat(path, kept | {"data": "night.fdt"})
+    variables = {
+        name: value for name, value in contents.items() if not name.startswith("_")
+    }
+    scipy.io.savemat(path, variables | {"data": "night.fdt"})
     with open_recording(path) as recording:
         (group,) = recording.groups
-        wanted = X.astype("f4")[:, 99:2000]
-        np.testing.assert_allclose(group.read(99, 2000), wanted, rtol=1e-13)
+        expected = X.astype("f4")[:, 99:2000]
+        np.testing.assert_allclose(group.read(99, 2000), expected, rtol=1e-13)
     check_unreadable(tmp_path / "night.fdt", r"open '.*night\.set' instead")
     (tmp_path / "night.fdt").unlink()
-    check_unreadable(path, "MNE cannot read it as EEGLAB")
+    check_unreadable(path, "MNE cannot read the file as EEGLAB")
 
 
-def test_a_set_of_matlab_7_3_is_a_set(tmp_path: Path) -> None:
+def test_a_matlab_7_3_set_is_read(tmp_path: Path) -> None:
     """A .set file of MATLAB 7.3 is HDF5, and read by MNE all the same."""
     path = tmp_path / "new.set"
     numbers = {"nbchan": 3, "srate": FS, "pnts": N, "trials": 1, "xmin": 0, "xmax": 1}
@@ -38,9 +42,9 @@ def test_a_set_of_matlab_7_3_is_a_set(tmp_path: Path) -> None:
             array = file.create_dataset(name, data=np.atleast_2d(value).T * 1.0)
             array.attrs["MATLAB_class"] = np.bytes_("double")
         labels = []
-        for at, name in enumerate(NAMES):
+        for i, name in enumerate(NAMES):
             codes = np.array([[ord(letter)] for letter in name], "u2")
-            text = file.create_dataset(f"#refs#/{at}", data=codes)
+            text = file.create_dataset(f"#refs#/{i}", data=codes)
             text.attrs.update({"MATLAB_class": np.bytes_("char")})
             text.attrs["MATLAB_int_decode"] = np.int32(2)
             labels.append([text.ref])

@@ -14,8 +14,8 @@ import soundfile
 
 from rlxweb.errors import NotFinite, UsageError
 from rlxweb.io import Recording, open_recording, prepared
-from tests.recordings import saved
-from tests.unit.io.test_writing import samples
+from tests.recordings import save_recording
+from tests.unit.io.test_recording_writer import read_float64
 
 
 @pytest.mark.parametrize("bits", [None, 16])
@@ -25,50 +25,52 @@ def test_flac_is_read_by_soundfile_and_by_rlxweb(
 ) -> None:
     x = rng.uniform(-1, 1, size=(3, 3000))
     x[0, :2] = -1, 1
-    told = saved(tmp_path / "a.flac", x, fs=fs, bits=bits)
+    summary = save_recording(tmp_path / "a.flac", x, fs=fs, bits=bits)
     theirs, rate = soundfile.read(tmp_path / "a.flac")
     with open_recording(tmp_path / "a.flac") as recording:
-        found = samples(recording)
+        actual = read_float64(recording)
     assert rate == fs
-    np.testing.assert_array_equal(theirs.T, found)
-    error = np.abs(x - found).max(axis=1)
-    assert [c.error for c in told.groups[0].channels] == pytest.approx(error)
+    np.testing.assert_array_equal(theirs.T, actual)
+    error = np.abs(x - actual).max(axis=1)
+    assert [c.error for c in summary.groups[0].channels] == pytest.approx(error)
     assert error.max() <= 2.0 ** (1 - (bits or 24))
 
 
 def test_flac_refuses_samples_it_cannot_hold(tmp_path: Path) -> None:
     path = tmp_path / "a.flac"
-    bad: list[tuple[str, Any, dict[str, Any]]] = [
-        ("a FLAC file has at most 8", np.zeros((9, 5)), {}),
-        ("a whole rate, 1 to 65535 Hz, or", np.zeros((1, 5)), {"fs": 655_351}),
-        ("or whole tens of Hz to 655350", np.zeros((1, 5)), {"fs": 65_537}),
-        ("flac has 16 or 24", np.zeros((1, 5)), {"bits": 32}),
+    cases: list[tuple[str, Any, dict[str, Any]]] = [
+        ("FLAC supports at most 8", np.zeros((9, 5)), {}),
+        ("a whole rate from 1 to 65535 Hz, or", np.zeros((1, 5)), {"fs": 655_351}),
+        ("or a multiple of 10 Hz up to 655350", np.zeros((1, 5)), {"fs": 65_537}),
+        ("flac supports 16 or 24", np.zeros((1, 5)), {"bits": 32}),
         ("full scale is 1", np.full((1, 5), 2.0), {}),
     ]
-    for match, x, more in bad:
+    for match, x, options in cases:
         with pytest.raises(UsageError, match=match):
-            saved(path, x, **{"fs": 9, **more})
+            save_recording(path, x, **{"fs": 9, **options})
     with pytest.raises(NotFinite):
-        saved(path, [[0.0, np.nan]], fs=9)
+        save_recording(path, [[0.0, np.nan]], fs=9)
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("fs", [99.97, 0.5, 65_536, 96_005, 1e6])
-def test_the_rate_that_flac_names_can_be_written(tmp_path: Path, fs: float) -> None:
+def test_the_rate_suggested_for_flac_can_be_written(tmp_path: Path, fs: float) -> None:
     recording = Recording.from_array(np.zeros((1, 20_000)), fs)
-    with pytest.raises(UsageError, match="bring it to one: resample=") as caught:
-        saved(tmp_path / "a.flac", recording)
+    with pytest.raises(
+        UsageError, match="resample to a supported rate: resample="
+    ) as caught:
+        save_recording(tmp_path / "a.flac", recording)
     rate = int(re.findall(r"resample=(\d+);", str(caught.value))[0])
     other = prepared(recording.groups[0], resample=rate)
-    saved(tmp_path / "a.flac", recording, groups=other)
-    with open_recording(tmp_path / "a.flac") as again:
-        assert again.groups[0].fs == rate
+    save_recording(tmp_path / "a.flac", recording, groups=other)
+    with open_recording(tmp_path / "a.flac") as resampled:
+        assert resampled.groups[0].fs == rate
 
 
-def test_flac_raises_the_error_of_the_disk() -> None:
-    class Full(io.BytesIO):
+def test_flac_raises_write_errors() -> None:
+    class FullDisk(io.BytesIO):
         def write(self, data: Any) -> int:
             raise OSError(28, "no space left")
 
     with pytest.raises(OSError, match="no space left"):
-        saved(Full(), np.zeros((1, 9000)), fs=9, format="flac")
+        save_recording(FullDisk(), np.zeros((1, 9000)), fs=9, format="flac")

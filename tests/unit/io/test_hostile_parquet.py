@@ -1,4 +1,4 @@
-"""Parquet files of kilobytes that claim gigabytes: by their pages and by their rows."""
+"""Parquet files of kilobytes that claim gigabytes, by their pages or by their rows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlxweb.io import open_recording
-from tests.memory import takes_less_than
+from tests.memory_growth import limit_memory_growth
 
 ROWS = 4 << 20
-"""They take 32 MB."""
-MOST_NBYTES = 16 << 20
+"""Number of rows; they take 32 MB."""
+MAX_NBYTES = 16 << 20
 
 
 @pytest.mark.usefixtures("small_bound")
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_page_that_claims_much_is_refused(
-    tmp_path: Path, codec: str, version: str
-) -> None:
+def test_an_oversized_page_is_refused(tmp_path: Path, codec: str, version: str) -> None:
     """A page that claims too many bytes is refused before it is unpacked."""
     path = tmp_path / "a.parquet"
     table = pa.table({"x": np.zeros(ROWS)})
@@ -39,19 +37,21 @@ def test_a_page_that_claims_much_is_refused(
     )
     assert path.stat().st_size < 2 << 20
     del table
-    with takes_less_than(MOST_NBYTES), open_recording(path, fs=100.0) as recording:
-        with pytest.raises(OSError, match="bytes in a page of its column 'x'"):
+    with limit_memory_growth(MAX_NBYTES), open_recording(path, fs=100.0) as recording:
+        with pytest.raises(OSError, match="bytes in a page of column 'x'"):
             recording.groups[0].read(0, 100)
 
 
-def test_rows_that_are_all_the_same_are_read_a_few_at_a_time(tmp_path: Path) -> None:
-    """A page of some bytes stands for millions of rows, and none is made unasked."""
+def test_repeated_rows_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    """A page of a few bytes stands for millions of rows; only requested rows are
+    expanded.
+    """
     path = tmp_path / "a.parquet"
     table = pa.table({"x": np.full(5 * ROWS, 1.5)})
     pq.write_table(table, path, use_dictionary=True, row_group_size=1 << 30)
     assert path.stat().st_size < 1 << 18
     del table
-    with takes_less_than(100 << 20), open_recording(path, fs=100.0) as recording:
+    with limit_memory_growth(100 << 20), open_recording(path, fs=100.0) as recording:
         group = recording.groups[0]
         assert group.n_samples == 5 * ROWS
         np.testing.assert_array_equal(group.read(ROWS, ROWS + 5), 1.5)

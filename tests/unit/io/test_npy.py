@@ -1,4 +1,4 @@
-"""NPY and NPZ files come back as NumPy wrote them, and bad ones are refused."""
+"""NPY and NPZ files are read as NumPy wrote them, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_float16_is_widened_to_float32(
     np.testing.assert_array_equal(got, x)
 
 
-def test_one_axis_is_one_channel_and_two_are_channels_by_samples(
+def test_arrays_are_one_channel_or_channels_by_samples(
     tmp_path: Path,
 ) -> None:
     """The documented rule holds even when it looks wrong: nothing is guessed."""
@@ -100,7 +100,7 @@ def test_the_second_version_of_the_format_is_read(tmp_path: Path) -> None:
     ],
     ids=range(13),
 )
-def test_a_rate_that_is_none_is_refused(tmp_path: Path, fs: object) -> None:
+def test_an_invalid_rate_is_refused(tmp_path: Path, fs: object) -> None:
     """A rate is a finite number above zero."""
     np.save(tmp_path / "a.npy", np.zeros(4))
     with pytest.raises(UsageError, match="fs is"):
@@ -128,13 +128,13 @@ def test_a_rate_is_any_real_number(tmp_path: Path, fs: Any) -> None:
         (np.zeros(4, bool), "bool"),
         (np.array(["a", "b"]), "<U1"),
         (np.array(["2020-01-01"], "M8[D]"), "datetime64"),
-        (np.zeros(3, [("a", "f4")]), "holds"),
+        (np.zeros(3, [("a", "f4")]), "array has dtype|contains"),
     ],
 )
-def test_an_array_that_is_no_recording_is_refused(
+def test_an_unsuitable_array_is_refused(
     tmp_path: Path, x: np.ndarray, match: str
 ) -> None:
-    """Rank, dtype and emptiness are each refused by name."""
+    """Arrays of a wrong rank or dtype and empty arrays are refused with the reason."""
     np.save(tmp_path / "bad.npy", x)
     check_unreadable(tmp_path / "bad.npy", match, fs=10)
 
@@ -148,7 +148,7 @@ def test_an_object_array_is_never_unpickled(tmp_path: Path) -> None:
 def test_a_missing_rate_names_the_option(tmp_path: Path) -> None:
     """NPY carries no rate; the hint says how to give it."""
     np.save(tmp_path / "a.npy", np.zeros(4))
-    check_unreadable(tmp_path / "a.npy", r"rate is unknown.*: fs=HZ")
+    check_unreadable(tmp_path / "a.npy", r"rate is unknown.*pass fs=HZ")
 
 
 def test_a_file_of_two_arrays_is_refused(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_forged_header_is_refused(tmp_path: Path, shape: str) -> None:
 def test_an_npz_array_is_read_with_its_rate_names_and_units(
     tmp_path: Path, save, rng: np.random.Generator
 ) -> None:
-    """What stands beside the array serves as rate, names and units of its channels."""
+    """Other arrays of the archive give the rate, names and units of the channels."""
     x = rng.normal(size=(2, 100)).astype(np.float32)
     path = tmp_path / "a.npz"
     save(path, eeg=x, fs=250.0, channels=np.array(["Fz", "Fz"]), units=["uV", "mV"])
@@ -184,11 +184,16 @@ def test_an_npz_array_is_read_with_its_rate_names_and_units(
         np.testing.assert_array_equal(group.read(20, 60), x[:, 20:60])
 
 
-def test_notes_may_be_bytes_single_and_of_one_array(tmp_path: Path) -> None:
+def test_attributes_may_be_bytes_scalars_and_per_array(tmp_path: Path) -> None:
     """One unit serves all channels; `a_fs` belongs to arrays that begin with `a_`."""
     path = tmp_path / "a.npz"
-    beside = {"fs": 100, "a_fs": [50], "channels": [b"F\xc3\xa9", b"b"], "units": "uV"}
-    np.savez(path, a_x=np.zeros((2, 9)), x=np.zeros((2, 9)), **beside)
+    attributes = {
+        "fs": 100,
+        "a_fs": [50],
+        "channels": [b"F\xc3\xa9", b"b"],
+        "units": "uV",
+    }
+    np.savez(path, a_x=np.zeros((2, 9)), x=np.zeros((2, 9)), **attributes)
     for name, fs in (("a_x", 50), ("x", 100)):
         with open_recording(path, array=name) as recording:
             (group,) = recording.groups
@@ -197,37 +202,39 @@ def test_notes_may_be_bytes_single_and_of_one_array(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("note", "match"),
+    ("attribute", "match"),
     [
-        ({"fs": -1.0}, "'fs' is no rate"),
-        ({"fs": np.array(["256"])}, "'fs' is no rate"),
-        ({"fs": np.array([1.0, 2.0])}, "'fs' is no rate"),
-        ({"channels": np.arange(1)}, "'channels' are no names"),
-        ({"channels": np.array([["a"]])}, "'channels' are no names"),
-        ({"units": np.array([None])}, "'units' holds Python objects"),
+        ({"fs": -1.0}, "'fs' is not a valid rate"),
+        ({"fs": np.array(["256"])}, "'fs' is not a valid rate"),
+        ({"fs": np.array([1.0, 2.0])}, "'fs' is not a valid rate"),
+        ({"channels": np.arange(1)}, "'channels' does not contain valid names"),
+        ({"channels": np.array([["a"]])}, "'channels' does not contain valid names"),
+        ({"units": np.array([None])}, "'units' contains Python objects"),
         (
             {"units": np.array(["u" * 300_000])},
-            "'units' takes 1200128 bytes, 1048576 at",
+            "'units' has 1200128 bytes, more than the limit of 1048576",
         ),
     ],
 )
-def test_notes_without_meaning_are_told_and_passed_over(
-    tmp_path: Path, note: dict, match: str
+def test_meaningless_attributes_are_reported_and_ignored(
+    tmp_path: Path, attribute: dict, match: str
 ) -> None:
     """Nothing that a file says about itself is dropped in silence."""
     path = tmp_path / "a.npz"
-    np.savez(path, x=np.zeros((1, 9)), **note)
+    np.savez(path, x=np.zeros((1, 9)), **attribute)
     (got,) = read_with_warning(path, match, fs=1)
     assert got.shape == (1, 9)
     # Where it is the rate that is missed, that is told and no general rule.
-    why = match if "fs" in note else "there is no array 'fs' in it"
-    check_unreadable(path, rf"rate is unknown; .*{why}.*: fs=HZ")
+    reason = match if "fs" in attribute else "the file has no array 'fs'"
+    check_unreadable(path, rf"rate is unknown; .*{reason}.*pass fs=HZ")
 
 
 def test_a_stored_member_is_read_in_place(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """No copy of it is made, wherever in the archive it lies."""
+    """An uncompressed member is read without a copy, wherever it lies in the
+    archive.
+    """
     path = tmp_path / "a.npz"
     x = rng.normal(size=(3, 50))
     with path.open("wb") as file:
@@ -247,7 +254,7 @@ def test_a_large_member_is_unpacked_to_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """Beyond the size kept in memory the member spills to disk, with equal values."""
-    monkeypatch.setattr(npz, "_IN_MEMORY_NBYTES", 1000)
+    monkeypatch.setattr(npz, "_MAX_IN_MEMORY_NBYTES", 1000)
     x = rng.normal(size=(3, 5000))
     np.savez_compressed(tmp_path / "a.npz", x)
     with open_recording(tmp_path / "a.npz", fs=1) as recording:
@@ -255,15 +262,15 @@ def test_a_large_member_is_unpacked_to_a_file(
         np.testing.assert_array_equal(recording.groups[0].read(), x)
 
 
-def test_samples_first_arrays_are_read_a_few_samples_at_a_time(
+def test_samples_first_arrays_are_read_in_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """One channel of very many takes no memory for the others."""
-    monkeypatch.setattr(npy, "_PIECE_NBYTES", 100)
+    monkeypatch.setattr(npy, "_CHUNK_NBYTES", 100)
     x = rng.normal(size=(40, 5))
     np.save(tmp_path / "a.npy", x)
-    how = {"fs": 1, "layout": "samples-first", "channels": ["ch4", "ch2"]}
-    with open_recording(tmp_path / "a.npy", **how) as recording:
+    options = {"fs": 1, "layout": "samples-first", "channels": ["ch4", "ch2"]}
+    with open_recording(tmp_path / "a.npy", **options) as recording:
         got = recording.groups[0].read(3, 38)
     np.testing.assert_array_equal(got, x[3:38, [3, 1]].T)
 
@@ -285,20 +292,20 @@ def test_an_npz_without_a_recording_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "b.npz", "w"):
         pass
     for name in ("a.npz", "b.npz"):
-        check_unreadable(tmp_path / name, "no array in it", fs=1)
+        check_unreadable(tmp_path / name, "no array suitable as a recording", fs=1)
 
 
 def test_names_that_do_not_fit_the_array_are_refused(tmp_path: Path) -> None:
     """Three names for two channels is a mistake someone should see."""
     path = tmp_path / "a.npz"
     np.savez(path, x=np.zeros((2, 9)), channels=np.array(["a", "b", "c"]))
-    check_unreadable(path, "3 for 2 channels", fs=1)
+    check_unreadable(path, "got 3 entries for 2 channels", fs=1)
 
 
 def test_a_contradicting_rate_in_an_npz_is_refused(tmp_path: Path) -> None:
     """`fs` in the archive is the file's own rate."""
     np.savez(tmp_path / "a.npz", x=np.zeros(9), fs=100)
-    check_unreadable(tmp_path / "a.npz", "fs=200 was given", fs=200)
+    check_unreadable(tmp_path / "a.npz", "got fs=200", fs=200)
 
 
 def test_a_damaged_member_is_refused(tmp_path: Path) -> None:
@@ -308,11 +315,11 @@ def test_a_damaged_member_is_refused(tmp_path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[4000] ^= 0xFF
     path.write_bytes(bytes(raw))
-    check_unreadable(path, "broken", fs=1)
+    check_unreadable(path, "damaged or truncated", fs=1)
 
 
-def test_a_member_packed_otherwise_is_refused(tmp_path: Path) -> None:
-    """A member is unpacked only as NumPy packs it."""
+def test_a_member_with_another_compression_is_refused(tmp_path: Path) -> None:
+    """Only the compression methods that NumPy uses are read."""
     buffer = io.BytesIO()
     np.save(buffer, np.zeros(9))
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_BZIP2) as archive:
@@ -320,24 +327,26 @@ def test_a_member_packed_otherwise_is_refused(tmp_path: Path) -> None:
     check_unreadable(tmp_path / "a.npz", "zip method 12", fs=1)
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
         archive.writestr("y.npy", buffer.getvalue())
-    check_unreadable(tmp_path / "a.npz", "2 arrays could be", fs=1)
+    check_unreadable(tmp_path / "a.npz", "2 arrays are possible recordings", fs=1)
     with open_recording(tmp_path / "a.npz", fs=1, array="y") as recording:
         assert recording.groups[0].n_samples == 9
 
 
-def test_a_note_packed_otherwise_is_passed_over(tmp_path: Path) -> None:
-    """The array beside it can be read."""
+def test_an_attribute_with_another_compression_is_ignored(tmp_path: Path) -> None:
+    """An unreadable attribute is ignored with a warning; the samples are still read."""
     np.savez(tmp_path / "a.npz", x=np.zeros(9))
     with zipfile.ZipFile(tmp_path / "a.npz", "a", zipfile.ZIP_LZMA) as archive:
         archive.writestr("fs.npy", b"")
-    with pytest.warns(RecordingWarning, match="'fs' is packed by zip method 14"):
+    with pytest.warns(RecordingWarning, match="'fs' is compressed with zip method 14"):
         recording = open_recording(tmp_path / "a.npz", fs=1)
     with recording:
         assert recording.groups[0].n_samples == 9
 
 
-def test_an_encrypted_member_is_refused_as_such(tmp_path: Path) -> None:
-    """What is told is the file's fault and not zipfile's record of it."""
+def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
+    """The message tells what is wrong with the file instead of repeating zipfile's
+    error.
+    """
     np.savez(tmp_path / "a.npz", x=np.zeros(9))
     raw = bytearray((tmp_path / "a.npz").read_bytes())
     raw[6] |= 1
@@ -347,32 +356,32 @@ def test_an_encrypted_member_is_refused_as_such(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "match"),
+    ("options", "match"),
     [
-        ({"channels": 5}, "channels is 5; a name or a list of names"),
+        ({"channels": 5}, "channels is 5; must be a name or a list of names"),
         ({"channels": b"ch1"}, "channels is b'ch1'"),
         ({"channels": ["ch1", None]}, "None is not a channel name"),
-        ({"array": 5}, "array is 5; the name of an array"),
+        ({"array": 5}, "array is 5; must be the name of an array"),
         ({"array": b"x"}, "array is b'x'"),
         ({"layout": ["channels-first"]}, "layout is"),
     ],
 )
 def test_an_argument_of_another_type_is_refused(
-    tmp_path: Path, how: dict[str, object], match: str
+    tmp_path: Path, options: dict[str, object], match: str
 ) -> None:
-    """An argument of another type is refused by its name, with what is wanted."""
+    """An argument of a wrong type is refused with its name and the accepted type."""
     np.savez(tmp_path / "a.npz", x=np.zeros(4), y=np.zeros(4))
     with pytest.raises(UsageError, match=match):
-        open_recording(tmp_path / "a.npz", **{"fs": 1, "array": "x", **how})
+        open_recording(tmp_path / "a.npz", **{"fs": 1, "array": "x", **options})
 
 
 def test_arguments_of_another_format_are_refused(tmp_path: Path) -> None:
     """`array` is for NPZ; `layout` for arrays, and only with its two values."""
     np.save(tmp_path / "a.npy", np.zeros(4))
     (tmp_path / "a.csv").write_text("1\n2\n")
-    with pytest.raises(UsageError, match="NPZ, Zarr, HDF5 and MATLAB only"):
+    with pytest.raises(UsageError, match="only to NPZ, Zarr, HDF5 and MATLAB"):
         open_recording(tmp_path / "a.npy", fs=1, array="x")
-    with pytest.raises(UsageError, match="NPY, NPZ, Zarr, HDF5 and MATLAB only"):
+    with pytest.raises(UsageError, match="only to NPY, NPZ, Zarr, HDF5 and MATLAB"):
         open_recording(tmp_path / "a.csv", fs=1, layout="samples-first")
     with pytest.raises(UsageError, match="layout is array"):
         open_recording(tmp_path / "a.npy", fs=1, layout=np.zeros(2))
@@ -380,21 +389,23 @@ def test_arguments_of_another_format_are_refused(tmp_path: Path) -> None:
         open_recording(tmp_path / "a.npy", fs=1, layout="rows")
 
 
-NOTES = np.array(
+ANNOTATIONS = np.array(
     [(4.0, 0.5, "Lights off"), (1.0, 0.0, "眠")],
     np.dtype([("onset", "f8"), ("duration", "f8"), ("text", "U12")]),
 )
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_an_npz_file_tells_begin_and_annotations(tmp_path: Path, save: Any) -> None:
+def test_npz_begin_and_annotations_are_read(tmp_path: Path, save: Any) -> None:
     """Begin and annotations are read as `rlxweb convert` writes them."""
     x = np.arange(2000.0).reshape(2, 1000)
     path = tmp_path / "a.npz"
-    save(path, samples=x, fs=100.0, units=["uV"], begun=80_000.0, annotations=NOTES)
+    save(
+        path, samples=x, fs=100.0, units=["uV"], begun=80_000.0, annotations=ANNOTATIONS
+    )
     with open_recording(path, start="lights off", stop="@22:13:26") as recording:
         assert recording.begun == 80_000.0
-        assert [tuple(one) for one in recording.annotations] == [
+        assert [tuple(annotation) for annotation in recording.annotations] == [
             (1.0, 0.0, "眠"),
             (4.0, 0.5, "Lights off"),
         ]
@@ -402,20 +413,26 @@ def test_an_npz_file_tells_begin_and_annotations(tmp_path: Path, save: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("notes", "match"),
+    ("attributes", "match"),
     [
-        ({"begun": -1}, "'begun' is no time of day"),
-        ({"begun": [1, 2]}, "'begun' is no time of day"),
-        ({"annotations": np.zeros(3)}, "'annotations' are no annotations"),
-        ({"annotations": NOTES[["onset", "text"]]}, "are no annotations"),
+        ({"begun": -1}, "'begun' is not a valid time of day"),
+        ({"begun": [1, 2]}, "'begun' is not a valid time of day"),
         (
-            {"annotations": np.array([(np.nan, 0, "x")], NOTES.dtype)},
-            "are no annotations",
+            {"annotations": np.zeros(3)},
+            "'annotations' does not contain valid annotations",
+        ),
+        (
+            {"annotations": ANNOTATIONS[["onset", "text"]]},
+            "does not contain valid annotations",
+        ),
+        (
+            {"annotations": np.array([(np.nan, 0, "x")], ANNOTATIONS.dtype)},
+            "does not contain valid annotations",
         ),
     ],
 )
-def test_notes_of_an_npz_file_that_mean_nothing_are_passed_over(
-    tmp_path: Path, notes: dict[str, Any], match: str
+def test_invalid_npz_begin_and_annotations_are_ignored(
+    tmp_path: Path, attributes: dict[str, Any], match: str
 ) -> None:
-    np.savez(tmp_path / "a.npz", samples=np.zeros((2, 9)), fs=1, **notes)
+    np.savez(tmp_path / "a.npz", samples=np.zeros((2, 9)), fs=1, **attributes)
     read_with_warning(tmp_path / "a.npz", match)

@@ -1,4 +1,4 @@
-"""Groups are read in blocks, within bounded memory, and checked for finite samples."""
+"""Groups are read in blocks within bounded memory and checked for finite samples."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import NotFinite, RecordingError, UsageError
 from rlxweb.io import check_finite, npz, open_recording
-from tests.recordings import KINDS
+from tests.recordings import EDFIO_TYPES
 
 MEBI = 1 << 20
 
 
-def saved(path: Path, x: np.ndarray) -> Path:
+def save_array(path: Path, x: np.ndarray) -> Path:
     np.save(path, x)
     return path
 
@@ -31,24 +31,24 @@ def saved(path: Path, x: np.ndarray) -> Path:
 @pytest.fixture
 def zeros(tmp_path: Path) -> Path:
     """One channel of nine samples."""
-    return saved(tmp_path / "a.npy", np.zeros(9))
+    return save_array(tmp_path / "a.npy", np.zeros(9))
 
 
-def test_reprs_are_short_however_many_channels(tmp_path: Path) -> None:
-    """What a notebook shows: how many there are, of what rate and length."""
-    path = saved(tmp_path / "a.npy", np.zeros((500, 40)))
+def test_reprs_stay_short_for_many_channels(tmp_path: Path) -> None:
+    """The reprs give the number of channels, the rate and the length."""
+    path = save_array(tmp_path / "a.npy", np.zeros((500, 40)))
     with open_recording(path, fs=250) as recording:
         (group,) = recording.groups
-        told = "500 channels at 250 Hz, 40 samples"
-        assert repr(recording).endswith(f": NPY, {told})")
-        assert repr(group).endswith(f": {told})")
+        summary = "500 channels at 250 Hz, 40 samples"
+        assert repr(recording).endswith(f": NPY, {summary})")
+        assert repr(group).endswith(f": {summary})")
         assert len(repr(group)) < 140
         block = next(group.blocks(16))
         assert repr(block) == "Block(0 to 16 of 500 channels)"
 
 
 @given(samples=st.integers(1, 60), block=st.integers(1, 70), data=st.data())
-def test_blocks_cover_every_sample_with_the_overlap_asked_for(
+def test_blocks_cover_every_sample_with_the_requested_overlap(
     tmp_path_factory: pytest.TempPathFactory,
     samples: int,
     block: int,
@@ -57,17 +57,19 @@ def test_blocks_cover_every_sample_with_the_overlap_asked_for(
     """Blocks start `overlap` before the end of the last; none is superfluous."""
     overlap = data.draw(st.integers(0, block - 1))
     x = np.arange(2.0 * samples).reshape(2, -1)
-    path = saved(tmp_path_factory.mktemp("npy") / "a.npy", x)
+    path = save_array(tmp_path_factory.mktemp("npy") / "a.npy", x)
     with open_recording(path, fs=1) as recording:
         blocks = list(recording.groups[0].blocks(block, overlap))
     assert blocks[0].start == 0
     assert blocks[-1].stop == samples
-    for one, two in itertools.pairwise(blocks):
-        assert two.start == one.stop - overlap
-        assert one.stop - one.start == block
-        assert two.stop > one.stop
-    for piece in blocks:
-        np.testing.assert_array_equal(piece.data, x[:, piece.start : piece.stop])
+    for previous, following in itertools.pairwise(blocks):
+        assert following.start == previous.stop - overlap
+        assert previous.stop - previous.start == block
+        assert following.stop > previous.stop
+    for sample_block in blocks:
+        np.testing.assert_array_equal(
+            sample_block.data, x[:, sample_block.start : sample_block.stop]
+        )
 
 
 @given(
@@ -76,7 +78,7 @@ def test_blocks_cover_every_sample_with_the_overlap_asked_for(
     many=st.integers(0, 5),
     samples=st.integers(1, 200),
 )
-def test_windows_are_seen_once_each(
+def test_every_window_lies_in_exactly_one_block(
     tmp_path_factory: pytest.TempPathFactory,
     nperseg: int,
     hop: int,
@@ -85,20 +87,24 @@ def test_windows_are_seen_once_each(
 ) -> None:
     """The block length the docstring gives visits the windows of the whole signal."""
     hop = min(hop, nperseg)
-    path = saved(tmp_path_factory.mktemp("npy") / "a.npy", np.arange(float(samples)))
-    seen = []
+    path = save_array(
+        tmp_path_factory.mktemp("npy") / "a.npy", np.arange(float(samples))
+    )
+    window_starts = []
     with open_recording(path, fs=1) as recording:
         for block in recording.groups[0].blocks(nperseg + many * hop, nperseg - hop):
             last = block.data.shape[1] - nperseg
-            seen += [block.start + at for at in range(0, last + 1, hop)]
-    assert seen == list(range(0, samples - nperseg + 1, hop))
+            window_starts += [
+                block.start + offset for offset in range(0, last + 1, hop)
+            ]
+    assert window_starts == list(range(0, samples - nperseg + 1, hop))
 
 
 @pytest.mark.parametrize(("block", "overlap"), [(0, 0), (-1, 0), (4, 4), (4, -1)])
 def test_blocks_that_would_not_advance_are_refused(
     zeros: Path, block: int, overlap: int
 ) -> None:
-    """The refusal comes with the call, not with the first block."""
+    """The error is raised by the call, not by the first block."""
     with open_recording(zeros, fs=1) as recording, pytest.raises(UsageError):
         recording.groups[0].blocks(block, overlap)
 
@@ -115,8 +121,10 @@ def test_a_range_outside_the_recording_is_refused(
 
 
 @pytest.mark.parametrize("value", ["3", 3.5, [3], b"3"])
-def test_a_range_is_of_whole_numbers(zeros: Path, value: object) -> None:
-    """A range of other than whole numbers is refused by name, with the call."""
+def test_ranges_must_be_whole_numbers(zeros: Path, value: object) -> None:
+    """Arguments that are no whole numbers are refused by name as soon as the call is
+    made.
+    """
     with open_recording(zeros, fs=1) as recording:
         (group,) = recording.groups
         for call, name in (
@@ -125,7 +133,7 @@ def test_a_range_is_of_whole_numbers(zeros: Path, value: object) -> None:
             (lambda: group.blocks(value), "n_samples"),
             (lambda: group.stored_blocks(4, value), "overlap"),
         ):
-            with pytest.raises(UsageError, match=f"{name} is .*a whole number"):
+            with pytest.raises(UsageError, match=f"{name} is .*an integer number"):
                 call()
 
 
@@ -139,8 +147,10 @@ def test_a_closed_recording_is_not_read(zeros: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
-def test_threads_read_one_recording_at_once(tmp_path: Path, name: str) -> None:
-    """Threads get the samples they ask for, of a file and of an unpacked array."""
+def test_threads_read_one_recording_concurrently(tmp_path: Path, name: str) -> None:
+    """Each thread gets the samples it requests, from a file and from an unpacked
+    array.
+    """
     x = np.random.default_rng(4).normal(size=(3, 4000))
     path = tmp_path / name
     if name == "a.npy":
@@ -152,58 +162,65 @@ def test_threads_read_one_recording_at_once(tmp_path: Path, name: str) -> None:
     try:
         with open_recording(path, fs=1) as recording, ThreadPoolExecutor(8) as pool:
             read = recording.groups[0].read
-            starts = [97 * at % 3900 for at in range(600)]
-            got = list(pool.map(lambda at: read(at, at + 100), starts, timeout=60))
+            starts = [97 * start % 3900 for start in range(600)]
+            got = list(
+                pool.map(lambda start: read(start, start + 100), starts, timeout=60)
+            )
     finally:
         sys.setswitchinterval(before)
-    for at, one in zip(starts, got, strict=True):
-        np.testing.assert_array_equal(one, x[:, at : at + 100])
+    for start, samples in zip(starts, got, strict=True):
+        np.testing.assert_array_equal(samples, x[:, start : start + 100])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
-def test_a_forked_process_reads_beside_its_parent(
+def test_a_forked_process_reads_concurrently_with_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A forked process shares the file's position, which must not matter."""
     x = np.random.default_rng(4).normal(size=(1, 200_000))
-    monkeypatch.setattr(npz, "_IN_MEMORY_NBYTES", 1000)
+    monkeypatch.setattr(npz, "_MAX_IN_MEMORY_NBYTES", 1000)
     np.save(tmp_path / "a.npy", x)
     np.savez_compressed(tmp_path / "a.npz", x=x)
     with open_recording(tmp_path / name, fs=1) as recording:
         read = recording.groups[0].read
         read(0, 9)
-        with subprocess_that(lambda: walk_is_right(read, x)) as ended:
-            here = walk_is_right(read, x)
-    assert here
-    assert ended == [0]
+        with forked_check(lambda: reads_match(read, x)) as exit_codes:
+            is_right_here = reads_match(read, x)
+    assert is_right_here
+    assert exit_codes == [0]
 
 
-def walk_is_right(read: Callable[[int, int], np.ndarray], x: np.ndarray) -> bool:
+def reads_match(read: Callable[[int, int], np.ndarray], x: np.ndarray) -> bool:
     starts = range(0, x.shape[1] - 50, 50)
-    return all(np.array_equal(read(at, at + 50), x[:, at : at + 50]) for at in starts)
+    return all(
+        np.array_equal(read(start, start + 50), x[:, start : start + 50])
+        for start in starts
+    )
 
 
 @contextmanager
-def subprocess_that(holds: Callable[[], bool]) -> Iterator[list[int]]:
-    """A forked process whose exit code, known at the end, is 0 when that holds."""
-    ended: list[int] = []
+def forked_check(condition: Callable[[], bool]) -> Iterator[list[int]]:
+    """Check a condition in a forked process, whose exit code, known at the end, is 0 if
+    it holds.
+    """
+    exit_codes: list[int] = []
     child = os.fork()
     if child == 0:
         code = 2
         try:
-            code = int(not holds())
+            code = int(not condition())
         finally:
             os._exit(code)
     try:
-        yield ended
+        yield exit_codes
     finally:
-        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        exit_codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
-def test_a_file_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+def test_a_file_truncated_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     """A short read never yields a short block (or kills the process)."""
-    path = saved(tmp_path / "a.npy", np.zeros((2, 100_000)))
+    path = save_array(tmp_path / "a.npy", np.zeros((2, 100_000)))
     with open_recording(path, fs=1) as recording:
         blocks = recording.groups[0].blocks(1000)
         next(blocks)
@@ -214,11 +231,13 @@ def test_a_file_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_first_bad_sample_is_named(tmp_path: Path) -> None:
-    """Channel, absolute index and time of the earliest NaN or infinity."""
+    """The error gives channel, absolute index and time of the earliest NaN or
+    infinity.
+    """
     x = np.zeros((3, 100))
     x[2, 40] = np.nan
     x[0, 41] = -np.inf
-    with open_recording(saved(tmp_path / "a.npy", x), fs=10) as recording:
+    with open_recording(save_array(tmp_path / "a.npy", x), fs=10) as recording:
         (group,) = recording.groups
         check_finite(group.read(0, 40), group)
         with pytest.raises(NotFinite, match=r"'ch3' is nan at sample 40 \(4\.000 s\)"):
@@ -228,106 +247,123 @@ def test_the_first_bad_sample_is_named(tmp_path: Path) -> None:
 
 
 def test_integers_are_always_finite(tmp_path: Path) -> None:
-    """The check has nothing to ask of integers."""
-    path = saved(tmp_path / "a.npy", np.full((1, 4), -1, np.int16))
+    """The finiteness check accepts integers."""
+    path = save_array(tmp_path / "a.npy", np.full((1, 4), -1, np.int16))
     with open_recording(path, fs=1) as recording:
         (group,) = recording.groups
         check_finite(group.read(), group)
 
 
 @contextmanager
-def peak() -> Iterator[list[int]]:
-    """Holds, when the block has ended, the peak bytes allocated in it."""
-    found: list[int] = []
+def traced_peak() -> Iterator[list[int]]:
+    """Yield a list that holds, after the block, the peak number of bytes allocated in
+    it.
+    """
+    peak_nbytes: list[int] = []
     tracemalloc.start()
     try:
-        yield found
-        found.append(tracemalloc.get_traced_memory()[1])
+        yield peak_nbytes
+        peak_nbytes.append(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
 
 
-def check_walk(
-    path: Path, block: int, samples: int, *, most: float = 30 * MEBI, **options: object
+def check_memory_of_reading(
+    path: Path,
+    block: int,
+    samples: int,
+    *,
+    max_nbytes: float = 30 * MEBI,
+    **options: object,
 ) -> None:
-    """Opened and walked, the file shows every sample and takes little memory."""
-    with peak() as held, open_recording(path, **options) as recording:
+    """Check that reading a file block by block gives every sample and takes little
+    memory.
+    """
+    with traced_peak() as peak_nbytes, open_recording(path, **options) as recording:
         blocks = recording.groups[0].blocks(block)
-        assert sum(piece.data.shape[1] for piece in blocks) == samples
-    assert held[0] < most
+        assert sum(sample_block.data.shape[1] for sample_block in blocks) == samples
+    assert peak_nbytes[0] < max_nbytes
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["channels-first", "samples-first"])
-def test_a_large_npy_file_is_walked_in_little_memory(
-    tmp_path: Path, layout: str
-) -> None:
-    """80 MB, sparse on disk, in either order of axes."""
+def test_a_large_npy_file_is_read_in_little_memory(tmp_path: Path, layout: str) -> None:
+    """80 MB, sparse on disk, in either order of the axes."""
     path = tmp_path / "big.npy"
     shape = (10, 2_000_000) if layout == "channels-first" else (2_000_000, 10)
     np.lib.format.open_memmap(path, "w+", "<f4", shape)
-    check_walk(path, 100_000, 2_000_000, fs=1000, layout=layout)
+    check_memory_of_reading(path, 100_000, 2_000_000, fs=1000, layout=layout)
 
 
 @pytest.mark.slow
-def test_a_large_wav_file_is_walked_in_little_memory(tmp_path: Path) -> None:
+def test_a_large_wav_file_is_read_in_little_memory(tmp_path: Path) -> None:
     """80 MB of 24-bit stereo."""
     import soundfile  # not there in WebAssembly, where the rest of the file runs
 
     path = tmp_path / "big.wav"
     soundfile.write(path, np.zeros((1, 2)), 48000, subtype="PCM_24")
     raw, nbytes = bytearray(path.read_bytes()), 80_000_004
-    at = raw.index(b"data") + 4
-    raw[at : at + 4] = nbytes.to_bytes(4, "little")
-    path.write_bytes(bytes(raw[: at + 4]))
+    offset = raw.index(b"data") + 4
+    raw[offset : offset + 4] = nbytes.to_bytes(4, "little")
+    path.write_bytes(bytes(raw[: offset + 4]))
     with path.open("rb+") as file:
-        file.truncate(at + 4 + nbytes)
-    check_walk(path, 500_000, nbytes // 6)
+        file.truncate(offset + 4 + nbytes)
+    check_memory_of_reading(path, 500_000, nbytes // 6)
 
 
-def big_edf(folder: Path, kind: str) -> Path:
-    """64 channels at 512 Hz for 600 s; all but the first second lies in a hole."""
+def write_big_edf(folder: Path, kind: str) -> Path:
+    """Write 64 channels at 512 Hz for 600 s; all but the first second is a hole of the
+    file.
+    """
     path = folder / f"big.{kind}"
-    signal, whole, _ = KINDS[path.suffix]
-    whole([signal(np.arange(512.0), 512, label=f"E{i}") for i in range(64)]).write(path)
+    signal_type, file_type, _ = EDFIO_TYPES[path.suffix]
+    file_type(
+        [signal_type(np.arange(512.0), 512, label=f"E{i}") for i in range(64)]
+    ).write(path)
     raw = bytearray(path.read_bytes())
-    record = len(raw) - 256 * 65
+    record_nbytes = len(raw) - 256 * 65
     raw[236:244] = b"600     "
     path.write_bytes(bytes(raw))
     with path.open("rb+") as file:
-        file.truncate(256 * 65 + 600 * record)
+        file.truncate(256 * 65 + 600 * record_nbytes)
     assert path.stat().st_size > 39_000_000
     return path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["edf", "bdf"])
-def test_a_large_edf_file_is_walked_in_little_memory(tmp_path: Path, kind: str) -> None:
-    """EDF and BDF are walked in little memory, where edfio loads BDF files whole."""
-    check_walk(big_edf(tmp_path, kind), 20_000, 600 * 512)
+def test_a_large_edf_file_is_read_in_little_memory(tmp_path: Path, kind: str) -> None:
+    """EDF and BDF are read block by block in little memory, where edfio loads BDF files
+    whole.
+    """
+    check_memory_of_reading(write_big_edf(tmp_path, kind), 20_000, 600 * 512)
 
 
 def test_one_channel_of_a_large_edf_file_is_read_in_little_memory(
     tmp_path: Path,
 ) -> None:
-    """A window of one channel lies in the records of all; few are held at a time."""
-    with open_recording(big_edf(tmp_path, "edf"), channels=["E63"]) as recording:
-        with peak() as held:
+    """One channel is spread over the records of all channels; few records are held at a
+    time.
+    """
+    with open_recording(write_big_edf(tmp_path, "edf"), channels=["E63"]) as recording:
+        with traced_peak() as peak_nbytes:
             x = recording.groups[0].read()
-    assert held[0] < x.nbytes + 10 * MEBI
+    assert peak_nbytes[0] < x.nbytes + 10 * MEBI
 
 
 @pytest.mark.slow
-def test_a_large_compressed_npz_file_is_walked_in_little_memory(tmp_path: Path) -> None:
+def test_a_large_compressed_npz_file_is_read_in_little_memory(tmp_path: Path) -> None:
     """The unpacked array lies in a temporary file, not in memory."""
     path = tmp_path / "big.npz"
     np.savez_compressed(path, x=np.zeros((2, 5_000_000), np.float32))
-    check_walk(path, 100_000, 5_000_000, fs=1000)
+    check_memory_of_reading(path, 100_000, 5_000_000, fs=1000)
 
 
 @pytest.mark.slow
-def test_a_long_csv_file_is_walked_in_little_memory(tmp_path: Path) -> None:
-    """A long CSV file is walked in less than half of its own size."""
+def test_a_long_csv_file_is_read_in_little_memory(tmp_path: Path) -> None:
+    """A long CSV file is read in less memory than half of its own size."""
     path = tmp_path / "big.csv"
     path.write_bytes(b"1.250000000000,2.50000000000,3.750000000000,5.00\n" * 250_000)
-    check_walk(path, 10_000, 250_000, most=path.stat().st_size / 2, fs=1000)
+    check_memory_of_reading(
+        path, 10_000, 250_000, max_nbytes=path.stat().st_size / 2, fs=1000
+    )

@@ -1,4 +1,4 @@
-"""Element types: every spelling that is meant, and refusals for the rest."""
+"""Element types: every accepted spelling, and refusals for the rest."""
 
 from __future__ import annotations
 
@@ -36,32 +36,34 @@ def test_every_spelling_of_a_type_is_read(dtype: DType) -> None:
 def test_anything_else_is_refused(bad: object) -> None:
     """A refusal lists the types that exist; NumPy's byte counts are not bit counts."""
     types = ", ".join(dtype.label for dtype in DType)
-    with pytest.raises(DTypeError, match=f"types are {types};"):
+    with pytest.raises(DTypeError, match=f"supported dtypes: {types};"):
         as_dtype(bad)  # type: ignore[arg-type]
 
 
 def test_bits_are_not_bytes() -> None:
-    """RLX's f16 is NumPy's f2, its i8 NumPy's i1. What only NumPy's counting of bytes
-    has is refused with its name here, and so is what RLX has and rlxweb has not.
+    """RLX's f16 is NumPy's f2, its i8 NumPy's i1. Names that exist only in NumPy's byte
+    counts are refused with their name here, and so are RLX's types that rlxweb lacks.
     """
     assert as_dtype("f16").numpy == np.float16
     assert as_dtype("i8").numpy == np.int8
-    for code, here in {"f8": "f64", "<f4": "f32", "u4": "u32", "?": "bool"}.items():
-        with pytest.raises(DTypeError, match=f"is '{here}' here, counted in bits"):
+    for code, label in {"f8": "f64", "<f4": "f32", "u4": "u32", "?": "bool"}.items():
+        with pytest.raises(DTypeError, match=f"is '{label}' in rlxweb"):
             as_dtype(code)
-    with pytest.raises(DTypeError, match=r"RLX's c64 is .* does not have"):
+    with pytest.raises(DTypeError, match=r"RLX's c64 is .* does not support"):
         as_dtype("c64")
 
 
 @pytest.mark.parametrize("code", ["f8", "<i8", "<f4", "c64", "d"])
-def test_every_door_reads_names_in_the_same_way(code: str) -> None:
+def test_every_entry_point_reads_names_in_the_same_way(code: str) -> None:
     """Inputs, params, constants, casts, sessions: one error for one mistake."""
     graph = Graph()
     x = graph.input("x", (2,))
     param = (
-        rlxweb.Session("cpu").compile(doubled(graph.param("w", (2,)))).set_param_typed
+        rlxweb.Session("cpu")
+        .compile(double_graph(graph.param("w", (2,))))
+        .set_param_typed
     )
-    doors = [
+    entry_points = [
         lambda d: graph.input("y", (2,), d),
         lambda d: graph.param("z", (2,), d),
         lambda d: graph.constant([1.0, 2.0], d),
@@ -71,15 +73,15 @@ def test_every_door_reads_names_in_the_same_way(code: str) -> None:
         lambda d: param("w", np.ones(2), d),
         lambda d: rlxweb.Session("cpu", d),
     ]
-    for door in doors:
+    for entry_point in entry_points:
         with pytest.raises(
-            DTypeError, match=r"no element type for .*here|does not have"
+            DTypeError, match=r"no dtype for .*in rlxweb|does not support"
         ):
-            door(code)
+            entry_point(code)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "held", "lost"),
+    ("dtype", "finite", "too_large"),
     [
         ("f32", 3.4e38, 1e39),
         ("f32", -1e-45, -1e300),
@@ -87,16 +89,18 @@ def test_every_door_reads_names_in_the_same_way(code: str) -> None:
         ("bf16", 3.38e38, 3.4e38),
     ],
 )
-def test_what_is_finite_does_not_become_infinite(
-    dtype: str, held: float, lost: float
+def test_finite_numbers_never_become_infinite(
+    dtype: str, finite: float, too_large: float
 ) -> None:
-    """No door narrows a finite number to infinity: operands, constants, params."""
+    """No entry point narrows a finite number to infinity: operands, constants,
+    params.
+    """
     graph = Graph()
     x = graph.input("x", (2,), dtype)
     w = graph.param("w", (2,), dtype)
     graph.set_outputs([x + w])
     compiled = rlxweb.Session("cpu").compile(graph)
-    doors = [
+    entry_points = [
         lambda v: x * v,
         lambda v: graph.add(x, [v, 0.0]),
         lambda v: graph.constant(v, dtype),
@@ -105,28 +109,30 @@ def test_what_is_finite_does_not_become_infinite(
         lambda v: compiled.set_param_typed("w", np.array([v, 0.0]), dtype),
         lambda v: compiled.run({"x": [v, 0.0]}),
     ]
-    for door in doors:
-        door(held)
-        door(float("-inf"))
-        with pytest.raises(DTypeError, match=f"not a {dtype} number; it is out of"):
-            door(lost)
+    for entry_point in entry_points:
+        entry_point(finite)
+        entry_point(float("-inf"))
+        with pytest.raises(
+            DTypeError, match=f"cannot be represented as {dtype}; it is out of"
+        ):
+            entry_point(too_large)
 
 
-def doubled(value: rlxweb.Tensor) -> Graph:
+def double_graph(value: rlxweb.Tensor) -> Graph:
     value.graph.set_outputs([value + value])
     return value.graph
 
 
 def test_sizes_and_kinds() -> None:
-    """Bytes are NumPy's; floats and integers are told apart."""
+    """Sizes in bytes are NumPy's; floats and integers are distinguished."""
     bits = {"bool": 8, "bf16": 16} | {
         f"{kind}{n}": n
         for kind, sizes in {"i": (8, 16, 32, 64), "f": (16, 32, 64)}.items()
         for n in sizes
     }
     for dtype in DType:
-        whole = dtype.label.replace("u", "i")
-        assert dtype.nbytes * 8 == bits[whole]
-        assert dtype.is_integer == whole.startswith("i")
+        signed_label = dtype.label.replace("u", "i")
+        assert dtype.nbytes * 8 == bits[signed_label]
+        assert dtype.is_integer == signed_label.startswith("i")
         assert dtype.is_unsigned == dtype.label.startswith("u")
         assert dtype.is_float == ("f" in dtype.label)

@@ -1,4 +1,6 @@
-"""`tensor[…]` is NumPy's, key by key; what cannot be is refused with what to do."""
+"""`tensor[…]` equals NumPy's indexing, key by key; impossible keys are refused with a
+hint.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ KEYS: list[Any] = [
 
 
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
-def test_a_key_means_what_it_means_to_numpy(key: Any) -> None:
+def test_indexing_equals_numpy(key: Any) -> None:
     g = Graph()
     g.set_outputs([g.input("x", X.shape)[key]])
     (got,) = evaluate(g, {"x": X})
     np.testing.assert_array_equal(got, X[key], strict=True)
 
 
-def test_a_slice_has_the_bounds_of_pythons() -> None:
-    """A slice has Python's bounds, beyond the ends, backwards and of nothing."""
+def test_slice_bounds_equal_python() -> None:
+    """Slices have Python's bounds: beyond the ends, backwards and empty."""
     line = np.arange(5, dtype=np.float32)
     bounds, steps = (None, -7, -6, -5, -1, 0, 2, 5, 8), (None, -7, -2, -1, 1, 2, 7)
     keys = [slice(a, b, c) for a in bounds for b in bounds for c in steps]
@@ -44,17 +46,17 @@ def test_a_slice_has_the_bounds_of_pythons() -> None:
         np.testing.assert_array_equal(got, line[key], str(key), strict=True)
 
 
-def test_an_integer_tensor_picks_rows() -> None:
-    """An integer tensor picks rows, negative ones from the end."""
+def test_an_integer_tensor_selects_rows() -> None:
+    """An integer tensor selects rows; negative indices count from the end."""
     g = Graph()
-    at = g.input("at", (3,), "i32")
-    g.set_outputs([g.input("x", X.shape)[:, at]])
+    indices = g.input("at", (3,), "i32")
+    g.set_outputs([g.input("x", X.shape)[:, indices]])
     rows = np.array([4, -5, -1], np.int32)
     (got,) = evaluate(g, {"x": X, "at": rows})
     np.testing.assert_array_equal(got, X[:, rows])
 
 
-def test_keys_that_do_not_fit_are_refused() -> None:
+def test_invalid_keys_are_refused() -> None:
     g = Graph()
     x = g.input("x", (4, 5))
     with pytest.raises(IndexRefused, match=r"index 5 at position \[1\]"):
@@ -69,5 +71,5 @@ def test_keys_that_do_not_fit_are_refused() -> None:
         x[..., ...]
     with pytest.raises(DTypeError, match="row 0 has 2 values, row 1 has 1 value"):
         x[[[0, 1], [1]]]
-    with pytest.raises(ShapeError, match=r"\[4, 5\] f32\): indices are integers"):
+    with pytest.raises(ShapeError, match=r"\[4, 5\] f32\): indices must be integers"):
         x[[1.5]]

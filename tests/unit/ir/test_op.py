@@ -8,49 +8,49 @@ import string
 import numpy as np
 import pytest
 
-from rlxweb.bfloat16 import held
+from rlxweb.bfloat16 import widen_bfloat16
 from rlxweb.errors import AttributeRefused, DTypeError, GraphError, UnknownOp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr, Leaf
 from rlxweb.ir.op import Attr, Op, Registry, TensorType, registry
 from rlxweb.ir.sample import Drawn, Sample
-from tests.command_line import python
-from tests.made_op import made_op
+from tests.command_line import run_python
+from tests.op_factory import make_op
 
 OPS = sorted(registry, key=lambda op: op.name)
 
 
-def test_a_registry_finds_ops_by_name_and_alias() -> None:
+def test_a_registry_looks_up_ops_by_name_and_alias() -> None:
     """Name and alias lead to the same record, until it is removed."""
-    here = Registry()
-    op = here.register(made_op("twice", aliases=("double",)))
-    assert here.get("double") is here.get("twice") is op
-    assert "double" in here
-    assert len(here) == 1
-    here.unregister("double")
-    assert "twice" not in here
-    assert "double" not in here
+    own_registry = Registry()
+    op = own_registry.register(make_op("twice", aliases=("double",)))
+    assert own_registry.get("double") is own_registry.get("twice") is op
+    assert "double" in own_registry
+    assert len(own_registry) == 1
+    own_registry.unregister("double")
+    assert "twice" not in own_registry
+    assert "double" not in own_registry
 
 
 @pytest.mark.parametrize("name", ["twice", "double"])
 def test_a_taken_name_is_refused_unless_replaced(name: str) -> None:
-    """A taken name or alias is refused; `replace=True` puts the new record there."""
-    here = Registry()
-    here.register(made_op("twice", aliases=("double",)))
-    with pytest.raises(GraphError, match=f"the name '{name}' is taken"):
-        here.register(made_op(name))
-    again = here.register(made_op("twice"), replace=True)
-    assert here.get("twice") is again
+    """A taken name or alias is refused; `replace=True` registers the new record."""
+    own_registry = Registry()
+    own_registry.register(make_op("twice", aliases=("double",)))
+    with pytest.raises(GraphError, match=f"the name '{name}' is already registered"):
+        own_registry.register(make_op(name))
+    replacement = own_registry.register(make_op("twice"), replace=True)
+    assert own_registry.get("twice") is replacement
 
 
 def test_an_unknown_name_gets_near_matches() -> None:
-    """Aliases count as names; without a near one there is no guess."""
-    here = Registry()
-    here.register(made_op("twice", aliases=("double",)))
+    """Aliases count as names; without a similar name there is no hint."""
+    own_registry = Registry()
+    own_registry.register(make_op("twice", aliases=("double",)))
     with pytest.raises(UnknownOp, match="did you mean 'double'"):
-        here.get("doubel")
+        own_registry.get("doubel")
     with pytest.raises(UnknownOp) as caught:
-        here.get("zzzzzz")
+        own_registry.get("zzzzzz")
     assert not caught.value.hint
 
 
@@ -63,17 +63,17 @@ def test_an_unknown_name_gets_near_matches() -> None:
         (Attr("a", "ints"), 3, (3,)),
         (Attr("a", "ints"), [np.int32(1), 2], (1, 2)),
         (Attr("a", "dtype"), "f32", DType.F32),
-        (Attr("a", "int", optional=True), None, None),
+        (Attr("a", "int", is_nullable=True), None, None),
         (Attr("a", "str", allowed=("x", "y")), "y", "y"),
     ],
 )
 def test_attributes_become_canonical(
     attr: Attr, value: object, canonical: object
 ) -> None:
-    """One Python type a kind, so that equal nodes compare equal."""
-    made = attr.check(value)
-    assert made == canonical
-    assert type(made) is type(canonical)
+    """Each kind has one Python type, so that equal nodes compare equal."""
+    checked_value = attr.check(value)
+    assert checked_value == canonical
+    assert type(checked_value) is type(canonical)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_attributes_of_the_wrong_kind_are_refused(attr: Attr, value: object) -> 
 
 
 def test_a_dtype_as_attribute_is_read_like_any_other() -> None:
-    """A dtype as attribute has the same names and the same error as elsewhere."""
+    """A dtype as attribute has the same spellings and the same error as elsewhere."""
     assert Attr("to", "dtype").check("float16") is DType.F16
     with pytest.raises(DTypeError, match=r"attribute to='f8'.* NumPy's 'f8' is 'f64'"):
         Attr("to", "dtype").check("f8")
@@ -106,28 +106,30 @@ def test_a_dtype_as_attribute_is_read_like_any_other() -> None:
 
 def test_a_shape_rule_may_name_its_dtype() -> None:
     """A user's shape rule may name its dtype by a label."""
-    rule = made_op("named", infer=lambda types, attrs: TensorType((2,), "f16"))
+    rule = make_op("named", infer=lambda types, attrs: TensorType((2,), "f16"))
     kind = TensorType((2,), DType.F32)
     assert rule.output_type([kind], {}) == TensorType((2,), DType.F16)
     assert Drawn((2,), "i32").draw(np.random.default_rng(0)).dtype == np.int32
 
 
 def test_arity_may_be_a_range() -> None:
-    """Arity may be a range, without an end where it is None."""
+    """Arity may be a range; None means that it has no upper end."""
     kind = TensorType((2,), DType.F32)
-    some = made_op("some", arity=(2, 3))
+    bounded_op = make_op("some", arity=(2, 3))
     for count in (1, 4):
-        with pytest.raises(GraphError, match=f"takes 2 to 3 inputs, got {count}"):
-            some.output_type([kind] * count, {})
-    many = made_op("many", arity=(1, None))
-    assert many.output_type([kind] * 9, {}) == kind
-    with pytest.raises(GraphError, match="takes 1 to any inputs, got 0"):
-        many.output_type([], {})
+        with pytest.raises(GraphError, match=f"expected 2 to 3 inputs, got {count}"):
+            bounded_op.output_type([kind] * count, {})
+    variadic_op = make_op("many", arity=(1, None))
+    assert variadic_op.output_type([kind] * 9, {}) == kind
+    with pytest.raises(GraphError, match="expected 1 or more inputs, got 0"):
+        variadic_op.output_type([], {})
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_every_record_is_complete(op: Op) -> None:
-    """A name fit for a generated label, a sentence of text, distinct attributes."""
+    """The name fits a generated label, the doc is a sentence, attributes are
+    distinct.
+    """
     assert set(op.name) <= set(string.ascii_lowercase + string.digits + "_")
     assert op.doc.rstrip().endswith(".")
     names = [attr.name for attr in op.attrs]
@@ -136,35 +138,38 @@ def test_every_record_is_complete(op: Op) -> None:
 
 
 @pytest.mark.parametrize(
-    "op", [o for o in OPS if not o.has("leaf")], ids=lambda op: op.name
+    "op", [o for o in OPS if not o.has_trait("leaf")], ids=lambda op: op.name
 )
 def test_shape_rule_and_reference_agree(op: Op) -> None:
     """The reference gives the inferred shape and dtype on every sample."""
-    for at, sample in enumerate(op.samples):
-        arrays = sample.draw(at)
+    for seed, sample in enumerate(op.samples):
+        arrays = sample.draw(seed)
         types = [TensorType(d.shape, d.dtype) for d in sample.inputs]
         attrs = op.check_attrs(sample.attrs)
         kind = op.output_type(types, attrs)
         with np.errstate(all="ignore"):
-            made = np.asarray(op.reference(np, attrs, *map(held, arrays)))
-        assert (made.shape, made.dtype) == (kind.shape, kind.dtype.held), sample
+            result = np.asarray(op.reference(np, attrs, *map(widen_bfloat16, arrays)))
+        assert (result.shape, result.dtype) == (
+            kind.shape,
+            kind.dtype.reference_dtype,
+        ), sample
         assert op.flops(tuple(types), kind, attrs) >= 0
 
 
 def test_expressions_are_for_elementwise_ops() -> None:
     """Fusion trusts the lowering, readers trust the trait: they must agree."""
     for op in OPS:
-        assert isinstance(op.lower, Expr) == op.has("elementwise"), op.name
-        assert isinstance(op.lower, Leaf) == op.has("leaf"), op.name
+        assert isinstance(op.lower, Expr) == op.has_trait("elementwise"), op.name
+        assert isinstance(op.lower, Leaf) == op.has_trait("leaf"), op.name
 
 
 def test_samples_are_drawn_the_same_for_the_same_seed() -> None:
-    """A failure can be seen again; another seed is another draw."""
+    """A failure can be reproduced; another seed gives another draw."""
     sample = Sample(
         (Drawn((5,)), Drawn((5,), DType.I32, -9, 9), Drawn((5,), DType.BOOL))
     )
-    for one, same in zip(sample.draw(3), sample.draw(3), strict=True):
-        np.testing.assert_array_equal(one, same)
+    for array, same in zip(sample.draw(3), sample.draw(3), strict=True):
+        np.testing.assert_array_equal(array, same)
     assert not np.array_equal(sample.draw(3)[0], sample.draw(4)[0])
 
 
@@ -178,7 +183,7 @@ def test_drawn_values_keep_their_range() -> None:
     np.testing.assert_array_equal(whole, np.round(whole))
 
 
-FROM_THREADS = """
+CONCURRENT_LOAD_PROGRAM = """
 import sys, threading
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
@@ -213,27 +218,31 @@ print(len(seen), len(set(seen)), len(registry), *errors)
 
 
 def test_the_vocabulary_is_loaded_on_demand_by_any_thread() -> None:
-    """The first thread that asks loads the vocabulary; others wait for all of it."""
-    said = python("-c", FROM_THREADS)
-    assert said.code == 0, said.err
-    assert said.out.split() == ["8", "1", str(len(OPS))]
+    """The first thread that looks up an op loads the vocabulary; others wait for all of
+    it.
+    """
+    result = run_python("-c", CONCURRENT_LOAD_PROGRAM)
+    assert result.code == 0, result.err
+    assert result.out.split() == ["8", "1", str(len(OPS))]
 
 
-def test_a_vocabulary_is_asked_for_once_and_again_if_it_failed() -> None:
-    """Registering counts as asking: a name that comes with it is taken."""
-    asked: list[int] = []
-    here = Registry()
+def test_a_vocabulary_is_loaded_once_and_retried_after_failure() -> None:
+    """Registering an op loads the vocabulary too, so that its names are taken."""
+    load_sizes: list[int] = []
+    own_registry = Registry()
 
     def vocabulary() -> None:
-        asked.append(len(here._ops))
-        if len(asked) == 1:
+        load_sizes.append(len(own_registry._ops))
+        if len(load_sizes) == 1:
             raise ImportError("not today")
-        assert "twice" not in here  # asking while it loads sees what is there so far
-        here.register_all(made_op("twice"))
+        assert (
+            "twice" not in own_registry
+        )  # asking while it loads sees what is there so far
+        own_registry.register_all(make_op("twice"))
 
-    here.vocabulary = vocabulary
+    own_registry.load_builtin_ops = vocabulary
     with pytest.raises(ImportError, match="not today"):
-        here.get("twice")
-    with pytest.raises(GraphError, match="the name 'twice' is taken"):
-        here.register(made_op("twice"))
-    assert (len(here), asked) == (1, [0, 0])
+        own_registry.get("twice")
+    with pytest.raises(GraphError, match="the name 'twice' is already registered"):
+        own_registry.register(make_op("twice"))
+    assert (len(own_registry), load_sizes) == (1, [0, 0])

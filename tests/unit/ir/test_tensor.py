@@ -1,4 +1,4 @@
-"""A tensor among NumPy's arrays, in Python's statements, and under bad arguments."""
+"""Tensors with NumPy arrays, in Python statements and with invalid arguments."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from rlxweb.errors import (
     UsageError,
     VerifyError,
 )
-from tests.agreement import Array
+from tests.engines_under_test import Array
 
 X = np.array([[0.5, -1.5, 2.0], [3.0, 0.25, -4.0]], np.float32)
 ARRAY = np.array([2.0, 0.5, 4.0], np.float32)
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv, operator.lt)
 
 
-def answer(build: Callable[[Tensor], Tensor]) -> Array:
-    """What the graph of one expression over X gives."""
+def run_expression(build: Callable[[Tensor], Tensor]) -> Array:
+    """Return the output of a graph of one expression over X."""
     graph = Graph()
     graph.set_outputs([build(graph.input("x", X.shape))])
     return Session("cpu").compile(graph).run({"x": X})[0]
 
 
-@pytest.mark.parametrize("how", ARITHMETIC, ids=lambda how: str(how.__name__))
+@pytest.mark.parametrize("operation", ARITHMETIC, ids=lambda how: str(how.__name__))
 @pytest.mark.parametrize(
-    "beside",
+    "operand",
     [
         ARRAY,
         ARRAY.view(np.matrix),
@@ -48,62 +48,72 @@ def answer(build: Callable[[Tensor], Tensor]) -> Array:
     ],
     ids=["array", "matrix", "float32", "float64", "int64", "0-d"],
 )
-def test_arrays_and_scalars_of_numpy_stand_on_either_side(
-    how: Any, beside: Any
+def test_numpy_arrays_and_scalars_work_on_either_side(
+    operation: Any, operand: Any
 ) -> None:
     """NumPy's arrays become constants and make no array of tensors."""
-    plain = np.asarray(beside)
+    plain = np.asarray(operand)
     with np.errstate(all="ignore"):
-        right, left = how(X, plain), how(plain, X)
-    np.testing.assert_allclose(answer(lambda t: how(t, beside)), right, rtol=1e-6)
-    np.testing.assert_allclose(answer(lambda t: how(beside, t)), left, rtol=1e-6)
+        right, left = operation(X, plain), operation(plain, X)
+    np.testing.assert_allclose(
+        run_expression(lambda t: operation(t, operand)), right, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        run_expression(lambda t: operation(operand, t)), left, rtol=1e-6
+    )
 
 
-def test_a_matrix_stands_on_either_side_of_matmul() -> None:
-    """Either side of `@` may be an array, beside a tensor."""
+def test_matmul_takes_an_array_on_either_side() -> None:
+    """Either side of `@` may be an array when the other is a tensor."""
     w = np.arange(6, dtype=np.float32).reshape(3, 2)
-    np.testing.assert_allclose(answer(lambda t: t @ w), X @ w)
-    np.testing.assert_allclose(answer(lambda t: w @ t), w @ X)
+    np.testing.assert_allclose(run_expression(lambda t: t @ w), X @ w)
+    np.testing.assert_allclose(run_expression(lambda t: w @ t), w @ X)
 
 
 def test_an_array_of_another_type_is_not_narrowed() -> None:
-    """An array of a dtype that was asked for is refused as a tensor of it would be;
-    a list, and what NumPy makes where nothing was asked for, take the tensor's.
+    """An array of an explicit dtype is refused as a tensor of it would be; lists, and
+    arrays of NumPy's default dtypes, take the tensor's.
     """
     x = Graph().input("x", (3,))
     with pytest.raises(DTypeError, match="f16 and f32"):
         np.ones(3, np.float16) + x
     row = [1, 2, 3]
-    for given in (row, np.array(row, np.int64), np.array(row, np.float64)):
-        np.testing.assert_array_equal(answer(lambda t, y=given: t + y), X + row)
-    with pytest.raises(DTypeError, match="not a i32 number"):
+    for values in (row, np.array(row, np.int64), np.array(row, np.float64)):
+        np.testing.assert_array_equal(
+            run_expression(lambda t, y=values: t + y), X + row
+        )
+    with pytest.raises(DTypeError, match="cannot be represented as i32"):
         Graph().input("i", (3,), "i32") + np.array([0.5, 1, 2])
 
 
-def test_operators_of_integers_and_truths() -> None:
-    """Operators of integers and truths are NumPy's, with a tensor on either side."""
+def test_operators_of_integers_and_booleans() -> None:
+    """Operators of integers and booleans are NumPy's, with a tensor on either side."""
     i = np.array([-7, 3, 12], np.int32)
     graph = Graph()
     t = graph.input("i", 3, "i32")
-    ways: list[Callable[[Any], Any]] = [
+    functions: list[Callable[[Any], Any]] = [
         *(lambda v: v // 2, lambda v: 100 // v, lambda v: v % 5, lambda v: 7 % v),
         *(lambda v: v & 6, lambda v: 6 | v, lambda v: v ^ 5, lambda v: ~v),
         *(lambda v: v << 2, lambda v: v >> 1, lambda v: (v > 0) & ~(v > 3)),
     ]
-    more = [graph.where(t > 0, 1.0, 0.0), graph.where(t > 0, 1, 0), graph.clip(t, 0, 9)]
-    graph.set_outputs([*(way(t) for way in ways), *more])
+    selected = [
+        graph.where(t > 0, 1.0, 0.0),
+        graph.where(t > 0, 1, 0),
+        graph.clip(t, 0, 9),
+    ]
+    graph.set_outputs([*(function(t) for function in functions), *selected])
     got = evaluate(graph, {"i": i})
-    want = [way(i) for way in ways]
+    want = [function(i) for function in functions]
     want += [np.where(i > 0, 1.0, 0.0), np.where(i > 0, 1, 0), np.clip(i, 0, 9)]
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert [str(m.dtype) for m in more] == ["f32", "i32", "i32"]
+    assert [str(m.dtype) for m in selected] == ["f32", "i32", "i32"]
 
 
-NO_VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
+VALUE_USES: dict[str, tuple[Callable[[Any], object], str]] = {
     "for": (lambda t: [v for v in t], r"t\[i\] for i in range\(3\)"),
-    "unpacked": (lambda t: (lambda a, b, c: a)(*t), "no values until the graph is run"),
-    "len": (len, r"t\.shape is \(3,\)"),
+    "unpacked": (lambda t: (lambda a, b, c: a)(*t), "no values until the graph runs"),
+    "len": (len, r"t\.shape, which is \(3,\)"),
     "if": (bool, r"use graph\.where"),
     "in": (lambda t: 1.0 in t, r"use|graph\.eq"),
     "==": (lambda t: t == 1.0, r"t\.eq\(value\)"),
@@ -118,23 +128,23 @@ NO_VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", NO_VALUES)
-def test_what_wants_values_is_told_that_there_are_none(what: str) -> None:
-    """A tensor that is asked for values says what it is and what to write instead."""
-    use, words = NO_VALUES[what]
-    with pytest.raises(UsageError, match=rf"(?s){words}") as refused:
+@pytest.mark.parametrize("case", VALUE_USES)
+def test_uses_that_need_values_are_refused_with_advice(case: str) -> None:
+    """The error names the tensor and what to write instead."""
+    use, words = VALUE_USES[case]
+    with pytest.raises(UsageError, match=rf"(?s){words}") as error:
         use(Graph().input("x", (3,)))
-    assert "Tensor(%0 [3] f32)" in str(refused.value)
+    assert "Tensor(%0 [3] f32)" in str(error.value)
 
 
 @pytest.mark.parametrize("use", [np.exp, lambda t: np.add(ARRAY, t)])
-def test_ufuncs_leave_tensors_alone(use: Callable[[Any], object]) -> None:
-    """No object array is made."""
+def test_ufuncs_are_refused(use: Callable[[Any], object]) -> None:
+    """NumPy's ufuncs refuse tensors and make no object array."""
     with pytest.raises(TypeError, match="'Tensor' does not support ufuncs"):
         use(Graph().input("x", (3,)))
 
 
-def test_a_tensor_is_itself() -> None:
+def test_tensors_compare_by_identity() -> None:
     """`==` between tensors asks for identity, so that they can be found and hashed."""
     x = Graph().input("x", (3,))
     assert x == x
@@ -145,13 +155,15 @@ def test_a_tensor_is_itself() -> None:
 
 @pytest.mark.parametrize("key", [0.5, "a", True, {0}, slice(0.5, 2), slice(0, 2, 0)])
 def test_an_index_is_an_integer_or_a_slice(key: Any) -> None:
-    """Anything else is named, with the tensor it was asked of."""
+    """Other indices are refused with an error that names the tensor."""
     x = Graph().input("x", (3,))
     with pytest.raises(ShapeError, match=r"^Tensor\(%0 \[3\] f32\): "):
         x[key]
 
 
-BUILT: dict[str, tuple[Callable[[Graph, Tensor], Any], type[RlxError], str]] = {
+INVALID_ARGUMENTS: dict[
+    str, tuple[Callable[[Graph, Tensor], Any], type[RlxError], str]
+] = {
     "axis 0.0": (lambda g, x: g.softmax(x, axis=0.0), AttributeRefused, "axis=0.0"),
     "axis True": (lambda g, x: g.cumsum(x, axis=True), AttributeRefused, "axis=True"),
     "axis np.True_": (
@@ -163,7 +175,7 @@ BUILT: dict[str, tuple[Callable[[Graph, Tensor], Any], type[RlxError], str]] = {
     "axes of floats": (
         lambda g, x: g.sum(x, axes=np.array([0.0])),
         AttributeRefused,
-        "sequence of integers is wanted",
+        "expected an integer or a sequence of integers",
     ),
     "keep_dim 1": (
         lambda g, x: g.sum(x, keep_dim=1),
@@ -173,7 +185,7 @@ BUILT: dict[str, tuple[Callable[[Graph, Tensor], Any], type[RlxError], str]] = {
     "eps text": (
         lambda g, x: g.rms_norm(x, x, x, eps="1e-5"),
         AttributeRefused,
-        "a number is wanted",
+        "expected a number",
     ),
     "eps True": (lambda g, x: g.rms_norm(x, x, x, eps=True), AttributeRefused, "True"),
     "shape of floats": (lambda g, x: g.reshape(x, (3.0,)), AttributeRefused, "3.0"),
@@ -193,31 +205,37 @@ BUILT: dict[str, tuple[Callable[[Graph, Tensor], Any], type[RlxError], str]] = {
     "input of bool": (lambda g, x: g.input("y", (True,)), ShapeError, "got True"),
     "dtype": (lambda g, x: g.param("w", 3, "f99"), DTypeError, "param 'w' of graph"),
     "complex": (lambda g, x: g.constant(1j), DTypeError, "constant of graph 'graph'"),
-    "no list": (lambda g, x: g.concat(x), GraphError, "a rlxweb.Tensor was given"),
+    "no list": (lambda g, x: g.concat(x), GraphError, "got a rlxweb.Tensor"),
     "one output": (lambda g, x: g.set_outputs(x), GraphError, r"set_outputs\(\[t\]\)"),
     "no op": (lambda g, x: g.apply(None, x), UnknownOp, "op None"),
-    "an array for an op": (lambda g, x: g.apply(ARRAY, x), UnknownOp, "no such op"),
+    "an array for an op": (
+        lambda g, x: g.apply(ARRAY, x),
+        UnknownOp,
+        "the op is not registered",
+    ),
     "an array alone": (
         lambda g, x: g.relu(X),
         GraphError,
         "not a tensor of this graph",
     ),
-    "no bins": (lambda g, x: g.fftfreq(0), ShapeError, "n is 0; n >= 1"),
+    "no bins": (lambda g, x: g.fftfreq(0), ShapeError, "n is 0; n must be >= 1"),
     "half a bin": (lambda g, x: g.rfftfreq(2.5), ShapeError, "rfftfreq: n must be"),
 }
 
 
-@pytest.mark.parametrize("what", BUILT)
-def test_a_bad_argument_is_named(what: str) -> None:
-    """A bad argument is told with op, argument and wish, not by Python's traceback."""
-    build, error, words = BUILT[what]
+@pytest.mark.parametrize("case", INVALID_ARGUMENTS)
+def test_a_bad_argument_is_named(case: str) -> None:
+    """The error names the op, the argument and the expected value, without Python's
+    traceback.
+    """
+    build, error, words = INVALID_ARGUMENTS[case]
     graph = Graph()
     with pytest.raises(error, match=words):
         build(graph, graph.input("x", (3,)))
 
 
-def test_integers_of_numpy_are_integers() -> None:
-    """Scalars and arrays of them, where one or several are wanted."""
+def test_numpy_integers_are_accepted() -> None:
+    """NumPy scalars and arrays serve where one or several integers are expected."""
     graph = Graph()
     x = graph.input("x", np.array([2, 3]))
     assert graph.input("row", np.int32(5)).shape == (5,)
@@ -231,16 +249,16 @@ def test_integers_of_numpy_are_integers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("value", "words"),
     [
-        (None, "None was given; a Graph is wanted"),
-        (Graph, r"make one of it: Graph\(\)"),
-        ([Graph()], "a list was given"),
-        (ARRAY, "a numpy.ndarray was given"),
-        (Graph().input("x", 3), r"its graph is t\.graph"),
+        (None, "got None; expected a Graph"),
+        (Graph, r"create an instance: Graph\(\)"),
+        ([Graph()], "got a list"),
+        (ARRAY, "got a numpy.ndarray"),
+        (Graph().input("x", 3), r"pass t\.graph"),
     ],
 )
-def test_only_a_graph_is_compiled(given: Any, words: str) -> None:
-    """What was given instead is named."""
+def test_only_a_graph_is_compiled(value: Any, words: str) -> None:
+    """The error names the object that was given instead of a graph."""
     with pytest.raises(VerifyError, match=words):
-        Session("cpu").compile(given)
+        Session("cpu").compile(value)

@@ -1,4 +1,4 @@
-"""One file of a run: what is found in it, and what is said when it cannot be done."""
+"""Analysis of one file: progress, compilation and errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from rlxweb.errors import OutOfMemory, RecordingError
 from rlxweb.jobs import analysis
 from rlxweb.jobs.analysis import analyse_file
+from rlxweb.jobs.file_jobs import analyse_sequentially
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.spreading import one_by_one
-from rlxweb.signal import engine
+from rlxweb.signal import welch_engine
 
 SETTINGS = Settings(fs=100, device="cpu")
 
@@ -23,29 +23,35 @@ def npy(tmp_path: Path) -> str:
     return str(tmp_path / "x.npy")
 
 
-def test_progress_tells_every_sample_once(
+def test_progress_counts_every_sample_once(
     npy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of samples is told from the first block on, and every one once."""
-    monkeypatch.setattr("rlxweb.jobs.averaging.BLOCK_BYTES", 1 << 13)
-    told: list[tuple[int, int]] = []
-    analyse_file(npy, SETTINGS, lambda whole, done: told.append((whole, done)))
-    assert len(told) > 5
-    assert {whole for whole, _ in told} == {10_000}
-    assert sum(done for _, done in told) == 10_000
+    """Progress reports the total from the first block on and counts every sample
+    once.
+    """
+    monkeypatch.setattr("rlxweb.jobs.averaging.BLOCK_NBYTES", 1 << 13)
+    reports: list[tuple[int, int]] = []
+    analyse_file(npy, SETTINGS, lambda total, done: reports.append((total, done)))
+    assert len(reports) > 5
+    assert {total for total, _ in reports} == {10_000}
+    assert sum(done for _, done in reports) == 10_000
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-def test_short_recordings_have_nothing_compiled(
+def test_short_recordings_compile_no_kernels(
     npy: str, monkeypatch: pytest.MonkeyPatch, is_long: bool
 ) -> None:
-    """No kernel will ever compute them, so none is begun beside them."""
-    least = 1 if is_long else 1 << 40
-    monkeypatch.setattr(analysis, "COMPILED_SAMPLES", least)
-    told: list[float] = []
-    monkeypatch.setattr(engine, "_compile_if_worth_it", lambda *all_: told.append(1))
+    """A recording too short to profit from kernels starts no compilation."""
+    min_samples = 1 if is_long else 1 << 40
+    monkeypatch.setattr(analysis, "MIN_COMPILED_SAMPLES", min_samples)
+    compilations: list[float] = []
+    monkeypatch.setattr(
+        welch_engine,
+        "_compile_if_profitable",
+        lambda *arguments: compilations.append(1),
+    )
     analyse_file(npy, SETTINGS)
-    assert bool(told) == is_long
+    assert bool(compilations) == is_long
 
 
 def test_no_memory_is_an_error_of_the_file(
@@ -61,9 +67,11 @@ def test_no_memory_is_an_error_of_the_file(
         analyse_file(npy, SETTINGS)
 
 
-def test_one_by_one_hands_out_errors_and_goes_on(npy: str) -> None:
-    gone = npy + ".gone"
-    (first, bad), (second, good) = one_by_one([gone, npy], SETTINGS)
-    assert (first, second) == (gone, npy)
-    assert isinstance(bad, RecordingError)
-    assert good.path == npy
+def test_sequential_analysis_yields_errors_and_continues(npy: str) -> None:
+    missing_path = npy + ".gone"
+    (first, error), (second, result) = analyse_sequentially(
+        [missing_path, npy], SETTINGS
+    )
+    assert (first, second) == (missing_path, npy)
+    assert isinstance(error, RecordingError)
+    assert result.path == npy

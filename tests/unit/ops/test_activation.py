@@ -12,14 +12,14 @@ from scipy import special
 import rlxweb.ops  # noqa: F401
 from rlxweb.errors import DTypeError
 from rlxweb.ops.activation import erfc
-from tests.unit.ops.alone import added, run
+from tests.unit.ops.single_op import build_op, run
 
 
 def normal_gelu(x: Any) -> Any:
     return 0.5 * x * special.erfc(-x / np.sqrt(2))
 
 
-WANT: dict[str, Callable[..., Any]] = {
+EXPECTED: dict[str, Callable[..., Any]] = {
     "gelu": normal_gelu,
     "gelu_approx": lambda x: (
         0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
@@ -42,32 +42,32 @@ POSITIVE: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
 }
-FLOATS_ONLY = sorted((set(WANT) | set(POSITIVE)) - {"relu", "neg", "abs"})
+FLOATS_ONLY = sorted((set(EXPECTED) | set(POSITIVE)) - {"relu", "neg", "abs"})
 
 
-def points(name: str) -> Any:
+def sample_points(name: str) -> Any:
     return np.linspace(0.01 if name in POSITIVE else -12, 12, 3001)
 
 
-@pytest.mark.parametrize("name", sorted(WANT | POSITIVE))
+@pytest.mark.parametrize("name", sorted(EXPECTED | POSITIVE))
 def test_double_precision_is_kept(name: str) -> None:
-    x = points(name)
-    want = (WANT | POSITIVE)[name](x)
+    x = sample_points(name)
+    want = (EXPECTED | POSITIVE)[name](x)
     got = run(name, x)
     assert got.dtype == np.float64
     np.testing.assert_allclose(got, want, rtol=2e-13, atol=1e-15)
 
 
-@pytest.mark.parametrize("name", sorted(WANT | POSITIVE))
+@pytest.mark.parametrize("name", sorted(EXPECTED | POSITIVE))
 def test_single_precision_stays_single(name: str) -> None:
-    x = points(name).astype(np.float32)
-    want = (WANT | POSITIVE)[name](x.astype(np.float64))
+    x = sample_points(name).astype(np.float32)
+    want = (EXPECTED | POSITIVE)[name](x.astype(np.float64))
     got = run(name, x)
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(WANT | POSITIVE))
+@pytest.mark.parametrize("name", sorted(EXPECTED | POSITIVE))
 def test_half_precision_is_computed_in_single(name: str) -> None:
     x = np.linspace(0.25, 3, 200).astype(np.float16)
     want = run(name, x.astype(np.float32)).astype(np.float16)
@@ -107,19 +107,23 @@ def test_integers_pass_where_nothing_is_rounded() -> None:
     assert run("abs", x).dtype == np.int32
 
 
-FLOATS = "takes floats only; bf16, f16, f32 or f64; cast the operand first$"
+FLOATS_ONLY_MESSAGE = (
+    "the op accepts only floats; expected bf16, f16, f32 or f64; "
+    "cast the operand first$"
+)
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "said"),
+    ("name", "dtype", "message"),
     [
-        *((name, "i32", rf"^{name} of \[3\] i32: {FLOATS}") for name in FLOATS_ONLY),
+        *(
+            (name, "i32", rf"^{name} of \[3\] i32: {FLOATS_ONLY_MESSAGE}")
+            for name in FLOATS_ONLY
+        ),
         *((name, "bool", "operand 0 is bool") for name in ("relu", "neg", "abs")),
-        ("neg", "u32", "operand 0 is u32; it takes f16, i32, i64"),
+        ("neg", "u32", "operand 0 is u32; expected f16, i32, i64"),
     ],
 )
-def test_types_an_op_has_no_meaning_for_are_refused(
-    name: str, dtype: str, said: str
-) -> None:
-    with pytest.raises(DTypeError, match=said):
-        added(name, ((3,), dtype))
+def test_unsupported_dtypes_are_refused(name: str, dtype: str, message: str) -> None:
+    with pytest.raises(DTypeError, match=message):
+        build_op(name, ((3,), dtype))

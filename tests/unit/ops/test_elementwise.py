@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlxweb.errors import DTypeError, ShapeError
-from tests.unit.ops.alone import added, run
+from tests.unit.ops.single_op import build_op, run
 
 NUMPY = {
     "add": np.add,
@@ -50,9 +50,9 @@ def test_shapes_numpy_refuses_are_refused(
         want = np.broadcast_shapes(a, b)
     except ValueError:
         with pytest.raises(ShapeError, match="cannot broadcast"):
-            added("add", a, b)
+            build_op("add", a, b)
     else:
-        assert added("add", a, b).shape == want
+        assert build_op("add", a, b).shape == want
 
 
 @given(
@@ -135,49 +135,49 @@ def test_cast_between_integers_wraps() -> None:
     assert run("cast", np.bool_([True, False]), to="f32").tolist() == [1.0, 0.0]
 
 
-def test_bools_can_be_equal() -> None:
+def test_bools_can_be_compared() -> None:
     assert run("eq", np.bool_([1, 0]), np.bool_([1, 1])).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("name", ["add", "div", "eq", "lt", "maximum"])
 def test_two_dtypes_are_refused_with_both_named(name: str) -> None:
     with pytest.raises(DTypeError) as raised:
-        added(name, (2,), ((2,), "i32"))
+        build_op(name, (2,), ((2,), "i32"))
     assert str(raised.value) == (
-        f"{name} of [2] f32, [2] i32: operands are f32 and i32; all must have one "
-        "dtype; nothing is promoted; cast one of them"
+        f"{name} of [2] f32, [2] i32: operands are f32 and i32; all must have the "
+        "same dtype; dtypes are not promoted; cast one of them"
     )
 
 
-NO_BOOLS = "operand 0 is bool; it takes f16, i32"
+NO_BOOLS = "operand 0 is bool; expected f16, i32"
 NO_CONDITION = (
-    "the condition is f32; a condition is bool; compare it with something: "
-    r"g.ne\(condition, 0\)$"
+    "the condition is f32; the condition must be bool; compare it with a value, "
+    r"for example g.ne\(condition, 0\)$"
 )
 
 
 @pytest.mark.parametrize(
-    ("name", "dtypes", "said"),
+    ("name", "dtypes", "message"),
     [
         *((n, ["bool"] * 2, NO_BOOLS) for n in ("add", "sub", "mul", "div")),
         *((n, ["bool"] * 2, NO_BOOLS) for n in ("maximum", "minimum")),
         ("lt", ["bool"] * 2, "operand 0 is bool"),
-        ("pow", ["i32"] * 2, "takes floats only"),
+        ("pow", ["i32"] * 2, "accepts only floats"),
         ("where", ["f32"] * 3, NO_CONDITION),
     ],
 )
-def test_types_an_op_has_no_meaning_for_are_refused(
-    name: str, dtypes: list[str], said: str
+def test_unsupported_dtypes_are_refused(
+    name: str, dtypes: list[str], message: str
 ) -> None:
-    with pytest.raises(DTypeError, match=said):
-        added(name, *(((2,), dtype) for dtype in dtypes))
+    with pytest.raises(DTypeError, match=message):
+        build_op(name, *(((2,), dtype) for dtype in dtypes))
 
 
 def test_cast_wants_a_known_dtype() -> None:
     with pytest.raises(DTypeError, match=r"attribute to='f8'.* NumPy's 'f8' is 'f64'"):
-        added("cast", (2,), to="f8")
+        build_op("cast", (2,), to="f8")
 
 
-def test_half_and_double_stay_what_they_are() -> None:
+def test_float16_and_float64_keep_their_dtype() -> None:
     for dtype in (np.float16, np.float64):
         assert run("mul", np.ones(3, dtype), np.ones(3, dtype)).dtype == dtype

@@ -1,4 +1,6 @@
-"""Softmax and norms: meaning on any axis, refusals, the recipe's walk, compositions."""
+"""Softmax and norms: values on any axis, refusals, strides of the kernel plan,
+compositions.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,24 @@ import pytest
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Call
+from rlxweb.ir.lowering import KernelDispatch
 from rlxweb.ir.op import registry
 from rlxweb.ir.shape import Shape
-from tests.agreement import Array
-from tests.unit.ops.alone import (
-    added,
-    composed,
-    composition,
-    recipe_of,
+from tests.engines_under_test import Array
+from tests.unit.ops.single_op import (
+    build_op,
+    op_composition,
+    op_kernel_plan,
     run,
-    types_of,
+    run_composition,
+    tensor_types,
 )
 
 NAMES = ("softmax", "layer_norm", "rms_norm")
 
 
-def along(name: str, x: Array, gamma: Array, beta: Array, eps: float) -> Array:
-    """One line, computed by the formula in the doc."""
+def normalize_row(name: str, x: Array, gamma: Array, beta: Array, eps: float) -> Array:
+    """Normalize one row by the documented formula."""
     if name == "softmax":
         return np.exp(x) / np.exp(x).sum()
     if name == "layer_norm":
@@ -35,7 +37,7 @@ def along(name: str, x: Array, gamma: Array, beta: Array, eps: float) -> Array:
     return x / np.sqrt((x**2).mean() + eps) * gamma + beta
 
 
-def shapes_of(name: str, shape: Shape, axis: int) -> list[Shape]:
+def operand_shapes(name: str, shape: Shape, axis: int) -> list[Shape]:
     """Shapes of the rows and, where the op has them, of its scale and shift."""
     n = (shape[axis],)
     return [shape] if name == "softmax" else [shape, n, n]
@@ -43,10 +45,10 @@ def shapes_of(name: str, shape: Shape, axis: int) -> list[Shape]:
 
 def operands(name: str, shape: Shape, axis: int) -> list[Array]:
     rng = np.random.default_rng(3)
-    return [rng.uniform(-2, 2, s) for s in shapes_of(name, shape, axis)]
+    return [rng.uniform(-2, 2, s) for s in operand_shapes(name, shape, axis)]
 
 
-def attrs_of(name: str, axis: int, eps: float = 1e-3) -> dict[str, Any]:
+def op_attrs(name: str, axis: int, eps: float = 1e-3) -> dict[str, Any]:
     return {"axis": axis} if name == "softmax" else {"axis": axis, "eps": eps}
 
 
@@ -54,27 +56,27 @@ def attrs_of(name: str, axis: int, eps: float = 1e-3) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("shape", "axis"), [((5,), 0), ((3, 5), 1), ((3, 5), 0), ((2, 3, 5), -2)]
 )
-def test_each_line_along_the_axis_is_normalised(
+def test_each_row_along_the_axis_is_normalised(
     name: str, shape: Shape, axis: int
 ) -> None:
-    """Lines are normalised by the formula, in the reference and the composition."""
+    """Rows are normalized by the formula, in the reference and the composition."""
     x, *scale = operands(name, shape, axis)
     gamma, beta = scale or (np.ones(1), np.zeros(1))
     want = np.apply_along_axis(
-        lambda line: along(name, line, gamma, beta, 1e-3), axis, x
+        lambda row: normalize_row(name, row, gamma, beta, 1e-3), axis, x
     )
-    for way in (run, composed):
-        got = way(name, x, *scale, **attrs_of(name, axis))
+    for method in (run, run_composition):
+        got = method(name, x, *scale, **op_attrs(name, axis))
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_composition_of_halves_keeps_no_half_inside(name: str) -> None:
+def test_a_float16_composition_computes_in_float32(name: str) -> None:
     """f16 operands are cast once on the way in and once on the way out."""
     g = Graph()
-    shapes = shapes_of(name, (3, 5), 1)
+    shapes = operand_shapes(name, (3, 5), 1)
     tensors = [g.input(f"x{k}", s, "f16") for k, s in enumerate(shapes)]
-    out = composition(name).build(g, attrs_of(name, 1), *tensors)
+    out = op_composition(name).build(g, op_attrs(name, 1), *tensors)
     assert out.dtype is DType.F16
     inside = [n for n in g.nodes() if n.op != "input" and n.id != out.id]
     assert {n.type.dtype for n in inside} == {DType.F32}
@@ -88,7 +90,7 @@ def test_probabilities_add_up_however_large_the_scores() -> None:
 
 
 def test_values_far_from_zero_keep_their_spread() -> None:
-    """The variance is taken around the mean: 1e6 + {0, 1} is told apart in float32."""
+    """The variance is taken around the mean, so 1e6 + {0, 1} is resolved in float32."""
     x = np.array([[1e6, 1e6 + 1.0]], np.float32)
     one, zero = np.ones(2, np.float32), np.zeros(2, np.float32)
     got = run("layer_norm", x, one, zero, axis=-1, eps=1e-5)
@@ -101,68 +103,74 @@ def test_an_axis_outside_the_rank_is_refused(
     name: str, shape: Shape, axis: int
 ) -> None:
     """Axis 2 of two axes, and any axis of a scalar, are refused."""
-    scale = shapes_of(name, (3, 5), 1)[1:]
+    scale = operand_shapes(name, (3, 5), 1)[1:]
     with pytest.raises(ShapeError, match="outside rank"):
-        added(name, shape, *scale, **attrs_of(name, axis))
+        build_op(name, shape, *scale, **op_attrs(name, axis))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_integers_are_refused(name: str) -> None:
-    with pytest.raises(DTypeError, match="floats only"):
-        added(name, *((s, "i32") for s in shapes_of(name, (3, 5), 1)))
+    with pytest.raises(DTypeError, match="only floats"):
+        build_op(name, *((s, "i32") for s in operand_shapes(name, (3, 5), 1)))
 
 
 @pytest.mark.parametrize(("gamma", "beta"), [((4,), (5,)), ((5,), (1,)), ((), (5,))])
 def test_gamma_and_beta_have_one_value_per_element(gamma: Shape, beta: Shape) -> None:
-    """The message says which of the two, and the size it should have."""
-    with pytest.raises(ShapeError, match=r"wants \[5\]"):
-        added("layer_norm", (3, 5), gamma, beta)
+    """The message names the operand and the size it should have."""
+    with pytest.raises(ShapeError, match=r"expected \[5\] for axis"):
+        build_op("layer_norm", (3, 5), gamma, beta)
 
 
 @pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf"), 1e39])
-def test_an_eps_that_makes_no_sense_is_refused(eps: float) -> None:
-    with pytest.raises(AttributeRefused, match="finite and >= 0"):
-        added("rms_norm", (3, 5), (5,), (5,), eps=eps)
+def test_an_invalid_eps_is_refused(eps: float) -> None:
+    with pytest.raises(AttributeRefused, match="must be finite, >= 0"):
+        build_op("rms_norm", (3, 5), (5,), (5,), eps=eps)
     with pytest.raises(AttributeRefused, match="is not of kind float"):
-        added("rms_norm", (3, 5), (5,), (5,), eps=10**400)
+        build_op("rms_norm", (3, 5), (5,), (5,), eps=10**400)
 
 
-def call_of(name: str, shape: Shape, axis: int) -> Call:
-    inputs = types_of(*shapes_of(name, shape, axis))
-    (call,) = recipe_of(name, inputs, inputs[0], attrs_of(name, axis)).calls
-    return call
+def row_dispatch(name: str, shape: Shape, axis: int) -> KernelDispatch:
+    inputs = tensor_types(*operand_shapes(name, shape, axis))
+    (dispatch,) = op_kernel_plan(
+        name, inputs, inputs[0], op_attrs(name, axis)
+    ).dispatches
+    return dispatch
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("shape", "axis"), [((6,), 0), ((3, 5), -1), ((3, 5), 0), ((2, 3, 4), 1)]
 )
-def test_the_box_walks_each_line_once(name: str, shape: Shape, axis: int) -> None:
-    """The strides of the box, and those the shader is told, are the axis's own."""
-    call = call_of(name, shape, axis)
+def test_the_dispatch_reads_each_row_once(name: str, shape: Shape, axis: int) -> None:
+    """Strides of the dispatch, and those passed to the shader, are those of the
+    axis.
+    """
+    dispatch = row_dispatch(name, shape, axis)
     x = np.arange(np.prod(shape))
-    sizes = [a.size for a in call.axes]
-    assert [a.name for a in call.axes] == ["outer", "inner", "n"]
-    assert call.axes[2].kind == "whole"
-    steps = np.array(call.accesses[0].strides)
-    seen = (np.indices(sizes).reshape(3, -1).T @ steps).reshape(-1, sizes[2])
-    lines = np.moveaxis(x.reshape(shape), axis, -1).reshape(-1, shape[axis])
-    np.testing.assert_array_equal(np.sort(seen, 0), np.sort(lines, 0))
-    assert call.accesses[-1].strides == call.accesses[0].strides
-    assert (call.values["outer_step"], 1, call.values["step"]) == tuple(steps)
+    sizes = [a.size for a in dispatch.axes]
+    assert [a.name for a in dispatch.axes] == ["outer", "inner", "n"]
+    assert dispatch.axes[2].kind == "whole"
+    steps = np.array(dispatch.accesses[0].strides)
+    read_elements = (np.indices(sizes).reshape(3, -1).T @ steps).reshape(-1, sizes[2])
+    rows = np.moveaxis(x.reshape(shape), axis, -1).reshape(-1, shape[axis])
+    np.testing.assert_array_equal(np.sort(read_elements, 0), np.sort(rows, 0))
+    assert dispatch.accesses[-1].strides == dispatch.accesses[0].strides
+    assert (dispatch.uniforms["outer_step"], 1, dispatch.uniforms["step"]) == tuple(
+        steps
+    )
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-def test_scale_and_shift_follow_the_line(name: str) -> None:
-    """Gamma and beta are walked along n and stand still along the other axes."""
-    call = call_of(name, (2, 3, 4), 1)
-    assert [a.strides for a in call.accesses[1:3]] == [(0, 0, 1)] * 2
-    assert call.values["eps"] == 1e-3
+def test_scale_and_shift_follow_the_row(name: str) -> None:
+    """Gamma and beta advance along n and are constant along the other axes."""
+    dispatch = row_dispatch(name, (2, 3, 4), 1)
+    assert [a.strides for a in dispatch.accesses[1:3]] == [(0, 0, 1)] * 2
+    assert dispatch.uniforms["eps"] == 1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_grow_with_the_elements(name: str) -> None:
     op = registry.get(name)
-    kinds = types_of((3, 5), (3, 10))
-    small, large = (op.flops((k,), k, {"axis": -1}) for k in kinds)
+    types = tensor_types((3, 5), (3, 10))
+    small, large = (op.flops((k,), k, {"axis": -1}) for k in types)
     assert large == 2 * small > 0

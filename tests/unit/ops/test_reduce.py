@@ -14,15 +14,20 @@ from hypothesis.extra import numpy as hnp
 
 from rlxweb.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Access, Call, Recipe, Ref
-from rlxweb.recipes.reduce_calls import Reduced, grouped, lanes_for, reduction
-from tests.unit.ops.alone import added, run
+from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan, OperandAccess
+from rlxweb.recipes.reduce_plans import (
+    ReducedAxes,
+    group_axes,
+    invocations_per_output,
+    plan_reduction,
+)
+from tests.unit.ops.single_op import build_op, run
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=5, min_side=1, max_side=4)
 
 
-def drawn_axes(data: Any, rank: int) -> tuple[int, ...]:
+def draw_axes(data: Any, rank: int) -> tuple[int, ...]:
     return tuple(data.draw(st.sets(st.integers(0, rank - 1)))) if rank else ()
 
 
@@ -31,7 +36,7 @@ def drawn_axes(data: Any, rank: int) -> tuple[int, ...]:
 def test_any_axes_reduce_as_in_numpy(
     name: str, shape: Any, keep: bool, data: Any
 ) -> None:
-    axes = drawn_axes(data, len(shape))
+    axes = draw_axes(data, len(shape))
     x = np.random.default_rng(2).uniform(0.5, 1.5, shape)
     want = getattr(np, name)(x, axis=axes, keepdims=keep)
     np.testing.assert_allclose(run(name, x, axes=axes, keep_dim=keep), want, rtol=1e-13)
@@ -71,79 +76,79 @@ def test_integer_sums_and_products_wrap(dtype: Any) -> None:
     )
 
 
-def test_nothing_sums_to_zero_and_multiplies_to_one() -> None:
+def test_an_empty_axis_sums_to_zero_and_multiplies_to_one() -> None:
     x = np.zeros((2, 0, 3), np.float32)
     assert run("sum", x, axes=1).tolist() == [[0, 0, 0]] * 2
     assert run("prod", x, axes=1).tolist() == [[1, 1, 1]] * 2
 
 
 @pytest.mark.parametrize("name", ["max", "min", "mean"])
-def test_nothing_has_no_extreme_and_no_mean(name: str) -> None:
+def test_an_empty_axis_has_no_extreme_and_no_mean(name: str) -> None:
     with pytest.raises(ShapeError) as raised:
-        added(name, (2, 0), axes=1)
+        build_op(name, (2, 0), axes=1)
     assert str(raised.value) == (
         f"{name} of [2, 0] f32: nothing to reduce: axes (1,) of [2, 0]; the reduced "
-        "axes hold 0 elements; at least 1 is needed; leave the empty case out, or use "
+        "axes hold 0 elements; at least 1 is needed; skip the empty case, or use "
         "sum or prod"
     )
 
 
 @pytest.mark.parametrize(
-    ("axes", "said"),
+    ("axes", "message"),
     [((2,), "axis 2 is outside rank 2"), ((0, -2), "name the same axis twice")],
 )
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_bad_axes_are_refused(name: str, axes: tuple[int, ...], said: str) -> None:
-    with pytest.raises(ShapeError, match=said):
-        added(name, (2, 3), axes=axes)
+def test_bad_axes_are_refused(name: str, axes: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        build_op(name, (2, 3), axes=axes)
 
 
 def test_bools_and_integer_means_are_refused() -> None:
     with pytest.raises(DTypeError, match="operand 0 is bool"):
-        added("sum", ((2,), "bool"), axes=0)
-    with pytest.raises(DTypeError, match="takes floats only"):
-        added("mean", ((2,), "i32"), axes=0)
+        build_op("sum", ((2,), "bool"), axes=0)
+    with pytest.raises(DTypeError, match="accepts only floats"):
+        build_op("mean", ((2,), "i32"), axes=0)
 
 
-def places(access: Access, index: tuple[int, ...]) -> int:
+def element_position(access: OperandAccess, index: tuple[int, ...]) -> int:
     return access.offset + sum(
         i * s for i, s in zip(index, access.strides, strict=True)
     )
 
 
-def summed_by(recipe: Recipe, x: Any, count: int) -> Any:
-    """The recipe's calls done in Python, with memory that starts as garbage."""
+def run_plan(plan: KernelPlan, x: Any, count: int) -> Any:
+    """Run the plan's dispatches in Python, on memory that starts as garbage."""
     buffers = {("in", 0): x.reshape(-1), ("out", 0): np.full(count, -1 << 40)}
-    for n, one in enumerate(recipe.scratch):
-        buffers["scratch", n] = np.full(one.numel, -1 << 40)
-    for call in recipe.calls:
-        add_up(call, buffers)
+    for n, buffer in enumerate(plan.scratch):
+        buffers["scratch", n] = np.full(buffer.numel, -1 << 40)
+    for dispatch in plan.dispatches:
+        run_dispatch(dispatch, buffers)
     return buffers["out", 0]
 
 
-def key(ref: Ref) -> tuple[str, int]:
+def buffer_key(ref: BufferRef) -> tuple[str, int]:
     return ref.kind, ref.index
 
 
-def add_up(call: Call, buffers: dict[Any, Any]) -> None:
-    source, target = call.accesses
-    read, write = buffers[key(source.ref)], buffers[key(target.ref)]
-    kept = [range(a.size) for a in call.axes if a.kind == "parallel"]
-    gone = [range(a.size) for a in call.axes if a.kind == "serial"]
-    for index in itertools.product(*kept):
-        at = places(target, (*index, *(0 for _ in gone)))
-        total = write[at] if call.values["carry"] else 0
-        for inner in itertools.product(*gone):
-            total += read[places(source, (*index, *inner))]
-        write[at] = total
+def run_dispatch(dispatch: KernelDispatch, buffers: dict[Any, Any]) -> None:
+    source, target = dispatch.accesses
+    read, write = buffers[buffer_key(source.ref)], buffers[buffer_key(target.ref)]
+    kept_ranges = [range(a.size) for a in dispatch.axes if a.kind == "parallel"]
+    reduced_ranges = [range(a.size) for a in dispatch.axes if a.kind == "serial"]
+    for index in itertools.product(*kept_ranges):
+        position = element_position(target, (*index, *(0 for _ in reduced_ranges)))
+        total = write[position] if dispatch.uniforms["carry"] else 0
+        for reduced_index in itertools.product(*reduced_ranges):
+            total += read[element_position(source, (*index, *reduced_index))]
+        write[position] = total
 
 
 @given(shape=SHAPES, data=st.data())
 def test_passes_reach_every_element_once(shape: Any, data: Any) -> None:
-    axes = drawn_axes(data, len(shape))
+    axes = draw_axes(data, len(shape))
     x = np.random.default_rng(4).integers(0, 99, shape)
     want = x.sum(axis=axes)
-    got = summed_by(reduction("sum", DType.I32, shape, axes), x, want.size)
+    got = run_plan(plan_reduction("sum", DType.I32, shape, axes), x, want.size)
     np.testing.assert_array_equal(got, want.reshape(-1))
 
 
@@ -153,29 +158,29 @@ def test_passes_reach_every_element_once(shape: Any, data: Any) -> None:
     outer=st.integers(1, 3),
     inner=st.integers(1, 2),
 )
-def test_lanes_and_leftovers_reach_every_element_once(
+def test_parallel_passes_and_remainders_reach_every_element_once(
     n: int, outer: int, inner: int
 ) -> None:
     x = np.random.default_rng(5).integers(0, 99, (outer, n, inner))
-    recipe = reduction("sum", DType.I32, x.shape, (1,))
-    assert len(recipe.calls) >= 1 + (n >= 256)
+    plan = plan_reduction("sum", DType.I32, x.shape, (1,))
+    assert len(plan.dispatches) >= 1 + (n >= 256)
     np.testing.assert_array_equal(
-        summed_by(recipe, x, outer * inner), x.sum(1).reshape(-1)
+        run_plan(plan, x, outer * inner), x.sum(1).reshape(-1)
     )
 
 
-def test_neighbouring_axes_are_walked_as_one() -> None:
-    kept, reduced = grouped((2, 3, 4, 1, 5), (1, 2))
-    assert [k.size for k in kept] == [2, 5]
-    assert reduced == (Reduced(12, 5),)
+def test_adjacent_axes_are_merged() -> None:
+    kept_axes, reduced_axes = group_axes((2, 3, 4, 1, 5), (1, 2))
+    assert [k.size for k in kept_axes] == [2, 5]
+    assert reduced_axes == (ReducedAxes(12, 5),)
 
 
 def test_no_invocation_of_a_long_sum_takes_more_than_a_few_hundred_elements() -> None:
-    recipe = reduction("sum", DType.F32, (1 << 24,), (0,))
-    for call in recipe.calls:
-        assert math.prod(a.size for a in call.axes if a.kind == "serial") <= 512
+    plan = plan_reduction("sum", DType.F32, (1 << 24,), (0,))
+    for dispatch in plan.dispatches:
+        assert math.prod(a.size for a in dispatch.axes if a.kind == "serial") <= 512
 
 
-def test_many_outputs_need_no_lanes() -> None:
-    assert lanes_for(1 << 17, [Reduced(1000, 1)]) == 1
-    assert lanes_for(1, [Reduced(1 << 20, 1)]) == 1 << 13
+def test_many_outputs_need_one_invocation_each() -> None:
+    assert invocations_per_output(1 << 17, [ReducedAxes(1000, 1)]) == 1
+    assert invocations_per_output(1, [ReducedAxes(1 << 20, 1)]) == 1 << 13

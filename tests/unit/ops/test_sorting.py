@@ -1,4 +1,4 @@
-"""Sorts, searches and places of what is not zero: references, rules, kernels."""
+"""Sorting, searching and nonzero: references, shape rules and kernels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.compile.intervals import Intervals
+from rlxweb.compile.range_analysis import RangeAnalysis
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.recipes.sort_calls import Lines, sort_recipe
-from rlxweb.recipes.sort_variants import BLOCK, Merging
-from tests.agreement import oracle
-from tests.unit.ops.alone import added, composed, run
+from rlxweb.recipes.merge_sort_variants import BLOCK_SIZE, MergeSortPlanner
+from rlxweb.recipes.sort_plans import SortLines, plan_sort
+from tests.engines_under_test import reference_outputs
+from tests.unit.ops.single_op import build_op, run, run_composition
 
 NAN = np.nan
 
@@ -38,15 +38,15 @@ def test_equal_values_stay_in_order_both_ways(
     axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
     key = -x.astype(np.int64) if descending else x
     want = np.argsort(key, axis, stable=True)
-    how = {"axis": axis, "descending": descending}
-    np.testing.assert_array_equal(run("argsort", x, **how), want)
+    attrs = {"axis": axis, "descending": descending}
+    np.testing.assert_array_equal(run("argsort", x, **attrs), want)
     sorted_ = np.take_along_axis(x, want, axis)
-    np.testing.assert_array_equal(run("sort", x, **how), sorted_)
-    np.testing.assert_array_equal(composed("sort", x, **how), sorted_)
+    np.testing.assert_array_equal(run("sort", x, **attrs), sorted_)
+    np.testing.assert_array_equal(run_composition("sort", x, **attrs), sorted_)
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_what_is_no_number_comes_last_and_the_zeros_are_equal(descending: bool) -> None:
+def test_nan_sorts_last_and_zeros_are_equal(descending: bool) -> None:
     x = np.array([NAN, 0.0, -np.inf, -0.0, NAN, np.inf], np.float32)
     want = [5, 1, 3, 2, 0, 4] if descending else [2, 1, 3, 5, 0, 4]
     assert run("argsort", x, descending=descending).tolist() == want
@@ -58,13 +58,13 @@ def test_what_is_no_number_comes_last_and_the_zeros_are_equal(descending: bool) 
     values=hnp.arrays(np.float32, (2, 4), elements=st.sampled_from([0, 1, 1.5, NAN])),
     side=st.sampled_from(["left", "right"]),
 )
-def test_a_search_is_numpys(rows: Any, values: Any, side: Any) -> None:
+def test_searchsorted_matches_numpy(rows: Any, values: Any, side: Any) -> None:
     rows = np.sort(rows)
     pairs = zip(rows, values, strict=True)
     want = [np.searchsorted(row, v, side) for row, v in pairs]
     np.testing.assert_array_equal(run("searchsorted", rows, values, side=side), want)
-    one = run("searchsorted", rows[0], values[0], side=side)
-    np.testing.assert_array_equal(one, want[0])
+    single_row = run("searchsorted", rows[0], values[0], side=side)
+    np.testing.assert_array_equal(single_row, want[0])
 
 
 @given(
@@ -76,47 +76,67 @@ def test_a_search_is_numpys(rows: Any, values: Any, side: Any) -> None:
     size=st.integers(0, 9),
 )
 @settings(max_examples=60)
-def test_places_are_those_of_numpy_up_to_the_bound(x: Any, size: int) -> None:
+def test_nonzero_matches_numpy_up_to_the_size(x: Any, size: int) -> None:
     want = np.full((x.ndim, size), -7)
-    found = np.array(np.nonzero(x))[:, :size]
-    want[:, : found.shape[1]] = found
-    for how in (run, composed):
-        got = how("nonzero", x, size=size, fill=-7)
+    positions = np.array(np.nonzero(x))[:, :size]
+    want[:, : positions.shape[1]] = positions
+    for method in (run, run_composition):
+        got = method("nonzero", x, size=size, fill=-7)
         np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize(
-    ("op", "types", "attrs", "error", "said"),
+    ("op", "types", "attrs", "error", "message"),
     [
         ("argsort", [((5,), "bool")], {}, DTypeError, "operand 0 is bool"),
-        ("sort", [()], {}, ShapeError, "rank 0 has no axis to sort along"),
+        (
+            "sort",
+            [()],
+            {},
+            ShapeError,
+            "a scalar \\(rank 0\\) has no axis to sort along",
+        ),
         ("argsort", [(5,)], {"axis": 1}, ShapeError, "axis 1 is outside rank 1"),
-        ("searchsorted", [(2, 5), (3, 4)], {}, ShapeError, "looked for in"),
-        ("searchsorted", [(5,), ()], {}, ShapeError, "looked for in"),
+        ("searchsorted", [(2, 5), (3, 4)], {}, ShapeError, "for sorted rows"),
+        ("searchsorted", [(5,), ()], {}, ShapeError, "for sorted rows"),
         ("searchsorted", [(5,), ((4,), "i32")], {}, DTypeError, "f32"),
-        ("nonzero", [()], {"size": 1}, ShapeError, "rank 0 has no places"),
+        (
+            "nonzero",
+            [()],
+            {"size": 1},
+            ShapeError,
+            "a scalar \\(rank 0\\) has no indices",
+        ),
         ("nonzero", [(3,)], {"size": -1}, AttributeRefused, "0 <= size"),
         ("cumprod", [((5,), "bool")], {}, DTypeError, "operand 0 is bool"),
     ],
 )
 def test_types_and_axes_that_do_not_fit_are_refused(
-    op: str, types: list[Any], attrs: dict[str, int], error: type[Exception], said: str
+    op: str,
+    types: list[Any],
+    attrs: dict[str, int],
+    error: type[Exception],
+    message: str,
 ) -> None:
-    with pytest.raises(error, match=said):
-        added(op, *types, **attrs)
+    with pytest.raises(error, match=message):
+        build_op(op, *types, **attrs)
 
 
-def test_a_network_has_its_columns_and_merging_its_turns() -> None:
-    """Log n (log n + 1) / 2 columns, and a turn for each doubling of a run."""
-    lines = Lines(1, 1000, 1, DType.F32, False)
-    names = [call.shader for call in sort_recipe(lines).calls]
+def test_dispatch_counts_of_network_and_merge_sort() -> None:
+    """A network has log n (log n + 1) / 2 columns; merging takes a pass for each
+    doubling of a run.
+    """
+    sort_lines = SortLines(1, 1000, 1, DType.F32, False)
+    names = [dispatch.shader for dispatch in plan_sort(sort_lines).dispatches]
     assert names.count("column of a sorting network") == 10 * 11 // 2
-    for n in (1, BLOCK, BLOCK + 1, 1000, 1024, 1025):
-        calls = Merging(Lines(1, n, 1, DType.F32, False), n).recipe().calls
-        assert len(calls) == 1 + int(np.ceil(np.log2(max(n / BLOCK, 1)))), n
+    for n in (1, BLOCK_SIZE, BLOCK_SIZE + 1, 1000, 1024, 1025):
+        dispatches = (
+            MergeSortPlanner(SortLines(1, n, 1, DType.F32, False), n).plan().dispatches
+        )
+        assert len(dispatches) == 1 + int(np.ceil(np.log2(max(n / BLOCK_SIZE, 1)))), n
 
 
-MADE: dict[str, tuple[Any, Any]] = {
+BUILDER_CASES: dict[str, tuple[Any, Any]] = {
     "sort": (lambda g, x: g.sort(x, 0), lambda x: np.sort(x, 0)),
     "argsort": (lambda g, x: x.argsort(), lambda x: np.argsort(x, stable=True)),
     "of a mask": (lambda g, x: g.sort(x > 1.0), lambda x: np.sort(x > 1)),
@@ -158,9 +178,9 @@ MADE: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_methods_do_what_numpy_does(name: str) -> None:
-    build, wanted = MADE[name]
+@pytest.mark.parametrize("name", BUILDER_CASES)
+def test_methods_match_numpy(name: str) -> None:
+    build, expected = BUILDER_CASES[name]
     x = np.array([[2, 0, 3, 2], [1, 2, 2, 0], [0, 1, 1, 3]], np.float32)
     g = Graph(name)
     if name == "reversed":
@@ -168,20 +188,20 @@ def test_methods_do_what_numpy_does(name: str) -> None:
     if name.startswith("compress"):
         x = x[:, :3]
     g.set_outputs([build(g, g.input("x", x.shape))])
-    np.testing.assert_array_equal(oracle(g, {"x": x})[0], wanted(x))
+    np.testing.assert_array_equal(reference_outputs(g, {"x": x})[0], expected(x))
 
 
-def test_all_that_are_no_numbers_are_one_value() -> None:
+def test_unique_counts_all_nans_as_one_value() -> None:
     g = Graph("unique")
     values, count = g.unique(g.input("x", (5,)))
     g.set_outputs([values, count])
     x = np.array([NAN, 1, NAN, 0, 1], np.float32)
-    found, many = oracle(g, {"x": x})
-    assert many == 3
-    np.testing.assert_array_equal(found, [0, 1, NAN, 0, 0])
+    unique_values, unique_count = reference_outputs(g, {"x": x})
+    assert unique_count == 3
+    np.testing.assert_array_equal(unique_values, [0, 1, NAN, 0, 0])
 
 
-def test_a_condition_that_is_computed_is_refused() -> None:
+def test_compress_refuses_a_computed_condition() -> None:
     g = Graph("compress")
     x = g.input("x", (3,))
     with pytest.raises(Unsupported) as raised:
@@ -190,21 +210,23 @@ def test_a_condition_that_is_computed_is_refused() -> None:
     assert "g.nonzero(condition, size=…)" in str(raised.value)
 
 
-def test_places_are_known_to_be_within_what_they_are_of() -> None:
-    """Places have known bounds, so 32-bit devices may count on with them as int64."""
+def test_index_ops_have_known_ranges() -> None:
+    """Results of index ops have known ranges, so 32-bit devices can demote them from
+    int64.
+    """
     g = Graph("places")
     x = g.input("x", (4, 9))
     flat = g.reshape(x, (36,))
-    made = {
+    outputs = {
         "argsort": (g.argsort(x), 8),
         "nonzero": (g.nonzero(x, 3)[0], 9),
         "argmax": (g.argmax(x, 1), 8),
         "search": (g.searchsorted(flat, flat), 36),
         "nms": (g.nms(g.reshape(x, (9, 4)), g.reshape(x[0], (9,)))[0], 8),
     }
-    g.set_outputs([one for one, _ in made.values()])
-    found = Intervals(g, {}, {}).of
-    for name, (one, most) in made.items():
-        low, high = found[one.id]
+    g.set_outputs([tensor for tensor, _ in outputs.values()])
+    ranges = RangeAnalysis(g, {}, {}).node_ranges
+    for name, (tensor, max_value) in outputs.items():
+        low, high = ranges[tensor.id]
         assert -1 <= low <= 0, name
-        assert high == most, name
+        assert high == max_value, name

@@ -1,4 +1,4 @@
-"""What fft, rfft, irfft, psd, frame and stft mean, and what they refuse."""
+"""Spectral ops fft, rfft, irfft, psd, frame and stft: values and refusals."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
-from rlxweb.gpu.port import Want
+from rlxweb.gpu.port import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.ops import fft_compose as compose
+from rlxweb.ops import matmul_fft as compose
 from rlxweb.rlx import Graph as RlxGraph
-from tests.agreement import Array, engine
-from tests.unit.ops.alone import added, composed, run
+from tests.engines_under_test import Array, engine
+from tests.unit.ops.single_op import build_op, run, run_composition
 
 NORMS = ("backward", "ortho", "forward")
 ALLOWED = ("allowed: backward", *NORMS[1:], "none")
@@ -25,29 +25,29 @@ FRAMES = ("length", "hop", "count")
 LENGTHS = (*range(1, 40), 61, 64, 67, 97, 100, 127, 131, 134, 200, 256)
 
 
-def blocks(z: Array) -> Array:
+def to_block(z: Array) -> Array:
     return np.concatenate([z.real, z.imag], axis=-1)
 
 
-def drawn(*shape: int, seed: int = 0) -> Array:
+def draw_array(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("inverse", [False, True])
-def test_fft_is_numpys(norm: str, inverse: bool) -> None:
-    x = drawn(2, 3, 20)
+def test_fft_matches_numpy(norm: str, inverse: bool) -> None:
+    x = draw_array(2, 3, 20)
     z = x[..., :10] + 1j * x[..., 10:]
-    change = np.fft.ifft if inverse else np.fft.fft
-    want = blocks(change(z, norm=norm))
+    transform = np.fft.ifft if inverse else np.fft.fft
+    want = to_block(transform(z, norm=norm))
     np.testing.assert_allclose(run("fft", x, inverse=inverse, norm=norm), want)
 
 
 def test_norm_none_scales_nothing() -> None:
-    """Forth and back gives N times the row, as RLX's Backward does."""
-    x = drawn(4, 14)
-    there = run("fft", x, norm="none")
-    back = run("fft", there, norm="none", inverse=True)
+    """A round trip gives N times the row, as in RLX's Backward."""
+    x = draw_array(4, 14)
+    spectrum = run("fft", x, norm="none")
+    back = run("fft", spectrum, norm="none", inverse=True)
     np.testing.assert_allclose(back, 7 * x)
 
 
@@ -63,8 +63,8 @@ RLX_NORMS = {
 
 
 @pytest.mark.parametrize("name", RLX_NORMS)
-def test_rlx_norm_names_are_numpys_shifted_by_one(name: str) -> None:
-    """Every name that pyrlx knows, and in any case."""
+def test_rlx_norm_names_map_to_numpy_norms(name: str) -> None:
+    """Every name that pyrlx knows is accepted, in any letter case."""
     g = RlxGraph()
     g.fft_norm(g.input("x", (2, 8)), inverse=True, norm=name)
     assert g.nodes()[-1].attrs["norm"] == RLX_NORMS[name]
@@ -75,7 +75,7 @@ def test_other_norms_are_refused(name: Any) -> None:
     """Other norms are refused with RLX's names by `fft_norm`, NumPy's by `fft`."""
     g = RlxGraph()
     x = g.input("x", (2, 8))
-    with pytest.raises(AttributeRefused, match=r"RLX's norms: Backward \(or none\)"):
+    with pytest.raises(AttributeRefused, match=r"expected Backward \(or none\)"):
         g.fft_norm(x, norm=name)
     if name is not None:
         with pytest.raises(AttributeRefused, match=r"norm="):
@@ -83,63 +83,69 @@ def test_other_norms_are_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
-def test_there_and_back_by_every_norm(on_cpu: bool, adapter: Want) -> None:
-    """NumPy's give x again, and so do RLX's Forward and Ortho; RLX's Backward N · x."""
-    x = drawn(2, 24).astype(np.float32)
+def test_round_trip_by_every_norm(on_cpu: bool, adapter: AdapterRequest) -> None:
+    """A round trip restores x by NumPy's norms and by RLX's Forward and Ortho; RLX's
+    Backward gives N · x.
+    """
+    x = draw_array(2, 24).astype(np.float32)
     g = RlxGraph()
-    at = g.input("x", x.shape)
-    ways: list[Any] = [g.fft(g.fft(at), True), g.ifft(g.fft(at, norm=None), None)]
-    ways += [g.ifft(g.fft(at, norm=n), n) for n in ("ortho", "forward")]
-    ways += [
-        g.fft_norm(g.fft_norm(at, norm=n), True, n) for n in ("Forward", "orthonormal")
+    tensor = g.input("x", x.shape)
+    round_trips: list[Any] = [
+        g.fft(g.fft(tensor), True),
+        g.ifft(g.fft(tensor, norm=None), None),
+    ]
+    round_trips += [g.ifft(g.fft(tensor, norm=n), n) for n in ("ortho", "forward")]
+    round_trips += [
+        g.fft_norm(g.fft_norm(tensor, norm=n), True, n)
+        for n in ("Forward", "orthonormal")
     ]
     unscaled = [
-        g.fft_norm(g.fft_norm(at), True),
-        g.ifft(g.fft(at, norm="none"), "none"),
+        g.fft_norm(g.fft_norm(tensor), True),
+        g.ifft(g.fft(tensor, norm="none"), "none"),
     ]
-    g.set_outputs([*ways, *unscaled])
+    g.set_outputs([*round_trips, *unscaled])
     outs = engine(None if on_cpu else adapter).run(g, {"x": x})
-    for out in outs[: len(ways)]:
+    for out in outs[: len(round_trips)]:
         np.testing.assert_allclose(out, x, atol=1e-5)
-    for out in outs[len(ways) :]:
+    for out in outs[len(round_trips) :]:
         np.testing.assert_allclose(out, 12 * x, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["fft", "rfft", "irfft"])
-def test_the_page_of_a_transform_says_which_norms_in_its_first_lines(name: str) -> None:
-    """A user of RLX reads there what is different."""
-    said = registry.get(name).doc
-    assert "divides the inverse by N" in said
-    assert "RLX's" in said
+def test_the_doc_of_a_transform_explains_its_norms(name: str) -> None:
+    """The doc tells users of RLX how the norms differ."""
+    doc = registry.get(name).doc
+    assert "divides the inverse by N" in doc
+    assert "RLX's" in doc
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("n", [1, 2, 7, 12])
-def test_rfft_and_irfft_are_numpys(n: int, norm: str) -> None:
-    x = drawn(3, n)
+def test_rfft_and_irfft_match_numpy(n: int, norm: str) -> None:
+    x = draw_array(3, n)
     half = run("rfft", x, norm=norm)
-    np.testing.assert_allclose(half, blocks(np.fft.rfft(x, norm=norm)))
+    np.testing.assert_allclose(half, to_block(np.fft.rfft(x, norm=norm)))
     np.testing.assert_allclose(run("irfft", half, n=n, norm=norm), x, atol=1e-14)
 
 
 @pytest.mark.parametrize("n", [8, 9])
 def test_irfft_ignores_imaginary_ends(n: int) -> None:
-    half = drawn(2, 2 * (n // 2 + 1))
-    bent = half.copy()
-    bent[:, n // 2 + 1] += 5.0
+    half = draw_array(2, 2 * (n // 2 + 1))
+    changed = half.copy()
+    changed[:, n // 2 + 1] += 5.0
     if n % 2 == 0:
-        bent[:, -1] -= 3.0
-    np.testing.assert_allclose(run("irfft", bent, n=n), run("irfft", half, n=n))
+        changed[:, -1] -= 3.0
+    np.testing.assert_allclose(run("irfft", changed, n=n), run("irfft", half, n=n))
 
 
 @pytest.mark.parametrize("n", [1, 8, 9])
-def test_other_libraries_are_given_no_imaginary_ends(n: int) -> None:
-    """One of them, cuFFT, does not ignore them."""
-    seen = []
+def test_other_libraries_get_no_imaginary_ends(n: int) -> None:
+    """Imaginary parts at the ends are removed, since cuFFT does not ignore them."""
+    spectra = []
 
-    def irfft(z: Array, **how: Any) -> Array:
-        seen.append(z)
-        return np.fft.irfft(z, **how)
+    def irfft(z: Array, **options: Any) -> Array:
+        spectra.append(z)
+        return np.fft.irfft(z, **options)
 
     class Library:
         fft = SimpleNamespace(irfft=irfft)
@@ -147,38 +153,38 @@ def test_other_libraries_are_given_no_imaginary_ends(n: int) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(np, name)
 
-    half = drawn(2, 2 * (n // 2 + 1))
+    half = draw_array(2, 2 * (n // 2 + 1))
     half[0, n // 2 + 1] += 5.0
     attrs = {"n": n, "norm": "backward"}
     got = registry.get("irfft").reference(Library(), attrs, half)
     np.testing.assert_array_equal(got, run("irfft", half, n=n))
-    (z,) = seen
+    (z,) = spectra
     assert (z[:, 0].imag == 0).all()
     assert n % 2 or (z[:, -1].imag == 0).all()
     assert n < 4 or (z[:, 1].imag != 0).all()
 
 
 def test_float32_rows_stay_float32() -> None:
-    x = drawn(3, 32).astype(np.float32)
+    x = draw_array(3, 32).astype(np.float32)
     assert run("fft", x).dtype == np.float32
     assert run("rfft", x).dtype == np.float32
 
 
 def test_psd_divides_by_the_number_of_bins() -> None:
-    re, im = drawn(2, 5), drawn(2, 5, seed=1)
+    re, im = draw_array(2, 5), draw_array(2, 5, seed=1)
     np.testing.assert_allclose(run("psd", re, im), (re**2 + im**2) / 5)
 
 
 @pytest.mark.parametrize("count", [0, 3, 5])
 def test_frames_overlap(count: int) -> None:
-    x = drawn(2, 40)
+    x = draw_array(2, 40)
     got = run("frame", x, length=10, hop=6, count=count)
     for s in range(count or 6):
         np.testing.assert_array_equal(got[:, s], x[:, 6 * s : 6 * s + 10])
 
 
 @given(st.integers(1, 60), st.integers(1, 30), st.integers(1, 40))
-def test_frames_are_the_windows_of_numpy(width: int, length: int, hop: int) -> None:
+def test_frames_match_numpy_sliding_windows(width: int, length: int, hop: int) -> None:
     x = np.arange(2.0 * width).reshape(2, width)
     if length > width:
         with pytest.raises(ShapeError, match=f"{length} > {width}"):
@@ -188,33 +194,37 @@ def test_frames_are_the_windows_of_numpy(width: int, length: int, hop: int) -> N
     np.testing.assert_array_equal(run("frame", x, length=length, hop=hop), want)
 
 
-def test_frame_moves_nothing() -> None:
+def test_frame_is_a_view() -> None:
     """A frame on a device is a view: consecutive frames share their values."""
     g = Graph()
     g.frame(g.input("x", (2, 40)), 10, 5)
-    assert registry.get("frame").has("view")
+    assert registry.get("frame").has_trait("view")
 
 
 def test_stft_puts_frames_first() -> None:
-    x = drawn(3, 50)
+    x = draw_array(3, 50)
     got = run("stft", x, length=16, hop=8)
     assert got.shape == (5, 3, 18)
-    np.testing.assert_allclose(got[2, 1], blocks(np.fft.rfft(x[1, 16:32])))
+    np.testing.assert_allclose(got[2, 1], to_block(np.fft.rfft(x[1, 16:32])))
 
 
-def both_ways(op: str, x: Array, near: float, **attrs: Any) -> None:
-    got = composed(op, x, **attrs)
-    np.testing.assert_allclose(got, run(op, x, **attrs), atol=near)
+def check_composition(op: str, x: Array, atol: float, **attrs: Any) -> None:
+    got = run_composition(op, x, **attrs)
+    np.testing.assert_allclose(got, run(op, x, **attrs), atol=atol)
 
 
 @pytest.mark.parametrize("n", LENGTHS)
 def test_matrix_products_compose_any_transform(n: int) -> None:
     """Every length by DFT matrices, twiddles and, for large primes, a chirp."""
-    block, real, half = drawn(2, 3, 2 * n), drawn(2, n), drawn(2, 2 * (n // 2 + 1))
+    block, real, half = (
+        draw_array(2, 3, 2 * n),
+        draw_array(2, n),
+        draw_array(2, 2 * (n // 2 + 1)),
+    )
     for inverse in (False, True):
-        both_ways("fft", block, 1e-12, inverse=inverse, norm="ortho")
-    both_ways("rfft", real, 1e-12, norm="forward")
-    both_ways("irfft", half, 1e-10, n=n, norm="none")
+        check_composition("fft", block, 1e-12, inverse=inverse, norm="ortho")
+    check_composition("rfft", real, 1e-12, norm="forward")
+    check_composition("irfft", half, 1e-10, n=n, norm="none")
 
 
 def test_matrices_stay_small() -> None:
@@ -232,7 +242,7 @@ def test_matrices_stay_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "types", "attrs", "error", "said"),
+    ("op", "types", "attrs", "error", "message"),
     [
         ("fft", [(2, 7)], {}, ShapeError, "even last axis, got 7"),
         *(
@@ -241,15 +251,15 @@ def test_matrices_stay_small() -> None:
             for shape in ((), (3, 0))
         ),
         ("fft", [(2, 8)], {"norm": "Ortho"}, AttributeRefused, ", ".join(ALLOWED)),
-        ("fft", [((2, 8), "i32")], {}, DTypeError, "takes floats only"),
-        ("irfft", [(2, 10)], {"n": 10}, ShapeError, "5 bins make rows of 8 or 9"),
+        ("fft", [((2, 8), "i32")], {}, DTypeError, "accepts only floats"),
+        ("irfft", [(2, 10)], {"n": 10}, ShapeError, "5 bins give rows of 8 or 9"),
         ("irfft", [(2, 2)], {"n": 0}, AttributeRefused, "n = 0"),
         ("psd", [(2, 4), (2, 5)], {}, ShapeError, "the parts differ"),
         *(
             ("frame", [(2, 10)], dict(zip(FRAMES, cut, strict=False)), error, said)
             for cut, error, said in [
                 ((11, 1), ShapeError, "11 > 10"),
-                ((4, 3, 4), ShapeError, "they need 13 values; 3"),
+                ((4, 3, 4), ShapeError, "they need 13 values; at most 3"),
                 ((0, 1), AttributeRefused, "length = 0"),
                 ((4, 0), AttributeRefused, "hop = 0"),
                 ((4, 1, -1), AttributeRefused, "count = -1"),
@@ -257,8 +267,12 @@ def test_matrices_stay_small() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    op: str, types: list[Any], attrs: dict[str, Any], error: type[Exception], said: str
+def test_invalid_operands_and_attributes_are_refused(
+    op: str,
+    types: list[Any],
+    attrs: dict[str, Any],
+    error: type[Exception],
+    message: str,
 ) -> None:
-    with pytest.raises(error, match=said):
-        added(op, *types, **attrs)
+    with pytest.raises(error, match=message):
+        build_op(op, *types, **attrs)

@@ -1,4 +1,6 @@
-"""The colours of lines are told apart by all eyes, and read on light and on dark."""
+"""Line colours can be told apart with every colour vision, and read on light and on
+dark.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.plot.theme import settings
-from rlxweb.results.svg import COLOURS
+from rlxweb.plot.theme import style_settings
+from rlxweb.results.svg_charts import COLOURS
 
 SHARED_CSS = Path(__file__).parents[3] / "site" / "demo" / "shared.css"
 # Machado, Oliveira & Fernandes 2009, severity 1: what is seen without one kind of cone.
-SEEN_BY = {
+VISION_MATRICES = {
     "all": np.eye(3),
     "protanopes": np.array(
         [
@@ -37,19 +39,22 @@ SEEN_BY = {
         ]
     ),
 }
-LEAST = 0.09
-"""In Oklab, where 0.02 is just seen side by side."""
+MIN_DISTANCE = 0.09
+"""Minimum distance in Oklab, where 0.02 is just visible side by side."""
 
 
-def light_of(hexes: tuple[str, ...]) -> np.ndarray:
+def linear_light(hexes: tuple[str, ...]) -> np.ndarray:
     """Linear light (N, 3) of sRGB colours."""
-    share = [[int(one[at : at + 2], 16) / 255 for at in (1, 3, 5)] for one in hexes]
-    own = np.array(share)
-    return np.where(own <= 0.04045, own / 12.92, ((own + 0.055) / 1.055) ** 2.4)
+    channels = [
+        [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+        for colour in hexes
+    ]
+    srgb = np.array(channels)
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
 
 
 def oklab(light: np.ndarray) -> np.ndarray:
-    """Ottosson 2020."""
+    """Convert linear light to Oklab (Ottosson 2020)."""
     cones = np.array(
         [
             [0.4122214708, 0.5363325363, 0.0514459929],
@@ -69,32 +74,34 @@ def oklab(light: np.ndarray) -> np.ndarray:
 
 def contrast(a: str, b: str) -> float:
     """The contrast of two colours as WCAG defines it."""
-    low, high = sorted(light_of((a, b)) @ (0.2126, 0.7152, 0.0722))
+    low, high = sorted(linear_light((a, b)) @ (0.2126, 0.7152, 0.0722))
     return float((high + 0.05) / (low + 0.05))
 
 
-@pytest.mark.parametrize("eyes", SEEN_BY)
-def test_any_two_colours_are_told_apart(eyes: str) -> None:
-    seen = oklab(light_of(COLOURS) @ SEEN_BY[eyes].T)
-    apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
-    apart[np.diag_indices(len(COLOURS))] = np.inf
-    assert apart.min() >= LEAST
+@pytest.mark.parametrize("eyes", VISION_MATRICES)
+def test_any_two_colours_are_distinguishable(eyes: str) -> None:
+    perceived = oklab(linear_light(COLOURS) @ VISION_MATRICES[eyes].T)
+    distances = np.linalg.norm(perceived[:, None] - perceived[None], axis=-1)
+    distances[np.diag_indices(len(COLOURS))] = np.inf
+    assert distances.min() >= MIN_DISTANCE
 
 
-def test_the_measure_sees_what_eyes_do_not() -> None:
-    """Red and green of one lightness, which the test above has to refuse."""
-    seen = oklab(light_of(("#c0504d", "#7c8e3f")) @ SEEN_BY["deuteranopes"].T)
-    assert np.linalg.norm(seen[0] - seen[1]) < LEAST
+def test_similar_red_and_green_are_detected() -> None:
+    """Red and green of one lightness fall below the minimum distance."""
+    perceived = oklab(
+        linear_light(("#c0504d", "#7c8e3f")) @ VISION_MATRICES["deuteranopes"].T
+    )
+    assert np.linalg.norm(perceived[0] - perceived[1]) < MIN_DISTANCE
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_colour_is_seen_on_its_ground(dark: bool) -> None:
-    """Lines 3:1, words 4.5:1, as WCAG asks of graphics and of text."""
-    look = settings(dark)
-    ground = look["axes.facecolor"]
-    assert min(contrast(one, ground) for one in COLOURS) >= 3.0
-    for words in ("text.color", "axes.labelcolor", "xtick.color"):
-        assert contrast(look[words], ground) >= 4.5
+def test_every_colour_contrasts_with_its_background(dark: bool) -> None:
+    """Lines have contrast 3:1 and text 4.5:1, as WCAG requires."""
+    theme = style_settings(dark)
+    background = theme["axes.facecolor"]
+    assert min(contrast(colour, background) for colour in COLOURS) >= 3.0
+    for text_key in ("text.color", "axes.labelcolor", "xtick.color"):
+        assert contrast(theme[text_key], background) >= 4.5
 
 
 def test_the_site_has_the_same_colours() -> None:
@@ -106,7 +113,7 @@ def test_the_site_has_the_same_colours() -> None:
         value = dict(re.findall(r"--([\w-]+): (#\w+);", block))
         series = tuple(value[f"series-{n}"] for n in range(1, 9))
         assert series == COLOURS
-        look = settings(kind == "dark")
-        assert look["text.color"] == value["text"]
-        assert look["axes.labelcolor"] == value["muted"]
-        assert look["grid.color"] == value["line"]
+        theme = style_settings(kind == "dark")
+        assert theme["text.color"] == value["text"]
+        assert theme["axes.labelcolor"] == value["muted"]
+        assert theme["grid.color"] == value["line"]

@@ -1,4 +1,4 @@
-"""Arrays that lie on a device, as a caller has them: put, runs that keep, hand over."""
+"""Device arrays: upload, runs that keep outputs on the device, DLPack and lifetime."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.limits import shrunk
-from rlxweb.signal.presets import from_preset
-from rlxweb.signal.stream import WelchAverage
-from tests.command_line import python
-from tests.threads import at_once, in_a_loop
+from rlxweb.limits import tiny_limits
+from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_average import WelchAverage
+from tests.command_line import run_python
+from tests.threads import run_concurrently, run_in_event_loop
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 DEVICES = ["cpu", pytest.param("vulkan", marks=pytest.mark.requires_wgpu)]
 
 
-def average() -> Graph:
-    """A running average of x, and which of its values are above 1."""
+def average_graph() -> Graph:
+    """Build a running average of x and a mask of its values above 1."""
     graph = Graph("average")
     x, mean = graph.input("x", (4, 3)), graph.param("mean", (4, 3))
-    new = mean * 0.75 + x * 0.25
-    graph.set_outputs([new, new > 1.0])
+    new_mean = mean * 0.75 + x * 0.25
+    graph.set_outputs([new_mean, new_mean > 1.0])
     return graph
 
 
@@ -50,16 +50,18 @@ def device(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def compiled(device: str) -> Any:
-    made = Session(device).compile(average())
-    made.set_param("mean", np.zeros((4, 3), np.float32))
-    return made
+    compiled_graph = Session(device).compile(average_graph())
+    compiled_graph.set_param("mean", np.zeros((4, 3), np.float32))
+    return compiled_graph
 
 
-def test_an_array_is_put_and_read_back(device: str) -> None:
-    """An array says what and where it is; what was given may change."""
-    mine = X.copy()
-    with rlx.put(mine, device) as x:
-        mine[...] = 0
+def test_put_and_read_back(device: str) -> None:
+    """An array reports its shape, dtype and device; the source array may change
+    afterwards.
+    """
+    source = X.copy()
+    with rlx.put(source, device) as x:
+        source[...] = 0
         assert (x.shape, x.dtype, x.ndim, x.size, x.nbytes) == ((4, 3), "f4", 2, 12, 48)
         assert (x.device, x.closed) == (rlx.Device(device), False)
         assert repr(x) == f"DeviceArray([4, 3] f32 on {x.engine})"
@@ -67,8 +69,8 @@ def test_an_array_is_put_and_read_back(device: str) -> None:
         got[...] = 1
         np.testing.assert_array_equal(np.asarray(x), X)
         np.testing.assert_array_equal(np.array(x, np.float64), X.astype(float))
-        moved = rlx.put(x, "cpu")
-        np.testing.assert_array_equal(moved.numpy(), X)
+        cpu_copy = rlx.put(x, "cpu")
+        np.testing.assert_array_equal(cpu_copy.numpy(), X)
     assert x.closed
     assert repr(x).endswith(", closed)")
     x.close()
@@ -77,17 +79,17 @@ def test_an_array_is_put_and_read_back(device: str) -> None:
             use()
 
 
-def test_a_closed_array_holds_nothing(device: str) -> None:
-    """A closed array's memory goes at once; its shape and size stay known."""
+def test_closed_array_frees_memory(device: str) -> None:
+    """A closed array frees its memory at once; its shape and size stay known."""
     x = rlx.put(X, device)
-    memory = weakref.ref(x._resident)
+    memory = weakref.ref(x._buffer)
     x.close()
     assert memory() is None
     assert (x.shape, x.nbytes, x.closed) == ((4, 3), 48, True)
 
 
-def test_state_goes_from_run_to_run(compiled: Any, device: str) -> None:
-    """State in the page's example is not read back until it is asked for."""
+def test_state_passes_between_runs(compiled: Any, device: str) -> None:
+    """State stays on the device between runs and is read back on request only."""
     x, want = rlx.put(X, device), np.zeros((4, 3), np.float32)
     for _ in range(20):
         mean, above = compiled.run({"x": x}, keep=True)
@@ -100,69 +102,80 @@ def test_state_goes_from_run_to_run(compiled: Any, device: str) -> None:
     np.testing.assert_allclose(mean.numpy(), want, rtol=1e-6)
 
 
-def test_some_outputs_stay(compiled: Any) -> None:
-    """Outputs at the positions named stay; none do at none."""
+def test_keep_selects_outputs(compiled: Any) -> None:
+    """Outputs at the selected positions stay on the device; an empty selection keeps
+    none.
+    """
     mean, above = compiled.run({"x": X}, keep=(0,))
     assert (type(mean), type(above)) == (DeviceArray, np.ndarray)
     mean, above = compiled.run({"x": compiled.put(X)}, keep=[1])
     assert (type(mean), type(above)) == (np.ndarray, DeviceArray)
-    assert all(type(one) is np.ndarray for one in compiled.run({"x": X}, keep=()))
+    assert all(type(output) is np.ndarray for output in compiled.run({"x": X}, keep=()))
     for keep in (2, "0", (2,), (-1,), (True,), None, {"mean": True}):
-        with pytest.raises(UsageError, match=r"positions of outputs, 0 to 1"):
+        with pytest.raises(UsageError, match=r"output positions 0 to 1"):
             compiled.run({"x": X}, keep=keep)
 
 
-def test_what_does_not_fit_is_refused(compiled: Any, device: str) -> None:
-    """Type and shape are those of arrays of the host, checked alike."""
-    with pytest.raises(ShapeError, match=r"run 'average', input 'x': the array is \[3"):
+def test_wrong_shape_or_dtype_is_rejected(compiled: Any, device: str) -> None:
+    """Device arrays are checked for dtype and shape like host arrays."""
+    with pytest.raises(
+        ShapeError, match=r"run 'average', input 'x': the array has shape \[3"
+    ):
         compiled.run({"x": rlx.put(X.T, device)})
-    with pytest.raises(DTypeError, match="the graph declares f32"):
+    with pytest.raises(DTypeError, match="the graph declares dtype f32"):
         compiled.set_param("mean", rlx.put(X.astype(np.int32), device))
-    with pytest.raises(DTypeError, match=r"keep|an array in the host's memory"):
+    with pytest.raises(DTypeError, match=r"keep|an array in host memory"):
         compiled.run_typed({"x": (rlx.put(X, device), "f32")})
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("strict", [False, True])
-def test_what_lies_elsewhere_is_refused(strict: bool) -> None:
-    """An array or param elsewhere is refused with both places, strict or not."""
+def test_array_on_another_device_is_rejected(strict: bool) -> None:
+    """An input or param on another device is refused with both places, strict or
+    not.
+    """
     places = ["cpu", "vulkan", "gpu"]
-    made = {p: Session(p, strict=strict).compile(average()) for p in places}
-    arrays = {p: rlx.put(X, p) for p in places}
-    for here, one in made.items():
-        one.set_param("mean", arrays[here])
-        for there, x in arrays.items():
-            if here == there:
-                one.run({"x": x}, strict=strict)
+    graphs = {
+        place: Session(place, strict=strict).compile(average_graph())
+        for place in places
+    }
+    arrays = {place: rlx.put(X, place) for place in places}
+    for graph_place, compiled_graph in graphs.items():
+        compiled_graph.set_param("mean", arrays[graph_place])
+        for array_place, x in arrays.items():
+            if graph_place == array_place:
+                compiled_graph.run({"x": x}, strict=strict)
                 continue
-            said = f"lies on device '{there}'.*the run is on .*nothing is moved unasked"
-            with pytest.raises(InputError, match=f"input 'x': the array {said}"):
-                one.run({"x": x}, strict=strict)
-            with pytest.raises(InputError, match=f"param 'mean': the array {said}"):
-                one.set_param("mean", x)
+            message = f"is on device '{array_place}'.*the run is on .*pass x.numpy"
+            with pytest.raises(InputError, match=f"input 'x': the array {message}"):
+                compiled_graph.run({"x": x}, strict=strict)
+            with pytest.raises(InputError, match=f"param 'mean': the array {message}"):
+                compiled_graph.set_param("mean", x)
 
 
-def test_no_other_door_reads_it_back(device: str) -> None:
-    """What wants an array of the host says how to get one."""
+def test_host_only_calls_reject_device_arrays(device: str) -> None:
+    """Calls that need a host array say how to read it back."""
     x = rlx.put(X, device)
     graph = Graph("g")
-    for door in (
+    for call in (
         lambda: graph.constant(x),
         lambda: graph.input("x", (4, 3)) + x,
         lambda: rlx.welch([x, x]),
-        lambda: WelchAverage(from_preset("scipy", None, nperseg=3), 4).feed(x),
+        lambda: WelchAverage(spec_from_preset("scipy", None, nperseg=3), 4).feed(x),
     ):
         with pytest.raises(
             DTypeError, match=r"DeviceArray\(.*read it back: x.numpy\(\)"
         ):
-            door()
+            call()
     for use in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(Unsupported, match=r"pickle x.numpy\(\)"):
             use(x)
 
 
-def test_numpy_reads_it_back_when_it_is_asked_to_and_else_not(device: str) -> None:
-    """`np.asarray` does; an operator, a function, `==` and `if` say how instead."""
+def test_numpy_reads_back_on_request_only(device: str) -> None:
+    """Only `np.asarray` reads back; operators, functions, `==` and `if` raise with
+    advice.
+    """
     x: Any = rlx.put(X, device)
     for use in (
         lambda: X + x,
@@ -183,9 +196,9 @@ def test_numpy_reads_it_back_when_it_is_asked_to_and_else_not(device: str) -> No
     ):
         with pytest.raises(DTypeError, match=r"read it back: x.numpy\(\)"):
             use()
-    for ask in (iter, float, bytes, memoryview, lambda x: x[0], lambda x: -x):
+    for call in (iter, float, bytes, memoryview, lambda x: x[0], lambda x: -x):
         with pytest.raises(TypeError):
-            ask(x)
+            call(x)
     with pytest.raises(AttributeError):
         x.label = "mine"
     assert (len(x), np.shape(x), np.ndim(x), np.size(x)) == (4, (4, 3), 2, 12)
@@ -197,7 +210,7 @@ def test_numpy_reads_it_back_when_it_is_asked_to_and_else_not(device: str) -> No
     np.testing.assert_array_equal(filled, np.array([x, x]))
 
 
-GIVEN = {
+SOURCE_ARRAYS = {
     "turned": X.T,
     "reversed": X[::-1, ::-1],
     "gaps": np.arange(48, dtype=np.float32).reshape(4, 12)[:, ::5],
@@ -215,21 +228,21 @@ GIVEN = {
 
 @pytest.mark.requires_jax
 @pytest.mark.requires_torch
-@pytest.mark.parametrize("how", GIVEN)
-def test_arrays_may_lie_anyhow(how: str, device: str) -> None:
-    """Arrays in any order, ours or another library's, are put as a dense copy."""
+@pytest.mark.parametrize("layout", SOURCE_ARRAYS)
+def test_put_accepts_any_memory_layout(layout: str, device: str) -> None:
+    """NumPy, JAX and torch arrays of any memory layout are put as dense copies."""
     import jax.numpy as jnp
     import torch
 
-    given: Any = GIVEN[how]
-    if how == "list":
-        given = np.asarray(given, np.float32)
-    want = np.array(given, given.dtype.newbyteorder("="), order="C")
-    theirs = [given, jnp.asarray(want), torch.from_numpy(want)]
-    if how == "turned":
-        theirs[2] = torch.from_numpy(X.copy()).T
-    for one in theirs:
-        x = rlx.put(one, device)
+    source: Any = SOURCE_ARRAYS[layout]
+    if layout == "list":
+        source = np.asarray(source, np.float32)
+    want = np.array(source, source.dtype.newbyteorder("="), order="C")
+    sources = [source, jnp.asarray(want), torch.from_numpy(want)]
+    if layout == "turned":
+        sources[2] = torch.from_numpy(X.copy()).T
+    for array in sources:
+        x = rlx.put(array, device)
         assert x.dtype == want.dtype
         got = x.numpy()
         np.testing.assert_array_equal(got, want, strict=True)
@@ -237,40 +250,42 @@ def test_arrays_may_lie_anyhow(how: str, device: str) -> None:
         assert got.flags.writeable
 
 
-def test_what_cannot_be_put_says_why(device: str) -> None:
-    """No device, no array and a type the device has not are refused with a reason."""
-    with pytest.raises(UnknownDevice, match="'auto' names no device"):
+def test_put_errors_explain_the_reason(device: str) -> None:
+    """Unknown devices, non-arrays and unsupported dtypes are refused with a reason."""
+    with pytest.raises(UnknownDevice, match="'auto' is not a specific device"):
         rlx.put(X, "auto")
     with pytest.raises(UnknownDevice, match="unknown device 'vulcan'"):
         rlx.put(X, "vulcan")
-    with pytest.raises(DTypeError, match=r"put an array on .*: None was given"):
+    with pytest.raises(DTypeError, match=r"put an array on .*: got None"):
         rlx.put(None, device)
     with pytest.raises(DTypeError):
         rlx.put(X.astype(complex), device)
-    for words in ("Unknown device type meta", ""):
+    for message in ("Unknown device type meta", ""):
 
         class Elsewhere:
-            def __dlpack_device__(self, words: str = words) -> tuple[int, int]:
-                if words:
-                    raise ValueError(words)
+            def __dlpack_device__(self, message: str = message) -> tuple[int, int]:
+                if message:
+                    raise ValueError(message)
                 return 99, 0
 
-        with pytest.raises(DTypeError, match="Elsewhere was given"):
+        with pytest.raises(DTypeError, match=r"got a .*Elsewhere"):
             rlx.put(Elsewhere(), device)
     if device == "vulkan":
-        with pytest.raises(DTypeError, match=r"it is 0.1 at position \[0\]; .* no f64"):
+        with pytest.raises(
+            DTypeError, match=r"value is 0.1 at position \[0\]; .* no f64"
+        ):
             rlx.put(np.array([0.1]), device)
 
 
 @pytest.mark.requires_torch
-def test_what_lies_in_host_memory_is_shared_by_dlpack() -> None:
+def test_host_memory_is_shared_by_dlpack() -> None:
     """Host memory is shared by DLPack: a copy to write, the memory itself to read."""
     import torch
 
     x = rlx.put(X, "cpu")
     assert x.__dlpack_device__() == (1, 0)
-    for taken in (torch.from_dlpack(x), np.from_dlpack(x)):
-        np.testing.assert_array_equal(taken, X)
+    for imported in (torch.from_dlpack(x), np.from_dlpack(x)):
+        np.testing.assert_array_equal(imported, X)
     torch.from_dlpack(x)[...] = 9
     np.testing.assert_array_equal(x.numpy(), X)
     shared = np.from_dlpack(x, copy=False)
@@ -280,45 +295,49 @@ def test_what_lies_in_host_memory_is_shared_by_dlpack() -> None:
     np.testing.assert_array_equal(rlx.put(torch.arange(3.0), "cpu").numpy(), [0, 1, 2])
 
 
-def test_what_lies_in_host_memory_is_lent_to_numpy() -> None:
+def test_host_memory_is_lent_to_numpy() -> None:
     """Host memory is lent to NumPy as a read-only view, unless a copy is asked for."""
     x = rlx.put(X, "cpu")
     assert np.may_share_memory(np.asarray(x), np.asarray(x))
     assert not np.asarray(x).flags.writeable
     assert np.array(x).flags.writeable
     assert np.array(x, copy=False) is not None
-    with pytest.raises(ValueError, match="cannot be a NumPy array without a copy"):
+    with pytest.raises(ValueError, match="cannot become a NumPy array without a copy"):
         np.array(x, np.float64, copy=False)
 
 
 @pytest.mark.requires_wgpu
-def test_what_lies_on_a_gpu_is_lent_to_nobody() -> None:
-    """Shader buffers are no library's memory; NumPy gets a copy or an error."""
+def test_gpu_memory_is_never_lent() -> None:
+    """GPU buffers cannot be shared with other libraries; NumPy gets a copy or an
+    error.
+    """
     x = rlx.put(X, "vulkan")
     for use in (lambda: np.from_dlpack(x), x.__dlpack_device__):
-        with pytest.raises(CannotLend, match=r"read it back: x.numpy\(\)") as found:
+        with pytest.raises(CannotLend, match=r"read it back: x.numpy\(\)") as caught:
             use()
-        assert isinstance(found.value, BufferError)
+        assert isinstance(caught.value, BufferError)
     with pytest.raises(ValueError, match="without a copy"):
         np.array(x, copy=False)
     assert np.asarray(x).flags.writeable
 
 
-def test_they_are_awaited_too(device: str) -> None:
-    """Calls of put, run, set_param and reading are awaited beside an event loop."""
+def test_async_calls(device: str) -> None:
+    """The asynchronous put, run, set_param and read work in an event loop."""
 
     async def work() -> Any:
         x = await rlx.put_async(X, device)
-        compiled = await Session(device).compile_async(average())
+        compiled = await Session(device).compile_async(average_graph())
         await compiled.set_param_async("mean", x)
         mean, _ = await compiled.run_async({"x": x}, keep=True)
         return await mean.numpy_async()
 
-    np.testing.assert_array_equal(in_a_loop(work()), X)
+    np.testing.assert_array_equal(run_in_event_loop(work()), X)
 
 
-def test_threads_share_arrays(compiled: Any, device: str) -> None:
-    """Threads share arrays: each has its own run, and one's drop is no other's."""
+def test_threads_share_device_arrays(compiled: Any, device: str) -> None:
+    """Threads share a device array; dropping one thread's outputs does not affect the
+    others.
+    """
     x = rlx.put(X, device)
 
     def work() -> None:
@@ -326,21 +345,21 @@ def test_threads_share_arrays(compiled: Any, device: str) -> None:
             mean, _ = compiled.run({"x": x}, keep=True)
             np.testing.assert_array_equal(mean.numpy(), X * 0.25)
 
-    at_once([work] * 4)
+    run_concurrently([work] * 4)
 
 
 @pytest.mark.requires_wgpu
-def test_stricter_limits_are_the_same_device() -> None:
-    """A session that pretends to have less takes what lies there."""
-    less = Session("vulkan", limits=shrunk()).compile(average())
-    less.set_param("mean", rlx.put(X, "vulkan"))
-    (mean, _) = less.run({"x": less.put(X)}, keep=True)
+def test_stricter_limits_use_the_same_device() -> None:
+    """A session with reduced limits accepts arrays of the same device."""
+    compiled_graph = Session("vulkan", limits=tiny_limits()).compile(average_graph())
+    compiled_graph.set_param("mean", rlx.put(X, "vulkan"))
+    (mean, _) = compiled_graph.run({"x": compiled_graph.put(X)}, keep=True)
     np.testing.assert_array_equal(mean.numpy(), X)
     backend = pool.backend("vulkan")
-    assert backend.holds(mean._resident)
+    assert backend.holds(mean._buffer)
 
 
-OUTLIVED = """
+OUTLIVING_ARRAYS_SCRIPT = """
 import gc, sys, threading
 import numpy as np
 import rlxweb as rlx
@@ -375,11 +394,11 @@ sys.left = arrays, near, again, compiled
 
 
 @pytest.mark.requires_lavapipe
-def test_it_may_outlive_its_device_and_the_interpreter(tmp_path: Path) -> None:
+def test_array_may_outlive_device_and_interpreter(tmp_path: Path) -> None:
     """An array may be dropped in a thread after its device was closed, or never."""
-    done = python("-W", "error", "-c", OUTLIVED, cwd=tmp_path)
-    said = done.out.splitlines()
-    assert (done.code, done.err) == (0, "")
-    assert said[0].startswith("SessionClosed")
-    assert said[1].startswith("InputError the array lies on device 'vulkan'")
-    assert said[2:] == ["24.0 12.0"]
+    result = run_python("-W", "error", "-c", OUTLIVING_ARRAYS_SCRIPT, cwd=tmp_path)
+    lines = result.out.splitlines()
+    assert (result.code, result.err) == (0, "")
+    assert lines[0].startswith("SessionClosed")
+    assert lines[1].startswith("InputError the array is on device 'vulkan'")
+    assert lines[2:] == ["24.0 12.0"]

@@ -1,4 +1,6 @@
-"""`compiled.export_web`: what runs here, wherever that is, written down for a page."""
+"""`compiled.export_web`: exported pages compute the same results as the compiled
+graph.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.gpu.drive import drive
-from tests.plan_replay import Replay
-from tests.unit.backends.test_protocol import Smallest, program_of
+from rlxweb.gpu.blocking import run_blocking
+from tests.plan_replay import PlanReplay
+from tests.unit.backends.test_protocol import MinimalBackend, prepare_doubling_program
 
 pytestmark = pytest.mark.requires_wgpu
 W = np.linspace(-1, 1, 6, dtype="f4").reshape(2, 3)
@@ -38,48 +40,54 @@ def _graph() -> rlx.Graph:
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_params_come_from_where_they_are(device: str, tmp_path: Path) -> None:
-    """Params come from a host's engine, a GPU and what lies there alone; bools too."""
+def test_params_are_exported_from_any_place(device: str, tmp_path: Path) -> None:
+    """Params are exported from the host, a GPU and device-only arrays, bools
+    included.
+    """
     compiled = rlx.Session(device).compile(_graph())
     compiled.set_param("w", rlx.put(W, device=device))
     compiled.set_param("m", M)
-    made = compiled.export_web(tmp_path / "out", outputs=["y"])
-    page = Replay(made.folder)
+    exported = compiled.export_web(tmp_path / "out", outputs=["y"])
+    page = PlanReplay(exported.folder)
     page.check()
     want = np.where(M, X @ W, 0)
     np.testing.assert_allclose(page.run({"x": X})["y"], want, atol=1e-6)
-    (here,) = compiled.run({"x": X})
-    np.testing.assert_allclose(here, want, atol=1e-6)
+    (local_output,) = compiled.run({"x": X})
+    np.testing.assert_allclose(local_output, want, atol=1e-6)
 
 
-def test_what_was_written_before_a_param_changed_stays(tmp_path: Path) -> None:
+def test_export_is_a_snapshot(tmp_path: Path) -> None:
     compiled = rlx.Session("cpu").compile(_graph())
     w = W.copy()
     compiled.set_param("w", w)
     compiled.set_param("m", M)
     w[:] = 0  # the caller's array is the caller's
-    made = compiled.export_web(tmp_path / "out")
+    exported = compiled.export_web(tmp_path / "out")
     compiled.set_param("w", w)
     np.testing.assert_allclose(
-        Replay(made.folder).run({"x": X})["out0"], np.where(M, X @ W, 0), atol=1e-6
+        PlanReplay(exported.folder).run({"x": X})["out0"],
+        np.where(M, X @ W, 0),
+        atol=1e-6,
     )
 
 
-def test_vectors_of_the_callers_own(tmp_path: Path) -> None:
-    """The caller's vectors may be one, several or none; others are refused."""
+def test_caller_test_vectors(tmp_path: Path) -> None:
+    """The caller may give one test vector, several, a count or none; invalid ones are
+    refused.
+    """
     compiled = rlx.Session("cpu").compile(_graph())
     for name, value in (("w", W), ("m", M)):
         compiled.set_param(name, value)
-    for at, vectors in enumerate(({"x": X}, [{"x": X}, {"x": -X}], 3, 0)):
-        made = compiled.export_web(tmp_path / str(at), vectors=vectors)
-        page = Replay(made.folder)
+    for index, vectors in enumerate(({"x": X}, [{"x": X}, {"x": -X}], 3, 0)):
+        exported = compiled.export_web(tmp_path / str(index), vectors=vectors)
+        page = PlanReplay(exported.folder)
         cases = (page.plan["vectors"] or {"cases": []})["cases"]
-        assert len(cases) == (1, 2, 3, 0)[at]
+        assert len(cases) == (1, 2, 3, 0)[index]
         for case in range(len(cases)):
             page.check(case)
         if vectors != 0 and not isinstance(vectors, int):
-            np.testing.assert_array_equal(page.case(0)[0]["x"], X)
-    wrong: list[tuple[Any, type[Exception]]] = [
+            np.testing.assert_array_equal(page.load_case(0)[0]["x"], X)
+    invalid_vectors: list[tuple[Any, type[Exception]]] = [
         ({"x": X[:2]}, ShapeError),
         ({"z": X}, UnknownName),
         ({}, InputError),
@@ -88,79 +96,81 @@ def test_vectors_of_the_callers_own(tmp_path: Path) -> None:
         (-1, UsageError),
         ([{"x": X}] * 17, UsageError),
     ]
-    for vectors, error in wrong:
+    for vectors, error in invalid_vectors:
         with pytest.raises(error):
             compiled.export_web(tmp_path / "wrong", vectors=vectors)
     assert not (tmp_path / "wrong").exists()
 
 
-def test_what_cannot_be_written(tmp_path: Path) -> None:
+def test_invalid_exports_are_rejected(tmp_path: Path) -> None:
     compiled = rlx.Session("cpu").compile(_graph())
     compiled.set_param("m", M)
     with pytest.raises(InputError, match="param 'w' has no value; 1 of 2 params unset"):
         compiled.export_web(tmp_path / "out")
     compiled.set_param("w", W)
-    for wrong in (
+    for invalid_options in (
         {"limits": {"maxBufferSize": 1}},
         {"package": 3, "to": "npm"},
         {"features": "subgroups"},
         {"to": "zip"},
     ):
         with pytest.raises(UsageError):
-            compiled.export_web(tmp_path / "out", **wrong)
+            compiled.export_web(tmp_path / "out", **invalid_options)
     for folder in (None, 3, "a\0b", ""):
         with pytest.raises(UsageError):
             compiled.export_web(folder)
     assert not (tmp_path / "out").exists()
-    given = os.fsencode(tmp_path / "out")
-    made = compiled.export_web(
-        given, package="@me/lin", to="npm", features="shader-f16"
+    path_bytes = os.fsencode(tmp_path / "out")
+    exported = compiled.export_web(
+        path_bytes, package="@me/lin", to="npm", features="shader-f16"
     )
-    assert made.folder == tmp_path / "out"
+    assert exported.folder == tmp_path / "out"
     compiled.close()
     with pytest.raises(SessionClosed):
         compiled.export_web(tmp_path / "out")
-    engine = Smallest()
-    with pytest.raises(Unsupported, match="does not give params back"):
-        drive(engine.get_param(program_of(engine), "w"))
+    engine = MinimalBackend()
+    with pytest.raises(Unsupported, match="cannot return params"):
+        run_blocking(engine.get_param(prepare_doubling_program(engine), "w"))
 
 
-def test_what_rounding_decides_is_not_asked_of_a_page(tmp_path: Path) -> None:
-    """An output that rounding decides is not compared, and that is said."""
+def test_rounding_dependent_outputs_are_not_compared(tmp_path: Path) -> None:
+    """An output that depends on rounding is not compared, and a note says so."""
     g = rlx.Graph("ties")
     x = g.input("x", (6,))
     g.set_outputs([g.exp(x) > g.exp(x) * 1.0000001, g.exp(x)])
-    made = rlx.Session("cpu").compile(g).export_web(tmp_path / "out")
-    plan = json.loads((made.folder / "plan.json").read_text())
+    exported = rlx.Session("cpu").compile(g).export_web(tmp_path / "out")
+    plan = json.loads((exported.folder / "plan.json").read_text())
     assert list(plan["vectors"]["cases"][0]["outputs"]) == ["out1"]
-    assert made.notes == ("output 'out0' is not compared: rounding decides it",)
+    assert exported.notes == ("output 'out0' is not compared: it depends on rounding",)
 
 
-def test_what_is_not_finite_is_said(tmp_path: Path) -> None:
+def test_non_finite_outputs_are_noted(tmp_path: Path) -> None:
     g = rlx.Graph("poles")
     x = g.input("x", (6,))
     g.set_outputs([x / (x - x), x])
-    made = rlx.Session("cpu").compile(g).export_web(tmp_path / "out")
-    assert made.notes == ("6 of 6 of 'out0' are not finite",)
+    exported = rlx.Session("cpu").compile(g).export_web(tmp_path / "out")
+    assert exported.notes == ("6 of 6 values of 'out0' are not finite",)
 
 
-def test_large_arrays_are_compared_in_part(
+def test_large_arrays_are_compared_partially(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drawn inputs repeat what is stored, outputs end with it."""
-    monkeypatch.setattr("rlxweb.export.vectors.STORED_BYTES", 400)
+    """Generated inputs repeat the stored part, and outputs are compared up to its
+    end.
+    """
+    monkeypatch.setattr("rlxweb.export.plan_test_vectors.MAX_STORED_NBYTES", 400)
     g = rlx.Graph("large")
     g.set_outputs([g.input("x", (7, 99)) * 3])
-    made = rlx.Session("cpu").compile(g).export_web(tmp_path / "out")
-    page = Replay(made.folder)
-    feeds, wanted = page.case(0)
+    exported = rlx.Session("cpu").compile(g).export_web(tmp_path / "out")
+    page = PlanReplay(exported.folder)
+    feeds, expected = page.load_case(0)
     assert feeds["x"].shape == (7, 99)
-    assert wanted["out0"]["want"].size == 100
+    assert expected["out0"]["want"].size == 100
     page.check()
-    assert made.notes == ("of 'out0' 100 of 693 are compared",)
+    assert exported.notes == ("100 of 693 values of 'out0' are compared",)
 
 
-def test_inputs_of_no_type_of_a_page_that_nobody_reads_are_no_part_of_it(
+def test_unused_inputs_of_unsupported_dtype_are_dropped(
     tmp_path: Path,
 ) -> None:
     g = rlx.Graph("unread")
@@ -168,13 +178,15 @@ def test_inputs_of_no_type_of_a_page_that_nobody_reads_are_no_part_of_it(
     g.set_outputs([x * 2.0])
     feeds = {"x": np.ones(4, "f4"), "y": np.ones(3)}
     compiled = rlx.Session("cpu").compile(g)
-    Replay(compiled.export_web(tmp_path / "out", vectors=[feeds]).folder).check()
+    PlanReplay(compiled.export_web(tmp_path / "out", vectors=[feeds]).folder).check()
 
 
-def test_sizes_that_vary_are_bound_first(tmp_path: Path) -> None:
+def test_dynamic_sizes_must_be_bound_first(tmp_path: Path) -> None:
     g = rlx.Graph("varying")
     g.set_outputs([g.input("x", (rlx.Dim("n"), 2)) * 2.0])
     compiled = rlx.Session("cpu").compile(g)
-    with pytest.raises(UsageError, match=r"vary: n; .*compiled.bind\(n=…\).export_web"):
+    with pytest.raises(
+        UsageError, match=r"dynamic: n; .*compiled.bind\(n=…\).export_web"
+    ):
         compiled.export_web(tmp_path / "out")
-    Replay(compiled.bind(n=3).export_web(tmp_path / "out").folder).check()
+    PlanReplay(compiled.bind(n=3).export_web(tmp_path / "out").folder).check()

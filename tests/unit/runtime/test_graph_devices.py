@@ -22,270 +22,293 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.runtime.graph_devices import graph_param_names
-from tests.unit.runtime.fake_machine import THREE, FakeMachine, X, adding, runner
+from tests.unit.runtime.fake_machine import (
+    THREE_DEVICES,
+    FakeMachine,
+    X,
+    add_graph,
+    make_graph_devices,
+)
 from tests.unit.runtime.fake_machine import machine as machine
 from tests.unit.runtime.fake_machine import three_devices as three_devices
 
 
-def test_a_param_set_before_the_first_compile_is_applied() -> None:
-    made = GraphDevices(adding(), DevicePolicy.only(["cpu"]))
-    made.set_param("w", [3, 4])
-    (got,) = made.run("cpu", X)
+def test_param_set_before_first_compile_is_applied() -> None:
+    graph_devices = GraphDevices(add_graph(), DevicePolicy.only(["cpu"]))
+    graph_devices.set_param("w", [3, 4])
+    (got,) = graph_devices.run("cpu", X)
     np.testing.assert_array_equal(got, [4, 6])
 
 
 @pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter])
-def test_what_runs_a_graph_says_which_and_where(kind: type) -> None:
-    """A runner says graph and device in a line, whatever the size of the graph."""
-    made = kind(adding(), DevicePolicy.only(["cpu"]))
-    about = f"GraphDevices({made.graph!r} on cpu)" if kind is GraphDevices else ""
-    assert repr(made) == (about or f"DeviceRouter({made.runner!r})")
-    assert len(repr(made)) < 90
+def test_repr_names_graph_and_devices(kind: type) -> None:
+    """The repr names the graph and its devices on one line, whatever the size of the
+    graph.
+    """
+    runner = kind(add_graph(), DevicePolicy.only(["cpu"]))
+    expected = f"GraphDevices({runner.graph!r} on cpu)" if kind is GraphDevices else ""
+    assert repr(runner) == (expected or f"DeviceRouter({runner.runner!r})")
+    assert len(repr(runner)) < 90
 
 
-def test_identity_comes_back_from_the_cpu() -> None:
+def test_identity_graph_on_cpu() -> None:
     graph = Graph("identity")
     graph.set_outputs([graph.input("x", (2,))])
     (got,) = GraphDevices(graph, DevicePolicy.only(["cpu"])).run("cpu", X)
     np.testing.assert_array_equal(got, X["x"])
 
 
-def test_run_try_goes_from_cuda_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Row(ROWS["cuda"].open, present=lambda: "no driver")
-    monkeypatch.setitem(ROWS, "cuda", gone)
-    made = GraphDevices(adding())
-    made.set_param("w", [3, 4])
-    device, (got,) = made.run_try(["cuda", "cpu"], X)
+def test_run_try_falls_back_from_cuda_to_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing_row = Row(ROWS["cuda"].open, present=lambda: "no driver")
+    monkeypatch.setitem(ROWS, "cuda", missing_row)
+    graph_devices = GraphDevices(add_graph())
+    graph_devices.set_param("w", [3, 4])
+    device, (got,) = graph_devices.run_try(["cuda", "cpu"], X)
     assert device is Device.CPU
     np.testing.assert_array_equal(got, [4, 6])
-    assert [str(a) for a in made.attempts] == [
+    assert [str(a) for a in graph_devices.attempts] == [
         "cuda: device CUDA is not available: no driver",
         "cpu: succeeded",
     ]
 
 
 def test_params_reach_every_device(machine: FakeMachine) -> None:
-    """Params reach devices compiled and to come; the last write wins."""
-    made = runner()
-    made.compile("cpu")
-    made.set_param("w", np.array([5, 6], np.float32))
-    made.set_param_typed("w", [7, 8], np.float32)
-    made.compile("vulkan")
-    assert [device for device, _ in machine.prepared] == [Device.CPU, Device.VULKAN]
-    for _, one in machine.prepared:
-        np.testing.assert_array_equal(one.params["w"], [7, 8])
-    one.params.clear()
-    made.sync_params_to_all()
-    np.testing.assert_array_equal(one.params["w"], [7, 8])
+    """Params reach compiled devices and later ones; the last write wins."""
+    graph_devices = make_graph_devices()
+    graph_devices.compile("cpu")
+    graph_devices.set_param("w", np.array([5, 6], np.float32))
+    graph_devices.set_param_typed("w", [7, 8], np.float32)
+    graph_devices.compile("vulkan")
+    assert [device for device, _ in machine.prepared_programs] == [
+        Device.CPU,
+        Device.VULKAN,
+    ]
+    for _, program in machine.prepared_programs:
+        np.testing.assert_array_equal(program.params["w"], [7, 8])
+    program.params.clear()
+    graph_devices.sync_params_to_all()
+    np.testing.assert_array_equal(program.params["w"], [7, 8])
 
 
-def test_wrong_params_are_refused(machine: FakeMachine) -> None:
-    """RLX ignores an unknown name; a missing value is said before anything runs."""
-    made = GraphDevices(adding())
-    with pytest.raises(UnknownName, match="no param 'W'; it has 'w'"):
-        made.set_param("W", np.zeros(2, np.float32))
+def test_wrong_params_are_rejected(machine: FakeMachine) -> None:
+    """Unknown names and missing values are refused before anything runs; RLX ignores
+    unknown names.
+    """
+    graph_devices = GraphDevices(add_graph())
+    with pytest.raises(UnknownName, match="no param 'W'; its params are 'w'"):
+        graph_devices.set_param("W", np.zeros(2, np.float32))
     with pytest.raises(DTypeError):
-        made.set_param("w", np.zeros(2, np.float64))
+        graph_devices.set_param("w", np.zeros(2, np.float64))
     with pytest.raises(InputError, match="param 'w' has no value"):
-        made.run_try(["cpu"], X)
-    assert graph_param_names(made.graph) == ("w",)
+        graph_devices.run_try(["cpu"], X)
+    assert graph_param_names(graph_devices.graph) == ("w",)
 
 
-def test_a_param_is_kept_by_value(machine: FakeMachine) -> None:
-    made, w = runner(), np.ones(2, np.float32)
-    made.set_param("w", w)
+def test_param_is_copied(machine: FakeMachine) -> None:
+    graph_devices, w = make_graph_devices(), np.ones(2, np.float32)
+    graph_devices.set_param("w", w)
     w[:] = 9
-    (got,) = made.run("cpu", X)
+    (got,) = graph_devices.run("cpu", X)
     np.testing.assert_array_equal(got, [2, 3])
 
 
-def test_a_hint_is_used_or_refused(machine: FakeMachine) -> None:
-    made = runner()
-    assert made.resolve("gl") is Device.OPENGL
+def test_named_device_is_used_or_rejected(machine: FakeMachine) -> None:
+    graph_devices = make_graph_devices()
+    assert graph_devices.resolve("gl") is Device.OPENGL
     with pytest.raises(Unsupported, match=r"device CUDA is not available.*viable"):
-        made.resolve("cuda")
+        graph_devices.resolve("cuda")
     with pytest.raises(UnknownDevice):
-        made.resolve("abacus")
+        graph_devices.resolve("abacus")
 
 
-def test_the_environment_names_a_device(
+def test_environment_names_a_device(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is viable is used; one that is not is warned about with the reason."""
-    machine.only(*THREE, Device.TPU)
-    made = runner()
+    """A viable device from the environment is used; otherwise a warning gives the
+    reason.
+    """
+    machine.install_only(*THREE_DEVICES, Device.TPU)
+    graph_devices = make_graph_devices()
     monkeypatch.setenv("RLX_DEVICE", "tpu")
-    assert made.resolve() is Device.TPU
-    assert made.resolve_chain() is Device.TPU
-    machine.only(*THREE)
-    made = runner()
-    only = runner(DevicePolicy.only(["cpu"]))
+    assert graph_devices.resolve() is Device.TPU
+    assert graph_devices.resolve_chain() is Device.TPU
+    machine.install_only(*THREE_DEVICES)
+    graph_devices = make_graph_devices()
+    cpu_only = make_graph_devices(DevicePolicy.only(["cpu"]))
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=tpu .* policy allows cpu"):
-        assert only.resolve() is Device.CPU
+        assert cpu_only.resolve() is Device.CPU
     monkeypatch.setenv("RLX_DEVICE", "ane")
-    for one in (made, only):
+    for devices in (graph_devices, cpu_only):
         with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=ane cannot run graph"):
-            assert one.resolve() in THREE
+            assert devices.resolve() in THREE_DEVICES
     monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,vulkan,cpu")
-    assert made.resolve_chain() is Device.VULKAN
-    assert made.resolve_chain("cpu") is Device.CPU
+    assert graph_devices.resolve_chain() is Device.VULKAN
+    assert graph_devices.resolve_chain("cpu") is Device.CPU
     monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,mlx")
     with pytest.raises(Unsupported, match=r"no device in chain \[TPU, MLX\] can run"):
-        made.resolve_chain()
+        graph_devices.resolve_chain()
 
 
-def test_a_forced_device_is_the_only_one(
+def test_forced_device_is_the_only_one(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A forced device is what `resolve` says and `run_chain` tries.
+    """A forced device is the only one that `resolve` returns and `run_chain` tries.
 
     One that is not viable is an error; a device in the call comes before it.
     """
-    machine.only(Device.CPU, Device.TPU)
+    machine.install_only(Device.CPU, Device.TPU)
     monkeypatch.setenv("RLX_FORCE_DEVICE", "tpu")
-    made = runner()
-    assert made.resolve() is made.fastest() is Device.TPU
-    assert made.run_chain(X)[0] is Device.TPU
-    machine.broken[Device.TPU] = RuntimeError("down")
-    again = runner()
+    graph_devices = make_graph_devices()
+    assert graph_devices.resolve() is graph_devices.fastest() is Device.TPU
+    assert graph_devices.run_chain(X)[0] is Device.TPU
+    machine.run_errors[Device.TPU] = RuntimeError("down")
+    failing_devices = make_graph_devices()
     with pytest.raises(DeviceFallbackError, match=r"tpu: down$"):
-        again.run_chain(X)
-    assert again.run_chain("cpu", X)[0] is Device.CPU
-    only = runner(DevicePolicy.only(["cpu"]))
+        failing_devices.run_chain(X)
+    assert failing_devices.run_chain("cpu", X)[0] is Device.CPU
+    cpu_only = make_graph_devices(DevicePolicy.only(["cpu"]))
     with pytest.raises(Unsupported, match=r"RLX_FORCE_DEVICE=tpu.* are \[CPU\]"):
-        only.resolve()
+        cpu_only.resolve()
     with pytest.raises(DeviceFallbackError, match="RLX_FORCE_DEVICE=tpu"):
-        only.run_chain(X)
+        cpu_only.run_chain(X)
 
 
-def test_a_policy_that_leaves_nothing(machine: FakeMachine) -> None:
-    made = GraphDevices(adding(), DevicePolicy.only([]))
-    assert made.devices == ()
+def test_policy_without_devices(machine: FakeMachine) -> None:
+    graph_devices = GraphDevices(add_graph(), DevicePolicy.only([]))
+    assert graph_devices.devices == ()
     with pytest.raises(Unsupported, match="no backend can lower this graph"):
-        made.resolve()
+        graph_devices.resolve()
 
 
-def test_the_fastest_by_prediction_and_its_explanation(machine: FakeMachine) -> None:
-    """A graph this small stays on the CPU, and every number is told."""
-    made = runner()
-    assert made.fastest() is Device.CPU
-    assert made.resolve() is Device.CPU
-    assert made.decision is not None
-    text = made.explain()
+def test_fastest_by_prediction_with_explanation(machine: FakeMachine) -> None:
+    """A small graph stays on the CPU and the explanation lists the predicted times."""
+    graph_devices = make_graph_devices()
+    assert graph_devices.fastest() is Device.CPU
+    assert graph_devices.resolve() is Device.CPU
+    assert graph_devices.decision is not None
+    text = graph_devices.explain()
     assert "predicted" in text
     assert "launch" in text
 
 
-def test_each_device_is_compiled_once(machine: FakeMachine) -> None:
-    made = runner()
-    assert made.compile("vulkan") is made.compile(Device.VULKAN)
-    assert made.warm_all() == made.devices
-    assert len(machine.prepared) == 3
-    assert made.compile_fastest() is made.compile("cpu")
-    assert made.compile_resolved("opengl") is made.compile("opengl")
-    assert made.compile_chain("vulkan") is made.compile("vulkan")
-    assert made.compile_resolved_with_inputs("vulkan", X).device is Device.VULKAN
-    assert len(machine.prepared) == 3
+def test_each_device_compiles_once(machine: FakeMachine) -> None:
+    graph_devices = make_graph_devices()
+    assert graph_devices.compile("vulkan") is graph_devices.compile(Device.VULKAN)
+    assert graph_devices.warm_all() == graph_devices.devices
+    assert len(machine.prepared_programs) == 3
+    assert graph_devices.compile_fastest() is graph_devices.compile("cpu")
+    assert graph_devices.compile_resolved("opengl") is graph_devices.compile("opengl")
+    assert graph_devices.compile_chain("vulkan") is graph_devices.compile("vulkan")
+    assert (
+        graph_devices.compile_resolved_with_inputs("vulkan", X).device is Device.VULKAN
+    )
+    assert len(machine.prepared_programs) == 3
 
 
-def test_what_is_compiled_runs() -> None:
-    """Graphs compiled by any way of naming the device run with their params."""
-    made = GraphDevices(adding(), DevicePolicy.only("cpu"))
-    made.set_param("w", np.array([3, 4], np.float32))
+def test_compiled_graphs_run() -> None:
+    """Graphs compiled by every compile method run with their params."""
+    graph_devices = GraphDevices(add_graph(), DevicePolicy.only("cpu"))
+    graph_devices.set_param("w", np.array([3, 4], np.float32))
     for compiled in (
-        made.compile("cpu"),
-        made.compile_fastest(),
-        made.compile_resolved(),
-        made.compile_chain("cpu"),
-        made.compile_resolved_with_inputs(None, X),
+        graph_devices.compile("cpu"),
+        graph_devices.compile_fastest(),
+        graph_devices.compile_resolved(),
+        graph_devices.compile_chain("cpu"),
+        graph_devices.compile_resolved_with_inputs(None, X),
     ):
         np.testing.assert_array_equal(compiled.run(X)[0], [4, 6])
         assert compiled.device == "cpu"
 
 
-def test_devices_that_cannot_are_told_apart(machine: FakeMachine) -> None:
-    made = runner(DevicePolicy.all().with_deny("opengl"))
+def test_missing_and_denied_devices_differ(machine: FakeMachine) -> None:
+    graph_devices = make_graph_devices(DevicePolicy.all().with_deny("opengl"))
     with pytest.raises(Unsupported, match="device CUDA is not available"):
-        made.compile("cuda")
+        graph_devices.compile("cuda")
     with pytest.raises(Unsupported, match="device OpenGL is denied by DevicePolicy"):
-        made.compile("opengl")
+        graph_devices.compile("opengl")
 
 
-def test_the_first_error_ends_warm_all(machine: FakeMachine) -> None:
-    machine.refuses[Device.VULKAN] = Unsupported("compile", "no")
+def test_warm_all_stops_at_first_error(machine: FakeMachine) -> None:
+    machine.prepare_errors[Device.VULKAN] = Unsupported("compile", "no")
     with pytest.raises(Unsupported, match="no"):
-        runner().warm_all()
+        make_graph_devices().warm_all()
 
 
-def test_every_way_to_run(machine: FakeMachine) -> None:
-    made = runner()
+def test_every_run_method(machine: FakeMachine) -> None:
+    graph_devices = make_graph_devices()
     for got in (
-        made.run("vulkan", X),
-        made.run_resolved("opengl", X),
-        made.run_fastest(X),
-        made.run_resolved_with_inputs("vulkan", X),
-        made.run_chain("cpu", X)[1],
-        made.run_chain(["tpu", "cpu"], X)[1],
-        made.run_chain(X)[1],
+        graph_devices.run("vulkan", X),
+        graph_devices.run_resolved("opengl", X),
+        graph_devices.run_fastest(X),
+        graph_devices.run_resolved_with_inputs("vulkan", X),
+        graph_devices.run_chain("cpu", X)[1],
+        graph_devices.run_chain(["tpu", "cpu"], X)[1],
+        graph_devices.run_chain(X)[1],
     ):
         np.testing.assert_array_equal(got[0], [4, 6])
-    assert made.last_device is Device.CPU
+    assert graph_devices.last_device is Device.CPU
 
 
-def test_seed_mode_picks_by_published_constants(
+def test_seed_mode_uses_published_constants(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A product large enough for RLX's CUDA; the environment still comes first."""
-    machine.only(Device.CPU, Device.CUDA)
+    """A large product is placed on CUDA by RLX's constants; the environment has
+    precedence.
+    """
+    machine.install_only(Device.CPU, Device.CUDA)
     graph = Graph("product")
     x = graph.input("x", (512, 512))
     graph.set_outputs([x @ x])
-    made = GraphDevices(graph, cost_mode="seed")
-    assert made.fastest() is made.resolve() is Device.CUDA
-    assert "RLX's published constants" in made.explain()
+    graph_devices = GraphDevices(graph, cost_mode="seed")
+    assert graph_devices.fastest() is graph_devices.resolve() is Device.CUDA
+    assert "RLX's published constants" in graph_devices.explain()
     monkeypatch.setenv("RLX_DEVICE", "cpu")
-    assert made.resolve() is Device.CPU
+    assert graph_devices.resolve() is Device.CPU
     for kind in (GraphDevices, DeviceRouter):
         with pytest.raises(UsageError, match="'seed' or 'calibrated'"):
             kind(graph, cost_mode="guess")
 
 
-def test_inputs_are_checked_before_any_device_is_tried(machine: FakeMachine) -> None:
-    """Wrong inputs would fail everywhere: they are the caller's error."""
-    made = runner()
+def test_inputs_are_checked_before_any_device(machine: FakeMachine) -> None:
+    """Invalid inputs would fail on every device and are the caller's error."""
+    graph_devices = make_graph_devices()
     with pytest.raises(UnknownName, match="no input 'y'"):
-        made.run_try(["cpu", "vulkan"], {"y": X["x"]})
-    assert machine.prepared == []
+        graph_devices.run_try(["cpu", "vulkan"], {"y": X["x"]})
+    assert machine.prepared_programs == []
 
 
-def test_an_empty_chain(machine: FakeMachine) -> None:
+def test_empty_chain(machine: FakeMachine) -> None:
     with pytest.raises(
         DeviceFallbackError, match=r"run_try .*: empty fallback chain"
-    ) as found:
-        runner().run_try([], X)
-    assert found.value.attempts == ()
+    ) as caught:
+        make_graph_devices().run_try([], X)
+    assert caught.value.attempts == ()
 
 
 def test_run_chain_follows_the_environment(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,opengl")
-    made = runner()
-    assert made.run_chain(X)[0] is Device.OPENGL
-    assert [a.device for a in made.attempts] == [Device.TPU, Device.OPENGL]
+    graph_devices = make_graph_devices()
+    assert graph_devices.run_chain(X)[0] is Device.OPENGL
+    assert [a.device for a in graph_devices.attempts] == [Device.TPU, Device.OPENGL]
 
 
-def clocked(machine: FakeMachine, took: dict[Device, list[int]]) -> GraphDevices:
-    """A runner whose clock moves by what each run is told to take."""
-    machine.takes = {device: iter(times) for device, times in took.items()}
-    made = GraphDevices(adding(), clock=machine.clock)
-    made.set_param("w", np.zeros(2, np.float32))
-    return made
+def timed_graph_devices(
+    machine: FakeMachine, durations: dict[Device, list[int]]
+) -> GraphDevices:
+    """Build GraphDevices whose clock advances by the given durations of each device's
+    runs.
+    """
+    machine.run_durations = {device: iter(times) for device, times in durations.items()}
+    graph_devices = GraphDevices(add_graph(), clock=machine.clock)
+    graph_devices.set_param("w", np.zeros(2, np.float32))
+    return graph_devices
 
 
-def test_the_first_run_is_not_counted(machine: FakeMachine) -> None:
-    """The warm-up is slow everywhere; medians of the rest decide."""
-    made = clocked(
+def test_warm_up_run_is_not_counted(machine: FakeMachine) -> None:
+    """The slow warm-up is ignored; the medians of the other runs decide."""
+    graph_devices = timed_graph_devices(
         machine,
         {
             Device.CPU: [9000, 50, 70, 60],
@@ -293,7 +316,7 @@ def test_the_first_run_is_not_counted(machine: FakeMachine) -> None:
             Device.OPENGL: [9000, 40, 500, 20],
         },
     )
-    rows = made.benchmark(X, 3)
+    rows = graph_devices.benchmark(X, 3)
     assert [(r.label, r.median_exec_ns) for r in rows] == [
         ("opengl", 40.0),
         ("cpu", 60.0),
@@ -302,98 +325,103 @@ def test_the_first_run_is_not_counted(machine: FakeMachine) -> None:
     assert all(r.runs == 3 for r in rows)
 
 
-def test_a_benchmark_policy_remembers_its_winner(
+def test_benchmark_policy_caches_its_winner(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The environment comes before it; what it names and cannot run is passed over."""
-    took = {d: [9, 10 + at] * 20 for at, d in enumerate(reversed(THREE))}
-    made = clocked(machine, took)
-    made.set_policy(DevicePolicy.all().with_benchmark_pick(1))
-    assert made.resolve_with_inputs(None, X) is Device.OPENGL
-    runs = [one.runs for _, one in machine.prepared]
-    assert made.resolve_with_inputs(None, X) is Device.OPENGL
-    assert [one.runs for _, one in machine.prepared] == runs
-    assert made.resolve_with_inputs("cpu", X) is Device.CPU
+    """The environment has precedence over the winner; a device it names that cannot run
+    is skipped.
+    """
+    durations = {
+        device: [9, 10 + index] * 20
+        for index, device in enumerate(reversed(THREE_DEVICES))
+    }
+    graph_devices = timed_graph_devices(machine, durations)
+    graph_devices.set_policy(DevicePolicy.all().with_benchmark_pick(1))
+    assert graph_devices.resolve_with_inputs(None, X) is Device.OPENGL
+    runs = [program.runs for _, program in machine.prepared_programs]
+    assert graph_devices.resolve_with_inputs(None, X) is Device.OPENGL
+    assert [program.runs for _, program in machine.prepared_programs] == runs
+    assert graph_devices.resolve_with_inputs("cpu", X) is Device.CPU
     monkeypatch.setenv("RLX_DEVICE", "cpu")
-    assert made.resolve_with_inputs(None, X) is Device.CPU
+    assert graph_devices.resolve_with_inputs(None, X) is Device.CPU
     monkeypatch.setenv("RLX_DEVICE", "ane")
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=ane"):
-        assert made.resolve_with_inputs(None, X) is Device.OPENGL
+        assert graph_devices.resolve_with_inputs(None, X) is Device.OPENGL
     monkeypatch.delenv("RLX_DEVICE")
-    made.invalidate_cache()
-    made.resolve_with_inputs(None, X)
-    assert len(machine.prepared) > 3
+    graph_devices.invalidate_cache()
+    graph_devices.resolve_with_inputs(None, X)
+    assert len(machine.prepared_programs) > 3
 
 
-def test_a_device_that_fails_the_benchmark_comes_last(machine: FakeMachine) -> None:
-    machine.broken[Device.CPU] = RuntimeError("a driver fell over")
-    rows = runner().benchmark(X, 1)
+def test_failing_device_comes_last_in_benchmark(machine: FakeMachine) -> None:
+    machine.run_errors[Device.CPU] = RuntimeError("a driver fell over")
+    rows = make_graph_devices().benchmark(X, 1)
     assert rows[-1].device is Device.CPU
     assert rows[-1].error == "a driver fell over"
     assert all(not r.error for r in rows[:2])
 
 
-def test_a_device_that_failed_the_benchmark_is_compiled_again(
+def test_device_lost_in_benchmark_is_recompiled(
     machine: FakeMachine,
 ) -> None:
-    """A device that failed the benchmark may be lost: only it is compiled again."""
-    machine.broken[Device.VULKAN] = DeviceLost("run", "it went away")
-    made = runner()
-    assert [r.label for r in made.benchmark(X, 1) if r.error] == ["vulkan"]
-    machine.broken.clear()
-    made.run("vulkan", X, strict=True)
-    (cpu,) = machine.of(Device.CPU)
-    *_, benchmarked, latest = machine.of(Device.VULKAN)
+    """A device lost during the benchmark is compiled again, and only that one."""
+    machine.run_errors[Device.VULKAN] = DeviceLost("run", "it went away")
+    graph_devices = make_graph_devices()
+    assert [r.label for r in graph_devices.benchmark(X, 1) if r.error] == ["vulkan"]
+    machine.run_errors.clear()
+    graph_devices.run("vulkan", X, strict=True)
+    (cpu,) = machine.programs_on(Device.CPU)
+    *_, benchmarked, latest = machine.programs_on(Device.VULKAN)
     assert (cpu.closed, benchmarked.closed, latest.closed) == (False, True, False)
 
 
 def test_invalidating_keeps_params(machine: FakeMachine) -> None:
-    made = runner()
-    made.run("cpu", X)
-    ((_, first),) = machine.prepared
-    made.invalidate_cache()
+    graph_devices = make_graph_devices()
+    graph_devices.run("cpu", X)
+    ((_, first),) = machine.prepared_programs
+    graph_devices.invalidate_cache()
     assert first.closed
-    (got,) = made.run("cpu", X)
+    (got,) = graph_devices.run("cpu", X)
     np.testing.assert_array_equal(got, [4, 6])
-    assert len(machine.of(Device.CPU)) == 2
+    assert len(machine.programs_on(Device.CPU)) == 2
 
 
-def test_a_new_policy_starts_over(machine: FakeMachine) -> None:
-    made = runner()
-    made.run("vulkan", X)
-    made.set_policy(DevicePolicy.only(["cpu"]))
-    assert made.devices == (Device.CPU,)
-    assert made.policy.allow == (Device.CPU,)
+def test_new_policy_resets_devices(machine: FakeMachine) -> None:
+    graph_devices = make_graph_devices()
+    graph_devices.run("vulkan", X)
+    graph_devices.set_policy(DevicePolicy.only(["cpu"]))
+    assert graph_devices.devices == (Device.CPU,)
+    assert graph_devices.policy.allow == (Device.CPU,)
     with pytest.raises(Unsupported):
-        made.run("vulkan", X)
-    made.close()
-    made.close()
+        graph_devices.run("vulkan", X)
+    graph_devices.close()
+    graph_devices.close()
 
 
 def test_constructors(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_DEVICES", "cpu")
-    assert GraphDevices.from_env(adding()).devices == (Device.CPU,)
+    assert GraphDevices.from_env(add_graph()).devices == (Device.CPU,)
     policy = DevicePolicy.only(["vulkan"])
-    assert GraphDevices.with_policy(adding(), policy).devices == (Device.VULKAN,)
+    assert GraphDevices.with_policy(add_graph(), policy).devices == (Device.VULKAN,)
 
 
-@pytest.mark.parametrize("given", ["cpu", ["cpu"], 3])
-def test_a_policy_is_a_policy(given: Any) -> None:
-    """A policy that is none is refused where it is given, not by the first run."""
+@pytest.mark.parametrize("policy", ["cpu", ["cpu"], 3])
+def test_invalid_policy_is_rejected(policy: Any) -> None:
+    """An invalid policy is refused at construction instead of at the first run."""
     graph = Graph("net")
     graph.set_outputs([graph.input("x", (2,)) * 2.0])
-    with pytest.raises(UsageError, match="a DevicePolicy is wanted"):
-        GraphDevices(graph, given)
-    with pytest.raises(UsageError, match="a DevicePolicy is wanted"):
-        GraphDevices(graph).set_policy(given)
+    with pytest.raises(UsageError, match="expected a DevicePolicy"):
+        GraphDevices(graph, policy)
+    with pytest.raises(UsageError, match="expected a DevicePolicy"):
+        GraphDevices(graph).set_policy(policy)
 
 
 @pytest.mark.parametrize("name", [3, b"llvm", None])
-def test_the_name_of_an_adapter_is_text(name: Any) -> None:
+def test_adapter_name_must_be_text(name: Any) -> None:
     """The name of an adapter is text, also in a map of adapters and for a session."""
     graph = Graph("net")
     graph.set_outputs([graph.input("x", (2,)) * 2.0])
-    with pytest.raises(UsageError, match="part of an adapter's name is wanted"):
+    with pytest.raises(UsageError, match="expected part of an adapter's name"):
         Session("cpu", adapter=name)
-    with pytest.raises(UsageError, match="part of an adapter's name is wanted"):
+    with pytest.raises(UsageError, match="expected part of an adapter's name"):
         GraphDevices(graph, adapters={"cpu": name}).run("cpu", {"x": np.ones(2, "f4")})

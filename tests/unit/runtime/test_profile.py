@@ -1,4 +1,4 @@
-"""Profiled runs: the outputs of a run, and where its time went."""
+"""Profiled runs: their outputs and the time of each step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.cost.roofline import Spent
+from rlxweb.cost.roofline import ProfileEntry
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU
+from rlxweb.devices.device_place import CPU_PLACE
 from rlxweb.errors import (
     DeviceLost,
     InputError,
@@ -24,19 +24,26 @@ from rlxweb.errors import (
     SessionClosed,
     UsageError,
 )
-from rlxweb.gpu.drive import drive
-from rlxweb.gpu.port import STAMPS, Want
-from rlxweb.runtime.profile import Profile, profiled
-from tests.fake_port import Failure
-from tests.made_engine import MadeEngine
-from tests.ports import compute, fake, native, scaled, source_of
-from tests.threads import in_a_loop
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.port import TIMESTAMP_FEATURE, AdapterRequest
+from rlxweb.runtime.profile import Profile, profile_program
+from tests.fake_port import InjectedFailure
+from tests.numpy_engine import NumpyTestEngine
+from tests.ports import (
+    compute_scaled,
+    open_fake_port,
+    open_native_port,
+    scaled_graph,
+    shader_source,
+)
+from tests.threads import run_in_event_loop
 
 X = np.linspace(-2, 2, 64 * 32, dtype=np.float32).reshape(64, 32)
 W = np.linspace(-1, 1, 32 * 16, dtype=np.float32).reshape(32, 16)
 
 
-def layer() -> rlx.Graph:
+def layer_graph() -> rlx.Graph:
+    """Build a softmax of a GELU layer and a transpose of its input."""
     graph = rlx.Graph("layer")
     x, w = graph.input("x", X.shape), graph.param("w", W.shape)
     graph.set_outputs(
@@ -47,73 +54,73 @@ def layer() -> rlx.Graph:
 
 @pytest.fixture
 def compiled() -> rlx.CompiledGraph:
-    made = rlx.Session("cpu").compile(layer())
-    made.set_param("w", W)
-    return made
+    compiled_graph = rlx.Session("cpu").compile(layer_graph())
+    compiled_graph.set_param("w", W)
+    return compiled_graph
 
 
-def test_the_outputs_are_the_runs(compiled: rlx.CompiledGraph) -> None:
-    """A profile's outputs are those of `run`, and the caller's own."""
-    found = compiled.run({"x": X}, profile=True)
-    for got, want in zip(found.outputs, compiled.run({"x": X}), strict=True):
+def test_profile_outputs_equal_run_outputs(compiled: rlx.CompiledGraph) -> None:
+    """A profile's outputs equal those of `run` and belong to the caller."""
+    profile = compiled.run({"x": X}, profile=True)
+    for got, want in zip(profile.outputs, compiled.run({"x": X}), strict=True):
         np.testing.assert_array_equal(got, want)
         got[...] = 0
-    assert found.repeats == 1
-    assert (found.graph, found.device) == ("layer", Device.CPU)
+    assert profile.repeats == 1
+    assert (profile.graph, profile.device) == ("layer", Device.CPU)
 
 
-def test_each_step_says_what_it_did(compiled: rlx.CompiledGraph) -> None:
-    found = compiled.profile({"x": X}, repeats=3)
-    assert found.how == "one step at a time"
-    product = found.steps[0]
-    assert (product.label, product.kind) == ("matmul", "matmul")
-    assert product.flops == 2 * 64 * 32 * 16
-    assert product.nbytes == 4 * (64 * 32 + 32 * 16 + 64 * 16)
-    assert all(step.ns > 0 for step in found.steps)
-    assert not any(step.label == "transpose" for step in found.steps)  # a view
-    assert found.upload.nbytes == X.nbytes
-    assert found.readback.nbytes == X.nbytes + 4 * 64 * 16
-    assert found.total_ns >= sum(step.ns for step in found.steps)
+def test_steps_report_their_work(compiled: rlx.CompiledGraph) -> None:
+    profile = compiled.profile({"x": X}, repeats=3)
+    assert profile.how == "one step at a time"
+    matmul_step = profile.steps[0]
+    assert (matmul_step.label, matmul_step.kind) == ("matmul", "matmul")
+    assert matmul_step.flops == 2 * 64 * 32 * 16
+    assert matmul_step.nbytes == 4 * (64 * 32 + 32 * 16 + 64 * 16)
+    assert all(step.ns > 0 for step in profile.steps)
+    assert not any(step.label == "transpose" for step in profile.steps)  # a view
+    assert profile.upload.nbytes == X.nbytes
+    assert profile.readback.nbytes == X.nbytes + 4 * 64 * 16
+    assert profile.total_ns >= sum(step.ns for step in profile.steps)
 
 
-def test_the_table_the_record_and_the_trace_agree(
+def test_table_json_and_trace_agree(
     compiled: rlx.CompiledGraph, tmp_path: Path
 ) -> None:
-    found = compiled.profile({"x": X}, repeats=2)
-    text = str(found)
+    profile = compiled.profile({"x": X}, repeats=2)
+    text = str(profile)
     assert "layer on NumPy" in text
     assert "medians of 2 runs" in text
     assert "roof: " in text
-    record = json.loads(json.dumps(found.as_json()))
-    assert [s["label"] for s in record["steps"]] == [s.label for s in found.steps]
+    record = json.loads(json.dumps(profile.as_json()))
+    assert [s["label"] for s in record["steps"]] == [s.label for s in profile.steps]
     for step in record["steps"]:
         assert step["label"] in text
         assert step["of_roof"] > 0
-    found.save_trace(tmp_path / "t.json")
+    profile.save_trace(tmp_path / "t.json")
     trace = json.loads((tmp_path / "t.json").read_text())
-    drawn = {e["name"] for e in trace["traceEvents"] if e["ph"] == "X"}
-    assert drawn >= {step.label for step in found.steps}
-    assert repr(found).startswith("Profile('layer' on NumPy")
+    traced_names = {e["name"] for e in trace["traceEvents"] if e["ph"] == "X"}
+    assert traced_names >= {step.label for step in profile.steps}
+    assert repr(profile).startswith("Profile('layer' on NumPy")
     with pytest.raises(RecordingError):
-        found.save_trace(tmp_path / "nowhere" / "t.json")
+        profile.save_trace(tmp_path / "nowhere" / "t.json")
 
 
-def test_beside_an_event_loop(compiled: rlx.CompiledGraph) -> None:
-    async def both() -> tuple[Profile, Profile]:
-        one = await compiled.run_async({"x": X}, profile=True)
-        return one, await compiled.profile_async({"x": X}, 2)
+def test_profile_in_event_loop(compiled: rlx.CompiledGraph) -> None:
+    async def profile_twice() -> tuple[Profile, Profile]:
+        single = await compiled.run_async({"x": X}, profile=True)
+        return single, await compiled.profile_async({"x": X}, 2)
 
-    one, many = in_a_loop(both())
-    assert (one.repeats, many.repeats) == (1, 2)
-    np.testing.assert_array_equal(one.outputs[0], many.outputs[0])
-
-
-def test_arrays_that_lie_on_the_device_are_taken(compiled: rlx.CompiledGraph) -> None:
-    found = compiled.run({"x": compiled.put(X)}, profile=True)
-    np.testing.assert_array_equal(found.outputs[0], compiled.run({"x": X})[0])
+    single, repeated = run_in_event_loop(profile_twice())
+    assert (single.repeats, repeated.repeats) == (1, 2)
+    np.testing.assert_array_equal(single.outputs[0], repeated.outputs[0])
 
 
-def test_what_cannot_be_profiled_is_refused(compiled: rlx.CompiledGraph) -> None:
+def test_device_arrays_can_be_profiled(compiled: rlx.CompiledGraph) -> None:
+    profile = compiled.run({"x": compiled.put(X)}, profile=True)
+    np.testing.assert_array_equal(profile.outputs[0], compiled.run({"x": X})[0])
+
+
+def test_invalid_profiles_are_rejected(compiled: rlx.CompiledGraph) -> None:
     with pytest.raises(UsageError, match="keep is True; a profiled run"):
         compiled.run({"x": X}, keep=True, profile=True)  # type: ignore[call-overload]
     for repeats in (0, -3):
@@ -121,90 +128,95 @@ def test_what_cannot_be_profiled_is_refused(compiled: rlx.CompiledGraph) -> None
             compiled.profile({"x": X}, repeats)
     with pytest.raises(InputError, match="'x'"):
         compiled.profile({})
-    bare = rlx.Session("cpu").compile(layer())
+    without_params = rlx.Session("cpu").compile(layer_graph())
     with pytest.raises(InputError, match="param 'w' has no value"):
-        bare.profile({"x": X})
+        without_params.profile({"x": X})
     compiled.close()
     with pytest.raises(SessionClosed):
         compiled.profile({"x": X})
 
 
-def test_params_are_told(compiled: rlx.CompiledGraph) -> None:
+def test_params_are_returned(compiled: rlx.CompiledGraph) -> None:
     (name,) = compiled.params()
     assert name == "w"
     np.testing.assert_array_equal(compiled.params()["w"], W)
-    assert rlx.Session("cpu").compile(layer()).params() == {}
+    assert rlx.Session("cpu").compile(layer_graph()).params() == {}
 
 
-def on_it(engine: Backend, graph: rlx.Graph, feeds: Any, repeats: int = 1) -> Profile:
-    program = drive(engine.prepare(compile_graph(graph, engine.target)))
+def profile_on_engine(
+    engine: Backend, graph: rlx.Graph, feeds: Any, repeats: int = 1
+) -> Profile:
+    """Profile a graph on an engine and release its program."""
+    program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
     try:
-        return drive(profiled(engine, program, feeds, CPU, repeats))
+        return run_blocking(profile_program(engine, program, feeds, CPU_PLACE, repeats))
     finally:
-        drive(engine.release(program))
+        run_blocking(engine.release(program))
 
 
-def test_an_engine_that_knows_no_steps_is_timed_whole() -> None:
+def test_engine_without_steps_is_timed_as_a_whole() -> None:
     graph = rlx.Graph("whole")
     x = graph.input("x", X.shape)
     graph.set_outputs([graph.softmax(x) @ graph.transpose(x, (1, 0))])
-    found = on_it(MadeEngine(), graph, {"x": X})
-    (step,) = found.steps
-    assert found.how == "whole run"
+    profile = profile_on_engine(NumpyTestEngine(), graph, {"x": X})
+    (step,) = profile.steps
+    assert profile.how == "whole run"
     assert step.label == "whole run of 2 steps"
     assert step.flops >= 2 * 64 * 32 * 64
-    assert "steps are not told apart" in str(found)
+    assert "as a whole, not in steps" in str(profile)
 
 
-def test_without_a_clock_each_step_is_waited_for() -> None:
-    """Each step is waited for on a port whose device has no time stamps."""
-    graph = scaled()
-    port = fake(kernels={source_of(graph): compute})
-    assert STAMPS not in port.facts.features
+def test_steps_are_timed_by_waiting_without_timestamps() -> None:
+    """Each step is waited for on a port whose device has no timestamps."""
+    graph = scaled_graph()
+    port = open_fake_port(kernels={shader_source(graph): compute_scaled})
+    assert TIMESTAMP_FEATURE not in port.facts.features
     x, w = np.arange(12, dtype=np.float32).reshape(4, 3), np.ones((4, 3), np.float32)
     engine = WebGpuBackend(port)
-    program = drive(engine.prepare(compile_graph(graph, engine.target)))
-    drive(engine.set_param(program, "w", w))
-    found = drive(profiled(engine, program, {"x": x}, CPU, 2))
-    assert found.how == "one step at a time"
-    np.testing.assert_array_equal(found.outputs[0], 2 * x + 1)
-    assert [step.ns > 0 for step in found.steps] == [True]
+    program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
+    run_blocking(engine.set_param(program, "w", w))
+    profile = run_blocking(profile_program(engine, program, {"x": x}, CPU_PLACE, 2))
+    assert profile.how == "one step at a time"
+    np.testing.assert_array_equal(profile.outputs[0], 2 * x + 1)
+    assert [step.ns > 0 for step in profile.steps] == [True]
 
 
-def test_a_device_that_is_lost_raises() -> None:
-    graph = scaled()
-    port = fake(Failure("read", "lost"), kernels={source_of(graph): compute})
+def test_lost_device_raises() -> None:
+    graph = scaled_graph()
+    port = open_fake_port(
+        InjectedFailure("read", "lost"), kernels={shader_source(graph): compute_scaled}
+    )
     engine = WebGpuBackend(port)
-    program = drive(engine.prepare(compile_graph(graph, engine.target)))
+    program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
     ones = np.ones((4, 3), np.float32)
-    drive(engine.set_param(program, "w", ones))
+    run_blocking(engine.set_param(program, "w", ones))
     with pytest.raises(DeviceLost):
-        drive(profiled(engine, program, {"x": ones}, CPU, 1))
+        run_blocking(profile_program(engine, program, {"x": ones}, CPU_PLACE, 1))
 
 
-def test_by_the_clock_of_the_device(adapter: Want) -> None:
-    """The device's clock times every step on a real driver; nothing is left there."""
-    with native(adapter) as port:
-        assert STAMPS in port.facts.features
+def test_device_clock_times_every_step(adapter: AdapterRequest) -> None:
+    """The device's clock times every step on a real driver, and no handles leak."""
+    with open_native_port(adapter) as port:
+        assert TIMESTAMP_FEATURE in port.facts.features
         engine = WebGpuBackend(port)
         graph = rlx.Graph("two")
         x = graph.input("x", X.shape)
         graph.set_outputs([graph.softmax(x @ graph.constant(W))])
-        program = drive(engine.prepare(compile_graph(graph, engine.target)))
-        found = drive(profiled(engine, program, {"x": X}, CPU, 3))
-        assert found.how == "device clock"
-        want = drive(engine.run(program, {"x": X}))
-        np.testing.assert_array_equal(found.outputs[0], want[0])
-        assert [step.kind for step in found.steps] == ["matmul", "softmax"]
-        assert all(0 < step.ns < 1e9 for step in found.steps)
-        live = len(port.live)
-        drive(engine.timed(program, {"x": X}))
-        assert len(port.live) == live
+        program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
+        profile = run_blocking(profile_program(engine, program, {"x": X}, CPU_PLACE, 3))
+        assert profile.how == "device clock"
+        want = run_blocking(engine.run(program, {"x": X}))
+        np.testing.assert_array_equal(profile.outputs[0], want[0])
+        assert [step.kind for step in profile.steps] == ["matmul", "softmax"]
+        assert all(0 < step.ns < 1e9 for step in profile.steps)
+        live = len(port.live_handles)
+        run_blocking(engine.run_timed(program, {"x": X}))
+        assert len(port.live_handles) == live
 
 
-def test_the_pools_engines_profile_too() -> None:
-    """The pool's default engine profiles by its public way, too."""
+def test_pool_engines_can_profile() -> None:
+    """The pool's default engine profiles through the public API."""
     assert isinstance(pool.backend("cpu", ""), Backend)
-    made = rlx.Session("cpu").compile(layer())
-    made.set_param("w", W)
-    assert isinstance(made.run({"x": X}, profile=True).steps[0], Spent)
+    compiled_graph = rlx.Session("cpu").compile(layer_graph())
+    compiled_graph.set_param("w", W)
+    assert isinstance(compiled_graph.run({"x": X}, profile=True).steps[0], ProfileEntry)

@@ -1,4 +1,6 @@
-"""How far a spectrum is from the exact one, and who computes that to compare with."""
+"""Error of a spectrum against the exact one, and the engine that computes the exact
+one.
+"""
 
 from __future__ import annotations
 
@@ -8,60 +10,66 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import Inexact
-from rlxweb.gpu.drive import drive
-from rlxweb.host.decimated import decimation_kernels
-from rlxweb.host.welch_kernels import welch_kernels
+from rlxweb.gpu.blocking import run_blocking
+from rlxweb.host.decimate_rows import decimation_kernels
+from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.signal import accuracy
 from rlxweb.signal.accuracy import spectrum_error
 from rlxweb.signal.band_engine import DecimatingEngine
-from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.compiled_engine import COMPILED
-from rlxweb.signal.engine import NUMPY_ALONE
-from rlxweb.signal.presets import from_preset
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.compiled_engine import COMPILED_ENGINE
+from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_engine import NUMPY_ENGINE_WITHOUT_COMPILE
 
 
-def test_it_is_the_root_of_the_mean_square_of_relative_errors() -> None:
-    right = np.array([[1.0, 2.0], [4.0, 8.0]])
-    found = right * np.array([[1.0, 1.1], [0.9, 1.0]])
-    assert spectrum_error(found, right) == pytest.approx(np.sqrt(0.02 / 4), rel=1e-5)
+def test_error_is_the_rms_of_relative_errors() -> None:
+    expected = np.array([[1.0, 2.0], [4.0, 8.0]])
+    computed = expected * np.array([[1.0, 1.1], [0.9, 1.0]])
+    assert spectrum_error(computed, expected) == pytest.approx(
+        np.sqrt(0.02 / 4), rel=1e-5
+    )
     assert spectrum_error(np.empty((0, 3)), np.empty((0, 3))) == 0.0
 
 
-def test_weak_bins_are_measured_by_their_rows_strongest() -> None:
-    right = np.array([[1.0, 1e-12]], np.float32)
-    assert spectrum_error(right + np.float32(1e-9), right) < 1e-3
+def test_weak_bins_are_relative_to_the_strongest_bin() -> None:
+    expected = np.array([[1.0, 1e-12]], np.float32)
+    assert spectrum_error(expected + np.float32(1e-9), expected) < 1e-3
 
 
-def test_a_silent_row_is_right_where_it_is_silent() -> None:
-    right = np.array([[0.0, 0.0], [1.0, 2.0]])
-    assert spectrum_error(right.copy(), right) == 0.0
-    heard = right.copy()
-    heard[0, 1] = 1e-3
-    assert spectrum_error(heard, right) == np.inf
+def test_silent_rows_must_stay_silent() -> None:
+    expected = np.array([[0.0, 0.0], [1.0, 2.0]])
+    assert spectrum_error(expected.copy(), expected) == 0.0
+    noisy = expected.copy()
+    noisy[0, 1] = 1e-3
+    assert spectrum_error(noisy, expected) == np.inf
 
 
 @pytest.mark.requires_fast
-def test_compiled_code_is_held_against_compiled_code(
+def test_compiled_engines_are_checked_by_compiled_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Errors are judged by compiled code where it is ready, on both sides."""
-    spec = from_preset("rlx", 6144, nperseg=256, dtype=np.float32)
-    band, error = Band(4, 16), 1e-3
+    """Compiled code computes both sides of the check where it is ready."""
+    spec = spec_from_preset("rlx", 6144, nperseg=256, dtype=np.float32)
+    band, error = BinRange(4, 16), 1e-3
     rng = np.random.default_rng(3)
     x = rng.standard_normal((3, 6144)).astype(np.float32)
     tone = np.sin(2 * np.pi * (0.5 - 10 / 256) * np.arange(6144))
-    engine = DecimatingEngine(COMPILED, 2, error)
-    right = drive(NUMPY_ALONE.power(x, spec, band))
+    engine = DecimatingEngine(COMPILED_ENGINE, 2, error)
+    expected = run_blocking(NUMPY_ENGINE_WITHOUT_COMPILE.power(x, spec, band))
 
-    def nobody(*given: Any) -> Any:
+    def fail_if_called(*args: Any) -> Any:
         raise AssertionError("NumPy was asked")
 
-    monkeypatch.setattr(accuracy, "welch_power", nobody)
+    monkeypatch.setattr(accuracy, "welch_power", fail_if_called)
     monkeypatch.setenv("RLX_FAST", "wait")
-    with decimation_kernels.waiting(), welch_kernels.waiting():
-        found = drive(engine.power(x, spec, band))
-        assert spectrum_error(found, right) <= error
+    with decimation_kernels.wait_for_kernels(), welch_kernels.wait_for_kernels():
+        computed = run_blocking(engine.power(x, spec, band))
+        assert spectrum_error(computed, expected) <= error
         with pytest.raises(Inexact):
-            drive(engine.power((x + 1e4 * tone).astype(np.float32), spec, band))
+            run_blocking(engine.power((x + 1e4 * tone).astype(np.float32), spec, band))
     with pytest.raises(AssertionError, match="NumPy"):
-        drive(DecimatingEngine(NUMPY_ALONE, 2, error).power(x, spec, band))
+        run_blocking(
+            DecimatingEngine(NUMPY_ENGINE_WITHOUT_COMPILE, 2, error).power(
+                x, spec, band
+            )
+        )

@@ -8,10 +8,10 @@ import pytest
 import scipy.signal
 
 from rlxweb.errors import UsageError
-from rlxweb.host.spectrum import frequencies, welch_power
-from rlxweb.signal.presets import from_preset
-from rlxweb.signal.request import PRESETS
-from tests.oracles import estimate
+from rlxweb.host.welch_spectrum import frequencies, welch_power
+from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_request import PRESETS
+from tests.numpy_references import reference_welch
 
 X = np.random.default_rng(5).standard_normal((3, 2000)) + 3.0
 
@@ -19,9 +19,9 @@ X = np.random.default_rng(5).standard_normal((3, 2000)) + 3.0
 @pytest.mark.parametrize("nperseg", [64, 101, 256])
 def test_scipy(nperseg: int) -> None:
     """`scipy` is scipy.signal.welch with its defaults."""
-    spec = from_preset("scipy", 2000, fs=250.0, nperseg=nperseg)
-    f, wanted = scipy.signal.welch(X, 250.0, nperseg=nperseg)
-    np.testing.assert_allclose(welch_power(X, spec), wanted, rtol=1e-11)
+    spec = spec_from_preset("scipy", 2000, fs=250.0, nperseg=nperseg)
+    f, expected = scipy.signal.welch(X, 250.0, nperseg=nperseg)
+    np.testing.assert_allclose(welch_power(X, spec), expected, rtol=1e-11)
     np.testing.assert_allclose(frequencies(spec, 250.0), f)
 
 
@@ -29,27 +29,27 @@ def test_scipy(nperseg: int) -> None:
 @pytest.mark.parametrize("average", ["mean", "median"])
 def test_mne(n_fft: int, average: str) -> None:
     """`mne` is psd_array_welch with its defaults."""
-    spec = from_preset("mne", 2000, fs=250.0, nperseg=n_fft, average=average)
-    wanted, f = mne.time_frequency.psd_array_welch(
+    spec = spec_from_preset("mne", 2000, fs=250.0, nperseg=n_fft, average=average)
+    expected, f = mne.time_frequency.psd_array_welch(
         X, 250.0, n_fft=n_fft, average=average, verbose="error"
     )
-    np.testing.assert_allclose(welch_power(X, spec), wanted, rtol=1e-11)
+    np.testing.assert_allclose(welch_power(X, spec), expected, rtol=1e-11)
     np.testing.assert_allclose(frequencies(spec, 250.0), f)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 256])
 def test_rlx_by_its_definition(n: int) -> None:
     """Symmetric Hann, hop n // 2, re² + im², all bins doubled but DC and Nyquist."""
-    spec = from_preset("rlx", X.shape[1], nperseg=n)
+    spec = spec_from_preset("rlx", X.shape[1], nperseg=n)
     assert spec.n_segments == 1 + (X.shape[1] - n) // max(1, n // 2)
     np.testing.assert_allclose(
-        welch_power(X, spec), estimate(X, n), rtol=1e-10, atol=1e-20
+        welch_power(X, spec), reference_welch(X, n), rtol=1e-10, atol=1e-20
     )
 
 
-def test_what_the_caller_gives_goes_before_the_preset() -> None:
-    """Window, overlap, detrend and segment count can all be set."""
-    spec = from_preset(
+def test_arguments_override_the_preset() -> None:
+    """Window, overlap, detrend and segment count override the preset."""
+    spec = spec_from_preset(
         "rlx",
         2000,
         nperseg=100,
@@ -58,21 +58,21 @@ def test_what_the_caller_gives_goes_before_the_preset() -> None:
         window=("kaiser", 8.6),
         detrend="linear",
     )
-    wanted = scipy.signal.get_window(("kaiser", 8.6), 100)
-    np.testing.assert_allclose(spec.window_array, wanted, atol=1e-12)
+    expected = scipy.signal.get_window(("kaiser", 8.6), 100)
+    np.testing.assert_allclose(spec.window_array, expected, atol=1e-12)
     assert (spec.hop, spec.n_segments, spec.detrend) == (100, 7, "linear")
-    assert from_preset("scipy", 2000, detrend=None).detrend is None
+    assert spec_from_preset("scipy", 2000, detrend=None).detrend is None
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_an_open_segment_length(preset: str) -> None:
+def test_default_segment_length(preset: str) -> None:
     """nperseg=None takes the window's length, or 256, or a shorter row's length."""
-    assert from_preset(preset, 100, nperseg=None).nperseg == 100
-    assert from_preset(preset, None, nperseg=None).nperseg == 256
-    assert from_preset(preset, 100, nperseg=None, window=np.ones(7)).nperseg == 7
+    assert spec_from_preset(preset, 100, nperseg=None).nperseg == 100
+    assert spec_from_preset(preset, None, nperseg=None).nperseg == 256
+    assert spec_from_preset(preset, 100, nperseg=None, window=np.ones(7)).nperseg == 7
 
 
 def test_an_unknown_preset_is_refused() -> None:
-    """The nearest name is offered."""
+    """An unknown preset is refused, and the nearest name is offered."""
     with pytest.raises(UsageError, match=r"preset is 'sci-py'; .*mean 'scipy'"):
-        from_preset("sci-py", 1000)
+        spec_from_preset("sci-py", 1000)

@@ -1,4 +1,4 @@
-"""The manual for its tests: built with the site, its hooks, and its pages as read.
+"""Built manual for the tests: its pages, its mkdocs hooks and what its pages load.
 
 Needs the packages of the extra `docs`; without them the tests are skipped, in CI they
 fail. The pages are looked at as a browser would find them.
@@ -21,18 +21,20 @@ from tests.site_build import ROOT, BuiltSite
 
 SITE = ROOT / "site"
 PAGES = SITE / "pages"
-WRITTEN = sorted([*PAGES.rglob("*.md"), ROOT / "README.md"])
-NEEDED = ("mkdocs", "material", "mkdocstrings")
+SOURCE_PAGES = sorted([*PAGES.rglob("*.md"), ROOT / "README.md"])
+REQUIRED_PACKAGES = ("mkdocs", "material", "mkdocstrings")
 
 
 def import_mkdocs() -> None:
-    """Import what builds the manual: what is missing is handled by tests/extras.py."""
-    for name in NEEDED:
+    """Import the packages that build the manual; tests/missing_libraries.py handles
+    missing ones.
+    """
+    for name in REQUIRED_PACKAGES:
         import_module(name)
 
 
-def hook(name: str) -> ModuleType:
-    """A module of site/hooks, imported as mkdocs imports it."""
+def import_hook(name: str) -> ModuleType:
+    """Import a module of site/hooks as mkdocs imports it."""
     import_mkdocs()
     sys.path.insert(0, str(SITE / "hooks"))
     try:
@@ -42,36 +44,36 @@ def hook(name: str) -> ModuleType:
 
 
 @dataclass(frozen=True, slots=True)
-class Manual:
-    """The manual as the site has it."""
+class BuiltManual:
+    """The manual as it is in the built site."""
 
     folder: Path
 
     @property
     def pages(self) -> list[Path]:
-        """The pages that mkdocs wrote: all but the demos'."""
-        every = sorted(self.folder.rglob("*.html"))
-        own = (page.relative_to(self.folder).parts[0] for page in every)
+        """Return the pages that mkdocs wrote, which are all but the demos'."""
+        paths = sorted(self.folder.rglob("*.html"))
+        top_folders = (page.relative_to(self.folder).parts[0] for page in paths)
         return [
             page
-            for page, top in zip(every, own, strict=True)
+            for page, top in zip(paths, top_folders, strict=True)
             if top not in ("demo", "examples", "runtime")
         ]
 
-    def text(self, page: str) -> str:
+    def page_html(self, page: str) -> str:
         """Return the HTML of a page by its path in the nav ("" is the front page)."""
         return (self.folder / page / "index.html").read_text("utf-8")
 
 
 @pytest.fixture(scope="session")
-def manual(request: pytest.FixtureRequest) -> Manual:
+def manual(request: pytest.FixtureRequest) -> BuiltManual:
     """The manual of the site that all tests of a run share."""
     import_mkdocs()
     site: BuiltSite = request.getfixturevalue("built_site")
-    return Manual(site.folder)
+    return BuiltManual(site.folder)
 
 
-LOADS = {
+LOADING_ATTRIBUTES = {
     "script": "src",
     "img": "src",
     "iframe": "src",
@@ -83,14 +85,14 @@ LOADS = {
     "use": "href",
     "link": "href",
 }
-NOT_LOADED = {"canonical", "prev", "next", "alternate"}
+NON_LOADING_RELS = {"canonical", "prev", "next", "alternate"}
 
 
 @dataclass(slots=True)
-class Facts(HTMLParser):
-    """What a page loads, links to, and can be linked at."""
+class PageLinks(HTMLParser):
+    """URLs that a page loads or links to, and its anchors."""
 
-    loads: list[str] = field(default_factory=list)
+    loaded_urls: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
 
@@ -98,25 +100,27 @@ class Facts(HTMLParser):
         HTMLParser.__init__(self)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.anchors |= {found[key] for key in ("id", "name") if found.get(key)}
-        target = found.get(LOADS.get(tag, ""), "")
-        if tag == "a" and found.get("href"):
-            self.links.append(found["href"])
-        elif target and found.get("rel") not in NOT_LOADED:
-            self.loads.append(target)
+        attributes = {name: value or "" for name, value in attrs}
+        self.anchors |= {
+            attributes[key] for key in ("id", "name") if attributes.get(key)
+        }
+        target = attributes.get(LOADING_ATTRIBUTES.get(tag, ""), "")
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
+        elif target and attributes.get("rel") not in NON_LOADING_RELS:
+            self.loaded_urls.append(target)
 
     @classmethod
-    def of(cls, page: Path) -> Facts:
+    def from_file(cls, page: Path) -> PageLinks:
         facts = cls()
         facts.feed(page.read_text("utf-8"))
         return facts
 
 
-def shown(page: str) -> str:
-    """The words of a page, as a reader sees them."""
-    words = html.unescape(re.sub(r"<[^>]*>", " ", page))
-    joined = re.sub(r"\s+", " ", words)
+def visible_text(page: str) -> str:
+    """Return the words of a page as a reader sees them."""
+    spaced_text = html.unescape(re.sub(r"<[^>]*>", " ", page))
+    normalized_text = re.sub(r"\s+", " ", spaced_text)
     # spans of highlighted code stand without space between them
-    close = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", "", page)))
-    return f"{joined}\n{close}"
+    unspaced_text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", "", page)))
+    return f"{normalized_text}\n{unspaced_text}"

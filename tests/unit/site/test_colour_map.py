@@ -1,4 +1,4 @@
-"""The demos draw levels in the colours of every other picture of ours."""
+"""The demos draw levels in the same colours as all other plots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from rlxweb.plot.theme import MAP
+from rlxweb.plot.theme import SEQUENTIAL_COLORMAP
 from tests.command_line import ROOT
 
 DEMO = ROOT / "site" / "demo"
@@ -19,6 +19,11 @@ def test_levels_have_the_colours_of_the_library_s_map() -> None:
     text = (DEMO / "live" / "colours.js").read_text("utf-8")
     stops = re.search(r"const STOPS = \[(.*?)\];", text, re.DOTALL)
     assert stops is not None
-    found = np.array(re.findall(r"\[(\d+), (\d+), (\d+)\]", stops[1]), float)
-    expected = 255 * matplotlib.colormaps[MAP](np.linspace(0, 1, len(found)))[:, :3]
-    np.testing.assert_allclose(found, expected, atol=2)
+    page_colours = np.array(re.findall(r"\[(\d+), (\d+), (\d+)\]", stops[1]), float)
+    expected = (
+        255
+        * matplotlib.colormaps[SEQUENTIAL_COLORMAP](
+            np.linspace(0, 1, len(page_colours))
+        )[:, :3]
+    )
+    np.testing.assert_allclose(page_colours, expected, atol=2)

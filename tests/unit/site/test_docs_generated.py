@@ -1,4 +1,4 @@
-"""Pages that are made from the code: ops, commands, benchmarks, the reference."""
+"""Pages generated from the code: ops, commands, benchmarks and the reference."""
 
 from __future__ import annotations
 
@@ -19,26 +19,32 @@ from rlxweb import cost, devices, errors
 from rlxweb.cli.main import cli
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
-from tests.command_line import python
-from tests.unit.site.manual import ROOT, Facts, Manual, hook, shown
+from tests.command_line import run_python
+from tests.unit.site.manual import (
+    ROOT,
+    BuiltManual,
+    PageLinks,
+    import_hook,
+    visible_text,
+)
 
 
 @pytest.mark.parametrize("name", sorted(op.name for op in registry))
-def test_every_op_has_its_page(name: str, manual: Manual) -> None:
-    """An op's page has its words, its example and what the example printed."""
+def test_every_op_has_a_page(name: str, manual: BuiltManual) -> None:
+    """An op's page has its description, its example and the example's output."""
     op = registry.get(name)
-    page = shown(manual.text(f"reference/ops/{name}"))
+    page = visible_text(manual.page_html(f"reference/ops/{name}"))
     assert op.doc.replace("`", "").split("[")[0] in page
     for attr in op.attrs:
         assert attr.name in page
     assert "rlx.Session(" in page
     if isinstance(getattr(op.lower, "text", None), str):
         assert op.lower.text in page
-    assert f'href="{name}/"' in manual.text("reference/ops")
+    assert f'href="{name}/"' in manual.page_html("reference/ops")
 
 
 def test_an_op_added_in_one_statement_has_a_page() -> None:
-    """Nothing but its record is needed."""
+    """A custom op needs only its record to have a page."""
     rlxweb.register_custom(
         "docs_probe",
         arity=1,
@@ -47,7 +53,7 @@ def test_an_op_added_in_one_statement_has_a_page() -> None:
         samples=[Sample((Drawn((3,)),)), Sample((Drawn((0, 2)),))],
         doc="The cube of x.",
     )
-    page = hook("op_pages").page(registry.get("docs_probe"))
+    page = import_hook("op_pages").page(registry.get("docs_probe"))
     assert "The cube of x." in page
     assert "```wgsl\nx * x * x\n```" in page
     assert 'g.apply("docs_probe", x)' in page
@@ -56,37 +62,41 @@ def test_an_op_added_in_one_statement_has_a_page() -> None:
 
 @pytest.mark.parametrize("name", ["matmul", "softmax", "cumsum", "gather"])
 def test_the_page_of_an_op_lists_its_shaders(name: str) -> None:
-    """Shaders of an op are on its page as text, beside the way that starts each."""
-    page = hook("op_pages").page(registry.get(name))
-    file = ROOT / "shaders" / f"{name}.wgsl"
+    """The shaders of an op are on its page as text, beside the variants that run
+    them.
+    """
+    page = import_hook("op_pages").page(registry.get(name))
+    shader_file = ROOT / "shaders" / f"{name}.wgsl"
     listed = [line for line in page.splitlines() if f"`{name}.wgsl`" in line]
     assert listed
     assert f'??? abstract "shaders/{name}.wgsl"' in page
-    assert textwrap.indent(file.read_text("utf-8").splitlines()[0], "    ") in page
+    assert (
+        textwrap.indent(shader_file.read_text("utf-8").splitlines()[0], "    ") in page
+    )
 
 
 def test_the_example_of_an_op_prints_what_the_op_gives() -> None:
-    """The text under the program is the program's own output."""
-    made = hook("op_example")
-    program = made.example(registry.get("neg"))
-    assert made.output(program) == made.output(program)
-    assert made.output("print(-0.5)") == "-0.5"
-    page = hook("op_pages").page(registry.get("neg"))
-    assert f"```text\n{made.output(program)}\n```" in page
+    """The text under a program is the program's own output."""
+    op_example = import_hook("op_example")
+    program = op_example.example(registry.get("neg"))
+    assert op_example.output(program) == op_example.output(program)
+    assert op_example.output("print(-0.5)") == "-0.5"
+    page = import_hook("op_pages").page(registry.get("neg"))
+    assert f"```text\n{op_example.output(program)}\n```" in page
 
 
-def test_every_command_is_described(manual: Manual) -> None:
+def test_every_command_is_described(manual: BuiltManual) -> None:
     """The reference has each command and each of its options."""
-    page = shown(manual.text("reference/command-line"))
+    page = visible_text(manual.page_html("reference/command-line"))
     context = click.Context(cli, info_name="rlxweb")
     pending = [("rlxweb", cli)]
     while pending:
         path, command = pending.pop()
         if isinstance(command, click.Group):
             for name in command.list_commands(context):
-                found = command.get_command(context, name)
-                assert found is not None
-                pending.append((f"{path} {name}", found))
+                subcommand = command.get_command(context, name)
+                assert subcommand is not None
+                pending.append((f"{path} {name}", subcommand))
             continue
         assert path in page
         for parameter in command.params:
@@ -94,22 +104,22 @@ def test_every_command_is_described(manual: Manual) -> None:
                 assert parameter.opts[0] in page, (path, parameter.opts)
 
 
-def test_every_measured_row_is_shown(manual: Manual) -> None:
-    """No results file, no cell and no losing row is left out."""
-    page = shown(manual.text("benchmarks"))
+def test_every_measured_row_is_shown(manual: BuiltManual) -> None:
+    """The page shows every results file, every cell and every losing row."""
+    page = visible_text(manual.page_html("benchmarks"))
     results = sorted((ROOT / "tests" / "benchmarks" / "results").glob("*.json"))
     assert results
-    plain = hook("drawing").plain
+    format_number = import_hook("drawing").format_number
     missed = 0
     for path in results:
         assert path.name in page
-        record = json.loads(path.read_text("utf-8"))
-        if record["schema"].startswith("rlxweb.bench/"):
-            for cell in record["cells"]:
+        document = json.loads(path.read_text("utf-8"))
+        if document["schema"].startswith("rlxweb.bench/"):
+            for cell in document["cells"]:
                 assert cell["cell"] in page
                 for row in cell["rows"]:
                     assert f"{row['name']} {row['engine'].split(' (')[0]}" in page
-                    assert plain(row["ms"]) in page
+                    assert format_number(row["ms"]) in page
                 for name in cell.get("absent", {}):
                     assert f"No row of {name}: " in page
                 missed += sum(not goal["met"] for goal in cell["goals"])
@@ -119,30 +129,35 @@ def test_every_measured_row_is_shown(manual: Manual) -> None:
 def test_results_of_an_unknown_kind_stop_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Better no page than a page that leaves something out."""
-    page = hook("benchmark_page")
+    """An unknown results schema stops the build, so that no page omits results."""
+    benchmark_page = import_hook("benchmark_page")
     (tmp_path / "new.json").write_text('{"schema": "rlxweb.bench.new/1"}', "utf-8")
-    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    monkeypatch.setattr(benchmark_page, "RESULTS", tmp_path)
     with pytest.raises(
         ValueError, match=r"new\.json has schema 'rlxweb\.bench\.new/1'"
     ):
-        page.benchmarks()
+        benchmark_page.benchmarks()
 
 
-def test_the_benchmark_in_the_tab_is_shown(
+def test_the_browser_benchmark_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Starts, ratios to our time for like work and failed peers of a tab are shown."""
+    """Start times, ratios to rlxweb's time for like work, and failed peers of a tab are
+    shown.
+    """
 
-    def row(name: str, ms: float) -> dict[str, object]:
+    def peer_row(name: str, ms: float) -> dict[str, object]:
         return {"name": name, "ms": ms, "first_ms": ms, "samples": 9, "spread": 0.1}
 
     marks = ("python", "imported", "adapter", "first")
     demos = ("live", "check", "playground", "exported")
-    start = {name: 1000.0 * at for at, name in enumerate(marks + demos, 1)}
-    peers = [row("rlxweb in+out", 20.0), row("rlxweb resident", 10.0)]
-    peers += [row("jax-js resident", 9.0), {"name": "jax-js in+out", "error": "lost"}]
-    record = {
+    start = {name: 1000.0 * index for index, name in enumerate(marks + demos, 1)}
+    peers = [peer_row("rlxweb in+out", 20.0), peer_row("rlxweb resident", 10.0)]
+    peers += [
+        peer_row("jax-js resident", 9.0),
+        {"name": "jax-js in+out", "error": "lost"},
+    ]
+    document = {
         "schema": "rlxweb.bench.tab/2",
         "machine": {"system": "Linux", "processor": "made up", "cores": 2},
         "peer": "jax-js",
@@ -151,58 +166,66 @@ def test_the_benchmark_in_the_tab_is_shown(
         "starts": [{"cold": start, "warm": start}],
         "cells": [{"kind": "matmul", "n": 256, "rows": peers}],
     }
-    page = hook("benchmark_page")
-    (tmp_path / "tab.json").write_text(json.dumps(record), "utf-8")
-    monkeypatch.setattr(page, "RESULTS", tmp_path)
-    made = page.benchmarks()
-    assert "Chromium 1 on made adapter" in made
+    benchmark_page = import_hook("benchmark_page")
+    (tmp_path / "tab.json").write_text(json.dumps(document), "utf-8")
+    monkeypatch.setattr(benchmark_page, "RESULTS", tmp_path)
+    markdown = benchmark_page.benchmarks()
+    assert "Chromium 1 on made adapter" in markdown
     times = "1,000 | 2,000 | 3,000 | 4,000 | 3,000 | 5,000 | 6,000 | 7,000 | 8,000"
-    assert f"| cold | {times} |" in made
-    assert "| matmul 256 | jax-js resident | 9 | 10% | 9 | 0.90 |" in made
-    assert "| matmul 256 | jax-js in+out | failed: lost | | | |" in made
+    assert f"| cold | {times} |" in markdown
+    assert "| matmul 256 | jax-js resident | 9 | 10% | 9 | 0.90 |" in markdown
+    assert "| matmul 256 | jax-js in+out | failed: lost | | | |" in markdown
 
 
 @pytest.fixture(scope="module")
-def of_kernels() -> dict[str, Any]:
-    """The record of `./dev bench kernels` here, on lavapipe and tiny."""
-    how = "--mib 0.06 --rows 8 --rounds 3 --device vulkan:llvmpipe --json -"
-    done = python("-m", "tests.benchmarks.kernels", *how.split(), "--only", "softmax 8")
-    assert done.code == 0, done.err
-    found: dict[str, Any] = done.record
-    return found
+def kernel_benchmark() -> dict[str, Any]:
+    """Results of `./dev bench kernels` on lavapipe with tiny sizes."""
+    options = "--mib 0.06 --rows 8 --rounds 3 --device vulkan:llvmpipe --json -"
+    result = run_python(
+        "-m",
+        "tests.benchmarks.kernel_benchmark",
+        *options.split(),
+        "--only",
+        "softmax 8",
+    )
+    assert result.code == 0, result.err
+    document: dict[str, Any] = result.document
+    return document
 
 
 @pytest.mark.requires_wgpu
-def test_kernels_alone_are_shown(
-    of_kernels: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_kernel_benchmarks_are_shown(
+    kernel_benchmark: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels are shown by adapter and driver, with contenders and trips, no goals."""
-    (tmp_path / "gpu.json").write_text(json.dumps(of_kernels), "utf-8")
-    page = hook("benchmark_page")
-    monkeypatch.setattr(page, "RESULTS", tmp_path)
-    made = page.benchmarks()
-    (engine,) = of_kernels["engines"]
-    prose = hook("docstrings").prose
-    assert f"## Kernels alone: {prose(engine['adapter'])}" in made
-    assert prose(engine["driver"]) in made
-    assert '??? abstract "softmax 8 × 128"' in made
-    for row in of_kernels["rows"]:
-        assert prose(row["variant"] or row["chosen"]) in made
-    assert "| encode and submit | vulkan:llvmpipe |" in made
-    assert "| Welch from the host, 0 MB, whole | vulkan:llvmpipe |" in made
-    assert "no cuda: no NVIDIA driver" in made
-    assert "goal" not in made
+    """Kernels are shown by adapter and driver, with alternatives and latencies, without
+    goals.
+    """
+    (tmp_path / "gpu.json").write_text(json.dumps(kernel_benchmark), "utf-8")
+    benchmark_page = import_hook("benchmark_page")
+    monkeypatch.setattr(benchmark_page, "RESULTS", tmp_path)
+    markdown = benchmark_page.benchmarks()
+    (engine,) = kernel_benchmark["engines"]
+    prose = import_hook("docstrings").escape_markdown
+    assert f"## Kernels alone: {prose(engine['adapter'])}" in markdown
+    assert prose(engine["driver"]) in markdown
+    assert '??? abstract "softmax 8 × 128"' in markdown
+    for row in kernel_benchmark["rows"]:
+        assert prose(row["variant"] or row["chosen"]) in markdown
+    assert "| encode and submit | vulkan:llvmpipe |" in markdown
+    assert "| Welch from the host, 0 MB, whole | vulkan:llvmpipe |" in markdown
+    assert "no cuda: no NVIDIA driver" in markdown
+    assert "goal" not in markdown
 
 
 @pytest.mark.requires_wgpu
-def test_kernels_of_a_gpu_meet_their_goals_or_miss_them(
-    of_kernels: dict[str, Any],
+def test_gpu_kernels_meet_or_miss_their_goals(
+    kernel_benchmark: dict[str, Any],
 ) -> None:
-    """Kernels of a GPU are shown with shares, ratios, losing choices and wrong rows."""
-    first, second = of_kernels["rows"][:2]
+    """GPU kernels are shown with shares, ratios, losing choices and wrong rows."""
+    first, second = kernel_benchmark["rows"][:2]
     third = second | {"variant": "softmax, one more"}
-    record = of_kernels | {
-        "engines": [dict(of_kernels["engines"][0], software=False)],
+    document = kernel_benchmark | {
+        "engines": [dict(kernel_benchmark["engines"][0], software=False)],
         "nvidia": ["NVIDIA H100 80GB HBM3, 570.1"],
         "rows": [
             first | {"ns": 5e5, "of_memory": 0.3, "of_peers": {"CuPy": 0.5}},
@@ -210,36 +233,40 @@ def test_kernels_of_a_gpu_meet_their_goals_or_miss_them(
             third | {"ns": None, "why": "wrong, first rows: 3 of 512", "of_peers": {}},
         ],
     }
-    made = hook("gpu_section").section(record, "h100.json")
-    assert "GPU: NVIDIA H100 80GB HBM3, 570.1." in made
+    markdown = import_hook("gpu_section").section(document, "h100.json")
+    assert "GPU: NVIDIA H100 80GB HBM3, 570.1." in markdown
     goal = "| 30% | 30% | 30% | ≥ 60% of memory bandwidth, **missed** |"
-    assert f"| softmax | vulkan:llvmpipe {goal}" in made
-    assert "takes 500 µs, not 200, as " in made
-    assert "wrong, first rows: 3 of 512" in made
-    assert made.count("<svg") == 2
-    assert "rlx-bad" in made, "half as fast as by hand"
-    empty = record | {"rows": [], "engines": [], "trips": {}, "from_host": {}}
-    assert "no engine opened" in hook("gpu_section").section(empty, "none.json")
+    assert f"| softmax | vulkan:llvmpipe {goal}" in markdown
+    assert "takes 500 µs, not 200, as " in markdown
+    assert "wrong, first rows: 3 of 512" in markdown
+    assert markdown.count("<svg") == 2
+    assert "rlx-bad" in markdown, "half as fast as by hand"
+    empty = document | {"rows": [], "engines": [], "trips": {}, "from_host": {}}
+    assert "no engine opened" in import_hook("gpu_section").section(empty, "none.json")
 
 
-def test_links_to_the_playground_carry_the_program(manual: Manual) -> None:
-    """What the playground unpacks from the link is the program above it."""
-    page = manual.text("reference/ops/softmax")
-    (found,) = re.findall(r'href="(\.\./[./]*demo/playground/)#code=1([\w-]+)"', page)
-    assert found[0] == "../../../demo/playground/"
-    packed = base64.urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4))
+def test_links_to_the_playground_carry_the_program(manual: BuiltManual) -> None:
+    """The program that the playground unpacks from a link is the one above the link."""
+    page = manual.page_html("reference/ops/softmax")
+    (link_parts,) = re.findall(
+        r'href="(\.\./[./]*demo/playground/)#code=1([\w-]+)"', page
+    )
+    assert link_parts[0] == "../../../demo/playground/"
+    packed = base64.urlsafe_b64decode(link_parts[1] + "=" * (-len(link_parts[1]) % 4))
     program = zlib.decompress(packed, -zlib.MAX_WBITS).decode()
-    assert program.rstrip() == hook("op_example").example(registry.get("softmax"))
+    assert program.rstrip() == import_hook("op_example").example(
+        registry.get("softmax")
+    )
 
 
 def test_sections_of_numpydoc_are_lists_of_their_entries() -> None:
     """Sections become lists, with types, long texts, prose and examples."""
-    made = hook("docstrings").as_markdown(
+    markdown = import_hook("docstrings").as_markdown(
         "Scale.\n\nParameters\n----------\nx : array_like, shape (C, T)\n"
         "    Real numbers,\n    of any type.\nfs\n    In Hz.\n\n"
         "Notes\n-----\nIt is a_b.\n\nExamples\n--------\n>>> scale(x)\n1.0"
     )
-    assert made == (
+    assert markdown == (
         "Scale.\n\n**Parameters**\n\n`x : array_like, shape (C, T)`\n"
         ":   Real numbers, of any type.\n\n`fs`\n:   In Hz.\n\n"
         "**Notes**\n\nIt is a\\_b.\n\n**Examples**\n\n```pycon\n>>> scale(x)\n1.0\n```"
@@ -247,8 +274,10 @@ def test_sections_of_numpydoc_are_lists_of_their_entries() -> None:
 
 
 def test_docstrings_keep_their_rows_and_letters() -> None:
-    """The house template as Markdown: rows, continued rows, prose, prompts."""
-    as_markdown = hook("docstrings").as_markdown
+    """The house template is converted to Markdown: rows, continued rows, prose and
+    prompts.
+    """
+    as_markdown = import_hook("docstrings").as_markdown
     text = textwrap.dedent("""\
         Sum of x * y. Errors  ShapeError when they differ.
 
@@ -289,30 +318,30 @@ def test_docstrings_keep_their_rows_and_letters() -> None:
     [rlxweb, cost, devices, errors, rlxweb.io, rlxweb.plot, rlxweb.rlx],
 )
 def test_every_public_name_is_in_the_reference(
-    module: ModuleType, manual: Manual
+    module: ModuleType, manual: BuiltManual
 ) -> None:
     """Public names have anchors of their own to link to."""
     documented = {
         anchor.rsplit(".", 1)[-1]
         for page in (manual.folder / "reference").glob("*/index.html")
-        for anchor in Facts.of(page).anchors
+        for anchor in PageLinks.from_file(page).anchors
     }
     names = getattr(module, "__all__", None) or [
         name
-        for name, found in vars(module).items()
-        if getattr(found, "__module__", "") == module.__name__ and name[0] != "_"
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ and name[0] != "_"
     ]
     assert len(names) >= 7
     assert sorted(set(names) - documented) == []
 
 
-def test_the_edges_of_arithmetic_have_a_table(manual: Manual) -> None:
-    """A line for every question of the suite, a column for every engine."""
-    page = shown(manual.text("concepts/numerics"))
-    table = hook("edges_table")
+def test_arithmetic_edge_cases_have_a_table(manual: BuiltManual) -> None:
+    """The table has a line for every edge case and a column for every engine."""
+    page = visible_text(manual.page_html("concepts/numerics"))
+    table = import_hook("edges_table")
     engines = json.loads(table.ANSWERS.read_text("utf-8"))["engines"]
     assert len(engines) >= 6
-    for one in engines:
-        assert one["engine"] in page
-    for _, case in table.asked():
+    for engine in engines:
+        assert engine["engine"] in page
+    for _, case in table.questions_with_cases():
         assert case.note in page

@@ -1,4 +1,6 @@
-"""What plot() and heat() of the playground send to the page, and what they refuse."""
+"""Messages that plot() and heat() of the playground post, and calls that they
+refuse.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,24 @@ PLOTS = Path(__file__).resolve().parents[3] / "site/demo/playground/plots.py"
 
 
 @pytest.fixture
-def sent() -> list[Any]:
-    """What was posted."""
+def posted() -> list[Any]:
+    """Return the list that collects posted messages."""
     return []
 
 
 @pytest.fixture
-def names(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names of plots.py, run as the Worker runs it."""
+def plot_functions(
+    posted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Return the names of plots.py, run as the Worker runs it."""
     monkeypatch.setitem(sys.modules, "playground", None)
-    found: dict[str, Any] = {"post": lambda *args: sent.append(args), "np": np}
-    exec(PLOTS.read_text("utf-8"), found)
-    return found
+    namespace: dict[str, Any] = {"post": lambda *args: posted.append(args), "np": np}
+    exec(PLOTS.read_text("utf-8"), namespace)
+    return namespace
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "message"),
     [
         ("plot([1, 2], [3])", "x has (2,), a line has (1,)"),
         ("plot([])", "there is nothing to draw"),
@@ -42,40 +46,54 @@ def names(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         ("heat(np.zeros((1001, 1000)))", "1,001,000 values are too many"),
     ],
 )
-def test_wrong_plots_are_told(
-    names: dict[str, Any], sent: list[Any], call: str, words: str
+def test_invalid_plots_are_refused(
+    plot_functions: dict[str, Any], posted: list[Any], call: str, message: str
 ) -> None:
-    """Wrong plots are told before anything is sent."""
-    with pytest.raises((ValueError, TypeError), match=re.escape(words)):
-        eval(call, names)
-    assert sent == []
+    """Invalid plots are refused before anything is posted."""
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        eval(call, plot_functions)
+    assert posted == []
 
 
-def test_lines_go_as_float32_over_one_x(names: dict[str, Any], sent: list[Any]) -> None:
-    """A line alone counts from 0; the rows of a matrix are lines; marks go last."""
-    names["plot"]([5, 6, 7])
-    names["plot"]([1, 2], [[3, 4], [5, 6]], marks=([1], [9]), labels=["a", "b"])
-    (first, arrays), (second, more) = sent
+def test_lines_are_posted_as_float32_with_a_common_x(
+    plot_functions: dict[str, Any], posted: list[Any]
+) -> None:
+    """A single line has x from 0 on; rows of a matrix are lines; marks come last."""
+    plot_functions["plot"]([5, 6, 7])
+    plot_functions["plot"](
+        [1, 2], [[3, 4], [5, 6]], marks=([1], [9]), labels=["a", "b"]
+    )
+    (first, arrays), (second, second_arrays) = posted
     assert first["plot"]["lines"] == 1
     np.testing.assert_array_equal(arrays, [[0, 1, 2], [5, 6, 7]])
-    assert all(array.dtype == np.float32 for array in arrays + more)
+    assert all(array.dtype == np.float32 for array in arrays + second_arrays)
     assert (second["plot"]["lines"], second["plot"]["marks"]) == (2, True)
-    assert [array.tolist() for array in more] == [[1, 2], [3, 4], [5, 6], [1], [9]]
+    assert [array.tolist() for array in second_arrays] == [
+        [1, 2],
+        [3, 4],
+        [5, 6],
+        [1],
+        [9],
+    ]
 
 
-def test_long_lines_are_thinned(names: dict[str, Any], sent: list[Any]) -> None:
-    """A canvas has no use for a million points."""
-    names["plot"](np.arange(1_000_000))
-    ((_, arrays),) = sent
+def test_long_lines_are_downsampled(
+    plot_functions: dict[str, Any], posted: list[Any]
+) -> None:
+    """A line of a million points is reduced to 20,000."""
+    plot_functions["plot"](np.arange(1_000_000))
+    ((_, arrays),) = posted
     assert len(arrays[0]) == len(arrays[1]) == 20_000
     assert arrays[1][1] == 50
 
 
-def test_a_heat_map_has_its_axes(names: dict[str, Any], sent: list[Any]) -> None:
-    """A heat map's axes are indices unless they are given."""
-    names["heat"]([[1, 2, 3], [4, 5, 6]], y=(0, 50))
-    ((about, (values,)),) = sent
-    assert about["heat"]["x"] == [0.0, 2.0]
-    assert about["heat"]["y"] == [0.0, 50.0]
-    assert (about["heat"]["rows"], about["heat"]["columns"]) == (2, 3)
+def test_a_heat_map_has_its_axes(
+    plot_functions: dict[str, Any], posted: list[Any]
+) -> None:
+    """The axes of a heat map are indices unless they are given."""
+    plot_functions["heat"]([[1, 2, 3], [4, 5, 6]], y=(0, 50))
+    ((message, (values,)),) = posted
+    assert message["heat"]["x"] == [0.0, 2.0]
+    assert message["heat"]["y"] == [0.0, 50.0]
+    assert (message["heat"]["rows"], message["heat"]["columns"]) == (2, 3)
     assert values.flags.c_contiguous

@@ -1,4 +1,4 @@
-"""The content policy, in the words of each host and in the pages."""
+"""The content security policy in the format of each host and in the pages."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 from assembly.errors import SiteError
-from assembly.host_files import FILES, write_host_files
-from assembly.inside import add_policy, refuse_inline
-from assembly.policy import (
-    ALWAYS,
+from assembly.host_files import HOST_FILES, write_host_files
+from assembly.http_headers import (
+    COMMON_HEADERS,
     DEMO,
     LIVE,
     MANUAL,
-    POLICY,
-    directives,
+    POLICY_HEADER,
+    file_kind,
     headers,
-    kind_of,
     meta_policy,
-    widest,
-    written,
+    policy_directives,
+    policy_text,
+    widest_directives,
 )
+from assembly.page_policy import add_policy, refuse_inline
 
 PATHS = {
     "": MANUAL,
@@ -42,7 +42,7 @@ PATHS = {
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A site with a file of every kind, and its hosts' files."""
+    """Return a site with a file of every kind and its hosts' files."""
     for path in PATHS:
         file = tmp_path / (path if Path(path).suffix else f"{path}index.html")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,120 +51,129 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_each_kind_may() -> None:
+def test_directives_of_each_kind() -> None:
     """Only demos evaluate, and only the live demo is framed, by this site alone."""
     for kind in (MANUAL, DEMO, LIVE):
-        said = directives(kind)
-        for closed in ("default-src", "object-src", "base-uri", "form-action"):
-            assert said[closed] == "'none'"
-        assert said["connect-src"] == "'self'"
-        assert "unsafe-inline" not in written(said)
-        assert ("unsafe-eval" in said["script-src"]) is (kind != MANUAL)
-        assert said["frame-ancestors"] == ("'self'" if kind == LIVE else "'none'")
+        policy = policy_directives(kind)
+        for directive in ("default-src", "object-src", "base-uri", "form-action"):
+            assert policy[directive] == "'none'"
+        assert policy["connect-src"] == "'self'"
+        assert "unsafe-inline" not in policy_text(policy)
+        assert ("unsafe-eval" in policy["script-src"]) is (kind != MANUAL)
+        assert policy["frame-ancestors"] == ("'self'" if kind == LIVE else "'none'")
         assert "frame-ancestors" not in meta_policy(kind)  # which a page cannot say
 
 
 def test_the_widest_policy_allows_what_any_page_may() -> None:
-    """The widest policy holds every page's, since hosts may add rules up."""
+    """The widest policy includes every page's, since hosts may combine rules."""
     for kind in (MANUAL, DEMO, LIVE):
-        for name, sources in directives(kind).items():
+        for name, sources in policy_directives(kind).items():
             allowed = set(sources.split()) - {"'none'"}
-            assert allowed <= set(widest()[name].split()), (kind, name)
+            assert allowed <= set(widest_directives()[name].split()), (kind, name)
 
 
 @pytest.mark.parametrize(("path", "kind"), PATHS.items())
 def test_every_host_sends_a_file_its_own_policy(
     site: Path, path: str, kind: str
 ) -> None:
-    """Read as each host reads its file."""
-    assert kind_of(path) == kind
+    """Each host's file is interpreted as that host does and gives the page's own
+    policy.
+    """
+    assert file_kind(path) == kind
     want = headers(kind)
-    assert added_up(site / "_headers", path) == (
-        [written(widest())] + ([] if kind == LIVE else [want[POLICY]]),
-        ALWAYS,
+    assert netlify_headers(site / "_headers", path) == (
+        [policy_text(widest_directives())]
+        + ([] if kind == LIVE else [want[POLICY_HEADER]]),
+        COMMON_HEADERS,
     )
-    assert of_folders(site, path) == want
-    assert of_nginx(site / "nginx-headers.conf", path) == want
-    assert last_of(site / "vercel.json", path) == want
-    assert first_of(site / "staticwebapp.config.json", path) == want
+    assert apache_headers(site, path) == want
+    assert nginx_headers(site / "nginx-headers.conf", path) == want
+    assert vercel_headers(site / "vercel.json", path) == want
+    assert azure_headers(site / "staticwebapp.config.json", path) == want
 
 
-def added_up(file: Path, path: str) -> tuple[list[str], dict[str, str]]:
-    """Netlify and Cloudflare: every rule that fits adds its headers."""
-    policies, rest, fits = [], {}, False
+def netlify_headers(file: Path, path: str) -> tuple[list[str], dict[str, str]]:
+    """Return the headers of Netlify and Cloudflare, which add up all matching rules."""
+    policies, other_headers, is_matching = [], {}, False
     for line in file.read_text("utf-8").splitlines():
         if line.startswith("/"):
-            fits = fnmatch.fnmatchcase(f"/{path}", line)
-        elif fits and line.startswith("  "):
+            is_matching = fnmatch.fnmatchcase(f"/{path}", line)
+        elif is_matching and line.startswith("  "):
             name, value = line.strip().split(": ", 1)
-            if name == POLICY:
+            if name == POLICY_HEADER:
                 policies.append(value)
             else:
-                rest[name] = value
-    return policies, rest
+                other_headers[name] = value
+    return policies, other_headers
 
 
-def of_folders(site: Path, path: str) -> dict[str, str]:
-    """Apache: the .htaccess files on the way down, the last one goes."""
-    found: dict[str, str] = {}
+def apache_headers(site: Path, path: str) -> dict[str, str]:
+    """Return the headers of Apache: the .htaccess files on the way down, the last of
+    which wins.
+    """
+    sent_headers: dict[str, str] = {}
     folders = [site, *(site / p for p in reversed(Path(f"{path}x").parents))]
     for folder in folders:
         if (folder / ".htaccess").exists():
             text = (folder / ".htaccess").read_text("utf-8")
-            found |= dict(re.findall(r'Header always set (\S+) "(.*)"', text))
-    return found
+            sent_headers |= dict(re.findall(r'Header always set (\S+) "(.*)"', text))
+    return sent_headers
 
 
-def of_nginx(file: Path, path: str) -> dict[str, str]:
-    """Nginx: `set` and `if` in order, then add_header."""
-    found, policy = {}, ""
+def nginx_headers(file: Path, path: str) -> dict[str, str]:
+    """Return the headers of nginx: `set` and `if` in order, then add_header."""
+    sent_headers, policy = {}, ""
     for line in file.read_text("utf-8").splitlines():
         rule = re.match(r'(?:if \(\$uri ~ "(.*?)"\) \{ )?set \S+ "(.*?)";', line)
         if rule and (rule[1] is None or re.search(rule[1], f"/some/path/{path}")):
             policy = rule[2]
         added = re.match(r'add_header (\S+) "?(.*?)"? always;$', line)
         if added:
-            found[added[1]] = policy if added[2].startswith("$") else added[2]
-    return found
+            sent_headers[added[1]] = policy if added[2].startswith("$") else added[2]
+    return sent_headers
 
 
-def test_hosts_that_know_no_modules_by_mjs_are_told(site: Path) -> None:
-    """Pyodide is one; browsers run none of another type, and nginx knows no type."""
-    told = {
+def test_hosts_declare_the_type_of_mjs_files(site: Path) -> None:
+    """Hosts declare .mjs files as JavaScript; Pyodide is one, and browsers run no other
+    type.
+    """
+    expected_lines = {
         "nginx-headers.conf": r"\.mjs$ { types { } default_type text/javascript; }",
         ".htaccess": "AddType text/javascript .js .mjs",
         "staticwebapp.config.json": '".mjs": "text/javascript"',
     }
-    for name, line in told.items():
+    for name, line in expected_lines.items():
         assert line in (site / name).read_text("utf-8")
 
 
-def last_of(file: Path, path: str) -> dict[str, str]:
-    """Vercel: the last rule that fits."""
-    found: dict[str, str] = {}
+def vercel_headers(file: Path, path: str) -> dict[str, str]:
+    """Return the headers of Vercel, where the last matching rule wins."""
+    sent_headers: dict[str, str] = {}
     for rule in json.loads(file.read_text("utf-8"))["headers"]:
         if re.fullmatch(rule["source"], f"/{path}"):
-            found |= {one["key"]: one["value"] for one in rule["headers"]}
-    return found
+            sent_headers |= {
+                header["key"]: header["value"] for header in rule["headers"]
+            }
+    return sent_headers
 
 
-def first_of(file: Path, path: str) -> dict[str, str]:
-    """Azure: the first route that fits, over the global ones."""
-    said = json.loads(file.read_text("utf-8"))
-    for rule in said["routes"]:
+def azure_headers(file: Path, path: str) -> dict[str, str]:
+    """Return the headers of Azure: the first matching route, over the global ones."""
+    config = json.loads(file.read_text("utf-8"))
+    for rule in config["routes"]:
         if fnmatch.fnmatchcase(f"/{path}", rule["route"]):
-            return {**said["globalHeaders"], **rule["headers"]}
-    return said["globalHeaders"]
+            return {**config["globalHeaders"], **rule["headers"]}
+    return config["globalHeaders"]
 
 
-def test_nothing_of_a_host_is_a_secret_or_a_page(site: Path) -> None:
-    """The files are there, and no rule of one names another."""
-    assert all((site / name).is_file() for name in FILES)
+def test_host_files_exist_and_do_not_name_each_other(site: Path) -> None:
+    """All host files exist, and no rule of one names another."""
+    assert all((site / name).is_file() for name in HOST_FILES)
     assert "htaccess" not in (site / "_headers").read_text("utf-8")
 
 
-def test_every_page_says_its_policy_first(tmp_path: Path) -> None:
-    """A page's policy comes before its first script, whatever the page looks like."""
+def test_every_page_declares_its_policy_first(tmp_path: Path) -> None:
+    """A page's policy precedes its first script, whatever the page's markup."""
     pages = {
         "index.html": '<!doctype html>\n<html><head lang="en"><script src="a.js">',
         "a/b.html": "<!DOCTYPE html><meta charset=utf-8><script src=a.js>",
@@ -180,7 +189,7 @@ def test_every_page_says_its_policy_first(tmp_path: Path) -> None:
             r'<meta http-equiv="Content-Security-Policy" content="(.*?)">', new
         )
         assert meta is not None
-        assert meta[1] == meta_policy(kind_of(name))
+        assert meta[1] == meta_policy(file_kind(name))
         assert new.index(meta[0]) < new.index("<script")
         assert new.replace(meta[0], "") == text
 
@@ -196,15 +205,15 @@ def test_every_page_says_its_policy_first(tmp_path: Path) -> None:
         '<a href=" JavaScript:x()">x</a>',
     ],
 )
-def test_a_page_with_code_in_it_is_refused(tmp_path: Path, html: str) -> None:
-    """A page with code in it is refused, since the policy would break it."""
+def test_a_page_with_inline_code_is_refused(tmp_path: Path, html: str) -> None:
+    """A page with inline code is refused, since the policy would block it."""
     (tmp_path / "index.html").write_text(html, "utf-8")
     with pytest.raises(SiteError, match=r"index\.html has "):
         refuse_inline(tmp_path)
 
 
-def test_data_in_a_page_is_no_code(tmp_path: Path) -> None:
-    """The theme's settings, and scripts of their own files."""
+def test_data_blocks_and_script_files_are_allowed(tmp_path: Path) -> None:
+    """JSON blocks and scripts in files of their own are allowed."""
     html = '<script type="application/json">{}</script><script src="a.js"></script>'
     (tmp_path / "index.html").write_text(html, "utf-8")
     refuse_inline(tmp_path)

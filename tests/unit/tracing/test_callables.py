@@ -1,4 +1,4 @@
-"""rlxweb.function, grad, jvp and vmap of callables that are no plain functions."""
+"""rlxweb.function, grad, jvp and vmap of callables other than plain functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import TraceError, UsageError
-from rlxweb.tracing.table import REAL
+from rlxweb.tracing.numpy_dispatch import REAL_UFUNCS
 
 X = np.linspace(-1.0, 1.0, 6).reshape(2, 3)
 Y = np.linspace(0.5, 2.0, 6).reshape(3, 2)
@@ -22,7 +22,7 @@ BIAS = np.arange(3.0)
 
 
 class Layer:
-    """A callable object; its attributes bear names of a traced function's methods."""
+    """A callable object whose attributes have names of a traced function's methods."""
 
     def __init__(self) -> None:
         self.graph = self.given = self.compiled = Y
@@ -30,20 +30,20 @@ class Layer:
     def __call__(self, x: Any, scale: float = 2.0) -> Any:
         return x @ self.graph * scale
 
-    def method(self, x: Any, more: Any = None) -> Any:
+    def matmul_or_add(self, x: Any, more: Any = None) -> Any:
         return x @ self.given if more is None else x + more
 
     @staticmethod
-    def static(x: Any) -> Any:
+    def add_one(x: Any) -> Any:
         return x + 1
 
     @classmethod
-    def of_class(cls, x: Any) -> Any:
+    def double(cls, x: Any) -> Any:
         return x * 2
 
 
-def spread(x: Any, bias: Any = BIAS, /, by: float = 2.0, *more: Any) -> Any:
-    return sum(more, x * by + bias)
+def scale_and_add(x: Any, bias: Any = BIAS, /, factor: float = 2.0, *more: Any) -> Any:
+    return sum(more, x * factor + bias)
 
 
 CALLABLES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -66,9 +66,9 @@ CALLABLES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "partial ufunc": (functools.partial(np.power, 2.0), (X,)),
     "partial object": (functools.partial(Layer(), scale=3.0), (X,)),
     "object": (Layer(), (X,)),
-    "method": (Layer().method, (X,)),
-    "static method": (Layer.static, (X,)),
-    "class method": (Layer.of_class, (X,)),
+    "method": (Layer().matmul_or_add, (X,)),
+    "static method": (Layer.add_one, (X,)),
+    "class method": (Layer.double, (X,)),
     "operator": (operator.matmul, (X, Y)),
     "item getter": (operator.itemgetter(0), (X,)),
     "method caller": (operator.methodcaller("sum", 0), (X,)),
@@ -78,13 +78,13 @@ CALLABLES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "traced": (rlx.function(np.sin), (X,)),
     "checkpoint": (rlx.checkpoint(np.sin), (X,)),
     "lambda of many": (lambda *each: each[0] + each[1], (X, X)),
-    "defaults": (spread, (X,)),
-    "defaults before more": (spread, (X, X, 2.0, X)),
+    "defaults": (scale_and_add, (X,)),
+    "defaults before more": (scale_and_add, (X, X, 2.0, X)),
 }
 
 
 @pytest.mark.parametrize("name", CALLABLES)
-def test_a_callable_is_traced_as_it_is_called(name: str) -> None:
+def test_a_traced_callable_gives_what_the_call_gives(name: str) -> None:
     function, args = CALLABLES[name]
     got, want = rlx.function(function, device="cpu")(*args), function(*args)
     pairs = zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]
@@ -93,10 +93,10 @@ def test_a_callable_is_traced_as_it_is_called(name: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
-def test_every_ufunc_is_a_function() -> None:
+def test_every_ufunc_can_be_traced() -> None:
     """Ufuncs are functions of floats, of integers, or of both, as NumPy takes them."""
     x, n = np.linspace(1.0, 1.9, 9).reshape(3, 3), np.arange(9).reshape(3, 3)
-    for ufunc in REAL:
+    for ufunc in REAL_UFUNCS:
         for args in ((x, x.T), (n, n.T), (x, n)):
             try:
                 with np.errstate(all="ignore"):
@@ -104,20 +104,26 @@ def test_every_ufunc_is_a_function() -> None:
             except TypeError:
                 continue
             got = rlx.function(ufunc, device="cpu")(*args[: ufunc.nin])
-            said = f"{ufunc.__name__} of {args[0].dtype}"
-            np.testing.assert_allclose(np.asarray(got), want, rtol=1e-12, err_msg=said)
+            message = f"{ufunc.__name__} of {args[0].dtype}"
+            np.testing.assert_allclose(
+                np.asarray(got), want, rtol=1e-12, err_msg=message
+            )
             break
 
 
 @pytest.mark.parametrize(
     ("function", "error", "words"),
     [
-        (np.ndarray.sum, UsageError, r"ndarray\.sum takes NumPy's own.*lambda x"),
+        (
+            np.ndarray.sum,
+            UsageError,
+            r"ndarray\.sum accepts only NumPy arrays.*lambda x",
+        ),
         (3, UsageError, "a function"),
     ],
 )
 @pytest.mark.parametrize("wrap", [rlx.function, rlx.grad, rlx.vmap])
-def test_no_function_on_arrays(
+def test_other_objects_are_refused(
     wrap: Any, function: Any, error: Any, words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -125,12 +131,12 @@ def test_no_function_on_arrays(
 
 
 @pytest.mark.parametrize("function", [math.sin, X.dot, np.frompyfunc(abs, 1, 1)])
-def test_what_needs_values_is_refused_with_a_way_out(function: Any) -> None:
+def test_callables_that_need_values_are_refused(function: Any) -> None:
     with pytest.raises(TraceError, match="test_callables"):
         rlx.function(function, device="cpu")(Y)
 
 
-def test_derivatives_and_maps_of_callables() -> None:
+def test_grad_vmap_and_jvp_of_callables() -> None:
     x = np.array([1.0, 5.0, 2.0])
     np.testing.assert_allclose(rlx.grad(np.median)(x), [0, 0, 1])
     np.testing.assert_allclose(
@@ -141,13 +147,13 @@ def test_derivatives_and_maps_of_callables() -> None:
     assert rlx.jvp(np.tanh, (0.5,), (1.0,))[1] == pytest.approx(1 - np.tanh(0.5) ** 2)
 
 
-def test_a_map_leaves_defaults_to_the_function() -> None:
+def test_vmap_leaves_defaults_to_the_function() -> None:
     """An axis is asked for each argument that is passed, not for defaults."""
     mapped = rlx.vmap(lambda x, y, scale=2.0: x @ y * scale, in_axes=(0, None))
     np.testing.assert_allclose(mapped(X, Y), X @ Y * 2)
 
 
-def test_a_default_that_is_passed_is_no_fault() -> None:
+def test_passing_a_default_explicitly_is_accepted() -> None:
     median = rlx.function(np.median, device="cpu")
     assert median(X, overwrite_input=False) == np.median(X)
     assert median(X, None, None, False) == median(X)

@@ -1,4 +1,4 @@
-"""rlxweb.function: signatures, structures, what is around a function, threads."""
+"""rlxweb.function: signatures, structures, captured state, threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from tests.threads import at_once
+from tests.threads import run_concurrently
 
 X = np.random.default_rng(3).normal(size=(6, 4)).astype("f4")
 Point = namedtuple("Point", "left right")
@@ -29,12 +29,14 @@ class Layer:
     kind: str = "relu"
 
 
-def traced(function: Any, **how: Any) -> Any:
-    return rlx.function(function, device="cpu", **how)
+def trace_on_cpu(function: Any, **options: Any) -> Any:
+    return rlx.function(function, device="cpu", **options)
 
 
-def test_a_decorated_function_is_the_function_it_was() -> None:
-    """A decorated function keeps name, words, signature and the plain function."""
+def test_a_decorated_function_keeps_its_metadata() -> None:
+    """A decorated function keeps its name, docstring, signature and the plain
+    function.
+    """
 
     @rlx.function(device="cpu")
     def scaled(x: Any, by: float = 2.0) -> Any:
@@ -50,9 +52,11 @@ def test_a_decorated_function_is_the_function_it_was() -> None:
         scaled()  # type: ignore[call-arg]
 
 
-def test_signatures_are_kept_and_counted() -> None:
-    """dtypes, shapes and static numbers are told apart; the oldest goes first."""
-    f = traced(lambda x, by=1: x * by, maxsize=3)
+def test_signatures_are_cached_and_counted() -> None:
+    """Dtypes, shapes and static numbers make different signatures; the oldest is
+    evicted first.
+    """
+    f = trace_on_cpu(lambda x, by=1: x * by, maxsize=3)
     for x, by in ((X, 1), (X, 1), (X, 1.0), (X[:2], 1), (X.astype(float), 1)):
         assert f(x, by).dtype == (x * by).dtype
     assert f.cache_info() == (1, 4, 3, 3)
@@ -64,18 +68,20 @@ def test_signatures_are_kept_and_counted() -> None:
     assert f.cache_info() == (0, 0, 3, 0)
 
 
-def test_arrays_lie_in_structures_of_arguments_and_results() -> None:
-    """Tuples, lists, dicts, named tuples, dataclasses; the rest comes back as it is."""
+def test_arguments_and_results_may_be_nested_structures() -> None:
+    """Tuples, lists, dicts, named tuples and dataclasses are traversed; other values
+    come back unchanged.
+    """
 
-    def whole(tree: Any, layer: Layer) -> Any:
+    def apply_layer(tree: Any, layer: Layer) -> Any:
         h = tree["x"][0] @ layer.weight + layer.bias
-        both = Point(h, [np.maximum(h, 0)])
-        kept = Layer(h.sum(), layer.bias, layer.kind)
-        return {"both": both, "kept": kept, "n": len(h), "none": None}
+        point = Point(h, [np.maximum(h, 0)])
+        new_layer = Layer(h.sum(), layer.bias, layer.kind)
+        return {"both": point, "kept": new_layer, "n": len(h), "none": None}
 
     layer = Layer(np.ones((4, 2), "f4"), np.zeros(2, "f4"))
     tree = {"x": (X, 3), "names": ["a", "b"]}
-    got, want = traced(whole)(tree, layer), whole(tree, layer)
+    got, want = trace_on_cpu(apply_layer)(tree, layer), apply_layer(tree, layer)
     assert type(got["both"]) is Point
     np.testing.assert_allclose(got["both"].left, want["both"].left, 1e-6)
     np.testing.assert_allclose(got["both"].right[0], want["both"].right[0], 1e-6)
@@ -85,15 +91,19 @@ def test_arrays_lie_in_structures_of_arguments_and_results() -> None:
 
 
 def test_other_libraries_arrays_and_numpy_numbers_are_inputs() -> None:
-    """What gives an array is one; a NumPy number too, so that it may vary."""
+    """An object with `__array__` is an input, and a NumPy number too, so that it may
+    vary.
+    """
 
-    class Given:
+    class ArrayProvider:
         def __array__(self, dtype: object = None, copy: object = None) -> Any:
             return X
 
-    f = traced(lambda x, by: x * by)
+    f = trace_on_cpu(lambda x, by: x * by)
     for by in (1.5, 2.5):
-        np.testing.assert_array_equal(f(Given(), np.float32(by)), X * np.float32(by))
+        np.testing.assert_array_equal(
+            f(ArrayProvider(), np.float32(by)), X * np.float32(by)
+        )
     assert f.cache_info().currsize == 1
     big = X.astype(">f4")
     np.testing.assert_array_equal(f(big, np.float32(2)), X * 2)
@@ -105,24 +115,24 @@ def test_other_libraries_arrays_and_numpy_numbers_are_inputs() -> None:
 
 def test_results_stay_on_the_device() -> None:
     """A result kept with keep=True is a DeviceArray, which the next call takes."""
-    f = traced(lambda x: x + 1, keep=True)
+    f = trace_on_cpu(lambda x: x + 1, keep=True)
     twice = f(f(X))
     assert isinstance(twice, rlx.DeviceArray)
     np.testing.assert_array_equal(twice.numpy(), X + 2)
 
 
-def test_static_argnames_are_told_apart_by_content() -> None:
-    """An array of a static argument is the array itself, within the function."""
-    f = traced(lambda x, axes: x.transpose(axes), static_argnames="axes")
+def test_static_arguments_are_compared_by_content() -> None:
+    """Within the function, an array in a static argument is the array itself."""
+    f = trace_on_cpu(lambda x, axes: x.transpose(axes), static_argnames="axes")
     assert f(X, np.array([1, 0])).shape == (4, 6)
     assert f(X, np.array([0, 1])).shape == (6, 4)
     assert f(X, [1, 0]).shape == (4, 6)
     assert f.cache_info().misses == 3
-    with pytest.raises(rlx.RlxError, match="static_argnames names 'axis'"):
-        traced(lambda x, axes: x, static_argnames=["axis"])
+    with pytest.raises(rlx.RlxError, match="static_argnames contains 'axis'"):
+        trace_on_cpu(lambda x, axes: x, static_argnames=["axis"])
 
 
-def test_what_is_around_a_function_is_as_it_is_now() -> None:
+def test_changes_of_captured_state_are_seen() -> None:
     """Closures, attributes and arrays that change are seen at the next call."""
     weight, state = X.copy(), {"by": 1.0}
 
@@ -137,28 +147,28 @@ def test_what_is_around_a_function_is_as_it_is_now() -> None:
 
     model = Model()
 
-    def agrees() -> None:
+    def check_current_result() -> None:
         want = X * weight * state["by"] + model.bias
         np.testing.assert_allclose(model.run(X), want, 1e-6)
 
-    agrees()
+    check_current_result()
     weight *= 3  # in its place: a param takes the new numbers
-    agrees()
+    check_current_result()
     assert Model.run.cache_info().misses == 1
     state["by"] = 2.0
-    agrees()
+    check_current_result()
     model.bias = np.zeros(4, "f4")
-    agrees()
+    check_current_result()
     model.bias[2] = 7
-    agrees()
+    check_current_result()
     assert Model.run.cache_info().misses == 3
     assert model.run.__doc__ == "Scaled."
     assert "w0" in model.run.explain(X)
     assert list(model.run.graph(X).named("param")) == ["w0", "w1"]
 
 
-class Settings:
-    """Read by its class, and by an object with slots."""
+class SlottedSettings:
+    """Settings that are read through the class and through an object with slots."""
 
     scale = 2.0
     __slots__ = ("shift",)
@@ -166,75 +176,77 @@ class Settings:
     def __init__(self) -> None:
         self.shift = 1.0
 
-    def moved(self, x: Any) -> Any:
+    def shift_samples(self, x: Any) -> Any:
         return x + self.shift * OFFSET[0]
 
 
 OFFSET = [1.0]
 
 
-def test_settings_wherever_they_lie_are_as_they_are_now() -> None:
-    """Settings count as they are now, wherever a function finds them.
+def test_changes_of_settings_are_seen_wherever_they_are() -> None:
+    """Changed settings are seen wherever a function finds them.
 
     That is in classes, slots, a method's globals, a partial or another traced
     function.
     """
-    settings, given = Settings(), {"power": 2}
-    inner = traced(lambda x: x * Settings.scale)
+    settings, exponents = SlottedSettings(), {"power": 2}
+    inner = trace_on_cpu(lambda x: x * SlottedSettings.scale)
 
-    def whole(x: Any, how: Any, given: Any) -> Any:
-        return inner(how.moved(x)) ** given["power"]
+    def compute(x: Any, how: Any, given: Any) -> Any:
+        return inner(how.shift_samples(x)) ** given["power"]
 
-    bound = partial(whole, how=settings, given=given)
-    f = traced(bound)
+    bound = partial(compute, how=settings, given=exponents)
+    f = trace_on_cpu(bound)
 
-    def agrees() -> None:
-        want = ((X + settings.shift * OFFSET[0]) * Settings.scale) ** given["power"]
+    def check_current_result() -> None:
+        want = ((X + settings.shift * OFFSET[0]) * SlottedSettings.scale) ** exponents[
+            "power"
+        ]
         np.testing.assert_allclose(f(X), want, 1e-5)
 
-    before = Settings.scale
+    scale_before = SlottedSettings.scale
     try:
-        agrees()
-        Settings.scale = 3.0
-        agrees()
+        check_current_result()
+        SlottedSettings.scale = 3.0
+        check_current_result()
         settings.shift = 5.0
-        agrees()
+        check_current_result()
         OFFSET[0] = 2.0
-        agrees()
-        given["power"] = 3
-        agrees()
+        check_current_result()
+        exponents["power"] = 3
+        check_current_result()
         misses = f.cache_info().misses
-        agrees()
+        check_current_result()
         assert f.cache_info().misses == misses
     finally:
-        Settings.scale, OFFSET[0] = before, 1.0
+        SlottedSettings.scale, OFFSET[0] = scale_before, 1.0
 
 
-def test_constants_around_a_function_are_traced_anew_when_they_change() -> None:
+def test_changed_captured_constants_are_traced_again() -> None:
     """Indices and masks are built in, and their change is seen."""
     index = np.array([0, 2])
-    f = traced(lambda x: (x[index], np.take(x, index, 1), x[:, index]))
+    f = trace_on_cpu(lambda x: (x[index], np.take(x, index, 1), x[:, index]))
     for value in (2, 1):
         index[0] = value
         for mine, theirs in zip(f(X), f.__wrapped__(X), strict=True):
             np.testing.assert_array_equal(mine, theirs)
 
 
-def test_a_function_that_changes_what_is_around_it_does_so_at_each_call() -> None:
-    """A function is traced anew when what it reads is not what it was."""
-    seen: list[int] = []
+def test_a_function_with_side_effects_is_traced_at_each_call() -> None:
+    """A function is traced again when the state it reads has changed."""
+    lengths: list[int] = []
 
-    def counting(x: Any) -> Any:
-        seen.append(len(x))
-        return x * len(seen)
+    def scale_by_count(x: Any) -> Any:
+        lengths.append(len(x))
+        return x * len(lengths)
 
-    f = traced(counting)
-    for turn in (1, 2, 3):
-        np.testing.assert_array_equal(f(X), X * turn)
+    f = trace_on_cpu(scale_by_count)
+    for count in (1, 2, 3):
+        np.testing.assert_array_equal(f(X), X * count)
 
 
-def test_arrays_change_in_place_where_nobody_else_sees_them() -> None:
-    """`+=` on a result of the function's own; arguments and views are refused."""
+def test_in_place_changes_of_local_arrays() -> None:
+    """`+=` works on a local result of the function; arguments and views are refused."""
 
     def centred(x: Any) -> Any:
         y = x * 2
@@ -242,7 +254,7 @@ def test_arrays_change_in_place_where_nobody_else_sees_them() -> None:
         y -= y.mean(axis=0)
         return y, z
 
-    for mine, theirs in zip(traced(centred)(X), centred(X), strict=True):
+    for mine, theirs in zip(trace_on_cpu(centred)(X), centred(X), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
 
     def argument(x: Any) -> Any:
@@ -265,78 +277,78 @@ def test_arrays_change_in_place_where_nobody_else_sees_them() -> None:
         y += x
         return y
 
-    for wrong, said in (
+    for function, message in (
         (argument, "x = x"),
         (view, "x = x"),
         (part, "np.where"),
-        (narrower, "not stored as bool"),
+        (narrower, "cannot be stored as bool"),
     ):
-        with pytest.raises(rlx.RlxError, match=said) as caught:
-            traced(wrong)(X)
-        assert f"in {wrong.__name__}" in str(caught.value)
+        with pytest.raises(rlx.RlxError, match=message) as caught:
+            trace_on_cpu(function)(X)
+        assert f"in {function.__name__}" in str(caught.value)
 
 
-def test_functions_call_each_other() -> None:
+def test_traced_functions_call_each_other() -> None:
     """A traced function within another is part of its graph."""
-    inner = traced(lambda x: np.exp(x))
-    outer = traced(lambda x: inner(x).sum() + inner(x * 2).sum())
+    inner = trace_on_cpu(lambda x: np.exp(x))
+    outer = trace_on_cpu(lambda x: inner(x).sum() + inner(x * 2).sum())
     want = np.exp(X).sum() + np.exp(X * 2).sum()
     np.testing.assert_allclose(outer(X), want, 1e-5)
     assert inner.cache_info().misses == 0
 
 
-def test_what_a_function_kept_is_refused_later() -> None:
-    """An array that outlives its call stands for nothing."""
-    kept: list[Any] = []
+def test_an_array_that_outlives_its_call_is_refused() -> None:
+    """A traced array that outlives its call has no value."""
+    leaked: list[Any] = []
 
-    def keeping(x: Any) -> Any:
-        kept.append(x)
-        return x + (kept[0] if len(kept) > 1 else 0)
+    def leak_argument(x: Any) -> Any:
+        leaked.append(x)
+        return x + (leaked[0] if len(leaked) > 1 else 0)
 
-    f = traced(keeping)
+    f = trace_on_cpu(leak_argument)
     f(X)
     with pytest.raises(rlx.RlxError, match="has ended"):
         f(X[:3])
     with pytest.raises(rlx.RlxError, match="has ended"):
-        kept[0] + 1
+        leaked[0] + 1
 
 
-def test_results_without_arrays_and_whole_arguments() -> None:
-    """A function may return what it was given, nothing, numbers, arrays of its own."""
-    f = traced(lambda x, n: (x, n, None, np.arange(n), x.shape, "text"))
+def test_results_without_arrays_and_unchanged_arguments() -> None:
+    """A function may return its arguments, nothing, numbers, and arrays of its own."""
+    f = trace_on_cpu(lambda x, n: (x, n, None, np.arange(n), x.shape, "text"))
     got = f(X, 3)
     np.testing.assert_array_equal(got[0], X)
     np.testing.assert_array_equal(got[3], np.arange(3))
     assert (got[1], got[2], got[4], got[5]) == (3, None, (6, 4), "text")
-    nothing = traced(lambda x: len(x))
-    assert nothing(X) == 6
-    assert "nothing is computed" in nothing.explain(X)
-    with pytest.raises(rlx.RlxError, match="none of its results"):
-        nothing.graph(X)
+    length = trace_on_cpu(lambda x: len(x))
+    assert length(X) == 6
+    assert "no result depends" in length.explain(X)
+    with pytest.raises(rlx.RlxError, match="no result depends"):
+        length.graph(X)
 
 
-def test_arguments_that_cannot_be_told_apart_are_refused() -> None:
-    """What can change and is no array says so by its name."""
-    f = traced(lambda x, how: x)
-    with pytest.raises(rlx.RlxError, match=r"how\['a'\]: a set"):
+def test_unhashable_static_arguments_are_refused() -> None:
+    """Mutable arguments that are no arrays are refused by name."""
+    f = trace_on_cpu(lambda x, options: x)
+    with pytest.raises(rlx.RlxError, match=r"options\['a'\]: a set"):
         f(X, {"a": {1, 2}})
     deep: Any = X
     for _ in range(60):
         deep = [deep]
-    with pytest.raises(rlx.RlxError, match="containers deep"):
+    with pytest.raises(rlx.RlxError, match="levels deep"):
         f(deep, 1)
     with pytest.raises(rlx.RlxError, match="precision"):
         rlx.function(lambda x: x, precision="f64")
     with pytest.raises(rlx.RlxError, match="maxsize"):
         rlx.function(lambda x: x, maxsize=0)
-    with pytest.raises(rlx.RlxError, match="a function on arrays is wanted"):
+    with pytest.raises(rlx.RlxError, match="expected a function on arrays"):
         rlx.function(3)  # type: ignore[call-overload]
 
 
-def test_narrow_precision_counts_float64_as_float32() -> None:
-    """Narrow precision counts arguments, constants and results as float32."""
+def test_float32_precision_demotes_float64() -> None:
+    """Precision "f32" demotes arguments, constants and results to float32."""
     window = np.hanning(4)
-    f = traced(lambda x: (x * window).mean(1), precision="f32")
+    f = trace_on_cpu(lambda x: (x * window).mean(1), precision="f32")
     assert f(X.astype(float)).dtype == np.float32
     assert {n.type.dtype.label for n in f.graph(X.astype(float)).nodes()} == {"f32"}
     np.testing.assert_allclose(f(X.astype(float)), (X * window).mean(1), 1e-5)
@@ -344,7 +356,7 @@ def test_narrow_precision_counts_float64_as_float32() -> None:
 
 def test_threads_share_a_function() -> None:
     """Sixteen at once get their own results, and each signature is traced once."""
-    f = traced(lambda x: x * 2 + len(x))
+    f = trace_on_cpu(lambda x: x * 2 + len(x))
     wrong: list[int] = []
 
     def work(n: int) -> None:
@@ -353,7 +365,7 @@ def test_threads_share_a_function() -> None:
             if not (f(x) == x * 2 + len(x)).all():
                 wrong.append(n)
 
-    at_once([partial(work, n) for n in range(16)])
+    run_concurrently([partial(work, n) for n in range(16)])
     assert not wrong
     assert f.cache_info().misses == 3
 
@@ -362,7 +374,7 @@ def test_a_call_can_be_awaited() -> None:
     """The call `run_async` gives what the plain call gives."""
     import asyncio
 
-    f = traced(lambda x: x - x.mean())
+    f = trace_on_cpu(lambda x: x - x.mean())
     np.testing.assert_allclose(asyncio.run(f.run_async(X)), X - X.mean(), atol=1e-6)
 
 
@@ -373,22 +385,22 @@ DTYPES = st.sampled_from(["f2", "f4", "f8", "i4", "i8", "u4", "?", "c8"])
 @settings(max_examples=40)
 @given(SHAPES, SHAPES, DTYPES, DTYPES, st.integers(0, 99))
 def test_operators_promote_and_broadcast_as_numpys(
-    one: Any, other: Any, first: str, second: str, seed: int
+    first_shape: Any, second_shape: Any, first_dtype: str, second_dtype: str, seed: int
 ) -> None:
     """Any two dtypes and shapes give NumPy's dtype and numbers, or its refusal."""
     rng = np.random.default_rng(seed)
-    x = rng.integers(1, 5, one).astype(first)
-    y = rng.integers(1, 5, other).astype(second)
+    x = rng.integers(1, 5, first_shape).astype(first_dtype)
+    y = rng.integers(1, 5, second_shape).astype(second_dtype)
 
-    def all_of(x: Any, y: Any) -> Any:
+    def apply_operators(x: Any, y: Any) -> Any:
         return x + y, x * y, x * 2, y + 0.5, x == y, np.where(x, y, 1), x / y
 
     try:
-        want = all_of(x, y)
+        want = apply_operators(x, y)
     except ValueError:
         with pytest.raises(ValueError, match="broadcast"):
-            traced(all_of)(x, y)
+            trace_on_cpu(apply_operators)(x, y)
         return
-    for mine, theirs in zip(traced(all_of)(x, y), want, strict=True):
+    for mine, theirs in zip(trace_on_cpu(apply_operators)(x, y), want, strict=True):
         assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
         np.testing.assert_allclose(mine, theirs, 2e-3 if mine.dtype == "f2" else 1e-6)

@@ -18,8 +18,8 @@ INF, NAN = np.inf, np.nan
 METHODS = """linear lower higher midpoint nearest inverted_cdf averaged_inverted_cdf
 closest_observation interpolated_inverted_cdf hazen weibull median_unbiased
 normal_unbiased""".split()
-ENDS: list[list[Any]] = [[0, 1], [0.0, 1.0]]
-Q: list[Any] = [0.1, 0.25, 0.5, 0.8, [0.2, 0.5], np.float32(0.3)]
+EXTREME_QUANTILES: list[list[Any]] = [[0, 1], [0.0, 1.0]]
+QUANTILES: list[Any] = [0.1, 0.25, 0.5, 0.8, [0.2, 0.5], np.float32(0.3)]
 RNG = np.random.default_rng(5)
 ROWS = {
     "one": RNG.normal(size=(3, 1)),
@@ -35,18 +35,18 @@ ROWS = {
 
 
 @pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    """NumPy warns of NaN and infinities."""
+def _ignore_warnings() -> Iterator[None]:
+    """Ignore NumPy's warnings about NaN and infinities."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def same(got: Any, want: Any, said: str) -> None:
+def check_equal(got: Any, want: Any, message: str) -> None:
     want = np.asarray(want)
-    assert (got.shape, got.dtype) == (want.shape, want.dtype), said
+    assert (got.shape, got.dtype) == (want.shape, want.dtype), message
     eps = np.finfo(want.dtype).eps if want.dtype.kind == "f" else 0
-    np.testing.assert_allclose(got, want, rtol=2 * eps, atol=0, err_msg=said)
+    np.testing.assert_allclose(got, want, rtol=2 * eps, atol=0, err_msg=message)
 
 
 @pytest.mark.skipif(
@@ -55,36 +55,39 @@ def same(got: Any, want: Any, said: str) -> None:
 )
 @pytest.mark.parametrize("name", ROWS)
 def test_quantiles_of_every_method(name: str) -> None:
-    """The ends by ints and by floats in turn; where nothing is NaN nanquantile takes
-    fewer points, since it has the places of quantile.
+    """Test all methods, with the extreme quantiles as ints and as floats in turn;
+    nanquantile takes fewer quantiles where nothing is NaN.
     """
     x = ROWS[name]
     calls = [
         (function, q, method)
-        for turn, function in enumerate((np.quantile, np.nanquantile))
+        for function_index, function in enumerate((np.quantile, np.nanquantile))
         for n, method in enumerate(METHODS)
-        for q in (*ENDS[(n + turn) % 2], *(Q if name == "NaN" or not turn else Q[-3:]))
+        for q in (
+            *EXTREME_QUANTILES[(n + function_index) % 2],
+            *(QUANTILES if name == "NaN" or not function_index else QUANTILES[-3:]),
+        )
     ]
 
-    def every(x: Any) -> Any:
-        made = [f(x, q, axis=1, method=method) for f, q, method in calls]
+    def compute_all(x: Any) -> Any:
+        quantiles = [f(x, q, axis=1, method=method) for f, q, method in calls]
         medians = [np.median(x, axis=1), np.nanmedian(x, axis=1), np.median(x)]
         others = [np.percentile(x, 37.5), np.nanpercentile(x, [3, 40], axis=0)]
-        return [*made, *medians, *others]
+        return [*quantiles, *medians, *others]
 
-    got, want = rlx.function(every, device="cpu")(x), every(x)
+    got, want = rlx.function(compute_all, device="cpu")(x), compute_all(x)
     for n, (ours, theirs) in enumerate(zip(got, want, strict=True)):
-        same(ours, theirs, str(calls[n : n + 1]))
+        check_equal(ours, theirs, str(calls[n : n + 1]))
 
 
-def test_a_median_beside_an_infinity() -> None:
+def test_median_with_infinities() -> None:
     median = rlx.function(np.median, device="cpu")
     assert median(np.array([-INF, 0.0])) == -INF
     assert median(np.array([INF, INF])) == INF
     assert np.isnan(median(np.array([-INF, INF])))
 
 
-ANY: dict[str, Callable[..., Any]] = {
+REDUCTIONS: dict[str, Callable[..., Any]] = {
     **{
         name: getattr(np, name)
         for name in """sum prod mean var std max min ptp any all count_nonzero argmax
@@ -101,10 +104,10 @@ ANY: dict[str, Callable[..., Any]] = {
 NO_KEEPDIMS = ("cumprod", "cumsum", "sort", "argsort")
 
 
-@pytest.mark.parametrize("name", ANY)
-def test_another_axis_without_elements(name: str) -> None:
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_with_empty_axes(name: str) -> None:
     """Reductions over other axes, empty or not, have NumPy's shape and values."""
-    f = ANY[name]
+    f = REDUCTIONS[name]
     for shape, axis in [
         ((2, 0), 0),
         ((0, 2), 1),
@@ -116,18 +119,18 @@ def test_another_axis_without_elements(name: str) -> None:
     ]:
         if name == "average" and 0 in shape:
             continue
-        for how in ({}, {"keepdims": True}):
+        for options in ({}, {"keepdims": True}):
             x = np.arange(float(np.prod(shape))).reshape(shape)
-            both = {"axis": axis, **how}
+            kwargs = {"axis": axis, **options}
             try:
-                want = np.asarray(f(x, **both))
+                want = np.asarray(f(x, **kwargs))
             except (TypeError, ValueError):  # NumPy cannot: several axes, none
                 assert isinstance(axis, tuple) or name in NO_KEEPDIMS
                 continue
             if want.dtype == np.intp:  # NumPy's places are as wide as pointers
                 want = want.astype(np.int64)
-            got = rlx.function(lambda x, both=both: f(x, **both), device="cpu")(x)
-            same(np.asarray(got), want, f"{name} of {shape}, {both}")
+            got = rlx.function(lambda x, kwargs=kwargs: f(x, **kwargs), device="cpu")(x)
+            check_equal(np.asarray(got), want, f"{name} of {shape}, {kwargs}")
 
 
 @pytest.mark.parametrize(
@@ -141,12 +144,12 @@ def test_another_axis_without_elements(name: str) -> None:
         (lambda x: np.quantile(x, 0.5, method="mean"), "averaged_inverted_cdf"),
     ],
 )
-def test_what_is_refused(call: Any, words: str) -> None:
+def test_invalid_arguments_are_refused(call: Any, words: str) -> None:
     with pytest.raises(TraceError, match=words):
         rlx.function(call, device="cpu")(np.arange(4.0))
 
 
 @pytest.mark.parametrize("function", [np.cumsum, np.cumprod])
-def test_a_running_sum_goes_along_one_axis(function: Any) -> None:
+def test_cumulative_functions_refuse_several_axes(function: Any) -> None:
     with pytest.raises(TypeError):
         rlx.function(lambda x: function(x, axis=(0, 1)), device="cpu")(np.ones((2, 2)))

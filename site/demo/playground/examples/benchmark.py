@@ -22,16 +22,16 @@ for n in sizes:
     for device in devices:
         compiled = await rlx.Session(device).compile_async(g)
         answers += await compiled.run_async(feeds)  # the first run is not counted
-        took = []
+        run_times = []
         for _ in range(5):
-            begun = perf_counter()
+            start = perf_counter()
             await compiled.run_async(feeds)
-            took.append(1e3 * (perf_counter() - begun))
-        times[device].append(median(took))
+            run_times.append(1e3 * (perf_counter() - start))
+        times[device].append(median(run_times))
         compiled.close()
     spread = max(np.abs(one - answers[0]).max() for one in answers)
-    said = ", ".join(f"{d} {times[d][-1]:.2f} ms" for d in devices)
-    print(f"n = {n:3}: {said}; apart by {spread:.1e}")
+    summary = ", ".join(f"{d} {times[d][-1]:.2f} ms" for d in devices)
+    print(f"n = {n:3}: {summary}; apart by {spread:.1e}")
 
 plot(
     sizes,

@@ -29,8 +29,8 @@ for device in ("cpu", "webgpu"):
     print(f"{device}: {compiled.engine}, {len(compiled.plan.steps)} steps")
 
 if len(results) == 2:
-    apart = np.stack(results["cpu"]) - np.stack(results["webgpu"])
-    print("largest difference between the two:", np.abs(apart).max())
+    difference = np.stack(results["cpu"]) - np.stack(results["webgpu"])
+    print("largest difference between the two:", np.abs(difference).max())
 
 squash, tanh, shifted = results["cpu"]
 plot(

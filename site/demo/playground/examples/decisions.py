@@ -1,4 +1,4 @@
-"""Why it runs where it runs: terms of the prediction, cost models, crossovers."""
+"""Explain the choice of a device: terms of the prediction, cost models, crossovers."""
 
 import numpy as np
 from playground import plot

@@ -33,5 +33,5 @@ print("  largest difference:", np.abs(best - chained).max())
 
 print("\nwhat each device makes of it")
 for row in runner.report():
-    word = "can run it" if row.supports_graph else row.blocker
-    print(f"  {row.device.label:8} {word[:90]}")
+    status = "can run it" if row.supports_graph else row.blocker
+    print(f"  {row.device.label:8} {status[:90]}")

@@ -1,4 +1,4 @@
-"""What bad input gets: one sentence with what, why, the limit and what to do.
+"""Errors for bad input: one sentence with what, why, the limit and what to do.
 
 The last line is not caught, to show what an uncaught error looks like.
 """
@@ -12,7 +12,7 @@ broken = x.copy()
 broken[1, 700] = np.nan
 
 
-def graph_of_wrong_shapes():
+def mismatched_shapes():
     """Shapes are checked as the graph is written, not when it runs."""
     g = rlx.Graph("bad")
     return g.input("a", (3, 4)) @ g.input("b", (5, 6))
@@ -31,13 +31,13 @@ attempts = {
     "not a number": lambda: rlx.welch_peaks(broken, fs=250, nperseg=256),
     "float64 on a GPU": lambda: rlx.welch_peaks(x.astype(float), device="webgpu"),
     "a device that does not exist": lambda: rlx.Session("webgup"),
-    "shapes that do not fit": graph_of_wrong_shapes,
+    "shapes that do not fit": mismatched_shapes,
     "a name that is not there": unknown_name,
 }
-for what, attempt in attempts.items():
+for label, attempt in attempts.items():
     try:
         attempt()
     except rlx.RlxError as error:
-        print(f"{what}\n  {type(error).__name__}: {error}\n")
+        print(f"{label}\n  {type(error).__name__}: {error}\n")
 
-graph_of_wrong_shapes()
+mismatched_shapes()

@@ -20,17 +20,17 @@ eeg = np.stack(
 ).astype(np.float32)
 
 # local maxima of SciPy's density; the async form runs in every browser
-found = await rlx.welch_peaks_async(
+peaks = await rlx.welch_peaks_async(
     eeg, fs=fs, nperseg=512, k=3, mode="peaks", preset="scipy"
 )
-for name, hz, power in zip(rhythms, found.hz, found.power, strict=True):
+for name, hz, power in zip(rhythms, peaks.hz, peaks.power, strict=True):
     print(f"{name:6} {hz[0]:6.2f} Hz, {power[0] * 1e12:.3g} µV²/Hz")
-print(found.explain())
+print(peaks.explain())
 
 # the spectrum itself, in scipy's terms, to see where the peaks lie
 freqs, density = rlx.welch(eeg, fs=fs, nperseg=512, device="cpu")
 keep = freqs <= 40
-tops = found.hz[:, 0]
+tops = peaks.hz[:, 0]
 heights = [np.interp(hz, freqs, row) for hz, row in zip(tops, density, strict=True)]
 plot(
     freqs[keep],

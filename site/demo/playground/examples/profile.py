@@ -1,4 +1,4 @@
-"""Where the time of a run goes: step by step, by the clock of the device."""
+"""Profile of a run: the time of each step, by the clock of the device."""
 
 import numpy as np
 

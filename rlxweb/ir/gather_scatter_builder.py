@@ -1,0 +1,316 @@
+"""Builder methods for padding, tiling, rolling, gathering and scattering.
+
+They have the names of NumPy and PyTorch; where the two differ the docstring says whose
+meaning a name has. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlxweb.ir.data_movement_builder import Axes, DataMovementBuilder, as_integers
+from rlxweb.ir.shape import (
+    as_integer,
+    as_tuple,
+    bad_shape,
+    format_shape,
+    normalize_axes,
+    normalize_axis,
+)
+from rlxweb.ir.tensor import Tensor, op_context
+
+PadWidths = int | Sequence[int] | Sequence[Sequence[int]]
+
+
+class GatherScatterBuilder(DataMovementBuilder):
+    """Padding, gather and scatter methods over `apply`; mixed into Graph."""
+
+    def pad(
+        self,
+        x: Tensor,
+        pad_width: PadWidths,
+        mode: str = "constant",
+        value: float = 0.0,
+    ) -> Tensor:
+        """Add elements around an array, as numpy.pad.
+
+        pad_width  (before, after) for each axis, or one such pair or number for all;
+                   negative ones take elements away
+        mode       "constant" (of `value`), "reflect", "symmetric", "edge", "wrap"
+
+        Errors   ShapeError, AttributeRefused; DTypeError for a value the type has not.
+        """
+        with op_context("pad", x):
+            pairs = _pad_pairs(pad_width, x.rank)
+        padded_axes = [
+            (axis, front, back)
+            for axis, (front, back) in enumerate(pairs)
+            if (front, back) != (0, 0)
+        ]
+        axes, before, after = (
+            zip(*padded_axes, strict=True) if padded_axes else ((), (), ())
+        )
+        attrs: dict[str, Any] = {"before": before, "after": after, "mode": mode}
+        return self.apply("pad", x, axes=axes, value=value, **attrs)
+
+    def center_crop_pad(
+        self, x: Tensor, shape: Axes, axes: Axes | None = None, value: float = 0.0
+    ) -> Tensor:
+        """Crop or pad some axes around their middle to the given lengths.
+
+        Where what is added or taken is odd the larger half is at the end, as ONNX has
+        it. axes  None: all. Errors  ShapeError.
+        """
+        with op_context("center_crop_pad", x):
+            sizes = as_integers(shape, "a size")
+            requested_axes = (
+                range(x.rank) if axes is None else as_integers(axes, "an axis")
+            )
+            resized_axes = normalize_axes(tuple(requested_axes), x.rank)
+            if len(resized_axes) != len(sizes) or any(size < 0 for size in sizes):
+                raise bad_shape(
+                    f"got sizes {format_shape(sizes)} for {len(resized_axes)} axes",
+                    "expected one size >= 0 per axis",
+                )
+        before, after = [], []
+        for axis, size in zip(resized_axes, sizes, strict=True):
+            growth = size - x.shape[axis]
+            front = growth // 2 if growth > 0 else -(-growth // 2)
+            before.append(front)
+            after.append(growth - front)
+        return self.apply(
+            "pad", x, axes=resized_axes, before=before, after=after, value=value
+        )
+
+    def tile(self, x: Tensor, repeats: Axes) -> Tensor:
+        """Repeat `x` as a whole along its axes, as numpy.tile. Errors  ShapeError."""
+        with op_context("tile", x):
+            counts = as_integers(repeats, "a count")
+        rank = max(x.rank, len(counts))
+        if rank > x.rank:
+            x = self.apply("reshape", x, shape=(*(1,) * (rank - x.rank), *x.shape))
+        return self.apply("tile", x, repeats=(*(1,) * (rank - len(counts)), *counts))
+
+    def repeat(self, x: Tensor, repeats: Axes, axis: int | None = None) -> Tensor:
+        """Repeat each element, as numpy.repeat and PyTorch's repeat_interleave.
+
+        repeats  one count, or one for each element of the axis
+        axis     None: of the elements in their order
+
+        Errors   ShapeError, AttributeRefused.
+        """
+        if axis is None:
+            x, axis = self.apply("reshape", x, shape=(-1,)), 0
+        with op_context("repeat", x):
+            counts = as_integers(repeats, "a count")
+        return self.apply("repeat", x, repeats=counts, axis=axis)
+
+    def roll(self, x: Tensor, shift: Axes, axis: Axes | None = None) -> Tensor:
+        """Shift elements cyclically along axes, as numpy.roll.
+
+        axis     None: along the elements in their order. Errors  ShapeError.
+        """
+        with op_context("roll", x):
+            shifts = as_integers(shift, "a shift")
+            axes = (0,) if axis is None else as_integers(axis, "an axis")
+            if len(shifts) == 1:
+                shifts *= len(axes)
+            elif len(axes) == 1:  # NumPy adds up what is said of one axis
+                shifts = (sum(shifts),)
+            if len(shifts) != len(axes):
+                raise bad_shape(
+                    f"got {len(shifts)} shifts for {len(axes)} axes",
+                    "expected one shift per axis",
+                )
+        if axis is not None:
+            return self.apply("roll", x, shifts=shifts, axes=axes)
+        flat = self.apply("reshape", x, shape=(-1,))
+        rolled = self.apply("roll", flat, shifts=shifts, axes=axes)
+        return self.apply("reshape", rolled, shape=x.shape)
+
+    def dilate(
+        self, x: Tensor, steps: Axes, axes: Axes | None = None, value: float = 0.0
+    ) -> Tensor:
+        """Insert `step` - 1 times `value` between neighbours along some axes, the last
+        ones when `axes` is None. Errors  ShapeError, AttributeRefused.
+        """
+        with op_context("dilate", x):
+            factors = as_integers(steps, "a step")
+        dilated_axes = tuple(range(-len(factors), 0)) if axes is None else axes
+        return self.apply("dilate", x, axes=dilated_axes, steps=factors, value=value)
+
+    def gather_elements(self, x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
+        """Pick an element of an axis for each index, as PyTorch's gather and ONNX's
+        GatherElements.
+
+        The other axes of the indices may be shorter than those of `x`: of these the
+        first elements are used. Negative indices count from the end.
+        Errors   IndexRefused when it is run; ShapeError, DTypeError.
+        """
+        with op_context("gather_elements", x, indices):
+            gather_axis = normalize_axis(axis, x.rank)
+        for a, size in enumerate(indices.shape[: x.rank]):
+            if a != gather_axis and size < x.shape[a]:
+                x = self.apply("narrow", x, axis=a, start=0, length=size)
+        return self.apply("gather_elements", x, indices, axis=axis)
+
+    def take_along_axis(self, x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
+        """Gather elements as `gather_elements` with broadcast other axes, as
+        numpy.take_along_axis.
+        """
+        with op_context("take_along_axis", x, indices):
+            gather_axis = normalize_axis(axis, x.rank)
+            if indices.rank != x.rank:
+                raise bad_shape(
+                    f"the indices have rank {indices.rank}, x has rank {x.rank}",
+                    "both must have the same rank",
+                )
+            broadcast_shape = tuple(
+                1 if a == gather_axis else d for a, d in enumerate(x.shape)
+            )
+        indices = self.apply("expand", indices, shape=broadcast_shape)
+        broadcast_shape = tuple(
+            1 if a == gather_axis else d for a, d in enumerate(indices.shape)
+        )
+        x = self.apply("expand", x, shape=broadcast_shape)
+        return self.apply("gather_elements", x, indices, axis=gather_axis)
+
+    def gather_nd(self, x: Tensor, indices: Tensor, batch_dims: int = 0) -> Tensor:
+        """Gather rows by indices of several axes, which the last axis of `indices`
+        holds.
+
+        As ONNX's GatherND and TensorFlow's. Errors  IndexRefused when it is run.
+        """
+        return self.apply("gather_nd", x, indices, batch_dims=batch_dims)
+
+    def scatter_elements(
+        self,
+        x: Tensor,
+        indices: Tensor,
+        values: Tensor,
+        axis: int = 0,
+        reduction: str = "none",
+    ) -> Tensor:
+        """Return `x` with values written at indices of an axis, as ONNX's
+        ScatterElements.
+
+        reduction  "none": of several the last; "add", "mul", "max", "min": combined
+                   with what is there
+
+        The other axes of the indices may be shorter than those of `x`.
+        Errors   IndexRefused when it is run; ShapeError, DTypeError.
+        """
+        with op_context("scatter_elements", x, indices, values):
+            scatter_axis = normalize_axis(axis, x.rank)
+        shorter_axes = [
+            (a, n)
+            for a, n in enumerate(indices.shape[: x.rank])
+            if a != scatter_axis and n < x.shape[a]
+        ]
+        if not shorter_axes or indices.rank != x.rank:
+            attrs: dict[str, Any] = {"axis": axis, "reduction": reduction}
+            return self.apply("scatter_elements", x, indices, values, **attrs)
+        # Put into the part that is named, which takes its place before the rest.
+        a, n = shorter_axes[0]
+        part = self.apply("narrow", x, axis=a, start=0, length=n)
+        scattered = self.scatter_elements(part, indices, values, axis, reduction)
+        untouched = self.apply("narrow", x, axis=a, start=n, length=x.shape[a] - n)
+        return self.apply("concat", scattered, untouched, axis=a)
+
+    def scatter_nd(
+        self,
+        x: Tensor,
+        indices: Tensor,
+        values: Tensor,
+        reduction: str = "none",
+        batch_dims: int = 0,
+    ) -> Tensor:
+        """Return `x` with rows written at the indices that the last axis of `indices`
+        holds.
+
+        See `scatter_elements` for the reductions. As ONNX's ScatterND.
+        Errors   IndexRefused when it is run; ShapeError, DTypeError.
+        """
+        attrs: dict[str, Any] = {"batch_dims": batch_dims, "reduction": reduction}
+        return self.apply("scatter_nd", x, indices, values, **attrs)
+
+    def space_to_depth(self, x: Tensor, blocksize: int) -> Tensor:
+        """Move blocks of pixels into channels: [N, C, H, W] → [N, C·b², H/b, W/b], as
+        ONNX's SpaceToDepth.
+
+        Errors   ShapeError unless both sides are multiples of the block.
+        """
+        with op_context("space_to_depth", x):
+            n, c, h, w = _image_shape(x, blocksize)
+            if h % blocksize or w % blocksize:
+                raise bad_shape(
+                    f"images of {h} by {w} with blocksize {blocksize}",
+                    "both sides must be multiples of blocksize",
+                )
+        b = blocksize
+        blocks = self.apply("reshape", x, shape=(n, c, h // b, b, w // b, b))
+        transposed = self.apply("transpose", blocks, perm=(0, 3, 5, 1, 2, 4))
+        return self.apply("reshape", transposed, shape=(n, c * b * b, h // b, w // b))
+
+    def depth_to_space(self, x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
+        """Move channels into blocks of pixels: [N, C, H, W] → [N, C/b², H·b, W·b], as
+        ONNX's DepthToSpace.
+
+        mode   "DCR": the block's place is the slow part of the channel; "CRD": the
+               fast one, as PyTorch's pixel_shuffle
+
+        Errors   ShapeError.
+        """
+        with op_context("depth_to_space", x):
+            n, c, h, w = _image_shape(x, blocksize)
+            if c % (blocksize * blocksize) or mode not in ("DCR", "CRD"):
+                raise bad_shape(
+                    f"{c} channels with blocksize {blocksize}, mode {mode!r}",
+                    "channels must be a multiple of blocksize squared, mode DCR or CRD",
+                )
+        b, channels_out = blocksize, c // (blocksize * blocksize)
+        split_shape = (
+            (n, b, b, channels_out, h, w)
+            if mode == "DCR"
+            else (n, channels_out, b, b, h, w)
+        )
+        perm = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
+        blocks = self.apply("reshape", x, shape=split_shape)
+        transposed = self.apply("transpose", blocks, perm=perm)
+        return self.apply("reshape", transposed, shape=(n, channels_out, h * b, w * b))
+
+
+def _image_shape(x: Tensor, blocksize: int) -> tuple[int, ...]:
+    """Return the shape [N, C, H, W] of images. Errors  ShapeError."""
+    blocksize = as_integer(blocksize, "blocksize")
+    if x.rank != 4 or blocksize < 1:
+        raise bad_shape(
+            f"got rank {x.rank}, blocksize {blocksize}",
+            "images must be [N, C, H, W] and blocksize must be >= 1",
+        )
+    return x.shape
+
+
+def _pad_pairs(widths: PadWidths, rank: int) -> list[tuple[int, int]]:
+    """Return (before, after) for each axis. Errors  ShapeError."""
+    rows = as_tuple(widths) or ()
+    if any(isinstance(row, Sequence | np.ndarray) for row in rows):
+        pairs = [as_integers(row, "a width") for row in rows]
+        pairs = pairs * rank if len(pairs) == 1 else pairs
+        if len(pairs) != rank or any(len(pair) != 2 for pair in pairs):
+            raise bad_shape(
+                f"got {len(pairs)} rows of widths for rank {rank}",
+                "expected one pair (before, after) per axis",
+            )
+        return [(before, after) for before, after in pairs]
+    if not rows and not rank:
+        return []
+    flat = as_integers(widths, "a width")
+    if len(flat) not in (1, 2):
+        raise bad_shape(
+            f"got {len(flat)} widths", "expected one number, or (before, after)"
+        )
+    return [(flat[0], flat[-1])] * rank

@@ -1,0 +1,239 @@
+"""Builder methods for sorting, searching, selecting by condition and running products.
+
+They have the names of NumPy and PyTorch; where the two differ the docstring says whose
+meaning a name has. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.array_input import as_array
+from rlxweb.errors import Unsupported
+from rlxweb.ir.data_movement_builder import DataMovementBuilder
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.shape import bad_dtype, bad_shape, format_shape, normalize_axis
+from rlxweb.ir.tensor import Operand, Tensor, op_context
+
+
+class SortSearchBuilder(DataMovementBuilder):
+    """Sorting and searching methods over `apply`; mixed into Graph."""
+
+    def argsort(
+        self, x: Tensor, axis: int = -1, descending: bool = False, stable: bool = True
+    ) -> Tensor:
+        """Return the indices (i32) that sort the elements along an axis.
+
+        Equal values keep their order whether or not `stable` asks for it, and NaN comes
+        after every number, both ways. False is below True. Errors  ShapeError.
+        """
+        with op_context("argsort", x):
+            x = self.apply("cast", x, to=DType.I32) if x.dtype is DType.BOOL else x
+        return self.apply("argsort", x, axis=axis, descending=descending)
+
+    def sort(
+        self, x: Tensor, axis: int = -1, descending: bool = False, stable: bool = True
+    ) -> Tensor:
+        """Return the elements sorted along an axis; see `argsort`.
+
+        PyTorch's returns the places, too: `argsort` gives those.
+        """
+        with op_context("sort", x):
+            is_mask = x.dtype is DType.BOOL
+            x = self.apply("cast", x, to=DType.I32) if is_mask else x
+        sorted_x = self.apply("sort", x, axis=axis, descending=descending)
+        return self.apply("cast", sorted_x, to=DType.BOOL) if is_mask else sorted_x
+
+    def searchsorted(
+        self, a: Tensor, v: Tensor | Operand, side: str = "left"
+    ) -> Tensor:
+        """Return the insertion points (i32) of `v` in sorted rows `a`, as NumPy and
+        PyTorch.
+
+        a      [n] for values of any shape, or [..., n] for values [..., m]
+        side   "left": before its equals, "right": behind them
+
+        NaN is above every number. Rows that are not sorted give any places.
+        Errors   ShapeError, DTypeError.
+        """
+        with op_context("searchsorted", a):
+            if not isinstance(v, Tensor):
+                v = self.constant(as_array(v, "the values"), a.dtype)
+        if a.rank == 1 and v.rank != 1:
+            flat = self.apply("reshape", v, shape=(-1,))
+            indices = self.apply("searchsorted", a, flat, side=side)
+            return self.apply("reshape", indices, shape=v.shape)
+        return self.apply("searchsorted", a, v, side=side)
+
+    def bucketize(self, x: Tensor, boundaries: Tensor, right: bool = False) -> Tensor:
+        """Return the index (i32) of the bucket between sorted boundaries [n] of each
+        element.
+
+        As PyTorch's: a boundary is in the bucket that it ends, with `right` in the one
+        that it begins. NumPy's digitize has it the other way round.
+        """
+        return self.searchsorted(boundaries, x, "right" if right else "left")
+
+    def cumprod(
+        self,
+        x: Tensor,
+        axis: int = -1,
+        exclusive: bool = False,
+        reverse: bool = False,
+    ) -> Tensor:
+        """Return running products along an axis. `exclusive` leaves each element's own
+        value out; `reverse` starts at the end of the axis.
+        """
+        if not reverse:
+            return self.apply("cumprod", x, axis=axis, exclusive=exclusive)
+        with op_context("cumprod", x):
+            flipped = self.flip(x, axis) if x.rank else x
+        products = self.apply("cumprod", flipped, axis=axis, exclusive=exclusive)
+        return self.flip(products, axis)
+
+    def nonzero(
+        self, x: Tensor, size: int | None = None, fill_value: int = -1
+    ) -> tuple[Tensor, Tensor]:
+        """Return the indices of the nonzero elements, and their count.
+
+        size   of how many the places are given; None: of all that there could be
+
+        [...] → places [rank, size] and a count, both i32. The places are those of
+        numpy.nonzero, an axis a row, in the order of the elements; behind the last
+        stands `fill_value`. Where there are more than `size`, the first are given and
+        the count, which is of all of them, says so.
+        Errors   ShapeError, AttributeRefused.
+        """
+        with op_context("nonzero", x):
+            max_count = self.node(x.id).type.numel if size is None else size
+        indices = self.apply("nonzero", x, size=max_count, fill=fill_value)
+        return indices, self.count_nonzero(x)
+
+    def compress(
+        self, condition: Tensor | Operand, x: Tensor, axis: int | None = None
+    ) -> Tensor:
+        """Select the elements of an axis for which a condition [n] holds, as
+        numpy.compress.
+
+        axis   None: of the elements in their order. One that is shorter takes none of
+               the rest.
+
+        Errors   Unsupported for a condition that is computed: how many elements that
+        are shows when the graph is run. ShapeError, DTypeError.
+        """
+        with op_context("compress", x):
+            mask = self._known_array(condition, "compress", "the condition")
+            if axis is None:
+                x, axis = self.apply("reshape", x, shape=(-1,)), 0
+            axis = normalize_axis(axis, x.rank)
+            if mask.ndim != 1 or mask.size > x.shape[axis]:
+                raise bad_shape(
+                    f"condition {format_shape(mask.shape)} for axis {axis} of "
+                    f"{format_shape(x.shape)}",
+                    f"it must have one axis and at most {x.shape[axis]} elements",
+                )
+        indices = np.flatnonzero(mask).astype(np.int32)
+        return self.apply("gather", x, self.constant(indices), axis=axis)
+
+    def unique(
+        self, x: Tensor, size: int | None = None, fill_value: Any = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Return the distinct values in sorted order, and their count.
+
+        size   of how many they are given; None: of as many as there could be
+
+        [...] → values [size] and a count (i32). Behind the last value stands
+        `fill_value`. Where there are more than `size`, the first are given and the
+        count, which is of all of them, says so. All NaN are one value.
+        Errors   DTypeError, AttributeRefused.
+        """
+        with op_context("unique", x):
+            if x.dtype is DType.BOOL:
+                raise bad_dtype("the values are bool", "expected numbers", "cast them")
+            flat = self.apply("reshape", x, shape=(-1,))
+        n = flat.shape[0]
+        sorted_x = self.apply("sort", flat, axis=0, descending=False)
+        is_new = self.constant(np.ones(min(n, 1), np.bool_))
+        if n > 1:
+            current = self.apply("narrow", sorted_x, axis=0, start=1, length=n - 1)
+            previous = self.apply("narrow", sorted_x, axis=0, start=0, length=n - 1)
+            differs = self.apply("ne", current, previous)
+            if x.dtype.is_float:
+                previous_is_number = self.apply("eq", previous, previous)
+                current_is_number = self.apply("eq", current, current)
+                either_is_number = self.apply(
+                    "logical_or", previous_is_number, current_is_number
+                )
+                differs = self.apply("logical_and", differs, either_is_number)
+            is_new = self.apply("concat", is_new, differs, axis=0)
+        indices, count = self.nonzero(is_new, size, -1)
+        positions = self.apply("reshape", indices, shape=(-1,))
+        if not n:
+            return self.constant(
+                np.full(positions.shape, fill_value, x.dtype.numpy)
+            ), count
+        zero = self.constant(np.zeros((), np.int32))
+        values = self.apply(
+            "gather", sorted_x, self.apply("maximum", positions, zero), axis=0
+        )
+        is_present = self.apply("ge", positions, zero)
+        fill = self.constant(np.asarray(fill_value), x.dtype)
+        return self.apply("where", is_present, values, fill), count
+
+    def reverse_sequence(
+        self, x: Tensor, lengths: Tensor, axis: int = 0, batch_axis: int = 1
+    ) -> Tensor:
+        """Reverse the first `lengths[item]` elements of every item of a batch.
+
+        As ONNX's and TensorFlow's. Lengths over the axis are refused when it is run,
+        since they take elements from outside. Errors  IndexRefused; ShapeError.
+        """
+        with op_context("reverse_sequence", x, lengths):
+            sequence_axis, item_axis = (
+                normalize_axis(axis, x.rank),
+                normalize_axis(batch_axis, x.rank),
+            )
+            if sequence_axis == item_axis or lengths.shape != (x.shape[item_axis],):
+                raise bad_shape(
+                    f"lengths {format_shape(lengths.shape)} for axes {sequence_axis} "
+                    f"and {item_axis} of "
+                    f"{format_shape(x.shape)}",
+                    "expected one length per batch item, and two different axes",
+                )
+        steps = np.arange(x.shape[sequence_axis], dtype=lengths.dtype.numpy)
+        positions = self.constant(
+            steps.reshape([-1 if a == sequence_axis else 1 for a in range(x.rank)])
+        )
+        shape = [-1 if a == item_axis else 1 for a in range(x.rank)]
+        ends = self.apply("reshape", lengths, shape=shape)
+        unit = self.constant(np.ones((), lengths.dtype.numpy))
+        reversed_positions = self.apply("sub", self.apply("sub", ends, unit), positions)
+        is_within = self.apply("lt", positions, ends)
+        indices = self.apply("where", is_within, reversed_positions, positions)
+        expanded_shape = tuple(
+            1 if a == sequence_axis else d for a, d in enumerate(x.shape)
+        )
+        indices = self.apply("expand", indices, shape=expanded_shape)
+        return self.apply("gather_elements", x, indices, axis=sequence_axis)
+
+    def _known_array(self, value: Any, context: str, label: str) -> npt.NDArray[Any]:
+        """Return the array of a given value or of a constant tensor. Errors
+        Unsupported.
+        """
+        if not isinstance(value, Tensor):
+            return as_array(value, context)
+        node = self.node(value.id)
+        if node.op == "constant":
+            array: npt.NDArray[Any] = node.attrs["value"].array
+            return array
+        raise Unsupported(
+            "",
+            f"{label} is computed, so the number of elements is unknown until the "
+            f"graph runs",
+            "the shapes of a graph must be known before it runs",
+            "use g.nonzero(condition, size=…), which returns up to `size` indices and "
+            "their count",
+        )

@@ -1,8 +1,0 @@
-"""Importing this registers every op that comes with rlxweb."""
-
-from importlib import import_module
-
-from rlxweb.ops import FAMILIES
-
-for _family in FAMILIES:
-    import_module(f"rlxweb.ops.{_family}")

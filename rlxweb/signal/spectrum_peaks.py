@@ -1,0 +1,122 @@
+"""Peaks of finished spectra in one format, by either search: strongest bins or local
+maxima.
+
+What the command line, `welch_peaks` and any stream ask; the searches themselves are in
+`host/strongest_bins.py` and `local_maxima.py`. It must not know devices.
+"""
+
+from __future__ import annotations
+
+from math import isnan, nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import check_choice, coerce_float
+from rlxweb.errors import UsageError, shown
+from rlxweb.host.strongest_bins import PeaksOfPower, strongest_bins, to_peaks
+from rlxweb.signal.local_maxima import local_maxima
+from rlxweb.signal.rounding_floor import RoundingFloor
+
+_CONTEXT = "peaks"
+PEAK_MODES = ("bins", "peaks")
+_MAX_SMALL_COUNT = 8
+
+
+def find_spectrum_peaks(
+    power: NDArray[Any],
+    hz: NDArray[np.float64],
+    k: int,
+    prominence: float | None = None,
+    mode: str = "peaks",
+    floor: RoundingFloor | None = None,
+) -> PeaksOfPower:
+    """Find the k strongest peaks of every row of a spectrum.
+
+    Shapes   power (B, F), hz (F,) rising → (B, k) each
+    mode     "peaks": true local maxima, refined, of at least `prominence`; "bins": the
+             k strongest bins, ties to the smaller bin
+    floor    what rounding may leave at each bin: what is not above it is no peak, and
+             `count` leaves it out. None takes every power as it is
+    Errors   UsageError for k outside 1 … F, an unknown mode, a prominence that is
+             negative, not finite, or given for bins
+    """
+    validate_prominence(prominence, mode)
+    if mode == "bins":
+        return peaks_from_bins(*strongest_bins(power, k), hz, floor)
+    return local_maxima(power, hz, k, prominence=prominence, floor=floor)
+
+
+def peaks_from_bins(
+    bins: NDArray[np.int64],
+    power: NDArray[Any],
+    hz: NDArray[np.float64],
+    floor: RoundingFloor | None = None,
+) -> PeaksOfPower:
+    """Return the strongest bins (B, k) and their power, found here or on a device, as
+    peaks.
+
+    Those that are not above the floor are left out, as local maxima that a row has not:
+    bin -1, NaN Hz, NaN power, behind the others.
+    """
+    if floor is None or not len(bins):
+        return to_peaks(bins, power, hz)
+    # A floor may lie beyond float32, which NumPy would warn of.
+    if _min_value(power[:, -1]) > floor.max_value:
+        return to_peaks(bins, power, hz)
+    is_peak = power > floor.values_at(np.arange(len(bins))[:, None], bins)
+    order = np.argsort(~is_peak, axis=1, kind="stable")
+    is_peak = np.take_along_axis(is_peak, order, axis=1)
+    bins = np.where(is_peak, np.take_along_axis(bins, order, axis=1), -1)
+    power = np.where(is_peak, np.take_along_axis(power, order, axis=1), np.nan)
+    return PeaksOfPower(
+        bins=bins,
+        hz=np.where(is_peak, hz[bins], np.nan),
+        power=power,
+        count=np.count_nonzero(is_peak, axis=1).astype(np.int64),
+        prominence=None,
+    )
+
+
+def _min_value(values: NDArray[Any]) -> float:
+    """Return the smallest value, NaN if one is NaN; a few values are compared in pure
+    Python, which is faster.
+    """
+    if len(values) > _MAX_SMALL_COUNT:
+        return float(np.minimum.reduce(values))
+    numbers = values.tolist()
+    return nan if isnan(sum(numbers)) else float(min(numbers))
+
+
+def validate_prominence(
+    prominence: float | None, mode: str, context: str = _CONTEXT
+) -> float | None:
+    """Return the prominence as a number, or raise before a spectrum is computed for
+    it.
+    """
+    check_mode(context, mode)
+    if prominence is None:
+        return None
+    if mode == "bins":
+        raise UsageError(
+            context,
+            Advice(
+                "{} does not apply to {}",
+                prominence=Blank(shown(prominence)),
+                mode="bins",
+            ),
+            "bins have no prominence",
+            Advice("use {}", mode="peaks"),
+        )
+    min_prominence = coerce_float("prominence", prominence, context)
+    if min_prominence < 0:
+        rule = "must be finite and at least 0"
+        raise UsageError(context, f"prominence is {min_prominence:g}", rule)
+    return min_prominence
+
+
+def check_mode(context: str, mode: str) -> None:
+    """Raise UsageError for an unknown peak mode."""
+    check_choice("mode", mode, PEAK_MODES, context)

@@ -1,0 +1,146 @@
+"""Export of a Welch estimate as a folder that a web page runs without Python:
+`export_welch`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlxweb.advice import Advice
+from rlxweb.arguments import (
+    check_choice,
+    coerce_float,
+    coerce_integer,
+    suggest_misspelled_options,
+)
+from rlxweb.errors import Unsupported, UsageError
+from rlxweb.export.atomic_folder import coerce_folder
+from rlxweb.export.npm_package import NpmPackage, coerce_package
+from rlxweb.export.web_export import (
+    ExportJob,
+    ExportProgress,
+    ExportSummary,
+    ExportTarget,
+    write_export,
+)
+from rlxweb.limits import Limits
+from rlxweb.signal.exported_estimate import ExportedWelchEstimate, Output
+from rlxweb.signal.row_preparation import energy_limits
+from rlxweb.signal.welch_peaks_arguments import validate_k
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
+from rlxweb.signal.welch_test_vectors import build_test_vectors
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from rlxweb.signal.windows import WindowLike
+
+CONTEXT = "export_welch"
+
+
+@suggest_misspelled_options
+def export_welch(
+    folder: str | Path,
+    rows: int,
+    samples: int,
+    fs: float = 1.0,
+    nperseg: int = 256,
+    k: int | None = None,
+    *,
+    output: Output = "peaks",
+    noverlap: int | None = None,
+    nsegments: int | None = None,
+    nfft: int | None = None,
+    window: WindowLike | ArrayLike | None = None,
+    detrend: str | bool | None = DETREND_FROM_PRESET,
+    scaling: str | None = None,
+    preset: str = "rlx",
+    mode: str = "bins",
+    name: str = "welch",
+    to: ExportTarget = "web",
+    vectors: bool = True,
+    limits: Limits | None = None,
+    package: NpmPackage | str | None = None,
+    force: bool = False,
+    tell: ExportProgress | None = None,
+) -> ExportSummary:
+    """Write a Welch estimate of rows x samples of float32 for a page without Python.
+
+    A page then has `const { hz, power } = await run({ x })`, the numbers of
+    `welch_peaks` on a device.
+
+    folder   is made, whole or not at all
+    k        peaks of a row; None: 16, or all bins where there are fewer
+    output   "peaks": the k strongest bins of each row; "power": the whole spectrum;
+             "both"
+    name     of the module, NAME.js
+    to       "web", or "npm" for a package, called as `package` says
+    vectors  with cases by which a page checks itself
+    limits   what the plan may use of a device; None: WebGPU's defaults
+    force    replace an earlier export in the folder
+    tell     hears (what, bytes done, bytes in all)
+    The rest as `welch_peaks` and `welch` have it.
+
+    Errors   UsageError, LimitExceeded, NotWritten; Unsupported for mode "peaks": local
+             maxima are searched by the host.
+    """
+    request = WelchRequest(
+        *(coerce_float("fs", fs, CONTEXT), nperseg, noverlap, nfft, window, detrend),
+        *(True, scaling, "mean", nsegments, preset),
+    )
+    check_choice("output", output, ("peaks", "power", "both"), CONTEXT)
+    if mode != "bins":
+        raise Unsupported(
+            CONTEXT,
+            f"mode {mode!r} cannot be exported: the host searches for local maxima",
+            "a page computes the strongest bins, or the whole power",
+            Advice("use {}, or {} and search there", mode="bins", output="power"),
+        )
+    estimate = _plan_estimate(request, rows, samples, k, output)
+    cases = build_test_vectors(estimate) if vectors else []
+    return write_export(
+        ExportJob(
+            estimate.graph(estimate.rows),
+            {},
+            coerce_folder(folder, CONTEXT),
+            name,
+            to,
+            estimate.output_names,
+            cases,
+            limits,
+            force=force,
+            make_welch_entry=estimate.plan_entry,
+            package=coerce_package(package, CONTEXT),
+        ),
+        tell,
+    )
+
+
+def _plan_estimate(
+    request: WelchRequest, rows: int, samples: int, k: int | None, output: Output
+) -> ExportedWelchEstimate:
+    """Check the arguments and return the estimate that is exported; raise
+    UsageError.
+    """
+    n_rows, n_samples = (
+        coerce_integer("rows", rows, CONTEXT),
+        coerce_integer("samples", samples, CONTEXT),
+    )
+    for label, peak_count in (("rows", n_rows), ("samples", n_samples)):
+        if peak_count < 1:
+            raise UsageError(CONTEXT, f"{label} is {peak_count}", "must be at least 1")
+    spec = request.spec(n_samples, np.float32)
+    if not np.isfinite(request.fs * (spec.n_freqs - 1.0)):
+        rule = "all frequencies must be within the range of float64"
+        raise UsageError(CONTEXT, f"fs is {request.fs:g}", rule)
+    peak_count = min(16, spec.n_freqs) if k is None else k
+    peak_count = (
+        0 if output == "power" else validate_k(peak_count, spec.n_freqs, "bins")
+    )
+    energy_range = energy_limits(spec, n_samples)
+    return ExportedWelchEstimate(
+        spec, energy_range, n_rows, n_samples, request.fs, peak_count, output
+    )

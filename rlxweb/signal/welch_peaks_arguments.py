@@ -1,0 +1,76 @@
+"""Validation of the numeric arguments of `welch_peaks`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import coerce_float, coerce_integer
+from rlxweb.errors import UsageError
+from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.spectrum_peaks import check_mode
+
+CONTEXT = "welch_peaks"
+
+
+def validate_band(
+    hz: NDArray[np.float64], fs: float, fmin: float, fmax: float | None, k: int
+) -> BinRange | None:
+    """Return the band of bins that is searched; None for all bins. Raises
+    UsageError.
+    """
+    band = BinRange.from_frequencies(hz, fs, fmin, fmax, CONTEXT)
+    if len(band) == len(hz):
+        return None
+    if k > len(band):
+        raise UsageError(
+            CONTEXT,
+            f"k is {k}",
+            f"must be 1 to {len(band)}, the number of bins in the band",
+            Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N")),
+        )
+    return band
+
+
+def validate_k(k: int, n_freqs: int, mode: str) -> int:
+    """Return k as an int within its domain. Raises UsageError with both numbers."""
+    check_mode(CONTEXT, mode)
+    hint = Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N"))
+    return _validate_count("k", k, n_freqs, "the number of bins", hint)
+
+
+def validate_min_segments(min_segments: int | None, segments: int) -> int | None:
+    """Return min_segments as an int within its domain, or None.
+
+    Errors   UsageError with both numbers.
+    """
+    if min_segments is None:
+        return None
+    return _validate_count(
+        "min_segments", min_segments, segments, "the number of requested segments"
+    )
+
+
+def validate_max_error(max_error: float | None) -> float:
+    """Return max_error as a number; 0 if no error is allowed. Raises UsageError."""
+    if max_error is None:
+        return 0.0
+    value = coerce_float("max_error", max_error, CONTEXT)
+    if not 0 < value < 1:
+        rule = "must be above 0 and below 1, a fraction of the power"
+        raise UsageError(
+            CONTEXT, f"max_error is {value}", rule, "1e-3 means one part in 1,000"
+        )
+    return value
+
+
+def _validate_count(
+    name: str, value: int, max_count: int, limit_name: str, hint: str = ""
+) -> int:
+    """Return a count as an int from 1 to max_count. Raises UsageError."""
+    count = coerce_integer(name, value, CONTEXT)
+    if not 1 <= count <= max_count:
+        rule = f"must be 1 to {max_count}, {limit_name}"
+        raise UsageError(CONTEXT, f"{name} is {count}", rule, hint)
+    return count

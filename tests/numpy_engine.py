@@ -1,0 +1,76 @@
+"""Third-party engine for tests: evaluates a plan node by node with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlxweb.backends.array import array_target
+from rlxweb.backends.evaluate import evaluate
+from rlxweb.backends.protocol import Array, Backend, Program
+from rlxweb.backends.registry import Row
+from rlxweb.compile.plan import Plan
+from rlxweb.compile.target import Target
+from rlxweb.ir.dtype import DType
+
+
+@dataclass
+class PreparedNumpyPlan(Program):
+    """Plan with the values of its params."""
+
+    plan: Plan
+    engine: Backend
+    params: dict[str, Array] = field(default_factory=dict)
+
+
+class NumpyTestEngine(Backend):
+    """NumPy engine, exact unless `off` is added to its results."""
+
+    name = "Made 1.0"
+    api = "made"
+
+    def __init__(self, result_offset: float = 0.0) -> None:
+        self.result_offset = result_offset
+        self.runs = self.live_programs = 0
+
+    @property
+    def target(self) -> Target:
+        return array_target("made", frozenset({DType.F32, DType.I32, DType.U32}))
+
+    async def prepare(self, plan: Plan) -> Program:
+        self.live_programs += 1
+        return PreparedNumpyPlan(plan, self)
+
+    async def set_param(self, program: Any, name: str, value: Array) -> None:
+        program.params[name] = np.array(value)
+
+    async def run(self, program: Any, feeds: Mapping[str, Array]) -> list[Array]:
+        self.runs += 1
+        outputs = evaluate(program.plan.graph, {**feeds, **program.params})
+        return [
+            np.array(output) + output.dtype.type(self.result_offset)
+            for output in outputs
+        ]
+
+    async def release(self, program: Any) -> None:
+        self.live_programs -= 1
+        program.params.clear()
+
+
+@dataclass
+class NumpyTestEngineOpener:
+    """Opener of NumPy engines that keeps each one, so that a test sees whether any was
+    opened.
+    """
+
+    opened: list[NumpyTestEngine] = field(default_factory=list)
+
+    async def open_engine(self, adapter: str) -> Backend:
+        self.opened.append(NumpyTestEngine())
+        return self.opened[-1]
+
+    def registry_row(self, *, named_only: bool = True) -> Row:
+        return Row(self.open_engine, display="Made", named_only=named_only)

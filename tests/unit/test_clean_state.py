@@ -1,0 +1,21 @@
+"""A test that leaves something open fails, and none of those after it."""
+
+from __future__ import annotations
+
+from rlxweb.backends.pool import pool
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.limits import tiny_limits
+from tests.clean_state import close_fakes
+from tests.ports import open_fake_port
+
+
+def test_fake_ports_left_open_are_closed() -> None:
+    """Fake ports are closed with the backends opened on them; each is reported once."""
+    port, key = open_fake_port(), ("vulkan", "made up")
+    pool._backends[key] = backend = WebGpuBackend(port)
+    pool._limited_backends[(*key, tiny_limits())] = backend.limited(tiny_limits())
+    assert close_fakes() == [key]
+    assert port.calls[-1] == "close"
+    assert key not in pool._backends
+    assert (*key, tiny_limits()) not in pool._limited_backends
+    assert close_fakes() == []
