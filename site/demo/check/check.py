@@ -63,7 +63,7 @@ def row_as_json(name, cases):
 
 def case_as_json(case):
     """Describe a case for the page."""
-    inputs = case.inputs or feed_types(case.make())
+    inputs = case.inputs or feed_types(case.prepare())
     counts = [math.prod(shape) for shape, _ in inputs]
     entry = {
         "inputs": [[list(shape), dtype] for shape, dtype in inputs],
@@ -74,10 +74,10 @@ def case_as_json(case):
     return entry if case.family == "samples" else entry | {"name": case.name}
 
 
-def feed_types(trial):
+def feed_types(prepared):
     """Return shape and dtype of each feed."""
     return [
-        (array.shape, as_dtype(array.dtype).value) for array in trial.feeds.values()
+        (array.shape, as_dtype(array.dtype).value) for array in prepared.feeds.values()
     ]
 
 
@@ -117,19 +117,19 @@ async def check(args, buffers):
     return answer | comparison_as_json(verdict.comparison)
 
 
-def comparison_as_json(agreement):
+def comparison_as_json(comparison):
     """Return the numbers of the comparison; {} when there was nothing to compare."""
-    if agreement is None:
+    if comparison is None:
         return {}
     answer = {
-        "max_error": json_number(agreement.max_error),
-        "share": json_number(agreement.share),
-        "allowed": json_number(agreement.allowed),
-        "wrong": agreement.wrong,
-        "elements": agreement.size,
+        "max_error": json_number(comparison.max_error),
+        "share": json_number(comparison.error_fraction),
+        "allowed": json_number(comparison.allowance),
+        "wrong": comparison.wrong_count,
+        "elements": comparison.size,
     }
-    if agreement.first is not None:
-        at, got, want = agreement.first
+    if comparison.first_wrong is not None:
+        at, got, want = comparison.first_wrong
         answer["first"] = {
             "at": list(at),
             "got": json_number(got),

@@ -85,13 +85,13 @@ def _read_json(files, name):
         check_depth(text)  # deep nesting ends Pyodide, before Python sees it
         return json.loads(text)
     except (ValueError, RecursionError, FormatViolation):
-        raise ModelError("load MiniLM", f"{name} is no JSON") from None
+        raise ModelError("load MiniLM", f"{name} is not valid JSON") from None
 
 
 def _read_json_object(files, name):
     content = _read_json(files, name)
     if not isinstance(content, dict):
-        raise ModelError("load MiniLM", f"{name} is no JSON object")
+        raise ModelError("load MiniLM", f"{name} is not a JSON object")
     return content
 
 

@@ -58,7 +58,7 @@ class WordPiece:
         model, normalizer = description["model"], description["normalizer"]
         self.vocabulary: Mapping[str, int] = model["vocab"]
         if not all(map(_is_id, self.vocabulary.values())):
-            raise _error("an id of the vocabulary of tokenizer.json is no integer")
+            raise _error("an id of the vocabulary of tokenizer.json is not an integer")
         accents = normalizer["strip_accents"]
         self._lowercase = bool(normalizer["lowercase"])
         self._strip_accents = self._lowercase if accents is None else bool(accents)
