@@ -146,6 +146,7 @@ def test_matmuls_and_regions_run_as_generated_webassembly(tab: Tab) -> None:
         from rlxweb.machine.wasm_builder import load_module
         from rlxweb.machine.wasm_matmul import matmul_module
         load_module(matmul_module(fused=True), "product")
+        earlier_failures = list(region_kernels._failures.values())
         g = rlx.Graph("layer")
         x, w, b = g.input("x", (64, 96)), g.param("w", (96, 130)), g.param("b", (130,))
         g.set_outputs([g.gelu(x @ w + b)])
@@ -160,7 +161,10 @@ def test_matmuls_and_regions_run_as_generated_webassembly(tab: Tab) -> None:
             {
                 "product": wasm_matmul.wasm_functions() is not None,
                 "regions": len(region_kernels._kernels),
-                "refused": list(region_kernels._failures.values()),
+                "failures": [
+                    failure for failure in region_kernels._failures.values()
+                    if failure not in earlier_failures
+                ],
                 "y": y.tolist(), "x": x.tolist(), "w": w.tolist(), "b": b.tolist(),
             }
         )
@@ -168,7 +172,7 @@ def test_matmuls_and_regions_run_as_generated_webassembly(tab: Tab) -> None:
     )
     assert result["product"]
     assert result["regions"] > 0
-    assert result["refused"] == []
+    assert result["failures"] == []
     x, w, b = (np.array(result[name]) for name in "xwb")
     z = x @ w + b
     expected = z * 0.5 * (1 + np.vectorize(math.erf)(z / np.sqrt(2)))
