@@ -80,5 +80,5 @@ def test_a_missing_package_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_models, "find_spec", lambda name: None)
-    with pytest.raises(SiteError, match="install it with ./dev site --models"):
+    with pytest.raises(SiteError, match="dev site --models"):
         add_models(tmp_path / "models", ["minilm"])
