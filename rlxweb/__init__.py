@@ -30,14 +30,14 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.devices.policy import DevicePolicy as DevicePolicy
     from rlxweb.digital import Digital as Digital
     from rlxweb.errors import RlxError as RlxError
-    from rlxweb.graphfile.param_weights import load_weights as load_weights
+    from rlxweb.graphfile.safetensors_weights import load_weights as load_weights
     from rlxweb.io.recording_reader import read as read
     from rlxweb.ir.dim import Dim as Dim
     from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
     from rlxweb.ir.tensor import Tensor as Tensor
     from rlxweb.ir.weight_quantization import quantize_weights as quantize_weights
-    from rlxweb.ops.custom import register_custom as register_custom
+    from rlxweb.ops.custom_op_registration import register_custom as register_custom
     from rlxweb.quantized_weights import Quantized as Quantized
     from rlxweb.quantized_weights import dequantize as dequantize
     from rlxweb.quantized_weights import quantize as quantize
@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
     from rlxweb.signal.aperiodic import aperiodic as aperiodic
-    from rlxweb.signal.aperiodic_fit import AperiodicFit as AperiodicFit
+    from rlxweb.signal.aperiodic_result import AperiodicFit as AperiodicFit
     from rlxweb.signal.band_power import BandPower as BandPower
     from rlxweb.signal.band_power import band_power as band_power
     from rlxweb.signal.band_power import band_power_of as band_power_of
@@ -74,11 +74,11 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.multitaper import multitaper_async as multitaper_async
     from rlxweb.signal.spectrogram import spectrogram as spectrogram
     from rlxweb.signal.spectrogram import spectrogram_async as spectrogram_async
-    from rlxweb.signal.spectrum import Spectrum as Spectrum
+    from rlxweb.signal.spectrum_result import Spectrum as Spectrum
     from rlxweb.signal.stft import stft as stft
     from rlxweb.signal.stft import stft_async as stft_async
     from rlxweb.signal.stream_frame import StreamFrame as StreamFrame
-    from rlxweb.signal.time_frequency import TimeFrequency as TimeFrequency
+    from rlxweb.signal.time_frequency_result import TimeFrequency as TimeFrequency
     from rlxweb.signal.welch import welch as welch
     from rlxweb.signal.welch import welch_async as welch_async
     from rlxweb.signal.welch_export import export_welch as export_welch
@@ -86,16 +86,16 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
     from rlxweb.signal.welch_peaks_result import WelchPeaks as WelchPeaks
     from rlxweb.signal.welch_stream import WelchStream as WelchStream
-    from rlxweb.tracing.checkpoint import checkpoint as checkpoint
     from rlxweb.tracing.derivatives import grad as grad
     from rlxweb.tracing.derivatives import jvp as jvp
     from rlxweb.tracing.derivatives import value_and_grad as value_and_grad
     from rlxweb.tracing.function import Function as Function
     from rlxweb.tracing.function import function as function
-    from rlxweb.tracing.graph_transforms import (
+    from rlxweb.tracing.gradient_checkpointing import checkpoint as checkpoint
+    from rlxweb.tracing.graph_grad_and_vmap import (
         directional_nth_grad as directional_nth_grad,
     )
-    from rlxweb.tracing.graph_transforms import nth_order_grad as nth_order_grad
+    from rlxweb.tracing.graph_grad_and_vmap import nth_order_grad as nth_order_grad
     from rlxweb.tracing.jacobians import hvp as hvp
     from rlxweb.tracing.jacobians import jacfwd as jacfwd
     from rlxweb.tracing.jacobians import jacrev as jacrev
@@ -120,14 +120,14 @@ _PUBLIC_NAMES = {
     "rlxweb.devices.policy": "DevicePolicy",
     "rlxweb.digital": "Digital",
     "rlxweb.errors": "RlxError",
-    "rlxweb.graphfile.param_weights": "load_weights",
+    "rlxweb.graphfile.safetensors_weights": "load_weights",
     "rlxweb.io.recording_reader": "read",
     "rlxweb.ir.dim": "Dim",
     "rlxweb.ir.dtype": "DType",
     "rlxweb.ir.graph": "Graph",
     "rlxweb.ir.weight_quantization": "quantize_weights",
     "rlxweb.ir.tensor": "Tensor",
-    "rlxweb.ops.custom": "register_custom",
+    "rlxweb.ops.custom_op_registration": "register_custom",
     "rlxweb.quantized_weights": "Quantized dequantize quantize",
     "rlxweb.runtime.compiled_graph": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
@@ -139,7 +139,7 @@ _PUBLIC_NAMES = {
     "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
     "rlxweb.signal.aperiodic": "aperiodic",
-    "rlxweb.signal.aperiodic_fit": "AperiodicFit",
+    "rlxweb.signal.aperiodic_result": "AperiodicFit",
     "rlxweb.signal.band_power": "BandPower band_power band_power_of",
     "rlxweb.signal.cross_spectra": "coherence coherence_async csd csd_async",
     "rlxweb.signal.welch_export": "export_welch",
@@ -152,8 +152,8 @@ _PUBLIC_NAMES = {
     "rlxweb.signal.stft": "stft stft_async",
     "rlxweb.signal.istft": "istft istft_async",
     "rlxweb.signal.spectrogram": "spectrogram spectrogram_async",
-    "rlxweb.signal.spectrum": "Spectrum",
-    "rlxweb.signal.time_frequency": "TimeFrequency",
+    "rlxweb.signal.spectrum_result": "Spectrum",
+    "rlxweb.signal.time_frequency_result": "TimeFrequency",
     "rlxweb.signal.welch": "welch welch_async",
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
     "rlxweb.signal.stream_frame": "StreamFrame",
@@ -162,9 +162,9 @@ _PUBLIC_NAMES = {
     "rlxweb.tracing.function": "Function function",
     "rlxweb.tracing.jacobians": "hvp jacfwd jacrev",
     "rlxweb.tracing.vmap": "vmap",
-    "rlxweb.tracing.graph_transforms": "directional_nth_grad nth_order_grad",
+    "rlxweb.tracing.graph_grad_and_vmap": "directional_nth_grad nth_order_grad",
     "rlxweb.tracing.nn_namespace": "nn",
-    "rlxweb.tracing.checkpoint": "checkpoint",
+    "rlxweb.tracing.gradient_checkpointing": "checkpoint",
     "rlxweb.training.lbfgs": "Minimum lbfgs",
     "rlxweb.training.loop": "Patience Trained train",
     "rlxweb.training.optimizers": "Adam AdamW SGD",
@@ -196,7 +196,7 @@ publish_names(__name__, _PUBLIC_NAMES)
 publish_names("rlxweb.devices", _PUBLIC_DEVICES_NAMES)
 register_providers(
     {
-        "FAMILIES": "rlxweb.ops.builtin_ops",  # importing it registers all ops
+        "FAMILIES": "rlxweb.ops.register_builtin_ops",  # importing it registers all ops
         "cache_folder": "rlxweb.calibration.cache_folder",
         "jit_mode_from_env": "rlxweb.devices.policy",
         "loader_environment": "rlxweb.devices.policy",
@@ -204,7 +204,7 @@ register_providers(
         "fastest_device_for": "rlxweb.choose.resolve",
         "plot_result": "rlxweb.plot.plot_dispatch",
         "extra_labels": "rlxweb.backends.registry",
-        "record_for": "rlxweb.calibration.engine_calibrations",
+        "record_for": "rlxweb.calibration.engine_calibration_lookup",
         "save_graph": "rlxweb.graphfile.graph_writer",
         "find_row": "rlxweb.backends.registry",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from rlxweb.cli.process_signals import process_signals
+from rlxweb.cli.termination_signals import process_signals
 
 process_signals.install_handlers()  # before anything that takes time is imported
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.bfloat16 import as_bfloat16, from_torch_bfloat16, is_bfloat16
 from rlxweb.errors import DTypeError, RlxError
 

@@ -70,17 +70,13 @@ def open_output(
         path_rule = "expected a path or an open file"
         raise UsageError(context, f"got {shown(file)}", path_rule)
     if getattr(file, "closed", False):
-        problem, rule = (
-            "the file is already closed",
-            "the file must be open for writing",
-        )
+        problem = "the file is already closed"
+        rule = "the file must be open for writing"
         raise UsageError(context, problem, rule, "open it with mode 'wb'")
     is_writable = getattr(file, "writable", None)
     if is_writable is not None and not is_writable():
-        problem, rule = (
-            "the file is open for reading only",
-            "the file must be open for writing",
-        )
+        problem = "the file is open for reading only"
+        rule = "the file must be open for writing"
         raise UsageError(context, problem, rule, "open it with mode 'wb'")
     yield file
 

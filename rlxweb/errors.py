@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.name_suggestions import did_you_mean as did_you_mean
 from rlxweb.name_suggestions import near as near
 from rlxweb.printable import printable

@@ -20,16 +20,16 @@ from pathlib import Path
 
 from assembly.demo_export import add_export
 from assembly.demo_models import MODEL_WRITERS, add_models
-from assembly.external_urls import refuse_external_urls
-from assembly.host_files import write_host_files
+from assembly.external_url_check import refuse_external_urls
 from assembly.manual import build_manual, copy_folder
-from assembly.page_policy import add_policy, refuse_inline
+from assembly.output_folder_swap import refuse_foreign, swap_folders, write_manifest
+from assembly.page_content_policy import add_policy, refuse_inline
 from assembly.pins import PYODIDE_VERSION, ROOT
 from assembly.progress import display_path, format_size, print_progress
-from assembly.publish import refuse_foreign, swap_folders, write_manifest
 from assembly.pyodide_files import FileSources, find_core
 from assembly.runtime_folder import fill_runtime
 from assembly.serve import serve
+from assembly.static_host_config import write_host_files
 from assembly.wheel import build_wheel
 
 from rlxweb.errors import RlxError

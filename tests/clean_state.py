@@ -1,5 +1,5 @@
-"""Fixtures that start every test without measurements, caches, picks and stored
-calibrations.
+"""Fixtures that reset the package's process-wide state before every test: measurements,
+caches, device picks and stored calibrations.
 
 What the package keeps for its process stands here once. Open devices stay open, since
 opening them for each test would take longer than the tests.
@@ -22,12 +22,12 @@ import pytest
 from rlxweb.backends.pool import pool
 from rlxweb.calibration import cache_folder
 from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.calibration.corrections import corrections
+from rlxweb.calibration.observed_run_corrections import corrections
 from rlxweb.calibration.profitability import profitability_policy
 from rlxweb.choose.recent_picks import recent_picks
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.op import Op, registry
-from tests.fake_port import FakePort
+from tests.fake_gpu_port import FakePort
 
 FREEZE_AFTER_MODULES = 200
 _cache_folders: Iterator[Path]

@@ -26,22 +26,22 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest, BufferRange, DeviceFacts, Dispatch, GpuPort
-from tests import worker_results
+from tests import xdist_worker_values
 
 PLUGINS = (
-    "command_line",
+    "cli_runners",
     "deadlines",
     "missing_libraries",
     "fork_server",
     "hidden_event_loop",
     "leftovers",
     "clean_state",
-    "tiers",
+    "suite_tiers",
     "duration_report",
 )
-WASM_PLUGINS = ("clean_state", "tiers")
+WASM_PLUGINS = ("clean_state", "suite_tiers")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 REQUIRED_IN_CI = ("wgpu", "browser", "dawn", "fast", "torch", "jax", "mlx")
 pytest_plugins = [
@@ -82,7 +82,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
 USED_ADAPTERS: set[str] = set()
 """Summary lines naming the adapters that tests ran on."""
-worker_results.register_collector("adapters", lambda: sorted(USED_ADAPTERS))
+xdist_worker_values.register_collector("adapters", lambda: sorted(USED_ADAPTERS))
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile(
@@ -243,7 +243,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Show the drivers to the loader; in CI take the hypothesis profile of CI."""
     show_drivers_to_loader()
-    config.pluginmanager.register(worker_results)
+    config.pluginmanager.register(xdist_worker_values)
     if not config.getoption("--full"):
         # Mesa's optimiser takes longer than all that it makes faster, and a shader for
         # vectors of 128 bits is compiled sooner than for those of 256.
@@ -313,7 +313,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def eeg_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with `test.edf` and `test.bdf`, laid out as recorders write them."""
-    from tests.recordings import write_eeg_recordings
+    from tests.edf_bdf_recordings import write_eeg_recordings
 
     return write_eeg_recordings(tmp_path_factory.mktemp("eeg"))
 
@@ -322,7 +322,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the adapters used, so that the log shows what a passing run covered."""
     terminalreporter.section("adapters")
     used = {
-        line for part in worker_results.collected_values("adapters") for line in part
+        line
+        for part in xdist_worker_values.collected_values("adapters")
+        for line in part
     }
     for line in sorted(used) or ["no test ran on a WGSL adapter"]:
         terminalreporter.line(line)

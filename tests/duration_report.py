@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import worker_results
+from tests import xdist_worker_values
 from tests.leftovers import started_count
 
 N_SHOWN = 40
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Measure only if the option is given."""
     if config.getoption("--times"):
         config.pluginmanager.register(_DurationPlugin())
-        worker_results.register_collector(
+        xdist_worker_values.register_collector(
             "times", lambda: [_test_times, dict(_fixture_times)]
         )
 
@@ -93,7 +93,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     tests: dict[str, list[float]] = {}
     fixtures: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for worker_tests, worker_fixtures in worker_results.collected_values("times"):
+    for worker_tests, worker_fixtures in xdist_worker_values.collected_values("times"):
         tests |= worker_tests
         for name, spent in worker_fixtures.items():
             _add_times(fixtures[name], spent)

@@ -31,7 +31,7 @@ from rlxweb.backends.torch_arrays import open_torch
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_pipelines import PipelineCache
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest, BufferUsage, Command
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.graph import Graph

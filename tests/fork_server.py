@@ -40,12 +40,12 @@ PRELOADED_MODULES = (
         "rlxweb.smoke.tab.browser_tab",
         "rlxweb.smoke.tab.node_pyodide",
     ),
-    "rlxweb.ops.builtin_ops",
+    "rlxweb.ops.register_builtin_ops",
     *("rlxweb.cli.devices_command", "rlxweb.cli.smoke_command"),
     *(
         "rlxweb.cli.welch_command",
         "rlxweb.backends.cpu",
-        "rlxweb.calibration.engine_calibrations",
+        "rlxweb.calibration.engine_calibration_lookup",
     ),
     *("rlxweb.choose.device_report", "rlxweb.host.numpy_variants"),
     *("dask.cli", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"),
@@ -160,7 +160,7 @@ def find_server(
 
 def default_environment() -> dict[str, str]:
     """Return the environment of this process, in which the package is found."""
-    from tests.command_line import subprocess_environment
+    from tests.cli_runners import subprocess_environment
 
     return subprocess_environment()
 
@@ -488,7 +488,7 @@ def main() -> None:
     with suppress(ImportError):
         from wgpu.backends.wgpu_native import ffi
 
-        from rlxweb.gpu.cffi_types import parse_types
+        from rlxweb.gpu.cffi_type_preparsing import parse_types
 
         parse_types(ffi)
     gc.collect()

@@ -18,13 +18,15 @@ from importlib.util import find_spec
 import pytest
 
 from rlxweb.errors import AdapterMissing
-from tests import worker_results
+from tests import xdist_worker_values
 
 OWN_PACKAGES = frozenset(("rlxweb", "tests", "assembly"))
 
 _left_out_counts: Counter[str] = Counter()
 """Number of test files left out, by missing library."""
-worker_results.register_collector("missing libraries", lambda: dict(_left_out_counts))
+xdist_worker_values.register_collector(
+    "missing libraries", lambda: dict(_left_out_counts)
+)
 
 
 def is_everything_required(config: pytest.Config) -> bool:
@@ -114,7 +116,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name each missing library, and how many files were left out for it."""
     # Every worker collects all files: what one left out, all did.
     for name, count in sorted(
-        worker_results.collected_values("missing libraries")[0].items()
+        xdist_worker_values.collected_values("missing libraries")[0].items()
     ):
         terminalreporter.line(
             f"left out {count} test files: {name} is not installed "

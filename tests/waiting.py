@@ -1,4 +1,4 @@
-"""Waiting with a deadline for what another thread or process does."""
+"""Wait, up to a deadline, for what another thread or process does."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from rlxweb.backends.array_device_arrays import (
     restore_dtype,
     upload_array,
 )
-from rlxweb.backends.array_latency import ArrayLatencyProbes
+from rlxweb.backends.array_latency_probes import ArrayLatencyProbes
 from rlxweb.backends.array_node_calls import (
     NodeCall,
     call_custom_reference,
@@ -43,7 +43,7 @@ from rlxweb.backends.protocol import (
     require_own_buffer,
     require_own_program,
 )
-from rlxweb.backends.timed_run import TimedRun
+from rlxweb.backends.timed_run_result import TimedRun
 from rlxweb.cancellation import cancellation_check
 from rlxweb.compile.plan import Plan, PlanStep
 from rlxweb.compile.target import Target
@@ -423,10 +423,8 @@ class ArrayBackend(LibraryArrayBackend):
         clock: StepClock | None = None,
     ) -> None:
         """Run the calls in order and store each result in `values`."""
-        check, ndarray_type = (
-            cancellation_check(),
-            np.ndarray if self._xp is np else None,
-        )
+        check = cancellation_check()
+        ndarray_type = np.ndarray if self._xp is np else None
         # A small network would feel every question that is asked twice.
         for call in calls:
             node, function, inputs, dead_values, dtype, step = call

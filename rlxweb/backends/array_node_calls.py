@@ -1,4 +1,6 @@
-"""Calls of a plan over arrays in order, and the lifetime of each value."""
+"""Sequence of the calls that run a plan on arrays, and the step after which each value
+can be dropped.
+"""
 
 from __future__ import annotations
 

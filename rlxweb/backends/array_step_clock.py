@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlxweb.backends.timed_run import LapTimer, TimedRun
+from rlxweb.backends.timed_run_result import LapTimer, TimedRun
 
 T = TypeVar("T")
 

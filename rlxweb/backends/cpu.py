@@ -16,24 +16,27 @@ import numpy as np
 
 from rlxweb.backends.array import ArrayBackend, ArrayProgram, NodeWork, array_target
 from rlxweb.backends.array_device_arrays import LibraryArray
-from rlxweb.backends.cpu_attention import ATTENTION_VARIANTS as ATTENTION
-from rlxweb.backends.cpu_attention import attention_kernels
-from rlxweb.backends.cpu_attention import prefers_fused_attention as joins_compiled
-from rlxweb.backends.cpu_convolution import CONV_VARIANTS as CONVOLUTIONS
-from rlxweb.backends.cpu_convolution import conv_kernels
-from rlxweb.backends.cpu_float16 import (
+from rlxweb.backends.cpu_float16_via_float32 import (
     Float16ViaFloat32,
     float16_kernels,
     float16_variants,
 )
-from rlxweb.backends.cpu_matmul import matmul_kernels
-from rlxweb.backends.cpu_matmul_epilogue import MATMUL_VARIANTS as PRODUCTS
-from rlxweb.backends.cpu_matmul_epilogue import (
+from rlxweb.backends.cpu_native_attention import ATTENTION_VARIANTS as ATTENTION
+from rlxweb.backends.cpu_native_attention import attention_kernels
+from rlxweb.backends.cpu_native_attention import (
+    prefers_fused_attention as joins_compiled,
+)
+from rlxweb.backends.cpu_native_convolution import CONV_VARIANTS as CONVOLUTIONS
+from rlxweb.backends.cpu_native_convolution import conv_kernels
+from rlxweb.backends.cpu_native_matmul import matmul_kernels
+from rlxweb.backends.cpu_native_matmul_epilogue import MATMUL_VARIANTS as PRODUCTS
+from rlxweb.backends.cpu_native_matmul_epilogue import (
     EpilogueCall,
     MatmulCall,
     fuse_epilogue,
     has_epilogue,
 )
+from rlxweb.backends.cpu_native_phase_split import phase_kernels
 from rlxweb.backends.cpu_native_program import (
     CONSTANT_OPS,
     UnitCalls,
@@ -41,28 +44,31 @@ from rlxweb.backends.cpu_native_program import (
     plan_segments,
     step_units,
 )
+from rlxweb.backends.cpu_native_recurrence import RECURRENCE_VARIANTS as RECURRENCES
+from rlxweb.backends.cpu_native_recurrence import RecurrenceCall, recurrence_kernels
+from rlxweb.backends.cpu_native_reductions import REDUCTION_VARIANTS as REDUCTIONS
+from rlxweb.backends.cpu_native_reductions import reduction_kernels
+from rlxweb.backends.cpu_native_regions import (
+    RegionCall,
+    compilable_region,
+    region_kernels,
+)
+from rlxweb.backends.cpu_native_softmax_norms import SOFTMAX_NORM_VARIANTS as LINES
+from rlxweb.backends.cpu_native_softmax_norms import softmax_norm_kernels
 from rlxweb.backends.cpu_numpy_regions import NumpyRegion
-from rlxweb.backends.cpu_phase_split import phase_kernels
-from rlxweb.backends.cpu_recurrence import RECURRENCE_VARIANTS as RECURRENCES
-from rlxweb.backends.cpu_recurrence import RecurrenceCall, recurrence_kernels
-from rlxweb.backends.cpu_reductions import REDUCTION_VARIANTS as REDUCTIONS
-from rlxweb.backends.cpu_reductions import reduction_kernels
-from rlxweb.backends.cpu_regions import RegionCall, compilable_region, region_kernels
-from rlxweb.backends.cpu_softmax_norms import SOFTMAX_NORM_VARIANTS as LINES
-from rlxweb.backends.cpu_softmax_norms import softmax_norm_kernels
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.backends.wasm_attention import ATTENTION_VARIANTS as ATTENTION_IN_THE_TAB
 from rlxweb.backends.wasm_attention import should_fuse_attention as joins_in_the_tab
-from rlxweb.backends.wasm_matmul_epilogues import (
+from rlxweb.backends.wasm_softmax_norms import SOFTMAX_NORM_VARIANTS as IN_THE_TAB
+from rlxweb.backends.wasm_web_worker_matmul import (
     SHARED_MATMUL_VARIANTS,
     SharedMatmul,
     shared_region_cache,
 )
-from rlxweb.backends.wasm_softmax_norms import SOFTMAX_NORM_VARIANTS as IN_THE_TAB
 from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.compile.plan import Plan, PlanStep
+from rlxweb.host.numpy_pooling import POOL_VARIANTS as POOLS
 from rlxweb.host.numpy_variants import NUMPY_VARIANTS, ArrayVariant
-from rlxweb.host.pooling import POOL_VARIANTS as POOLS
 from rlxweb.host.wasm_matmul import WasmMatmul
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

@@ -20,13 +20,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_region_codegen import unsupported_reason
-from rlxweb.backends.cpu_regions import (
+from rlxweb.backends.cpu_native_regions import (
     RegionCode,
     RegionSpec,
     region_kernels,
 )
-from rlxweb.backends.indexed_views import (
+from rlxweb.backends.cpu_region_codegen import unsupported_reason
+from rlxweb.backends.index_table_views import (
     WORD_DTYPES,
     MemoryBlock,
     gather_values,
@@ -45,10 +45,14 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry
 from rlxweb.ir.shape import normalize_sorted_axes
 from rlxweb.machine import llvm_compiler
-from rlxweb.machine.compile_cache import compile_cached, jit_mode
-from rlxweb.machine.jit_cache import JitCache, WasmJitCache
-from rlxweb.machine.job_arguments import WORD_NBYTES, function_address
-from rlxweb.machine.native_program import ProductTile, product_tiles, program_llvm_ir
+from rlxweb.machine.background_jit_cache import JitCache, WasmJitCache
+from rlxweb.machine.cached_compilation import compile_cached, jit_mode
+from rlxweb.machine.job_calling_convention import WORD_NBYTES, function_address
+from rlxweb.machine.llvm_native_program import (
+    ProductTile,
+    product_tiles,
+    program_llvm_ir,
+)
 from rlxweb.machine.wasm_builder import IN_BROWSER, VECTOR_NBYTES, load_fused_module
 from rlxweb.recipes.conv_plan import convolution_shape
 
@@ -103,7 +107,7 @@ def _compile_native(key: object) -> NativeProgramCode:
 
 def _compile_wasm(key: object) -> NativeProgramCode:
     """Compile the interpreter to WebAssembly. Errors  OSError."""
-    from rlxweb.machine.wasm_program import program_module
+    from rlxweb.machine.wasm_native_program import program_module
 
     all_tiles = product_tiles(_vector_bytes())
     names = "walk", "move", *(tile.name for tile in all_tiles)

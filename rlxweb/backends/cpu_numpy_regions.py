@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.array_node_calls import dead_after_steps
-from rlxweb.host.result_pool import result_pool
-from rlxweb.host.tiles import TILE_ELEMENTS, Tile, parallel_for, split_into_tiles
+from rlxweb.host.array_tiles import TILE_ELEMENTS, Tile, parallel_for, split_into_tiles
+from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
 from rlxweb.ir.verify import result_type_error

@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_matmul import MatmulTiling
+from rlxweb.backends.cpu_native_matmul import MatmulTiling
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.host.pack_cache import PackCache
+from rlxweb.host.packed_weight_cache import PackCache
 from rlxweb.machine import llvm_compiler
 
 Array = NDArray[Any]

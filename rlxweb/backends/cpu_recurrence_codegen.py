@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rlxweb.backends.cpu_region_codegen import wgsl_library_for
-from rlxweb.machine.job_arguments import job_wrapper_llvm_ir
+from rlxweb.machine.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.machine.llvm_builder import IntValue, IRBuilder, Value, VectorType
 from rlxweb.machine.llvm_lowering import LlvmLowering
 from rlxweb.machine.wgsl_lowering import LoweredValue, TypedValue
 from rlxweb.machine.wgsl_parser import WgslLibrary, parse_expression, parse_library
-from rlxweb.recipes.recurrent_cells import (
+from rlxweb.recipes.recurrent_cell_wgsl import (
     GRU_BLEND_WGSL,
     RecurrentNetwork,
     activation_includes,
@@ -389,10 +389,8 @@ class _RecurrenceCodegen:
 
     def _emit_gru_candidate(self, b: IntValue, places: list[IntValue]) -> None:
         ir = self.ir
-        reset, blend = (
-            self._slot_pointer("%room", _RESET_SLOT),
-            self._slot_pointer("%room", _BLEND_SLOT),
-        )
+        reset = self._slot_pointer("%room", _RESET_SLOT)
+        blend = self._slot_pointer("%room", _BLEND_SLOT)
         sums = self._emit_gate_sums(b, reset, (2,), self._initial_sums((2,), places))
         for v, j in enumerate(places):
             names: dict[str, LoweredValue] = {

@@ -20,7 +20,7 @@ from rlxweb.ir.op import registry
 from rlxweb.kernels.elementwise_wgsl import substitute_expression
 from rlxweb.kernels.wgsl_module import load_shader_text, resolve_includes
 from rlxweb.machine import llvm_compiler
-from rlxweb.machine.job_arguments import job_wrapper_llvm_ir
+from rlxweb.machine.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.machine.llvm_builder import IntValue, IRBuilder, Value, VectorType
 from rlxweb.machine.llvm_lowering import LlvmLowering
 from rlxweb.machine.wgsl_lowering import LoweredValue, TypedValue, WgslLowering

@@ -1,10 +1,11 @@
 """CuPy backend: CUDA and ROCm by cuFFT and cuBLAS, or hipFFT and rocBLAS.
 
 Imported when one of its devices is opened and never before. Elementwise regions are one
-generated kernel each (`cupy_regions.py`), Welch estimates and lines are kernels beside
-cuFFT (`cupy_variants.py`); memory comes from CuPy's own pool. All of an engine's work
-goes through one stream of its own, whatever stream its callers are in: what one thread
-left is there for the next, and it overlaps with what others do. Not run on a GPU yet.
+generated kernel each (`cupy_region_codegen.py`), Welch estimates and lines are kernels
+beside cuFFT (`cupy_variants.py`); memory comes from CuPy's own pool. All of an engine's
+work goes through one stream of its own, whatever stream its callers are in: what one
+thread left is there for the next, and it overlaps with what others do. Not run on a GPU
+yet.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import Any
 
 from rlxweb.backends.array import ArrayBackend, array_target, ignore_float_errors
 from rlxweb.backends.array_device_arrays import LibraryDeviceBuffer
-from rlxweb.backends.array_errors import library_context
+from rlxweb.backends.array_error_translation import library_context
 from rlxweb.backends.array_fork_safety import LibraryForkGuard
 from rlxweb.backends.array_library_import import (
     call_library,
     find_device_index,
     import_library,
 )
-from rlxweb.backends.cupy_regions import build_region_kernel
+from rlxweb.backends.cupy_region_codegen import build_region_kernel
 from rlxweb.backends.cupy_variants import cupy_variants
 from rlxweb.backends.protocol import Backend, DeviceBuffer
 from rlxweb.compile.plan import PlanStep

@@ -43,10 +43,8 @@ def cupy_variants(
 
     make_module  `cupy.RawModule` with the flags of the compiler put in
     """
-    row_kernels, welch = (
-        _CudaRowKernels(cupy, make_module),
-        _CudaWelch(cupy, make_module),
-    )
+    row_kernels = _CudaRowKernels(cupy, make_module)
+    welch = _CudaWelch(cupy, make_module)
     return (
         ArrayVariant("frame, a strided view", "frame", None, welch.frame),
         ArrayVariant("welch_power, cuFFT", "welch_power", _is_float, welch.power),

@@ -162,7 +162,7 @@ def try_entry(report_opened: Callable[[], object], value: str) -> None:
     """Load another package's row and open its engine, in a child process."""
     from importlib.metadata import EntryPoint
 
-    from rlxweb.gpu.blocking import run_blocking
+    from rlxweb.gpu.coroutine_runner import run_blocking
 
     async def load() -> None:
         row = EntryPoint("tried", value, GROUP).load()

@@ -1,5 +1,5 @@
-"""Evaluate a bare graph over any NumPy-like namespace by the ops' reference functions:
-the oracle of the tests.
+"""Reference evaluator: computes a graph node by node by the ops' reference functions
+over any NumPy-like namespace; the oracle of tests and checks.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.array import array_target, ignore_float_errors
-from rlxweb.backends.array_convolutions import xla_convolution
-from rlxweb.backends.array_errors import library_context
+from rlxweb.backends.array_error_translation import library_context
 from rlxweb.backends.array_fork_safety import LibraryForkGuard
+from rlxweb.backends.array_library_convolutions import xla_convolution
 from rlxweb.backends.array_library_import import (
     call_library,
     find_device_index,

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_regions import RegionCode, RegionSpec
-from rlxweb.backends.indexed_views import (
+from rlxweb.backends.cpu_native_regions import RegionCode, RegionSpec
+from rlxweb.backends.index_table_views import (
     PADDING_ELEMENTS,
     IndexedView,
     IndexTable,
@@ -30,8 +30,8 @@ from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_convolution import im2col
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import normalize_sorted_axes
-from rlxweb.machine.job_arguments import WORD_NBYTES
-from rlxweb.machine.native_program import ProductTile, product_tiles
+from rlxweb.machine.job_calling_convention import WORD_NBYTES
+from rlxweb.machine.llvm_native_program import ProductTile, product_tiles
 from rlxweb.recipes.conv_plan import convolution_shape
 
 ELEMENT_BYTES: Final = 4
@@ -376,10 +376,8 @@ class NativeProgramBuilder:
         """
         rows, columns = a.shape[0], b.shape[1]
         padded_terms = -(-a.shape[1] // self.lanes) * self.lanes
-        a, b = (
-            _zero_padded_view(a, padded_terms),
-            _zero_padded_view(_transposed_view(b), padded_terms),
-        )
+        a = _zero_padded_view(a, padded_terms)
+        b = _zero_padded_view(_transposed_view(b), padded_terms)
         strides = (padded_terms, padded_terms, columns, 1)
         is_transposed = rows < columns
         if is_transposed:  # more rows than columns meet in registers

@@ -22,7 +22,7 @@ from rlxweb.backends.registry import (
 from rlxweb.device import check_adapter_name
 from rlxweb.errors import AdapterMissing, DeviceError, GraphError, MustAwait
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.limits import Limits
 
 BackendKey = tuple[str, str]

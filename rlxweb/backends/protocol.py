@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from rlxweb.backends.timed_run import TimedRun
+from rlxweb.backends.timed_run_result import TimedRun
 from rlxweb.errors import GraphError, SessionClosed, Unsupported
 from rlxweb.gpu.async_lock import AsyncLock
 from rlxweb.lru_cache import LruCache

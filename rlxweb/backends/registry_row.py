@@ -123,7 +123,7 @@ def try_arrays(report_opened: Callable[[], object], module: str, kind: str) -> N
     """
     import_module(_IMPORT_NAMES.get(module, module))
     from rlxweb.backends.engine_self_test import run_self_test
-    from rlxweb.gpu.blocking import run_blocking
+    from rlxweb.gpu.coroutine_runner import run_blocking
 
     engine_module = import_module(f"rlxweb.backends.{module}_arrays")
     backend = run_blocking(getattr(engine_module, f"open_{module}")(kind, ""))
@@ -150,10 +150,8 @@ def row_from_libraries(
         library = next(library for library in libraries if not library.present())
         return f"{library.name} {installed_version(library.distribution)}".rstrip()
 
-    present, open_engine = (
-        combined_absence_check(*libraries, requirement=requirement),
-        first_usable_opener(label, *libraries),
-    )
+    present = combined_absence_check(*libraries, requirement=requirement)
+    open_engine = first_usable_opener(label, *libraries)
     return Row(
         open_engine, platforms, display, present, named_only, hint, installed_library
     )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.array import ArrayBackend, array_target, ignore_float_errors
-from rlxweb.backends.array_errors import library_context
+from rlxweb.backends.array_error_translation import library_context
 from rlxweb.backends.array_fork_safety import LibraryForkGuard
 from rlxweb.backends.array_library_import import (
     call_library,

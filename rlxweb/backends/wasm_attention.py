@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_attention import dense_bias, layout_strides, score_scale
+from rlxweb.backends.cpu_native_attention import dense_bias, layout_strides, score_scale
 from rlxweb.backends.wasm_attention_codegen import (
     JOB_FIELDS,
     attention_module,
@@ -20,11 +20,11 @@ from rlxweb.backends.wasm_attention_codegen import (
 )
 from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_variants import ArrayVariant
-from rlxweb.host.result_pool import result_pool
+from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.wasm_matmul import WASM_SCRATCH
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
-from rlxweb.machine.compile_cache import jit_mode
+from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.machine.wasm_builder import IN_BROWSER, load_fused_module
 from rlxweb.recipes.attention_sizes import infer_attention_sizes
 

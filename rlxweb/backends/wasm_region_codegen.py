@@ -1,7 +1,7 @@
 """WebAssembly code of an elementwise region, generated from what its ops declare.
 
-As `cpu_region_text.py` says it for processors, with the same arguments: in a browser's
-Python regions are called the same way.
+As `cpu_region_codegen.py` says it for processors, with the same arguments: in a
+browser's Python regions are called the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlxweb.backends.cpu_region_codegen import (
 )
 from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
-from rlxweb.machine.job_arguments import WORD_NBYTES
+from rlxweb.machine.job_calling_convention import WORD_NBYTES
 from rlxweb.machine.wasm_builder import (
     VECTOR_NBYTES,
     WasmFunctionBuilder,

@@ -18,7 +18,7 @@ from rlxweb.host.numpy_variants import ArrayVariant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape import normalize_axis
-from rlxweb.machine.compile_cache import jit_mode
+from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.machine.wasm_builder import IN_BROWSER, load_module
 
 MIN_ELEMENTS: Final = 1 << 9

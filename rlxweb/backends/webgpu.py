@@ -21,8 +21,7 @@ from rlxweb.backends.protocol import (
     released_error,
     require_own_program,
 )
-from rlxweb.backends.timed_run import TimedRun
-from rlxweb.backends.webgpu_bindings import BoundCommands
+from rlxweb.backends.timed_run_result import TimedRun
 from rlxweb.backends.webgpu_buffers import (
     ParamBuffers,
     free_handles,
@@ -30,18 +29,19 @@ from rlxweb.backends.webgpu_buffers import (
     stored_bytes,
     write_buffer,
 )
-from rlxweb.backends.webgpu_demotion import DEMOTED_DTYPES, demote_input
 from rlxweb.backends.webgpu_device_arrays import (
     WebGpuArrayStore,
     WebGpuDeviceBuffer,
     copies_into,
 )
+from rlxweb.backends.webgpu_dtype_demotion import DEMOTED_DTYPES, demote_input
+from rlxweb.backends.webgpu_input_bindings import BoundCommands
 from rlxweb.backends.webgpu_kernel_selection import (
     KernelSelector,
     assumed_fusion_gate,
     kernel_hardware,
 )
-from rlxweb.backends.webgpu_latency import WebGpuLatencyProbes
+from rlxweb.backends.webgpu_latency_probes import WebGpuLatencyProbes
 from rlxweb.backends.webgpu_overlapped_runs import OverlappedRuns
 from rlxweb.backends.webgpu_pipelines import PipelineCache, TrustLevel
 from rlxweb.backends.webgpu_program import (
@@ -58,7 +58,7 @@ from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.errors import DeviceLost, SessionClosed
-from rlxweb.gpu.blocking import can_wait
+from rlxweb.gpu.coroutine_runner import can_wait
 from rlxweb.gpu.port import BufferCopy, BufferRange, GpuPort
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types

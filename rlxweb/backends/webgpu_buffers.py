@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.backends.protocol import Array, as_bytes
-from rlxweb.backends.webgpu_demotion import demoted_dtype
+from rlxweb.backends.webgpu_dtype_demotion import demoted_dtype
 from rlxweb.errors import LimitExceeded
 from rlxweb.gpu.port import GpuPort
 from rlxweb.ir.op import TensorType

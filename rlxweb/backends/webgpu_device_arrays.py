@@ -1,4 +1,5 @@
-"""Arrays that stay on a port: their buffers, and the copies from and to them.
+"""Device arrays of the WebGPU engine: the buffers that hold them, and the copies from
+and to these.
 
 Each owns its buffer: what a run leaves is copied out of the program's buffers, on the
 device and in the submission of the run. Knows no program.
@@ -22,15 +23,15 @@ from rlxweb.backends.protocol import (
     as_bytes,
     require_own_buffer,
 )
-from rlxweb.backends.webgpu_bindings import BufferPlacement
 from rlxweb.backends.webgpu_buffers import as_stored, checked_buffer_bytes, stored_bytes
-from rlxweb.backends.webgpu_demotion import (
+from rlxweb.backends.webgpu_dtype_demotion import (
     DEMOTED_DTYPES,
     check_value_range,
     default_value_range,
     demote_array,
     demoted_dtype,
 )
+from rlxweb.backends.webgpu_input_bindings import BufferPlacement
 from rlxweb.backends.webgpu_program import OutputLocation
 from rlxweb.compile.plan import DemotedValue, Plan
 from rlxweb.errors import DeviceLost, GraphError, SessionClosed
@@ -121,9 +122,9 @@ class WebGpuArrayStore:
             size, self._limits, f"an array of shape {[*tensor_type.shape]}"
         )
         handle = self._port.create_buffer(buffer_size, "storage")
-        handles, placement = (
-            [handle],
-            BufferPlacement(BufferRange(handle, 0, -(-size // 4) * 4), buffer_size),
+        handles = [handle]
+        placement = BufferPlacement(
+            BufferRange(handle, 0, -(-size // 4) * 4), buffer_size
         )
         args = (
             self._engine,

@@ -166,10 +166,8 @@ class KernelSelector:
         """Return the launches of a kernel step, with its epilogue."""
         node, epilogue = graph.node(step.nodes[0]), None
         layouts = [replace(operand.layout, offset=0) for operand in step.inputs]
-        operand_layouts, epilogue_layouts = (
-            layouts[: len(node.inputs)],
-            layouts[len(node.inputs) :],
-        )
+        operand_layouts = layouts[: len(node.inputs)]
+        epilogue_layouts = layouts[len(node.inputs) :]
         if len(step.nodes) > 1:
             reads = list(zip(step.reads, epilogue_layouts, strict=True))
             epilogue = build_epilogue(graph, step.nodes, reads)

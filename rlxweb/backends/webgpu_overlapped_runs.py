@@ -17,7 +17,7 @@ from rlxweb.backends.webgpu_buffers import (
     stored_bytes,
     write_buffer,
 )
-from rlxweb.backends.webgpu_demotion import demote_input
+from rlxweb.backends.webgpu_dtype_demotion import demote_input
 from rlxweb.backends.webgpu_program import (
     WebGpuProgram,
 )

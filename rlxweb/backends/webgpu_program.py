@@ -14,9 +14,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.backends.webgpu_bindings import BoundCommands, InputBindings
 from rlxweb.backends.webgpu_buffers import (
     ParamBuffers,
     as_stored,
@@ -25,7 +24,8 @@ from rlxweb.backends.webgpu_buffers import (
     stored_bytes,
     write_buffer,
 )
-from rlxweb.backends.webgpu_demotion import demoted_dtype, widen_output
+from rlxweb.backends.webgpu_dtype_demotion import demoted_dtype, widen_output
+from rlxweb.backends.webgpu_input_bindings import BoundCommands, InputBindings
 from rlxweb.backends.webgpu_kernel_selection import KernelSelector
 from rlxweb.compile.plan import Plan, PlanOperand, PlanStep
 from rlxweb.errors import IndexRefused, RlxError, Unsupported
@@ -79,10 +79,8 @@ class OutputLocation:
     def decode(self, raw: memoryview) -> Array:
         """Return the output as an array over the bytes just read, without a copy."""
         tensor_type = self.type
-        is_bool, numpy_dtype = (
-            tensor_type.dtype is DType.BOOL,
-            demoted_dtype(tensor_type.dtype).numpy,
-        )
+        is_bool = tensor_type.dtype is DType.BOOL
+        numpy_dtype = demoted_dtype(tensor_type.dtype).numpy
         stored_dtype = np.uint32 if is_bool else numpy_dtype
         flat = np.frombuffer(raw, stored_dtype, tensor_type.numel, self.offset)
         flat = flat != 0 if is_bool else widen_output(flat, tensor_type.dtype.numpy)

@@ -1,4 +1,5 @@
-"""Timed run on one port: by the device's own clock if it has one.
+"""Timed run of a WebGPU program, step by step: by the device's timestamps if it has
+them, else by waiting for each step.
 
 Elsewhere every step is a submission of its own that is waited for, and the trip to the
 device is in its time.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from rlxweb.backends.protocol import Array
-from rlxweb.backends.timed_run import LapTimer, TimedRun
+from rlxweb.backends.timed_run_result import LapTimer, TimedRun
 from rlxweb.backends.webgpu_program import WebGpuProgram
 from rlxweb.gpu.port import MAX_TIMED_LISTS, TIMESTAMP_FEATURE, Command, GpuPort
 

@@ -23,7 +23,7 @@ from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.autotune_result import AutotuneResult, rows_and_width
 from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor

@@ -18,7 +18,7 @@ import numpy as np
 from rlxweb.devices.policy import cache_dir_from_env
 from rlxweb.errors import CalibrationWarning
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.gpu.blocking import is_browser
+from rlxweb.gpu.coroutine_runner import is_browser
 
 # A calibration is some 20 KB; what is larger is not one of ours.
 MAX_FILE_NBYTES = 4 << 20

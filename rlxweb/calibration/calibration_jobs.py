@@ -25,7 +25,7 @@ from rlxweb.cost.work_kinds import KINDS
 from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace
 from rlxweb.fork_safety import cached_property
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel
 from rlxweb.ir.op import Op, registry

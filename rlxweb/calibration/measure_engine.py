@@ -36,7 +36,7 @@ from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import MAX_RATE, point_rate
 from rlxweb.devices.device_place import DevicePlace, engine_identity
 from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 
 BUDGET_S = 15.0
 BRIEF_SAMPLES = 5
@@ -186,10 +186,8 @@ def _measure_latency(
         calibrator.points.append(
             MeasuredPoint("cold_start", {}, float(max(1, cold_start_ns)))
         )
-        one_dispatch, many_dispatches = (
-            partial(probes.dispatch_and_wait, 1),
-            partial(probes.dispatch_and_wait, DISPATCH_COUNT),
-        )
+        one_dispatch = partial(probes.dispatch_and_wait, 1)
+        many_dispatches = partial(probes.dispatch_and_wait, DISPATCH_COUNT)
         for name, point_kind, probe in (
             ("submit", "submit", probes.submit_and_wait),
             ("1 dispatch", "one", one_dispatch),

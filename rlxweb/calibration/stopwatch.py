@@ -142,9 +142,7 @@ def timing_from_samples(
     """
     low, median, high = np.percentile(samples_ns, [25, 50, 75])
     ns = max(float(median), 1.0)
-    spread, first_ns, min_ns = (
-        float(high - low) / ns,
-        max(first_ns, 1.0),
-        max(min(samples_ns), 1.0),
-    )
+    spread = float(high - low) / ns
+    first_ns = max(first_ns, 1.0)
+    min_ns = max(min(samples_ns), 1.0)
     return RunTiming(ns, spread, len(samples_ns), first_ns, calls, min_ns)

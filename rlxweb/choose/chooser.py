@@ -24,11 +24,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.calibration.corrections import Bucket, corrections
-from rlxweb.calibration.engine_calibrations import (
+from rlxweb.calibration.engine_calibration_lookup import (
     UNMEASURED_REASON,
     measure_if_profitable,
 )
+from rlxweb.calibration.observed_run_corrections import Bucket, corrections
 from rlxweb.calibration.profitability import ProfitabilityPolicy, profitability_policy
 from rlxweb.choose.recent_picks import recent_picks
 from rlxweb.decision.candidate import (
@@ -55,7 +55,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.fork_safety import cached_property
-from rlxweb.gpu.blocking import assume_awaited, can_block
+from rlxweb.gpu.coroutine_runner import assume_awaited, can_block
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard
 from rlxweb.stacklevel import caller_stacklevel
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.choose.resolve import (
     NOT_DETECTED,
     add_named_devices,

@@ -12,14 +12,18 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rlxweb.arguments import check_choice
+from rlxweb.argument_validation import check_choice
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
-from rlxweb.calibration.corrections import Bucket, corrections, nearest_octave
-from rlxweb.calibration.engine_calibrations import (
+from rlxweb.calibration.engine_calibration_lookup import (
     engine_calibration,
     fit_cached,
     known_record,
+)
+from rlxweb.calibration.observed_run_corrections import (
+    Bucket,
+    corrections,
+    nearest_octave,
 )
 from rlxweb.choose.chooser import REFUSAL_ERRORS
 from rlxweb.compile.pipeline import compile_graph
@@ -39,7 +43,7 @@ from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
 from rlxweb.errors import RlxError, Unsupported
-from rlxweb.ir.binding import sample_graph
+from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
 

@@ -23,7 +23,7 @@ from rlxweb.choose.chooser import (
     is_device_named_by_env,
 )
 from rlxweb.choose.graph_job import NO_DEVICE, GraphJob, check_cost_mode
-from rlxweb.choose.seed_choice import seed_pick
+from rlxweb.choose.rlx_constants_choice import seed_pick
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
@@ -46,7 +46,7 @@ from rlxweb.devices.policy import (
     forced_device_from_env,
 )
 from rlxweb.errors import DeviceError, DTypeError, LimitExceeded, Unsupported
-from rlxweb.ir.binding import sample_graph
+from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
 from rlxweb.lazy_names import accept_deprecated_keywords

@@ -16,11 +16,16 @@ from rlxweb.cli.console import make_console, print_lines
 from rlxweb.cli.epochs_options import EPOCH_OPTIONS, pop_epoching
 from rlxweb.cli.output_files import uses_stdout, write_results
 from rlxweb.cli.plot_options import DARK_OPTION, pop_plot_style
-from rlxweb.cli.result_retention import ResultRetention
+from rlxweb.cli.resumable_results import ResultRetention
 from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import UsageError
-from rlxweb.jobs.analysis import check_device
-from rlxweb.jobs.bands import BandRequest, FileBands, compute_bands, lowest_edge
+from rlxweb.jobs.recording_analysis import check_device
+from rlxweb.jobs.recording_band_power import (
+    BandRequest,
+    FileBands,
+    compute_bands,
+    lowest_edge,
+)
 from rlxweb.jobs.settings import Settings
 from rlxweb.signal.band_power import BAND_PRESETS, MIN_CYCLES, BandsLike
 

@@ -23,15 +23,15 @@ from rlxweb.cli.welch_output_options import picture_paths
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
 from rlxweb.errors import UsageError
 from rlxweb.io import write_csv, write_json
-from rlxweb.io.parquet import (
+from rlxweb.io.pyarrow_tables import (
     PARQUET_SUFFIX,
     ColumnValues,
     TableColumn,
     require_pyarrow,
     write_parquet,
 )
-from rlxweb.jobs.bands import BandRequest, FileBands
-from rlxweb.jobs.record_entries import epochs_entry, path_text, timing_entry
+from rlxweb.jobs.recording_band_power import BandRequest, FileBands
+from rlxweb.jobs.run_record_entries import epochs_entry, path_text, timing_entry
 
 SCHEMA = "rlxweb.bands/1"
 COLUMNS = (

@@ -18,7 +18,7 @@ from rlxweb.cli.welch_plot import (
     warn_missing_glyphs,
     write_figure,
 )
-from rlxweb.jobs.bands import FileBands, GroupBands
+from rlxweb.jobs.recording_band_power import FileBands, GroupBands
 from rlxweb.plot.aperiodic_panels import draw_exponents, draw_peaks_above_aperiodic
 from rlxweb.plot.band_bars import (
     band_labels,
@@ -161,10 +161,8 @@ def _draw_group(
         1, 3, width_ratios=(6, 3, 1.5)
     )
     draw_stacked_bars(bars_axis, names, shares, spans)
-    hz, height = (
-        group_bands.fit.peak_hz[:_MAX_ROWS],
-        group_bands.fit.peak_height[:_MAX_ROWS],
-    )
+    hz = group_bands.fit.peak_hz[:_MAX_ROWS]
+    height = group_bands.fit.peak_height[:_MAX_ROWS]
     span = float(group_bands.fit.f[0]), float(group_bands.fit.f[-1])
     draw_peaks_above_aperiodic(peaks_axis, hz, height, group_bands.bands.edges, span)
     draw_exponents(exponents_axis, group_bands.fit.exponent[:_MAX_ROWS])

@@ -17,7 +17,7 @@ from rlxweb.cli.peaks_text_table import (
     column_width,
     format_columns,
 )
-from rlxweb.jobs.bands import FileBands, GroupBands
+from rlxweb.jobs.recording_band_power import FileBands, GroupBands
 from rlxweb.printable import abbreviate, escape_unencodable, printable
 from rlxweb.results.units import frequency_decimals
 
@@ -98,11 +98,9 @@ def _column_blocks(
 
     max_width  cells of a line; None: there is no end
     """
-    name_width, block_columns, used_width = (
-        column_width(name_column),
-        list[TextTableColumn](),
-        0,
-    )
+    name_width = column_width(name_column)
+    block_columns = list[TextTableColumn]()
+    used_width = 0
     for column in columns:
         width = _COLUMN_GAP + column_width(column)
         if (
@@ -174,10 +172,8 @@ def _band_column(group_bands: GroupBands, k: int, n_rows: int) -> TextTableColum
 
 def _format_cell(group_bands: GroupBands, row: int, k: int) -> str:
     """Format the power of one channel in one band, with its share and peak."""
-    power, share = (
-        group_bands.bands.absolute[row, k],
-        group_bands.bands.relative[row, k],
-    )
+    power = group_bands.bands.absolute[row, k]
+    share = group_bands.bands.relative[row, k]
     if group_bands.group.states[row] or not isfinite(power):
         return group_bands.group.states[row] or "–"
     peak = group_bands.bands.peak_hz[row, k]

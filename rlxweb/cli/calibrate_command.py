@@ -16,7 +16,7 @@ from rlxweb.calibration.calibration_store import (
     calibration_file_name,
     calibration_store,
 )
-from rlxweb.calibration.engine_calibrations import known_record, measure_now
+from rlxweb.calibration.engine_calibration_lookup import known_record, measure_now
 from rlxweb.calibration.measure_engine import BUDGET_S
 from rlxweb.cli import options
 from rlxweb.cli.console import (

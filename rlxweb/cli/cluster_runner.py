@@ -23,7 +23,7 @@ from rlxweb.dask.device_tally import DeviceTally
 from rlxweb.device import is_auto, parse_device
 from rlxweb.errors import RecordingWarning, UsageError
 from rlxweb.io.urls import is_url
-from rlxweb.jobs.file_jobs import AnalysisOutcome, analyse_sequentially
+from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings
 

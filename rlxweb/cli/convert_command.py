@@ -19,7 +19,7 @@ from rlxweb.cli.batch import BatchResult, make_file_runner, run_files
 from rlxweb.cli.console import format_count, make_console, print_lines
 from rlxweb.cli.json_documents import json_run_document
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
-from rlxweb.cli.result_retention import ResultRetention, list_names
+from rlxweb.cli.resumable_results import ResultRetention, list_names
 from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
@@ -27,8 +27,12 @@ from rlxweb.io.formats import WRITERS
 from rlxweb.io.recording_writer import Written, check_format_options, choose_format
 from rlxweb.io.urls import is_url, url_file_name
 from rlxweb.io.write_job import WrittenChannel
-from rlxweb.jobs.conversion import ConversionJob, ConversionResult, output_exists_error
-from rlxweb.jobs.record_entries import path_text, timing_entry
+from rlxweb.jobs.recording_conversion import (
+    ConversionJob,
+    ConversionResult,
+    output_exists_error,
+)
+from rlxweb.jobs.run_record_entries import path_text, timing_entry
 from rlxweb.jobs.settings import build_open_options
 from rlxweb.output_streams import is_stream
 from rlxweb.printable import printable

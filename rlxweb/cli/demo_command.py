@@ -24,7 +24,7 @@ from rlxweb.cli.welch_command import run_welch_job
 from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.errors import RecordingError
 from rlxweb.io import open_recording, write_demo_recording
-from rlxweb.jobs.analysis import check_device
+from rlxweb.jobs.recording_analysis import check_device
 from rlxweb.jobs.settings import Settings
 
 # Two seconds per segment: half a hertz per bin at any rate.

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from rlxweb.backends.registry import refused_entry_points, row_hint
-from rlxweb.calibration.engine_calibrations import known_record
+from rlxweb.calibration.engine_calibration_lookup import known_record
 from rlxweb.choose.device_report import device_report
 from rlxweb.cli.console import Cell, make_console, print_lines, print_table
 from rlxweb.cli.json_documents import json_document, library_versions

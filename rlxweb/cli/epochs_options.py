@@ -10,7 +10,7 @@ import click
 
 from rlxweb.cli.options import Decorator, choice_option, combine_options, value_option
 from rlxweb.errors import UsageError
-from rlxweb.jobs.epoching import EPOCH_GROUPINGS, EpochOptions
+from rlxweb.jobs.epoch_options import EPOCH_GROUPINGS, EpochOptions
 
 EPOCH_OPTIONS: Decorator = combine_options(
     value_option(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import click
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.errors import RlxError, near
 
 OUT_OF_MEMORY_MESSAGE = "out of memory; use shorter segments, or fewer rows or channels"

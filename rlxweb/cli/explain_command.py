@@ -10,10 +10,10 @@ import click
 import numpy as np
 from rich.console import Console
 
-from rlxweb.calibration.engine_calibrations import known_record
+from rlxweb.calibration.engine_calibration_lookup import known_record
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.choose.chooser import fastest_of
-from rlxweb.choose.seed_choice import seed_candidates
+from rlxweb.choose.rlx_constants_choice import seed_candidates
 from rlxweb.cli import options
 from rlxweb.cli.console import format_count, make_console, print_lines
 from rlxweb.cli.json_documents import json_document
@@ -24,11 +24,11 @@ from rlxweb.decision.explain import explain_decision, explain_json
 from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace, available_places, engine_key
 from rlxweb.errors import RlxError, UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import open_recording, write_json
 from rlxweb.jobs.settings import Settings, group_sample_type, group_spec
-from rlxweb.signal.crossover import crossover_text, welch_candidates
+from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_job import STRATEGIES, WelchJob, engine_for_candidate
 from rlxweb.signal.welch_peaks_arguments import validate_min_segments

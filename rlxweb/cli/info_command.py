@@ -22,14 +22,14 @@ from rlxweb.cli.output_files import (
     write_results,
 )
 from rlxweb.cli.recording_paths import resolve_recordings
-from rlxweb.cli.result_retention import list_names
+from rlxweb.cli.resumable_results import list_names
 from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import RecordingWarning, RlxError
 from rlxweb.io import Annotation, open_recording, write_csv, write_json
-from rlxweb.io.storage_access import StorageAccess
-from rlxweb.jobs.record_entries import RecordEntry, path_text
+from rlxweb.io.storage_options import StorageAccess
 from rlxweb.jobs.recording_description import file_description
 from rlxweb.jobs.results import Failure
+from rlxweb.jobs.run_record_entries import RecordEntry, path_text
 from rlxweb.printable import abbreviate, printable
 
 SCHEMA = "rlxweb.info/1"

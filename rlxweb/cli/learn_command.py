@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import parse_frequency_range
 from rlxweb.cli.batch import SkippedChannels
@@ -37,8 +37,8 @@ from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_plot import check_plot, picture_format
 from rlxweb.errors import NotFinite, RlxError, UsageError
 from rlxweb.io import Group, check_finite, open_recording, write_json
-from rlxweb.io.storage_access import StorageAccess
-from rlxweb.jobs.record_entries import path_text
+from rlxweb.io.storage_options import StorageAccess
+from rlxweb.jobs.run_record_entries import path_text
 from rlxweb.jobs.settings import Settings, build_open_options
 from rlxweb.signal.learned.gated_fft import stage_count
 from rlxweb.signal.learned.learn import (

@@ -14,7 +14,7 @@ from rich.live import Live
 
 from rlxweb.cli import options
 from rlxweb.cli.console import make_console, print_lines
-from rlxweb.cli.live_view import format_line, render_status, render_view
+from rlxweb.cli.live_terminal_view import format_line, render_status, render_view
 from rlxweb.cli.live_web import (
     PAGE_UPDATE_INTERVAL_S,
     check_page_options,
@@ -22,11 +22,11 @@ from rlxweb.cli.live_web import (
     throttle_updates,
 )
 from rlxweb.errors import RlxWarning, UsageError
+from rlxweb.live.continuous_analysis import LiveUpdate, watch_signal
 from rlxweb.live.file_source import GrowingFile, RecordingReplay
-from rlxweb.live.live_page import LivePageServer
-from rlxweb.live.raw_source import SAMPLE_FORMATS, RawPipeSource
+from rlxweb.live.live_page_server import LivePageServer
+from rlxweb.live.raw_pipe_source import SAMPLE_FORMATS, RawPipeSource
 from rlxweb.live.source import SignalSource, SourceListener
-from rlxweb.live.watch import LiveUpdate, watch_signal
 from rlxweb.signal.band_power import BAND_PRESETS, warn_skipped_bands
 from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.welch_stream import WelchStream
@@ -208,7 +208,7 @@ def _open_source(name: str, option_values: dict[str, Any]) -> SignalSource:
             pipe, option_values["raw"], option_values["channels"], option_values["fs"]
         )
     if kind == "mic":
-        from rlxweb.live.microphone import MicrophoneSource
+        from rlxweb.live.microphone_source import MicrophoneSource
 
         return MicrophoneSource(
             source_name, option_values["fs"], option_values["channels"] or 1

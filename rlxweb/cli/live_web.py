@@ -13,9 +13,9 @@ from rich.console import Console
 
 from rlxweb.cli.console import print_lines
 from rlxweb.errors import UsageError
-from rlxweb.live.live_page import LivePageServer
+from rlxweb.live.continuous_analysis import LiveUpdate
+from rlxweb.live.live_page_server import LivePageServer
 from rlxweb.live.source import StreamInfo
-from rlxweb.live.watch import LiveUpdate
 from rlxweb.pages.browser import open_in_browser
 from rlxweb.signal.welch_stream import WelchStream
 

@@ -16,7 +16,7 @@ from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace, parse_place
 from rlxweb.errors import UsageError
 from rlxweb.host.thread_tasks import usable_cpus
-from rlxweb.io.file_contents import ArrayLayout
+from rlxweb.io.format_reader_interface import ArrayLayout
 from rlxweb.io.urls import is_url, redact_url
 from rlxweb.signal.precision import Precision
 

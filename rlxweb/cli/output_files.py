@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from rlxweb.atomic_file import AtomicFiles, remove_temporary_files
-from rlxweb.cli.process_signals import process_signals
+from rlxweb.cli.termination_signals import process_signals
 from rlxweb.errors import UsageError
 from rlxweb.io.urls import is_url
 from rlxweb.output_streams import STDOUT, stream_descriptor

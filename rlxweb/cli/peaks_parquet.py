@@ -14,14 +14,14 @@ from typing import IO, Any
 from rlxweb.cli.batch import AnalysisBatchResult
 from rlxweb.cli.json_documents import library_versions, rlxweb_version
 from rlxweb.errors import UsageError
-from rlxweb.io.parquet import (
+from rlxweb.io.pyarrow_tables import (
     PARQUET_SUFFIX,
     ColumnValues,
     TableColumn,
     require_pyarrow,
     write_parquet,
 )
-from rlxweb.jobs.record_entries import RecordEntry, epochs_cells, path_text
+from rlxweb.jobs.run_record_entries import RecordEntry, epochs_cells, path_text
 
 SCHEMA = "rlxweb.peaks/1"
 # A group ends with the file in which it reaches this: enough rows to pack well, few

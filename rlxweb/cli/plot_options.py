@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rlxweb.cli import options
-from rlxweb.plot.spectrum_rows import LINE_LAYOUTS, MAX_LINES, MAX_OVERLAID_LINES
+from rlxweb.plot.spectrum_plot_data import LINE_LAYOUTS, MAX_LINES, MAX_OVERLAID_LINES
 
 
 @dataclass(frozen=True, slots=True)

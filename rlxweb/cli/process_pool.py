@@ -21,11 +21,11 @@ from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from rlxweb.atomic_file import remove_temporary_files
-from rlxweb.cli.process_signals import process_signals
+from rlxweb.cli.termination_signals import process_signals
 from rlxweb.errors import ClusterError, RlxError, WorkerFailed
 from rlxweb.io.urls import is_url
 from rlxweb.jobs.child_processes import ChildProcessTracker
-from rlxweb.jobs.file_jobs import FileJob, RunProgress, run_sequentially
+from rlxweb.jobs.file_job_protocol import FileJob, RunProgress, run_sequentially
 from rlxweb.jobs.worker_process import (
     ProcessOutcome,
     SampleProgress,

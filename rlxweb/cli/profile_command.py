@@ -14,7 +14,6 @@ import numpy as np
 
 from rlxweb.cli import options
 from rlxweb.cli.console import make_console, make_progress, print_lines
-from rlxweb.cli.graph_import import load_compiled_graph, load_npz_arrays
 from rlxweb.cli.json_documents import json_document
 from rlxweb.cli.output_files import (
     ResultWriter,
@@ -22,6 +21,7 @@ from rlxweb.cli.output_files import (
     uses_stdout,
     write_results,
 )
+from rlxweb.cli.python_graph_import import load_compiled_graph, load_npz_arrays
 from rlxweb.cli.roofline_plot import write_roofline_picture
 from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_plot import check_plot, picture_format
@@ -34,8 +34,8 @@ from rlxweb.errors import UsageError
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.io import write_json
 from rlxweb.ir.graph import Node
-from rlxweb.jobs.analysis import analyse_file, check_device
-from rlxweb.jobs.averaging import samples_per_block
+from rlxweb.jobs.channel_group_power import samples_per_block
+from rlxweb.jobs.recording_analysis import analyse_file, check_device
 from rlxweb.jobs.results import GroupResult
 from rlxweb.jobs.settings import Settings
 from rlxweb.jobs.stage_timing import StageTimer

@@ -18,7 +18,7 @@ from rlxweb.errors import RecordingError, RlxError, UsageError
 from rlxweb.io import SUFFIXES
 from rlxweb.io.companion_files import is_companion
 from rlxweb.io.formats import has_recording_suffix
-from rlxweb.io.storage_access import StorageAccess
+from rlxweb.io.storage_options import StorageAccess
 from rlxweb.io.url_listing import (
     has_glob_pattern,
     is_remote_folder,

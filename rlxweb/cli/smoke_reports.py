@@ -21,11 +21,11 @@ from rlxweb.io import write_json
 from rlxweb.printable import abbreviate
 from rlxweb.smoke.junit_report import junit_xml
 from rlxweb.smoke.known_failure_files import load_known_failures
-from rlxweb.smoke.known_failures import KnownFailure, mark_known_failures
+from rlxweb.smoke.known_failure_matching import KnownFailure, mark_known_failures
 from rlxweb.smoke.report import EXIT_RIGHT, ReportDocument, exit_code
 from rlxweb.smoke.report_comparison import SLOWDOWN_RATIO, compare_reports
-from rlxweb.smoke.report_file import read_report
 from rlxweb.smoke.report_page import render_report_page
+from rlxweb.smoke.report_reader import read_report
 
 REPORT_FORMATS = ("json", "html", "junit")
 _CHANGE_STYLES = {

@@ -29,24 +29,24 @@ from rlxweb.cli.output_files import (
     uses_stdout,
 )
 from rlxweb.cli.plot_options import AXIS_OPTION, DARK_OPTION, PlotStyle, pop_plot_style
-from rlxweb.cli.result_retention import ResultRetention
+from rlxweb.cli.resumable_results import ResultRetention
 from rlxweb.cli.spectrogram_plot import MAX_PANELS, write_spectrogram_picture
 from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_output_options import picture_paths
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_csv, write_json, write_npz
-from rlxweb.jobs.epoch_spectrogram import DEFAULT_SEGMENT_DIVISOR
-from rlxweb.jobs.epoching import EPOCH_COLUMNS as OF_EPOCHS
-from rlxweb.jobs.file_jobs import RunProgress
-from rlxweb.jobs.record_entries import epochs_entry, path_text, timing_entry
-from rlxweb.jobs.recording_spectrogram import FileSpectrogram, SpectrogramJob
-from rlxweb.jobs.settings import READ_OPTIONS, build_open_options
-from rlxweb.jobs.spectrogram import (
+from rlxweb.jobs.channel_group_spectrogram import (
     MAX_COLUMNS,
     GroupSpectrogram,
     SpectrogramSettings,
 )
+from rlxweb.jobs.epoch_options import EPOCH_COLUMNS as OF_EPOCHS
+from rlxweb.jobs.epoch_spectrogram import DEFAULT_SEGMENT_DIVISOR
+from rlxweb.jobs.file_job_protocol import RunProgress
+from rlxweb.jobs.recording_spectrogram import FileSpectrogram, SpectrogramJob
+from rlxweb.jobs.run_record_entries import epochs_entry, path_text, timing_entry
+from rlxweb.jobs.settings import READ_OPTIONS, build_open_options
 from rlxweb.printable import printable
 from rlxweb.results.units import frequency_decimals
 

@@ -10,13 +10,13 @@ from typing import IO, Any
 from rlxweb.cli.console import format_count
 from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
 from rlxweb.cli.welch_plot import new_figure, warn_missing_glyphs, write_figure
-from rlxweb.jobs.spectrogram import GroupSpectrogram
+from rlxweb.jobs.channel_group_spectrogram import GroupSpectrogram
 from rlxweb.plot.font_selection import FontSelection
 from rlxweb.plot.frequency_axis import frequency_axis_label
 from rlxweb.plot.html_page import render_page, shorten_name
 from rlxweb.plot.html_page import surface_panel as surface_panel
+from rlxweb.plot.spectrum_plot_data import MAX_SPAN_DB
 from rlxweb.plot.spectrum_plots import decibel_label
-from rlxweb.plot.spectrum_rows import MAX_SPAN_DB
 from rlxweb.plot.theme import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP, muted_text_colour
 from rlxweb.plot.time_frequency_plot import colour_limits, decibel_levels, draw_surface
 from rlxweb.results.units import power_unit

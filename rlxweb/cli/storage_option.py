@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rlxweb.errors import UsageError, shown
-from rlxweb.io.storage_access import StorageAccess
+from rlxweb.io.storage_options import StorageAccess
 
 _FLAG = "--storage"
 _JSON_VALUE_PATTERN = re.compile(r"true|false|null|-?\d+(\.\d+)?|[{\[].*", re.DOTALL)

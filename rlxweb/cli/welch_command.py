@@ -36,12 +36,12 @@ from rlxweb.cli.plot_options import (
     LINES_OPTION,
     pop_plot_style,
 )
-from rlxweb.cli.result_retention import ResultRetention, resume_hint
+from rlxweb.cli.resumable_results import ResultRetention, resume_hint
 from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_output_options import WelchOutputOptions
-from rlxweb.io.state_fingerprint import state_fingerprint
-from rlxweb.jobs.analysis import check_device
-from rlxweb.jobs.file_jobs import FileRunner
+from rlxweb.io.recording_state_fingerprint import state_fingerprint
+from rlxweb.jobs.file_job_protocol import FileRunner
+from rlxweb.jobs.recording_analysis import check_device
 from rlxweb.jobs.resumable_run import ResumableRun
 from rlxweb.jobs.settings import Settings
 from rlxweb.output_streams import STDOUT, discard_output

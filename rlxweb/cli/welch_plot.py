@@ -30,20 +30,20 @@ from rlxweb.output_streams import is_stream
 from rlxweb.plot.font_selection import DEFAULT_FONTS, FontSelection
 from rlxweb.plot.heatmap import draw_heatmap, heatmap_height
 from rlxweb.plot.html_page import render_page, shorten_name, spectra_panel
-from rlxweb.plot.line_drawing import (
+from rlxweb.plot.row_labels import MAX_NAME_LENGTH
+from rlxweb.plot.spectrum_line_drawing import (
     DeferredDraw,
     draw_offset,
     draw_overlaid,
     draw_panels,
 )
-from rlxweb.plot.row_labels import MAX_NAME_LENGTH
-from rlxweb.plot.spectrum_plots import decibel_label
-from rlxweb.plot.spectrum_rows import (
+from rlxweb.plot.spectrum_plot_data import (
     MAX_LINES,
     SpectrumRows,
     choose_line_layout,
     power_levels,
 )
+from rlxweb.plot.spectrum_plots import decibel_label
 from rlxweb.plot.theme import muted_text_colour, style_settings
 
 # Laying out more panels takes minutes, and looking at them no less.

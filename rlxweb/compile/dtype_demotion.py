@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.compile.plan import DemotedValue
 from rlxweb.compile.range_analysis import RangeAnalysis, related_nodes
 from rlxweb.compile.target import Target
@@ -26,7 +26,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Constant, Graph, Node
 from rlxweb.ir.lowering import ConcatLowering, Expr, View
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ir.range_rules import Interval, dtype_interval, is_subinterval
+from rlxweb.ir.value_range_rules import Interval, dtype_interval, is_subinterval
 
 MIN_BITS = 8
 """Minimum bits of magnitude that inputs may have; a device that takes fewer cannot be
@@ -127,10 +127,8 @@ def _find_limits(
 
     Errors   DTypeError.
     """
-    inputs, node_ids = (
-        list(_wide_inputs(graph, dtype_limits)),
-        related_nodes(graph, target.demotions),
-    )
+    inputs = list(_wide_inputs(graph, dtype_limits))
+    node_ids = related_nodes(graph, target.demotions)
 
     def analyze(bits: Mapping[str, int]) -> RangeAnalysis:
         input_ranges = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.compile.dtype_demotion import demote_graph
 from rlxweb.compile.fusion_choice import choose_fusions
 from rlxweb.compile.fusion_patterns import apply_fusion_patterns

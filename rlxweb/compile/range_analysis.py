@@ -20,7 +20,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel, View
 from rlxweb.ir.op import registry
-from rlxweb.ir.range_rules import Interval, dtype_interval, hull, is_subinterval
+from rlxweb.ir.value_range_rules import Interval, dtype_interval, hull, is_subinterval
 
 EMPTY_RANGE: Interval = (0, 0)
 """Range of an array without values."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.compile.target import Target
 from rlxweb.cost.graph_work import node_signature
 from rlxweb.errors import RlxError, Unsupported, VerifyError

@@ -4,7 +4,7 @@ reductions fused, the rest as kernels.
 Elementwise nodes are grouped first: a producer joins its consumer when nothing else
 needs it, both have the same shape, and the region still fits the device's bindings.
 Joining saves a write, a read and a launch and costs nothing, so no cost model is asked.
-Before that, what goes along lines is taken out (`line_steps.py`).
+Before that, what goes along lines is taken out (`row_reduction_fusion.py`).
 Then the nodes are walked in order, and for each the Operand is kept that it can be read
 as. A layout no reader can use is made dense by a copy step, once per layout.
 """

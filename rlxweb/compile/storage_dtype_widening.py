@@ -21,8 +21,8 @@ from rlxweb.ir.dtype import DType, cast_array
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import ConcatLowering, Leaf, View
 from rlxweb.ir.op import Op, TensorType, no_flops, registry
-from rlxweb.ir.range_rules import dtype_interval, is_subinterval
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.value_range_rules import dtype_interval, is_subinterval
 
 # Constants up to here are widened while compiling, larger ones on the device.
 MAX_WIDENED_ELEMENTS = 1 << 14

@@ -79,11 +79,9 @@ def _autotune_result(entry: Any) -> AutotuneResult:
 
 
 def _measured_point(entry: Any) -> MeasuredPoint:
-    ns, spread, samples = (
-        float(entry["ns"]),
-        float(entry["spread"]),
-        int(entry["samples"]),
-    )
+    ns = float(entry["ns"])
+    spread = float(entry["spread"])
+    samples = int(entry["samples"])
     if not (0 < ns < math.inf and 0 <= spread < math.inf and samples >= 1):
         raise ValueError(f"invalid time of a run: {entry!r}")
     size = {_require_text(k): int(v) for k, v in entry["size"].items()}

@@ -1,7 +1,7 @@
 """Cost models: the few numbers that describe a device's speed.
 
 `seed()` gives RLX's published constants, `calibrated(device)` what was measured on this
-machine; the formulas are in `estimate.py` and `price.py`. Any attribute can be
+machine; the formulas are in `estimate.py` and `work_pricing.py`. Any attribute can be
 overridden by a keyword of the constructor. Knows devices by name only.
 """
 

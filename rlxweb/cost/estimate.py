@@ -18,7 +18,7 @@ from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.device import Adapters, Device
 from rlxweb.errors import UsageError, shown
-from rlxweb.ir.binding import OpGraph, op_graph
+from rlxweb.ir.dim_binding import OpGraph, op_graph
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.verify import require_graph

@@ -1,4 +1,4 @@
-"""Nodes of a graph as work items: kind and size by the op's own record. Names no op.
+"""Work items of a graph's nodes: the kind and size of each, by the op's own record.
 
 An op that a device cannot be asked about as a whole is the items of its composition, so
 that attention costs what its products and its softmax cost.
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlxweb.cost.workload import WorkItem, Workload
-from rlxweb.ir.binding import OpGraph, op_graph
+from rlxweb.ir.dim_binding import OpGraph, op_graph
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose

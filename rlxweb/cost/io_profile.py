@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from operator import index
 from typing import Any, SupportsIndex
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.cost.graph_work import node_signature
 from rlxweb.errors import UsageError, shown
-from rlxweb.ir.binding import UnboundOpGraph, op_graph, sample_graph
+from rlxweb.ir.dim_binding import UnboundOpGraph, op_graph, sample_graph
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry

@@ -35,10 +35,8 @@ class Roofline:
         """Return the roofline of a calibration record; None where it has no product or
         no copy.
         """
-        matmul_rates, copy_rates = (
-            measured_rates(record, "matmul"),
-            measured_rates(record, "copy"),
-        )
+        matmul_rates = measured_rates(record, "matmul")
+        copy_rates = measured_rates(record, "copy")
         if not matmul_rates or not copy_rates:
             return None
         best = max(rate for _, rate in matmul_rates.points)

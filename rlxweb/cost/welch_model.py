@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Literal
 
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.latency import LatencyCosts
+from rlxweb.cost.latency_costs import LatencyCosts
 from rlxweb.cost.nonnegative_fit import NonnegativeFit, fit_relative
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.fork_safety import cached_property

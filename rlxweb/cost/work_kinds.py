@@ -3,7 +3,7 @@
 What a size of it is, which sizes a calibration measures and by which graph, what the
 points of a calibration say of other sizes, and what is assumed while there are none.
 Adding a kind is adding a record to the table. Knows points, and no device; the measured
-graphs are made in `probes.py`.
+graphs are made in `calibration_probes.py`.
 """
 
 from __future__ import annotations
@@ -118,10 +118,8 @@ def _matmul_price(record: Calibration, kind: WorkKind) -> PriceFunction | None:
 
     A device works on all matrices of a batch at a time, NumPy on one after the other.
     """
-    arithmetic_ns, read_rates = (
-        price_by_rate(record, kind),
-        measured_rates(record, "matvec"),
-    )
+    arithmetic_ns = price_by_rate(record, kind)
+    read_rates = measured_rates(record, "matvec")
     copy_rates = measured_rates(record, "copy")
     is_host = not record.points_of_kind("submit")
 
@@ -174,10 +172,8 @@ def price_from_points(
     """
     small, large = points[0], points[-1]
     fixed = small.ns if len(points) > 1 else 0.0
-    ns, moved_ns = (
-        max(large.ns - fixed, 0.02 * large.ns),
-        memory_ns(large.size["bytes"]),
-    )
+    ns = max(large.ns - fixed, 0.02 * large.ns)
+    moved_ns = memory_ns(large.size["bytes"])
     share = min(1.0, ns / moved_ns) if moved_ns else 0.0
     cell_ns = max(0.0, ns - moved_ns) / large.size["cells"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.cost.interpolation import RateCurve
-from rlxweb.cost.latency import LatencyCosts
+from rlxweb.cost.latency_costs import LatencyCosts
 from rlxweb.cost.work_kinds import (
     KINDS,
     PriceFunction,

@@ -12,8 +12,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rlxweb.dask.task_annotations import annotated_resources, check_worker_resources
-from rlxweb.dask.worker_facts import MATCHED_PACKAGES, local_versions
+from rlxweb.dask.resource_annotations import annotated_resources, check_worker_resources
+from rlxweb.dask.worker_versions import MATCHED_PACKAGES, local_versions
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import ClusterError
 

@@ -31,7 +31,7 @@ from distributed.system import MEMORY_LIMIT
 from distributed.utils import LoopRunner, sync
 from distributed.versions import VersionMismatchWarning
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import ClusterError, UsageError
 from rlxweb.jobs.child_processes import ChildProcessTracker

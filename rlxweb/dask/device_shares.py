@@ -19,7 +19,7 @@ from rlxweb.dask.chunk_result import ChunkRunInfo
 from rlxweb.dask.chunk_validation import untyped_da
 from rlxweb.dask.device_tally import DeviceTally
 from rlxweb.dask.lazy_arrays import collect_run_infos, is_chunk_layer, rebuild_arrays
-from rlxweb.dask.task_annotations import OptimizeFunction, collection_optimizer
+from rlxweb.dask.resource_annotations import OptimizeFunction, collection_optimizer
 from rlxweb.errors import UsageError, shown
 
 CONTEXT = "decisions"
@@ -76,10 +76,8 @@ class Decisions(Sequence[Share]):
         first = parts[0].replace(" on ", " ran on ", 1)
         lines = [", ".join([first, *parts[1:]])]
         for share in self.shares:
-            rows, tasks = (
-                _count_text(share.rows, "row"),
-                _count_text(share.tasks, "task"),
-            )
+            rows = _count_text(share.rows, "row")
+            tasks = _count_text(share.tasks, "task")
             workers = _count_text(len(share.workers), "worker")
             summary = f"{rows} in {tasks} on {workers}, {share.engine}"
             lines.append(f"  {share.device}: {summary}: {share.why}")

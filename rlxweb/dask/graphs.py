@@ -12,8 +12,8 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from rlxweb.arguments import coerce_bool
-from rlxweb.dask.chunk_memory import check_chunk_memory
+from rlxweb.argument_validation import coerce_bool
+from rlxweb.dask.chunk_memory_check import check_chunk_memory
 from rlxweb.dask.chunk_result import current_requirements
 from rlxweb.dask.chunk_validation import check_single_chunk, validate_dask_array
 from rlxweb.dask.graph_tasks import GraphChunkSpec, graph_contents, run_graph_on_chunk
@@ -81,10 +81,8 @@ def run(
         graphs, "param", _param_values(first_graph, params)
     )
     target_device = device if is_auto(device) else parse_device(device)
-    adapter, strict = (
-        check_adapter_name(adapter),
-        coerce_bool("strict", strict, _CONTEXT),
-    )
+    adapter = check_adapter_name(adapter)
+    strict = coerce_bool("strict", strict, _CONTEXT)
     requirements = current_requirements()
     token_parts = (
         [graph_contents(row_graph) for row_graph in graphs.values()],

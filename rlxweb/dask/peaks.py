@@ -12,10 +12,9 @@ from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from rlxweb.arguments import bind_arguments
-from rlxweb.dask.chunk_memory import check_chunk_memory
+from rlxweb.argument_validation import bind_arguments
+from rlxweb.dask.chunk_memory_check import check_chunk_memory
 from rlxweb.dask.chunk_result import current_requirements
-from rlxweb.dask.chunk_tasks import WelchChunkSpec, chunk_peaks
 from rlxweb.dask.chunk_validation import (
     check_single_chunk,
     untyped_da,
@@ -29,11 +28,12 @@ from rlxweb.dask.lazy_arrays import (
     extract_field,
     rebuild_arrays,
 )
-from rlxweb.dask.task_annotations import OptimizeFunction, collection_optimizer
-from rlxweb.signal.declared_results import DeclaredPeaks, declare_peaks
+from rlxweb.dask.resource_annotations import OptimizeFunction, collection_optimizer
+from rlxweb.dask.welch_chunk_tasks import WelchChunkSpec, chunk_peaks
 from rlxweb.signal.sample_input import normalize_axis
 from rlxweb.signal.welch_peaks import CONTEXT
 from rlxweb.signal.welch_peaks import welch_peaks as eager
+from rlxweb.signal.welch_result_shapes import DeclaredPeaks, declare_peaks
 
 _PEAK_FIELDS = ("bins", "hz", "power", "count", "prominence")
 
@@ -164,11 +164,9 @@ def welch_peaks(
 
 def _chunk_fields(declared: DeclaredPeaks, rank: int) -> list[ChunkField]:
     """Return the fields of a chunk's result, for a batch of this rank."""
-    int64, float64, power = (
-        np.dtype(np.int64),
-        np.dtype(np.float64),
-        declared.power_dtype,
-    )
+    int64 = np.dtype(np.int64)
+    float64 = np.dtype(np.float64)
+    power = declared.power_dtype
     k = (declared.k,)
     fields = [
         ChunkField("bins", int64, rank, k),

@@ -30,11 +30,11 @@ from rlxweb.dask.worker_deaths import (
     MAX_DEATHS_AMONG_OTHERS,
     WorkerDeathLog,
 )
-from rlxweb.dask.worker_facts import format_addresses
 from rlxweb.dask.worker_pool import Worker, WorkerPool
 from rlxweb.dask.worker_tasks import TaskReport, analyse_recordings
+from rlxweb.dask.worker_versions import format_addresses
 from rlxweb.errors import ClusterLost, DeviceLost, RlxError, WorkerFailed
-from rlxweb.jobs.file_jobs import AnalysisOutcome
+from rlxweb.jobs.file_job_protocol import AnalysisOutcome
 from rlxweb.jobs.settings import Settings
 
 # Workers on which a recording may fail for reasons of theirs, until it is given up.

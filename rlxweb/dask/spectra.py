@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import bind_arguments
-from rlxweb.dask.chunk_memory import check_chunk_memory
+from rlxweb.argument_validation import bind_arguments
+from rlxweb.dask.chunk_memory_check import check_chunk_memory
 from rlxweb.dask.chunk_result import current_requirements
-from rlxweb.dask.chunk_tasks import WelchChunkSpec, chunk_power
 from rlxweb.dask.chunk_validation import (
     check_single_chunk,
     untyped_da,
     validate_dask_array,
 )
 from rlxweb.dask.lazy_arrays import ChunkField, build_chunk_results, extract_field
-from rlxweb.signal.declared_results import declare_power
+from rlxweb.dask.welch_chunk_tasks import WelchChunkSpec, chunk_power
 from rlxweb.signal.sample_input import normalize_axis
 from rlxweb.signal.welch import CONTEXT, empty_spectrum
 from rlxweb.signal.welch import welch as eager
+from rlxweb.signal.welch_result_shapes import declare_power
 
 
 def welch(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from rlxweb.dask.cluster_messenger import ClusterMessenger, WorkerAnswer, WorkerLeft
-from rlxweb.dask.worker_facts import (
+from rlxweb.dask.worker_tasks import try_device
+from rlxweb.dask.worker_versions import (
     MATCHED_PACKAGES,
     WorkerFacts,
     group_by_reason,
@@ -22,7 +23,6 @@ from rlxweb.dask.worker_facts import (
     version_mismatch,
     with_versions,
 )
-from rlxweb.dask.worker_tasks import try_device
 from rlxweb.errors import ClusterError, RlxError
 from rlxweb.jobs.settings import Settings
 

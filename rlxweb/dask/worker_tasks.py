@@ -26,8 +26,8 @@ from rlxweb.errors import (
     RlxError,
     WorkerFailed,
 )
-from rlxweb.jobs.analysis import analyse_file, check_device
-from rlxweb.jobs.file_jobs import AnalysisOutcome
+from rlxweb.jobs.file_job_protocol import AnalysisOutcome
+from rlxweb.jobs.recording_analysis import analyse_file, check_device
 from rlxweb.jobs.settings import Settings
 
 _WORKER_ERRORS = (AdapterMissing, DeviceLost, GpuTimeout, OutOfMemory, MemoryError)

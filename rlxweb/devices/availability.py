@@ -142,10 +142,8 @@ def _open_failure(error: DeviceError) -> str:
 
 def _available_row(device: Device, backend: Backend) -> DeviceRow:
     """Return the row of a device that is open."""
-    only_when_named, facts = (
-        is_named_only(device.label),
-        _backend_facts(device, backend),
-    )
+    only_when_named = is_named_only(device.label)
+    facts = _backend_facts(device, backend)
     return DeviceRow(device, True, backend.name, "", facts, named_only=only_when_named)
 
 

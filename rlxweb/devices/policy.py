@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
 
-from rlxweb.arguments import coerce_integer
+from rlxweb.argument_validation import coerce_integer
 from rlxweb.backends.registry import is_named_only
 from rlxweb.device import (
     Device,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import NotWritten, UsageError, shown
 

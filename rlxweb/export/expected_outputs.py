@@ -62,10 +62,8 @@ def compute_expected_outputs(
     Errors   IndexRefused, InputError: what the ops refuse of their operands.
     """
     with np.errstate(all="ignore"):
-        exact, error_bounds = (
-            reference_outputs(graph, feeds),
-            rounding_errors(graph, feeds),
-        )
+        exact = reference_outputs(graph, feeds)
+        error_bounds = rounding_errors(graph, feeds)
     perturbed_runs = [
         _perturbed_outputs(graph, feeds, seed) for seed in range(PERTURBED_RUNS)
     ]

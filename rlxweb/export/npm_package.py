@@ -101,10 +101,8 @@ def _readme_text(plan: Mapping[str, Any], package_name: str) -> str:
     """Return the text of README.md."""
     name = plan["name"]
     input_types, output_types = input_signature(plan), output_signature(plan)
-    inputs, results = (
-        ", ".join(map(_destructured_property, input_types)),
-        ", ".join(map(_destructured_property, output_types)),
-    )
+    inputs = ", ".join(map(_destructured_property, input_types))
+    results = ", ".join(map(_destructured_property, output_types))
     input_lines = [
         f"- `{key}`: {kind} {shape}" for key, (kind, shape) in input_types.items()
     ]

@@ -24,7 +24,7 @@ its place in the list of them.
     readback   {buffer, nbytes, fault}: where a word lies that is not 0 once an index
                was outside its table; null where no kernel looks anything up
     welch      null, or what `rlxweb.signal.welch_export` says
-    vectors    null, or what `vectors.py` says
+    vectors    null, or what `plan_test_vectors.py` says
     software   null, or the path of a second plan, for browsers that compute on the CPU:
                of the same name, inputs, outputs, weights and shaders' folder
 """
@@ -36,10 +36,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlxweb.backends.webgpu_buffers import stored_bytes
-from rlxweb.export.binary_file import BinaryFile
-from rlxweb.export.recorded_graph import RecordedGraph
+from rlxweb.export.binary_array_file import BinaryFile
+from rlxweb.export.browser_graph_compilation import RecordedGraph
 from rlxweb.export.required_limits import required_limits
-from rlxweb.gpu.browser_bridge import command_as_list
+from rlxweb.gpu.js_bridge_conversion import command_as_list
 from rlxweb.gpu.port import BufferCopy, Command, Dispatch
 from rlxweb.gpu.recording_port import RecordedPipeline
 from rlxweb.ir.op import TensorType
@@ -134,10 +134,8 @@ class PlanSerializer:
     def _inputs_json(self) -> dict[str, Any]:
         """Return dtype, shape and buffer of each input."""
         program = self._recorded.program
-        nodes, demoted = (
-            self._recorded.graph.named("input"),
-            program.plan.demoted_inputs,
-        )
+        nodes = self._recorded.graph.named("input")
+        demoted = program.plan.demoted_inputs
         return {
             name: {
                 **_type_json(nodes[name].type),

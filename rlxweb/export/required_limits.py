@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
-from rlxweb.gpu.browser_bridge import webgpu_limit
+from rlxweb.gpu.js_bridge_conversion import webgpu_limit
 from rlxweb.gpu.port import BufferRange, Command, Dispatch
 from rlxweb.gpu.recording_port import RecordedPipeline
 from rlxweb.gpu.validation import BufferFacts

@@ -1,7 +1,7 @@
 """Export of a graph and its params to a folder for the web or npm.
 
 plan.json  software.json  shaders/*.wgsl  weights.bin   what `plan_json.py` says
-vectors.bin                                             what `vectors.py` says
+vectors.bin                                             what `plan_test_vectors.py` says
 NAME.js  NAME.d.ts                        the runtime, one for every plan
 index.html  early.js  page.js  page.css   a page that runs the plan and checks it
 package.json  README.md  LICENSE          where it is for npm
@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from rlxweb.arguments import check_choice, check_optional_instance
+from rlxweb.argument_validation import check_choice, check_optional_instance
 from rlxweb.backends.protocol import Array
 from rlxweb.errors import LimitExceeded, Unsupported
 from rlxweb.export import plan_test_vectors as of_vectors
@@ -27,17 +27,17 @@ from rlxweb.export.atomic_folder import (
     check_export_folder,
     write_folder,
 )
-from rlxweb.export.binary_file import BinaryFile
-from rlxweb.export.js_module import page_files, runtime_files
-from rlxweb.export.js_names import (
+from rlxweb.export.binary_array_file import BinaryFile
+from rlxweb.export.browser_graph_compilation import record_graph
+from rlxweb.export.js_name_validation import (
     check_input_names,
     check_module_name,
     check_output_names,
 )
+from rlxweb.export.js_runtime_files import page_files, runtime_files
 from rlxweb.export.npm_package import NpmPackage, package_files
 from rlxweb.export.plan_json import PlanSerializer
 from rlxweb.export.plan_test_vectors import PlanTestVector
-from rlxweb.export.recorded_graph import record_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
 

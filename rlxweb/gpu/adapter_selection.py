@@ -1,7 +1,7 @@
 """Selection of a GPU adapter: facts, ranking and reasons, over wgpu's adapter objects.
 
 Reads the attributes of adapter objects it is handed and never imports wgpu; opening
-one is the port's work. Used by `native.py` only.
+one is the port's work. Used by `wgpu_port.py` only.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.gpu.blocking import is_browser
+from rlxweb.gpu.coroutine_runner import is_browser
 
 if TYPE_CHECKING:
     from rlxweb.gpu.browser_port import PromiseGate

@@ -20,7 +20,7 @@ import numpy as np
 
 from rlxweb.errors import AdapterMissing, DeviceError, MustAwait
 from rlxweb.gpu import validation
-from rlxweb.gpu.browser_bridge import (
+from rlxweb.gpu.js_bridge_conversion import (
     command_as_list,
     convert_bridge_error,
     facts_from_report,

@@ -2,7 +2,7 @@
 
 Nothing is unmapped while a thread may still touch it: a copy that Ctrl-C breaks off is
 waited for before the port's next verb. Works on wgpu objects it is handed and never
-imports wgpu. Used by `readback.py` and `staging.py`.
+imports wgpu. Used by `readback.py` and `upload_staging.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Bind groups are made once per set of ranges and kept until a buffer in them goes, so a
 second submission of the same commands creates nothing. Works on wgpu objects it is
-handed and never imports wgpu. Used by `native.py` only.
+handed and never imports wgpu. Used by `wgpu_port.py` only.
 """
 
 from __future__ import annotations

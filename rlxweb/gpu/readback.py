@@ -1,7 +1,7 @@
 """Reads from a wgpu device to the host, through mapped and staging buffers.
 
 Owns the staging buffers of reads. Every byte handed out comes from a successful map.
-Works on wgpu objects it is handed and never imports wgpu. Used by `native.py` only.
+Works on wgpu objects it is handed and never imports wgpu. Used by `wgpu_port.py` only.
 """
 
 from __future__ import annotations

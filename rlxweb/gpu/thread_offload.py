@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from rlxweb.cancellation import cancellation_scope
-from rlxweb.gpu.blocking import is_browser, run_blocking
+from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 
 T = TypeVar("T")
 

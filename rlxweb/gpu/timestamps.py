@@ -2,7 +2,7 @@
 
 Each list gets a pass of its own, with a time stamp before and one behind it, so that
 lists of one submission are told apart without a wait between them. Works on wgpu
-objects it is handed and never imports wgpu. Used by `native.py` only.
+objects it is handed and never imports wgpu. Used by `wgpu_port.py` only.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 By default naga clamps every index into an array and bounds every loop, since a web page
 may have written the shader. wgpu-native can be told to trust one; wgpu-py has no method
 for that, so its library is called here as `create_shader_module` of wgpu-py 0.32 does.
-Only for shaders that this package wrote. Used by `native.py` only.
+Only for shaders that this package wrote. Used by `wgpu_port.py` only.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ and the thread that waits for it take most. Here the library is called as wgpu-p
 calls it, with what it says of errors looked at once for several calls, and a map is
 polled for by the thread that wants it. Works on wgpu objects it is handed and never
 imports wgpu; where the library is of another shape, there is none of this and wgpu-py
-does it all. Used by `native.py` and what moves bytes for it.
+does it all. Used by `wgpu_port.py` and what moves bytes for it.
 """
 
 from __future__ import annotations

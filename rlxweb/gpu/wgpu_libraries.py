@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rlxweb.errors import AdapterMissing
 from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.gpu import adapter_selection as choice
-from rlxweb.gpu.cffi_types import parse_types
+from rlxweb.gpu.cffi_type_preparsing import parse_types
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard
 from rlxweb.gpu.port import AdapterRequest, DeviceFacts
 from rlxweb.library_probe import library_problem

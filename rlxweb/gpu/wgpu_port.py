@@ -29,7 +29,6 @@ from rlxweb.gpu.buffer_mapping import BufferMapper, ByteArray
 from rlxweb.gpu.command_binding import CommandBinder
 from rlxweb.gpu.deadline_waits import DeadlineWaits
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard, leak_object
-from rlxweb.gpu.error_translation import translate_error
 from rlxweb.gpu.port import (
     TIMESTAMP_FEATURE,
     AdapterRequest,
@@ -40,9 +39,10 @@ from rlxweb.gpu.port import (
 )
 from rlxweb.gpu.port_base import HandleTable, PortBase
 from rlxweb.gpu.readback import BufferReader
-from rlxweb.gpu.staging import BufferUploader
 from rlxweb.gpu.timestamps import time_lists_on_device
 from rlxweb.gpu.unchecked_shaders import create_unchecked_module
+from rlxweb.gpu.upload_staging import BufferUploader
+from rlxweb.gpu.wgpu_error_translation import translate_error
 from rlxweb.gpu.wgpu_ffi import FfiCommandBuffer, WgpuFfi, create_wgpu_ffi
 from rlxweb.gpu.wgpu_libraries import WgpuLibrary, native_adapters, shader_compiler
 from rlxweb.limits import Limits

@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from rlxweb.errors import RlxError, UnknownOp, shown
 from rlxweb.graphfile.attribute_json import DTYPE_BY_LABEL, attribute_from_json
-from rlxweb.graphfile.budget import GraphBudget
-from rlxweb.graphfile.file_bytes import ByteArray
 from rlxweb.graphfile.format_constants import (
     DYNAMIC_FORMAT,
     GRAPH_KEY,
@@ -28,6 +26,8 @@ from rlxweb.graphfile.format_constants import (
     MAX_OPERANDS,
     STATIC_FORMAT,
 )
+from rlxweb.graphfile.graph_budget import GraphBudget
+from rlxweb.graphfile.memory_mapped_bytes import ByteArray
 from rlxweb.graphfile.safetensors_layout import (
     NUMPY_DTYPES,
     SafetensorsLayout,
@@ -115,10 +115,8 @@ def _check_all_used(state: _GraphReadState) -> None:
     """Check that tensors are aligned and that each belongs to a node."""
     layout = state.layout
     if layout.data_start % 8:
-        problem, rule = (
-            f"the data begins at byte {layout.data_start}",
-            "it must be a multiple of 8",
-        )
+        problem = f"the data begins at byte {layout.data_start}"
+        rule = "it must be a multiple of 8"
         raise layout.error_at(problem, rule)
     for entry in layout.entries.values():
         size = NUMPY_DTYPES[entry.dtype].itemsize

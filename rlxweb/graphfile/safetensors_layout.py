@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import GraphFileError, shown
-from rlxweb.graphfile.file_bytes import ByteArray
+from rlxweb.graphfile.memory_mapped_bytes import ByteArray
 from rlxweb.graphfile.strict_json import FormatViolation, JsonCursor, check_depth
 from rlxweb.ir.shape import MAX_RANK, format_shape
 

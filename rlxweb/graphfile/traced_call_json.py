@@ -1,8 +1,9 @@
 """Conversion of the traced calls of a graph with dynamic shapes to JSON and back.
 
-A file of such a graph holds the calls of its methods, as `rlxweb.ir.size_trace` has
-them: a method's name, and values of few kinds. What is read is asked of a graph again,
-by the methods that callers use, which check all they are given; no other is called.
+A file of such a graph holds the calls of its methods, as `rlxweb.ir.builder_call_trace`
+has them: a method's name, and values of few kinds. What is read is asked of a graph
+again, by the methods that callers use, which check all they are given; no other is
+called.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import numpy.typing as npt
 from rlxweb.errors import shown
 from rlxweb.graphfile.attribute_json import DTYPE_BY_LABEL, float_from_json
 from rlxweb.graphfile.strict_json import FormatViolation
+from rlxweb.ir.builder_call_trace import TensorRef, TracedCall
 from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.ir.size_trace import TensorRef, TracedCall
 from rlxweb.ir.sym_int import SymAxisLength, SymInt
 
 Array = npt.NDArray[Any]

@@ -1,7 +1,7 @@
 """Compiled Welch estimates: which of them have a kernel, and the arguments of one call.
 
-How rows are shared out is in `compiled_rows.py`, which kernels there are by now in
-`welch_kernels.py`; how they are written is the business of `rlxweb.machine`.
+How rows are shared out is in `compiled_welch_rows.py`, which kernels there are by now
+in `welch_kernel_cache.py`; how they are written is the business of `rlxweb.machine`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rlxweb.recipes.welch_parameters import centred_ramp
 if TYPE_CHECKING:  # what writes kernels is loaded where there is one to be made
     from rlxweb.machine.llvm_builder import FloatType
     from rlxweb.machine.llvm_compiler import LoadedCode
-    from rlxweb.machine.segment_preparation import DetrendMethod, SampleType
-    from rlxweb.machine.welch_kernel import WelchKernel
+    from rlxweb.machine.llvm_segment_preparation import DetrendMethod, SampleType
+    from rlxweb.machine.llvm_welch_kernel import WelchKernel
 
 MAX_TRANSFORM_LENGTH: Final = 1 << 16
 """Maximum transform length that is compiled."""
@@ -86,8 +86,8 @@ def welch_kernel_key(spec: WelchSpec, k: int) -> WelchKernelKey | str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledWelchKernel:
-    """Compiled Welch estimate; `WelchKernel` and `power_sums.py` document the arguments
-    of its functions.
+    """Compiled Welch estimate; `WelchKernel` and `llvm_power_sums.py` document the
+    arguments of its functions.
 
     find_peaks  None where so many bins are better searched for by other means
     tables  what the functions look up: they hold on to nothing themselves
@@ -126,7 +126,7 @@ def welch_kernel_job(
     """Return the job for rows of `segments` segments with samples of `sample_nbytes`
     bytes, searching k bins.
     """
-    from rlxweb.machine.power_sums import ADDRESS_COUNT, JOB_FIELDS
+    from rlxweb.machine.llvm_power_sums import ADDRESS_COUNT, JOB_FIELDS
 
     generator = kernel.generator
     weights = np.full(generator.bin_count, 0.5 * spec.scale / segments)

@@ -107,7 +107,8 @@ def _as_kernel_input(x: NDArray[Any]) -> NDArray[Any]:
 
 
 class RowCheckLimits:
-    """Limits within which rows need no second check; see `machine/row_checks.py`.
+    """Limits within which rows need no second check; see
+    `machine/llvm_welch_row_checks.py`.
 
     min_energy, max_energy  of the sum of squares of a row's `used_samples` first
                             samples
@@ -234,11 +235,9 @@ def _short_rows_strongest_bins(
     assert find_peaks is not None  # the callers asked
     bins = np.empty((n_rows, k), np.int64)
     power = np.empty((n_rows, k), kernel.power_dtype)
-    bins_address, power_address, row_nbytes = (
-        array_address(bins),
-        array_address(power),
-        power.strides[0],
-    )
+    bins_address = array_address(bins)
+    power_address = array_address(power)
+    row_nbytes = power.strides[0]
     rows_address, offsets_address, gains_address = samples.addresses
     stride = samples.x.strides[0]
 

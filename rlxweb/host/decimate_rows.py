@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.parallel_native import ParallelNativeFunction
-from rlxweb.host.result_pool import result_pool
-from rlxweb.machine.compile_cache import compile_cached, jit_mode
-from rlxweb.machine.jit_cache import JitCache
-from rlxweb.machine.job_arguments import pack_arguments
+from rlxweb.host.result_buffer_pool import result_pool
+from rlxweb.machine.background_jit_cache import JitCache
+from rlxweb.machine.cached_compilation import compile_cached, jit_mode
+from rlxweb.machine.job_calling_convention import pack_arguments
 from rlxweb.recipes.decimation_filters import DecimationFilter
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     _DecimationPart = tuple[int, int, int, int]
     """Rows [low, high), outputs [first, stop)."""
-    from rlxweb.machine.decimation import DecimationKernel
+    from rlxweb.machine.llvm_decimation import DecimationKernel
 
     CompiledDecimation = tuple[ParallelNativeFunction, DecimationKernel]
 
@@ -46,11 +46,11 @@ _LLVM_TYPES: Final[dict[np.dtype[Any], FloatType]] = {
 
 
 def _compile_kernel(key: object) -> CompiledDecimation:
-    """Compile and load the kernel of `machine/decimation.py`. Errors  as documented
-    there.
+    """Compile and load the kernel of `machine/llvm_decimation.py`. Errors  as
+    documented there.
     """
     from rlxweb.machine import llvm_compiler
-    from rlxweb.machine.decimation import FUNCTION_NAME, DecimationKernel
+    from rlxweb.machine.llvm_decimation import FUNCTION_NAME, DecimationKernel
 
     element_type, step, tap_count = cast("tuple[FloatType, int, int]", key)
     generator = DecimationKernel(

@@ -18,14 +18,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.result_pool import result_pool
+from rlxweb.host.array_tiles import TILE_ELEMENTS, parallel_for
+from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.thread_tasks import usable_cpus
-from rlxweb.host.tiles import TILE_ELEMENTS, parallel_for
 from rlxweb.host.wasm_convolution import WasmConvolution as Gathered
 from rlxweb.host.wasm_matmul import matmul, try_matmul_into
 from rlxweb.ir.layout import row_major_strides
 from rlxweb.recipes.conv_plan import ConvolutionShape
-from rlxweb.recipes.sliding_windows import SlidingWindows
+from rlxweb.recipes.conv_pool_windows import SlidingWindows
 
 _BLOCK_ELEMENTS: Final = 1 << 17
 """Elements of the windows that are copied side by side at once."""
@@ -151,10 +151,8 @@ class NumpyConvolution:
         batch, groups, _, o0, o1, _ = self.result_shape
         ranges = (range(0, batch, block_images), range(groups))
         for n, g in product(*ranges):
-            group_windows, group_out = (
-                windows[n : n + block_images, g],
-                out[n : n + block_images, g],
-            )
+            group_windows = windows[n : n + block_images, g]
+            group_out = out[n : n + block_images, g]
             for i, j in product(range(0, o0, block_planes), range(0, o1, block_lines)):
                 block = (
                     ...,
@@ -307,10 +305,8 @@ def _add_shifted_taps(
             channel_out = out[n, channel_block, channel]
             factors = weights[channel_block, channel]
             for tap_index, tap_slice in enumerate(tap_slices):
-                shifted, factor = (
-                    channels[(slice(None), *tap_slice)],
-                    factors[:, tap_index, None, None, None],
-                )
+                shifted = channels[(slice(None), *tap_slice)]
+                factor = factors[:, tap_index, None, None, None]
                 if tap_index == 0:
                     np.multiply(shifted, factor, out=channel_out)
                 else:

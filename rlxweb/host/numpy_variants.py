@@ -1,4 +1,4 @@
-"""Faster ways to run an op on NumPy arrays, some behind a gate.
+"""Table of faster variants of ops on NumPy arrays, some behind a gate.
 
 Rule: deleting any row changes no result, only time. The first row that takes a node is
 taken; the op's own reference is the last resort. The GPU's table is
@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host import (
-    error_function,
-    mixed_precision_sums,
-    recurrent_networks,
+    numpy_erf,
+    numpy_fast_float32_sums,
+    numpy_recurrent_networks,
     wasm_matmul,
 )
-from rlxweb.host.blocked_ops import ROW_AXES, blocked_op, is_large
+from rlxweb.host.cache_blocked_ops import ROW_AXES, blocked_op, is_large
 from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spectra
 from rlxweb.host.strongest_bins import strongest_bins
 from rlxweb.host.welch_spec import WelchSpec
@@ -328,9 +328,7 @@ NUMPY_VARIANTS: tuple[ArrayVariant, ...] = (
     ),
     ArrayVariant("topk, partition", "topk", _has_long_float_rows, _topk),
     ArrayVariant("frame, a view", "frame", None, _frame),
-    ArrayVariant(
-        "erf, one quotient", "erf", error_function.is_supported, error_function.erf
-    ),
+    ArrayVariant("erf, one quotient", "erf", numpy_erf.is_supported, numpy_erf.erf),
     ArrayVariant(
         "gather, one row", "gather", _has_single_index, _plan_gather, is_planned=True
     ),
@@ -340,24 +338,24 @@ NUMPY_VARIANTS: tuple[ArrayVariant, ...] = (
     ArrayVariant(
         "sum, short runs",
         "sum",
-        mixed_precision_sums.is_supported,
-        mixed_precision_sums.sum_in_runs("sum"),
+        numpy_fast_float32_sums.is_supported,
+        numpy_fast_float32_sums.sum_in_runs("sum"),
     ),
     ArrayVariant(
         "mean, short runs",
         "mean",
-        mixed_precision_sums.is_supported,
-        mixed_precision_sums.sum_in_runs("mean"),
+        numpy_fast_float32_sums.is_supported,
+        numpy_fast_float32_sums.sum_in_runs("mean"),
     ),
     *(
         ArrayVariant(
             f"{op}, in arrays made once",
             op,
-            recurrent_networks.is_supported,
+            numpy_recurrent_networks.is_supported,
             made,
             is_planned=True,
         )
-        for op, made in recurrent_networks.RECURRENT_PLANS
+        for op, made in numpy_recurrent_networks.RECURRENT_PLANS
     ),
     ArrayVariant(
         "quantized_matmul, unpacked in cache",

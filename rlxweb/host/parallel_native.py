@@ -1,4 +1,5 @@
-"""Native functions that divide their own work, called on all threads.
+"""Calls of native (LLVM) functions that divide their own work, made on all threads at
+once.
 
 Where there is a crew, Python hears of the call and of its end and of nothing between;
 elsewhere threads of Python's call the same function.
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 
 from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.thread_tasks import run_on_all_threads, usable_cpus
-from rlxweb.machine.job_arguments import function_address
+from rlxweb.machine.job_calling_convention import function_address
 from rlxweb.machine.llvm_compiler import LoadedCode
-from rlxweb.machine.thread_pool import NativeThreadPool
+from rlxweb.machine.native_thread_pool import NativeThreadPool
 
 
 class ParallelNativeFunction(NamedTuple):
@@ -29,8 +30,8 @@ class ParallelNativeFunction(NamedTuple):
 
     @classmethod
     def from_code(cls, code: LoadedCode, name: str) -> ParallelNativeFunction:
-        """Return the job function of that name; `machine/job_arguments.py` generates
-        it.
+        """Return the job function of that name; `machine/job_calling_convention.py`
+        generates it.
         """
         function = code.get_function(f"{name}_job", None, c_void_p)
         return cls(function, function_address(function))

@@ -1,4 +1,5 @@
-"""Workspace of one thread for segment transforms: sums of |FFT|² from segments.
+"""Workspace of one thread for the FFTs of segments, and the inner loop that adds up
+their |FFT|².
 
 Owns the inner loop that the whole-array and the stream form share. It must not know how
 rows are shared out among threads, where samples come from, or what peaks are.

@@ -4,7 +4,7 @@ WebAssembly.
 The code of `machine/wasm_matmul.py` gathers windows of an array as it needs them, by
 tables of where each begins and where each term of the sum lies from there: nothing is
 laid side by side before. Few channels meet lines of windows by
-`machine/wasm_contiguous_windows.py`. Where windows are some elements apart, each of so
+`machine/wasm_unit_stride_conv.py`. Where windows are some elements apart, each of so
 many phases of a line is laid side by side, in which they are neighbours.
 """
 
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from rlxweb.host.wasm_matmul import MIN_MULTIPLICATIONS, WASM_SCRATCH, wasm_functions
 from rlxweb.ir.layout import row_major_strides
-from rlxweb.machine.wasm_contiguous_windows import MIN_LINE_WINDOWS
 from rlxweb.machine.wasm_matmul import (
     GROUP_PANELS,
     PANEL_COLUMNS,
     PANEL_RECORD_LENGTH,
     scratch_floats,
 )
+from rlxweb.machine.wasm_unit_stride_conv import MIN_LINE_WINDOWS
 from rlxweb.recipes.conv_plan import ConvolutionShape
-from rlxweb.recipes.sliding_windows import SlidingWindows as Reached
+from rlxweb.recipes.conv_pool_windows import SlidingWindows as Reached
 
 Array = NDArray[Any]
 _FLOAT_NBYTES: Final = 4
@@ -89,10 +89,8 @@ class WasmConvolution:
                 self._result_strides[0],
             )
         self._image_starts = range(0, conv.batch, images_per_table)
-        weight_row_nbytes, result_row_nbytes = (
-            term_count * _FLOAT_NBYTES,
-            self._result_strides[2],
-        )
+        weight_row_nbytes = term_count * _FLOAT_NBYTES
+        result_row_nbytes = self._result_strides[2]
         self._group_weights_nbytes, self._sizes = (
             m * weight_row_nbytes,
             (m, term_count, len(self._window_table)),
@@ -155,10 +153,8 @@ class WasmConvolution:
         out, x = np.empty(self._result_shape, np.float32), self._split_input(x)
         multiply, trailing = self._functions.multiply_lines, self._trailing_strides
         if not self._multiplies_lines:
-            multiply, trailing = (
-                self._functions.multiply_windows,
-                (*trailing, WASM_SCRATCH.address(self._scratch_floats)),
-            )
+            multiply = self._functions.multiply_windows
+            trailing = (*trailing, WASM_SCRATCH.address(self._scratch_floats))
         input_address, output_address = x.ctypes.data, out.ctypes.data
         for n in self._image_starts:
             for g in range(self._group_count):

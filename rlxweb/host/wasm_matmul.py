@@ -2,7 +2,7 @@
 
 NumPy has no BLAS there and takes 30 times as long as a processor needs. What cannot be
 computed so, or where a browser refuses the module, is left to NumPy. Products with
-weights are shared with Workers, where there are any (`wasm_shared.py`).
+weights are shared with Workers, where there are any (`web_worker_matmul.py`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.pack_cache import ConstantOperandTracker, PackCache
-from rlxweb.host.result_pool import result_pool
+from rlxweb.host.packed_weight_cache import ConstantOperandTracker, PackCache
+from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.web_worker_matmul import MIN_SHARED_MULTIPLICATIONS as LEAST_SHARED
 from rlxweb.host.web_worker_matmul import WebWorkerMatmul, WorkerEpilogue
 from rlxweb.host.web_workers import SharedMemoryBlock, WebWorkers, available_web_workers
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
-from rlxweb.machine.compile_cache import jit_mode
+from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.machine.wasm_builder import IN_BROWSER, load_fused_module
 from rlxweb.machine.wasm_matmul import (
     ARGUMENTS,
@@ -44,7 +44,7 @@ _F32 = np.dtype(np.float32)
 
 class WasmMatmulFunctions(NamedTuple):
     """Functions of the WebAssembly module; `machine/wasm_matmul.py` and
-    `wasm_contiguous_windows.py` document their arguments.
+    `wasm_unit_stride_conv.py` document their arguments.
     """
 
     multiply: Callable[..., None]

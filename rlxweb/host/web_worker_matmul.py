@@ -2,7 +2,7 @@
 workers.
 
 How such a product is cut into parts, where its operands lie in the memory that all
-share, and what is done with it there. Where there are no Workers, `wasm_products.py`
+share, and what is done with it there. Where there are no Workers, `wasm_matmul.py`
 computes alone.
 """
 
@@ -88,9 +88,9 @@ class MatmulPartition(NamedTuple):
         if rows <= _MAX_UNDIVIDED_ROWS:
             panels_per_part = _PART_MULTIPLICATIONS // (rows * terms * PANEL_COLUMNS)
             panels_per_thread = columns // (PANEL_COLUMNS * _PARTS_PER_THREAD * threads)
-            part_rows, panels = (
-                rows,
-                max(_MIN_PART_PANELS, min(panels_per_part, panels_per_thread) // 2 * 2),
+            part_rows = rows
+            panels = max(
+                _MIN_PART_PANELS, min(panels_per_part, panels_per_thread) // 2 * 2
             )
         part_columns = panels * PANEL_COLUMNS
         parts_across = -(-columns // part_columns)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.machine.compile_cache import jit_mode
+from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.machine.wasm_builder import IN_BROWSER
 
 MAX_WORKERS: Final = 7

@@ -1,10 +1,10 @@
-"""Welch estimate as a graph of one op, for every engine but the host."""
+"""Graph of one op that computes a Welch estimate, for every engine but the host."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.errors import Unsupported
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.graph import Graph

@@ -21,8 +21,8 @@ from rlxweb.host.strongest_bins import strongest_bins
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.machine import llvm_compiler
-from rlxweb.machine.compile_cache import compile_cached, jit_mode
-from rlxweb.machine.jit_cache import KERNEL_CODE_NBYTES, JitCache
+from rlxweb.machine.background_jit_cache import KERNEL_CODE_NBYTES, JitCache
+from rlxweb.machine.cached_compilation import compile_cached, jit_mode
 
 
 def _compile_kernel(cache_key: object) -> CompiledWelchKernel:
@@ -31,8 +31,8 @@ def _compile_kernel(cache_key: object) -> CompiledWelchKernel:
     Errors   AdapterMissing; DeviceError for wrong numbers; those of the library.
     """
     from rlxweb.machine.llvm_builder import TYPE_NBYTES
-    from rlxweb.machine.top_k_search import register_count
-    from rlxweb.machine.welch_kernel import WelchKernel
+    from rlxweb.machine.llvm_top_k_search import register_count
+    from rlxweb.machine.llvm_welch_kernel import WelchKernel
 
     key = cast("WelchKernelKey", cache_key)
     cpu = llvm_compiler.host_cpu()
@@ -75,24 +75,18 @@ def _verify_kernel(kernel: CompiledWelchKernel, key: WelchKernelKey) -> None:
     x = (100.0 * noise).astype(dtype)
     samples = KernelSamples.from_samples(x)
     expected = welch_power(x.astype(np.float64), spec)
-    power, tolerance = (
-        compiled_power(kernel, samples, spec),
-        1e-5 if key.output_type == "float" else 1e-11,
-    )
-    max_errors, k = (
-        np.abs(power - expected).max(axis=1),
-        min(key.search_bins, power.shape[1]),
-    )
+    power = compiled_power(kernel, samples, spec)
+    tolerance = 1e-5 if key.output_type == "float" else 1e-11
+    max_errors = np.abs(power - expected).max(axis=1)
+    k = min(key.search_bins, power.shape[1])
     # What a line through two samples leaves is rounding, and no two agree on that.
     rounding_energy = 1e-24 * key.n * np.square(x, dtype=np.float64).sum(axis=1)
     is_right = bool(
         (max_errors <= tolerance * expected.max(axis=1) + rounding_energy).all()
     )
     if kernel.find_peaks is not None and is_right and key.n > 2:
-        top_bins, expected_bins = (
-            compiled_strongest_bins(kernel, samples, spec, k),
-            strongest_bins(power, k),
-        )
+        top_bins = compiled_strongest_bins(kernel, samples, spec, k)
+        expected_bins = strongest_bins(power, k)
         is_right = all(map(np.array_equal, top_bins, expected_bins))
     if not is_right:
         raise DeviceError(

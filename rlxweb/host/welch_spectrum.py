@@ -1,8 +1,8 @@
 """Averaged power spectra of many rows, in cache-sized blocks on a few threads.
 
-Owns how rows and segments are cut into tasks; the arithmetic is in `segment_power.py`.
-It must not know presets, peaks, files or devices. The cut depends on the shapes alone,
-so the answer is the same bits for any number of threads.
+Owns how rows and segments are cut into tasks; the arithmetic is in
+`segment_workspace.py`. It must not know presets, peaks, files or devices. The cut
+depends on the shapes alone, so the answer is the same bits for any number of threads.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rlxweb.errors import RecordingError, UsageError
 from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.io import file_limits
 from rlxweb.io.read_ahead import ReadAheadFile
-from rlxweb.referenced_files import NotRegularFile, open_regular_file
+from rlxweb.safe_file_opening import NotRegularFile, open_regular_file
 
 _HAS_PREAD = hasattr(os, "pread") and sys.platform != "emscripten"
 

@@ -1,4 +1,6 @@
-"""Calendar dates as files store them."""
+"""Parsers and formatters of calendar dates as recording files store them: ISO and
+EDF.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rlxweb.errors import RecordingError, UnknownName, UsageError, did_you_mean
-from rlxweb.io.file_contents import FileChannel
+from rlxweb.io.format_reader_interface import FileChannel
 
 _TRIGGER = re.compile(
     r"status|sti ?\d+|(stim(ulus)?|trig(ger)?s?)([ _-]\w+|\d+)?|events?|markers?",

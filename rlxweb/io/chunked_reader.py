@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.io.file_contents import Samples
+from rlxweb.io.format_reader_interface import Samples
 
 MAX_CACHED_NBYTES = 32 << 20
 """Maximum size of the samples that are cached from one block to the next."""

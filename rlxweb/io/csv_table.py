@@ -19,8 +19,8 @@ import numpy.typing as npt
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.channel_selection import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock_names import parse_clock_name
-from rlxweb.io.clock_rate import (
+from rlxweb.io.clock_column_names import parse_clock_name
+from rlxweb.io.clock_column_rate import (
     clear_false_clock_names,
     find_clock,
     find_ramps,
@@ -32,8 +32,8 @@ from rlxweb.io.csv_dialect import (
     CsvDialect,
     read_head,
 )
-from rlxweb.io.file_contents import ChannelStream, FileChannel, FileContents
-from rlxweb.io.time_text import parse_time
+from rlxweb.io.format_reader_interface import ChannelStream, FileChannel, FileContents
+from rlxweb.io.time_parsing import parse_time
 
 # Rows that begin in one stretch of so many bytes are read together.
 _BLOCK_NBYTES = 1 << 16

@@ -34,7 +34,12 @@ from rlxweb.io.edf_record_times import (
     read_record_onset,
     warn_about_gaps,
 )
-from rlxweb.io.file_contents import ChannelStream, FileChannel, FileContents, Samples
+from rlxweb.io.format_reader_interface import (
+    ChannelStream,
+    FileChannel,
+    FileContents,
+    Samples,
+)
 from rlxweb.io.pcm import decode_int24
 
 _CHUNK_NBYTES = 4 << 20
@@ -146,10 +151,8 @@ class _EdfReader:
         ):
             count = min(max(records_per_read, 1), end_record - record)
             first_sample = record * samples_per_record
-            low, high = (
-                max(start - first_sample, 0),
-                min(stop - first_sample, count * samples_per_record),
-            )
+            low = max(start - first_sample, 0)
+            high = min(stop - first_sample, count * samples_per_record)
             offset = header.nbytes + record * header.record_nbytes
             raw = (
                 self.source.read(offset, count * header.record_nbytes)

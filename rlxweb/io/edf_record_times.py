@@ -16,7 +16,7 @@ import numpy as np
 from rlxweb.errors import RecordingError
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.edf_header import EdfHeader, EdfSignal
-from rlxweb.io.file_contents import SampleReader, Samples, Span
+from rlxweb.io.format_reader_interface import SampleReader, Samples, Span
 
 _ONSET: Final = re.compile(rb"([+-]\d+(?:\.(\d*))?)\x14")
 _MAX_ONSET_NBYTES: Final = 64

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
 from rlxweb.io.calendar_dates import format_edf_date
@@ -27,8 +27,8 @@ from rlxweb.io.edf_annotation_layout import (
     place_annotations,
 )
 from rlxweb.io.edf_header import ANNOTATION_LABELS, BDF_MAGIC
-from rlxweb.io.edf_record_layout import EdfRecordLayout, choose_record_layout
-from rlxweb.io.edf_scale import EdfScale, copied_scale, finest_scale
+from rlxweb.io.edf_record_duration import EdfRecordLayout, choose_record_layout
+from rlxweb.io.edf_writer_scale import EdfScale, copied_scale, finest_scale
 from rlxweb.io.recording import Group
 from rlxweb.io.write_job import (
     BLOCK_NBYTES,
@@ -227,10 +227,8 @@ def _make_encoders(job: WriteJob) -> list[_EdfGroupEncoder]:
     for group in job.groups:
         labels = [next(names) for _ in group.channels]
         scale_units = _channel_scales(job, group, -(1 << bits - 1), (1 << bits - 1) - 1)
-        scales, units = (
-            [scale for scale, _ in scale_units],
-            [unit for _, unit in scale_units],
-        )
+        scales = [scale for scale, _ in scale_units]
+        units = [unit for _, unit in scale_units]
         encoders.append(
             _EdfGroupEncoder(
                 group, labels, [_edf_unit(unit, job) for unit in units], scales
@@ -381,10 +379,8 @@ def _build_header(
     kind: str,
 ) -> bytes:
     """Return the bytes of the header."""
-    low, high = (
-        -(1 << 8 * _SAMPLE_NBYTES[kind] - 1),
-        (1 << 8 * _SAMPLE_NBYTES[kind] - 1) - 1,
-    )
+    low = -(1 << 8 * _SAMPLE_NBYTES[kind] - 1)
+    high = (1 << 8 * _SAMPLE_NBYTES[kind] - 1) - 1
     signal_fields: list[tuple[object, ...]] = [
         (
             name,
@@ -404,11 +400,9 @@ def _build_header(
     signal_fields.append(
         (f"{kind} Annotations", "", -1, 1, low, high, annotation_samples)
     )
-    hours, minutes, seconds = (
-        start_second // 3600,
-        start_second // 60 % 60,
-        start_second % 60,
-    )
+    hours = start_second // 3600
+    minutes = start_second // 60 % 60
+    seconds = start_second % 60
     magic = "0".ljust(8).encode() if kind == "EDF" else BDF_MAGIC
     recording_text, date_text = identification
     header_fields: list[tuple[object, int]] = [

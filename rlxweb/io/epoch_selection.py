@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import coerce_float
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import coerce_float
 from rlxweb.errors import UsageError
 from rlxweb.io.annotations import Annotation
-from rlxweb.io.file_contents import Span
+from rlxweb.io.format_reader_interface import Span
 from rlxweb.io.recording import Group, check_finite, nearest_sample_index
 
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import coerce_bool, coerce_integer
+from rlxweb.argument_validation import coerce_bool, coerce_integer
 from rlxweb.errors import UsageError, shown
 from rlxweb.io.annotations import (
     Annotation,
@@ -130,10 +130,8 @@ def epochs(
     context = f"cutting epochs out of {recording.path!r}"
     pattern: object = around
     if not isinstance(pattern, str):
-        message, rule = (
-            f"around is {shown(around)}",
-            "must be the text of an annotation",
-        )
+        message = f"around is {shown(around)}"
+        rule = "must be the text of an annotation"
         raise UsageError(context, message, rule, 'pass a string such as "Stim*"')
     notes = find_annotations(recording.annotations, around, context)
     group_index = coerce_integer("group", group, context)

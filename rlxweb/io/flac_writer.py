@@ -11,7 +11,7 @@ import numpy as np
 
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import RecordingError
-from rlxweb.io.audio import soundfile_library
+from rlxweb.io.libsndfile_reader import soundfile_library
 from rlxweb.io.wav_writer import (
     check_sound_limits,
     quantize_samples,

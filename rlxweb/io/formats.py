@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.companion_files import find_header
-from rlxweb.io.file_contents import ArrayLayout, FileContents
+from rlxweb.io.format_reader_interface import ArrayLayout, FileContents
 from rlxweb.io.source_opener import OpenSource
 from rlxweb.io.urls import file_suffix
 
@@ -132,7 +132,7 @@ def _read_hdf5(source: Any, selection: ArraySelection) -> FileContents:
 
 
 def _read_audio(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.audio import read_audio
+    from rlxweb.io.libsndfile_reader import read_audio
 
     return read_audio(source)
 

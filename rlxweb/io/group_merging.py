@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlxweb.io.file_contents import Samples
+from rlxweb.io.format_reader_interface import Samples
 from rlxweb.io.recording import Group
 
 _RATE_TOLERANCE = 1e-9  # within which `open_recording` takes two rates for equal

@@ -17,21 +17,21 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.atomic_file import error_reason
 from rlxweb.digital import is_digital_dtype
 from rlxweb.errors import RlxError, UnknownName, did_you_mean, not_installed, shown
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.chunked_reader import ChunkedReader, array_selection
-from rlxweb.io.clock_names import ClockName, parse_clock_name, seconds_of_unit
-from rlxweb.io.clock_rate import (
+from rlxweb.io.clock_column_names import ClockName, parse_clock_name, seconds_of_unit
+from rlxweb.io.clock_column_rate import (
     ClockRate,
     find_rate,
     is_mostly_monotonic,
     reconcile_rates,
 )
-from rlxweb.io.file_contents import (
+from rlxweb.io.format_reader_interface import (
     ArrayLayout,
     ChannelStream,
     FileChannel,
@@ -39,7 +39,7 @@ from rlxweb.io.file_contents import (
     Samples,
     format_names,
 )
-from rlxweb.io.hdf5_access import (
+from rlxweb.io.hdf5_checked_access import (
     ChunkChecker,
     check_array,
     check_matlab_tree,
@@ -52,7 +52,7 @@ from rlxweb.io.hdf5_access import (
 )
 from rlxweb.io.npy import is_sample_dtype, native_dtype
 from rlxweb.io.recording_attributes import METADATA_NAMES, read_recording_attributes
-from rlxweb.io.source_file import SourceFile
+from rlxweb.io.source_file_adapter import SourceFile
 
 _INSTALL_HINT = "pip install 'rlxweb[hdf5]'"
 _NON_NUMERIC_CLASSES: Final = ("char", "cell", "struct", "logical", "function_handle")

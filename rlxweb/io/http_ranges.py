@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlxweb.errors import RecordingError
-from rlxweb.io.remote_errors import RemoteLocation
+from rlxweb.io.remote_error_translation import RemoteLocation
 
 STALL_TIMEOUT_S = 60.0
 """Seconds without a byte after which a response is given up."""

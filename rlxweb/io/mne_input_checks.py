@@ -21,7 +21,7 @@ from rlxweb.errors import RecordingError, shown
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import ByteSource, open_source
 from rlxweb.io.mat5_validation import check_matlab5
-from rlxweb.referenced_files import check_referenced_file, referenced_path
+from rlxweb.safe_file_opening import check_referenced_file, referenced_path
 
 _TAG: Final = struct.Struct(">iIii")  # kind, type, bytes, place of the next
 _BLOCK_START, _BLOCK_END = 104, 105

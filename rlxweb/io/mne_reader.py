@@ -30,7 +30,8 @@ from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.calendar_dates import SECONDS_PER_DAY, shift_date
 from rlxweb.io.channel_selection import TRIGGER_REASON, is_trigger
 from rlxweb.io.conventional_units import conventional_unit
-from rlxweb.io.file_contents import (
+from rlxweb.io.decompression_storage import check_free_space, write_chunk
+from rlxweb.io.format_reader_interface import (
     ChannelStream,
     FileChannel,
     FileContents,
@@ -43,7 +44,6 @@ from rlxweb.io.mne_input_checks import (
     check_fif_files,
     read_gdf_units,
 )
-from rlxweb.io.temporary_storage import check_free_space, write_chunk
 
 _INSTALL_HINT = "pip install 'rlxweb[mne]'"
 _SUFFIXES: Final = {

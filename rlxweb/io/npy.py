@@ -16,13 +16,13 @@ from tokenize import TokenError
 
 import numpy as np
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.atomic_file import error_reason
 from rlxweb.digital import is_digital_dtype
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.byte_source import ByteSource
-from rlxweb.io.file_contents import (
+from rlxweb.io.format_reader_interface import (
     ArrayLayout,
     ChannelStream,
     FileChannel,
@@ -290,10 +290,8 @@ def _check_dtype(source: ByteSource, dtype: np.dtype[np.generic]) -> None:
     if dtype.hasobject:
         problem, hint = "the array contains Python objects", "save numbers instead"
     elif dtype.kind == "c":
-        problem, hint = (
-            "the array is complex",
-            "save the real and imaginary parts separately",
-        )
+        problem = "the array is complex"
+        hint = "save the real and imaginary parts separately"
     else:
         problem, hint = f"the array has dtype {dtype}", "cast the array before saving"
     raise source.error(

@@ -24,22 +24,28 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import RecordingError, UnknownName, did_you_mean
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import MAX_ANNOTATIONS, Annotation
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.calendar_dates import SECONDS_PER_DAY, parse_iso_date
-from rlxweb.io.clock_names import ClockName, parse_clock_name
-from rlxweb.io.clock_rate import (
+from rlxweb.io.clock_column_names import ClockName, parse_clock_name
+from rlxweb.io.clock_column_rate import (
     ClockRate,
     TimeArray,
     find_rate,
     is_mostly_monotonic,
     reconcile_rates,
 )
-from rlxweb.io.file_contents import ArrayLayout, FileContents, Samples, format_names
+from rlxweb.io.decompression_storage import check_free_space, write_chunk
+from rlxweb.io.format_reader_interface import (
+    ArrayLayout,
+    FileContents,
+    Samples,
+    format_names,
+)
 from rlxweb.io.npy import (
     MAX_HEADER_NBYTES,
     ArrayMetadata,
@@ -50,8 +56,7 @@ from rlxweb.io.npy import (
     validate_orientation,
 )
 from rlxweb.io.recording_attributes import RATE_ATTRIBUTES
-from rlxweb.io.source_file import SourceFile
-from rlxweb.io.temporary_storage import check_free_space, write_chunk
+from rlxweb.io.source_file_adapter import SourceFile
 
 _MAX_IN_MEMORY_NBYTES = 8 << 20
 _CHUNK_NBYTES = 1 << 16

@@ -25,10 +25,10 @@ from rlxweb.io.annotations import MAX_ANNOTATIONS, Annotation
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.calendar_dates import SECONDS_PER_DAY, shift_date
 from rlxweb.io.channel_selection import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock_names import ClockName
-from rlxweb.io.clock_rate import ClockRate, find_rate
+from rlxweb.io.clock_column_names import ClockName
+from rlxweb.io.clock_column_rate import ClockRate, find_rate
 from rlxweb.io.conventional_units import conventional_unit
-from rlxweb.io.file_contents import (
+from rlxweb.io.format_reader_interface import (
     ChannelStream,
     FileChannel,
     FileContents,
@@ -43,7 +43,7 @@ from rlxweb.io.hdf5 import (
     select_array,
     translate_h5py_errors,
 )
-from rlxweb.io.hdf5_access import (
+from rlxweb.io.hdf5_checked_access import (
     check_array,
     get_child,
     has_child,

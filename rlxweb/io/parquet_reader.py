@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import shown
-from rlxweb.io import file_limits, time_text
+from rlxweb.io import file_limits, time_parsing
 from rlxweb.io.annotations import MAX_ANNOTATIONS, Annotation
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.calendar_dates import parse_iso_date
 from rlxweb.io.channel_selection import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock_names import parse_clock_name, seconds_of_unit
-from rlxweb.io.clock_rate import (
+from rlxweb.io.clock_column_names import parse_clock_name, seconds_of_unit
+from rlxweb.io.clock_column_rate import (
     ClockRate,
     clear_false_clock_names,
     find_clock,
@@ -35,12 +35,21 @@ from rlxweb.io.clock_rate import (
     ramp_warning,
     reconcile_rates,
 )
-from rlxweb.io.file_contents import ChannelStream, FileChannel, FileContents, Samples
-from rlxweb.io.parquet import ParquetBatchReader, open_parquet
-from rlxweb.io.parquet_pages import ParquetColumnChunk, check_pages, list_column_chunks
+from rlxweb.io.format_reader_interface import (
+    ChannelStream,
+    FileChannel,
+    FileContents,
+    Samples,
+)
+from rlxweb.io.parquet_page_validation import (
+    ParquetColumnChunk,
+    check_pages,
+    list_column_chunks,
+)
+from rlxweb.io.pyarrow_tables import ParquetBatchReader, open_parquet
 from rlxweb.io.recording_attributes import RATE_ATTRIBUTES, read_rate
 from rlxweb.io.sequential_reader import SequentialReader
-from rlxweb.io.source_file import SourceFile
+from rlxweb.io.source_file_adapter import SourceFile
 
 METADATA_KEY: Final = "rlxweb"
 """Key of the schema metadata that holds JSON with `recording` (1), `fs`, `units`,
@@ -232,7 +241,7 @@ class _ParquetColumns:
         name = self.names[index]
         if self.describe_type(index) == "text" and parse_clock_name(name) is None:
             # Text that is a time needs no name to be one.
-            return "time" if time_text.parse_time(self._first_text(index)) else ""
+            return "time" if time_parsing.parse_time(self._first_text(index)) else ""
         return (
             name
             if self.is_numeric(index) or self.describe_type(index) == "text"
@@ -382,7 +391,9 @@ class _ParquetColumns:
             self._text_columns[index] = [
                 str(value.as_py() or "")
                 for group in range(
-                    len(self._group_starts) - 1 if n_rows <= time_text.MAX_ROWS else 0
+                    len(self._group_starts) - 1
+                    if n_rows <= time_parsing.MAX_ROWS
+                    else 0
                 )
                 for batch in self._table.read_batches(
                     group, [self.names[index]], _MAX_BATCH_ROWS

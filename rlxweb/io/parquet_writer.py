@@ -14,7 +14,12 @@ from typing import IO, Any, Final, get_args
 import numpy as np
 
 from rlxweb.errors import UsageError
-from rlxweb.io.parquet import ColumnType, ColumnValues, TableColumn, write_parquet
+from rlxweb.io.pyarrow_tables import (
+    ColumnType,
+    ColumnValues,
+    TableColumn,
+    write_parquet,
+)
 from rlxweb.io.write_job import (
     WriteErrorTracker,
     WriteJob,

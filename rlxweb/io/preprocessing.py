@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import coerce_float, coerce_integer
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import coerce_float, coerce_integer
 from rlxweb.errors import (
     RecordingWarning,
     UnknownName,
@@ -184,10 +184,8 @@ def coerce_reference_names(reference: Any, context: str) -> list[str]:
     if isinstance(reference, str):
         return [reference]
     if not isinstance(reference, Iterable):
-        problem, rule = (
-            f"reference is {shown(reference)}",
-            "must be a name or a list of names",
-        )
+        problem = f"reference is {shown(reference)}"
+        rule = "must be a name or a list of names"
         raise UsageError(
             context, problem, rule, f"{AVERAGE!r} is the mean of all channels"
         )

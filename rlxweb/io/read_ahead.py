@@ -74,9 +74,9 @@ class ReadAheadFile(io.RawIOBase):
         grid = _BlockGrid(MAX_BLOCK_NBYTES, 1, 0, self.nbytes)
         # All of a short file is kept, wherever it is read.
         if n_positions > 1 and self.nbytes > MAX_CACHED_NBYTES // 2:
-            size, target_size = (
-                MAX_BLOCK_NBYTES,
-                max(MIN_BLOCK_NBYTES, MAX_CACHED_NBYTES // (2 * n_positions + 4)),
+            size = MAX_BLOCK_NBYTES
+            target_size = max(
+                MIN_BLOCK_NBYTES, MAX_CACHED_NBYTES // (2 * n_positions + 4)
             )
             while size > target_size:
                 size >>= 1

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.digital import Digital
 from rlxweb.errors import (
     NotFinite,
@@ -28,7 +28,7 @@ from rlxweb.errors import (
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.byte_source import RecordingSource
-from rlxweb.io.file_contents import SampleReader, Samples, Span, spans_between
+from rlxweb.io.format_reader_interface import SampleReader, Samples, Span, spans_between
 from rlxweb.stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
@@ -163,10 +163,8 @@ class Group:
                  the samples in the file.
         """
         context = f"taking a part of {self.recording!r}"
-        start, stop = (
-            _coerce_sample_index(context, "start", start),
-            _coerce_sample_index(context, "stop", stop),
-        )
+        start = _coerce_sample_index(context, "start", start)
+        stop = _coerce_sample_index(context, "stop", stop)
         self._check_range(start, stop)
         gaps = (
             (max(a, start) - start, min(b, stop) - start)
@@ -446,7 +444,9 @@ class Recording:
         >>> Recording.from_array(x, 256, channels=["Oz"], units="uV")
         Recording('an array': array, 1 channel at 256 Hz, 2560 samples)
         """
-        from rlxweb.io.array_group import array_as_group  # which imports this module
+        from rlxweb.io.array_channel_group import (
+            array_as_group,
+        )  # which imports this module
 
         group = array_as_group(
             x, fs, channels, units, "creating a recording from an array"
@@ -580,10 +580,8 @@ def _coerce_sample_index(context: str, name: str, value: object) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError as error:
-        problem, rule = (
-            f"{name} is {shown(value)}",
-            "must be an integer number of samples",
-        )
+        problem = f"{name} is {shown(value)}"
+        rule = "must be an integer number of samples"
         hint = "to convert from seconds, use round(seconds * group.fs)"
         raise UsageError(context, problem, rule, hint) from error
 

@@ -13,8 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import check_choice, coerce_float, suggest_misspelled_options
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import (
+    check_choice,
+    coerce_float,
+    suggest_misspelled_options,
+)
 from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import RecordingSource
@@ -24,7 +28,7 @@ from rlxweb.io.channel_selection import (
     has_only_annotations,
     unique_names,
 )
-from rlxweb.io.file_contents import (
+from rlxweb.io.format_reader_interface import (
     ARRAY_LAYOUTS,
     ArrayLayout,
     ChannelStream,
@@ -37,7 +41,7 @@ from rlxweb.io.preprocessing import PreprocessingOptions, Reference
 from rlxweb.io.recording import Channel, Group, Recording
 from rlxweb.io.reference_channels import check_rates, reference_channels
 from rlxweb.io.source_opener import OpenSource, open_named_source
-from rlxweb.io.storage_access import StorageAccess
+from rlxweb.io.storage_options import StorageAccess
 from rlxweb.io.time_range import Moment, check_time_range, parse_moment, slice_group
 
 _ONE_RATE_HINT = "select the channels of one rate by name and "

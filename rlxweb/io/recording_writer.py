@@ -18,8 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import check_choice, coerce_float
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import check_choice, coerce_float
 from rlxweb.atomic_file import open_output
 from rlxweb.errors import RecordingWarning, UsageError, not_installed, shown
 from rlxweb.io.annotations import Annotation
@@ -388,10 +388,8 @@ def _annotations_in_range(
     seconds = max(group.seconds for group in groups)
     selected = []
     for annotation in annotations:
-        begin, end = (
-            annotation.onset - start_seconds,
-            annotation.onset - start_seconds + annotation.duration,
-        )
+        begin = annotation.onset - start_seconds
+        end = annotation.onset - start_seconds + annotation.duration
         if begin > seconds or (start_seconds and begin < 0 and end <= 0):
             continue
         if start_seconds and begin < 0:
@@ -405,10 +403,8 @@ def _coerce_annotations(values: Any, context: str) -> tuple[Annotation, ...]:
     of them.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        problem, rule = (
-            f"annotations is {shown(values)}",
-            "must be a list of (onset, duration, text)",
-        )
+        problem = f"annotations is {shown(values)}"
+        rule = "must be a list of (onset, duration, text)"
         raise UsageError(context, problem, rule, "pass [] to write no annotations")
     return tuple(_coerce_annotation(value, context) for value in values)
 
@@ -422,10 +418,8 @@ def _coerce_annotation(value: Any, context: str) -> Annotation:
         onset, duration, text = value
         annotation = Annotation(float(onset), float(duration or 0.0), str(text))
     except (TypeError, ValueError) as error:
-        rule, hint = (
-            "must be (onset, duration, text), with times in s",
-            "use duration 0 for a single point in time",
-        )
+        rule = "must be (onset, duration, text), with times in s"
+        hint = "use duration 0 for a single point in time"
         raise UsageError(context, problem, rule, hint) from error
     if not (math.isfinite(annotation.onset) and math.isfinite(annotation.duration)):
         raise UsageError(context, problem, "times must be finite", "omit it")

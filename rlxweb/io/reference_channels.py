@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.io.channel_selection import choose_channels
-from rlxweb.io.file_contents import FileChannel, FileContents
+from rlxweb.io.format_reader_interface import FileChannel, FileContents
 from rlxweb.io.preprocessing import AVERAGE, Reference, coerce_reference_names
 
 
@@ -60,10 +60,8 @@ def check_rates(
     for index in references:
         for n, (selected, *_) in members.items():
             if n != stream_of[index]:
-                reference_stream, selected_stream = (
-                    contents.streams[stream_of[index]],
-                    contents.streams[n],
-                )
+                reference_stream = contents.streams[stream_of[index]]
+                selected_stream = contents.streams[n]
                 raise UsageError(
                     context,
                     f"the reference {names[index]!r} has "

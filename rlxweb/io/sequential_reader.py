@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.fork_safety import ForkSafeLock, register_child_callback
 from rlxweb.io.byte_source import RecordingSource
-from rlxweb.io.file_contents import Samples
+from rlxweb.io.format_reader_interface import Samples
 
 MAX_CACHED_NBYTES = 32 << 20
 """Maximum size of the cached chunks, not counting the last one."""

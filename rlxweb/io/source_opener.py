@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rlxweb.errors import RecordingError
 from rlxweb.io.byte_source import ByteSource, open_source
-from rlxweb.io.storage_access import StorageAccess
+from rlxweb.io.storage_options import StorageAccess
 from rlxweb.io.urls import is_url, local_path, redact_url
 from rlxweb.io.zarr_detection import is_zarr
 

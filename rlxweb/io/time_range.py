@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from rlxweb.arguments import coerce_float
+from rlxweb.argument_validation import coerce_float
 from rlxweb.errors import UsageError, shown
 from rlxweb.io.annotations import find_annotations
 from rlxweb.io.byte_source import RecordingSource
-from rlxweb.io.file_contents import FileContents
+from rlxweb.io.format_reader_interface import FileContents
 from rlxweb.io.recording import Group, nearest_sample_index
 
 Moment: TypeAlias = float | str

@@ -16,7 +16,12 @@ import numpy.typing as npt
 from rlxweb.digital import MAX_BITS
 from rlxweb.io import g711
 from rlxweb.io.byte_source import ByteSource
-from rlxweb.io.file_contents import ChannelStream, FileChannel, FileContents, Samples
+from rlxweb.io.format_reader_interface import (
+    ChannelStream,
+    FileChannel,
+    FileContents,
+    Samples,
+)
 from rlxweb.io.pcm import decode_int24, decode_wide
 from rlxweb.io.wav_header import (
     A_LAW,
@@ -42,7 +47,7 @@ def read_wav(source: ByteSource) -> FileContents:
     try:
         wav_format, offset, n_samples = find_samples(source)
     except UnsupportedWavCoding as coding:
-        from rlxweb.io.audio import read_audio
+        from rlxweb.io.libsndfile_reader import read_audio
 
         return replace(read_audio(source, f"samples of {coding}"), format="WAV")
     digital_dtype = _digital_dtype(wav_format)

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.io.preprocessing import nearest_integer_rate
 from rlxweb.io.recording import Group

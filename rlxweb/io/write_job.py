@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.errors import NotFinite, UsageError
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.recording import Group, check_finite

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlxweb.errors import RecordingWarning
 from rlxweb.io.chunked_reader import ChunkedReader, array_selection
-from rlxweb.io.file_contents import Samples
+from rlxweb.io.format_reader_interface import Samples
 
 if TYPE_CHECKING:
     from rlxweb.io.zarr_store import ZarrSource

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.atomic_file import error_reason
 from rlxweb.digital import is_digital_dtype
 from rlxweb.errors import RecordingError, RlxError, UnknownName, did_you_mean, shown
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import RecordingSource, open_source
-from rlxweb.io.file_contents import (
+from rlxweb.io.format_reader_interface import (
     ArrayLayout,
     ChannelStream,
     FileChannel,
@@ -35,13 +35,13 @@ from rlxweb.io.file_contents import (
 from rlxweb.io.npy import is_sample_dtype, native_dtype
 from rlxweb.io.recording_attributes import METADATA_NAMES, read_recording_attributes
 from rlxweb.io.remote import open_async_file_system
-from rlxweb.io.remote_errors import INSTALL_HINT, RemoteLocation
-from rlxweb.io.storage_access import StorageAccess
+from rlxweb.io.remote_error_translation import INSTALL_HINT, RemoteLocation
+from rlxweb.io.storage_options import StorageAccess
 from rlxweb.io.urls import has_http_link, is_url, redact_url
 from rlxweb.io.zarr_chunk_validation import ZarrChunkValidator
 from rlxweb.io.zarr_detection import ZARR_ZIP_SUFFIX
 from rlxweb.io.zarr_reader import ZarrReader
-from rlxweb.referenced_files import check_referenced_file, is_outside_folder
+from rlxweb.safe_file_opening import check_referenced_file, is_outside_folder
 
 # In what fsspec says of a web server.
 _NO_RANGES_MESSAGE = "support range requests"

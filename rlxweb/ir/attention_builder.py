@@ -14,7 +14,7 @@ import numpy as np
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.op_builder import OpBuilder
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape import Shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
 

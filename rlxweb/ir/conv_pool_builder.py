@@ -11,7 +11,7 @@ from inspect import signature
 from typing import Any, ParamSpec
 
 from rlxweb.errors import AttributeRefused, ShapeError
-from rlxweb.ir.op_builder import OpBuilder
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape import as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor
 

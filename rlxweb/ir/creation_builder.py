@@ -15,7 +15,7 @@ import numpy as np
 from rlxweb.errors import AttributeRefused
 from rlxweb.ir.data_movement_builder import Axes, as_integers
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
-from rlxweb.ir.math_builder import MathBuilder, TensorLike
+from rlxweb.ir.elementwise_builder import MathBuilder, TensorLike
 from rlxweb.ir.shape import as_integer, bad_shape, normalize_axis
 from rlxweb.ir.tensor import Tensor, op_context
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.indexing import take_indices
-from rlxweb.ir.op_builder import OpBuilder
 from rlxweb.ir.shape import (
     as_integer,
     as_tuple,
@@ -132,10 +132,8 @@ class DataMovementBuilder(OpBuilder):
         """
         with op_context("windows", x):
             window_sizes = as_integers(sizes, "a size")
-            window_steps, window_dilations = (
-                as_integers(steps, "a step"),
-                as_integers(dilations, "a dilation"),
-            )
+            window_steps = as_integers(steps, "a step")
+            window_dilations = as_integers(dilations, "a dilation")
         window_axes = tuple(range(-len(window_sizes), 0)) if axes is None else axes
         attrs: dict[str, Any] = {
             name: values * len(window_sizes) if len(values) == 1 else values

@@ -2,7 +2,7 @@
 
 A rule is a field of the op's record, written with the builder methods of a graph, so
 that what it adds is differentiated, fused, priced and run as anything else. Rules are
-linear in the gradient they take back; forward mode rests on that (`pullback.py`). No op
+linear in the gradient they take back; forward mode rests on that (`autodiff.py`). No op
 is known here.
 """
 

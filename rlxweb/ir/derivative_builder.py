@@ -117,10 +117,8 @@ class DerivativeBuilder(DataMovementBuilder):
             outputs, examples, "vectorized", "outputs=[y]"
         )
         batches = self._check_tensors([], wholes, "vectorized", "wholes=[xs]")[1]
-        graph, context = (
-            cast(Any, self),
-            f"vectorized in graph '{cast(Any, self).name}'",
-        )
+        graph = cast(Any, self)
+        context = f"vectorized in graph '{cast(Any, self).name}'"
         if len(batches) != len(example_tensors) or not example_tensors:
             raise ShapeError(
                 context,
@@ -144,10 +142,8 @@ class DerivativeBuilder(DataMovementBuilder):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Return both arguments as lists of tensors of this graph."""
         context = f"{method} in graph '{cast(Any, self).name}'"
-        output_tensors, wrt_tensors = (
-            as_tensor_tuple(outputs, context, usage),
-            as_tensor_tuple(wrt, context, usage),
-        )
+        output_tensors = as_tensor_tuple(outputs, context, usage)
+        wrt_tensors = as_tensor_tuple(wrt, context, usage)
         for tensor in (*output_tensors, *wrt_tensors):
             with op_context(method, tensor):
                 pass

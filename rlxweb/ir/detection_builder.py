@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlxweb.ir.op_builder import OpBuilder
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape import as_integer, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor, op_context
 

@@ -19,19 +19,19 @@ import numpy.typing as npt
 
 from rlxweb.array_input import as_array
 from rlxweb.errors import GraphError, RlxError, ShapeError, did_you_mean, shown
-from rlxweb.ir.binding import bind_graph
 from rlxweb.ir.builder import Builder
-from rlxweb.ir.dim import DeclaredShape, Dim, symbolic_shape
-from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_exact
-from rlxweb.ir.op import Op, TensorType, registry
-from rlxweb.ir.shape import as_shape, as_tuple, bad_dtype, format_shape, short_repr
-from rlxweb.ir.size_trace import (
+from rlxweb.ir.builder_call_trace import (
     UNTRACED_METHODS,
     SizeTrace,
     TracedCall,
     call_attributes,
     trace_methods,
 )
+from rlxweb.ir.dim import DeclaredShape, Dim, symbolic_shape
+from rlxweb.ir.dim_binding import bind_graph
+from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_exact
+from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.ir.shape import as_shape, as_tuple, bad_dtype, format_shape, short_repr
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.tensor import Tensor, as_tensor_tuple
 from rlxweb.lazy_names import load_provider
@@ -189,10 +189,8 @@ class Graph(Builder):
         """Add the node that stands for a recorded call and return its tensor; called by
         the size trace.
         """
-        inputs, attrs = (
-            tuple(ref.id for ref in call.operands),
-            call_attributes(self, call),
-        )
+        inputs = tuple(ref.id for ref in call.operands)
+        attrs = call_attributes(self, call)
         is_leaf = call.method in ("input", "param")
         name = str(call.args[0]) if is_leaf else str(call.kwargs.get("name", ""))
         node = Node(len(self._state.nodes), call.method, inputs, attrs, kind, name)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import ShapeError
-from rlxweb.ir.op_builder import OpBuilder
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape import broadcast, format_shape
 from rlxweb.ir.tensor import Tensor
 

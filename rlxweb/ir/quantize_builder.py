@@ -13,7 +13,7 @@ import numpy as np
 from rlxweb.errors import GraphError
 from rlxweb.ir.conv_pool_builder import SpatialSizes
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
-from rlxweb.ir.op_builder import OpBuilder
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape import Shape, bad_attribute
 from rlxweb.ir.tensor import Operand, Tensor, op_context
 

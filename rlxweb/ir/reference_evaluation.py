@@ -1,4 +1,5 @@
-"""Evaluate a node by its op's NumPy reference, as arrays of the node's own type.
+"""Evaluation of one node by its op's NumPy reference, as an array of the node's own
+dtype.
 
 References compute numbers of bfloat16 in float32, as NumPy has none of them; here they
 are widened before and rounded after.

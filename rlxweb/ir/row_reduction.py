@@ -76,10 +76,8 @@ class RowReduction:
         """Return the level of a view of row values: reshaped, or broadcast to the
         elements.
         """
-        source_shape, result_shape = (
-            graph.node(node.inputs[0]).type.shape,
-            node.type.shape,
-        )
+        source_shape = graph.node(node.inputs[0]).type.shape
+        result_shape = node.type.shape
         if source_shape not in (self.outer_shape, self.keepdims_shape):
             return None
         layout = view.layout(Layout.dense(source_shape), result_shape, node.attrs)

@@ -192,10 +192,8 @@ class SortSearchBuilder(DataMovementBuilder):
         since they take elements from outside. Errors  IndexRefused; ShapeError.
         """
         with op_context("reverse_sequence", x, lengths):
-            sequence_axis, item_axis = (
-                normalize_axis(axis, x.rank),
-                normalize_axis(batch_axis, x.rank),
-            )
+            sequence_axis = normalize_axis(axis, x.rank)
+            item_axis = normalize_axis(batch_axis, x.rank)
             if sequence_axis == item_axis or lengths.shape != (x.shape[item_axis],):
                 raise bad_shape(
                     f"lengths {format_shape(lengths.shape)} for axes {sequence_axis} "

@@ -20,8 +20,8 @@ import numpy as np
 from rlxweb.errors import ShapeError, UsageError
 
 if TYPE_CHECKING:
+    from rlxweb.ir.builder_call_trace import SizeTrace
     from rlxweb.ir.dim import Dim
-    from rlxweb.ir.size_trace import SizeTrace
 
 SAMPLE_COUNT = 3
 """Number of sample sizes of every dim that a graph is tried with while it is built."""

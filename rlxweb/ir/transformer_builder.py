@@ -14,7 +14,7 @@ import numpy as np
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
-from rlxweb.ir.op_builder import OpBuilder
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape import as_integer, format_shape
 from rlxweb.ir.tensor import Tensor
 

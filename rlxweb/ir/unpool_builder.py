@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.conv_pool_builder import SpatialSizes
-from rlxweb.ir.op_builder import OpBuilder
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape import as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor
 

@@ -1,4 +1,4 @@
-"""Graph verifier: the rules that a graph must satisfy before it is compiled.
+"""Graph verifier: checks the rules that a graph must satisfy before it is compiled.
 
 The types of nodes that came in by another way than `apply` are inferred again and
 compared, never believed, so a graph built by hand is held to the same rules.

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.bfloat16 import is_bfloat16, to_float32
 from rlxweb.errors import InputError, UsageError, shown
+from rlxweb.ir.builder_call_trace import SizeTrace, TracedCall, TraceReplay
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.size_trace import SizeTrace, TracedCall, TraceReplay
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import require_graph
 from rlxweb.quantized_weights import Quantized, group_counts, quantize
@@ -215,10 +215,8 @@ class _WeightQuantizer:
             )
         words, scales = out.gather(words, x), out.gather(scales, x)
         bias = None if bias is None else out.gather(bias, x)
-        y, row_length = (
-            out.dequantize(words, scales, bias, **attrs),
-            self._row_length(matrix[0]),
-        )
+        y = out.dequantize(words, scales, bias, **attrs)
+        row_length = self._row_length(matrix[0])
         return (
             y if y.shape[-1] == row_length else out.narrow(y, y.rank - 1, 0, row_length)
         )
@@ -230,10 +228,8 @@ class _WeightQuantizer:
         self, out: Graph, node_id: int, transposed: bool
     ) -> list[Tensor]:
         """Add the params or constants that hold a packed matrix."""
-        node, arrays = (
-            self.graph.node(node_id),
-            self.quantize_matrix(node_id, transposed),
-        )
+        node = self.graph.node(node_id)
+        arrays = self.quantize_matrix(node_id, transposed)
         parts = [
             (n, a) for n, a in zip(_PART_NAMES, arrays, strict=True) if a is not None
         ]
@@ -285,10 +281,8 @@ class _WeightQuantizer:
     def replay_trace(self, trace: SizeTrace) -> Graph:
         """Rebuild a graph with dims by replaying its calls."""
         ids = {node.id: node.id for node in trace.initial_graph.nodes()}
-        replay, removed = (
-            TraceReplay(trace.initial_graph.copy(), {}, ids),
-            self._removed_ids(),
-        )
+        replay = TraceReplay(trace.initial_graph.copy(), {}, ids)
+        removed = self._removed_ids()
         for call in trace.calls:
             node_id = next(iter(_result_ids(call)), -1)
             if node_id in removed:

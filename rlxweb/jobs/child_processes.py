@@ -1,4 +1,5 @@
-"""Tracking of child processes from the moment they start, so that Ctrl-C can end them.
+"""Tracking of child processes from the moment they start, so that Ctrl-C ends all of
+them.
 
 Python knows of a process once it is started, and tells it what to be through a pipe and
 semaphores. Where this process ends before that is read, the one that starts finds half

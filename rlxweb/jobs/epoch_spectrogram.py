@@ -1,7 +1,7 @@
-"""Spectrograms of epochs, averaged: time counts from their annotations.
+"""Average spectrogram of epochs, on a time axis relative to their annotations.
 
 Owns how many epochs are held at once, and the baseline that powers are told against.
-What a spectrogram of a recording holds is in `jobs/spectrogram.py`.
+What a spectrogram of a recording holds is in `jobs/channel_group_spectrogram.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.io import check_finite
-from rlxweb.jobs.averaging import BLOCK_NBYTES
-from rlxweb.jobs.epoching import EpochCondition
-from rlxweb.jobs.spectrogram import (
+from rlxweb.jobs.channel_group_power import BLOCK_NBYTES
+from rlxweb.jobs.channel_group_spectrogram import (
     GroupSpectrogram,
     SegmentFloor,
     SpectrogramSettings,
@@ -27,6 +26,7 @@ from rlxweb.jobs.spectrogram import (
     check_band,
     check_value_count,
 )
+from rlxweb.jobs.epoch_options import EpochCondition
 from rlxweb.recipes.welch_parameters import segment_count
 
 DEFAULT_SEGMENT_DIVISOR = 4

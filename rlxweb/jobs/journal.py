@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import NotWritten, RecordingError, UsageError
 from rlxweb.io.csv_json_npz import json_default

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rlxweb.io import Annotation, Group, Recording
-from rlxweb.jobs.record_entries import RecordEntry, path_text
+from rlxweb.jobs.run_record_entries import RecordEntry, path_text
 
 
 def file_description(recording: Recording) -> RecordEntry:

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.errors import OutOfMemory
 from rlxweb.io import Group, Recording, open_recording
-from rlxweb.jobs.analysis import FileProgress
-from rlxweb.jobs.epoch_spectrogram import epochs_spectrogram
-from rlxweb.jobs.epoching import EpochOptions, select_conditions
-from rlxweb.jobs.settings import group_fmax
-from rlxweb.jobs.spectrogram import (
+from rlxweb.jobs.channel_group_spectrogram import (
     GroupSpectrogram,
     SpectrogramSettings,
     channel_maxima,
     group_spectrogram,
 )
+from rlxweb.jobs.epoch_options import EpochOptions, select_conditions
+from rlxweb.jobs.epoch_spectrogram import epochs_spectrogram
+from rlxweb.jobs.recording_analysis import FileProgress
+from rlxweb.jobs.settings import group_fmax
 from rlxweb.jobs.stage_timing import StageTimer, time_reads
 from rlxweb.results.ran import Stage
 

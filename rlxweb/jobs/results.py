@@ -15,7 +15,7 @@ from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.jobs.epoching import AveragedEpochs
+from rlxweb.jobs.epoch_options import AveragedEpochs
 from rlxweb.results.ran import Stage
 
 

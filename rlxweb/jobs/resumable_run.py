@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Any, cast
 
 from rlxweb.errors import RlxError, UsageError, shown
-from rlxweb.io.state_fingerprint import state_fingerprint
+from rlxweb.io.recording_state_fingerprint import state_fingerprint
 from rlxweb.jobs.journal import Journal, LineSpan
-from rlxweb.jobs.record_entries import RecordEntry, entry_problem, file_entry
 from rlxweb.jobs.results import FileResult
+from rlxweb.jobs.run_record_entries import RecordEntry, entry_problem, file_entry
 from rlxweb.output_streams import is_stream
 
 RunFacts = Mapping[str, Any]

@@ -15,9 +15,9 @@ from rlxweb.device import parse_device
 from rlxweb.errors import RecordingWarning
 from rlxweb.host.welch_spec import DIGITAL_DTYPE, WelchSpec
 from rlxweb.io import Group
-from rlxweb.io.file_contents import ArrayLayout
-from rlxweb.io.storage_access import StorageAccess
-from rlxweb.jobs.epoching import EpochOptions
+from rlxweb.io.format_reader_interface import ArrayLayout
+from rlxweb.io.storage_options import StorageAccess
+from rlxweb.jobs.epoch_options import EpochOptions
 from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.precision import Precision, ResolvedPrecision, resolve_precision
 from rlxweb.signal.presets import spec_from_preset

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rlxweb.cost.chrome_trace import TraceSpan
 from rlxweb.cost.roofline import ProfileEntry
-from rlxweb.io.file_contents import SampleReader, Samples
+from rlxweb.io.format_reader_interface import SampleReader, Samples
 from rlxweb.io.recording import Group
 from rlxweb.results.ran import Stage
 

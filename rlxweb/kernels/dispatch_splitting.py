@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.errors import LimitExceeded
 from rlxweb.ir.lowering import WHOLE_AXIS, KernelDispatch, OperandAccess
 from rlxweb.limits import MAX_LOOP_ITERATIONS, Limits

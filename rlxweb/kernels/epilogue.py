@@ -1,5 +1,5 @@
-"""Epilogues: elementwise work that a kernel does on what it stores, such as a dense
-layer in one dispatch.
+"""Epilogues: elementwise work fused into the kernel that stores the values, such as a
+dense layer in one dispatch.
 
 The nodes after a product or a reduction become a Finish, and a recipe whose calls say
 that they take one gets it put in. Nothing is written to memory in between, and the

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.errors import LimitExceeded
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.lowering import BufferRef, KernelDispatch

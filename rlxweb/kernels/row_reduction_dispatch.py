@@ -55,10 +55,8 @@ def row_reduction_dispatch(
     )
     all_layouts = [*layouts, out]
     outer_rank = len(rows.outer_shape)
-    outer_layouts, row_layouts = (
-        _restrict_layouts(all_layouts, slice(0, outer_rank)),
-        _restrict_layouts(all_layouts, slice(outer_rank, None)),
-    )
+    outer_layouts = _restrict_layouts(all_layouts, slice(0, outer_rank))
+    row_layouts = _restrict_layouts(all_layouts, slice(outer_rank, None))
     is_vec4 = _vec4_operands(
         outer_layouts, row_layouts, [layout.offset for layout in all_layouts]
     )

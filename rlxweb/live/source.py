@@ -1,4 +1,4 @@
-"""Protocol of live signal sources, and the thread that reads one.
+"""Protocol of live signal sources, and the thread that reads from one.
 
 A source blocks until samples come; a thread of its own waits for them, so that whoever
 watches can draw, notice a silence, and stop. What may wait (a pipe, a file) waits when

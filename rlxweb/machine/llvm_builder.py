@@ -143,10 +143,8 @@ class IRBuilder(ButterflyBuilder):
 
     def broadcast(self, scalar: Value, element_type: str = "") -> Value:
         """Broadcast a scalar to every lane."""
-        lanes, element_type = (
-            self.vector_type.lanes,
-            element_type or self.vector_type.element_type,
-        )
+        lanes = self.vector_type.lanes
+        element_type = element_type or self.vector_type.element_type
         vector = f"<{lanes} x {element_type}>"
         first_lane = self.emit_value(
             f"insertelement {vector} poison, {element_type} {scalar}, i64 0"
@@ -215,11 +213,9 @@ class IRBuilder(ButterflyBuilder):
 
     def gather(self, base: Value, offsets: Value) -> Value:
         """Gather a vector of elements at i32 offsets from a base pointer."""
-        lanes, vector, mask = (
-            self.vector_type.lanes,
-            self.vector_type.llvm_type,
-            self.vector_type.llvm_mask_type,
-        )
+        lanes = self.vector_type.lanes
+        vector = self.vector_type.llvm_type
+        mask = self.vector_type.llvm_mask_type
         pointers = self.emit_value(
             f"getelementptr {self.vector_type.element_type}, ptr {base}, <{lanes} x "
             f"i32> {offsets}"
@@ -272,11 +268,9 @@ class IRBuilder(ButterflyBuilder):
         if count == 1:
             return list(body(0, *(value for _, value in carried)) or ())
         stem = self._new_label("loop")
-        head_label, body_label, end_label = (
-            f"{stem}.head",
-            f"{stem}.turn",
-            f"{stem}.end",
-        )
+        head_label = f"{stem}.head"
+        body_label = f"{stem}.turn"
+        end_label = f"{stem}.end"
         index, names = f"%{stem}.i", [f"%{stem}.{n}" for n in range(len(carried))]
         entry_block = self._block
         self.emit(f"br label %{head_label}")
@@ -286,10 +280,8 @@ class IRBuilder(ButterflyBuilder):
         self.emit(f"br i1 {has_next}, label %{body_label}, label %{end_label}")
         self._begin_block(body_label)
         next_values = body(index, *names) or ()
-        following, last_block = (
-            self.emit_value(f"add nuw nsw i64 {index}, 1"),
-            self._block,
-        )
+        following = self.emit_value(f"add nuw nsw i64 {index}, 1")
+        last_block = self._block
         self.emit(f"br label %{head_label}")
         phis = [(index, "i64", "0", following)] + [
             (name, value_type, initial, next_value)
@@ -457,10 +449,8 @@ class IRBuilder(ButterflyBuilder):
 
     def sum_lanes(self, element_type: str, value: Value) -> Value:
         """Return the sum of a vector's lanes."""
-        lanes, start = (
-            self.vector_type.lanes,
-            f"{element_type} {float_literal(-0.0, element_type)}",
-        )
+        lanes = self.vector_type.lanes
+        start = f"{element_type} {float_literal(-0.0, element_type)}"
         name = f"@llvm.vector.reduce.fadd.v{lanes}f{8 * TYPE_NBYTES[element_type]}"
         operand = f"<{lanes} x {element_type}> {value}"
         return self.emit_value(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from rlxweb.machine import math_functions
+from rlxweb.machine import llvm_math_functions
 from rlxweb.machine.llvm_builder import IRBuilder, Value
 from rlxweb.machine.wgsl_lowering import (
     COMPARISONS,
@@ -41,9 +41,9 @@ _INTRINSICS: Final = {
     "sqrt": "sqrt",
 }
 _MATH_FUNCTIONS: Final = {
-    "exp": math_functions.exp,
-    "exp2": math_functions.exp2,
-    "log": math_functions.log,
+    "exp": llvm_math_functions.exp,
+    "exp2": llvm_math_functions.exp2,
+    "log": llvm_math_functions.log,
 }
 
 
@@ -102,10 +102,8 @@ class LlvmLowering(WgslLowering):
 
     def round_to_float16(self, operand: TypedValue) -> TypedValue:
         """Round a float to the nearest half-precision value."""
-        vector, half = (
-            self.ir.vector_type.llvm_type,
-            f"<{self.ir.vector_type.lanes} x half>",
-        )
+        vector = self.ir.vector_type.llvm_type
+        half = f"<{self.ir.vector_type.lanes} x half>"
         rounded = self.ir.emit_value(f"fptrunc {vector} {operand.value} to {half}")
         return TypedValue(
             "F", self.ir.emit_value(f"fpext {half} {rounded} to {vector}")
@@ -213,12 +211,14 @@ class LlvmLowering(WgslLowering):
         if name in _INTRINSICS:
             return TypedValue(
                 "F",
-                math_functions.intrinsic(self.ir, _INTRINSICS[name], values[0].value),
+                llvm_math_functions.intrinsic(
+                    self.ir, _INTRINSICS[name], values[0].value
+                ),
             )
         if name in _MATH_FUNCTIONS:
             return TypedValue("F", _MATH_FUNCTIONS[name](self.ir, values[0].value))
         if name == "inverseSqrt":
-            root = math_functions.intrinsic(self.ir, "sqrt", values[0].value)
+            root = llvm_math_functions.intrinsic(self.ir, "sqrt", values[0].value)
             one = self.splat("F", 1.0).value
             return TypedValue(
                 "F",
@@ -231,7 +231,7 @@ class LlvmLowering(WgslLowering):
     def absolute_value(self, operand: TypedValue) -> TypedValue:
         if operand.kind == "F":
             return TypedValue(
-                "F", math_functions.intrinsic(self.ir, "fabs", operand.value)
+                "F", llvm_math_functions.intrinsic(self.ir, "fabs", operand.value)
             )
         if operand.kind != "I":
             return operand

@@ -145,10 +145,8 @@ class WasmLowering(WgslLowering):
         if a.kind not in "IU":
             raise unsupported_error(f"{symbol} of {a.kind}")
         right = "shr_s" if a.kind == "I" else "shr_u"
-        opcode, shift_count = (
-            "shl" if symbol == "<<" else right,
-            self._constant_values.get(b.value),
-        )
+        opcode = "shl" if symbol == "<<" else right
+        shift_count = self._constant_values.get(b.value)
         if shift_count is not None:
             return TypedValue(
                 a.kind, self.emit_value(a.value, shift_count & 31, f"i32x4.{opcode}")

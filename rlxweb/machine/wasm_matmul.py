@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from rlxweb.machine.wasm_builder import WasmFunctionBuilder, encode_module
-from rlxweb.machine.wasm_contiguous_windows import ARGUMENTS as RUNS
-from rlxweb.machine.wasm_contiguous_windows import window_functions
+from rlxweb.machine.wasm_unit_stride_conv import ARGUMENTS as RUNS
+from rlxweb.machine.wasm_unit_stride_conv import window_functions
 
 TILE_ROWS: Final = 6
 PANEL_COLUMNS: Final = 8
@@ -62,7 +62,7 @@ def matmul_module(*, fused: bool) -> bytes:
 
     `laid`: the panels of b; `of_laid`: the product with them. `of_windows`: that with
     windows of an array, whose elements lie `taps` bytes from where `places` says;
-    `columns` counts panels of them. `of_runs`: see `wasm_runs.py`.
+    `columns` counts panels of them. `of_runs`: see `wasm_unit_stride_conv.py`.
 
     fused   by additions that need not round the product, where a browser knows them:
             twice as fast where the processor does

@@ -1,8 +1,9 @@
-"""WebAssembly matrix products that several threads share, part by part.
+"""WebAssembly matrix products that several threads share, each computing parts of the
+result.
 
 A part is some rows by some columns, of a right matrix that lies in panels as
-`wasm_products.py` lays them. Who is there takes the next part until there is none, and
-does with it what is to be done with the product: a region of `wasm_region_text.py`.
+`wasm_matmul.py` lays them. Who is there takes the next part until there is none, and
+does with it what is to be done with the product: a region of `wasm_region_codegen.py`.
 Every sum is one thread's, its terms in the order in which one thread would add them.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlxweb.machine.job_arguments import WORD_NBYTES
+from rlxweb.machine.job_calling_convention import WORD_NBYTES
 from rlxweb.machine.wasm_builder import WasmFunctionBuilder, encode_module
 from rlxweb.machine.wasm_matmul import matmul_functions
 

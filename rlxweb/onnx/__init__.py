@@ -2,12 +2,13 @@
 
 `load` reads a model from a file or from bytes; what it gives runs like any graph. The
 `onnx` package does what is its own to do (the format, its checker, its shape inference)
-and is imported in `library.py` alone, when a model is read or written.
+and is imported in `onnx_package.py` alone, when a model is read or written.
 
 How an op of ONNX becomes ours is said once: on the op's own record where the two are
-the same (`Op.onnx`), else by a converter (`converters.py` tells how one is written) in
-the file of its family. A model is walked node by node (`walk.py`) into a draft of a
-graph in which whatever is known is computed at once (`draft.py`).
+the same (`Op.onnx`), else by a converter (`converter_registry.py` tells how one is
+written) in the file of its family. A model is walked node by node
+(`model_conversion.py`) into a draft of a graph in which whatever is known is computed
+at once (`constant_folding_graph.py`).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import format_shape, numel
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import onnx_package
+from rlxweb.onnx.constant_folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.converter_registry import NeedsValues, Value, constant_value
-from rlxweb.onnx.folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.model_conversion import ModelConversion
 from rlxweb.onnx.model_records import ModelRecord, Weight
 from rlxweb.onnx.model_signature import (

@@ -50,23 +50,23 @@ from rlxweb.errors import ModelError, Unsupported, shown
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import onnx_package
-from rlxweb.onnx.folding_graph import FoldingGraph, rlx_dtype_or_none
+from rlxweb.onnx.constant_folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.model_records import GraphRecord, NodeRecord
 from rlxweb.onnx.sub_byte import SubByteTensor
 
 CONVERTER_MODULES = (
-    "constants",
+    "constant_shape_range",
     "elementwise",
     "data_movement",
-    "reduction",
-    "linalg",
+    "reduction_softmax_argmax",
+    "matrix_products",
     "norms",
     "pad_gather_scatter",
     "detection",
     "max_roi_pool",
     "tfidf",
-    "resize",
-    "gather_scan",
+    "resize_grid_sample",
+    "gather_cumsum",
     "sequences",
     "signal_transforms",
     "conv_pool",
@@ -78,7 +78,7 @@ CONVERTER_MODULES = (
     "microsoft_fused",
     "microsoft_attention",
     "tree_ensembles",
-    "classical_ml",
+    "scalers_encoders_linear_models",
     "support_vector_machines",
     "microsoft_matmul_nbits",
     "microsoft_quantized",

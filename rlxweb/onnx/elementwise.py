@@ -11,8 +11,8 @@ import numpy as np
 
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import onnx_package
+from rlxweb.onnx.constant_folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
-from rlxweb.onnx.folding_graph import FoldingGraph, rlx_dtype_or_none
 
 _BINARY_OPS = {
     "Add": "add",

@@ -20,7 +20,7 @@ from rlxweb.ir.output_names import output_names
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import verify
 from rlxweb.onnx import onnx_package
-from rlxweb.onnx.exporters import OnnxGraphBuilder, find_exporter
+from rlxweb.onnx.exporter_registry import OnnxGraphBuilder, find_exporter
 from rlxweb.runtime.compiled_graph import CompiledGraph
 
 Array = npt.NDArray[Any]

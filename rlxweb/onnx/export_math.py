@@ -10,7 +10,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import normalize_axis
-from rlxweb.onnx.exporters import OnnxGraphBuilder, register_exporter
+from rlxweb.onnx.exporter_registry import OnnxGraphBuilder, register_exporter
 
 
 @register_exporter("maximum")
@@ -40,10 +40,8 @@ def _div(builder: OnnxGraphBuilder, node: Node, x: str, y: str) -> str:
     """
     if node.type.dtype.is_float:
         return builder.add_node("Div", x, y)
-    zero, one = (
-        builder.add_scalar_like(0, node.type),
-        builder.add_scalar_like(1, node.type),
-    )
+    zero = builder.add_scalar_like(0, node.type)
+    one = builder.add_scalar_like(1, node.type)
     is_zero = builder.add_node("Equal", y, zero)
     quotient = builder.add_node("Div", x, builder.add_node("Where", is_zero, one, y))
     return builder.add_node("Where", is_zero, zero, quotient)
@@ -59,10 +57,8 @@ def _cast(builder: OnnxGraphBuilder, node: Node, x: str) -> str:
         return builder.add_cast(x, target_dtype)
     bounds = np.iinfo(target_dtype.numpy)
     if source_type.dtype is DType.F16:
-        x, source_type = (
-            builder.add_cast(x, DType.F32),
-            TensorType(source_type.shape, DType.F32),
-        )
+        x = builder.add_cast(x, DType.F32)
+        source_type = TensorType(source_type.shape, DType.F32)
     upper_limit = builder.add_scalar_like(
         2.0 ** (bounds.bits - (bounds.min < 0)), source_type
     )
@@ -278,10 +274,8 @@ def _export_remainder(
     """
     if node.type.dtype.is_float:
         return builder.add_node("Mod", x, y, fmod=fmod)
-    zero, one = (
-        builder.add_scalar_like(0, node.type),
-        builder.add_scalar_like(1, node.type),
-    )
+    zero = builder.add_scalar_like(0, node.type)
+    one = builder.add_scalar_like(1, node.type)
     is_zero = builder.add_node("Equal", y, zero)
     remainder = builder.add_node(
         "Mod", x, builder.add_node("Where", is_zero, one, y), fmod=fmod

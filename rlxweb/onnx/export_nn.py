@@ -8,7 +8,7 @@ from typing import Any
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
 from rlxweb.ir.shape import normalize_axis
-from rlxweb.onnx.exporters import OnnxGraphBuilder, register_exporter
+from rlxweb.onnx.exporter_registry import OnnxGraphBuilder, register_exporter
 
 
 def _expand_per_axis(value: tuple[int, ...], count: int, default: int) -> list[int]:

@@ -9,7 +9,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
 from rlxweb.ir.shape import Shape
 from rlxweb.onnx.export_nn import window_attributes
-from rlxweb.onnx.exporters import OnnxGraphBuilder, register_exporter
+from rlxweb.onnx.exporter_registry import OnnxGraphBuilder, register_exporter
 
 _INT8_DTYPES = frozenset({DType.I8, DType.U8})
 _INT16_DTYPES = frozenset({DType.I16, DType.U16})

@@ -12,7 +12,7 @@ from rlxweb.onnx import onnx_package
 from rlxweb.onnx.model import Model
 from rlxweb.onnx.model_reader import read_model
 from rlxweb.onnx.topological_order import sort_nodes
-from rlxweb.referenced_files import open_regular_file
+from rlxweb.safe_file_opening import open_regular_file
 
 
 def load(source: str | PathLike[str] | bytes | BinaryIO) -> Model:

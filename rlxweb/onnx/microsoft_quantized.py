@@ -77,10 +77,8 @@ def _qlinear_binary(
     c_scale: Tensor,
     c_zero: Tensor | None = None,
 ) -> Value:
-    x, y = (
-        _dequantize_input(ctx, a, a_scale, a_zero),
-        _dequantize_input(ctx, b, b_scale, b_zero),
-    )
+    x = _dequantize_input(ctx, a, a_scale, a_zero)
+    y = _dequantize_input(ctx, b, b_scale, b_zero)
     result = ctx.graph.apply(_BINARY_OPS[ctx.node.op], x, y)
     return _quantize_result(ctx, result, c_scale, c_zero, a)
 
@@ -128,11 +126,9 @@ def _qlinear_softmax(
     """Convert a quantised softmax; before opset 13, all axes from `axis` on are
     normalised together.
     """
-    g, x_f32, first_axis = (
-        ctx.graph,
-        _dequantize_input(ctx, x, x_scale, x_zero),
-        normalize_axis(axis, x.rank),
-    )
+    g = ctx.graph
+    x_f32 = _dequantize_input(ctx, x, x_scale, x_zero)
+    first_axis = normalize_axis(axis, x.rank)
     if opset < 13:
         rows = g.reshape(x_f32, (*x.shape[:first_axis], prod(x.shape[first_axis:])))
         result = g.reshape(g.softmax(rows), x.shape)
@@ -215,10 +211,8 @@ def _qlinear_where(
     z_scale: Tensor,
     z_zero: Tensor,
 ) -> Value:
-    x_f32, y_f32 = (
-        _dequantize_input(ctx, x, x_scale, x_zero),
-        _dequantize_input(ctx, y, y_scale, y_zero),
-    )
+    x_f32 = _dequantize_input(ctx, x, x_scale, x_zero)
+    y_f32 = _dequantize_input(ctx, y, y_scale, y_zero)
     result = ctx.graph.where(condition, x_f32, y_f32)
     return _quantize_result(ctx, result, z_scale, z_zero, x)
 
@@ -364,10 +358,8 @@ def _dynamic_quantize_lstm(
     recurrent_weights = _dequantize_gates(ctx, r, r_scale, r_zero)
     quantized_x, scale, zero_point = ctx.graph.dynamic_quantize_linear(x)
     rounded_x = dequantize(ctx, quantized_x, scale, zero_point)
-    operands, optional_inputs = (
-        (rounded_x, input_weights, recurrent_weights),
-        (b, lengths, h0, c0, peepholes),
-    )
+    operands = (rounded_x, input_weights, recurrent_weights)
+    optional_inputs = (b, lengths, h0, c0, peepholes)
     return build_lstm(
         ctx, operands, optional_inputs, bool(input_forget), cell, quantized=True
     )

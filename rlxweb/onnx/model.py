@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rlxweb.backends.protocol import Backend, Program
 from rlxweb.device import DeviceLike
 from rlxweb.errors import ModelError, NotFinite, OutOfMemory, RlxError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType
@@ -28,7 +28,6 @@ from rlxweb.onnx.converted_model import (
     DataDependentShape,
     convert_model,
 )
-from rlxweb.onnx.dynamic_graph import build_dynamic_graph, free_dim_names
 from rlxweb.onnx.model_conversion import find_missing_ops
 from rlxweb.onnx.model_records import ModelRecord, Weight
 from rlxweb.onnx.model_signature import (
@@ -38,6 +37,7 @@ from rlxweb.onnx.model_signature import (
     port_from_declaration,
 )
 from rlxweb.onnx.staged_execution import StagedModel
+from rlxweb.onnx.symbolic_size_graph import build_dynamic_graph, free_dim_names
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.loaded_model import LoadedModel, RunRequest
 
@@ -310,10 +310,8 @@ class Model(LoadedModel):
                 for compiled_graph in list(
                     conversion.device_graphs.compiled_graphs.values()
                 ):
-                    placement, prepared = (
-                        compiled_graph._placement,
-                        compiled_graph._placement.prepared,
-                    )
+                    placement = compiled_graph._placement
+                    prepared = compiled_graph._placement.prepared
                     is_usable = prepared.backend is backend and not backend.lost
                     if (
                         is_usable

@@ -26,13 +26,13 @@ from rlxweb.errors import (
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import onnx_package
+from rlxweb.onnx.constant_folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.converter_registry import (
     ConversionContext,
     RegisteredConverter,
     Value,
     find_converter,
 )
-from rlxweb.onnx.folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.model_reader import read_function
 from rlxweb.onnx.model_records import (
     AttributeRef,

@@ -17,7 +17,7 @@ import numpy as np
 from rlxweb.errors import ModelError, shown
 from rlxweb.ir.shape import format_shape
 from rlxweb.onnx import onnx_package
-from rlxweb.onnx.folding_graph import MAX_CONSTANT_NBYTES
+from rlxweb.onnx.constant_folding_graph import MAX_CONSTANT_NBYTES
 from rlxweb.onnx.model_records import (
     AttributeRef,
     DeclaredValue,

@@ -1,6 +1,6 @@
 """Plain records of an ONNX model: the file's contents and their locations in it.
 
-Made by `reading.py`; nothing that comes after it looks at the file's own messages.
+Made by `model_reader.py`; nothing that comes after it looks at the file's own messages.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from rlxweb.errors import (
 from rlxweb.fork_safety import cached_property
 from rlxweb.ir.dtype import DType, cast_exact, cast_hint, dtype_name
 from rlxweb.ir.shape import Shape, format_shape
-from rlxweb.onnx.folding_graph import rlx_dtype_or_none
+from rlxweb.onnx.constant_folding_graph import rlx_dtype_or_none
 from rlxweb.onnx.model_records import DeclaredValue, ValueType
 from rlxweb.runtime.device_array import DeviceArray
 

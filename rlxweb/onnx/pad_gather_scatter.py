@@ -248,11 +248,9 @@ def _unique(
         order = np.argsort(first_indices)
         new_positions = np.argsort(order)
         values = np.take(values, order, axis=axis or 0)
-        first_indices, counts, inverse = (
-            first_indices[order],
-            counts[order],
-            new_positions[inverse],
-        )
+        first_indices = first_indices[order]
+        counts = counts[order]
+        inverse = new_positions[inverse]
     index_outputs = (
         ctx.constant_value(a.astype(np.int64)) for a in (first_indices, inverse, counts)
     )

@@ -4,7 +4,7 @@ convolutions.
 Weights become floats where they are read, once: those of a DequantizeLinear its result,
 those of a product of integers whole numbers less their zero point. So a run does with
 them what it does with any weight. Integers of 4 and 2 bits lie in those of 8 (see
-`narrow.py`); small floats are known arrays, of which there is nothing on a device.
+`sub_byte.py`); small floats are known arrays, of which there is nothing on a device.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rlxweb.ir.op import registry
 from rlxweb.ir.quantize_builder import max_shifted_magnitude, quantized_range
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import onnx_package
+from rlxweb.onnx.constant_folding_graph import rlx_dtype_or_none
 from rlxweb.onnx.conv_pool import ConvAttributes, conv_arguments
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
-from rlxweb.onnx.folding_graph import rlx_dtype_or_none
 from rlxweb.onnx.sub_byte import STORAGE_DTYPES, SubByteTensor, bit_width
 from rlxweb.ops.integer_matmul_conv import (
     MAX_EXACT_F32_INTEGER,
@@ -376,10 +376,8 @@ def integer_matmul(
 ) -> Tensor:
     """Return the matrix product of integers less their zero points, i32."""
     x_zero, y_zero = zero_points
-    left, right = (
-        _center_integers(ctx, x, x_zero, (-1, 1)),
-        _center_integers(ctx, y, y_zero),
-    )
+    left = _center_integers(ctx, x, x_zero, (-1, 1))
+    right = _center_integers(ctx, y, y_zero)
     max_product = _max_product(ctx, left, right, (max(0, right.tensor.rank - 2),))
     left_matrix, right_matrix = left.tensor, right.tensor
     left_is_vector, right_is_vector = left_matrix.rank == 1, right_matrix.rank == 1

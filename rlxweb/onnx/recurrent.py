@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
-from rlxweb.recipes.cell_activations import DEFAULT_CONSTANTS
+from rlxweb.recipes.recurrent_activations import DEFAULT_CONSTANTS
 
 Texts = tuple[str, ...]
 Floats = tuple[float, ...]
@@ -145,10 +145,8 @@ def _gru(
     linear_before_reset: int = 0,
     **attributes: Unpack[RecurrentAttributes],
 ) -> tuple[Tensor, ...]:
-    resets_after_product, arguments = (
-        bool(linear_before_reset),
-        _builder_arguments(ctx, r, attributes),
-    )
+    resets_after_product = bool(linear_before_reset)
+    arguments = _builder_arguments(ctx, r, attributes)
     return ctx.graph.gru(
         x, w, r, b, h0, lengths, linear_before_reset=resets_after_product, **arguments
     )

@@ -176,10 +176,8 @@ def _mel_weights(
     with np.errstate(all="ignore"):
         rising_slope = np.where(centre > left, (bins - left) / (centre - left), 1.0)
         falling_slope = np.where(right > centre, (right - bins) / (right - centre), 0.0)
-    is_rising, is_falling = (
-        (bins >= left) & (bins <= centre),
-        (bins > centre) & (bins < right),
-    )
+    is_rising = (bins >= left) & (bins <= centre)
+    is_falling = (bins > centre) & (bins < right)
     weights = np.where(
         is_rising, rising_slope, np.where(is_falling, falling_slope, 0.0)
     )
@@ -200,10 +198,8 @@ def _col2im(
     strides: Ints | None = None,
 ) -> Tensor:
     """Convert Col2Im: add every element of a block at its position in the image."""
-    size, kernel = (
-        ctx.require_ints(image, "the image shape"),
-        ctx.require_ints(block, "the block shape"),
-    )
+    size = ctx.require_ints(image, "the image shape")
+    kernel = ctx.require_ints(block, "the block shape")
     rank = len(size)
     return ctx.graph.fold(
         x,

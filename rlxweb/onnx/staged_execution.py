@@ -20,7 +20,8 @@ from rlxweb.compile.range_analysis import RangeAnalysis
 from rlxweb.errors import Unsupported
 from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.range_rules import Interval, dtype_interval
+from rlxweb.ir.value_range_rules import Interval, dtype_interval
+from rlxweb.onnx.constant_folding_graph import FoldingGraph, intermediate_input_name
 from rlxweb.onnx.converted_model import (
     ComputedOutput,
     ConvertedModel,
@@ -33,7 +34,6 @@ from rlxweb.onnx.converted_model import (
     value_bytes,
 )
 from rlxweb.onnx.converter_registry import NeedsValues
-from rlxweb.onnx.folding_graph import FoldingGraph, intermediate_input_name
 from rlxweb.onnx.model_records import ModelRecord
 from rlxweb.onnx.model_signature import InputBinding
 from rlxweb.runtime.compiled_graph import CompiledGraph
@@ -102,10 +102,8 @@ class PartialConversion:
                 intermediate_input_name(node_id): ComputedOutput(index)
                 for index, node_id in enumerate(requested)
             }
-            all_ranges, new_ranges = (
-                RangeAnalysis(graph, {}, _TRACKED_RANGES).node_ranges,
-                {},
-            )
+            all_ranges = RangeAnalysis(graph, {}, _TRACKED_RANGES).node_ranges
+            new_ranges = {}
             for node_id, output_id in zip(requested, graph.outputs, strict=True):
                 dtype = graph.node(output_id).type.dtype
                 if dtype.is_integer and all_ranges[output_id] != dtype_interval(dtype):

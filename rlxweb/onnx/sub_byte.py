@@ -1,5 +1,5 @@
-"""Integers of 4 and 2 bits, for which rlxweb has no dtype: their values are stored in 8
-bits.
+"""Integers of 4 and 2 bits (int4, int2), for which rlxweb has no dtype: their values
+are stored in 8 bits.
 
 A weight of such a type is unpacked when it is read; on a device it takes a byte for
 each number. The type itself goes along beside the tensor, to where it is asked for.

@@ -15,7 +15,8 @@ import numpy as np
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape import numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.classical_ml import (
+from rlxweb.onnx.converter_registry import ConversionContext, converts
+from rlxweb.onnx.scalers_encoders_linear_models import (
     ML_DOMAIN,
     Array,
     Floats,
@@ -26,7 +27,6 @@ from rlxweb.onnx.classical_ml import (
     linear_scores,
     two_class_scores,
 )
-from rlxweb.onnx.converter_registry import ConversionContext, converts
 
 _MAX_SWEEPS = 10
 """Maximum number of sweeps over the classes: thirty classes take seven."""

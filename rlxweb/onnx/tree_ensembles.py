@@ -15,7 +15,9 @@ import numpy as np
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.classical_ml import (
+from rlxweb.onnx.converter_registry import ConversionContext, converts
+from rlxweb.onnx.model_records import Weight
+from rlxweb.onnx.scalers_encoders_linear_models import (
     ML_DOMAIN,
     POST_TRANSFORMS,
     Array,
@@ -26,8 +28,6 @@ from rlxweb.onnx.classical_ml import (
     class_labels,
     two_class_scores,
 )
-from rlxweb.onnx.converter_registry import ConversionContext, converts
-from rlxweb.onnx.model_records import Weight
 
 _COMPARISON_OPS = ("le", "lt", "ge", "gt", "eq", "ne")
 _BRANCH_MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
@@ -206,11 +206,9 @@ def _read_named_nodes(
         return np.array([node_indices[key] for key in keys], np.int64)
 
     is_leaf = np.array([mode_word == "LEAF" for mode_word in mode_words])
-    branches, true_child, false_child = (
-        np.flatnonzero(~is_leaf),
-        np.arange(count),
-        np.arange(count),
-    )
+    branches = np.flatnonzero(~is_leaf)
+    true_child = np.arange(count)
+    false_child = np.arange(count)
     for child, child_numbers in (
         (true_child, child_columns[0]),
         (false_child, child_columns[1]),
@@ -233,10 +231,8 @@ def _read_named_nodes(
             f"{len(roots)} nodes have no parent",
             f"expected one root for each of {len(trees)} trees",
         )
-    node_index, target_ids = (
-        locate_nodes(*map(np.asarray, leaves[:2])),
-        np.asarray(leaves[2], np.int64),
-    )
+    node_index = locate_nodes(*map(np.asarray, leaves[:2]))
+    target_ids = np.asarray(leaves[2], np.int64)
     return _Forest(
         np.where(is_leaf, 0, feature),
         np.where(is_leaf, 0, values).astype(values.dtype),

@@ -22,7 +22,7 @@ from rlxweb.errors import ModelError, shown
 from rlxweb.ir.shape import format_shape
 from rlxweb.onnx import onnx_package
 from rlxweb.onnx.model_records import Weight
-from rlxweb.referenced_files import open_regular_file, referenced_path
+from rlxweb.safe_file_opening import open_regular_file, referenced_path
 
 Array = npt.NDArray[Any]
 _PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}

@@ -1,7 +1,8 @@
 """Built-in ops: one record per op, declared once, grouped in families.
 
-The families register themselves when they are loaded; `vocabulary.py` loads all. Not
-done here: a thread that imports one of them while another loads all would wait for it.
+The families register themselves when they are loaded; `register_builtin_ops.py` loads
+all. Not done here: a thread that imports one of them while another loads all would wait
+for it.
 """
 
 from __future__ import annotations

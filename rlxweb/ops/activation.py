@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.derivative import VjpContext, zero_vjp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
@@ -26,7 +26,7 @@ from rlxweb.ir.op import (
 )
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_dtypes import is_float64
+from rlxweb.ops.array_dtype_checks import is_float64
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, UNSIGNED_DTYPES
 from rlxweb.ops.unary_factories import (
     exact_function_op,
@@ -177,7 +177,7 @@ registry.register_all(
         lambda xp, x: xp.maximum(x, xp.zeros_like(x)),
         "The larger of x and 0.",
         NUMERIC_DTYPES,
-        bounds=range_rules.RELU_RANGE,
+        bounds=value_range_rules.RELU_RANGE,
         slope=lambda g, x, y: g.cast(x > 0.0, x.dtype),
     ),
     smooth_function_op(
@@ -272,7 +272,7 @@ registry.register_all(
         lambda xp, x: -x,
         "-x.",
         NUMERIC_DTYPES - UNSIGNED_DTYPES,
-        bounds=range_rules.NEG_RANGE,
+        bounds=value_range_rules.NEG_RANGE,
         slope=lambda g, x, y: -1.0,
     ),
     exact_function_op(
@@ -281,7 +281,7 @@ registry.register_all(
         lambda xp, x: xp.abs(x),
         "The absolute value of x.",
         NUMERIC_DTYPES,
-        bounds=range_rules.ABS_RANGE,
+        bounds=value_range_rules.ABS_RANGE,
         slope=lambda g, x, y: g.sign(x),
     ),
     Op(
@@ -289,7 +289,7 @@ registry.register_all(
         infer=infer_same_type,
         reference=lambda xp, attrs, x: xp.round(x),
         lower=Expr("round(x)"),
-        range_rule=range_rules.ROUNDING_RANGE,
+        range_rule=value_range_rules.ROUNDING_RANGE,
         traits=frozenset({"elementwise", "floats_only"}),
         samples=(
             *unary_samples(-3, 3, (-1e6, 1e6)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
@@ -20,7 +20,7 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape import Shape, bad_shape, format_shape, normalize_axis
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_dtypes import is_float
+from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, require_dtypes
 from rlxweb.ops.reduce import reduced_shape
 
@@ -132,7 +132,7 @@ _arg_extreme_op = partial(
         Attr("last", "bool", False),
     ),
     traits=frozenset({"reduction"}),
-    range_rule=range_rules.range_up_to(
+    range_rule=value_range_rules.range_up_to(
         0, lambda types, _: max((1, *types[0].shape)) - 1
     ),
     flops=lambda inputs, out, attrs: 3.0 * inputs[0].numel,

@@ -1,4 +1,4 @@
-"""Binary functions: floored and rounded division, remainders and atan2.
+"""Elementwise division and remainders of two operands, floored and rounded, and atan2.
 
 As NumPy's: a rest by 0 is NaN of floats and 0 of integers, and so is a floored quotient
 of integers; of floats it is what x / 0 is.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.derivative import slopes, zero_vjp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.array_dtypes import is_float
+from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import (
     FLOAT_DTYPES,
     NUMERIC_DTYPES,
@@ -165,7 +165,7 @@ registry.register_all(
         mod,
         "The remainder of x // y, with the sign of y, like Python's %; a divisor of 0 "
         "gives 0 for integers and NaN for floats.",
-        range_rule=range_rules.REMAINDER_RANGE,
+        range_rule=value_range_rules.REMAINDER_RANGE,
         vjp=slopes(_unit_slope, lambda g, x, y, out: -g.floor_divide(x, y)),
         aliases=("remainder",),
     ),
@@ -173,7 +173,7 @@ registry.register_all(
         fmod,
         "The remainder of the division truncated toward 0, with the sign of x, like "
         "C's fmod; a divisor of 0 gives 0 for integers and NaN for floats.",
-        range_rule=range_rules.C_REMAINDER_RANGE,
+        range_rule=value_range_rules.C_REMAINDER_RANGE,
         # The quotient that was taken, be x / y rounded to another whole number.
         vjp=slopes(_unit_slope, lambda g, x, y, out: -g.round_divide(x - out, y)),
     ),
@@ -181,7 +181,7 @@ registry.register_all(
         floor_divide,
         "The largest integer not above x / y. A divisor of 0 gives 0 for integers and "
         "x / 0 for floats.",
-        range_rule=range_rules.QUOTIENT_RANGE,
+        range_rule=value_range_rules.QUOTIENT_RANGE,
         vjp=zero_vjp,
     ),
     Op(
@@ -191,7 +191,7 @@ registry.register_all(
         reference=float32_reference(round_divide),
         flops=lambda inputs, out, attrs: 2.0 * out.numel,
         lower=Expr("rounded_quotient(x, y)", ("rounded_quotient",)),
-        range_rule=range_rules.QUOTIENT_RANGE,
+        range_rule=value_range_rules.QUOTIENT_RANGE,
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=Tolerance(rtol=4e-7),
         samples=(*binary_samples(-90, 90, 0.1, 3), _LARGE_QUOTIENT_SAMPLE),

@@ -18,7 +18,7 @@ from rlxweb.ir.op import (
 )
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import bad_dtype
-from rlxweb.ops.array_dtypes import is_float64, numpy_dtype
+from rlxweb.ops.array_dtype_checks import is_float64, numpy_dtype
 
 _SUPPORTED_NBYTES = (4, 8)
 """Byte sizes of the types that can be bitcast; a shader stores halves wider than 2

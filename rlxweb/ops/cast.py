@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape
-from rlxweb.ops.array_dtypes import is_float
+from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import ROUNDING_TOLERANCE, WIDE_DTYPES
 
 
@@ -107,7 +107,7 @@ registry.register_all(
         infer=lambda types, attrs: TensorType(types[0].shape, attrs["to"]),
         reference=cast_values,
         lower=Expr(_cast_expression, ("saturate", "bfloat")),
-        range_rule=range_rules.CAST_RANGE,
+        range_rule=value_range_rules.CAST_RANGE,
         attrs=(Attr("to", "dtype"),),
         is_noop=lambda types, out, attrs: types[0] == out,
         traits=frozenset({"elementwise"}),

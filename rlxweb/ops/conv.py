@@ -2,7 +2,7 @@
 
 [N, C, …] and weights [M, C / groups, …] as PyTorch and ONNX have them: a correlation,
 the kernel is not turned. f16 is summed in f32, integers wrap. Which window begins where
-is in `recipes/sliding_windows.py`, the kernel in `recipes/conv_plan.py`. No device is
+is in `recipes/conv_pool_windows.py`, the kernel in `recipes/conv_plan.py`. No device is
 known here.
 """
 
@@ -21,9 +21,9 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.conv_pool_vjp import conv_vjp
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
-from rlxweb.ops.sliding_windows import extract_windows
+from rlxweb.ops.numpy_sliding_windows import extract_windows
 from rlxweb.recipes.conv_plan import convolution_shape, plan_conv
-from rlxweb.recipes.sliding_windows import (
+from rlxweb.recipes.conv_pool_windows import (
     DILATIONS_ATTR,
     PADS_ATTR,
     STRIDES_ATTR,

@@ -13,7 +13,11 @@ from typing import Any
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.index_map_vjp import zeros_with_dtype
-from rlxweb.recipes.sliding_windows import SlidingWindows, pool_windows, sliding_windows
+from rlxweb.recipes.conv_pool_windows import (
+    SlidingWindows,
+    pool_windows,
+    sliding_windows,
+)
 
 
 def conv_vjp(ctx: VjpContext) -> list[Tensor | None]:

@@ -26,7 +26,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.conv import GROUPS, batch_as_groups, im2col_matmul
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
-from rlxweb.recipes.sliding_windows import (
+from rlxweb.recipes.conv_pool_windows import (
     DILATIONS_ATTR,
     PADS_ATTR,
     STRIDES_ATTR,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.derivative import PartialDerivative, VjpContext, slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
@@ -25,7 +25,7 @@ from rlxweb.ir.op import EXACT, Attrs, Op, TensorType, Tolerance, Types, registr
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape import Shape, bad_dtype, broadcast
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_dtypes import is_float
+from rlxweb.ops.array_dtype_checks import is_float
 
 FLOAT_DTYPES = frozenset(d for d in DType if d.is_float)
 INTEGER_DTYPES = frozenset(d for d in DType if d.is_integer)
@@ -272,9 +272,9 @@ _WHERE_DTYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, *WIDE_DTYPES)
 # Python's name of an operator that NumPy and WGSL write alike.
 _ARITHMETIC_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 _ARITHMETIC_RANGES = {
-    "+": range_rules.ADD_RANGE,
-    "-": range_rules.SUB_RANGE,
-    "*": range_rules.MUL_RANGE,
+    "+": value_range_rules.ADD_RANGE,
+    "-": value_range_rules.SUB_RANGE,
+    "*": value_range_rules.MUL_RANGE,
 }
 _ONNX_COMPARISONS = {
     "eq": ("Equal",),
@@ -376,7 +376,7 @@ registry.register_all(
         name="div",
         reference=divide,
         lower=Expr(_divide_expression, ("opaque", "quotient")),
-        range_rule=range_rules.QUOTIENT_RANGE,
+        range_rule=value_range_rules.QUOTIENT_RANGE,
         tolerance=DIVISION_TOLERANCE,
         samples=_DIVISION_CASES,
         calibration_cases=_calibration_cases(DType.I32),
@@ -388,7 +388,7 @@ registry.register_all(
         name="maximum",
         reference=lambda xp, a, x, y: xp.maximum(x, y),
         lower=_extreme_expression("max"),
-        range_rule=range_rules.MAXIMUM_RANGE,
+        range_rule=value_range_rules.MAXIMUM_RANGE,
         tolerance=EXACT,
         vjp=slopes(*_extreme_slopes("gt")),
         doc="The larger of x and y; NaN if either is NaN.",
@@ -397,7 +397,7 @@ registry.register_all(
         name="minimum",
         reference=lambda xp, a, x, y: xp.minimum(x, y),
         lower=_extreme_expression("min"),
-        range_rule=range_rules.MINIMUM_RANGE,
+        range_rule=value_range_rules.MINIMUM_RANGE,
         tolerance=EXACT,
         vjp=slopes(*_extreme_slopes("lt")),
         doc="The smaller of x and y; NaN if either is NaN.",
@@ -434,7 +434,7 @@ registry.register_all(
         infer=_infer_where,
         reference=lambda xp, a, c, x, y: xp.where(c, x, y),
         lower=Expr("select(z, y, x)"),
-        range_rule=range_rules.operand_hull(1, 2),
+        range_rule=value_range_rules.operand_hull(1, 2),
         traits=frozenset({"elementwise"}),
         onnx=("Where",),
         vjp=_where_vjp,

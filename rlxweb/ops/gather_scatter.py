@@ -3,8 +3,8 @@ PyTorch.
 
 A negative index counts from the end of its axis; one outside is refused on every
 device. What is put in at one place several times is put in in order: the last one wins,
-and a sum is that of NumPy. The calls a GPU makes are laid out in `pick_calls.py`. No
-device is known here.
+and a sum is that of NumPy. The calls a GPU makes are laid out in
+`gather_scatter_plan.py`. No device is known here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.batching import BatchContext, batch_axes_rule
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major_strides
@@ -40,6 +40,7 @@ from rlxweb.ir.shape import (
     numel,
 )
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.array_scatter import scatter_combine, scatter_last
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.gather_scatter_vjp import indexed_gather_vjp, indexed_scatter_vjp
 from rlxweb.ops.index_validation import (
@@ -50,7 +51,6 @@ from rlxweb.ops.index_validation import (
     require_index_dtype,
 )
 from rlxweb.ops.reduce import SUM_TOLERANCE
-from rlxweb.ops.scatter import scatter_combine, scatter_last
 from rlxweb.recipes.gather_scatter_plan import COMBINE_EXPRESSIONS, GatherScatterSpec
 
 REDUCTIONS = tuple(COMBINE_EXPRESSIONS)
@@ -124,10 +124,8 @@ def _tuple_indexing(
             f"the operand {format_shape(shape)} has {len(shape) - batch_dims} after "
             "the batch axes",
         )
-    dims, row_shape = (
-        shape[batch_dims : batch_dims + tuple_length],
-        shape[batch_dims + tuple_length :],
-    )
+    dims = shape[batch_dims : batch_dims + tuple_length]
+    row_shape = shape[batch_dims + tuple_length :]
     indexing = GatherScatterSpec(
         numel(shape[:batch_dims]),
         dims,
@@ -219,10 +217,8 @@ def _raise_if_invalid(
     first_axis = (
         attrs["axis"] % len(shape) if indexing.is_elementwise else attrs["batch_dims"]
     )
-    size, axis_label = (
-        indexing.indexed_dims[k],
-        f"axis {first_axis + k} of {format_shape(shape)}",
-    )
+    size = indexing.indexed_dims[k]
+    axis_label = f"axis {first_axis + k} of {format_shape(shape)}"
     raise invalid_index_error(
         name, index_shape, (first_invalid[0], first_invalid[1]), -size, size, axis_label
     )
@@ -413,10 +409,8 @@ def _tuple_case(
     reduction: str = "",
 ) -> Sample:
     """Return a sample whose indices are tuples along the last axis."""
-    indexed_sizes, row_shape = (
-        shape[batch_dims : batch_dims + index_shape[-1]],
-        shape[batch_dims + index_shape[-1] :],
-    )
+    indexed_sizes = shape[batch_dims : batch_dims + index_shape[-1]]
+    row_shape = shape[batch_dims + index_shape[-1] :]
     values = (*index_shape[:-1], *row_shape)
     scatter_spec = (reduction, values, 2)
     return _case(
@@ -449,14 +443,14 @@ _gather_op = partial(
     _guarded_index_op,
     compute=_gather_unchecked,
     arity=2,
-    range_rule=range_rules.operand_hull(0),
+    range_rule=value_range_rules.operand_hull(0),
 )
 _scatter_op = partial(
     _guarded_index_op,
     compute=_scatter_unchecked,
     arity=3,
     tolerance=SUM_TOLERANCE,
-    range_rule=range_rules.SCATTER_RANGE,
+    range_rule=value_range_rules.SCATTER_RANGE,
 )
 
 registry.register_all(

@@ -3,7 +3,7 @@ values.
 
 Gather refuses an index outside its table on every device; topk gives indices, ties to
 the smaller one; sums and products run along one axis. The passes a GPU makes are laid
-out in `select_calls.py`. No device is known here.
+out in `gather_topk_scan_plans.py`. No device is known here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.errors import Unsupported
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.batching import BatchContext, batch_axes_rule, batch_broadcast
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, KernelPlan
@@ -39,7 +39,7 @@ from rlxweb.ir.shape import (
     numel,
 )
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_dtypes import is_float
+from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.cumulative_vjp import cumprod_vjp, cumsum_vjp
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, require_dtypes
 from rlxweb.ops.gather_scatter_vjp import gather_vjp
@@ -206,7 +206,7 @@ _GATHER = Op(
     reference=_gather_reference,
     guard=ValueGuard(_first_invalid_index, _raise_if_invalid, _gather_rows),
     lower=Kernel(_plan_gather, fallback=Compose(_build_gather_in_f32)),
-    range_rule=range_rules.operand_hull(0),
+    range_rule=value_range_rules.operand_hull(0),
     attrs=(Attr("axis", "int", 0),),
     flops=no_flops,
     samples=(
@@ -283,7 +283,9 @@ _TOPK = Op(
     infer=_infer_topk,
     reference=_topk_reference,
     lower=Kernel(_plan_topk),
-    range_rule=range_rules.range_up_to(0, lambda types, attrs: types[0].shape[-1] - 1),
+    range_rule=value_range_rules.range_up_to(
+        0, lambda types, attrs: types[0].shape[-1] - 1
+    ),
     attrs=(Attr("k", "int"),),
     traits=frozenset({"reduction"}),
     flops=lambda inputs, out, attrs: float(inputs[0].numel),
@@ -389,7 +391,7 @@ _CUMSUM = Op(
     infer=_infer_scan,
     reference=_cumsum_reference,
     lower=Kernel(partial(_plan_scan, "sum")),
-    range_rule=range_rules.sum_range(_axis_length, can_be_partial=True),
+    range_rule=value_range_rules.sum_range(_axis_length, can_be_partial=True),
     attrs=_SCAN_ATTRS,
     tolerance=SUM_TOLERANCE,
     samples=(
@@ -416,7 +418,7 @@ _CUMPROD = Op(
     infer=_infer_scan,
     reference=_cumprod_reference,
     lower=Kernel(partial(_plan_scan, "prod")),
-    range_rule=range_rules.product_range(_axis_length, can_be_partial=True),
+    range_rule=value_range_rules.product_range(_axis_length, can_be_partial=True),
     attrs=_SCAN_ATTRS,
     tolerance=Tolerance(rtol=1e-4, atol=1e-6, relative_to_peak=True),
     samples=(

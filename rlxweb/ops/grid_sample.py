@@ -23,7 +23,10 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
-from rlxweb.recipes.resize_tables import cubic_kernel_inner, cubic_kernel_outer
+from rlxweb.recipes.resize_interpolation_tables import (
+    cubic_kernel_inner,
+    cubic_kernel_outer,
+)
 
 MODES = ("linear", "nearest", "cubic")
 PADDINGS = ("zeros", "border", "reflection")

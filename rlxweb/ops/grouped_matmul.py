@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -147,7 +147,7 @@ registry.register_all(
         infer=_infer,
         reference=_reference,
         lower=Kernel(_kernel_plan, Compose(_build)),
-        range_rule=range_rules.INDEX_ONLY_RANGE,
+        range_rule=value_range_rules.INDEX_ONLY_RANGE,
         traits=frozenset({"blas"}),
         flops=_flops,
         tolerance=MATMUL_TOLERANCE,

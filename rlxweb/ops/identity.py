@@ -1,12 +1,10 @@
-"""Identity ops, which return their operand and carry information for
-differentiation.
-"""
+"""Identity ops that steer differentiation: they return their operand unchanged."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.batching import batch_broadcast
 from rlxweb.ir.derivative import reshape_vjp, zero_vjp
 from rlxweb.ir.dtype import DType
@@ -34,7 +32,7 @@ _identity_op = partial(
     infer=infer_same_type,
     reference=lambda xp, attrs, x: x,
     lower=View(lambda layout, shape, attrs: layout),
-    range_rule=range_rules.operand_hull(0),
+    range_rule=value_range_rules.operand_hull(0),
     traits=frozenset({"view"}),
     flops=no_flops,
     samples=_SAMPLES,

@@ -55,10 +55,8 @@ def index_map_axis_vjp(grad: Tensor, axis: int, table: IndexTable, size: int) ->
         grad = _remap_axis(grad, axis, positions[even_occurrences]) + _remap_axis(
             grad, axis, neighbor_positions
         )
-        positions, elements = (
-            np.arange(len(even_occurrences)),
-            elements[even_occurrences],
-        )
+        positions = np.arange(len(even_occurrences))
+        elements = elements[even_occurrences]
     inverse_table = np.full(size, -1)
     inverse_table[elements] = positions
     return _remap_axis(grad, axis, inverse_table)

@@ -13,7 +13,7 @@ import numpy as np
 from rlxweb.errors import IndexRefused
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import Shape, bad_dtype, format_shape, numel
-from rlxweb.ops.array_dtypes import numpy_dtype
+from rlxweb.ops.array_dtype_checks import numpy_dtype
 from rlxweb.ops.elementwise import INTEGER_DTYPES
 
 

@@ -23,7 +23,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.conv import GROUPS
 from rlxweb.ops.elementwise import require_dtypes
 from rlxweb.ops.quantize import QUANTIZED_DTYPES
-from rlxweb.recipes.sliding_windows import DILATIONS_ATTR, PADS_ATTR, STRIDES_ATTR
+from rlxweb.recipes.conv_pool_windows import DILATIONS_ATTR, PADS_ATTR, STRIDES_ATTR
 
 MAX_EXACT_F32_INTEGER = 1 << 24
 """Largest magnitude up to which f32 holds every whole number."""

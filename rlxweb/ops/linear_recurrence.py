@@ -3,9 +3,9 @@ recurrent network are.
 
 The derivative of a recurrent network is one, forwards through time as well as back: the
 step is the cell's linear part at its state, which is the same for both directions but
-for a transposition. So is the derivative of such a recurrence. `recurrent_back.py` says
+for a transposition. So is the derivative of such a recurrence. `recurrent_vjp.py` says
 what the coefficients of a cell are; the calls are laid out in
-`linear_recurrence_calls.py`.
+`linear_recurrence_plan.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What a selective scan and running averages come down to once their rates are known, and
 what takes their gradients back: the same from the other end. The calls are laid out in
-`linear_scan_calls.py`.
+`linear_scan_plan.py`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Gaussian elimination with partial pivoting. Where NumPy raises LinAlgError, because a
 pivot is exactly 0, the unknowns of that matrix are NaN, all of them, on every engine:
 the other matrices of a batch are right all the same. Its determinant is 0. The calls
-are laid out in `lu_calls.py`.
+are laid out in `gaussian_elimination_plans.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.errors import Unsupported
 from rlxweb.ir.batching import batch_all_operands
 from rlxweb.ir.dtype import DType
@@ -28,7 +28,7 @@ from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.linear_systems_vjp import det_vjp, slogdet_vjp, solve_vjp
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
-from rlxweb.recipes.lu_plan import plan_det, plan_slogdet, plan_solve
+from rlxweb.recipes.gaussian_elimination_plans import plan_det, plan_slogdet, plan_solve
 
 MAX_UNROLLED_COLUMNS = 96
 """Largest number of columns that are unrolled into graph nodes."""
@@ -250,10 +250,8 @@ def _build_solve(g: Graph, attrs: Attrs, a: Tensor, b: Tensor) -> Tensor:
     ]
     augmented = g.concat(sides, axis=2)
     m, sign = _build_elimination(g, "solve", augmented, n)
-    solution, row_numbers = (
-        g.narrow(m, 2, n, k),
-        g.constant(np.arange(n, dtype=np.int32)[:, None]),
-    )
+    solution = g.narrow(m, 2, n, k)
+    row_numbers = g.constant(np.arange(n, dtype=np.int32)[:, None])
     for c in reversed(range(n)):
         column = g.narrow(m, 2, c, 1)
         unknown = g.narrow(solution, 1, c, 1) / g.narrow(column, 1, c, 1)

@@ -15,11 +15,11 @@ from typing import Any, overload
 
 from rlxweb.errors import RlxError, UnknownOp, did_you_mean, shown
 from rlxweb.fork_safety import cached_property
+from rlxweb.ir.builder_call_trace import UNTRACED_METHODS
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, infer_type
 from rlxweb.ir.op import Op, TensorType, Types, registry
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.size_trace import UNTRACED_METHODS
 
 COMPOSED_FAMILY, CUSTOM_FAMILY = "composed", "custom"
 """Families: methods of a graph that put ops together, and ops of the caller's."""

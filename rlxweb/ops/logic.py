@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.array_dtypes import numpy_dtype
+from rlxweb.ops.array_dtype_checks import numpy_dtype
 from rlxweb.ops.elementwise import INTEGER_DTYPES, infer_broadcast_of
 from rlxweb.ops.unary_factories import BINARY_SHAPES, onnx_names
 
@@ -130,7 +130,7 @@ registry.register_all(
             infer=partial(infer_broadcast_of, _BOOL_DTYPE | INTEGER_DTYPES),
             reference=lambda xp, a, x, y, n=f"bitwise_{word}": getattr(xp, n)(x, y),
             lower=_logic_expression(sign),
-            range_rule=range_rules.BITWISE_RANGE,
+            range_rule=value_range_rules.BITWISE_RANGE,
             samples=_bitwise_cases(2),
             onnx=onnx_names(f"bitwise_{word}"),
             doc=f"x {sign} y, bit by bit; for integers and bool.",
@@ -142,7 +142,7 @@ registry.register_all(
         infer=partial(infer_broadcast_of, _BOOL_DTYPE | INTEGER_DTYPES),
         reference=lambda xp, attrs, x: xp.bitwise_invert(x),
         lower=_logic_expression("~"),
-        range_rule=range_rules.BITWISE_NOT_RANGE,
+        range_rule=value_range_rules.BITWISE_NOT_RANGE,
         samples=_bitwise_cases(1),
         onnx=onnx_names("bitwise_not"),
         doc="~x: every bit inverted; for integers and bool.",
@@ -154,7 +154,7 @@ registry.register_all(
         infer=partial(infer_broadcast_of, INTEGER_DTYPES),
         reference=shift_left,
         lower=Expr(partial(_shift_expression, left=True)),
-        range_rule=range_rules.SHIFT_LEFT_RANGE,
+        range_rule=value_range_rules.SHIFT_LEFT_RANGE,
         samples=_SHIFT_CASES,
         doc="x << y; 0 where y is negative or not below the number of bits.",
         aliases=("bitwise_left_shift",),
@@ -165,7 +165,7 @@ registry.register_all(
         infer=partial(infer_broadcast_of, INTEGER_DTYPES),
         reference=shift_right,
         lower=Expr(partial(_shift_expression, left=False)),
-        range_rule=range_rules.SHIFT_RIGHT_RANGE,
+        range_rule=value_range_rules.SHIFT_RIGHT_RANGE,
         samples=_SHIFT_CASES,
         doc="x >> y, keeping the sign; where y is negative or not below the number of "
         "bits, 0, or -1 for a negative x.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.batching import batch_broadcast
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
@@ -123,11 +123,9 @@ def _matmul_loops(
     ):
         m *= sizes[-1]
         sizes = sizes[:-1]
-        out_strides, x_strides, y_strides = (
-            out_strides[:-1],
-            x_strides[:-1],
-            y_strides[:-1],
-        )
+        out_strides = out_strides[:-1]
+        x_strides = x_strides[:-1]
+        y_strides = y_strides[:-1]
     strides = (tuple(x_strides), tuple(y_strides), tuple(out_strides))
     return _MatmulLoops(tuple(sizes), strides, m, n, k, is_transposed)
 
@@ -343,7 +341,9 @@ registry.register_all(
         infer=_infer,
         reference=_matmul_reference,
         lower=Kernel(plan_matmul, transposable_inputs=(0, 1)),
-        range_rule=range_rules.dot_product_range(lambda types: types[0].shape[-1]),
+        range_rule=value_range_rules.dot_product_range(
+            lambda types: types[0].shape[-1]
+        ),
         traits=frozenset({"blas"}),
         flops=_flops,
         work=_work,

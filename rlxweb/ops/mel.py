@@ -21,7 +21,7 @@ from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape import bad_dtype, bad_shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.matmul_fft import zeros
+from rlxweb.ops.fft_by_matmul import zeros
 from rlxweb.ops.spectral import block_length
 
 MIN_MEL_POWER = 1e-10

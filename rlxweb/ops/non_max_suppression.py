@@ -1,7 +1,7 @@
 """Non-max suppression: of overlapping boxes, keep the one with the highest score.
 
 How many are left only the run knows; the result has room for as many as are asked for
-and -1 behind them. The calls a GPU makes are laid out in `suppress_calls.py`. No device
+and -1 behind them. The calls a GPU makes are laid out in `nms_plans.py`. No device
 is known here.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
@@ -196,7 +196,7 @@ registry.register_all(
         infer=_infer,
         reference=_reference,
         lower=Kernel(_plan_suppression),
-        range_rule=range_rules.range_up_to(
+        range_rule=value_range_rules.range_up_to(
             -1, lambda types, attrs: types[0].shape[1] - 1
         ),
         attrs=(

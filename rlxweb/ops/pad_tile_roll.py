@@ -24,7 +24,7 @@ from rlxweb.ir.shape import (
     format_shape,
     normalize_axes,
 )
-from rlxweb.ops.axis_map import (
+from rlxweb.ops.index_map import (
     AxisMap,
     axis_map_from_runs,
     axis_map_op,

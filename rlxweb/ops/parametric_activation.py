@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.derivative import slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
@@ -251,7 +251,7 @@ registry.register_all(
         infer=partial(infer_broadcast_of, NUMERIC_DTYPES),
         reference=lambda xp, attrs, x, slope: xp.where(x < 0, slope * x, x),
         lower=Expr(_prelu_expression, ("nan", "opaque")),
-        range_rule=range_rules.PRELU_RANGE,
+        range_rule=value_range_rules.PRELU_RANGE,
         traits=frozenset({"elementwise"}),
         tolerance=_LINEAR_TOLERANCE,
         samples=(

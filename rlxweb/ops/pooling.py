@@ -1,7 +1,7 @@
 """Pooling ops: maximum of each window, its index, sum, mean and p-norm.
 
-Windows are those of `recipes/sliding_windows.py`; what lies in the padding is never
-taken. On a device a pool is the reduction of `reduce_calls.py`, whose reduced axes are
+Windows are those of `recipes/conv_pool_windows.py`; what lies in the padding is never
+taken. On a device a pool is the reduction of `reduce_plans.py`, whose reduced axes are
 a window's. No device is known here.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.batching import batch_as_first_axis
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -34,22 +34,14 @@ from rlxweb.ir.p_norm import absolute_power, norm_root
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_dtypes import is_float, numpy_dtype
+from rlxweb.ops.array_dtype_checks import is_float, numpy_dtype
 from rlxweb.ops.conv_pool_vjp import max_pool_vjp, sum_pool_vjp
 from rlxweb.ops.elementwise import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
+from rlxweb.ops.numpy_sliding_windows import extract_windows
 from rlxweb.ops.reduce import SUM_TOLERANCE
-from rlxweb.ops.sliding_windows import extract_windows
-from rlxweb.recipes.reduce_plans import (
-    KeptAxes,
-    ReducedAxes,
-    ReductionPass,
-    compute_scalar,
-    element_type_include,
-    pass_dispatch,
-)
-from rlxweb.recipes.sliding_windows import (
+from rlxweb.recipes.conv_pool_windows import (
     CEIL_MODE_ATTR,
     DILATIONS_ATTR,
     PADS_ATTR,
@@ -62,6 +54,14 @@ from rlxweb.recipes.sliding_windows import (
     plan_padding,
     pool_windows,
     window_volume,
+)
+from rlxweb.recipes.reduce_plans import (
+    KeptAxes,
+    ReducedAxes,
+    ReductionPass,
+    compute_scalar,
+    element_type_include,
+    pass_dispatch,
 )
 
 KERNEL = Attr("kernel", "ints")
@@ -173,10 +173,8 @@ def _reduction_kernel(kind: Literal["sum", "max"]) -> Kernel:
     def plan(inputs: Types, out: TensorType, attrs: Attrs) -> KernelPlan:
         (x,) = inputs
         w = pool_windows(x.shape, attrs).expand_to_three_axes()
-        lead_size, out_strides = (
-            numel(x.shape[:2]),
-            row_major_strides((numel(x.shape[:2]), *w.out_shape)),
-        )
+        lead_size = numel(x.shape[:2])
+        out_strides = row_major_strides((numel(x.shape[:2]), *w.out_shape))
         fill = lowest_value(x.dtype.numpy) if kind == "max" else 0
         source = plan_padding(w, lead_size, x.dtype, fill)
         in_strides = row_major_strides((lead_size, *source.extents))
@@ -207,19 +205,15 @@ def _plan_max_pool_indices(inputs: Types, out: TensorType, attrs: Attrs) -> Kern
     w = pool_windows(x.shape, attrs).expand_to_three_axes()
     lead_size = numel(x.shape[:2])
     source = plan_padding(w, lead_size, x.dtype, lowest_value(x.dtype.numpy))
-    in_strides, out_strides = (
-        row_major_strides((lead_size, *source.extents)),
-        row_major_strides((lead_size, *w.out_shape)),
-    )
+    in_strides = row_major_strides((lead_size, *source.extents))
+    out_strides = row_major_strides((lead_size, *w.out_shape))
     window_strides = tuple(
         s * t for s, t in zip(w.strides, in_strides[1:], strict=True)
     )
     tap_strides = tuple(d * t for d, t in zip(w.dilations, in_strides[1:], strict=True))
     names = ("lead", "o0", "o1", "o2", "k0", "k1", "k2")
-    source_strides, target_strides = (
-        (in_strides[0], *window_strides, *tap_strides),
-        (*out_strides, 0, 0, 0),
-    )
+    source_strides = (in_strides[0], *window_strides, *tap_strides)
+    target_strides = (*out_strides, 0, 0, 0)
     uniforms = {f"x_{n}": s for n, s in zip(names, source_strides, strict=True)}
     uniforms |= {f"z_{n}": s for n, s in zip(names, target_strides, strict=True)}
     for axis in range(3):
@@ -248,10 +242,8 @@ def _plan_max_pool_indices(inputs: Types, out: TensorType, attrs: Attrs) -> Kern
         uses=(element_type_include(x.dtype),),
     )
     maxima_buffer = ScratchBuffer(out.numel, compute_scalar(x.dtype))
-    dispatches, scratch_buffers = (
-        (*source.dispatches, dispatch),
-        (*source.scratch, maxima_buffer),
-    )
+    dispatches = (*source.dispatches, dispatch)
+    scratch_buffers = (*source.scratch, maxima_buffer)
     return KernelPlan(dispatches, scratch_buffers, source.tables)
 
 
@@ -349,7 +341,7 @@ registry.register_all(
         name="max_pool",
         reference=_max_pool,
         lower=_reduction_kernel("max"),
-        range_rule=range_rules.operand_hull(0),
+        range_rule=value_range_rules.operand_hull(0),
         tolerance=EXACT,
         samples=(*_SAMPLES, *_INTEGER_SAMPLES),
         vjp=max_pool_vjp,
@@ -363,7 +355,7 @@ registry.register_all(
         infer=_infer_indices,
         reference=_max_pool_indices,
         lower=Kernel(_plan_max_pool_indices),
-        range_rule=range_rules.range_up_to(
+        range_rule=value_range_rules.range_up_to(
             0, lambda types, _: numel(types[0].shape[2:]) - 1
         ),
         samples=(*_SAMPLES, *_INTEGER_SAMPLES, _TIE_SAMPLE),
@@ -376,7 +368,7 @@ registry.register_all(
         name="sum_pool",
         reference=_sum_pool,
         lower=_reduction_kernel("sum"),
-        range_rule=range_rules.sum_range(_window_volume, can_be_partial=True),
+        range_rule=value_range_rules.sum_range(_window_volume, can_be_partial=True),
         tolerance=SUM_TOLERANCE,
         samples=(*_SAMPLES, *_INTEGER_SAMPLES),
         vjp=sum_pool_vjp,

@@ -15,12 +15,12 @@ from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
-from rlxweb.ir.range_rules import RangeRule
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_dtype, bad_shape, normalize_axis
 from rlxweb.ir.shape import format_shape as show_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_dtypes import numpy_dtype
+from rlxweb.ir.value_range_rules import RangeRule
+from rlxweb.ops.array_dtype_checks import numpy_dtype
 from rlxweb.ops.cast import cast_values
 from rlxweb.ops.elementwise import FLOAT_DTYPES, ROUNDING_TOLERANCE, require_dtypes
 from rlxweb.ops.matmul import widen_float16
@@ -82,10 +82,8 @@ def _infer_quantize(types: Types, attrs: Attrs) -> TensorType:
         )
     _check_scale_shape(x.shape, scale.shape, zero.shape, attrs)
     low, high = attrs["quant_min"], attrs["quant_max"]
-    min_allowed, max_allowed = (
-        max(zero.dtype.min_value, -MAX_MAGNITUDE),
-        min(zero.dtype.max_value, MAX_MAGNITUDE),
-    )
+    min_allowed = max(zero.dtype.min_value, -MAX_MAGNITUDE)
+    max_allowed = min(zero.dtype.max_value, MAX_MAGNITUDE)
     if not min_allowed <= low < high <= max_allowed:
         raise bad_attribute(
             f"quant_min={low}, quant_max={high}",
@@ -203,10 +201,8 @@ def _cases(is_dequantize: bool) -> tuple[Sample, ...]:
             if half_range
             else min(integer_dtype.max_value, 70_000)
         )
-        scale_range, integer_range = (
-            (float_dtype, 0.05, 0.9),
-            (integer_dtype, low, high),
-        )
+        scale_range = (float_dtype, 0.05, 0.9)
+        integer_range = (integer_dtype, low, high)
         if is_dequantize:
             return Sample(
                 (

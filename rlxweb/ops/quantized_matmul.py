@@ -2,8 +2,8 @@
 group.
 
 Words of 32 bits lie as `rlxweb.quantized_weights` says. Engines of arrays unpack some
-rows of weights at a time; kernels unpack in registers (`packed_calls.py`). Sums are of
-float32, of f64 in float64.
+rows of weights at a time; kernels unpack in registers (`quantized_matmul_plan.py`).
+Sums are of float32, of f64 in float64.
 """
 
 from __future__ import annotations
@@ -108,10 +108,8 @@ def _build(
     scales_and_biases = tuple(
         g.cast(operand, wide.dtype) for operand in scales_and_biases
     )
-    padded_weights, k = (
-        unpack_weights(g, words, *scales_and_biases, **attrs),
-        x.shape[-1],
-    )
+    padded_weights = unpack_weights(g, words, *scales_and_biases, **attrs)
+    k = x.shape[-1]
     weights = (
         padded_weights
         if padded_weights.shape[1] == k

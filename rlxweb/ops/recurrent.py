@@ -4,7 +4,7 @@ The product of the inputs with their weights is made before, for all steps at on
 op is what is serial. Its result is [T + parts, D, B, H]: h of every step, then the last
 h, then, of an LSTM, the last c, so that all three are views of one value. Gates stand
 in ONNX's order (i o f c, z r h). Behind a row's own length steps are 0 and the state
-stays. The recipes are laid out in `recurrent_calls.py`.
+stays. The recipes are laid out in `recurrent_plan.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rlxweb.ops.recurrent_steps import (
     network_from_operands,
 )
 from rlxweb.ops.recurrent_vjp import recurrent_vjp
-from rlxweb.recipes.recurrent_cells import (
+from rlxweb.recipes.recurrent_cell_wgsl import (
     DIRECTIONS,
     SEQUENCE_STATES,
     RecurrentKind,

@@ -11,8 +11,8 @@ from typing import Any
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Tolerance
-from rlxweb.recipes.cell_activations import CellActivation
-from rlxweb.recipes.recurrent_cells import (
+from rlxweb.recipes.recurrent_activations import CellActivation
+from rlxweb.recipes.recurrent_cell_wgsl import (
     RecurrentKind,
     RecurrentNetwork,
     quantize_dequantize_state,
@@ -152,10 +152,8 @@ class RecurrentCell:
             x[k] + self.recurrent_product(product_input, k) for k in range(4)
         )
         if self.extra is not None:
-            input_gate, forget_gate = (
-                input_gate + self.extra[0] * c,
-                forget_gate + self.extra[2] * c,
-            )
+            input_gate = input_gate + self.extra[0] * c
+            forget_gate = forget_gate + self.extra[2] * c
         input_gate = self._apply_clipped(f, input_gate)
         forget_gate = (
             1.0 - input_gate

@@ -23,7 +23,7 @@ from rlxweb.ops.index_map_vjp import zeros_with_dtype
 from rlxweb.ops.linear_recurrence import OP_NAME, preceding_states
 from rlxweb.ops.norm import widen_float16_tensors
 from rlxweb.ops.recurrent_steps import GraphRecurrentCell, network_from_operands
-from rlxweb.recipes.recurrent_cells import (
+from rlxweb.recipes.recurrent_cell_wgsl import (
     SEQUENCE_STATES,
     RecurrentKind,
     RecurrentNetwork,
@@ -258,11 +258,9 @@ class _DirectionVjp:
             for value_grad in compute_vjp(g, targets, target_grads, wrt, ERROR_CONTEXT)
         ]
         G = net.gate_count
-        gate_grads, product_grads, extra_grads = (
-            grads[:G],
-            grads[G : 2 * G],
-            grads[2 * G :],
-        )
+        gate_grads = grads[:G]
+        product_grads = grads[G : 2 * G]
+        extra_grads = grads[2 * G :]
         extra_grad = None
         if extra_grads:
             extra_grad = g.concat(

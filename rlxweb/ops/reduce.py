@@ -2,7 +2,7 @@
 
 Integers keep their dtype and wrap. A float reduction of many elements is accumulated
 wider than its dtype on the CPU and in short blocks on a GPU. The passes a GPU makes are
-laid out in `reduce_calls.py`. No device is known here.
+laid out in `reduce_plans.py`. No device is known here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.batching import batch_axes_rule
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
@@ -21,7 +21,7 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape import Shape, bad_shape, format_shape, normalize_sorted_axes
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_dtypes import is_float
+from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
 from rlxweb.recipes.reduce_plans import ReductionKind, plan_reduction
 
@@ -255,7 +255,7 @@ registry.register_all(
         infer=partial(_infer, may_be_empty=True),
         reference=_make_reference("sum", wider=True),
         lower=_reduction_kernel("sum"),
-        range_rule=range_rules.sum_range(_terms_per_result),
+        range_rule=value_range_rules.sum_range(_terms_per_result),
         tolerance=SUM_TOLERANCE,
         samples=(
             *_FLOAT_SAMPLES,
@@ -282,7 +282,7 @@ registry.register_all(
         infer=partial(_infer, allowed=_ORDERED_DTYPES),
         reference=_make_reference("max"),
         lower=_reduction_kernel("max"),
-        range_rule=range_rules.operand_hull(0),
+        range_rule=value_range_rules.operand_hull(0),
         samples=(
             *_FLOAT_SAMPLES,
             *_INTEGER_SAMPLES,
@@ -298,7 +298,7 @@ registry.register_all(
         infer=partial(_infer, allowed=_ORDERED_DTYPES),
         reference=_make_reference("min"),
         lower=_reduction_kernel("min"),
-        range_rule=range_rules.operand_hull(0),
+        range_rule=value_range_rules.operand_hull(0),
         samples=(
             *_FLOAT_SAMPLES,
             *_INTEGER_SAMPLES,
@@ -314,7 +314,7 @@ registry.register_all(
         infer=partial(_infer, may_be_empty=True),
         reference=_make_reference("prod", wider=True),
         lower=_reduction_kernel("prod"),
-        range_rule=range_rules.product_range(_terms_per_result),
+        range_rule=value_range_rules.product_range(_terms_per_result),
         tolerance=PRODUCT_TOLERANCE,
         samples=(
             *_shape_samples(_SHORT_SHAPES, 0.5, 1.5),

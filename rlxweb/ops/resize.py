@@ -1,9 +1,9 @@
 """Resize one axis by nearest, linear or cubic interpolation, optionally with
 antialiasing.
 
-What a result is made of is known beforehand (`recipes/resize_tables.py`): a few gathers
-times their weights, or a product with the whole table where it is wide. Several axes
-are several ops. f16 is computed in f32. No device is known here.
+What a result is made of is known beforehand (`recipes/resize_interpolation_tables.py`):
+a few gathers times their weights, or a product with the whole table where it is wide.
+Several axes are several ops. f16 is computed in f32. No device is known here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from rlxweb.ir.shape import (
     normalize_axis,
 )
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.axis_map import check_fill_value
 from rlxweb.ops.elementwise import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
+from rlxweb.ops.index_map import check_fill_value
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
-from rlxweb.recipes.resize_tables import (
+from rlxweb.recipes.resize_interpolation_tables import (
     COORDINATE_MODES,
     MODES,
     ROUNDINGS,

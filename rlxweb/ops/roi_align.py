@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlxweb.errors import IndexRefused
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.batching import merge_batch_rule
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel
@@ -344,7 +344,7 @@ registry.register_all(
         reference=_reference,
         guard=ValueGuard(_first_invalid_image, _raise_if_invalid, _pool_regions),
         lower=Kernel(plan_roi_align),
-        range_rule=range_rules.INDEX_ONLY_RANGE,
+        range_rule=value_range_rules.INDEX_ONLY_RANGE,
         attrs=(
             Attr("size", "ints"),
             Attr("sampling", "int", 0),

@@ -20,7 +20,7 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.frames import extract_frames
+from rlxweb.ops.frames_stft import extract_frames
 from rlxweb.ops.reduce import accumulator_dtype
 from rlxweb.ops.spectral import complex_to_block
 from rlxweb.ops.welch import (
@@ -148,10 +148,8 @@ def _build_spectra(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
 
 def _build_cross(g: Graph, attrs: Attrs, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     plan = welch_parameters(x.shape, w.shape[0], attrs)
-    a, b = (
-        g.rfft(prepare_segments(g, plan, x, w)),
-        g.rfft(prepare_segments(g, plan, y, w)),
-    )
+    a = g.rfft(prepare_segments(g, plan, x, w))
+    b = g.rfft(prepare_segments(g, plan, y, w))
     parts = (
         a[0] * a[0] + a[1] * a[1],
         b[0] * b[0] + b[1] * b[1],

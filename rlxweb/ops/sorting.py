@@ -1,7 +1,8 @@
 """Sorting along an axis, and binary search in sorted rows.
 
 Equal values stay in the order of their places, and NaN comes after every number, both
-ways. The passes a GPU makes are laid out in `sort_calls.py`. No device is known here.
+ways. The passes a GPU makes are laid out in `sort_searchsorted_plans.py`. No device is
+known here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.batching import batch_all_operands, batch_axes_rule
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -19,10 +20,14 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_shape, format_shape, normalize_axis, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_dtypes import is_float
+from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.gather_topk_scan import sizes_around_axis
-from rlxweb.recipes.sort_plans import SortLines, plan_searchsorted, plan_sort
+from rlxweb.recipes.sort_searchsorted_plans import (
+    SortLines,
+    plan_searchsorted,
+    plan_sort,
+)
 
 _MAX_AXIS_LENGTH = (1 << 31) - 1
 
@@ -209,7 +214,7 @@ registry.register_all(
         infer=_infer_argsort,
         reference=_argsort_reference,
         lower=Kernel(_plan_sort),
-        range_rule=range_rules.range_up_to(
+        range_rule=value_range_rules.range_up_to(
             0, lambda types, attrs: max((0, *types[0].shape)) - 1
         ),
         attrs=_SORT_ATTRS,
@@ -226,7 +231,7 @@ registry.register_all(
         infer=_infer_sort,
         reference=_sort_reference,
         lower=Compose(_build_sort),
-        range_rule=range_rules.operand_hull(0),
+        range_rule=value_range_rules.operand_hull(0),
         attrs=_SORT_ATTRS,
         flops=_flops,
         samples=_SORT_SAMPLES,
@@ -238,7 +243,9 @@ registry.register_all(
         infer=_infer_search,
         reference=_search_reference,
         lower=Kernel(_plan_search),
-        range_rule=range_rules.range_up_to(0, lambda types, attrs: types[0].shape[-1]),
+        range_rule=value_range_rules.range_up_to(
+            0, lambda types, attrs: types[0].shape[-1]
+        ),
         attrs=(Attr("side", "str", "left", allowed=("left", "right")),),
         samples=(
             _search_case((1,), 1),

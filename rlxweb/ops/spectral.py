@@ -1,4 +1,5 @@
-"""Transforms of rows: fft, rfft, irfft, and the power spectra computed from them.
+"""Fourier transforms of rows (fft, rfft, irfft), and the power spectra computed from
+them.
 
 Complex values are real tensors in block layout, the last axis holding N real and then N
 imaginary parts. Norms mean what they mean in numpy.fft; "none" scales nothing. Shader
@@ -23,9 +24,9 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops import matmul_fft as compose
+from rlxweb.ops import fft_by_matmul as compose
+from rlxweb.ops.fft_vjp import fft_vjp, irfft_vjp, rfft_vjp
 from rlxweb.ops.matmul import widen_float16
-from rlxweb.ops.spectral_vjp import fft_vjp, irfft_vjp, rfft_vjp
 from rlxweb.recipes import fft_plans as calls
 from rlxweb.recipes.fft_arithmetic import bluestein_flops, is_smooth
 

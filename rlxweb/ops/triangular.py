@@ -1,8 +1,9 @@
-"""Triangular systems and Cholesky factors, for batches of matrices.
+"""Ops of triangular matrices, for batches: `solve_triangular` and `cholesky`.
 
 Where SciPy and NumPy raise LinAlgError, because of a 0 on the diagonal or a matrix that
 is not positive definite, all of that matrix' result is NaN, on every engine: the others
-of a batch are right all the same. The calls are laid out in `triangle_calls.py`.
+of a batch are right all the same. The calls are laid out in
+`triangular_solve_cholesky_plans.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from rlxweb.ops.linear_systems import check_square, check_unrollable, infer_syst
 from rlxweb.ops.linear_systems_vjp import cholesky_vjp, solve_triangular_vjp
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
-from rlxweb.recipes.triangular_plans import plan_cholesky, plan_solve_triangular
+from rlxweb.recipes.triangular_solve_cholesky_plans import (
+    plan_cholesky,
+    plan_solve_triangular,
+)
 
 MAX_SUBSTITUTED_ROWS = 16
 """Largest number of rows solved row by row on an array library; larger systems are
@@ -51,10 +55,8 @@ def _solve_reference(xp: Any, attrs: Attrs, a: Any, b: Any) -> Any:
     if attrs["unit_diagonal"]:
         a = xp.where(_diagonal(xp, n), xp.ones_like(a), a)
     if not attrs["lower"]:
-        a, right_sides = (
-            _reverse_axes(xp, a, (1, 2)),
-            _reverse_axes(xp, right_sides, (1,)),
-        )
+        a = _reverse_axes(xp, a, (1, 2))
+        right_sides = _reverse_axes(xp, right_sides, (1,))
     # 1 for 0: what it gives is not used, and no library warns.
     is_singular = xp.any((a == 0) & _diagonal(xp, n), axis=(1, 2), keepdims=True)
     solution = _forward_substitute(

@@ -1,7 +1,8 @@
 """Factories of unary function ops: smooth functions of floats, and exact functions.
 
 Every reference computes float16 in float32 and rounds once, as the shaders do. Which
-functions there are is said in `activation.py`, `gates.py` and `functions.py`.
+functions there are is said in `activation.py`, `parametric_activation.py` and
+`unary_math.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from rlxweb.ir.derivative import PartialDerivative, slopes, zero_vjp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types
-from rlxweb.ir.range_rules import RangeRule
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape import bad_attribute
+from rlxweb.ir.value_range_rules import RangeRule
 from rlxweb.ops.elementwise import INTEGER_DTYPES, require_dtypes
 
 ArrayFunction = Callable[..., Any]

@@ -1,9 +1,9 @@
 """Unary math ops: rounding, powers, logarithms, hyperbolic and inverse trigonometric
 functions.
 
-They stand beside those of `activation.py`, in the same way: xp's function is the
-meaning, and where WGSL's own promises too little, overflows or loses digits near 0 the
-expression calls ours from `shaders/include/`.
+They stand beside those of `activation.py`, in the same way: xp's function is
+the meaning, and where WGSL's own promises too little, overflows or loses digits near 0
+the expression calls ours from `shaders/include/`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlxweb.ir import range_rules
+from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.activation import erfc
-from rlxweb.ops.array_dtypes import is_float
+from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
 from rlxweb.ops.unary_factories import (
     ExpressionText,
@@ -133,7 +133,7 @@ registry.register_all(
             _ROUNDING_DOC.format(which),
             FLOAT_DTYPES,
             fewer_unary_samples(-3, 3, (-1e6, 1e6)),
-            range_rules.ROUNDING_RANGE,
+            value_range_rules.ROUNDING_RANGE,
         )
         for name, which in (
             ("floor", "not above x"),
@@ -148,7 +148,7 @@ registry.register_all(
         "-1, 0 or 1 for x below, equal to or above 0; NaN for NaN.",
         NUMERIC_DTYPES,
         fewer_unary_samples(-3, 3),
-        range_rules.SIGN_RANGE,
+        value_range_rules.SIGN_RANGE,
     ),
     smooth_function_op(
         "reciprocal",

@@ -20,11 +20,15 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, r
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.frames import extract_frames
-from rlxweb.ops.matmul_fft import zeros
+from rlxweb.ops.fft_by_matmul import zeros
+from rlxweb.ops.frames_stft import extract_frames
 from rlxweb.ops.reduce import accumulator_dtype
 from rlxweb.ops.spectral import block_length
-from rlxweb.ops.welch_samples import PEAK_SAMPLES, SEGMENT_SAMPLES, welch_power_samples
+from rlxweb.ops.welch_test_samples import (
+    PEAK_SAMPLES,
+    SEGMENT_SAMPLES,
+    welch_power_samples,
+)
 from rlxweb.recipes.gather_topk_scan_plans import peaks_dispatch
 from rlxweb.recipes.welch_parameters import (
     WelchParameters,

@@ -1,4 +1,4 @@
-"""Files of the site that pages of the package share.
+"""Reader of the site's files that the package's own pages share.
 
 A wheel holds copies of them; in a checkout they are read where the site has them.
 """

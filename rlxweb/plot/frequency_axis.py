@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import coerce_integer
+from rlxweb.argument_validation import coerce_integer
 from rlxweb.errors import UsageError
 from rlxweb.results.svg_charts import tick_values
 

@@ -7,13 +7,13 @@ from typing import Any, Final
 import numpy as np
 
 from rlxweb.plot.frequency_axis import set_frequency_axis
-from rlxweb.plot.line_drawing import (
+from rlxweb.plot.row_labels import label_rows
+from rlxweb.plot.spectrum_line_drawing import (
     DeferredDraw,
     annotate_if_empty,
     mark_strongest_peaks,
 )
-from rlxweb.plot.row_labels import label_rows
-from rlxweb.plot.spectrum_rows import (
+from rlxweb.plot.spectrum_plot_data import (
     Floats,
     SpectrumRows,
     level_range,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlxweb.pages.single_file_page import inline_page
 from rlxweb.pages.site_files import read_site_file
-from rlxweb.plot.spectrum_rows import (
+from rlxweb.plot.spectrum_plot_data import (
     Floats,
     SpectrumRows,
     level_axis_limits,
@@ -26,7 +26,7 @@ from rlxweb.plot.spectrum_rows import (
 )
 from rlxweb.plot.time_frequency_plot import cell_edges
 from rlxweb.printable import abbreviate, printable
-from rlxweb.results.svg_image import VIRIDIS
+from rlxweb.results.svg_time_frequency import VIRIDIS
 from rlxweb.results.units import frequency_decimals
 
 STYLES: Final = ("demo/shared.css", "page.css")

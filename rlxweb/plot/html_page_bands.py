@@ -71,10 +71,8 @@ def _head_maps(names: Sequence[str], share: NDArray[np.float64]) -> PanelData | 
         return None
     coordinates, map_rows = electrode_positions(names)
     is_finite = np.atleast_1d(np.isfinite(share[map_rows]).all(axis=1))
-    points, finite_shares = (
-        project_to_plane(coordinates)[is_finite],
-        share[map_rows][is_finite],
-    )
+    points = project_to_plane(coordinates)[is_finite]
+    finite_shares = share[map_rows][is_finite]
     cells, ranges, reach = [], [], 1.0
     for band_shares in finite_shares.T:
         level, reach = interpolate_head(points, band_shares, _MAP_SIDE)

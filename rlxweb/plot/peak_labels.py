@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from rlxweb.plot.spectrum_rows import Floats, SpectrumRows
+from rlxweb.plot.spectrum_plot_data import Floats, SpectrumRows
 from rlxweb.results.units import frequency_decimals
 
 MAX_LABELS: Final = 8

@@ -5,12 +5,12 @@ from __future__ import annotations
 from inspect import Parameter, signature
 from typing import Any
 
-from rlxweb.arguments import check_option_names
+from rlxweb.argument_validation import check_option_names
 from rlxweb.plot import band_bars, spectrum_plots, time_frequency_plot
-from rlxweb.signal.aperiodic_fit import AperiodicFit
+from rlxweb.signal.aperiodic_result import AperiodicFit
 from rlxweb.signal.band_power import BandPower
-from rlxweb.signal.spectrum import Spectrum
-from rlxweb.signal.time_frequency import TimeFrequency
+from rlxweb.signal.spectrum_result import Spectrum
+from rlxweb.signal.time_frequency_result import TimeFrequency
 from rlxweb.signal.welch_peaks_result import WelchPeaks
 
 _PLOT_FUNCTIONS: dict[type, Any] = {

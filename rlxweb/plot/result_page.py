@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.atomic_file import atomic_path
 from rlxweb.errors import UsageError, shown
 from rlxweb.plot.html_page import (
@@ -20,13 +20,13 @@ from rlxweb.plot.html_page import (
     surface_panel,
 )
 from rlxweb.plot.html_page_bands import bands_panel
+from rlxweb.plot.spectrum_plot_data import MAX_SPAN_DB, SpectrumRows
 from rlxweb.plot.spectrum_plots import decibel_label, peak_spectrum_rows, spectrum_rows
-from rlxweb.plot.spectrum_rows import MAX_SPAN_DB, SpectrumRows
 from rlxweb.plot.time_frequency_plot import colour_limits, decibel_levels
 from rlxweb.results.units import power_unit
 from rlxweb.signal.band_power import BandPower
-from rlxweb.signal.spectrum import Spectrum
-from rlxweb.signal.time_frequency import TimeFrequency
+from rlxweb.signal.spectrum_result import Spectrum
+from rlxweb.signal.time_frequency_result import TimeFrequency
 from rlxweb.signal.welch_peaks_result import WelchPeaks
 
 CONTEXT: Final = "rlxweb.plot.html"

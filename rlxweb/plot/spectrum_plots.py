@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlxweb.arguments import check_choice, check_option_names, coerce_bool, coerce_float
+from rlxweb.argument_validation import (
+    check_choice,
+    check_option_names,
+    coerce_bool,
+    coerce_float,
+)
 from rlxweb.errors import PictureWarning, UsageError
 from rlxweb.plot.frequency_axis import check_row, set_frequency_axis
 from rlxweb.plot.heatmap import draw_heatmap, heatmap_height
-from rlxweb.plot.line_drawing import draw_offset as offset_lines
-from rlxweb.plot.line_drawing import draw_overlaid, draw_panels
 from rlxweb.plot.row_labels import fonts_for_names
-from rlxweb.plot.spectrum_rows import (
+from rlxweb.plot.spectrum_line_drawing import draw_offset as offset_lines
+from rlxweb.plot.spectrum_line_drawing import draw_overlaid, draw_panels
+from rlxweb.plot.spectrum_plot_data import (
     LINE_LAYOUTS,
     MAX_LINES,
     SpectrumRows,
@@ -29,8 +34,8 @@ from rlxweb.signal.welch_peaks_result import power_quantity
 from rlxweb.stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
-    from rlxweb.signal.aperiodic_fit import AperiodicFit
-    from rlxweb.signal.spectrum import Spectrum
+    from rlxweb.signal.aperiodic_result import AperiodicFit
+    from rlxweb.signal.spectrum_result import Spectrum
     from rlxweb.signal.welch_peaks_result import WelchPeaks
 
 

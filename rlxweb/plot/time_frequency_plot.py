@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.errors import UsageError
 from rlxweb.plot.frequency_axis import check_row, frequency_axis_label, set_log_ticks
 from rlxweb.plot.row_labels import set_panel_title
+from rlxweb.plot.spectrum_plot_data import Floats, power_levels
 from rlxweb.plot.spectrum_plots import decibel_label
-from rlxweb.plot.spectrum_rows import Floats, power_levels
 from rlxweb.plot.theme import (
     SEQUENTIAL_COLORMAP,
     get_or_make_axes,
@@ -21,7 +21,7 @@ from rlxweb.plot.theme import (
 )
 
 if TYPE_CHECKING:
-    from rlxweb.signal.time_frequency import TimeFrequency
+    from rlxweb.signal.time_frequency_result import TimeFrequency
 
 
 @with_rlxweb_style

@@ -96,10 +96,8 @@ class BlockedMatmulKernel:
 
     def source(self) -> str:
         """Return the shader that follows the element types and the vec4 accessors."""
-        left_size, right_size = (
-            2 * SLICE_DEPTH * self.left_pitch,
-            2 * SLICE_DEPTH * self.side // 4,
-        )
+        left_size = 2 * SLICE_DEPTH * self.left_pitch
+        right_size = 2 * SLICE_DEPTH * self.side // 4
         lines = [
             f"var<workgroup> left: array<V, {left_size}>;",
             f"var<workgroup> right: array<V, {right_size}>;",

@@ -1,9 +1,9 @@
-"""Convolutions as implicit matrix products by large blocks, for GPUs.
+"""Kernel plans of convolutions as implicit matrix products by large blocks, for GPUs.
 
 The weights of a group are the left operand. The right one, whose columns are windows,
 is nowhere: its elements are fetched from the array, where a table says each tap lies.
 All else (slices through workgroup memory, 8 by 8 sums a lane, the sum in parts where
-blocks are few) is as in `matmul_blocks.py`. The windows of all images are columns of
+blocks are few) is as in `blocked_matmul.py`. The windows of all images are columns of
 one product where they fit one binding: a network's last layers have few on each. Else
 every image is a product of its own.
 """
@@ -37,6 +37,7 @@ from rlxweb.recipes.blocked_matmul import (
     suits_blocks,
 )
 from rlxweb.recipes.conv_plan import ConvolutionShape, conv_strides, convolution_shape
+from rlxweb.recipes.conv_pool_windows import PaddedInput, SlidingWindows, plan_padding
 from rlxweb.recipes.fft_variants import VariantPlanRule
 from rlxweb.recipes.reduce_plans import (
     KeptAxes,
@@ -46,7 +47,6 @@ from rlxweb.recipes.reduce_plans import (
     element_type_include,
     pass_dispatch,
 )
-from rlxweb.recipes.sliding_windows import PaddedInput, SlidingWindows, plan_padding
 
 _FEW_BLOCKS_FACTOR = 4
 """Blocks count as few when this many times their warps would not fill a large GPU.

@@ -24,13 +24,13 @@ from rlxweb.ir.lowering import (
 from rlxweb.ir.op import Attrs
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.recipes.accumulator_tile import AccumulatorTile
-from rlxweb.recipes.reduce_plans import compute_scalar
-from rlxweb.recipes.sliding_windows import (
+from rlxweb.recipes.conv_pool_windows import (
     PaddedInput,
     SlidingWindows,
     plan_padding,
     sliding_windows,
 )
+from rlxweb.recipes.reduce_plans import compute_scalar
 from rlxweb.recipes.wgsl_entry_point import MAIN_TEXT
 
 MAX_TILE_ROWS, MAX_TILE_VEC4S = 16, 4

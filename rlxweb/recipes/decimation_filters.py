@@ -84,10 +84,8 @@ def least_squares_taps(step: int, edge: float, count: int) -> F64:
     offsets = np.arange(count) - (count - 1) / 2
     half_offsets: F64 = np.asarray(offsets[offsets >= 0], np.float64)
     multiplicity = np.where(half_offsets == 0, 1.0, 2.0)
-    differences, sums = (
-        np.subtract.outer(half_offsets, half_offsets),
-        np.add.outer(half_offsets, half_offsets),
-    )
+    differences = np.subtract.outer(half_offsets, half_offsets)
+    sums = np.add.outer(half_offsets, half_offsets)
 
     def normal_matrix(low: float, high: float) -> F64:
         integrals = _cosine_integrals(low, high, differences) + _cosine_integrals(

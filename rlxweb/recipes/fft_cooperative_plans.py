@@ -15,13 +15,13 @@ from rlxweb.recipes.fft_cooperative_wgsl import (
     fit_cooperative_fft,
     twiddle_table,
 )
+from rlxweb.recipes.fft_in_place_wgsl import StoreBin
 from rlxweb.recipes.fft_plans import (
     ComplexRowLayout,
     RowPlanBuilder,
     SmoothTransform,
     with_bluestein,
 )
-from rlxweb.recipes.fft_row_wgsl import StoreBin
 from rlxweb.recipes.fft_variants import (
     VariantPlanRule,
     fft_rules,

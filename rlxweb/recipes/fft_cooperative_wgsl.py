@@ -25,7 +25,11 @@ import numpy as np
 from rlxweb.limits import Limits
 from rlxweb.recipes.butterfly import ComplexNames, WgslButterflyBuilder
 from rlxweb.recipes.fft_arithmetic import F64
-from rlxweb.recipes.fft_row_wgsl import ROOT_READ_STEP, digit_reversed_cell, root_powers
+from rlxweb.recipes.fft_in_place_wgsl import (
+    ROOT_READ_STEP,
+    digit_reversed_cell,
+    root_powers,
+)
 
 MAX_VALUES_PER_LANE = 24
 """Maximum number of complex values a lane holds: beyond it, registers spill or too few
@@ -304,11 +308,9 @@ def _twiddles(
         pass_start += stride * -(-len(_read_powers(radix)) // 2)
         done_length *= radix
     radix = layout.radices[pass_index]
-    stride, powers_read, vectors = (
-        layout.n // done_length // radix,
-        _read_powers(radix),
-        {},
-    )
+    stride = layout.n // done_length // radix
+    powers_read = _read_powers(radix)
+    vectors = {}
     for g in range(-(-len(powers_read) // 2)):
         start = pass_start + g * stride
         vectors[g] = e.emit_let(f"turn({m} + {start}u)" if start else f"turn({m})")

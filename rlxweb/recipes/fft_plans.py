@@ -283,10 +283,8 @@ def add_bluestein(
         lambda: plan.to_block_layout(plan.chirp_filter(n, padded_length)),
         2 * padded_length,
     )
-    padded, spectrum = (
-        builder.scratch_rows(padded_length, "padded"),
-        builder.scratch_rows(padded_length, "spectrum"),
-    )
+    padded = builder.scratch_rows(padded_length, "padded")
+    spectrum = builder.scratch_rows(padded_length, "spectrum")
     add_modulation(builder, source, padded, chirp_table, (padded_length, n))
     smooth_transform(builder, padded_length, padded, spectrum, padded_length, 1.0)
     add_modulation(

@@ -20,17 +20,17 @@ from rlxweb.limits import Limits
 from rlxweb.recipes import fft_arithmetic as plan
 from rlxweb.recipes import fft_plans as calls
 from rlxweb.recipes.butterfly import ComplexNames, WgslButterflyBuilder
+from rlxweb.recipes.fft_in_place_wgsl import (
+    LoadValue,
+    StoreBin,
+    in_place_passes,
+    root_powers,
+)
 from rlxweb.recipes.fft_plans import (
     ComplexRowLayout,
     RowPlanBuilder,
     SmoothTransform,
     with_bluestein,
-)
-from rlxweb.recipes.fft_row_wgsl import (
-    LoadValue,
-    StoreBin,
-    in_place_passes,
-    root_powers,
 )
 from rlxweb.recipes.wgsl_entry_point import MAIN_TEXT
 

@@ -34,7 +34,7 @@ from rlxweb.recipes.attention_sizes import (
     infer_attention_sizes,
     mask_positions,
 )
-from rlxweb.recipes.attention_wgsl import (
+from rlxweb.recipes.fused_attention_wgsl import (
     QUERIES_PER_WORKGROUP,
     AttentionKernelSpec,
     AttentionStrides,

@@ -1,4 +1,4 @@
-"""Kernel plans of gather, topk, cumsum and cumprod.
+"""Kernel plans of gather, topk and cumulative scans (cumsum and cumprod).
 
 All three walk lines of a dense tensor. A few long lines are cut into chunks that are
 worked on side by side and then put together, so that no single invocation walks
@@ -100,10 +100,8 @@ class TopKPass:
     def dispatch(self) -> KernelDispatch:
         """Return the dispatch of this pass."""
         rows, chunks, n = self.sizes
-        candidate_strides, list_strides = (
-            (self.row_stride, n, 1),
-            (chunks * self.k, self.k, 0),
-        )
+        candidate_strides = (self.row_stride, n, 1)
+        list_strides = (chunks * self.k, self.k, 0)
         accesses = [
             OperandAccess(self.source, candidate_strides, "read", self.offset),
             OperandAccess(self.value_buffer, list_strides, "update", span=self.k),
@@ -220,10 +218,8 @@ class CumulativePass:
         """Return the dispatch of this pass."""
         outer, chunks, n, inner = self.sizes
         line_length, carry_count = self.line_sizes
-        line_strides, carry_strides = (
-            (line_length * inner, n * inner, inner, 1),
-            (carry_count * inner, inner, 0, 1),
-        )
+        line_strides = (line_length * inner, n * inner, inner, 1)
+        carry_strides = (carry_count * inner, inner, 0, 1)
         return KernelDispatch(
             shader="cumsum",
             axes=(
@@ -267,10 +263,8 @@ def plan_cumulative(
     outer, n, inner = sizes
     carry = ScratchBuffer(outer * inner, compute_scalar(dtype))
     carry_buffer = BufferRef("scratch", 0)
-    line_shape, pass_options = (
-        (outer, 1, n, inner),
-        (_IN, _OUT, carry_buffer, exclusive),
-    )
+    line_shape = (outer, 1, n, inner)
+    pass_options = (_IN, _OUT, carry_buffer, exclusive)
     line_pass = CumulativePass(line_shape, (n, 1), kind, dtype, *pass_options)
     if n <= _LONG_LINE or outer * inner >= _FEW_LINES:
         return KernelPlan((line_pass.dispatch(),), (carry,))

@@ -98,10 +98,10 @@ def plan_index_map(
         IterationAxis(f"t{a}", merged_axes[a].source_size, "serial")
         for a in mapped_axes
     ]
-    read_strides, write_strides = (
-        row_major_strides([merged_axis.source_size for merged_axis in merged_axes]),
-        row_major_strides(out_shape),
+    read_strides = row_major_strides(
+        [merged_axis.source_size for merged_axis in merged_axes]
     )
+    write_strides = row_major_strides(out_shape)
     serial_strides = (0,) * len(mapped_axes)
     input_strides = tuple(
         0 if a in mapped_axes else stride for a, stride in enumerate(read_strides)

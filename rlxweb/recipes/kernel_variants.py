@@ -19,19 +19,19 @@ from rlxweb.limits import Limits
 from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import softmax_norms_per_workgroup as line
 from rlxweb.recipes import welch_cooperative_variants
-from rlxweb.recipes import welch_variants as welch
+from rlxweb.recipes import welch_workgroup_variants as welch
 from rlxweb.recipes.add_norm_plan import plan_add_norm
 from rlxweb.recipes.blocked_matmul import BLOCK_SIDES, blocked_matmul_rule
 from rlxweb.recipes.conv_implicit_gemm import implicit_gemm_rule
 from rlxweb.recipes.conv_variants import plan_conv_small_tiles, pointwise_conv_rule
-from rlxweb.recipes.data_movement_variants import (
+from rlxweb.recipes.fft_cooperative_plans import cooperative_fft_rule
+from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fused_attention_plan import plan_fused_attention
+from rlxweb.recipes.gather_transpose_variants import (
     plan_vec4_gather,
     tiled_transpose,
     vec4_transpose,
 )
-from rlxweb.recipes.fft_cooperative_plans import cooperative_fft_rule
-from rlxweb.recipes.fft_variants import VariantPlanRule
-from rlxweb.recipes.fused_attention_plan import plan_fused_attention
 from rlxweb.recipes.linear_recurrence_plan import plan_linear_rows
 from rlxweb.recipes.matmul_variants import plan_tiled_matmul
 from rlxweb.recipes.merge_sort_variants import (
@@ -46,7 +46,7 @@ from rlxweb.recipes.quantized_matmul_plan import (
     blocked_quantized_matmul_rule,
     plan_few_rows,
 )
-from rlxweb.recipes.recurrent_cells import GATE_COUNTS
+from rlxweb.recipes.recurrent_cell_wgsl import GATE_COUNTS
 from rlxweb.recipes.recurrent_plan import plan_recurrent_rows
 from rlxweb.recipes.reduce_plans import REDUCTION_KINDS
 from rlxweb.recipes.reduce_variants import row_reduction_planner

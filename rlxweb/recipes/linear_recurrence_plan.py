@@ -1,4 +1,4 @@
-"""Kernel plans of a linear recurrence with products between its channels.
+"""Kernel plans of a linear recurrence whose steps mix channels by matrix products.
 
 Two ways, as of a recurrent network: a call for every step, an invocation for every
 channel (any device), or a workgroup for every row that keeps the state to itself over

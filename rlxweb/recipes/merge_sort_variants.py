@@ -1,5 +1,5 @@
-"""Kernel variants that sort by merging, for lines that fit a binding: a few passes in
-place of a network's many.
+"""Merge-sort variants of argsort and topk, for lines that fit a binding: a few passes
+in place of a bitonic network's many.
 
 A line is sorted in blocks, and then its sorted runs are merged in pairs until one is
 left; every element finds its place by itself. Deleting it changes no result.
@@ -23,7 +23,11 @@ from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
 from rlxweb.limits import Limits
 from rlxweb.recipes.reduce_plans import compute_scalar, element_type_include
-from rlxweb.recipes.sort_plans import IndexKeyBuffers, SortLines, key_uniforms
+from rlxweb.recipes.sort_searchsorted_plans import (
+    IndexKeyBuffers,
+    SortLines,
+    key_uniforms,
+)
 
 BLOCK_SIZE = 32
 """Elements that are sorted by comparing each with all others."""

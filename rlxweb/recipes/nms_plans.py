@@ -24,7 +24,7 @@ from rlxweb.ir.lowering import (
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes.merge_sort_variants import MergeSortPlanner
-from rlxweb.recipes.sort_plans import SortLines, plan_sort
+from rlxweb.recipes.sort_searchsorted_plans import SortLines, plan_sort
 
 _BOXES, _SCORES, _OUT = BufferRef("in"), BufferRef("in", 1), BufferRef("out")
 
@@ -79,10 +79,8 @@ class NmsPlanner:
         overlap.
         """
         batches, classes, boxes = self.sizes
-        line_strides, kept_strides = (
-            (classes * boxes, boxes),
-            (classes * self.max_kept, self.max_kept),
-        )
+        line_strides = (classes * boxes, boxes)
+        kept_strides = (classes * self.max_kept, self.max_kept)
         return KernelDispatch(
             shader="non_max_suppression",
             axes=(

@@ -27,7 +27,7 @@ from rlxweb.limits import Limits
 from rlxweb.recipes.fft_plans import RowPlanBuilder
 from rlxweb.recipes.gather_topk_scan_plans import peaks_dispatch
 from rlxweb.recipes.merge_sort_variants import MergeSortPlanner
-from rlxweb.recipes.sort_plans import SortLines
+from rlxweb.recipes.sort_searchsorted_plans import SortLines
 from rlxweb.recipes.topk_variants import MIN_WORKGROUP_SIZE, plan_topk_per_workgroup
 from rlxweb.recipes.wgsl_entry_point import MAIN_LINES
 

@@ -1,5 +1,5 @@
-"""Alternative kernels of the power spectra of whole rows: those of Welch's estimate, in
-one dispatch.
+"""Alternative kernels of the power spectra of whole rows: the fused kernels of Welch's
+estimate, in one dispatch.
 
 psd_real is the estimate of one segment that fills its row, under a window of ones.
 """

@@ -3,7 +3,7 @@
 Words are unpacked in registers, four columns at a time, a group's scale and bias read
 once for its words. The usual kernel: an invocation makes some rows by four columns. On
 GPUs few rows have a workgroup for four columns, whose lanes read neighbouring words,
-and many rows go by the blocks of `matmul_blocks.py`, which fetch packed weights.
+and many rows go by the blocks of `blocked_matmul.py`, which fetch packed weights.
 Accesses 0 x, 1 words, 2 out, 3 scales, 4 biases.
 """
 
@@ -302,10 +302,8 @@ def blocked_quantized_matmul_rule(side: int) -> VariantPlanRule:
     ) -> KernelPlan | None:
         if not inputs[0].shape[-1]:
             return None
-        spec, kernel = (
-            QuantizedMatmulSpec.from_types(inputs, out, attrs),
-            BlockedMatmulKernel(side, False),
-        )
+        spec = QuantizedMatmulSpec.from_types(inputs, out, attrs)
+        kernel = BlockedMatmulKernel(side, False)
         warps = -(-spec.m // side) * -(-spec.n // side) * (kernel.lanes // WARP_SIZE)
         if not suits_blocks(kernel, (spec.m, spec.n, spec.k), warps, limits):
             return None

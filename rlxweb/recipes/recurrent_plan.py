@@ -25,7 +25,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import MAX_LOOP_ITERATIONS, Limits
-from rlxweb.recipes.recurrent_cells import (
+from rlxweb.recipes.recurrent_cell_wgsl import (
     GRU_BLEND_WGSL,
     RecurrentKind,
     RecurrentNetwork,

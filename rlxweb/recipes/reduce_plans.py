@@ -208,10 +208,8 @@ def plan_reduction(
     kept, reduced = group_axes(shape, axes)
     if any(shape[a] == 0 for a in axes):
         return _plan_fill(dtype, math.prod(k.size for k in kept), int(kind == "prod"))
-    final_pass, passes = (
-        ReductionPass(BufferRef("in"), BufferRef("out"), kept, reduced),
-        list[ReductionPass](),
-    )
+    final_pass = ReductionPass(BufferRef("in"), BufferRef("out"), kept, reduced)
+    passes = list[ReductionPass]()
     scratch: list[ScratchBuffer] = []
     while (
         lanes := invocations_per_output(final_pass.output_count, final_pass.reduced)

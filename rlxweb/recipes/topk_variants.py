@@ -75,10 +75,8 @@ class _TopKStage:
     def dispatch(self) -> KernelDispatch:
         """Return the dispatch of this stage."""
         chunks, n = self.chunk_count, min(self.chunk_length, self.row_length)
-        candidate_strides, list_strides = (
-            (self.row_length, n, 1),
-            (chunks * self.k, self.k, 0),
-        )
+        candidate_strides = (self.row_length, n, 1)
+        list_strides = (chunks * self.k, self.k, 0)
         indices, keys = self.targets
         accesses = [
             OperandAccess(self.source, candidate_strides),

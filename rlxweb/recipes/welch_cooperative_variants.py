@@ -35,7 +35,7 @@ from rlxweb.recipes.welch_cooperative_outputs import (
     CooperativePowerOutput,
 )
 from rlxweb.recipes.welch_parameters import WelchParameters
-from rlxweb.recipes.welch_variants import (
+from rlxweb.recipes.welch_workgroup_variants import (
     SegmentPairReader,
     bin_weight_wgsl,
     fused_welch_parameters,
@@ -238,11 +238,9 @@ class CooperativeSegmentReader:
 def _pair_wgsl(samples: CooperativeSegmentReader) -> str:
     """Return the WGSL that adds the powers of one pair to `acc0`, `acc1`, …"""
     team, segments = samples.team, samples.segments
-    read_emitter, sum_emitter, e = (
-        WgslButterflyBuilder("x"),
-        WgslButterflyBuilder("y"),
-        WgslButterflyBuilder(),
-    )
+    read_emitter = WgslButterflyBuilder("x")
+    sum_emitter = WgslButterflyBuilder("y")
+    e = WgslButterflyBuilder()
     xs = samples.read_samples(read_emitter)
     trends = (
         samples.trends_wgsl(sum_emitter, xs) if samples.params.detrend != "none" else ""
@@ -385,10 +383,8 @@ def cooperative_welch_planner(
         params, k = fused_welch_parameters(types, attrs), int(attrs.get("k", 0))
         if params is None:
             return None
-        work, radix_limit = (
-            RowPlanBuilder(params.rows),
-            max_radix or _best_max_radix(params.nfft),
-        )
+        work = RowPlanBuilder(params.rows)
+        radix_limit = max_radix or _best_max_radix(params.nfft)
         team = fit_cooperative_fft(
             params.nfft,
             limits,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlxweb.recipes.fft_row_wgsl import lane_loop
+from rlxweb.recipes.fft_in_place_wgsl import lane_loop
 
 MAX_WORKGROUP_SIZE = 256
 """Largest workgroup of a per-workgroup kernel."""

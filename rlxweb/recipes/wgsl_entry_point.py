@@ -1,4 +1,4 @@
-"""WGSL entry point shared by all generated shaders."""
+"""Text of the WGSL entry point (`main`) that all generated shaders share."""
 
 from __future__ import annotations
 

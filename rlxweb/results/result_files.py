@@ -23,11 +23,11 @@ from rlxweb.decision.decision import Decision
 from rlxweb.errors import RecordingError, RlxError, UsageError, shown
 from rlxweb.io.csv_json_npz import write_npz
 from rlxweb.io.npz_arrays import read_npz_arrays
-from rlxweb.io.parquet import PARQUET_SUFFIX, read_schema_metadata, write_parquet
-from rlxweb.referenced_files import open_regular_file
+from rlxweb.io.pyarrow_tables import PARQUET_SUFFIX, read_schema_metadata, write_parquet
 from rlxweb.results.labels import Labels
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.results.tables import LabelledArrays, to_long_table
+from rlxweb.safe_file_opening import open_regular_file
 
 SCHEMA: Final = "rlxweb.result/1"
 _HEADER_KEY = "rlxweb_result"

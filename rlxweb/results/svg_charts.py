@@ -232,10 +232,8 @@ def _insert_marks(
     if marks is None:
         return x, y
     is_finite = np.isfinite(marks[0]) & np.isfinite(marks[1])
-    x, y = (
-        np.concatenate([x, marks[0][is_finite]]),
-        np.concatenate([y, marks[1][is_finite]]),
-    )
+    x = np.concatenate([x, marks[0][is_finite]])
+    y = np.concatenate([y, marks[1][is_finite]])
     order = np.argsort(x, kind="stable")
     return x[order], y[order]
 

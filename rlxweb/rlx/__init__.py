@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 from rlxweb.lazy_names import load_published, publish_names, published_names
 
 if TYPE_CHECKING:
-    from rlxweb.cost.seed_welch_costs import GateBreakdown as GateBreakdown
-    from rlxweb.cost.seed_welch_costs import WelchPeaksCosts as WelchPeaksCosts
-    from rlxweb.cost.seed_welch_costs import (
+    from rlxweb.cost.rlx_welch_costs import GateBreakdown as GateBreakdown
+    from rlxweb.cost.rlx_welch_costs import WelchPeaksCosts as WelchPeaksCosts
+    from rlxweb.cost.rlx_welch_costs import (
         host_fft_peaks_io_profile as host_fft_peaks_io_profile,
     )
-    from rlxweb.cost.welch_params import DEFAULT_PEAK_K as DEFAULT_PEAK_K
-    from rlxweb.cost.welch_params import WelchPeakParams as WelchPeakParams
-    from rlxweb.decision.welch_strategy import WelchPeaksStrategy as WelchPeaksStrategy
-    from rlxweb.decision.welch_strategy import (
+    from rlxweb.cost.rlx_welch_presets import DEFAULT_PEAK_K as DEFAULT_PEAK_K
+    from rlxweb.cost.rlx_welch_presets import WelchPeakParams as WelchPeakParams
+    from rlxweb.decision.welch_strategy_names import (
+        WelchPeaksStrategy as WelchPeaksStrategy,
+    )
+    from rlxweb.decision.welch_strategy_names import (
         parse_welch_peaks_strategy as parse_welch_peaks_strategy,
     )
     from rlxweb.rlx.aliases import WelchPeaksCostEstimates as WelchPeaksCostEstimates
@@ -86,11 +88,13 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "rlxweb.cost.seed_welch_costs": (
+    "rlxweb.cost.rlx_welch_costs": (
         "GateBreakdown WelchPeaksCosts host_fft_peaks_io_profile"
     ),
-    "rlxweb.cost.welch_params": "DEFAULT_PEAK_K WelchPeakParams",
-    "rlxweb.decision.welch_strategy": "WelchPeaksStrategy parse_welch_peaks_strategy",
+    "rlxweb.cost.rlx_welch_presets": "DEFAULT_PEAK_K WelchPeakParams",
+    "rlxweb.decision.welch_strategy_names": (
+        "WelchPeaksStrategy parse_welch_peaks_strategy"
+    ),
     "rlxweb.rlx.aliases": (
         "WelchPeaksCostEstimates WelchPeaksFusionGateBreakdown WelchPeaksPickMode "
         "ayala_io_cost_ns devices_for_with_policy fastest_device_for_with_policy "

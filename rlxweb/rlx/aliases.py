@@ -2,12 +2,12 @@
 
 from rlxweb.choose.resolve import devices_for, fastest_device_for
 from rlxweb.cost.io_profile import host_sync_op_kinds, profile_graph_io
-from rlxweb.cost.seed_welch_costs import (
+from rlxweb.cost.rlx_welch_costs import (
     GateBreakdown,
     WelchPeaksCosts,
     host_fft_peaks_io_profile,
 )
-from rlxweb.decision.welch_strategy import WelchPeaksStrategy
+from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.rlx.costs import io_cost_ns
 
 WelchPeaksCostEstimates = WelchPeaksCosts

@@ -15,17 +15,17 @@ import numpy as np
 from rlxweb.backends.pool import pool
 from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.io_profile import GraphIoProfile
-from rlxweb.cost.seed_welch_costs import (
+from rlxweb.cost.rlx_welch_costs import (
     GateBreakdown,
     LearnedTransformSize,
     WelchPeaksCosts,
 )
-from rlxweb.cost.welch_params import WelchPeakParams
+from rlxweb.cost.rlx_welch_presets import WelchPeakParams
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import DeviceError, Unsupported
-from rlxweb.signal.device_strategy import has_native_kernel
+from rlxweb.signal.fused_device_strategy import has_native_kernel
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_job import WelchJob
 
@@ -88,10 +88,8 @@ class MeasuredWelchCosts:
         params = WelchPeakParams.fast(n_fft, k)
         fused = self.fused_ns(device, batch, params)
         block = self.block_ns(device, batch, n_fft, k)
-        saved_bytes, is_faster = (
-            batch * (4 * params.n_bins - 8 * params.k),
-            fused <= block,
-        )
+        saved_bytes = batch * (4 * params.n_bins - 8 * params.k)
+        is_faster = fused <= block
         return GateBreakdown(block - fused, 0.0, saved_bytes, 0, is_faster, is_faster)
 
     def is_floor_met(self, device: Device, batch: int, n_fft: int, k: int) -> bool:

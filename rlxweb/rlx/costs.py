@@ -16,7 +16,7 @@ from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast
 
-from rlxweb.arguments import (
+from rlxweb.argument_validation import (
     check_choice,
     check_instance,
     check_option_names,
@@ -29,7 +29,7 @@ from rlxweb.cost.device_models import BackendCostModel, CpuCostModel
 from rlxweb.cost.estimate import cheapest_of
 from rlxweb.cost.fusion_gate import FusionTarget
 from rlxweb.cost.io_profile import GraphIoProfile
-from rlxweb.cost.seed_welch_costs import (
+from rlxweb.cost.rlx_welch_costs import (
     GateBreakdown,
     LearnedTransformSize,
     Models,
@@ -38,8 +38,8 @@ from rlxweb.cost.seed_welch_costs import (
     fused_io_scale,
     gate_profiles,
 )
-from rlxweb.cost.welch_params import WelchPeakParams
-from rlxweb.decision.welch_strategy import (
+from rlxweb.cost.rlx_welch_presets import WelchPeakParams
+from rlxweb.decision.welch_strategy_names import (
     WelchPeaksStrategy,
     parse_welch_peaks_strategy,
 )

@@ -14,7 +14,7 @@ from rlxweb.errors import AttributeRefused, ShapeError, did_you_mean
 from rlxweb.ir import graph as core
 from rlxweb.ir.dim import DeclaredShape
 from rlxweb.ir.dtype import DTypeLike, as_dtype
-from rlxweb.ir.reduce_builder import Axes
+from rlxweb.ir.reduce_softmax_builder import Axes
 from rlxweb.ir.shape import as_tuple, format_shape, short_repr
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.tensor import Number, Tensor

@@ -1,4 +1,4 @@
-"""Statistics of a cache."""
+"""Statistics of a cache of compiled graphs, as `functools.lru_cache` reports them."""
 
 from __future__ import annotations
 

@@ -10,24 +10,25 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.array_input import add_readback_hint
 from rlxweb.backends.protocol import Array, DeviceBuffer
 from rlxweb.choose.chooser import DevicePick
+from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.choose.retry import DEVICE_LOST
 from rlxweb.compile.plan import Plan
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device
 from rlxweb.errors import DTypeError, RlxError, Unsupported
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.lazy_names import alias_keywords
-from rlxweb.runtime.bind_mixin import BindMixin
+from rlxweb.runtime.batch_map_mixin import MapMixin
+from rlxweb.runtime.bind_dims_mixin import BindMixin
 from rlxweb.runtime.device_array import DeviceArray, Keep, keep_mask, put_on_engine
 from rlxweb.runtime.export_mixin import ExportMixin
 from rlxweb.runtime.graph_placement import (
@@ -42,7 +43,6 @@ from rlxweb.runtime.input_validation import (
     validate_array,
     validate_feeds,
 )
-from rlxweb.runtime.map_mixin import MapMixin
 from rlxweb.runtime.profile_mixin import ProfileMixin
 from rlxweb.runtime.typed_bytes import (
     TypedBytes,
@@ -184,10 +184,8 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
         Errors   those of `rlxweb.put`.
         """
         self._placement.check_open(f"put an array for '{self._job.graph.name}'")
-        candidate, engine = (
-            self._placement.prepared.candidate,
-            self._placement.prepared.backend,
-        )
+        candidate = self._placement.prepared.candidate
+        engine = self._placement.prepared.backend
         return run_blocking(
             put_on_engine(engine, x, candidate.device, candidate.adapter)
         )

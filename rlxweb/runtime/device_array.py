@@ -26,7 +26,7 @@ from rlxweb.errors import (
     UsageError,
     shown,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import as_dtype, dtype_name
 from rlxweb.ir.shape import format_shape

@@ -1,4 +1,4 @@
-"""Compile and time a graph on several devices: one warm-up run, then medians.
+"""Benchmark of a graph on several devices: one warm-up run, then medians.
 
 The warm-up is not counted: first runs translate shaders and fill caches, which RLX's
 benchmark includes in its figures.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
-from rlxweb.arguments import coerce_integer
+from rlxweb.argument_validation import coerce_integer
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.choose.resolve import devices_for
 from rlxweb.device import Device, DeviceLike, parse_devices

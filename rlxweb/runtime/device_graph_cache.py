@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from rlxweb.backends.protocol import Array
-from rlxweb.choose.retry import DEVICE_LOST
+from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.device import Device, DeviceLike, is_auto, parse_device
 from rlxweb.errors import SessionClosed
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.ir.binding import sample_graph
+from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
 from rlxweb.runtime.bound_graph_cache import BoundGraphCheck, set_param_on

@@ -1,4 +1,4 @@
-"""Resolve the device a graph runs on: the one asked for, the environment's, or a
+"""Resolver of the device a graph runs on: the one asked for, the environment's, or a
 prediction.
 
 Knows which devices can run the graph under a policy and holds the last decision;

@@ -14,14 +14,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.device import Adapters, Device, DeviceLike, parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.lazy_names import alias_keywords
+from rlxweb.runtime.device_argument_order import Inputs, device_first
 from rlxweb.runtime.device_array import Keep
-from rlxweb.runtime.device_first import Inputs, device_first
 from rlxweb.runtime.graph_devices import GraphDevices
 
 MEDIAN_WINDOW = 8

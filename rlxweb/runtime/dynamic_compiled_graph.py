@@ -17,9 +17,10 @@ from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.errors import OutOfMemory, SessionClosed, UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
-from rlxweb.ir.binding import infer_dim_sizes
+from rlxweb.ir.dim_binding import infer_dim_sizes
+from rlxweb.runtime.batch_map_mixin import check_on_host
 from rlxweb.runtime.bound_graph_cache import BoundGraphCache, BoundGraphCheck
 from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled_graph import CompiledGraph
@@ -29,7 +30,6 @@ from rlxweb.runtime.input_validation import (
     validate_array,
     validate_dynamic_feeds,
 )
-from rlxweb.runtime.map_mixin import check_on_host
 
 if TYPE_CHECKING:
     from rlxweb.runtime.profile import Profile

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.runtime.graph_placement import GraphPlacement
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ExportMixin:
         from rlxweb.export.atomic_folder import coerce_folder
         from rlxweb.export.npm_package import coerce_package
         from rlxweb.export.web_export import ExportJob, write_export
-        from rlxweb.runtime.export_vectors import resolve_vectors
+        from rlxweb.runtime.export_test_vectors import resolve_vectors
 
         graph = self._job.graph.copy()
         context = f"export '{graph.name}'"

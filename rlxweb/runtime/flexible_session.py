@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.choose.graph_job import check_cost_mode
 from rlxweb.choose.resolve import pick_device
 from rlxweb.device import Adapters, DeviceLike, parse_adapters

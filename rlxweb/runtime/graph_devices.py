@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Any, Self
 from weakref import WeakSet
 
-from rlxweb.arguments import coerce_bool
+from rlxweb.argument_validation import coerce_bool
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
 from rlxweb.choose.chooser import PlaceRequest, choose_place
+from rlxweb.choose.device_loss_retry import DEVICE_LOST, lost_data_error, retry_run
 from rlxweb.choose.fallback import first_success
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.choose.retry import DEVICE_LOST, lost_data_error, retry_run
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
@@ -45,20 +45,20 @@ from rlxweb.errors import (
     Unsupported,
 )
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.verify import require_graph
 from rlxweb.lazy_names import accept_deprecated_keywords, alias_keywords
 from rlxweb.runtime.bound_graph_cache import MAX_BOUND_GRAPHS
 from rlxweb.runtime.compiled_graph import CompiledGraph
+from rlxweb.runtime.device_argument_order import Inputs, device_first
 from rlxweb.runtime.device_array import DeviceArray, Keep
 from rlxweb.runtime.device_benchmark import (
     DeviceBenchResult,
     check_run_count,
     time_devices,
 )
-from rlxweb.runtime.device_first import Inputs, device_first
 from rlxweb.runtime.device_graph_cache import DeviceGraphCache
 from rlxweb.runtime.device_resolver import DeviceResolver
 from rlxweb.runtime.input_validation import (

@@ -19,13 +19,13 @@ from rlxweb.backends.protocol import (
     released_error,
 )
 from rlxweb.choose.chooser import DevicePick
-from rlxweb.choose.graph_job import GraphJob
-from rlxweb.choose.retry import (
+from rlxweb.choose.device_loss_retry import (
     DEVICE_LOST,
     lost_data_error,
     retried_decision,
     retry_run,
 )
+from rlxweb.choose.graph_job import GraphJob
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device

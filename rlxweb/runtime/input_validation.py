@@ -21,7 +21,7 @@ from rlxweb.ir.array_validation import (
     coerce_to_type,
     unknown_name_error,
 )
-from rlxweb.ir.binding import infer_dim_sizes
+from rlxweb.ir.dim_binding import infer_dim_sizes
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.verify import require_bound

@@ -13,10 +13,10 @@ from typing import Any
 from rlxweb.backends.protocol import Array
 from rlxweb.device import DeviceLike
 from rlxweb.errors import shown
-from rlxweb.gpu.blocking import run_blocking
-from rlxweb.graphfile.budget import parse_budget
-from rlxweb.graphfile.file_bytes import Source, load_bytes
+from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.graphfile.graph_budget import parse_budget
 from rlxweb.graphfile.graph_reader import StoredGraph, read_graph
+from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType
 from rlxweb.runtime.bound_graph_cache import BoundGraphCheck

@@ -15,8 +15,8 @@ from typing import Any
 
 from rlxweb.atomic_file import AtomicFiles
 from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.backends.timed_run import TimedRun, TimingMethod
-from rlxweb.calibration.engine_calibrations import engine_calibration
+from rlxweb.backends.timed_run_result import TimedRun, TimingMethod
+from rlxweb.calibration.engine_calibration_lookup import engine_calibration
 from rlxweb.compile.plan_workload import plan_workload, step_items
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
 from rlxweb.cost.roofline import ProfileEntry, Roofline

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.arguments import coerce_integer
+from rlxweb.argument_validation import coerce_integer
 from rlxweb.choose.graph_job import GraphJob
 from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.graph import Node
 from rlxweb.runtime.device_array import DeviceArray, Keep

@@ -1,11 +1,13 @@
-"""Cost of comparing part of an answer with the exact one."""
+"""Cost-model terms of an accuracy check, which compares part of an answer with the
+exact one.
+"""
 
 from __future__ import annotations
 
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.decision.cost_terms import Terms
-from rlxweb.signal.accuracy import CHECKED_SEGMENTS, checked_row_count
 from rlxweb.signal.cpu_strategies import cpu_model
+from rlxweb.signal.spectrum_accuracy import CHECKED_SEGMENTS, checked_row_count
 from rlxweb.signal.welch_strategy import WelchEstimate
 
 

@@ -15,17 +15,17 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.arguments import (
+from rlxweb.argument_validation import (
     check_choice,
     coerce_float,
     coerce_integer,
     suggest_misspelled_options,
 )
 from rlxweb.errors import NotFinite, UsageError
-from rlxweb.signal.aperiodic_fit import AperiodicFit
+from rlxweb.signal.aperiodic_result import AperiodicFit
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor
-from rlxweb.signal.spectrum import (
+from rlxweb.signal.spectrum_result import (
     PowerDensity,
     Spectrum,
     coerce_density,
@@ -383,10 +383,8 @@ def _guess_peaks(hz: Floats, residual: Floats, criteria: _PeakCriteria) -> Float
         if height <= max(min_height, _ROUNDING_HEIGHT):
             break
         below_half = np.flatnonzero(residual <= height / 2.0)
-        left, right = (
-            below_half[(below_half < top) & (below_half > 0)],
-            below_half[below_half > top],
-        )
+        left = below_half[(below_half < top) & (below_half > 0)]
+        right = below_half[below_half > top]
         half_widths = [top - int(left[-1])] if left.size else []
         half_widths += [int(right[0]) - top] if right.size else []
         sd = (min_sd + max_sd) / 2.0

@@ -18,15 +18,15 @@ from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.device import Device
 from rlxweb.digital import Digital
 from rlxweb.errors import Unsupported
-from rlxweb.host.bin_power import compute_bin_power
+from rlxweb.host.matmul_bin_power import compute_bin_power
 from rlxweb.host.strongest_bins import BinsAndPower, strongest_bins
 from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.signal.accuracy import PowerFunction, check_accuracy
-from rlxweb.signal.band_decimation import BandDecimationPlan, band_decimation_plans
+from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
 from rlxweb.signal.bin_range import BinRange
-from rlxweb.signal.compiled_engine import COMPILED_ENGINE, compiled_power_kernel
+from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE, compiled_power_kernel
 from rlxweb.signal.device_rows import DeviceRows
 from rlxweb.signal.integer_centering import center_integer_rows
+from rlxweb.signal.spectrum_accuracy import PowerFunction, check_accuracy
 from rlxweb.signal.welch_engine import MAX_BATCH_BYTES, Power, SampleRows, WelchEngine
 
 CPU_BATCH_BYTES: Final = 8 << 20

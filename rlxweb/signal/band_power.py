@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import (
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import (
     check_choice,
     check_option_names,
     coerce_bool,
@@ -48,15 +48,15 @@ from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, ba
 from rlxweb.results.units import power_unit
 from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.multitaper import multitaper
-from rlxweb.signal.object_arguments import accept_objects
 from rlxweb.signal.row_input import require_rate
-from rlxweb.signal.spectrum import (
+from rlxweb.signal.spectrum_result import (
     PowerDensity,
     Spectrum,
     coerce_density,
     flat_row_mask,
     warn_flat_rows,
 )
+from rlxweb.signal.third_party_arguments import accept_objects
 from rlxweb.signal.welch import welch
 from rlxweb.stacklevel import caller_stacklevel
 
@@ -371,10 +371,8 @@ def integrate_bands(
     flat    (…) rows that are known to be flat, where no floor tells
     """
     hz, power = density.f, density.power
-    relative, log = (
-        coerce_bool("relative", relative, CONTEXT),
-        coerce_bool("log", log, CONTEXT),
-    )
+    relative = coerce_bool("relative", relative, CONTEXT)
+    log = coerce_bool("log", log, CONTEXT)
     names, edges = _resolve_bands(bands, FrequencyLimit.from_bins(hz, density.fs), hz)
     power64 = power.astype(np.float64)
     absolute = np.stack(

@@ -14,16 +14,16 @@ from typing import Final
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
-from rlxweb.decision.welch_strategy import WelchPeaksStrategy
+from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace
-from rlxweb.host.bin_power import multiplications_per_sample, unsupported_reason
 from rlxweb.host.decimate_rows import decimation_kernels
+from rlxweb.host.matmul_bin_power import multiplications_per_sample, unsupported_reason
 from rlxweb.signal.accuracy_check_cost import accuracy_check_terms
-from rlxweb.signal.band_decimation import BandDecimationPlan, band_decimation_plans
+from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
 from rlxweb.signal.band_engine import BINS_ENGINE, DecimatingEngine
 from rlxweb.signal.cpu_strategies import FAST, cpu_model
-from rlxweb.signal.device_strategy import FUSED
+from rlxweb.signal.fused_device_strategy import FUSED
 from rlxweb.signal.welch_engine import WelchEngine
 from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.array_input import DeviceResident
 from rlxweb.backends.pool import pool
 from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.choose.chooser import PlaceRequest
-from rlxweb.choose.retry import DeviceLossError, lost_data_error
+from rlxweb.choose.device_loss_retry import DeviceLossError, lost_data_error
 from rlxweb.device import Device, DeviceLike, check_adapter_name, is_auto, parse_device
 from rlxweb.errors import DTypeError, InputError, NotFinite, ShapeError, Unsupported
 

@@ -20,7 +20,7 @@ from rlxweb.backends.pool import pool
 from rlxweb.decision.candidate import Candidate
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.graph import Graph
-from rlxweb.signal.averages import FadingAverage, LastAverage, SpectraAverage
+from rlxweb.signal.running_averages import FadingAverage, LastAverage, SpectraAverage
 from rlxweb.signal.segment_operations import SegmentOperation
 from rlxweb.signal.stream_frame import LazyMean
 
@@ -190,10 +190,8 @@ class DeviceStreamAverage:
             outputs = await program.computed(
                 feeds | self._device_arrays, strict=True, keep=True
             )
-        mean, name = (
-            outputs[0],
-            "power" if isinstance(channel_state, LastAverage) else "sum",
-        )
+        mean = outputs[0]
+        name = "power" if isinstance(channel_state, LastAverage) else "sum"
         self._device_arrays[name] = outputs[1]
         if "tail" in self._device_arrays:
             self._device_arrays["tail"] = outputs[2]

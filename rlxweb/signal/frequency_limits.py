@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import coerce_float
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import coerce_float
 from rlxweb.errors import UsageError
 
 _TOLERANCE: Final = 1.0 + 1e-9

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import (
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import (
     bind_arguments,
     coerce_bool,
     coerce_integer,
@@ -17,14 +17,14 @@ from rlxweb.arguments import (
 )
 from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.overlap_add import overlap_add_spectra
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.matmul_fft import zeros
+from rlxweb.ops.fft_by_matmul import zeros
 from rlxweb.signal.precision import resolve_precision
 from rlxweb.signal.row_input import coerce_rate
 from rlxweb.signal.row_operations import Array, Shapes, run_row_operation
@@ -117,10 +117,8 @@ class InverseStftOperation:
         frames = g.irfft(re, im, spec.nfft)
         if self.phase_origin:
             split = spec.nfft - self.phase_origin
-            tail, head = (
-                g.narrow(frames, 2, split, self.phase_origin),
-                g.narrow(frames, 2, 0, split),
-            )
+            tail = g.narrow(frames, 2, split, self.phase_origin)
+            head = g.narrow(frames, 2, 0, split)
             frames = g.concat([tail, head], axis=2)
         frames = g.narrow(frames, 2, 0, spec.nperseg)
         frames = frames * g.constant(spec.window_array, "f32")

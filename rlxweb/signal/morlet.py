@@ -9,25 +9,30 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import bind_arguments, check_choice, coerce_bool, coerce_integer
+from rlxweb.argument_validation import (
+    bind_arguments,
+    check_choice,
+    coerce_bool,
+    coerce_integer,
+)
 from rlxweb.array_input import as_array
 from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.errors import UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.wavelet_convolution import convolve_wavelets
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.matmul_fft import zeros
+from rlxweb.ops.fft_by_matmul import zeros
 from rlxweb.ops.spectral import block_to_complex
 from rlxweb.recipes.fft_arithmetic import next_fast_length
-from rlxweb.signal.object_arguments import accept_objects
 from rlxweb.signal.row_input import coerce_rows, require_rate
 from rlxweb.signal.row_operations import Array, Shapes, run_info, run_row_operation
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import rescale_rows, restore_rows
-from rlxweb.signal.time_frequency import TimeFrequency
+from rlxweb.signal.third_party_arguments import accept_objects
+from rlxweb.signal.time_frequency_result import TimeFrequency
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -203,10 +208,8 @@ async def _compute_tfr(
     samples = coerce_rows(x, axis, precision, CONTEXT, real=True)
     if samples is None:
         return TimeFrequency(hz, np.empty(0), np.empty(np.shape(x)))
-    caller, resolved = (
-        RowErrorContext(CONTEXT, samples.batch_shape),
-        samples.sample_type,
-    )
+    caller = RowErrorContext(CONTEXT, samples.batch_shape)
+    resolved = samples.sample_type
     scaled_rows = rescale_rows(samples.rows, resolved.compute_dtype, caller, nan)
     zero_mean = coerce_bool("zero_mean", zero_mean, CONTEXT)
     is_power = output == "power"

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import bind_arguments, check_choice, coerce_bool, coerce_float
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import (
+    bind_arguments,
+    check_choice,
+    coerce_bool,
+    coerce_float,
+)
 from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.errors import UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.multitaper_power import multitaper_power
 from rlxweb.ir.graph import Graph
 from rlxweb.recipes.welch_parameters import doubled_bin_slice
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
-from rlxweb.signal.object_arguments import accept_objects
 from rlxweb.signal.rounding_floor import RoundingFloor, taper_shares
 from rlxweb.signal.row_input import coerce_rate, coerce_rows
 from rlxweb.signal.row_operations import Array, Shapes, run_info, run_row_operation
@@ -33,8 +37,9 @@ from rlxweb.signal.row_rescaling import (
     rescale_rows,
     restore_rows,
 )
-from rlxweb.signal.spectrum import Spectrum
+from rlxweb.signal.spectrum_result import Spectrum
 from rlxweb.signal.tapers import Tapers, dpss
+from rlxweb.signal.third_party_arguments import accept_objects
 from rlxweb.stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
@@ -198,10 +203,8 @@ async def _compute_multitaper(
     estimator = _multitaper_estimator(n, fs, bandwidth, adaptive, low_bias, remove_dc)
     hz: NDArray[np.float64] = np.arange(n // 2 + 1) * fs / n
     band = bins_between(hz, fmin, fmax, CONTEXT, FrequencyLimit.from_rate(fs))
-    caller, resolved = (
-        RowErrorContext(CONTEXT, samples.batch_shape),
-        samples.sample_type,
-    )
+    caller = RowErrorContext(CONTEXT, samples.batch_shape)
+    resolved = samples.sample_type
     scaled_rows = rescale_rows(samples.rows, resolved.compute_dtype, caller, nan)
     request = PlaceRequest(device, adapter)
     out, pick = await run_row_operation(

@@ -20,7 +20,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 from numpy.typing import DTypeLike
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.digital import MAX_BITS
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.welch_spec import DIGITAL_DTYPE, sample_dtype

@@ -1,4 +1,4 @@
-"""Welch specs of the named presets `rlx`, `scipy` and `mne` in one call;
+"""Conversion of a named preset (`rlx`, `scipy`, `mne`) to a Welch spec;
 `welch_request.py` defines the presets.
 """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import coerce_float
+from rlxweb.argument_validation import coerce_float
 from rlxweb.errors import UsageError
 from rlxweb.signal.sample_input import as_rows, as_samples, normalize_axis, to_physical
 

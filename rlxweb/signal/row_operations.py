@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_place_async
+from rlxweb.choose.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.choose.retry import DEVICE_LOST, retried_decision, retry_run
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace

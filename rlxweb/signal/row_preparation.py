@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice
-from rlxweb.arguments import check_choice
+from rlxweb.argument_hints import Advice
+from rlxweb.argument_validation import check_choice
 from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.device import Device
 from rlxweb.digital import Digital
@@ -35,8 +35,8 @@ from rlxweb.signal.device_rows import (
     read_row,
     row_error,
 )
+from rlxweb.signal.error_row_numbers import batch_row_index
 from rlxweb.signal.rounding_floor import RoundingFloor, RoundingShares, rounding_shares
-from rlxweb.signal.row_numbering import batch_row_index
 from rlxweb.signal.welch_engine import HostRows, SampleRows, device_batch_rows
 
 NanPolicy = Literal["raise", "propagate"]
@@ -236,10 +236,8 @@ def prepare_rows(
         rows = x.astype(spec.dtype, copy=False)
         used_samples, unused_sum = rows, 0.0
         if limits.n_used < rows.shape[1]:
-            used_samples, unused_sum = (
-                rows[:, : limits.n_used],
-                np.add.reduce(rows[:, limits.n_used :], None),
-            )
+            used_samples = rows[:, : limits.n_used]
+            unused_sum = np.add.reduce(rows[:, limits.n_used :], None)
         squares = sums_of_squares(used_samples)
     if not len(rows):
         return PreparedRows(rows, RowScaling(spec, squares, 0.0))
@@ -247,11 +245,9 @@ def prepare_rows(
     if len(rows) <= _SMALL_BATCH_ROWS and rows.dtype.kind == "f":
         row_sums = squares.tolist()
         # Of a NaN Python's own comparisons may not tell, but their sum is one then.
-        max_sum, min_sum, unused_sum = (
-            max(row_sums),
-            min(row_sums),
-            float(unused_sum) + sum(row_sums),
-        )
+        max_sum = max(row_sums)
+        min_sum = min(row_sums)
+        unused_sum = float(unused_sum) + sum(row_sums)
     else:
         max_sum, min_sum = float(np.maximum.reduce(squares)), np.minimum.reduce(squares)
     if (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.errors import UsageError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.signal.row_operations import Array

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import check_choice, coerce_integer
+from rlxweb.argument_validation import check_choice, coerce_integer
 from rlxweb.array_input import DeviceResident, as_array
 from rlxweb.digital import Digital, is_digital_dtype
 from rlxweb.errors import ShapeError, UsageError

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlxweb.arguments import bind_arguments, check_choice, coerce_bool
+from rlxweb.argument_validation import bind_arguments, check_choice, coerce_bool
 from rlxweb.choose.chooser import PlaceRequest
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
-from rlxweb.signal.object_arguments import accept_objects
 from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
 from rlxweb.signal.row_input import coerce_rate, coerce_rows
 from rlxweb.signal.row_operations import Array, run_info, run_row_operation
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import mean_squares, rescale_rows
+from rlxweb.signal.segment_length_overlap import segment_spec
 from rlxweb.signal.segment_operations import SegmentOperation, restore_output
-from rlxweb.signal.segment_request import segment_spec
-from rlxweb.signal.time_frequency import TimeFrequency
+from rlxweb.signal.third_party_arguments import accept_objects
+from rlxweb.signal.time_frequency_result import TimeFrequency
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -119,11 +119,9 @@ async def _spectrogram(
     row_input = coerce_rows(x, axis, precision, CONTEXT)
     if row_input is None:
         return TimeFrequency(np.empty(0), np.empty(0), np.empty(np.shape(x)))
-    rows, batch_shape, sample_type = (
-        row_input.rows,
-        row_input.batch_shape,
-        row_input.sample_type,
-    )
+    rows = row_input.rows
+    batch_shape = row_input.batch_shape
+    sample_type = row_input.sample_type
     detrend_function = as_custom_detrend(estimate["detrend"])
     estimate["detrend"] = None if detrend_function is not None else estimate["detrend"]
     spec = segment_spec(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import check_choice, coerce_float
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import check_choice, coerce_float
 from rlxweb.errors import UsageError, shown
 from rlxweb.host.strongest_bins import PeaksOfPower, strongest_bins, to_peaks
 from rlxweb.signal.local_maxima import local_maxima

@@ -10,22 +10,27 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import bind_arguments, check_choice, coerce_bool, coerce_integer
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import (
+    bind_arguments,
+    check_choice,
+    coerce_bool,
+    coerce_integer,
+)
 from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.errors import UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
-from rlxweb.signal.object_arguments import accept_objects
 from rlxweb.signal.row_input import coerce_rate, coerce_rows
 from rlxweb.signal.row_operations import Array, run_info, run_row_operation
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import rescale_rows
+from rlxweb.signal.segment_length_overlap import half_overlap, segment_spec
 from rlxweb.signal.segment_operations import SegmentOperation, restore_output
-from rlxweb.signal.segment_request import half_overlap, segment_spec
-from rlxweb.signal.time_frequency import TimeFrequency
+from rlxweb.signal.third_party_arguments import accept_objects
+from rlxweb.signal.time_frequency_result import TimeFrequency
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

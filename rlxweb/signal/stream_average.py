@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
-from rlxweb.choose.retry import DEVICE_LOST
+from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.device import Device
 from rlxweb.errors import DeviceLost
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import segment_view
 from rlxweb.signal.device_stream_average import DeviceStreamAverage
@@ -106,10 +106,8 @@ class StreamAverage:
         )
         means = []
         for s in range(count):
-            invalid_channels, offset = (
-                None if invalid is None else invalid[:, s],
-                s * spec.hop,
-            )
+            invalid_channels = None if invalid is None else invalid[:, s]
+            offset = s * spec.hop
             if power is not None:
                 skipped = invalid_channels if self._skips_nan else None
                 self._host_average.add(power[:, s], energy[:, s], skipped)
@@ -165,10 +163,8 @@ class StreamAverage:
         if self._device_average is None:
             segment_spec = replace(spec, n_segments=1)
             rows = len(rescaled.x)
-            call, shapes = (
-                SegmentOperation("power", segment_spec),
-                ((rows, spec.nperseg),),
-            )
+            call = SegmentOperation("power", segment_spec)
+            shapes = ((rows, spec.nperseg),)
             assert self._request is not None
             candidate = await pick_candidate(call, shapes, self._request)
             if candidate.device is Device.CPU:

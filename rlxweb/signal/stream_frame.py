@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import DeviceLost
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.signal.rounding_floor import RoundingFloor
 

@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import check_choice, coerce_integer
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import check_choice, coerce_integer
 from rlxweb.errors import UsageError
 from rlxweb.fork_safety import cached_property
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
-from rlxweb.signal.averages import AVERAGES, AverageKind, SpectraAverage, make_average
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.precision import Precision
 from rlxweb.signal.row_input import coerce_rate
+from rlxweb.signal.running_averages import (
+    AVERAGES,
+    AverageKind,
+    SpectraAverage,
+    make_average,
+)
 from rlxweb.signal.spectrum_peaks import check_mode, validate_prominence
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
 

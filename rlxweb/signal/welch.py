@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.arguments import bind_arguments, check_choice, coerce_bool, coerce_float
+from rlxweb.argument_validation import (
+    bind_arguments,
+    check_choice,
+    coerce_bool,
+    coerce_float,
+)
 from rlxweb.choose.chooser import PlaceRequest, choose_place, choose_place_async
-from rlxweb.choose.retry import DEVICE_LOST
-from rlxweb.gpu.blocking import is_browser, run_blocking
+from rlxweb.choose.device_loss_retry import DEVICE_LOST
+from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 from rlxweb.gpu.thread_offload import run_in_thread
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.results.ran import Ran, Stage
@@ -23,8 +28,6 @@ from rlxweb.signal.device_rows import (
     place_request_for,
 )
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
-from rlxweb.signal.object_arguments import accept_objects
-from rlxweb.signal.pick_runner import run_pick
 from rlxweb.signal.row_preparation import (
     PreparedRows,
     RowErrorContext,
@@ -32,8 +35,10 @@ from rlxweb.signal.row_preparation import (
     prepare_rows,
 )
 from rlxweb.signal.sample_input import as_rows, as_samples, normalize_axis, to_physical
-from rlxweb.signal.segment_request import fit_nperseg
-from rlxweb.signal.spectrum import Spectrum
+from rlxweb.signal.segment_length_overlap import fit_nperseg
+from rlxweb.signal.spectrum_result import Spectrum
+from rlxweb.signal.third_party_arguments import accept_objects
+from rlxweb.signal.welch_candidate_runner import run_pick
 from rlxweb.signal.welch_job import WelchJob
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET, PRESETS, WelchRequest
 

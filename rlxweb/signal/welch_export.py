@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlxweb.advice import Advice
-from rlxweb.arguments import (
+from rlxweb.argument_hints import Advice
+from rlxweb.argument_validation import (
     check_choice,
     coerce_float,
     coerce_integer,
@@ -27,7 +27,7 @@ from rlxweb.export.web_export import (
     write_export,
 )
 from rlxweb.limits import Limits
-from rlxweb.signal.exported_estimate import ExportedWelchEstimate, Output
+from rlxweb.signal.exported_welch_estimate import ExportedWelchEstimate, Output
 from rlxweb.signal.row_preparation import energy_limits
 from rlxweb.signal.welch_peaks_arguments import validate_k
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
@@ -125,10 +125,8 @@ def _plan_estimate(
     """Check the arguments and return the estimate that is exported; raise
     UsageError.
     """
-    n_rows, n_samples = (
-        coerce_integer("rows", rows, CONTEXT),
-        coerce_integer("samples", samples, CONTEXT),
-    )
+    n_rows = coerce_integer("rows", rows, CONTEXT)
+    n_samples = coerce_integer("samples", samples, CONTEXT)
     for label, peak_count in (("rows", n_rows), ("samples", n_samples)):
         if peak_count < 1:
             raise UsageError(CONTEXT, f"{label} is {peak_count}", "must be at least 1")

@@ -12,13 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlxweb.advice import Advice
+from rlxweb.argument_hints import Advice
 from rlxweb.array_input import add_readback_hint
 from rlxweb.backends.pool import pool
-from rlxweb.calibration.corrections import Bucket, corrections, nearest_octave
+from rlxweb.calibration.observed_run_corrections import (
+    Bucket,
+    corrections,
+    nearest_octave,
+)
 from rlxweb.choose.chooser import AllowedDevices, PlaceableJob
 from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.welch_strategy import (
+from rlxweb.decision.welch_strategy_names import (
     WelchPeaksStrategy,
     parse_welch_peaks_strategy,
 )
@@ -29,7 +33,7 @@ from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.lru_cache import SMALL_TABLE_SAMPLES
 from rlxweb.signal.band_strategy import BAND_STRATEGY
 from rlxweb.signal.cpu_strategies import FAST, ULTRA
-from rlxweb.signal.device_strategy import FUSED
+from rlxweb.signal.fused_device_strategy import FUSED
 from rlxweb.signal.learned.strategy import LEARNED
 from rlxweb.signal.welch_engine import WelchEngine
 from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy

@@ -1,4 +1,6 @@
-"""The strongest spectral peaks of every row, in one call."""
+"""Calls `welch_peaks` and `welch_peaks_async`: the strongest spectral peaks of every
+row.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from rlxweb.arguments import bind_arguments, coerce_bool, coerce_float
+from rlxweb.argument_validation import bind_arguments, coerce_bool, coerce_float
 from rlxweb.choose.chooser import PlaceRequest, choose_place, choose_place_async
-from rlxweb.choose.retry import DEVICE_LOST
+from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.errors import UsageError
-from rlxweb.gpu.blocking import is_browser, run_blocking
+from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 from rlxweb.gpu.thread_offload import run_in_thread
 from rlxweb.host.strongest_bins import PeaksOfPower, to_peaks
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.signal.call_cache import CachedCall, call_key, find_call, store_call
+from rlxweb.signal.compiled_single_pass import single_pass_kernel
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
 from rlxweb.signal.device_rows import (
     DeviceRows,
@@ -26,8 +28,6 @@ from rlxweb.signal.device_rows import (
     place_request_for,
 )
 from rlxweb.signal.learned.strategy import STRATEGY_NAME as LEARNED
-from rlxweb.signal.object_arguments import accept_objects
-from rlxweb.signal.pick_runner import resolve_pick, run_pick
 from rlxweb.signal.row_preparation import (
     PreparedRows,
     RowErrorContext,
@@ -35,14 +35,21 @@ from rlxweb.signal.row_preparation import (
     prepare_rows,
 )
 from rlxweb.signal.sample_input import as_rows, as_samples, to_physical
-from rlxweb.signal.single_pass import single_pass_kernel
-from rlxweb.signal.spectrum import Spectrum
 from rlxweb.signal.spectrum_peaks import (
     find_spectrum_peaks,
     peaks_from_bins,
     validate_prominence,
 )
+from rlxweb.signal.spectrum_result import Spectrum
+from rlxweb.signal.third_party_arguments import accept_objects
+from rlxweb.signal.welch_candidate_runner import resolve_pick, run_pick
 from rlxweb.signal.welch_job import WelchJob, validate_strategy
+from rlxweb.signal.welch_peaks_argument_cache import (
+    CachedCall,
+    call_key,
+    find_call,
+    store_call,
+)
 from rlxweb.signal.welch_peaks_arguments import (
     validate_band,
     validate_k,
@@ -58,7 +65,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from rlxweb.choose.chooser import DevicePick
-    from rlxweb.decision.welch_strategy import WelchPeaksStrategy
+    from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
     from rlxweb.signal.bin_range import BinRange
@@ -439,10 +446,8 @@ async def _search_peaks(
     floor = prepared.scaling_on(engine.device).rounding_floor()
     retained = (power, floor) if call.spectrum else None
     if job.band is not None:
-        extended_band, search_options = (
-            job.band,
-            (call.k, call.prominence, job.mode, floor),
-        )
+        extended_band = job.band
+        search_options = (call.k, call.prominence, job.mode, floor)
         return extended_band.find_peaks_in_part(power, hz, *search_options), retained
     if band is not None:
         peaks = band.find_peaks(power, hz, call.k, call.prominence, job.mode, floor)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import coerce_float, coerce_integer
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import coerce_float, coerce_integer
 from rlxweb.errors import UsageError
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.spectrum_peaks import check_mode

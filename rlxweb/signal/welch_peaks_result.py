@@ -1,4 +1,6 @@
-"""Result of `welch_peaks`: the peaks, and where and why they were computed there."""
+"""Result class of `welch_peaks`: the peaks, and where and why they were computed
+there.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ from rlxweb.results.result_files import (
 from rlxweb.results.svg_charts import ChartLine, svg_line_chart
 from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
 from rlxweb.results.units import power_to_decibels, power_unit
-from rlxweb.signal.crossover import crossover_text
-from rlxweb.signal.spectrum import Spectrum, pop_stored_floor
+from rlxweb.signal.batch_size_crossover import crossover_text
+from rlxweb.signal.spectrum_result import Spectrum, pop_stored_floor
 from rlxweb.signal.welch_job import WelchJob
 
 _MAX_SHOWN, _MAX_DRAWN_ROWS = 4, 8
@@ -263,10 +265,8 @@ class WelchPeaks(Result):
         """Draw the peaks as stems, or on the spectrum if it was kept."""
         batch = self.count.shape
         names = self.labels.fitted(batch).rows(batch)
-        hz, level = (
-            self.hz.reshape(-1, self.k),
-            power_to_decibels(self.power).reshape(-1, self.k),
-        )
+        hz = self.hz.reshape(-1, self.k)
+        level = power_to_decibels(self.power).reshape(-1, self.k)
         unit = power_unit(self.labels.unit, power_quantity(self.spec, self.fs))
         label = f"dB re 1 {unit}" if unit else "dB"
         lines = []

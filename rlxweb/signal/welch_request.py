@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import check_choice, coerce_bool, coerce_float, coerce_integer
+from rlxweb.argument_hints import Advice, Blank
+from rlxweb.argument_validation import (
+    check_choice,
+    coerce_bool,
+    coerce_float,
+    coerce_integer,
+)
 from rlxweb.array_input import as_array
 from rlxweb.errors import UsageError, shown
 from rlxweb.host.welch_spec import Average, Detrend, WelchSpec, sample_dtype

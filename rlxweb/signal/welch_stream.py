@@ -1,4 +1,4 @@
-"""Spectra and peaks of a signal that is still running.
+"""Streaming Welch estimate: spectra and peaks of a signal that arrives in chunks.
 
 Chunks of any length go in; every segment that they complete gives a spectrum, averaged
 as asked for. Owns the tail between two chunks, the averages and what is kept of them in
@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice
-from rlxweb.arguments import suggest_misspelled_options
+from rlxweb.argument_hints import Advice
+from rlxweb.argument_validation import suggest_misspelled_options
 from rlxweb.array_input import as_array
 from rlxweb.atomic_file import AtomicFiles
 from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.recipes.welch_parameters import samples_needed, segment_count
-from rlxweb.signal.averages import AverageKind
 from rlxweb.signal.precision import Precision, resolve_precision
 from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
+from rlxweb.signal.running_averages import AverageKind
 from rlxweb.signal.stream_average import StreamAverage
 from rlxweb.signal.stream_frame import StreamFrame
 from rlxweb.signal.stream_settings import CONTEXT, StreamNanPolicy, StreamSettings

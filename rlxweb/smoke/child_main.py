@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlxweb.errors import RlxError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_libraries import WgpuLibrary, list_adapters, shader_compiler
 from rlxweb.library_probe import disable_probing
 from rlxweb.smoke.vulkan_drivers import icd_fault

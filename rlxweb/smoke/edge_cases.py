@@ -21,7 +21,7 @@ from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from rlxweb.smoke.case import PreparedCase, SmokeCase
-from rlxweb.smoke.special_values import compare_to_numpy
+from rlxweb.smoke.special_value_cases import compare_to_numpy
 
 Build = Callable[..., Tensor]
 

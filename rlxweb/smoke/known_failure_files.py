@@ -1,7 +1,7 @@
 """Files of known failures in TOML: the packaged one and the user's own.
 
 Owns the form of the file, `[[failure]]` tables, and errors that name the line. What an
-entry means is in `known.py`.
+entry means is in `known_failure_matching.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.errors import RecordingError, UsageError, did_you_mean
-from rlxweb.smoke.known_failures import (
+from rlxweb.smoke.known_failure_matching import (
     CASE_KEYS,
     ENGINE_KEYS,
     ENTRY_KEYS,

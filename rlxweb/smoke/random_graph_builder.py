@@ -3,7 +3,7 @@ tensor.
 
 Owns the bounds: every value carries an interval and a limit on how far float32
 arithmetic within the ops' tolerances can have carried it from the exact result. Which
-ops there are is `moves.py`; how a graph is drawn is `random_graphs.py`.
+ops there are is `random_ops.py`; how a graph is drawn is `random_graphs.py`.
 """
 
 from __future__ import annotations

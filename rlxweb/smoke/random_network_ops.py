@@ -108,11 +108,9 @@ def add_pooling(builder: RandomGraphBuilder, x: BoundedTensor) -> BoundedTensor 
         attrs["count_include_pad"] = bool(builder.random_integer(0, 1))
     else:
         terms = math.prod(attrs["kernel"])
-        low, high, propagated_error = (
-            terms * low,
-            terms * high,
-            terms * propagated_error,
-        )
+        low = terms * low
+        high = terms * high
+        propagated_error = terms * propagated_error
     return builder.add_node(name, (x,), low, high, propagated_error, **attrs)
 
 
@@ -175,10 +173,8 @@ def add_glu_or_rope(
         x = builder.clamp_range(x, -8, 8)
         kind = builder.choose("sigmoid", "silu", "gelu")
         gate_max = max(x.max_magnitude, 1.0) if kind != "sigmoid" else 1.0
-        size, propagated_error = (
-            x.max_magnitude * gate_max,
-            x.max_error * (gate_max + 1.13 * x.max_magnitude),
-        )
+        size = x.max_magnitude * gate_max
+        propagated_error = x.max_error * (gate_max + 1.13 * x.max_magnitude)
         gate_first = bool(builder.random_integer(0, 1))
         attrs = {"activation": kind, "gate_first": gate_first}
         return builder.add_node("glu", (x,), -size, size, propagated_error, **attrs)
@@ -196,11 +192,9 @@ def add_lora_matmul(
     builder: RandomGraphBuilder, x: BoundedTensor
 ) -> BoundedTensor | None:
     """Add a LoRA matrix product."""
-    in_features, out_features, rank = (
-        x.shape[-1],
-        builder.random_integer(1, 5),
-        builder.random_integer(1, 3),
-    )
+    in_features = x.shape[-1]
+    out_features = builder.random_integer(1, 5)
+    rank = builder.random_integer(1, 3)
     shapes = ((in_features, out_features), (in_features, rank), (rank, out_features))
     weights = tuple(_add_weights(builder, shape) for shape in shapes)
     terms = in_features * (1 + 0.5 * rank)

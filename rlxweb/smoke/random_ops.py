@@ -1,4 +1,5 @@
-"""Generators of random ops: each adds one op to the graph and bounds its result.
+"""Generators of random ops, with the list of all: each adds one op to the graph and
+bounds its result.
 
 A move takes values the graph has, brings them into the op's domain, and says in which
 interval the result lies and what the op makes of its inputs' errors (a Lipschitz bound
@@ -258,10 +259,8 @@ def add_argmax_or_topk(
     n = value.shape[-1]
     if builder.random_integer(0, 1):
         axis = builder.random_integer(0, len(value.shape) - 1)
-        name, last = (
-            builder.choose("argmax", "argmin"),
-            bool(builder.random_integer(0, 1)),
-        )
+        name = builder.choose("argmax", "argmin")
+        last = bool(builder.random_integer(0, 1))
         last_index = value.shape[axis] - 1
         return builder.add_node(
             name, (value,), 0, last_index, 0.0, axis=axis, last=last

@@ -17,14 +17,12 @@ from rlxweb.device import Device
 from rlxweb.smoke.engine_run import EngineOutcome, EngineStatus, engine_status
 
 SCHEMA = "rlxweb.smoke/1"
-(
-    EXIT_RIGHT,
-    EXIT_WRONG,
-    EXIT_NOTHING_TESTED,
-    EXIT_REQUIRED_MISSING,
-    EXIT_DEVICE_LOST,
-    EXIT_INTERRUPTED,
-) = 0, 1, 3, 4, 75, 130
+EXIT_RIGHT = 0
+EXIT_WRONG = 1
+EXIT_NOTHING_TESTED = 3
+EXIT_REQUIRED_MISSING = 4
+EXIT_DEVICE_LOST = 75
+EXIT_INTERRUPTED = 130
 EXIT_CODES = {
     EXIT_RIGHT: "all selected cases ran and were right",
     EXIT_WRONG: "a result was wrong, or an engine crashed, hung or ran out of memory",

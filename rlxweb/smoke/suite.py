@@ -19,11 +19,11 @@ from rlxweb.smoke.case import Family, Level, SmokeCase, checked_ops, sample_case
 from rlxweb.smoke.edge_case_table import EDGE_CASES
 from rlxweb.smoke.edge_cases import edge_cases
 from rlxweb.smoke.name_pattern import NamePattern
-from rlxweb.smoke.op_chains import QUICK_SHAPES, SHAPES, chain_cases
+from rlxweb.smoke.op_chain_cases import QUICK_SHAPES, SHAPES, chain_cases
 from rlxweb.smoke.random_graphs import graph_cases
-from rlxweb.smoke.special_values import elementwise_cases, nonfinite_cases
+from rlxweb.smoke.special_value_cases import elementwise_cases, nonfinite_cases
 from rlxweb.smoke.verdict import MAX_WARM_RUNS
-from rlxweb.smoke.view_inputs import view_cases
+from rlxweb.smoke.view_input_cases import view_cases
 
 GRAPH_COUNTS: dict[Level, int] = {"quick": 24, "standard": 200, "full": 1000}
 WARM_RUNS: dict[Level, int] = {"quick": 1, "standard": 3, "full": MAX_WARM_RUNS}

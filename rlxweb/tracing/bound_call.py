@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlxweb.device import Device
 from rlxweb.errors import ShapeError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.tracing.traced_program import ResultArray
@@ -102,10 +102,8 @@ class BoundCall:
         """Return the positions of the graph outputs that make up the first `stay` parts
         of the result.
         """
-        results, children = (
-            self._entry.program.results,
-            self._entry.program.tree.children,
-        )
+        results = self._entry.program.results
+        children = self._entry.program.tree.children
         n_leaves = sum(_count_arrays(child) for child in children[:stay])
         positions = {
             result.re

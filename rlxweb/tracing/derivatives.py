@@ -19,9 +19,9 @@ from rlxweb.errors import RlxError, UsageError, shown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.tracing.callables import callable_name, callable_signature
+from rlxweb.tracing.callable_signatures import callable_name, callable_signature
 from rlxweb.tracing.function import FlattenedArguments, InlineFunction
-from rlxweb.tracing.graph_transforms import gradient_graph, tangent_graph
+from rlxweb.tracing.graph_grad_and_vmap import gradient_graph, tangent_graph
 from rlxweb.tracing.pytrees import IdentityKey, PyTree, flatten_tree
 from rlxweb.tracing.trace import Trace, current_trace
 from rlxweb.tracing.trace_errors import add_user_location, trace_error
@@ -289,10 +289,8 @@ class _ForwardDerivative(_TracedDerivative):
         return list(range(count))
 
     def __call__(self, *primals_and_tangents: Any) -> Any:
-        args, directions = (
-            primals_and_tangents[: self._count],
-            primals_and_tangents[self._count :],
-        )
+        args = primals_and_tangents[: self._count]
+        directions = primals_and_tangents[self._count :]
         tree, variables = self._make_variables(args)
         trace = variables[0].trace
         tangents = self._coerce_tangents(trace, variables, directions)

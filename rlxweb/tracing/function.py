@@ -20,7 +20,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -29,7 +29,7 @@ from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.session import Session
 from rlxweb.tracing.bound_call import BoundCall
-from rlxweb.tracing.callables import (
+from rlxweb.tracing.callable_signatures import (
     call_without_defaults,
     callable_name,
     callable_signature,

@@ -23,7 +23,7 @@ from rlxweb.tracing.derivatives import (
     grad,
     jvp,
 )
-from rlxweb.tracing.graph_transforms import hessian_product_graph
+from rlxweb.tracing.graph_grad_and_vmap import hessian_product_graph
 from rlxweb.tracing.pytrees import IdentityKey, PyTree, flatten_tree
 from rlxweb.tracing.trace_errors import trace_error
 from rlxweb.tracing.vmap import vmap

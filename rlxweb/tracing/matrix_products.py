@@ -14,7 +14,7 @@ import numpy as np
 
 from rlxweb.ir.shape import normalize_axis, numel
 from rlxweb.tracing.complex_ufuncs import make_complex, real_and_imag, square_of_abs
-from rlxweb.tracing.creation import diagonal
+from rlxweb.tracing.creation_and_diagonals import diagonal
 from rlxweb.tracing.data_movement import moveaxis, to_common_dtype
 from rlxweb.tracing.numpy_dispatch import existing_functions, implements
 from rlxweb.tracing.reductions import norm_from_squares, reduction_axes, sum_array
@@ -146,10 +146,8 @@ def _contract_pair(
     x, x_labels = _reduce_labels(t, x, x_labels, y_labels + out_labels)
     y, y_labels = _reduce_labels(t, y, y_labels, x_labels + out_labels)
     shared_labels = [c for c in x_labels if c in y_labels]
-    batch, contracted = (
-        [c for c in shared_labels if c in out_labels],
-        [c for c in shared_labels if c not in out_labels],
-    )
+    batch = [c for c in shared_labels if c in out_labels]
+    contracted = [c for c in shared_labels if c not in out_labels]
     rows, columns = (
         [c for c in labels if c not in shared_labels] for labels in (x_labels, y_labels)
     )

@@ -6,7 +6,7 @@ from rlxweb.tracing import (
     complex_ufuncs as complex_ufuncs,
 )
 from rlxweb.tracing import (
-    creation as creation,
+    creation_and_diagonals as creation_and_diagonals,
 )
 from rlxweb.tracing import (
     data_movement as data_movement,
@@ -27,7 +27,7 @@ from rlxweb.tracing import (
     selection_and_sorting as selection_and_sorting,
 )
 from rlxweb.tracing import (
-    statistics as statistics,
+    statistics_and_differences as statistics_and_differences,
 )
 from rlxweb.tracing import (
     ufuncs as ufuncs,

@@ -268,10 +268,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     __floordiv__ = _size_aware_operator("__floordiv__", np.floor_divide)
     __mod__ = _size_aware_operator("__mod__", np.remainder)
     __pow__ = _size_aware_operator("__pow__", np.power)
-    __lt__, __le__ = (
-        _size_aware_operator("__lt__", np.less),
-        _size_aware_operator("__le__", np.less_equal),
-    )
+    __lt__ = _size_aware_operator("__lt__", np.less)
+    __le__ = _size_aware_operator("__le__", np.less_equal)
     __gt__ = _size_aware_operator("__gt__", np.greater)
     __ge__ = _size_aware_operator("__ge__", np.greater_equal)
 

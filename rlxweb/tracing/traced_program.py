@@ -18,8 +18,8 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing import (
     supported_functions as supported_functions,
 )  # fills the tables
+from rlxweb.tracing.closure_and_global_reads import ReadLocation, find_read_locations
 from rlxweb.tracing.pytrees import IdentityKey, PyTree, flatten_tree
-from rlxweb.tracing.read_locations import ReadLocation, find_read_locations
 from rlxweb.tracing.trace import CapturedArray, Trace, activate_trace
 from rlxweb.tracing.trace_errors import trace_error
 from rlxweb.tracing.traced_array import NumpyDtype, TracedArray
@@ -56,10 +56,8 @@ def describe_argument(
         array = as_array(value, f"argument {path}")
     shape = tuple(array.shape)
     if dims is not None and len(dims) != len(shape):
-        problem, rule = (
-            f"its shape is {format_shape(shape)}",
-            f"dims declares {format_shape(dims)}",
-        )
+        problem = f"its shape is {format_shape(shape)}"
+        rule = f"dims declares {format_shape(dims)}"
         raise ShapeError(f"argument {path}", problem, rule)
     dtype = array.dtype.newbyteorder("=")
     return ArgumentArray(path, dtype, shape if dims is None else dims, device), array

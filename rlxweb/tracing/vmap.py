@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from rlxweb.arguments import coerce_integer as whole_number
+from rlxweb.argument_validation import coerce_integer as whole_number
 from rlxweb.errors import RlxError, UsageError, shown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import format_shape, normalize_axis
 from rlxweb.ir.tensor import Tensor
-from rlxweb.tracing.callables import callable_name, callable_signature
+from rlxweb.tracing.callable_signatures import callable_name, callable_signature
 from rlxweb.tracing.function import InlineFunction
-from rlxweb.tracing.graph_transforms import vmap_graph
+from rlxweb.tracing.graph_grad_and_vmap import vmap_graph
 from rlxweb.tracing.pytrees import IdentityKey, PyTree, flatten_tree
 from rlxweb.tracing.trace import Trace, current_trace
 from rlxweb.tracing.trace_errors import add_user_location, trace_error

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.arguments import coerce_integer
+from rlxweb.argument_validation import coerce_integer
 from rlxweb.array_input import describe_type
 from rlxweb.device import DeviceLike
 from rlxweb.errors import NotFinite, Unsupported, UsageError
@@ -118,10 +118,8 @@ def lbfgs(
             callback=record_step,
             options=options,
         )
-    best_params, why = (
-        flat_parameters.unflatten(scipy_result.x),
-        str(scipy_result.message),
-    )
+    best_params = flat_parameters.unflatten(scipy_result.x)
+    why = str(scipy_result.message)
     name = bound_call.device.label
     return Minimum(
         best_params, float(scipy_result.fun), np.array(losses), len(losses), why, name

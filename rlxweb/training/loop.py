@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.arguments import coerce_integer
+from rlxweb.argument_validation import coerce_integer
 from rlxweb.array_input import describe_type
 from rlxweb.device import Device, DeviceLike, none_if_auto
 from rlxweb.errors import NotFinite, UsageError, shown
-from rlxweb.machine.compile_cache import jit_mode
+from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.runtime.session import Session
 from rlxweb.tracing.bound_call import BoundCall
 from rlxweb.tracing.function import function

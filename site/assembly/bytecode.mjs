@@ -10,9 +10,16 @@ import { pathToFileURL } from "node:url";
 const [runtime, out] = process.argv.slice(2);
 const script = new URL("bytecode_in_python.py", import.meta.url);
 const { loadPyodide } = await import(pathToFileURL(`${runtime}/pyodide.mjs`).href);
-const python = await loadPyodide({ indexURL: `${runtime}/` });
-await python.loadPackage("rlxweb", { messageCallback: () => {} });
-python.runPython(readFileSync(script, "utf-8"));
-for (const name of ["bytecode.zip", "python_stdlib.zip"]) {
-  writeFileSync(`${out}/${name}`, python.FS.readFile(`/${name}`));
+// node would quote the line of Pyodide that failed, which is megabytes long; of Python's
+// traceback the last line names the error.
+try {
+  const python = await loadPyodide({ indexURL: `${runtime}/` });
+  await python.loadPackage("rlxweb", { messageCallback: () => {} });
+  python.runPython(readFileSync(script, "utf-8"));
+  for (const name of ["bytecode.zip", "python_stdlib.zip"]) {
+    writeFileSync(`${out}/${name}`, python.FS.readFile(`/${name}`));
+  }
+} catch (error) {
+  console.error(error.message.trim().split("\n").at(-1));
+  process.exitCode = 1;
 }

@@ -1,4 +1,5 @@
-"""Bytecode beside the sources, so that a page need not compile what it imports.
+"""Compile the runtime's sources to bytecode, so that a page need not compile what it
+imports.
 
 Without it, half of the time until a tab has Python and rlxweb is the compiler's. The
 wheels stay as their makers publish them; their bytecode is one more package, which ours
@@ -20,8 +21,8 @@ from typing import Any
 
 from assembly.errors import SiteError
 from assembly.hashing import copy_atomically, sha256
-from assembly.lock_file import PACKAGE_NAME
 from assembly.pyodide_files import Lock
+from assembly.pyodide_lock import PACKAGE_NAME
 
 BYTECODE_PACKAGE = "rlxweb-bytecode"
 STDLIB_ZIP = "python_stdlib.zip"

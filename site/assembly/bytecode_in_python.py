@@ -49,7 +49,7 @@ FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is built
 DATACLASS_CODE_FILE = "rlxweb_dataclasses.marshal"
 DEVICE_MODULES = ("backends.webgpu", "devices.availability", "gpu.browser_port")
 DEMO_MODULES = (
-    "calibration.engine_calibrations",
+    "calibration.engine_calibration_lookup",
     "devices.device_place",
     "io",
     "smoke.suite",

@@ -1,4 +1,4 @@
-"""Hashes of files, and atomic copies."""
+"""SHA-256 hashes of files, and atomic copies of files."""
 
 from __future__ import annotations
 

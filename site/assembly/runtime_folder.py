@@ -10,11 +10,11 @@ from pathlib import Path
 
 from assembly import pins
 from assembly.bytecode import BYTECODE_PACKAGE, add_bytecode
+from assembly.combined_package_archive import LOADER_MODULE, add_image
 from assembly.hashing import copy_atomically
-from assembly.lock_file import lock_with_wheel
-from assembly.package_image import LOADER_MODULE, add_image
 from assembly.progress import print_progress
 from assembly.pyodide_files import FileSources, Lock, PyodideCore, find_packages
+from assembly.pyodide_lock import lock_with_wheel
 
 ABOUT_TEMPLATE = """\
 The files that a browser loads to run rlxweb. All are as published, except two:

@@ -1,4 +1,5 @@
-"""Windows before the network of Basic Pitch, notes and MIDI after it.
+"""Before and after the Basic Pitch network: windows of sound for it, notes and MIDI
+from what it gives.
 
 The network takes windows of two seconds at 22,050 Hz and gives, for each frame of
 11.6 ms, how strongly each of 88 piano keys sounds, whether it begins, and its pitch in
@@ -189,10 +190,8 @@ def _bends(contour: np.ndarray) -> np.ndarray:
     bell = np.exp(-(np.arange(-half_width, half_width + 1) ** 2) / (2 * 5.0**2))
     bends = np.empty((len(contour), KEYS), np.int8)
     for key in range(KEYS):
-        low, high = (
-            max(0, 3 * key - half_width),
-            min(3 * KEYS, 3 * key + half_width + 1),
-        )
+        low = max(0, 3 * key - half_width)
+        high = min(3 * KEYS, 3 * key + half_width + 1)
         shift = low - (3 * key - half_width)
         weighted = contour[:, low:high] * bell[shift : shift + high - low]
         bends[:, key] = np.argmax(weighted, axis=1) - (half_width - shift)

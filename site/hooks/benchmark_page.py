@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import band_section
-import gpu_section
-import picker_section
-import scaling_section
-import tab_section
+import benchmark_band_section
+import benchmark_browser_section
+import benchmark_kernel_section
+import benchmark_picker_section
+import benchmark_scaling_section
 from docstrings import escape_markdown
-from drawing import format_number
 from ratio_chart import RatioRow, ratio_chart
+from svg_drawing import format_number
 
 RESULTS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "results"
 Record = Mapping[str, Any]
@@ -185,10 +185,10 @@ def _own_row_label(name: str) -> str:
 
 SECTIONS: dict[str, Callable[[Record, str], str]] = {
     "rlxweb.bench": _ops_section,
-    "rlxweb.bench.gpu": gpu_section.section,
-    "rlxweb.bench.band": band_section.section,
-    "rlxweb.bench.graphs": picker_section.section,
-    "rlxweb.bench.picker": picker_section.section,
-    "rlxweb.bench.scaling": scaling_section.section,
-    "rlxweb.bench.tab": tab_section.section,
+    "rlxweb.bench.gpu": benchmark_kernel_section.section,
+    "rlxweb.bench.band": benchmark_band_section.section,
+    "rlxweb.bench.graphs": benchmark_picker_section.section,
+    "rlxweb.bench.picker": benchmark_picker_section.section,
+    "rlxweb.bench.scaling": benchmark_scaling_section.section,
+    "rlxweb.bench.tab": benchmark_browser_section.section,
 }

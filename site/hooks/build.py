@@ -15,16 +15,16 @@ from typing import Literal
 
 import benchmark_page
 import command_page
-import edges_table
-import inline_scripts
+import edge_case_answers_table
+import front_page_spectrum
+import inline_script_extraction
 import op_pages
 import package_map
 import page_pictures
 import playground_links
-import poster
 import program_listing
 import reference_tables
-import smoke_words
+import smoke_outcome_tables
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -52,13 +52,13 @@ def _changelog(arguments: str) -> str:
     return (SITE.parent / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-_scripts = inline_scripts.InlineScripts()
+_scripts = inline_script_extraction.InlineScripts()
 
 PARTS: dict[str, Callable[[str], str]] = {
     "benchmarks": lambda arguments: benchmark_page.benchmarks(),
     "changelog": _changelog,
     "commands": lambda arguments: command_page.commands(),
-    "edges": lambda arguments: edges_table.table(),
+    "edges": lambda arguments: edge_case_answers_table.table(),
     "errors": lambda arguments: reference_tables.error_classes(),
     "error-tree": lambda arguments: reference_tables.error_tree(),
     "example": program_listing.listing,
@@ -66,9 +66,9 @@ PARTS: dict[str, Callable[[str], str]] = {
     "methods": lambda arguments: reference_tables.methods(),
     "numpy-functions": lambda arguments: reference_tables.numpy_functions(),
     "picture": _picture,
-    "poster": lambda arguments: poster.poster(),
+    "poster": lambda arguments: front_page_spectrum.poster(),
     "shown": page_pictures.picture,
-    "smoke-words": smoke_words.words,
+    "smoke-words": smoke_outcome_tables.words,
 }
 
 

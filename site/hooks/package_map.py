@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 from docstrings import escape_markdown
-from drawing import figure, svg_image, text
+from svg_drawing import figure, svg_image, text
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rlxweb"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drawing import Scale, dot, figure, line, svg_image, text
+from svg_drawing import Scale, dot, figure, line, svg_image, text
 
 _WIDTH, _LEFT, _ROW = 760, 330, 26
 

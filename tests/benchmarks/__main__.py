@@ -23,18 +23,18 @@ os.environ.setdefault("KMP_BLOCKTIME", "0")
 from tests.benchmarks import (
     cpu_op_cells,
     cpu_welch_cells,
-    file_cells,
     gpu_model_cells,
-    gpu_runtime_cells,
     handwritten_op_cells,
     machine_facts,
     model_cells,
+    peer_gpu_runtime_cells,
     peer_libraries,
+    recording_file_cells,
     report,
-    script_cells,
     spectral_cells,
     training_cells,
     welch_cells,
+    whole_process_cells,
 )
 from tests.benchmarks.benchmark_cells import (
     CAREFUL_STOPWATCH,
@@ -64,12 +64,12 @@ def main(args: Sequence[str] | None = None) -> int:
     ]
     factories += [
         *cpu_op_cells.cell_factories(),
-        *gpu_runtime_cells.cell_factories(),
-        *file_cells.cell_factories(),
+        *peer_gpu_runtime_cells.cell_factories(),
+        *recording_file_cells.cell_factories(),
     ]
     factories += [
         *spectral_cells.works(),
-        *script_cells.works(),
+        *whole_process_cells.works(),
         *model_cells.cell_factories(),
     ]
     factories += [*gpu_model_cells.cell_factories(), *training_cells.works()]
@@ -89,7 +89,7 @@ def main(args: Sequence[str] | None = None) -> int:
         console.print("no lavapipe here: only the CPU is measured", style="yellow")
     missing = {
         **peer_libraries.missing_libraries(),
-        **gpu_runtime_cells.missing_runtimes(),
+        **peer_gpu_runtime_cells.missing_runtimes(),
         **model_cells.missing_models(),
     }
     for name, why in missing.items():

@@ -1,4 +1,4 @@
-"""All methods that compute a band's power, to be measured side by side.
+"""Methods that compute the power of a band, to be measured side by side.
 
 The whole transform, the band of fewer samples, its bins by one product, Goertzel's
 recurrence, the transform without what the bins do not need, and the learned one; on
@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.devices.device_place import DevicePlace
-from rlxweb.gpu.blocking import run_blocking
-from rlxweb.host.bin_power import unsupported_reason
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.compiled_welch import welch_kernel_key
 from rlxweb.host.decimate_rows import decimation_kernel_key, decimation_kernels
+from rlxweb.host.matmul_bin_power import unsupported_reason
 from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
-from rlxweb.signal.band_decimation import BandDecimationPlan, band_decimation_plans
+from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
 from rlxweb.signal.band_engine import BINS_ENGINE, DecimatingEngine
 from rlxweb.signal.bin_range import BinRange
-from rlxweb.signal.compiled_engine import COMPILED_ENGINE
+from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram, exact_program
 from rlxweb.signal.learned.strategy import LearnedEngine
 from rlxweb.signal.learned.transform import LearnedTransform, band_power_by_numpy

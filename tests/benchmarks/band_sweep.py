@@ -20,9 +20,9 @@ from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import RlxError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
-from rlxweb.signal.accuracy import spectrum_error
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.learn import Learned, learn_welch
+from rlxweb.signal.spectrum_accuracy import spectrum_error
 from rlxweb.signal.welch_request import WelchRequest
 from tests.benchmarks.band_candidates import (
     FULL_TRANSFORM,

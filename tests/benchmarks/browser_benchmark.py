@@ -24,9 +24,14 @@ from rich.console import Console
 from rich.table import Table
 
 import rlxweb
+from tests.benchmarks.benchmark_site_server import (
+    FLAGS,
+    START_MS,
+    chromium_path,
+    serve_site,
+)
 from tests.benchmarks.machine_facts import collect_facts
 from tests.benchmarks.npm_packages import JAX_JS, unpack_package
-from tests.benchmarks.tab_server import FLAGS, START_MS, chromium_path, serve_site
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = [

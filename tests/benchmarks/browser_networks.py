@@ -29,18 +29,18 @@ import rlxweb as rlx
 from rlxweb.calibration.stopwatch import timing_from_samples
 from tests.benchmarks import model_files, report
 from tests.benchmarks.benchmark_cells import CellResult, Goal, PeerResult, judge_goals
-from tests.benchmarks.machine_facts import collect_facts
-from tests.benchmarks.model_cells import check_agreement
-from tests.benchmarks.model_files import Arrays, BenchmarkModel
-from tests.benchmarks.npm_packages import ONNX_RUNTIME, ROOT, unpack_package
-from tests.benchmarks.peer_libraries import load_library
-from tests.benchmarks.tab_server import (
+from tests.benchmarks.benchmark_site_server import (
     FLAGS,
     ISOLATION_HEADERS,
     START_MS,
     chromium_path,
     serve_site,
 )
+from tests.benchmarks.machine_facts import collect_facts
+from tests.benchmarks.model_cells import check_agreement
+from tests.benchmarks.model_files import Arrays, BenchmarkModel
+from tests.benchmarks.npm_packages import ONNX_RUNTIME, ROOT, unpack_package
+from tests.benchmarks.peer_libraries import load_library
 
 MIN_ROUNDS = 7
 BUDGET_MS = 60_000

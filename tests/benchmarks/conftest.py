@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.command_line import CommandRunner, make_command_runner
+from tests.cli_runners import CommandRunner, make_command_runner
 
 
 @pytest.fixture

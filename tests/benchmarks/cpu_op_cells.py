@@ -1,4 +1,4 @@
-"""Ops on the CPU, by NumPy and by compiled code, against libraries."""
+"""Benchmark cells of ops on the CPU: NumPy and compiled code against libraries."""
 
 from __future__ import annotations
 

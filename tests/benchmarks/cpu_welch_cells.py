@@ -1,4 +1,5 @@
-"""Welch peaks on the CPU, by NumPy, compiled code and shaders, against libraries.
+"""Benchmark cells of Welch peaks on the CPU: NumPy, compiled code and shaders against
+libraries.
 
 Every peer starts and ends with arrays in memory. Windows and thresholds are the same
 for all; rlxweb also looks its rows over, which the libraries do not.

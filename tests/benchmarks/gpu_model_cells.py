@@ -1,4 +1,5 @@
-"""Whole networks on a real GPU, by Vulkan and by CUDA, against other runtimes there.
+"""Benchmark cells of whole networks on a real GPU, by Vulkan and by CUDA, against other
+runtimes.
 
 A call: arrays of the host in and out; weights lie on the device. PyTorch has MiniLM
 alone, written as its users write it (SDPA), once as calls and once as one replay of a

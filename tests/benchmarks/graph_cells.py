@@ -1,4 +1,5 @@
-"""Graphs for the placement benchmark: every family of ops, from small to large.
+"""Benchmark cells of graphs for the placement benchmark: every family of ops, from
+small to large.
 
 Each cell is one graph; its ways are the places it can run at, priced as a session
 prices them and run as a session runs them. Built from the public graph calls alone.
@@ -15,15 +16,15 @@ import numpy as np
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graph_job import GraphJob
 from rlxweb.devices.device_place import DevicePlace
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.ir.tensor import Tensor
-from tests.benchmarks.graph_gradients import GRADIENTS
-from tests.benchmarks.graph_language import LANGUAGE
-from tests.benchmarks.graph_linear import LINEAR_ALGEBRA
-from tests.benchmarks.graph_networks import NETWORKS
+from tests.benchmarks.gradient_graph_families import GRADIENTS
+from tests.benchmarks.language_model_graph_families import LANGUAGE
+from tests.benchmarks.linear_algebra_graph_families import LINEAR_ALGEBRA
+from tests.benchmarks.network_graph_families import NETWORKS
 from tests.benchmarks.placement_sweep import CandidateRun, PlacementSweep
 
 BuildOutput = Callable[[Graph, Shape], Tensor]

@@ -1,4 +1,5 @@
-"""Single ops on lavapipe against handwritten shaders on the same adapter.
+"""Benchmark cells of single ops on lavapipe against handwritten shaders on the same
+adapter.
 
 Each op is timed twice: resident (the inputs lie on the device, four bytes are awaited),
 which is what the published figures are, and as a call (upload, run, read back).
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import BufferCopy, BufferRange, DeviceFacts
 from tests.benchmarks import handwritten_shaders
 from tests.benchmarks.benchmark_cells import (
@@ -23,7 +24,7 @@ from tests.benchmarks.benchmark_cells import (
     resource_growth,
 )
 from tests.benchmarks.machine_facts import find_lavapipe
-from tests.benchmarks.raw_device import RawDevice, RawKernel
+from tests.benchmarks.raw_wgpu_device import RawDevice, RawKernel
 
 CHAIN_LENGTH = 4 << 20
 N_ADDS = 100

@@ -20,9 +20,9 @@ from rlxweb.cli.bench_engines import error_summary
 from rlxweb.cli.console import make_console, print_lines
 from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, available_places
 from rlxweb.io.csv_json_npz import finite_or_none
+from tests.benchmarks.device_latency import measure_host_estimate, measure_latency
 from tests.benchmarks.kernel_cases import make_cases
 from tests.benchmarks.kernel_contenders import ContenderRow
-from tests.benchmarks.kernel_latency import measure_host_estimate, measure_latency
 from tests.benchmarks.kernel_machine_facts import (
     engine_facts,
     memory_types,
@@ -59,11 +59,9 @@ def main(args: Sequence[str] | None = None) -> int:
         build_parser().error(
             f"no case has {arguments.only!r} in its name; there are {names}"
         )
-    err_console, results, code = (
-        make_console(stderr=True),
-        KernelResults(monotonic()),
-        0,
-    )
+    err_console = make_console(stderr=True)
+    results = KernelResults(monotonic())
+    code = 0
     try:
         _collect_facts(places, mib * MIB, results)
         left_s = arguments.budget_s - (monotonic() - results.start_s)

@@ -31,7 +31,7 @@ from rlxweb.errors import (
     RlxError,
 )
 from rlxweb.fork_safety import cached_property
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from tests.benchmarks.kernel_cases import KernelCase
@@ -304,10 +304,8 @@ def library_contenders(
 
     def make(stack: ExitStack) -> RunMany:
         if name == "torch":
-            to_device, synchronize = (
-                partial(lib.as_tensor, device="cuda"),
-                lib.cuda.synchronize,
-            )
+            to_device = partial(lib.as_tensor, device="cuda")
+            synchronize = lib.cuda.synchronize
         else:
             to_device, synchronize = lib.asarray, lib.cuda.Device().synchronize
         device_arrays = [to_device(array) for array in case_data.arrays.values()]

@@ -1,4 +1,5 @@
-"""Whole networks against other ONNX runtimes, on the same file.
+"""Benchmark cells of whole networks on the CPU and on lavapipe, against other ONNX
+runtimes on the same file.
 
 On the CPU against ONNX Runtime with two threads; on lavapipe against tinygrad's runner
 of ONNX, compiled once (TinyJit). A call: arrays of the host in, arrays of the host out.
@@ -20,9 +21,9 @@ import numpy as np
 import rlxweb as rlx
 from tests.benchmarks import model_files
 from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
-from tests.benchmarks.gpu_runtime_cells import load_tinygrad
 from tests.benchmarks.machine_facts import find_lavapipe
 from tests.benchmarks.model_files import Arrays, BenchmarkModel
+from tests.benchmarks.peer_gpu_runtime_cells import load_tinygrad
 from tests.benchmarks.peer_libraries import (
     COMPILED_PEER,
     NUMPY_PEER,

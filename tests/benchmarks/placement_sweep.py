@@ -1,4 +1,4 @@
-"""The placement benchmark: predict every cell, then run every candidate, then compare.
+"""Placement benchmark: predict every cell, run every candidate, then compare.
 
 Predictions are made before a cell is run, and nothing is learned from the sweep while
 it lasts. The ways of a cell run in turns; first calls, which compile, are not counted.
@@ -22,9 +22,9 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import RlxError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io.csv_json_npz import finite_or_none
-from rlxweb.signal.crossover import welch_candidates
+from rlxweb.signal.batch_size_crossover import welch_candidates
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_job import WelchJob, engine_for_candidate
 

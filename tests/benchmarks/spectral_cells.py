@@ -1,4 +1,5 @@
-"""Spectra over time, pairs and tapers on the CPU, compared with SciPy and MNE.
+"""Benchmark cells of spectra over time, pairs and tapers on the CPU, against SciPy and
+MNE.
 
 64 channels of ten minutes, as a laboratory has them, and epochs cut from these. Every
 answer is compared before a time is taken.

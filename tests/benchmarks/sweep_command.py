@@ -15,7 +15,10 @@ from typing import Any, NamedTuple, NoReturn
 import click
 from rich.console import Console
 
-from rlxweb.calibration.engine_calibrations import is_measuring_allowed, record_for
+from rlxweb.calibration.engine_calibration_lookup import (
+    is_measuring_allowed,
+    record_for,
+)
 from rlxweb.cli import options
 from rlxweb.cli.console import (
     format_count,
@@ -337,10 +340,8 @@ def _print_summary(
     for engine, typical_error in sorted(summary.model_error.items()):
         lines.append(f"model of {engine}: off by {typical_error:.0%} (median)")
     for result in summary.losing_cells:
-        pick, best = (
-            _short_name(result.pick.candidate),
-            _short_name(result.best.candidate),
-        )
+        pick = _short_name(result.pick.candidate)
+        best = _short_name(result.best.candidate)
         times = f"{result.overall_regret:.2f} times"
         lines.append(f"losing: {result.cell}: {pick} took {times} {best}")
     for line in (*lines, *(f"left out: {reason}" for reason in sweep.skipped_cells)):

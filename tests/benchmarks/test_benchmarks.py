@@ -19,9 +19,9 @@ from tests.benchmarks import (
     model_cells,
     model_files,
     peer_libraries,
-    script_cells,
     spectral_cells,
     welch_cells,
+    whole_process_cells,
 )
 from tests.benchmarks.benchmark_cells import (
     QUICK_STOPWATCH,
@@ -32,8 +32,8 @@ from tests.benchmarks.benchmark_cells import (
     run_cell,
 )
 from tests.benchmarks.report import SCHEMA, document
-from tests.command_line import run_forked
-from tests.tiers import thin_out_cases
+from tests.cli_runners import run_forked
+from tests.suite_tiers import thin_out_cases
 
 
 def counting_work(
@@ -50,10 +50,8 @@ def counting_work(
 
 def test_goals_are_ratios_within_one_cell() -> None:
     """A losing row stays, and its goal is reported as missed."""
-    fast, slow = (
-        run_cell(counting_work(10, 200_000), QUICK_STOPWATCH),
-        run_cell(counting_work(200_000, 10), QUICK_STOPWATCH),
-    )
+    fast = run_cell(counting_work(10, 200_000), QUICK_STOPWATCH)
+    slow = run_cell(counting_work(200_000, 10), QUICK_STOPWATCH)
     assert [v.is_met for v in (*fast.goal_results, *slow.goal_results)] == [True, False]
     record = document([fast, slow], {}, {})
     assert record["schema"] == SCHEMA
@@ -140,7 +138,7 @@ def test_spectra_over_time_have_right_answers(monkeypatch: pytest.MonkeyPatch) -
 
 def test_whole_processes_have_right_answers() -> None:
     """`rlxweb bands` and a script over MNE agree on the same recordings."""
-    ((_, make),) = script_cells.works()
+    ((_, make),) = whole_process_cells.works()
     cell_work = make()
     try:
         for entry in cell_work.entries:

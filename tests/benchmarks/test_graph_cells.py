@@ -15,7 +15,7 @@ from rlxweb.ir.op import registry
 from tests.benchmarks import graph_cells as module
 from tests.benchmarks.graph_cells import FAMILIES, GraphCell, graph_cells
 from tests.benchmarks.placement_sweep import PlacementSweep
-from tests.command_line import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner, check_rejected
 
 
 def test_every_builtin_op_is_in_some_graph() -> None:

@@ -1,4 +1,5 @@
-"""Training steps: forward, backward, the optimiser, and the loss back on the host.
+"""Benchmark cells of training steps: forward, backward, the optimizer, and the loss
+back on the host.
 
 The networks that the tests train, and one of a usual size, by momentum. On the CPU
 against JAX, compiled by XLA; on lavapipe against tinygrad on Dawn (TinyJit); on a GPU
@@ -18,8 +19,8 @@ import numpy as np
 
 import rlxweb as rlx
 from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
-from tests.benchmarks.gpu_runtime_cells import load_tinygrad
 from tests.benchmarks.machine_facts import find_gpu, find_lavapipe
+from tests.benchmarks.peer_gpu_runtime_cells import load_tinygrad
 from tests.benchmarks.peer_libraries import (
     COMPILED_PEER,
     NUMPY_PEER,

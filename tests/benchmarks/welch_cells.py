@@ -1,4 +1,5 @@
-"""Welch peaks by every peer, from samples in memory to bins and powers in memory.
+"""Benchmark cells of Welch peaks by every peer, from samples in memory to bins and
+powers in memory.
 
 Preset rlx: symmetric Hann, half overlap, one-sided |X|² averaged over two segments, the
 16 strongest bins. float32 rows of n + n/2 samples; every row of the table starts and
@@ -25,7 +26,7 @@ from tests.benchmarks.benchmark_cells import (
     resource_growth,
 )
 from tests.benchmarks.machine_facts import find_lavapipe
-from tests.benchmarks.raw_device import RawDevice
+from tests.benchmarks.raw_wgpu_device import RawDevice
 
 K = 16
 SIZES = (256, 1024)

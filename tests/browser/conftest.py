@@ -22,12 +22,12 @@ from typing import Any, ClassVar
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.browser.foreign_web_servers import ViolationReports
 from tests.browser.live_page import live, opened
-from tests.browser.other_hosts import ViolationReports
 from tests.browser.page_monitor import FLAGS, START_MS, PageMonitor
 from tests.browser.playground_page import bench, opened_bench
+from tests.built_site_fixture import BuiltSite, QuietHttpServer, built_site
 from tests.conftest import find_browser
-from tests.site_build import BuiltSite, QuietHttpServer, built_site
 
 __all__ = [
     "FLAGS",
@@ -47,7 +47,7 @@ SITE_PAGES = TESTS.parent / "site" / "pages"
 TAB_MODULES = (
     "engines_under_test.py",
     "browser/inside/*.py",
-    "graphs/gradient_graph.py",
+    "graphs/random_gradient_graph.py",
     "ops/special_values.py",
 )
 
@@ -214,7 +214,7 @@ PRELUDE = """\
 import asyncio, json
 import numpy as np, rlxweb as rlx
 from rlxweb.backends.pool import pool
-from tests.browser.inside import suite
+from tests.browser.inside import tab_functions
 def caught(work):
     try:
         return work()

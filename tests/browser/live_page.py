@@ -1,4 +1,4 @@
-"""The live spectrum's page as tests use it: opened once, started, watched.
+"""Fixtures and helpers that open, start and watch the live spectrum's page.
 
 The fixtures are in the conftest of this folder.
 """

@@ -1,4 +1,4 @@
-"""The playground as tests use it: opened, filled, run, and reset for each test.
+"""Fixtures and helpers that open, fill, run and reset the playground's page.
 
 Each run of a program takes a Python of its own, which takes seconds to start: tests put
 into one program what one run can show. The fixtures are in the conftest of this folder.
@@ -12,13 +12,13 @@ from functools import partial
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.browser.demo_page import DEMO, OpenPage, open_without_python
 from tests.browser.page_monitor import (
     START_MS,
     PageMonitor,
     dismiss_problems,
     reset_appearance,
 )
+from tests.browser.patched_demo_page import DEMO, OpenPage, open_without_python
 
 PATH = "demo/playground/"
 EXAMPLES = DEMO / "playground" / "examples"

@@ -9,14 +9,14 @@ import pytest
 from assembly.demo_export import EXPORT_SETTINGS
 from playwright.sync_api import Page, expect
 
-from tests.browser.demo_page import (
+from tests.browser.page_monitor import START_MS
+from tests.browser.patched_demo_page import (
     DEMO,
     NO_GPU,
     OpenPage,
     check_page_fits_phone,
     open_with_change,
 )
-from tests.browser.page_monitor import START_MS
 
 pytestmark = pytest.mark.requires_browser
 

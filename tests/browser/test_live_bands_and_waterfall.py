@@ -18,7 +18,7 @@ from tests.browser.live_page import (
     wait_for_title,
     wait_until,
 )
-from tests.recordings import write_discontinuous
+from tests.edf_bdf_recordings import write_discontinuous
 
 pytestmark = pytest.mark.requires_browser
 

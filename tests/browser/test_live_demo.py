@@ -7,7 +7,6 @@ import re
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.demo_page import OpenPage
 from tests.browser.live_page import (
     PATH,
     choose_option,
@@ -22,6 +21,7 @@ from tests.browser.live_page import (
     wait_frames,
     wait_until,
 )
+from tests.browser.patched_demo_page import OpenPage
 
 pytestmark = pytest.mark.requires_browser
 

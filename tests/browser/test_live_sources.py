@@ -12,12 +12,6 @@ import pytest
 import soundfile
 from playwright.sync_api import Page
 
-from tests.browser.demo_page import (
-    NO_GPU,
-    OpenPage,
-    open_with_change,
-    open_without_python,
-)
 from tests.browser.live_page import (
     PATH,
     choose_option,
@@ -29,6 +23,12 @@ from tests.browser.live_page import (
     wait_for_problem,
     wait_for_title,
     wait_until,
+)
+from tests.browser.patched_demo_page import (
+    NO_GPU,
+    OpenPage,
+    open_with_change,
+    open_without_python,
 )
 
 pytestmark = pytest.mark.requires_browser

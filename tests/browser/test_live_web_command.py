@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.page_monitor import PageMonitor, check_schemes_on_a_phone
-from tests.terminal import Terminal
+from tests.pseudo_terminal import Terminal
 
 pytestmark = pytest.mark.requires_browser
 

@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import START_MS, manual_snippet
-from tests.browser.other_hosts import host_without_headers
-from tests.command_line import run_python
-from tests.recordings import save_recording
-from tests.site_build import BuiltSite
+from tests.browser.foreign_web_servers import host_without_headers
+from tests.built_site_fixture import BuiltSite
+from tests.cli_runners import run_python
+from tests.edf_bdf_recordings import save_recording
 
 pytestmark = pytest.mark.requires_browser
 PAGE = "onnx-to-page.md"

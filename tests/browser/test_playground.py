@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.demo_page import NO_GPU, OpenPage, open_with_change
 from tests.browser.page_monitor import START_MS
+from tests.browser.patched_demo_page import NO_GPU, OpenPage, open_with_change
 from tests.browser.playground_page import (
     EXAMPLES,
     FIRST_EXAMPLE,

@@ -12,13 +12,13 @@ import zlib
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.demo_page import OpenPage
-from tests.browser.other_hosts import (
+from tests.browser.foreign_web_servers import (
     ViolationReports,
     host_without_headers,
     third_party_host,
 )
 from tests.browser.page_monitor import START_MS
+from tests.browser.patched_demo_page import OpenPage
 from tests.browser.playground_page import (
     FIRST_EXAMPLE,
     open_editor,
@@ -27,7 +27,7 @@ from tests.browser.playground_page import (
     wait_for_output,
     wait_until_ready,
 )
-from tests.site_build import BuiltSite
+from tests.built_site_fixture import BuiltSite
 
 pytestmark = pytest.mark.requires_browser
 

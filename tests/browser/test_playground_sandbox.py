@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.demo_page import Change, OpenPage, open_with_changes
-from tests.browser.other_hosts import (
+from tests.browser.foreign_web_servers import (
     ViolationReports,
     host_without_headers,
     third_party_host,
 )
+from tests.browser.patched_demo_page import Change, OpenPage, open_with_changes
 from tests.browser.playground_page import LITTLE_MEMORY, run_program, wait_until_ready
-from tests.site_build import BuiltSite
+from tests.built_site_fixture import BuiltSite
 
 pytestmark = pytest.mark.requires_browser
 

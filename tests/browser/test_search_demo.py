@@ -1,4 +1,5 @@
-"""Check the demo that searches a visitor's notes, with a tiny generated model.
+"""Check the demo of semantic search in a visitor's texts, with a tiny generated
+embedding model.
 
 What it answers are nearnesses of that model in NumPy in float64, as in the unit tests.
 """
@@ -13,15 +14,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.demo_page import (
+from tests.browser.page_monitor import START_MS
+from tests.browser.patched_demo_page import (
     NO_GPU,
     OpenPage,
     check_page_fits_phone,
     open_with_change,
 )
-from tests.browser.page_monitor import START_MS
-from tests.unit.examples import tiny_encoder
-from tests.unit.examples.site_modules import load_site_module
+from tests.unit.examples import tiny_sentence_encoder
+from tests.unit.examples.site_module_loader import load_site_module
 
 pytestmark = pytest.mark.requires_browser
 
@@ -62,18 +63,19 @@ def test_the_nearest_passages_are_shown(open_page: OpenPage, tmp_path: Path) -> 
     The first answer comes unasked.
     """
     page = open_page("demo/icon.svg")
-    serve_model(page, tiny_encoder.tiny_model_files())
+    serve_model(page, tiny_sentence_encoder.tiny_model_files())
     page.goto(page.url.replace("icon.svg", "search/"))
     expect(page.locator("#hits li")).to_have_count(5, timeout=START_MS)
     assert "swiftshader" in page.inner_text("#answered")
     page.fill("#text", NOTES)
     hits = search(page, "unable, the mat")
     tokenizer = load_site_module("demo/search/wordpiece").WordPiece(
-        tiny_encoder.TOKENIZER
+        tiny_sentence_encoder.TOKENIZER
     )
     texts = ("unable, the mat", "on a mat.")
     question, passage = (
-        tiny_encoder.reference_embedding(tokenizer.encode(text)) for text in texts
+        tiny_sentence_encoder.reference_embedding(tokenizer.encode(text))
+        for text in texts
     )
     assert hits[0] == (1.0, "unable, the mat")
     assert len(hits) == 4
@@ -100,7 +102,7 @@ def test_visitor_supplies_a_missing_model(open_page: OpenPage) -> None:
     )
     expect(page.locator("#model-files")).to_be_visible(timeout=START_MS)
     assert page.is_disabled("#go")
-    files = tiny_encoder.tiny_model_files()
+    files = tiny_sentence_encoder.tiny_model_files()
     incomplete_files = {n: raw for n, raw in files.items() if n != "tokenizer.json"}
     page.set_input_files("#pick-model", input_files(incomplete_files))
     problem = page.locator(".problem")

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import START_MS, manual_snippet
-from tests.browser.demo_page import OpenPage
-from tests.tiers import Sampler
+from tests.browser.patched_demo_page import OpenPage
+from tests.suite_tiers import Sampler
 
 pytestmark = pytest.mark.requires_browser
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.command_line import run_cli, running_process, subprocess_environment
-from tests.documented_edges import check_documented_answers
-from tests.site_build import BuiltSite
+from tests.built_site_fixture import BuiltSite
+from tests.cli_runners import run_cli, running_process, subprocess_environment
+from tests.documented_edge_cases import check_documented_answers
 from tests.waiting import next_line
 
 pytestmark = pytest.mark.requires_browser

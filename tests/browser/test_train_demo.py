@@ -19,9 +19,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import rlxweb as rlx
-from tests.browser.demo_page import NO_GPU, OpenPage, open_with_change
 from tests.browser.page_monitor import START_MS, PageMonitor
-from tests.training_demo import training_demo
+from tests.browser.patched_demo_page import NO_GPU, OpenPage, open_with_change
+from tests.training_demo_loader import training_demo
 
 pytestmark = pytest.mark.requires_browser
 
@@ -78,7 +78,7 @@ def train_page(opened_train_page: tuple[Page, PageMonitor]) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def local_training() -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
-    """Run the same training with `rlx.train` on this machine; return its losses and
+    """Run the same training with `rlxweb.train` on this machine; return its losses and
     parameters.
     """
     with training_demo() as demo:

@@ -1,6 +1,7 @@
 """Check the wheel in a browser tab: graphs and Welch peaks against NumPy in float64.
 
-Samples of every op are checked in test_check.py, through the page for visitors.
+Samples of every op are checked in test_gpu_check_page.py, through the page for
+visitors.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.signal.learned.learn import learn_welch
 from tests.browser.conftest import Tab
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 pytestmark = pytest.mark.requires_browser
 
@@ -83,7 +84,7 @@ def test_special_values_match_numpy_on_browser_gpu(worker_tab: Tab) -> None:
     """NaN, infinity, the largest numbers, and sums that could be simplified are as in
     NumPy.
     """
-    result = worker_tab.run("await suite.special_values()")
+    result = worker_tab.run("await tab_functions.special_values()")
     assert result["wrong"] == []
     assert result["cases"] > 70
 
@@ -92,8 +93,9 @@ def test_special_values_match_numpy_on_browser_gpu(worker_tab: Tab) -> None:
 def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
     """96 random graphs in all are right, at the adapter's limits and at tiny ones."""
     graphs_per_part = GRAPH_COUNT // PART_COUNT
+    first_graph = part * graphs_per_part
     result = worker_tab.run(
-        f"await suite.random_graphs({part * graphs_per_part}, {graphs_per_part})"
+        f"await tab_functions.random_graphs({first_graph}, {graphs_per_part})"
     )
     assert result["wrong"] == []
     assert result["nodes"] > 5 * graphs_per_part
@@ -101,7 +103,7 @@ def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
 
 @pytest.mark.full
 def test_gradients_of_random_graphs_are_right(worker_tab: Tab) -> None:
-    result = worker_tab.run("await suite.random_gradients(0, 24)")
+    result = worker_tab.run("await tab_functions.random_gradients(0, 24)")
     assert result["wrong"] == []
     assert result["judged"] > 1000
 
@@ -141,7 +143,7 @@ def test_matmuls_and_regions_run_as_generated_webassembly(tab: Tab) -> None:
         """
         import json
         import numpy as np, rlxweb as rlx
-        from rlxweb.backends.cpu_regions import region_kernels
+        from rlxweb.backends.cpu_native_regions import region_kernels
         from rlxweb.host import wasm_matmul
         from rlxweb.machine.wasm_builder import load_module
         from rlxweb.machine.wasm_matmul import matmul_module
@@ -242,7 +244,7 @@ def test_a_run_is_profiled(tab: Tab) -> None:
         import json
         import numpy as np, rlxweb as rlx
         from rlxweb.backends.pool import pool
-        from tests.browser.inside.suite import js_objects
+        from tests.browser.inside.tab_functions import js_objects
         await rlx.open_async("webgpu")
         g = rlx.Graph("chain")
         x = g.input("x", (64, 64))

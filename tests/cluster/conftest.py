@@ -27,7 +27,7 @@ import dask.threaded
 import pytest
 from distributed import Client
 
-from tests.command_line import subprocess_environment
+from tests.cli_runners import subprocess_environment
 from tests.fork_server import ForkedProcess, find_server
 from tests.waiting import wait_until
 

@@ -1,4 +1,6 @@
-"""Preload module of `dask worker` that makes recordings fail as their names say."""
+"""Preload module of `dask worker` that makes a recording fail, hang or kill its worker,
+as its file name says.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,11 @@ import signal
 from typing import Any
 
 from rlxweb.cancellation import raise_if_cancelled
-from rlxweb.jobs import analysis
+from rlxweb.jobs import recording_analysis
 
-_original_open = getattr(analysis.open_recording, "usual", analysis.open_recording)
+_original_open = getattr(
+    recording_analysis.open_recording, "usual", recording_analysis.open_recording
+)
 
 
 def _open_by_name(path: str, **options: Any) -> Any:
@@ -35,4 +39,4 @@ def _open_by_name(path: str, **options: Any) -> Any:
 
 
 _open_by_name.usual = _original_open  # it may be loaded twice
-analysis.open_recording = _open_by_name
+recording_analysis.open_recording = _open_by_name

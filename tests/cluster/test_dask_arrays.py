@@ -25,7 +25,7 @@ import rlxweb.dask as rd
 from rlxweb.dask import chunk_result
 from rlxweb.dask.chunk_result import ChunkRunInfo
 from rlxweb.dask.device_shares import tabulate_runs
-from rlxweb.dask.worker_facts import MATCHED_PACKAGES
+from rlxweb.dask.worker_versions import MATCHED_PACKAGES
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import (
     ClusterError,
@@ -37,7 +37,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.port import AdapterRequest
-from tests.command_line import ROOT, run_python
+from tests.cli_runners import ROOT, run_python
 from tests.unit.signal.learned.red_noise import (
     BAND_LIMITS,
     FS,
@@ -268,7 +268,7 @@ def test_each_chunk_is_computed_once_for_all_outputs(
     def count_call(by: Any, doing: str) -> None:
         calls.append(1)
 
-    monkeypatch.setattr("rlxweb.dask.chunk_tasks.check_worker", count_call)
+    monkeypatch.setattr("rlxweb.dask.welch_chunk_tasks.check_worker", count_call)
     peaks = rd.welch_peaks(LAZY, 256, 64, 2, device="cpu")
     mean = peaks.power.mean(axis=0)
     dask.compute(peaks, mean, peaks.hz, rd.decisions(mean), scheduler="synchronous")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import rlxweb as rlx
 import rlxweb.dask as rd
-from rlxweb.dask.task_annotations import check_worker_resources
+from rlxweb.dask.resource_annotations import check_worker_resources
 from rlxweb.errors import ClusterError, NotFinite, OutOfMemory
 from tests.cluster.conftest import START_S, ClusterProcesses
 from tests.waiting import wait_until

@@ -20,16 +20,16 @@ from rlxweb.dask import connect, recordings
 from rlxweb.dask.connect import connect_to_scheduler
 from rlxweb.dask.recordings import spread
 from rlxweb.dask.worker_deaths import MAX_DEATHS
-from rlxweb.dask.worker_facts import local_versions
+from rlxweb.dask.worker_versions import local_versions
 from rlxweb.errors import ClusterError, ClusterLost, OutOfMemory, RlxError, WorkerFailed
-from rlxweb.jobs.file_jobs import AnalysisOutcome, analyse_sequentially
+from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings
+from tests.cli_runners import CommandRunner, check_rejected
 from tests.cluster.conftest import START_S, ClusterProcesses, Scheduler, free_port
 from tests.cluster.edf_recordings import write_edf_recordings
 from tests.cluster.test_recordings_on_cluster import ON_CPU, is_identical
-from tests.cluster.test_worker_facts import make_fake_rlxweb
-from tests.command_line import CommandRunner, check_rejected
+from tests.cluster.test_worker_versions import make_fake_rlxweb
 from tests.conftest import require_engine
 from tests.waiting import wait_until
 

@@ -11,11 +11,11 @@ import psutil
 import pytest
 from distributed import Client
 
+from tests.cli_runners import check_rejected, run_python, running_program
 from tests.cluster.conftest import START_S, ClusterProcesses
 from tests.cluster.edf_recordings import write_edf_recordings
 from tests.cluster.test_recordings_on_cluster import scheduler_tasks
 from tests.cluster.worker_killing import list_worker_processes
-from tests.command_line import check_rejected, run_python, running_program
 from tests.waiting import wait_until
 
 PRELOAD = Path(__file__).parent / "preload.py"

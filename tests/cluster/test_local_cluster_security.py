@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.cli_runners import check_rejected, run_forked, run_python
 from tests.cluster.edf_recordings import write_edf_recordings
-from tests.command_line import check_rejected, run_forked, run_python
 
 ATTACKER_CODE = """
 import asyncio, os, sys

@@ -17,11 +17,11 @@ from distributed import Client
 from rlxweb.dask.cluster_messenger import ClusterMessage, ClusterMessenger
 from rlxweb.dask.recordings import spread
 from rlxweb.errors import RecordingError, WorkerFailed
-from rlxweb.jobs.file_jobs import analyse_sequentially
+from rlxweb.jobs.file_job_protocol import analyse_sequentially
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings
+from tests.cli_runners import check_rejected, drop_times, run_cli
 from tests.cluster.edf_recordings import write_edf_recordings
-from tests.command_line import check_rejected, drop_times, run_cli
 from tests.waiting import wait_until
 
 ON_CPU = Settings(device="cpu", nperseg=128)

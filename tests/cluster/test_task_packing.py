@@ -129,11 +129,9 @@ def test_recording_is_blamed_if_workers_end_only_over_it() -> None:
 
     Its task may have held others, once; from then on it is alone.
     """
-    deaths, suspect, innocent = (
-        WorkerDeathLog(),
-        make_recording("suspect", 1),
-        make_recording("beside", 1),
-    )
+    deaths = WorkerDeathLog()
+    suspect = make_recording("suspect", 1)
+    innocent = make_recording("beside", 1)
     assert deaths.record_death([suspect, innocent], "w0") == []
     assert innocent.needs_own_task
     assert count_deaths_until_blamed(deaths, suspect, []) == MAX_DEATHS - 1

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.cli_runners import check_rejected, run_cli
 from tests.cluster.conftest import ClusterProcesses
 from tests.cluster.edf_recordings import write_edf_recordings
-from tests.command_line import check_rejected, run_cli
 
 SETTING_PREFIX = "DASK_DISTRIBUTED__COMM__"
 ROLES = "SCHEDULER", "WORKER", "CLIENT"

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from tests.command_line import run_cli, running_program
+from tests.cli_runners import run_cli, running_program
 from tests.waiting import wait_until
 
 
@@ -67,10 +67,8 @@ def check_same_output_while_killed(
     Returns what the second run told.
     """
     args = ["welch", *args, "--device", "cpu", "-q", "--out"]
-    undisturbed_output, disturbed_output = (
-        folder / "peace.parquet",
-        folder / "war.parquet",
-    )
+    undisturbed_output = folder / "peace.parquet"
+    disturbed_output = folder / "war.parquet"
     single_run = run_cli(*args, str(undisturbed_output), timeout=timeout)
     assert single_run.code == 0, single_run.err
     with running_program(

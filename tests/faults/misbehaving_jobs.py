@@ -1,4 +1,6 @@
-"""Misbehaving jobs, in a module that another process can import."""
+"""File jobs that fail, hang, exit or get killed as the file's name says, importable by
+a worker process.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from typing import NamedTuple
 from rlxweb.atomic_file import AtomicFiles
 from rlxweb.errors import RecordingError
 from rlxweb.host.thread_tasks import usable_cpus
-from rlxweb.jobs.analysis import FileProgress
-from rlxweb.jobs.conversion import ConversionJob, ConversionResult
+from rlxweb.jobs.recording_analysis import FileProgress
+from rlxweb.jobs.recording_conversion import ConversionJob, ConversionResult
 
 
 class FileOutcome(NamedTuple):

@@ -19,7 +19,7 @@ import pytest
 
 from rlxweb import library_probe
 from rlxweb.library_versions import version_problem
-from tests.command_line import CommandResult, run_forked, run_python
+from tests.cli_runners import CommandResult, run_forked, run_python
 
 GARBAGE = "import os; print('<<garbage>>'); os.write(2, b'more of it')\n"
 BROKEN_MODULES = {

@@ -20,8 +20,8 @@ import soundfile
 from rlxweb import atomic_file
 from rlxweb.errors import DeviceLost
 from rlxweb.io import byte_source
-from tests.command_line import CommandRunner, check_rejected, run_cli
-from tests.recordings import write_recording
+from tests.cli_runners import CommandRunner, check_rejected, run_cli
+from tests.edf_bdf_recordings import write_recording
 
 BadInputCase = tuple[Callable[[Path], list[object]], int, tuple[str, ...]]
 FS = ["--fs", 100]
@@ -321,7 +321,7 @@ def test_unwritable_output_is_rejected_before_reading(
     """No sample is read when the results cannot be written."""
     path = write_edf(tmp_path)
     (tmp_path / "a-folder.png").mkdir()
-    monkeypatch.setattr("rlxweb.jobs.analysis.open_recording", None)
+    monkeypatch.setattr("rlxweb.jobs.recording_analysis.open_recording", None)
     check_rejected_unchanged([path, option, tmp_path / place], 2, words)
 
 
@@ -415,5 +415,7 @@ def test_multiline_driver_error_becomes_one_line(
 ) -> None:
     """Lines inside a driver's message are joined; a lost device is exit code 75."""
     error = DeviceLost("run", "the device is lost\n  caused by\n  a cable")
-    monkeypatch.setattr("rlxweb.jobs.analysis.analyse", Mock(side_effect=error))
+    monkeypatch.setattr(
+        "rlxweb.jobs.recording_analysis.analyse", Mock(side_effect=error)
+    )
     check_rejected(call("welch", write_edf(tmp_path)), 75, "a cable")

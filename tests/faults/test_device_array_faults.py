@@ -13,11 +13,16 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.errors import DeviceLost, GpuTimeout, InputError, OutOfMemory
-from rlxweb.gpu.blocking import run_blocking
-from tests.fake_port import FAILING_VERBS, FAILURE_KINDS, FailureKind, InjectedFailure
+from rlxweb.gpu.coroutine_runner import run_blocking
+from tests.fake_gpu_port import (
+    FAILING_VERBS,
+    FAILURE_KINDS,
+    FailureKind,
+    InjectedFailure,
+)
 from tests.faults.test_session_faults import FakeVulkan, make_layer, set_ones
 from tests.faults.test_session_faults import fake_vulkan as fake_vulkan
-from tests.ports import ERROR_TYPES
+from tests.gpu_ports import ERROR_TYPES
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

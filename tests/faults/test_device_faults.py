@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
+from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.choose.fallback import run_with_fallback
-from rlxweb.choose.retry import DEVICE_LOST
 from rlxweb.device import Device
 from rlxweb.errors import (
     DeviceFallbackError,

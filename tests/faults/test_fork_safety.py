@@ -17,7 +17,7 @@ import pytest
 from rlxweb.fork_safety import ForkSafeLock, cached_property
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.io.read_ahead import MAX_BLOCK_NBYTES, ReadAheadFile
-from tests.command_line import run_forked, run_python
+from tests.cli_runners import run_forked, run_python
 from tests.threads import WAIT_S, start_threads
 
 pytestmark = [
@@ -240,7 +240,7 @@ import threading
 import llvmlite.binding as llvm
 from ctypes import c_int64
 from rlxweb.machine import llvm_compiler
-from rlxweb.machine.welch_kernel import WelchKernel
+from rlxweb.machine.llvm_welch_kernel import WelchKernel
 
 SMALL = "define i64 @next(i64 %n) {\\n %m = add i64 %n, 1\\n ret i64 %m\\n}\\n"
 nbytes = llvm_compiler.host_cpu().vector_nbytes
@@ -289,10 +289,10 @@ COMPILING_PROGRAM = """
 import multiprocessing, threading
 import numpy as np
 import rlxweb as rlx
-from rlxweb.machine import jit_cache
+from rlxweb.machine import background_jit_cache
 
 # In the background too, the first use asks for a kernel.
-jit_cache.COMPILE_AFTER_S = 0.0
+background_jit_cache.COMPILE_AFTER_S = 0.0
 x = np.random.default_rng(0).standard_normal((64, 4000)).astype("f4")
 rlx.welch_peaks(x, nperseg=64, device="cpu")  # loads what it needs
 
@@ -439,11 +439,9 @@ def test_cached_property_being_computed_is_computed_in_the_child() -> None:
 
     Before Python 3.12 there was one lock for all objects of a class.
     """
-    started, may_finish, finished = (
-        threading.Event(),
-        threading.Event(),
-        threading.Event(),
-    )
+    started = threading.Event()
+    may_finish = threading.Event()
+    finished = threading.Event()
     slow, quick = SlowProperty(started, may_finish), SlowProperty(finished, finished)
     (thread,) = start_threads([lambda: slow.value])
     try:

@@ -19,9 +19,9 @@ from rlxweb.cli import process_pool
 from rlxweb.cli.process_pool import ProcessPool
 from rlxweb.errors import ClusterError, RecordingError, RlxError, WorkerFailed
 from rlxweb.host.thread_tasks import usable_cpus
-from tests.command_line import running_program
+from tests.cli_runners import running_program
+from tests.edf_bdf_recordings import save_recording
 from tests.faults.misbehaving_jobs import FileOutcome, act_by_file_name
-from tests.recordings import save_recording
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills as Unix does")
@@ -124,7 +124,7 @@ def test_processes_that_do_not_start_are_one_error(
 CONVERT_PROGRAM = """
 import sys
 from rlxweb.cli import process_pool, convert_command
-from rlxweb.cli.process_signals import process_signals
+from rlxweb.cli.termination_signals import process_signals
 from tests.faults import misbehaving_jobs
 if __name__ == "__main__":
     process_signals.install_handlers()

@@ -22,11 +22,9 @@ def test_started_processes_end_and_no_other_begins() -> None:
     Python is left as it was.
     """
     original_popen, starting = vars(SpawnProcess)["_Popen"], ChildProcessTracker()
-    first, second, late_process = (
-        make_sleeping_process(),
-        make_sleeping_process(),
-        make_sleeping_process(),
-    )
+    first = make_sleeping_process()
+    second = make_sleeping_process()
+    late_process = make_sleeping_process()
     starting.start(first)
     with starting.track():
         second.start()

@@ -20,14 +20,14 @@ from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, DeviceLost, OutOfMemory, ShaderRejected
 from rlxweb.gpu.port import AdapterRequest
-from tests.fake_port import (
+from tests.fake_gpu_port import (
     FAILING_VERBS,
     FAILURE_KINDS,
     FailureKind,
     FakePort,
     InjectedFailure,
 )
-from tests.ports import ERROR_TYPES, compute_scaled, shader_source
+from tests.gpu_ports import ERROR_TYPES, compute_scaled, shader_source
 from tests.threads import run_concurrently
 
 

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from tests.fuzz.cases import KINDS
-from tests.fuzz.seeds import write_seeds
+from tests.fuzz.seed_files import write_seeds
 from tests.fuzz.worker_pool import ROOT, Finding, run_workers
 
 OUTCOMES = ("read", "warned", "refused", "broken")

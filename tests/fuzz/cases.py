@@ -1,4 +1,4 @@
-"""Mutated files by number: the seed file, the damage and the options of each.
+"""Fuzz cases by number: the seed file, the damage and the command line options of each.
 
 A case follows from the seed of the run and its number alone, so that any of them can be
 made again.
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fuzz.damage import DAMAGE_BY_KIND
+from tests.fuzz.damage_builtin_formats import DAMAGE_BY_KIND
 from tests.fuzz.damage_library_formats import damage_hdf5
 from tests.fuzz.library_format_seeds import companion_files
-from tests.fuzz.mutate import GENERAL_MUTATIONS, MAX_FILE_NBYTES, splice
-from tests.fuzz.seeds import GRAPH_KINDS, seed_rate
+from tests.fuzz.mutate_bytes import GENERAL_MUTATIONS, MAX_FILE_NBYTES, splice
+from tests.fuzz.seed_files import GRAPH_KINDS, seed_rate
 
 KINDS = (
     *("edf", "bdf", "wav", "npy", "npz", "csv", "rlxg"),

@@ -19,8 +19,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tests.fuzz.damage_graphs import change_value
-from tests.fuzz.mutate import GENERAL_MUTATIONS, edge_number, set_number
+from tests.fuzz.damage_graph_files import change_value
+from tests.fuzz.mutate_bytes import GENERAL_MUTATIONS, edge_number, set_number
 
 LINK_TARGETS = (
     "beside.eeg", "beside.fdt", "beside-1.fif", "beside.bin", "pipe", "zero", "folder",

@@ -1,4 +1,4 @@
-"""Requirements on every file: it gives samples or one of rlxweb's errors, and nothing
+"""Oracle of the fuzzer: a file gives samples or one of rlxweb's errors, and nothing
 else.
 
 `broken` says what is wrong with how a file was treated: another exception or warning
@@ -26,7 +26,7 @@ from rlxweb.errors import RecordingWarning, RlxError
 from rlxweb.io import Group, open_recording
 from rlxweb.signal.learned.transform_file import load_learned
 from tests.fuzz.cases import FuzzCase
-from tests.fuzz.seeds import GRAPH_KINDS
+from tests.fuzz.seed_files import GRAPH_KINDS
 
 _MAX_SAMPLES, _MAX_CHANNELS = 20_000, 64
 NEIGHBOR_PREFIXES = ("beside", "pipe", "zero", "folder", "link.bin")

@@ -19,7 +19,7 @@ from tests.fuzz.__main__ import main
 from tests.fuzz.cases import KINDS, FuzzCase, make_case
 from tests.fuzz.library_format_seeds import companion_files
 from tests.fuzz.oracle import check_case, write_case
-from tests.fuzz.seeds import seed_rate, write_seeds
+from tests.fuzz.seed_files import seed_rate, write_seeds
 from tests.fuzz.worker_pool import NO_ANSWER, Finding, FuzzWorker, run_workers
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.oracle import NEIGHBOR_PREFIXES, OUTPUT_STEMS
-from tests.fuzz.seeds import seed_rate
+from tests.fuzz.seed_files import seed_rate
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0

@@ -140,10 +140,8 @@ def derivative_program(
 
     def derivatives(*x: Any) -> Any:
         slopes = grad(loss, tuple(range(len(x))))
-        tangents, seconds = (
-            forward_derivatives(flat_outputs, *x),
-            forward_derivatives(slopes, *x),
-        )
+        tangents = forward_derivatives(flat_outputs, *x)
+        seconds = forward_derivatives(slopes, *x)
         # JAX need not trace again what the second derivatives came with.
         grads = slopes(*x) if xp is np else seconds[0][0]
         tangent_parts = ([pair[1] for pair in pairs] for pairs in (tangents, seconds))
@@ -238,10 +236,8 @@ def compare_derivatives(
                         f"{name}: {actual.shape} for {reference.shape}"
                     )
                     continue
-                expected, is_exception = (
-                    np.array(reference),
-                    np.zeros(reference.shape, bool),
-                )
+                expected = np.array(reference)
+                is_exception = np.zeros(reference.shape, bool)
                 for n, exception in enumerate(exceptions):
                     mask, wanted = override_values(exception, name, x)
                     needed[n] |= bool(

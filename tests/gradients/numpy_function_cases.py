@@ -186,11 +186,9 @@ add_elementwise_case(
 
 # --- reductions, orders, statistics ---------------------------------------------------
 
-VECTORS, MATRICES, SQUARE_MATRICES = (
-    special_points(6),
-    special_points(3, 4),
-    special_points(3, 3),
-)
+VECTORS = special_points(6)
+MATRICES = special_points(3, 4)
+SQUARE_MATRICES = special_points(3, 3)
 MODERATE_MATRICES = special_points(3, 4, small=1e-40)
 """Points whose products of a few elements neither overflow nor vanish."""
 

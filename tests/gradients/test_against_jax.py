@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from tests.gradients.array_functions import CASES
-from tests.tiers import thin_out_cases
+from tests.gradients.numpy_jax_functions import CASES
+from tests.suite_tiers import thin_out_cases
 
 pytestmark = pytest.mark.requires_jax
 

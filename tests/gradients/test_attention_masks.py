@@ -12,7 +12,7 @@ import torch
 
 import rlxweb as rlx
 from tests.gradients.test_zeros_and_ties import PreciseEngine, precise_engine
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 __all__ = ["precise_engine"]
 pytestmark = pytest.mark.requires_torch

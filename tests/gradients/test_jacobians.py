@@ -14,7 +14,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import GraphError, ShapeError, TraceError, UsageError
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 pytestmark = pytest.mark.requires_jax
 RNG = np.random.default_rng(0)

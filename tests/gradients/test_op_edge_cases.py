@@ -32,8 +32,8 @@ from tests.gradients.derivative_comparison import (
     jax_derivatives,
     our_derivatives,
 )
-from tests.gradients.reference_overrides import REFERENCE_OVERRIDES
-from tests.tiers import thin_out_cases
+from tests.gradients.jax_reference_overrides import REFERENCE_OVERRIDES
+from tests.suite_tiers import thin_out_cases
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import InputError, NotFinite, RecordingError, ShapeError, UsageError
 from tests.gradients.training_tasks import TASKS, Task, mlp
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 STEPS = 100
 DEVICES = [

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 ENGINE_PARAMS = [
     pytest.param(("cpu", "", "off"), id="cpu"),
@@ -169,11 +169,9 @@ def directions(args: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
 def jax_derivatives(jax: Any, name: str) -> tuple[Any, Any, Any]:
     """Return the gradients, the directional derivative and that of the gradients."""
     f, args = SMOOTH_CASES[name]
-    theirs, v, by = (
-        weighted_sum(f, jax.numpy),
-        directions(args),
-        tuple(range(len(args))),
-    )
+    theirs = weighted_sum(f, jax.numpy)
+    v = directions(args)
+    by = tuple(range(len(args)))
     grad = jax.grad(theirs, argnums=by)
 
     def all_derivatives(args: Any, v: Any) -> tuple[Any, Any, Any]:

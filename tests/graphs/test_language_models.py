@@ -18,15 +18,13 @@ from tests.engines_under_test import Array
 
 F = torch.nn.functional
 
-WIDTH, HEADS, KV_HEADS, HEAD_SIZE, HIDDEN, LAYERS, VOCABULARY_SIZE = (
-    32,
-    4,
-    2,
-    8,
-    48,
-    2,
-    17,
-)
+WIDTH = 32
+HEADS = 4
+KV_HEADS = 2
+HEAD_SIZE = 8
+HIDDEN = 48
+LAYERS = 2
+VOCABULARY_SIZE = 17
 CACHE_LENGTH = 16
 INNER, STATE_SIZE, DT_RANK, CONV_TAPS = 24, 5, 3, 4
 PROMPT, STEPS = 6, 4
@@ -86,10 +84,8 @@ def llama(count: int) -> rlx.Graph:
     for layer in range(LAYERS):
         w = {n: g.param(f"{n}{layer}", s) for n, s in LLAMA_SHAPES.items()}
         projected = g.rms_norm(x, w["norm1"]) @ w["qkv"]
-        ends, heads = (
-            np.cumsum([HEADS, KV_HEADS]) * HEAD_SIZE,
-            (HEADS, KV_HEADS, KV_HEADS),
-        )
+        ends = np.cumsum([HEADS, KV_HEADS]) * HEAD_SIZE
+        heads = (HEADS, KV_HEADS, KV_HEADS)
         parts = [
             g.reshape(
                 g.narrow(projected, 1, int(first), n * HEAD_SIZE), (count, n, HEAD_SIZE)

@@ -1,7 +1,7 @@
 """Check that gradients of random graphs are the same on every engine: NumPy, compiled,
 WGSL.
 
-What each may be off by is measured, see `differentiated.py`.
+What each may be off by is measured, see `random_gradient_graph.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rlxweb.ir.verify import verify
 from rlxweb.limits import tiny_limits
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import Engine, engine
-from tests.graphs.gradient_graph import differentiate_graph
-from tests.graphs.graph_strategy import graphs
+from tests.graphs.random_gradient_graph import differentiate_graph
+from tests.graphs.random_graph_strategy import graphs
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 

@@ -1,4 +1,5 @@
-"""Random valid graphs: NumPy = WGSL = float64 = optimised = not = tiny limits.
+"""Check random valid graphs against NumPy in float64: NumPy and WGSL engines, optimised
+or not, under tiny limits.
 
 Each engine's outputs are held against the float64 oracle (reliability.md A1).
 """
@@ -13,8 +14,8 @@ from rlxweb.ir.verify import verify
 from rlxweb.limits import tiny_limits
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import Engine, engine
-from tests.graphs.graph_strategy import graphs
-from tests.tiers import Tier, thin_out_cases
+from tests.graphs.random_graph_strategy import graphs
+from tests.suite_tiers import Tier, thin_out_cases
 
 DEFAULT_EXAMPLES = 300
 PARTS = 4

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, seed, settings
 
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import engine
-from tests.graphs.graph_strategy import graphs
+from tests.graphs.random_graph_strategy import graphs
 
 COUNT = 3
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)

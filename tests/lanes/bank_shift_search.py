@@ -21,7 +21,7 @@ from rlxweb.recipes.fft_cooperative_wgsl import (
 )
 from rlxweb.recipes.fft_plans import plan_complex_fft
 from tests.lanes.kernel_runner import run_plan
-from tests.lanes.memory_tracking import WorkgroupCounts
+from tests.lanes.workgroup_memory_tracking import WorkgroupCounts
 
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1000, 1024, 1536)
 LENGTHS += (2000, 2048, 3072, 4096, 6144, 8192)

@@ -1,4 +1,4 @@
-"""Kernels whose work is counted: FFT and Welch peaks, one workgroup per row and
+"""FFT and Welch kernels whose work is counted: one workgroup per row and
 cooperative.
 """
 
@@ -12,7 +12,7 @@ from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType
 from rlxweb.kernels.kernel_launch import KernelLaunch, build_launches
 from rlxweb.limits import Limits
-from rlxweb.recipes import fft_variants, welch_variants
+from rlxweb.recipes import fft_variants, welch_workgroup_variants
 from rlxweb.recipes.fft_cooperative_plans import cooperative_fft_rule as fft_team
 from rlxweb.recipes.fft_variants import VariantPlanRule
 from rlxweb.recipes.welch_cooperative_variants import (
@@ -30,7 +30,7 @@ KERNEL_PLANNERS: dict[
 ] = {
     "workgroup a row": (
         fft_variants.workgroup_fft_rule,
-        lambda: welch_variants.plan_welch_per_workgroup,
+        lambda: welch_workgroup_variants.plan_welch_per_workgroup,
     ),
     "team of lanes a row": (fft_team(), welch_team),
     "team, unswizzled": (fft_team(False), lambda: welch_team(False)),

@@ -12,9 +12,9 @@ from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan
 from rlxweb.kernels.kernel_launch import BoundOperand, KernelLaunch, build_launches
 from rlxweb.kernels.wgsl_module import uniform_fields
 from rlxweb.limits import Limits
-from tests.lanes.memory_tracking import WorkgroupCounts
 from tests.lanes.subgroup_layout import SubgroupLayout
 from tests.lanes.workgroup_interpreter import POISON_BITS, WorkgroupInterpreter
+from tests.lanes.workgroup_memory_tracking import WorkgroupCounts
 
 Array = Any
 

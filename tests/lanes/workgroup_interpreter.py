@@ -21,13 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from tests.lanes.memory_tracking import (
-    DataRace,
-    TrackedWorkgroupArray,
-    WorkgroupCounts,
-    count_bank_conflicts,
-    count_sectors,
-)
 from tests.lanes.subgroup_layout import SubgroupLayout
 from tests.lanes.wgsl_arithmetic import (
     FUNCTIONS,
@@ -37,6 +30,13 @@ from tests.lanes.wgsl_arithmetic import (
 )
 from tests.lanes.wgsl_parser import Node, ParsedFunction, ParsedModule, parse_wgsl
 from tests.lanes.wgsl_types import SCALAR_DTYPES, WgslTypes
+from tests.lanes.workgroup_memory_tracking import (
+    DataRace,
+    TrackedWorkgroupArray,
+    WorkgroupCounts,
+    count_bank_conflicts,
+    count_sectors,
+)
 
 POISON_BITS = 0x7FE0_7FE1
 
@@ -196,10 +196,8 @@ class WorkgroupInterpreter:
     def _if(
         self, condition: Node, then: Sequence[Node], else_body: Sequence[Node]
     ) -> None:
-        before, is_true = (
-            self.mask,
-            np.broadcast_to(self.evaluate(condition), self.mask.shape),
-        )
+        before = self.mask
+        is_true = np.broadcast_to(self.evaluate(condition), self.mask.shape)
         for mask, body in ((before & is_true, then), (before & ~is_true, else_body)):
             self.mask = mask & ~self.frame.returned
             self._run_body(body)
@@ -214,11 +212,9 @@ class WorkgroupInterpreter:
         continuing: Node | None,
         body: Any,
     ) -> None:
-        before, outer_broke, outer_continued = (
-            self.mask,
-            self.frame.broke,
-            self.frame.continued,
-        )
+        before = self.mask
+        outer_broke = self.frame.broke
+        outer_continued = self.frame.continued
         names = dict(self.frame.names)
         self.frame.broke = outer_broke & False
         if initializer:

@@ -1,4 +1,5 @@
-"""The guard against kernels that write past their output, and concurrent threads.
+"""Check the guard against kernels that write past their output, and runs by concurrent
+threads.
 
 What the guard watches is every op, in tests/ops/test_agreement.py. A thread count
 changes no answer.
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph, Session
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
 from tests.engines_under_test import GuardedPort

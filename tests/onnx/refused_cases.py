@@ -13,7 +13,7 @@ import textwrap
 import warnings
 from pathlib import Path
 
-from tests.onnx.backend_cases import OnnxCase, load_cases, run_case
+from tests.onnx.onnx_backend_cases import OnnxCase, load_cases, run_case
 
 FOLDER = Path(__file__).parent
 REFUSED_EVERYWHERE = FOLDER / "left_out.txt"

@@ -23,7 +23,7 @@ from rlxweb.ir.op import registry
 from rlxweb.onnx import onnx_package
 from tests.engines_under_test import describe_mismatch, reference_outputs
 from tests.ops.op_cases import OpCase, op_names, sample_cases
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 UNSUPPORTED_OPS = {"max_pool_indices", "power_peaks", "welch_peaks", "welch_row_peaks"}
 UNSUPPORTED_OPS |= {"bitcast", "non_max_suppression"}

@@ -23,7 +23,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.onnx.model import MAX_CONVERSIONS
-from tests.command_line import run_python
+from tests.cli_runners import run_python
 from tests.onnx.model_factory import (
     FLOAT,
     INT64,

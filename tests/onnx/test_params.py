@@ -12,8 +12,8 @@ from onnx import TensorProto
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
-from tests.onnx.backend_cases import load_cases
 from tests.onnx.model_factory import initializers, make_model, node, value_info
+from tests.onnx.onnx_backend_cases import load_cases
 from tests.onnx.test_trained_networks import INPUT_SHAPES, network_path, synthetic_image
 
 
@@ -170,10 +170,8 @@ def test_params_save_with_a_dynamic_graph(rng: np.random.Generator) -> None:
 
 
 def test_weights_are_packed_with_the_params(rng: np.random.Generator) -> None:
-    loaded, x = (
-        rlx.onnx.load(layers_model(rng).SerializeToString()),
-        random_floats(rng, 3, 8),
-    )
+    loaded = rlx.onnx.load(layers_model(rng).SerializeToString())
+    x = random_floats(rng, 3, 8)
     graph, params = rlx.quantize_weights(loaded.graph, loaded.params, bits=8)
     compiled = rlx.Session("cpu").compile(graph)
     for name, array in params.items():

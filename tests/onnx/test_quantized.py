@@ -524,11 +524,9 @@ def test_unsupported_options_are_refused(
     message_part: str, rng: np.random.Generator
 ) -> None:
     if message_part == "scale [3]":
-        arrays, op, options = (
-            named_inputs(random_uint8(rng, 2, 4), random_scales(rng, 3)),
-            "DequantizeLinear",
-            {},
-        )
+        arrays = named_inputs(random_uint8(rng, 2, 4), random_scales(rng, 3))
+        op = "DequantizeLinear"
+        options = {}
     else:
         op, arrays, _, options = CASES["attention"]
         options = {**options, "do_rotary": 1}

@@ -14,7 +14,7 @@ from onnx import helper
 
 from rlxweb.errors import SessionClosed, Unsupported
 from rlxweb.onnx.loading import load
-from tests.command_line import CommandRunner
+from tests.cli_runners import CommandRunner
 from tests.onnx.model_factory import (
     BOOL,
     INT64,
@@ -192,10 +192,8 @@ def test_adapters_agree_with_cpu(build: Any, rng: np.random.Generator) -> None:
     """Each stage gives the range of 64-bit indices and counts, which adapters store in
     32 bits.
     """
-    loaded_model, x = (
-        load(build(rng).SerializeToString()),
-        random_array(rng, 1, 3, IMAGE_SIZE, IMAGE_SIZE),
-    )
+    loaded_model = load(build(rng).SerializeToString())
+    x = random_array(rng, 1, 3, IMAGE_SIZE, IMAGE_SIZE)
     want = loaded_model.run({"x": x}, device="cpu")
     for _ in range(2):
         got = loaded_model.run({"x": x}, device="vulkan", strict=True)
@@ -208,10 +206,8 @@ def test_second_run_reuses_results_of_first_stage(rng: np.random.Generator) -> N
     """The second run's last stage takes the boxes from its first stage, without
     convolutions.
     """
-    loaded_model, x = (
-        load(single_stage_detector(rng).SerializeToString()),
-        random_array(rng, 1, 3, IMAGE_SIZE, IMAGE_SIZE),
-    )
+    loaded_model = load(single_stage_detector(rng).SerializeToString())
+    x = random_array(rng, 1, 3, IMAGE_SIZE, IMAGE_SIZE)
     first, second = (loaded_model.run({"x": x}, device="cpu") for _ in range(2))
     np.testing.assert_array_equal(first["found"], second["found"])
     (stages,) = loaded_model._staged_runs.values()

@@ -20,7 +20,7 @@ import pytest
 from onnxruntime import quantization
 
 import rlxweb as rlx
-from tests.unit.examples.model_packages import package_folder
+from tests.unit.examples.installed_model_packages import package_folder
 from tests.unit.examples.synthetic_audio import synthesize_song, synthesize_voice
 
 PACKAGE = "rapidocr_onnxruntime"

@@ -1,4 +1,4 @@
-"""Cached cases of the package as graphs and feeds: each is run on many engines."""
+"""Op samples of the package as graphs and feeds, cached to be run on many engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.smoke import case as cases
-from rlxweb.smoke import view_inputs
+from rlxweb.smoke import view_input_cases
 from tests.engines_under_test import Array, reference_outputs
 
 
@@ -69,4 +69,4 @@ def view_cases(name: str) -> tuple[OpCase, ...]:
     """Return a graph of each small sample, whose inputs are views of each kind in
     turn.
     """
-    return tuple(map(_prepare_case, view_inputs.view_cases(registry.get(name))))
+    return tuple(map(_prepare_case, view_input_cases.view_cases(registry.get(name))))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rlxweb.ir.graph import Graph
-from rlxweb.smoke import special_values
-from rlxweb.smoke.special_values import (
+from rlxweb.smoke import special_value_cases
+from rlxweb.smoke.special_value_cases import (
     FOLDABLE_EXPRESSIONS,
     INF,
     NAN,
@@ -29,13 +29,13 @@ def elementwise_graph(name: str, width: int) -> tuple[Graph, dict[str, Array]]:
     """Return an elementwise op on every special value or every pair; length 4n +
     width.
     """
-    prepared = special_values.prepare_elementwise(name, width)
+    prepared = special_value_cases.prepare_elementwise(name, width)
     return prepared.graph, prepared.feeds
 
 
 def foldable_graph(expression: str) -> tuple[Graph, dict[str, Array]]:
     """Return one of the foldable expressions on every special value."""
-    prepared = special_values.prepare_foldable(expression)
+    prepared = special_value_cases.prepare_foldable(expression)
     return prepared.graph, prepared.feeds
 
 
@@ -44,9 +44,9 @@ def special_value_mismatch(graph: Graph, feeds: dict[str, Array], got: Array) ->
     or `foldable_graph`.
     """
     if graph.name in FOLDABLE_EXPRESSIONS:
-        prepared = special_values.prepare_foldable(graph.name)
+        prepared = special_value_cases.prepare_foldable(graph.name)
     else:
         (size, *_) = {feed.size for feed in feeds.values()}
-        prepared = special_values.prepare_elementwise(graph.name, size % 4)
+        prepared = special_value_cases.prepare_elementwise(graph.name, size % 4)
     why = prepared.judge([got]).reason
     return f"{graph.name}: {why}" if why else ""

@@ -12,14 +12,14 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from rlxweb.backends import webgpu_bindings
+from rlxweb.backends import webgpu_input_bindings
 from rlxweb.backends.protocol import Array, DeviceBuffer
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_bindings import BufferPlacement
 from rlxweb.backends.webgpu_device_arrays import WebGpuDeviceBuffer
+from rlxweb.backends.webgpu_input_bindings import BufferPlacement
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import LimitExceeded, RlxError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.host.numpy_variants import NUMPY_VARIANTS
 from rlxweb.ir.dtype import DType
@@ -27,7 +27,7 @@ from rlxweb.ir.op import registry
 from rlxweb.limits import tiny_limits
 from rlxweb.recipes.kernel_variants import variants_for_op
 from rlxweb.smoke import case as smoke
-from rlxweb.smoke.special_values import nonfinite_cases
+from rlxweb.smoke.special_value_cases import nonfinite_cases
 from tests.conftest import ADAPTERS, MISSING_FEATURES
 from tests.engines_under_test import (
     Engine,
@@ -38,7 +38,7 @@ from tests.engines_under_test import (
     strided_view,
 )
 from tests.ops.op_cases import OpCase, op_names, sample_cases, view_cases
-from tests.tiers import Sampler, thin_out_cases
+from tests.suite_tiers import Sampler, thin_out_cases
 
 NAMES = op_names()
 NONFINITE_CASES: dict[str, list[smoke.SmokeCase]] = {}
@@ -311,7 +311,7 @@ def test_device_arrays_are_only_read(
 
     What lies beside them in the same buffer is nothing to a kernel.
     """
-    monkeypatch.setattr(webgpu_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
     backend = engine(ADAPTERS["lavapipe"]).backend
     supported_cases = [
         c

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.smoke.case import PreparedCase, SmokeCase, sample_cases
-from rlxweb.smoke.special_values import elementwise_cases
-from rlxweb.smoke.view_inputs import view_cases
+from rlxweb.smoke.special_value_cases import elementwise_cases
+from rlxweb.smoke.view_input_cases import view_cases
 from tests.conftest import MISSING_FEATURES
 from tests.engines_under_test import (
     ARRAY_LIBRARIES,
@@ -34,7 +34,7 @@ from tests.engines_under_test import (
 from tests.ops.op_cases import op_names
 from tests.ops.special_values import INF, NAN, SPECIAL_VALUES
 from tests.ops.test_agreement import NONFINITE_CASES, case_failures
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 U32, F64 = (pytest.param(t, marks=pytest.mark.feature(t)) for t in ("u32", "f64"))
 MAX_VIEWS = {"jax-cpu": 2}
@@ -151,10 +151,8 @@ def test_every_op_agrees(name: str, library: str) -> None:
     """
     runner, op = engine(library), registry.get(name)
     views = islice(view_cases(op), MAX_VIEWS.get(library))
-    prepared_cases, rounds = (
-        supported_cases(runner, [*sample_cases(op), *views]),
-        nonfinite_rounds(name),
-    )
+    prepared_cases = supported_cases(runner, [*sample_cases(op), *views])
+    rounds = nonfinite_rounds(name)
     runners = [runner]
     if name in {row.op for row in runner.backend.variants}:
         runners.append(engine(library, variants=False))

@@ -19,7 +19,7 @@ from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.shape import MAX_RANK
 from tests.engines_under_test import describe_mismatch, engine
-from tests.tiers import Sampler, thin_out_cases
+from tests.suite_tiers import Sampler, thin_out_cases
 
 EXAMPLE_COUNT = 3
 MAX_ELEMENTS = 3000

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import EXACT, Tolerance
 from tests.engines_under_test import PoisonedPort, describe_mismatch, strided_view
-from tests.ports import open_fake_port
+from tests.gpu_ports import open_fake_port
 
 WANT = np.array([[1.0, -2.0], [0.0, 1e3]])
 LOOSE_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-6)
@@ -94,10 +94,8 @@ def test_unwritten_memory_reads_as_nan(dtype: type) -> None:
     """Memory that the host did not write reads as NaN before each submission."""
     port = open_fake_port()
     poisoned = PoisonedPort(port)
-    unwritten, host_written = (
-        poisoned.create_buffer(10, "storage"),
-        poisoned.create_buffer(8, "storage"),
-    )
+    unwritten = poisoned.create_buffer(10, "storage")
+    host_written = poisoned.create_buffer(8, "storage")
     poisoned.write(host_written, 0, memoryview(bytes(8)))
     for _ in range(2):
         poisoned.submit(())

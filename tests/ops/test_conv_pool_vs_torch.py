@@ -17,7 +17,7 @@ from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.recipes.sliding_windows import pool_windows
+from rlxweb.recipes.conv_pool_windows import pool_windows
 from tests.engines_under_test import Array
 
 pytestmark = pytest.mark.requires_torch
@@ -70,10 +70,8 @@ def assert_close_to_torch(got: Array, want: Any) -> None:
 @pytest.mark.parametrize("options", CONV_OPTIONS, ids=str)
 def test_convolution(rank: int, options: dict[str, Any]) -> None:
     x, groups = random_array(SHAPES[rank]), options.get("groups", 1)
-    w, b = (
-        random_array((4, x.shape[1] // groups, *(3, 5, 3)[:rank]), 1),
-        random_array((4,), 2),
-    )
+    w = random_array((4, x.shape[1] // groups, *(3, 5, 3)[:rank]), 1)
+    b = random_array((4,), 2)
     name = f"conv{rank}d"
     got = run_on_cpu(lambda g, *t: getattr(g, name)(*t, **options), x, w, b)
     assert_close_to_torch(
@@ -85,10 +83,8 @@ def test_convolution(rank: int, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", TRANSPOSED_CONV_OPTIONS, ids=str)
 def test_transposed_convolution(rank: int, options: dict[str, Any]) -> None:
     x, groups = random_array(SHAPES[rank]), options.get("groups", 1)
-    w, b = (
-        random_array((x.shape[1], 2, *(3, 4, 2)[:rank]), 1),
-        random_array((2 * groups,), 2),
-    )
+    w = random_array((x.shape[1], 2, *(3, 4, 2)[:rank]), 1)
+    b = random_array((2 * groups,), 2)
     name = f"conv_transpose{rank}d"
     got = run_on_cpu(lambda g, *t: getattr(g, name)(*t, **options), x, w, b)
     assert_close_to_torch(
@@ -121,10 +117,8 @@ def test_pools(rank: int, options: dict[str, Any]) -> None:
 
 
 def test_average_pool_may_exclude_padding() -> None:
-    x, options = (
-        random_array(SHAPES[2]),
-        {"stride": 2, "padding": 1, "count_include_pad": False},
-    )
+    x = random_array(SHAPES[2])
+    options = {"stride": 2, "padding": 1, "count_include_pad": False}
     want = F.avg_pool2d(torch.from_numpy(x), 3, **options)
     assert_close_to_torch(
         run_on_cpu(lambda g, t: g.avg_pool2d(t, 3, **options), x), want

@@ -26,8 +26,8 @@ from rlxweb.limits import tiny_limits
 from rlxweb.recipes.kernel_variants import variants_for_op
 from tests.engines_under_test import Engine, engine
 from tests.ops.test_gpu_kernel_shapes import LAVAPIPE
-from tests.ops.test_gpu_variants import engine_with_variants
-from tests.tiers import Sampler, thin_out_cases
+from tests.ops.test_gpu_kernel_variants import engine_with_variants
+from tests.suite_tiers import Sampler, thin_out_cases
 
 pytestmark = pytest.mark.requires_wgpu
 Build = Callable[[Graph, Any, Any, Any], Any]

@@ -17,7 +17,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from tests.conftest import ADAPTERS
 from tests.engines_under_test import Array, Engine, adapter_backend, engine
-from tests.tiers import Sampler
+from tests.suite_tiers import Sampler
 
 MAX_ERROR = 2e-6
 SHORT = tuple(range(1, 513))

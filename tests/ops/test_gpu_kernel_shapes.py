@@ -16,7 +16,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -36,8 +36,8 @@ from tests.engines_under_test import (
     reference_outputs,
     single_op_graph,
 )
-from tests.ops.test_gpu_variants import engine_with_variants
-from tests.tiers import Sampler
+from tests.ops.test_gpu_kernel_variants import engine_with_variants
+from tests.suite_tiers import Sampler
 
 pytestmark = pytest.mark.requires_wgpu
 LAVAPIPE = AdapterRequest(backends=("vulkan",), name="llvmpipe")
@@ -291,10 +291,8 @@ def test_vec4_gather(index: Shape, adapter: AdapterRequest) -> None:
 
 @HALVES
 def test_vec4_gather_of_float16(adapter: AdapterRequest) -> None:
-    halves, indices = (
-        random_array((6, 8), 5).astype(np.float16),
-        np.array([5, 0, 3], np.uint32),
-    )
+    halves = random_array((6, 8), 5).astype(np.float16)
+    indices = np.array([5, 0, 3], np.uint32)
     assert (
         kernel_mismatch(
             engine_with_variants(adapter),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.op import registry
@@ -29,7 +29,7 @@ from tests.ops.test_gpu_kernel_shapes import (
     kernel_mismatch,
     random_array,
 )
-from tests.tiers import Sampler
+from tests.suite_tiers import Sampler
 from tests.unit.ops.single_op import tensor_types
 
 pytestmark = [pytest.mark.requires_wgpu, pytest.mark.slow]

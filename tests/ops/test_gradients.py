@@ -24,8 +24,8 @@ from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import Array, engine, named_feeds, single_op_graph
-from tests.graphs.gradient_graph import GradientGraph, differentiate_graph
-from tests.tiers import Sampler
+from tests.graphs.random_gradient_graph import GradientGraph, differentiate_graph
+from tests.suite_tiers import Sampler
 
 MAX_ELEMENTS = 3000
 """Maximum elements of a sample's operand: larger ones have the same shapes."""

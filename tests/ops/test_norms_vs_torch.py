@@ -63,11 +63,9 @@ def test_inverse_standard_deviation() -> None:
 
 @pytest.mark.parametrize("shape", [(5, 6), (2, 6, 7), (2, 6, 5, 4)], ids=str)
 def test_norms_of_channels(shape: tuple[int, ...]) -> None:
-    x, w, b = (
-        random_array(shape) * 2 + 1,
-        random_array(shape[1:2], 1),
-        random_array(shape[1:2], 2),
-    )
+    x = random_array(shape) * 2 + 1
+    w = random_array(shape[1:2], 1)
+    b = random_array(shape[1:2], 2)
     mean, var = random_array(shape[1:2], 3), np.abs(random_array(shape[1:2], 4)) + 0.1
     (tx, tw, tb, tm, tv) = to_torch(x, w, b, mean, var)
     got = run_on_cpu(lambda g, *t: g.batch_norm(*t), x, mean, var, w, b)

@@ -27,7 +27,7 @@ from tests.ops.special_values import (
     foldable_graph,
     special_value_mismatch,
 )
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 
 @pytest.mark.parametrize("width", [0, 1], ids=["by fours", "one by one"])

@@ -30,10 +30,8 @@ def rotate_pairs(x: Any, angles: Any, interleaved: bool) -> Any:
     part = x[..., : 2 * half].astype(np.float64)
     even_and_odd = (slice(None, None, 2), slice(1, None, 2))
     a, b = (slice(half), slice(half, None)) if not interleaved else even_and_odd
-    rotated, out = (
-        (part[..., a] + 1j * part[..., b]) * np.exp(1j * angles),
-        x.astype(float),
-    )
+    rotated = (part[..., a] + 1j * part[..., b]) * np.exp(1j * angles)
+    out = x.astype(float)
     out[..., : 2 * half][..., a], out[..., : 2 * half][..., b] = (
         rotated.real,
         rotated.imag,
@@ -97,12 +95,10 @@ def test_gated_units(axis: int) -> None:
 
 @pytest.mark.parametrize("centred", [True, False])
 def test_residual_sums_and_their_norms(centred: bool) -> None:
-    x, y, w, b = (
-        random_array((3, 4, 9)),
-        random_array((3, 4, 9), 1),
-        random_array((9,), 2),
-        random_array((9,), 3),
-    )
+    x = random_array((3, 4, 9))
+    y = random_array((3, 4, 9), 1)
+    w = random_array((9,), 2)
+    b = random_array((9,), 3)
     total = torch.from_numpy(x + y)
     want = F.layer_norm(total, (9,), torch.from_numpy(w), torch.from_numpy(b))
     if not centred:

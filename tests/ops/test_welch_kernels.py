@@ -16,14 +16,14 @@ from rlxweb import Graph
 from rlxweb.backends.protocol import Backend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.graph_work import node_signature
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.host.strongest_bins import strongest_bins
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from tests.engines_under_test import adapter_backend
-from tests.tiers import thin_out_cases
+from tests.suite_tiers import thin_out_cases
 
 WELCH_VARIANTS = ("team of lanes a row", "workgroup a row")
 

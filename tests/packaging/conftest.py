@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.command_line import ROOT
-from tests.site_build import built_site  # noqa: F401  # a fixture
+from tests.built_site_fixture import built_site  # noqa: F401  # a fixture
+from tests.cli_runners import ROOT
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 from rlxweb.kernels.wgsl_module import load_shader_text
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 from tests.packaging.conftest import BuildArtifacts, InstalledEnvironment
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

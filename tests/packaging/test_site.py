@@ -24,12 +24,12 @@ from typing import Any
 
 import pytest
 from assembly.bytecode import BYTECODE_PACKAGE
-from assembly.package_image import UNUSED_SUFFIXES
+from assembly.combined_package_archive import UNUSED_SUFFIXES
 
-from tests.command_line import running_process, subprocess_environment
+from tests.built_site_fixture import ASSEMBLE, ROOT, BuiltSite, assemble
+from tests.cli_runners import running_process, subprocess_environment
 from tests.conftest import find_browser
 from tests.packaging.conftest import BuildArtifacts
-from tests.site_build import ASSEMBLE, ROOT, BuiltSite, assemble
 from tests.threads import run_concurrently
 from tests.waiting import next_line
 

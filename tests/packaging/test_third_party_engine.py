@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, CommandResult, run_forked
+from tests.cli_runners import ROOT, CommandResult, run_forked
 from tests.packaging.conftest import run_command
 
 PAGE = ROOT / "site" / "pages" / "howto" / "add-a-backend.md"
@@ -40,7 +40,7 @@ print(found.engine, "|", found.device, "|", runner.explain())
 """
 CALIBRATE_QUICKLY = """
 from rlxweb.calibration import measure_engine
-from rlxweb.calibration.engine_calibrations import measure_now
+from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.devices.device_place import parse_place
 all_of = measure_engine.kernel_jobs

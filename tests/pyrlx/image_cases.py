@@ -1,4 +1,4 @@
-"""Image methods of pyrlx: the call, its operands and NumPy's result."""
+"""Test cases of pyrlx's image methods: the call, its operands and NumPy's result."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.remote.faulty_web_server import Site, run_site
 from tests.remote.sample_files import Bucket
-from tests.remote.web_server import Site, run_site
 
 
 @pytest.fixture

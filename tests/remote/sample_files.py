@@ -1,4 +1,6 @@
-"""Recordings of every format for tests of remote files, and a bucket to hold them."""
+"""Sample recordings of every format for tests of remote files, and a bucket to hold
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ import pytest
 
 from rlxweb.errors import RecordingError
 from rlxweb.io import open_recording
-from tests.recordings import write_recording
+from tests.edf_bdf_recordings import write_recording
 
 RNG = np.random.default_rng(11)
 COUNTS = RNG.integers(-9000, 9000, (4, 6000)).astype(np.int16)

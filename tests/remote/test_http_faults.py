@@ -16,9 +16,9 @@ from rlxweb.cli.storage_option import parse_access
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io import open_recording, read_ahead
 from rlxweb.io.http_ranges import HttpRangeReader
-from rlxweb.io.storage_access import StorageAccess
+from rlxweb.io.storage_options import StorageAccess
+from tests.remote.faulty_web_server import HttpReply, HttpRequest, Site, run_site
 from tests.remote.sample_files import COUNTS, check_fails, npy_bytes, read_samples
-from tests.remote.web_server import HttpReply, HttpRequest, Site, run_site
 
 DATA = npy_bytes(COUNTS)
 FSSPEC_REGISTRY: Any = import_module("fsspec.registry")

@@ -18,8 +18,8 @@ from rlxweb.errors import RecordingError
 from rlxweb.io import open_recording, read_ahead
 from rlxweb.io.byte_source import ByteSource, open_source
 from rlxweb.io.read_ahead import ReadAheadFile
+from tests.remote.faulty_web_server import Site
 from tests.remote.sample_files import COUNTS, Bucket, npy_bytes, write_recordings
-from tests.remote.web_server import Site
 
 SUFFIXES = (".edf", ".bdf", ".wav", ".npy", ".npz", ".csv")
 OPEN_OPTIONS: dict[str, dict[str, Any]] = {".npy": {"fs": 100.0}}

@@ -11,8 +11,9 @@ import pytest
 from rlxweb.dask.worker_tasks import RecordingPath, analyse_recording
 from rlxweb.errors import RecordingError
 from rlxweb.io import open_recording, read_ahead
-from rlxweb.io.storage_access import StorageAccess
+from rlxweb.io.storage_options import StorageAccess
 from rlxweb.jobs.settings import Settings
+from tests.remote.faulty_web_server import HttpReply, HttpRequest, Site
 from tests.remote.sample_files import (
     COUNTS,
     Bucket,
@@ -20,7 +21,6 @@ from tests.remote.sample_files import (
     npy_bytes,
     read_samples,
 )
-from tests.remote.web_server import HttpReply, HttpRequest, Site
 
 DATA = npy_bytes(COUNTS)
 

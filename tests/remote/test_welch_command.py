@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.command_line import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.remote.faulty_web_server import Site
 from tests.remote.sample_files import COUNTS, Bucket, npy_bytes, write_recordings
-from tests.remote.web_server import Site
 
 CPU_OPTIONS = ("--device", "cpu", "-q", "--k", "3")
 

@@ -17,10 +17,10 @@ from zarr.storage import LocalStore, ZipStore
 
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import chunked_reader, open_recording
-from rlxweb.io.state_fingerprint import state_fingerprint
-from tests.command_line import CommandRunner
+from rlxweb.io.recording_state_fingerprint import state_fingerprint
+from tests.cli_runners import CommandRunner
+from tests.remote.faulty_web_server import Site
 from tests.remote.sample_files import COUNTS, Bucket
-from tests.remote.web_server import Site
 
 FS = {"fs": 250.0}
 
@@ -383,15 +383,13 @@ def test_stores_among_the_recordings_of_a_folder(
 def test_identity_of_a_store_depends_on_all_its_files(
     tmp_path: Path, bucket: Bucket, site: Site
 ) -> None:
-    from rlxweb.io.storage_access import StorageAccess
+    from rlxweb.io.storage_options import StorageAccess
 
     access = StorageAccess(bucket.options)
     path = write_array(tmp_path / "a.zarr")
     url = upload_store(bucket, path, "a.zarr")
-    local_identity, remote_identity = (
-        state_fingerprint(str(path)),
-        state_fingerprint(url, access),
-    )
+    local_identity = state_fingerprint(str(path))
+    remote_identity = state_fingerprint(url, access)
     assert local_identity
     assert remote_identity
     bucket.fs.pipe(f"{bucket.name}/a.zarr/c/0/0", b"another")

@@ -1,4 +1,6 @@
-"""Generate each part in its own process, store it as files, and report differences."""
+"""Stored snapshots: each part is generated in its own process, stored as files, and
+compared with them.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "recorded"
 PARTS: Mapping[str, tuple[str, str]] = {
-    "names": ("names", "record"),
-    "commands": ("commands", "record"),
-    "decisions": ("decisions", "record"),
-    "decisions-compiled": ("decisions", "record_compiled"),
-    "kernels-wgsl": ("kernels", "record_wgsl"),
-    "kernels-llvm": ("kernels", "record_llvm"),
-    "kernels-cuda": ("kernels", "record_cuda"),
-    "kernels-wasm": ("kernels", "record_wasm"),
+    "names": ("public_names", "record"),
+    "commands": ("command_outputs", "record"),
+    "decisions": ("placement_decisions", "record"),
+    "decisions-compiled": ("placement_decisions", "record_compiled"),
+    "kernels-wgsl": ("kernel_texts", "record_wgsl"),
+    "kernels-llvm": ("kernel_texts", "record_llvm"),
+    "kernels-cuda": ("kernel_texts", "record_cuda"),
+    "kernels-wasm": ("kernel_texts", "record_wasm"),
 }
 """Module and function that generate each part: the text of each file."""
 LLVM_PARTS = ("decisions-compiled", "kernels-llvm")

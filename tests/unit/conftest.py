@@ -1,5 +1,5 @@
-"""Fixtures of tests of device choice: a machine that nobody has measured or used
-yet.
+"""Fixtures of a machine with a CPU and one fake GPU, unmeasured and unused, for tests
+of device choice.
 """
 
 from __future__ import annotations

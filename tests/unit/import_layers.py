@@ -1,4 +1,5 @@
-"""Import layers of rlxweb: each package may import from itself and from lower layers.
+"""Table of rlxweb's import layers: each package may import from itself and from lower
+layers.
 
 A room may import from itself and from the floors below its own; rooms side by side know
 nothing of each other. The top file `rlxweb/__init__.py` is the room ""; a file beside
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
-        "advice",
+        "argument_hints",
         "bfloat16",
         "stacklevel",
         "fork_safety",
@@ -22,10 +23,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("errors", "lru_cache"),
     (
-        "arguments",
+        "argument_validation",
         "device",
         "array_input",
-        "referenced_files",
+        "safe_file_opening",
         "quantized_weights",
         "pages",
         "atomic_file",

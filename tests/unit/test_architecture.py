@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.command_line import ROOT, run_forked, run_python
+from tests.cli_runners import ROOT, run_forked, run_python
 from tests.unit.import_layers import LAYERS
 
 PACKAGE = ROOT / "rlxweb"
@@ -41,13 +41,13 @@ LIBRARY_IMPORTERS: dict[str, str | tuple[str, ...]] = {
     "rich": ("cli/", "training/progress_bar.py"),
     "platformdirs": "calibration/cache_folder.py",
     "matplotlib": ("plot/", "cli/"),
-    "pyarrow": "io/parquet.py",
+    "pyarrow": "io/pyarrow_tables.py",
     "mne": "io/mne_reader.py",
     "onnx": "onnx/onnx_package.py",
-    "soundfile": "io/audio.py",
+    "soundfile": "io/libsndfile_reader.py",
     "h5py": "io/hdf5.py",
     "scipy": ("io/preprocessing.py", "training/lbfgs.py"),
-    "sounddevice": "live/microphone.py",
+    "sounddevice": "live/microphone_source.py",
     "pylsl": "live/lsl_source.py",
 }
 ENVIRONMENT_READERS = ("cli/", "devices/policy.py")

@@ -1,4 +1,4 @@
-"""Inputs accepted and refused as arrays, the same at every entry point."""
+"""Array inputs: what is accepted and what is refused, the same at every entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A test that leaves something open fails, and none of those after it."""
+"""Clean state between tests: fake ports that a test left open are closed with their
+backends, and reported once.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.limits import tiny_limits
 from tests.clean_state import close_fakes
-from tests.ports import open_fake_port
+from tests.gpu_ports import open_fake_port
 
 
 def test_fake_ports_left_open_are_closed() -> None:

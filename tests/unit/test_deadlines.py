@@ -1,4 +1,6 @@
-"""A test that hangs fails, whatever it hangs in, and the session ends."""
+"""Deadlines of tests: a test that hangs fails, whatever it hangs in, and the session
+ends.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, CommandResult, run_python
+from tests.cli_runners import ROOT, CommandResult, run_python
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlxweb.digital import Digital, is_digital_dtype
 from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
 from rlxweb.io import open_recording
-from tests.recordings import write_recording
+from tests.edf_bdf_recordings import write_recording
 
 
 def test_each_row_has_a_gain_and_an_offset_of_its_own() -> None:

@@ -1,4 +1,6 @@
-"""A forked program behaves like a fresh one, and no helper outlives pytest."""
+"""Fork server of the tests: a forked program behaves like a fresh one, and no helper
+outlives pytest.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import (
+from tests.cli_runners import (
     CommandResult,
     run_forked,
     run_python,
@@ -29,7 +31,7 @@ print(sys.stdin.read() == "", sys.stdout.isatty(), sys.path[0] == "", file=sys.s
 """
 PARENT_PROGRAM = """
 
-from tests.command_line import subprocess_environment
+from tests.cli_runners import subprocess_environment
 from tests.fork_server import ForkedProcess, find_server
 helper = find_server(subprocess_environment())
 sleeping = ["-c", "import time; time.sleep(600)"]

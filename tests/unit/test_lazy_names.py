@@ -21,7 +21,7 @@ from rlxweb.lazy_names import (
     published_names,
     register_providers,
 )
-from tests.command_line import ROOT, run_python
+from tests.cli_runners import ROOT, run_python
 
 MODULES = [
     import_module(m) for m in ("rlxweb", "rlxweb.devices", "rlxweb.cost", "rlxweb.rlx")
@@ -79,10 +79,8 @@ def test_public_names_are_defined_in_their_published_modules(
     """No public name comes from a module that only imports it."""
     wrong = []
     for name in package.__all__:
-        value, home = (
-            getattr(package, name),
-            lazy_names._published_names[package.__name__][name],
-        )
+        value = getattr(package, name)
+        home = lazy_names._published_names[package.__name__][name]
         module = getattr(value, "__module__", home)
         # second names are of what is defined elsewhere
         if home not in ("rlxweb.rlx.aliases", module):
@@ -137,7 +135,7 @@ def test_a_name_loads_its_dependencies_and_no_engine() -> None:
     packages = {name.split(".")[1] for name in loaded if "." in name}
     base_modules = {
         "lazy_names",
-        "advice",
+        "argument_hints",
         "printable",
         "errors",
         "limits",

@@ -1,4 +1,4 @@
-"""The memory limit counts what is allocated in its block, and nothing else."""
+"""`limit_memory_growth` counts what is allocated in its block, and nothing else."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from rlxweb.device import Device
 from rlxweb.errors import AttributeRefused, GraphError, ShapeError, Unsupported
 from rlxweb.rlx import Graph
 from rlxweb.runtime.device_benchmark import DeviceBenchResult
-from tests.command_line import ROOT, run_python
+from tests.cli_runners import ROOT, run_python
 
 PAGES = ROOT / "site" / "pages" / "reference"
 SAME_OBJECTS = re.findall(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 
 RUN_FUNCTIONS = {"run", "call", "check_call", "check_output"}
 WAIT_METHODS = {"communicate", "wait", "join"}
@@ -27,7 +27,7 @@ WAIT_PATTERN = re.compile(
 BOUNDED_READERS = {
     "tests/fork_server.py": "pytest's sockets have a timeout, the helper's end with it",
     "tests/waiting.py": "another thread waits for the one that reads, with a deadline",
-    "tests/unit/live/test_page.py": "the connections are opened with a timeout",
+    "tests/unit/live/test_live_page_server.py": "connections are opened with a timeout",
 }
 """File → why its reads from lines or sockets return in time or fail."""
 

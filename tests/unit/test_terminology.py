@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 
 PACKAGE = ROOT / "rlxweb"
 Function = ast.FunctionDef | ast.AsyncFunctionDef

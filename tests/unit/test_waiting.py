@@ -1,4 +1,6 @@
-"""Waits with a deadline return what they wait for, or fail the test by its name."""
+"""Wait helpers of the tests return what they wait for, or fail the test by its name at
+the deadline.
+"""
 
 from __future__ import annotations
 

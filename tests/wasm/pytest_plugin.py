@@ -86,7 +86,9 @@ def pytest_collection_modifyitems(
     if config.getoption("--sample"):
         _select_sample(config, items)
     reasons = [named_reason(item) for item in items]
-    from tests.tiers import limit_examples  # pytest loads it, as a plugin, after this
+    from tests.suite_tiers import (
+        limit_examples,
+    )  # pytest loads it, as a plugin, after this
 
     for item in items:
         limit_examples(item, MAX_EXAMPLES)

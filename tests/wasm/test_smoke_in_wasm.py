@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import ROOT, run_cli
-from tests.documented_edges import check_documented_answers
+from tests.cli_runners import ROOT, run_cli
+from tests.documented_edge_cases import check_documented_answers
 from tests.wasm.pyodide_setup import PyodideRun
 
 

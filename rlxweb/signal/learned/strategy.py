@@ -16,30 +16,30 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE
-from rlxweb.calibration.engine_calibrations import engine_calibration, fit_cached
+from rlxweb.calibration.engine_calibration_lookup import engine_calibration, fit_cached
 from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
-from rlxweb.decision.welch_strategy import WelchPeaksStrategy
+from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace
 from rlxweb.digital import Digital
 from rlxweb.errors import DeviceError, Unsupported
 from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.signal.accuracy import check_accuracy
 from rlxweb.signal.accuracy_check_cost import accuracy_check_terms
 from rlxweb.signal.band_engine import BandEngine
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.cpu_strategies import cpu_model
 from rlxweb.signal.device_rows import DeviceRows
-from rlxweb.signal.device_strategy import POINT_KINDS
+from rlxweb.signal.fused_device_strategy import POINT_KINDS
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram
 from rlxweb.signal.learned.transform import (
     LearnedTransform,
     band_power_by_numpy,
     band_power_graph,
 )
+from rlxweb.signal.spectrum_accuracy import check_accuracy
 from rlxweb.signal.welch_engine import (
     NUMPY_ENGINE,
     Power,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.fork_safety import cached_property
 from rlxweb.host.segment_workspace import welch_tables
@@ -141,10 +141,8 @@ class LearnedTransform:
             "a transform supports only the window of its training",
             "train a transform for this window: rlxweb learn",
         )
-        requested_bins, hint = (
-            "all bins",
-            "train a transform for this band: rlxweb learn",
-        )
+        requested_bins = "all bins"
+        hint = "train a transform for this band: rlxweb learn"
         if band is None:
             hint = Advice("pass {} and {}", fmin=Blank("HZ"), fmax=Blank("HZ"))
         else:

@@ -16,10 +16,10 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.atomic_file import open_output
 from rlxweb.errors import GraphFileError, UsageError, shown
-from rlxweb.graphfile.file_bytes import Source, load_bytes
+from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
 from rlxweb.graphfile.safetensors_layout import (
     METADATA_KEY,
     SafetensorsLayout,
@@ -161,11 +161,9 @@ class _TransformFileReader:
     def read_transform(self) -> LearnedTransform:
         """Read and check the transform."""
         metadata = self._read_metadata()
-        n, k, band = (
-            metadata["n"],
-            metadata["k"],
-            BinRange(metadata["first"], metadata["stop"]),
-        )
+        n = metadata["n"]
+        k = metadata["k"]
+        band = BinRange(metadata["first"], metadata["stop"])
         try:
             stages = stage_count(n)
         except ValueError as error:

@@ -1,4 +1,6 @@
-"""Peaks of the samples, and the shaders that the browser got for them."""
+"""Python side of the export demo: peaks of the samples, and the shaders that the
+browser got for them.
+"""
 
 import numpy as np
 

@@ -13,10 +13,10 @@ from overview import columns_of
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.calibration.engine_calibrations import measure_now
+from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.devices.device_place import parse_place
 from rlxweb.errors import DeviceError, RecordingError, RlxError
-from rlxweb.gpu.blocking import can_block, run_blocking
+from rlxweb.gpu.coroutine_runner import can_block, run_blocking
 from rlxweb.io import check_finite, open_recording
 
 # Measuring takes seconds; here it is done when the visitor asks, never between frames.

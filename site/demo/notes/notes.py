@@ -1,4 +1,6 @@
-"""Notes of a visitor's sound: the network runs once, settings can change afterwards."""
+"""Python side of the notes demo: the network runs once on a visitor's sound, settings
+can change afterwards.
+"""
 
 import time
 from math import gcd

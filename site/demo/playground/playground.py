@@ -1,4 +1,5 @@
-"""Run the visitor's code: output line by line, the last value, short tracebacks.
+"""Python side of the playground: run the visitor's code and post output line by line,
+the last value, short tracebacks.
 
 Each run starts afresh: its own names, and the op registry as it was. Everything that is
 to be seen goes to the page by `post`, which the Worker puts in this module's names, as

@@ -1,4 +1,6 @@
-"""Search the visitor's notes for the passages closest to a question."""
+"""Python side of the search demo: find the passages of a visitor's notes closest to a
+question.
+"""
 
 import json
 import time

@@ -1,4 +1,5 @@
-"""Cost of work in this process, on one worker and on two, interleaved; cost per task.
+"""Measured cost of analysing recordings in this process, on one Dask worker and on two,
+interleaved; cost per task.
 
 A worker has a core of its own, as on a machine of its own, and so has the process it is
 compared with; scheduler and client have the other. Two workers, and two bare processes
@@ -40,7 +41,7 @@ from rlxweb.dask import task_packing
 from rlxweb.dask.recordings import spread
 from rlxweb.dask.task_packing import MAX_RECORDINGS_PER_TASK
 from rlxweb.errors import RlxError
-from rlxweb.jobs.analysis import analyse_file
+from rlxweb.jobs.recording_analysis import analyse_file
 from rlxweb.jobs.settings import Settings
 from tests.benchmarks.scaling.simulation import TaskCosts
 
@@ -63,10 +64,8 @@ SIZES = (RecordingSet(256, 192), RecordingSet(2048, 24), RecordingSet(16384, 6))
 """16 channels at 256 Hz: 2, 17 and 134 MB."""
 TINY_RECORDINGS = RecordingSet(8, 300)
 ALL_CORES = os.sched_getaffinity(0)
-WORKER_CORES, OTHER_CORES = (
-    {min(ALL_CORES)},
-    (ALL_CORES - {min(ALL_CORES)}) or ALL_CORES,
-)
+WORKER_CORES = {min(ALL_CORES)}
+OTHER_CORES = (ALL_CORES - {min(ALL_CORES)}) or ALL_CORES
 CHUNKS, ROWS, ROW_LENGTH = 6, 8192, 4096
 """Of a Dask array: of float32 each of them is 128 MiB, Dask's own default."""
 

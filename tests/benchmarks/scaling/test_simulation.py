@@ -1,4 +1,4 @@
-"""Invariants of the simulation, and its result document."""
+"""Tests of the scaling simulation: its invariants and its result document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Network of the browser benchmark on rlxweb, in the tab: loaded, compiled, run."""
+"""Python side of the browser's network benchmark: load a network in the tab, compile
+it, run it.
+"""
 
 from __future__ import annotations
 

@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 from rlxweb.backends import cpu_native_program
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.cpu_native_program import PlanSegment, native_program_kernels
-from rlxweb.backends.cpu_regions import region_kernels
+from rlxweb.backends.cpu_native_regions import region_kernels
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
-from rlxweb.machine import jit_cache
+from rlxweb.machine import background_jit_cache
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object
-from rlxweb.machine.native_program import product_tiles, program_llvm_ir
+from rlxweb.machine.llvm_native_program import product_tiles, program_llvm_ir
 from rlxweb.machine.wasm_builder import IN_BROWSER
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import Array
-from tests.graphs.graph_strategy import graphs
+from tests.graphs.random_graph_strategy import graphs
 
 pytestmark = [] if IN_BROWSER else [pytest.mark.requires_fast]
 
@@ -371,7 +371,7 @@ def test_steps_run_one_by_one_until_code_is_compiled(
     rng: np.random.Generator,
 ) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
-    monkeypatch.setattr(jit_cache, "COMPILE_AFTER_S", 0.0)
+    monkeypatch.setattr(background_jit_cache, "COMPILE_AFTER_S", 0.0)
     for cache in (native_program_kernels, region_kernels):
         cache._kernels.clear()
     prepared_graph = PreparedCpuGraph(

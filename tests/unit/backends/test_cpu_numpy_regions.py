@@ -14,8 +14,8 @@ from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.cpu_numpy_regions import NumpyRegion, block_size
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import GraphError
-from rlxweb.gpu.blocking import run_blocking
-from rlxweb.host.tiles import TILE_ELEMENTS
+from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.host.array_tiles import TILE_ELEMENTS
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "a line": [(70_000,), (1,)],
@@ -72,10 +72,8 @@ def test_large_arrays_are_computed_in_blocks() -> None:
         block_sizes.append(x.size)
         return x / 2
 
-    numpy_region, x = (
-        gelu_region(halve),
-        np.linspace(-3, 3, LONG_SIZE, dtype=np.float32),
-    )
+    numpy_region = gelu_region(halve)
+    x = np.linspace(-3, 3, LONG_SIZE, dtype=np.float32)
     assert numpy_region.is_blocked
     np.testing.assert_array_equal(numpy_region(x), x / 2)
     assert sum(block_sizes) == LONG_SIZE

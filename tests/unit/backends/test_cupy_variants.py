@@ -55,10 +55,8 @@ def test_each_variant_matches_its_reference(variant: Any) -> None:
     """Each variant matches its op's reference on up to 4,096 rows (more take
     minutes).
     """
-    cupy_engine, before = (
-        Engine("CuPy", numpy_backend_with_variants(variant)),
-        len(HostCudaModule.launched),
-    )
+    cupy_engine = Engine("CuPy", numpy_backend_with_variants(variant))
+    before = len(HostCudaModule.launched)
     mismatches = []
     for case in sample_cases(registry.get(variant.op)):
         trial = case.prepare()

@@ -10,13 +10,13 @@ import pytest
 from rlxweb import GraphDevices, Session
 from rlxweb.backends import custom_op_check
 from rlxweb.errors import Disagrees, DTypeError, GraphError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Tolerance, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.custom import register_custom
+from rlxweb.ops.custom_op_registration import register_custom
 from rlxweb.runtime.device_graph_cache import DeviceGraphCache
 
 OP_NAME = "test_custom_twice"
@@ -215,10 +215,8 @@ def test_replaced_op_is_used_on_every_device(adapter: AdapterRequest) -> None:
 def test_graph_is_recompiled_when_its_op_changes() -> None:
     """A graph is compiled again only when one of its own ops changes."""
     register_doubling_op(wgsl="x * F(2)")
-    compiled_graphs, x = (
-        DeviceGraphCache(custom_op_graph(4)),
-        np.arange(4, dtype=np.float32),
-    )
+    compiled_graphs = DeviceGraphCache(custom_op_graph(4))
+    x = np.arange(4, dtype=np.float32)
     old = run_blocking(compiled_graphs.get_or_compile("cpu", "", (), "run"))
     register_custom(f"{OP_NAME}_other", arity=1, reference=lambda xp, a, x: x)
     assert run_blocking(compiled_graphs.get_or_compile("cpu", "", (), "run")) is old

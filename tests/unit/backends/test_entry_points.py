@@ -16,12 +16,12 @@ from rlxweb.backends.registry import absence_reason, engine_labels, refused_entr
 from rlxweb.device import parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import AdapterMissing, UnknownDevice
-from tests.command_line import CommandRunner
+from tests.cli_runners import CommandRunner
 
 InstallPackage = Callable[..., None]
 WORKING_ENGINE = """
 from rlxweb.backends.registry import Row
-from tests.numpy_engine import NumpyTestEngineOpener
+from tests.numpy_test_engine import NumpyTestEngineOpener
 opener = NumpyTestEngineOpener()
 row = opener.registry_row(named_only=False)
 """
@@ -91,7 +91,7 @@ def test_package_engine_is_a_full_device(install: InstallPackage) -> None:
         ),
         (
             "from rlxweb.backends.registry import Row\n"
-            "from tests.numpy_engine import NumpyTestEngine\n"
+            "from tests.numpy_test_engine import NumpyTestEngine\n"
             "async def open_it(adapter): return NumpyTestEngine(result_offset=1.0)\n"
             "row = Row(open_it)",
             "Made 1.0 computes a wrong result",

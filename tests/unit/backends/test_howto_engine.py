@@ -20,13 +20,13 @@ import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.calibration import welch_jobs
-from rlxweb.calibration.engine_calibrations import measure_now
+from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.device import Device
 from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, available_places
 from rlxweb.errors import Unsupported
 from rlxweb.limits import tiny_limits
-from tests.command_line import ROOT, CommandRunner, run_python
+from tests.cli_runners import ROOT, CommandRunner, run_python
 
 PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-a-backend.md"
 MLX_PLACE = DevicePlace(Device.MLX)
@@ -115,10 +115,8 @@ def test_page_engine_keeps_arrays(engine: Any) -> None:
     """Arrays stay on an engine that does not implement device arrays, in the host's
     memory.
     """
-    x, compiled = (
-        rlx.put(FEEDS["x"], "mlx"),
-        rlx.Session("mlx").compile(doubling_graph()),
-    )
+    x = rlx.put(FEEDS["x"], "mlx")
+    compiled = rlx.Session("mlx").compile(doubling_graph())
     compiled.set_param("w", x)
     (first,) = compiled.run({"x": x}, keep=True)
     compiled.set_param("w", first)

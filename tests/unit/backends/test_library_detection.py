@@ -21,7 +21,7 @@ from rlxweb.backends.registry import (
 )
 from rlxweb.choose.device_report import device_report
 from rlxweb.devices.policy import DevicePolicy
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 
 ConfigureMachine = Callable[..., None]
 

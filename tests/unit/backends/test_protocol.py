@@ -17,10 +17,10 @@ from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.plan import Plan
 from rlxweb.errors import GraphError, Unsupported
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.limits import tiny_limits
-from tests.fake_port import FakePort
-from tests.ports import open_fake_port, prepare_graph
+from tests.fake_gpu_port import FakePort
+from tests.gpu_ports import open_fake_port, prepare_graph
 
 
 class PlanProgram(Program):

@@ -19,8 +19,8 @@ from rlxweb.backends.registry_row import (
     open_and_test,
 )
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.blocking import run_blocking
-from tests.numpy_engine import NumpyTestEngine
+from rlxweb.gpu.coroutine_runner import run_blocking
+from tests.numpy_test_engine import NumpyTestEngine
 
 
 def make_opener(make: Callable[[], Any]) -> OpenEngine:

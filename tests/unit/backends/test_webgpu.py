@@ -26,14 +26,14 @@ from rlxweb.errors import (
     OutOfMemory,
     SessionClosed,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import BufferCopy
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits, tiny_limits
 from rlxweb.signal.presets import spec_from_preset
-from tests.fake_port import InjectedFailure
-from tests.ports import (
+from tests.fake_gpu_port import InjectedFailure
+from tests.gpu_ports import (
     compute_scaled,
     open_fake_port,
     prepare_graph,

@@ -1,6 +1,7 @@
 """Device arrays on a fake port: the commands it receives, and the buffers left behind.
 
-Read from the fake's record; what every engine owes is in `test_residents.py`.
+Read from the fake's record; what every engine owes is in
+`test_device_array_contract.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph
-from rlxweb.backends import webgpu_bindings
+from rlxweb.backends import webgpu_input_bindings
 from rlxweb.backends.webgpu import MAX_UNAWAITED_RUNS, WebGpuBackend
-from rlxweb.backends.webgpu_bindings import (
+from rlxweb.backends.webgpu_input_bindings import (
     BoundCommands,
     BufferPlacement,
     InputBindings,
@@ -27,13 +28,13 @@ from rlxweb.errors import (
     OutOfMemory,
     SessionClosed,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import BufferClear, BufferCopy, BufferRange, Dispatch
 from rlxweb.limits import Limits
-from tests.fake_port import FakePort, InjectedFailure
-from tests.ports import open_fake_port, prepare_graph
+from tests.fake_gpu_port import FakePort, InjectedFailure
+from tests.gpu_ports import open_fake_port, prepare_graph
 from tests.threads import run_concurrently
-from tests.unit.backends.test_device_arrays import (
+from tests.unit.backends.test_device_array_contract import (
     X,
     fake_webgpu_backend,
     prepare_with_ones,
@@ -113,13 +114,13 @@ def test_array_is_bound_from_its_second_run() -> None:
 
 def test_large_array_is_bound_at_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large array is bound at its first run; commands of a few sets are cached."""
-    monkeypatch.setattr(webgpu_bindings, "MIN_BIND_BYTES", X.nbytes)
+    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", X.nbytes)
     engine = fake_webgpu_backend()
     program, x, want = prepare_with_ones(engine), run_blocking(engine.put(X)), X
-    for _ in range(3 * webgpu_bindings.MAX_CACHED_BINDINGS):
+    for _ in range(3 * webgpu_input_bindings.MAX_CACHED_BINDINGS):
         (x,), want = run_keeping(engine, program, x), want * 2 + 1
         assert count_input_copies(engine, program) == 0
-    assert len(program.bindings._cache) == webgpu_bindings.MAX_CACHED_BINDINGS
+    assert len(program.bindings._cache) == webgpu_input_bindings.MAX_CACHED_BINDINGS
     np.testing.assert_array_equal(run_blocking(engine.get(x)), want)
     gc.collect()
     run_blocking(engine.run(program, {"x": X}))
@@ -133,7 +134,7 @@ def test_an_array_that_cannot_be_bound_is_copied(
     """An array is copied where its offset is unaligned or a kernel reads past its
     end.
     """
-    monkeypatch.setattr(webgpu_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
     engine = fake_webgpu_backend()
     program = prepare_with_ones(engine)
     whole = run_blocking(engine.put(np.tile(X, (20, 1))))
@@ -191,7 +192,7 @@ def test_bound_array_can_be_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound array may be closed, and is then refused, or dropped, and is then
     freed.
     """
-    monkeypatch.setattr(webgpu_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
     engine = fake_webgpu_backend()
     program, port = prepare_with_ones(engine), fake_port(engine)
     before = len(port.live_handles)
@@ -213,7 +214,7 @@ def test_array_may_be_two_inputs_and_an_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An array may be bound as two inputs; an output of it is a copy."""
-    monkeypatch.setattr(webgpu_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
     graph = Graph("same")
     x, y = graph.input("x", (4, 3)), graph.input("y", (4, 3))
     graph.set_outputs([x, graph.reshape(y, (12,)), x * y])

@@ -12,12 +12,12 @@ import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import DeviceLost, GpuTimeout
-from rlxweb.gpu import staging, wgpu_port
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu import upload_staging, wgpu_port
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.signal import welch_engine
-from tests.fake_port import FakePort, InjectedFailure
-from tests.ports import (
+from tests.fake_gpu_port import FakePort, InjectedFailure
+from tests.gpu_ports import (
     compute_scaled,
     open_fake_port,
     prepare_graph,
@@ -137,7 +137,7 @@ def test_jobs_of_many_batches_give_the_same_bits(
         x = (x * 1000).astype(np.int16)
     monkeypatch.setattr(welch_engine, "MAX_BATCH_BYTES", 3 * 300 * 4)
     monkeypatch.setattr(wgpu_port, "MAPPED_WRITE_BYTES", 256)
-    monkeypatch.setattr(staging, "MAX_STAGE_BYTES", 1024)
+    monkeypatch.setattr(upload_staging, "MAX_STAGE_BYTES", 1024)
 
     def compute() -> list[np.ndarray]:
         device_options: Any = {"device": adapter.backends[0], "adapter": adapter.name}

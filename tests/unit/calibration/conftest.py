@@ -1,10 +1,12 @@
-"""Fixture of a calibration lab that stands for an engine of known speed."""
+"""Fixture of a calibration on a fake clock, which stands for an engine of known
+speed.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.calibration.calibration_lab import CalibrationLab
+from tests.unit.calibration.fake_clock_calibration import CalibrationLab
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from rlxweb.calibration.autotune import (
     repeats_per_sample,
 )
 from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.calibration.engine_calibrations import known_record
+from rlxweb.calibration.engine_calibration_lookup import known_record
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
@@ -34,7 +34,7 @@ from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.devices.device_place import engine_identity, parse_place
 from rlxweb.errors import GpuTimeout, InputError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.recipes.kernel_variants import VARIANTS, KernelVariant, variant_table_id

@@ -13,7 +13,7 @@ from rlxweb.cost.calibration_record import Calibration
 from rlxweb.device import Device
 from rlxweb.devices.device_place import DevicePlace
 from rlxweb.errors import DeviceLost
-from tests.unit.calibration.calibration_lab import CalibrationLab, FakeClock
+from tests.unit.calibration.fake_clock_calibration import CalibrationLab, FakeClock
 
 GPU = DevicePlace(Device.GPU)
 

@@ -38,10 +38,10 @@ from rlxweb.errors import (
     OutOfMemory,
     ShaderRejected,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel
 from rlxweb.ir.op import registry
-from tests.unit.calibration.calibration_lab import CalibrationLab
+from tests.unit.calibration.fake_clock_calibration import CalibrationLab
 
 MS = 1_000_000
 MODULE = "rlxweb.calibration.measure_engine"

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from rlxweb.calibration.calibration_store import CalibrationStore
-from rlxweb.calibration.engine_calibrations import PointKinds, measure_if_profitable
+from rlxweb.calibration.engine_calibration_lookup import (
+    PointKinds,
+    measure_if_profitable,
+)
 from rlxweb.calibration.measure_engine import BUDGET_S
 from rlxweb.calibration.profitability import NS_PER_MS, NS_PER_S, ProfitabilityPolicy
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
@@ -83,10 +86,10 @@ def measurer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRecordFor:
     store = CalibrationStore(tmp_path)
     fake = FakeRecordFor(store)
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibrations.calibration_store", store
+        "rlxweb.calibration.engine_calibration_lookup.calibration_store", store
     )
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
-    monkeypatch.setattr("rlxweb.calibration.engine_calibrations.record_for", fake)
+    monkeypatch.setattr("rlxweb.calibration.engine_calibration_lookup.record_for", fake)
     return fake
 
 
@@ -94,7 +97,7 @@ def measurer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRecordFor:
 def rival(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every place count as able to replace the CPU."""
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibrations._can_replace_cpu",
+        "rlxweb.calibration.engine_calibration_lookup._can_replace_cpu",
         lambda place, kinds: True,
     )
 
@@ -134,10 +137,11 @@ def test_failing_engine_does_not_stop_others(
 ) -> None:
     """An engine that fails causes a warning with its name and the reason."""
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibrations.known_record", lambda d, a="": None
+        "rlxweb.calibration.engine_calibration_lookup.known_record",
+        lambda d, a="": None,
     )
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibrations._is_software", lambda place: False
+        "rlxweb.calibration.engine_calibration_lookup._is_software", lambda place: False
     )
     other = DevicePlace(Device.VULKAN, "llvmpipe")
     measurer.broken = (other,)

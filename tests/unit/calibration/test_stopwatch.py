@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlxweb.calibration.stopwatch import MAX_UNTIMED_CALLS, RunTiming, Stopwatch
 from rlxweb.errors import OutOfMemory
-from tests.unit.calibration.calibration_lab import FakeClock
+from tests.unit.calibration.fake_clock_calibration import FakeClock
 
 
 def test_time_is_median_with_spread() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlxweb.calibration.corrections import Bucket
-from rlxweb.calibration.engine_calibrations import UNMEASURED_REASON
+from rlxweb.calibration.engine_calibration_lookup import UNMEASURED_REASON
+from rlxweb.calibration.observed_run_corrections import Bucket
 from rlxweb.calibration.profitability import ProfitabilityPolicy, profitability_policy
 from rlxweb.choose import chooser
 from rlxweb.choose.chooser import (
@@ -37,7 +37,7 @@ from rlxweb.errors import (
     UnknownDevice,
     UsageError,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.unit.signal.fake_gpu import CPU_SPEED
 
 MS = 1e6

@@ -10,14 +10,17 @@ import pytest
 
 from rlxweb import DevicePolicy, Graph, Session, device_report
 from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.calibration.engine_calibrations import UNMEASURED_REASON, engine_calibration
+from rlxweb.calibration.engine_calibration_lookup import (
+    UNMEASURED_REASON,
+    engine_calibration,
+)
 from rlxweb.calibration.profitability import ProfitabilityPolicy
 from rlxweb.choose import graph_job, resolve
 from rlxweb.choose.chooser import choose_fastest
 from rlxweb.choose.graph_job import GraphJob, fusion_gate_at
 from rlxweb.choose.resolve import devices_for, pick_fastest, supports_graph
 from rlxweb.choose.resolve import fastest_device_for as pick
-from rlxweb.choose.seed_choice import seed_pick
+from rlxweb.choose.rlx_constants_choice import seed_pick
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.cost import Candidate, fastest_device_for
@@ -34,7 +37,7 @@ from rlxweb.devices.device_place import (
 from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported, UsageError
 from rlxweb.ir.op import Attr, registry
 from rlxweb.runtime.device_benchmark import benchmark_devices, warm_all
-from tests.fake_port import InjectedFailure
+from tests.fake_gpu_port import InjectedFailure
 from tests.unit.runtime.fake_machine import THREE_DEVICES, FakeMachine, add_graph
 from tests.unit.runtime.fake_machine import machine as machine
 from tests.unit.runtime.fake_machine import three_devices as three_devices

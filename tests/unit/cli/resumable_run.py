@@ -1,4 +1,6 @@
-"""A run over five recordings, and what it leaves when it is interrupted or not."""
+"""Run over five recordings, and the output it leaves when it is interrupted or
+completed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.jobs import analysis
-from tests.command_line import CommandResult, CommandRunner
+from rlxweb.jobs import recording_analysis
+from tests.cli_runners import CommandResult, CommandRunner
 
 FILES = [f"{n}.npy" for n in range(5)]
 WELCH_ARGS = "welch", *FILES, "--fs", 100, "-q"
@@ -36,7 +38,7 @@ def run_stopped_after(
     n: int, monkeypatch: pytest.MonkeyPatch, call: CommandRunner
 ) -> CommandResult:
     """Return the result of a run that is stopped after `n` recordings."""
-    original, remaining = analysis.analyse, iter(range(n))
+    original, remaining = recording_analysis.analyse, iter(range(n))
 
     def analyse(*args: object) -> object:
         if next(remaining, None) is None:
@@ -44,7 +46,7 @@ def run_stopped_after(
         return original(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(analysis, "analyse", analyse)
+        patch.setattr(recording_analysis, "analyse", analyse)
         result = call(*WELCH_ARGS, *OUT_ARGS)
     assert result.code == 130
     return result

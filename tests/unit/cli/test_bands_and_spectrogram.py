@@ -17,8 +17,8 @@ import scipy.signal
 import rlxweb as rlx
 from rlxweb.cli import bands_plot
 from rlxweb.cli.welch_plot import new_figure
-from rlxweb.jobs import spectrogram as job
-from tests.command_line import CommandRunner, check_rejected
+from rlxweb.jobs import channel_group_spectrogram as job
+from tests.cli_runners import CommandRunner, check_rejected
 
 RNG = np.random.default_rng(6)
 FS = 200.0
@@ -33,7 +33,7 @@ def npy(tmp_path: Path) -> Path:
 
 
 def test_files_match_band_power(npy: Path, tmp_path: Path, call: CommandRunner) -> None:
-    """CSV, Parquet and JSON have the numbers of `rlx.band_power`."""
+    """CSV, Parquet and JSON have the numbers of `rlxweb.band_power`."""
     import pyarrow.parquet as pq
 
     files = {n: tmp_path / f"o.{n}" for n in ("csv", "parquet", "json", "png")}

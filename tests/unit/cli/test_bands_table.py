@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rlxweb.cli.bands_table import print_bands
-from rlxweb.jobs.analysis import analyse_file
-from rlxweb.jobs.bands import BandRequest, FileBands, compute_bands
+from rlxweb.jobs.recording_analysis import analyse_file
+from rlxweb.jobs.recording_band_power import BandRequest, FileBands, compute_bands
 from rlxweb.jobs.settings import Settings
 
 FS = 256.0

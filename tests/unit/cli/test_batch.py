@@ -18,11 +18,11 @@ from rlxweb.cli import recording_progress, welch_plot
 from rlxweb.cli.batch import analyze_recordings
 from rlxweb.cli.console import make_console
 from rlxweb.errors import DeviceLost, RecordingError
-from rlxweb.jobs import analysis
-from rlxweb.jobs.file_jobs import AnalysisOutcome, analyse_sequentially
+from rlxweb.jobs import recording_analysis
+from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
 from rlxweb.jobs.settings import Settings
-from tests.command_line import CommandResult, CommandRunner, check_rejected
-from tests.recordings import write_recording
+from tests.cli_runners import CommandResult, CommandRunner, check_rejected
+from tests.edf_bdf_recordings import write_recording
 
 FS = "--fs", 100
 
@@ -270,14 +270,14 @@ def test_out_of_memory_costs_one_file(
     night: Path, call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Running out of memory fails that file only; a lost device ends the run."""
-    original = analysis.analyse
+    original = recording_analysis.analyse
     for error, code in ((MemoryError(), 1), (DeviceLost("run", "it is gone"), 75)):
         attempts = Mock(side_effect=[error, None])
 
         def analyse(*args: object, attempts: Mock = attempts) -> object:
             return attempts() or original(*args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(analysis, "analyse", analyse)
+        monkeypatch.setattr(recording_analysis, "analyse", analyse)
         result = call("welch", "night/a.npy", "night/b.npy", *FS, "-q", "--keep-going")
         assert result.code == code
         assert ("out of memory" if code == 1 else "it is gone") in result.err

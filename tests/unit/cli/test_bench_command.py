@@ -19,8 +19,8 @@ from rlxweb.cli import bench_cases, bench_engines
 from rlxweb.cli.bench_cases import BenchmarkCase, benchmark_cases
 from rlxweb.cli.bench_compare import SCHEMA
 from rlxweb.cli.bench_engines import EngineBenchmark, gpu_roofline
-from tests.command_line import CommandRunner, check_rejected
-from tests.numpy_engine import NumpyTestEngine, NumpyTestEngineOpener
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.numpy_test_engine import NumpyTestEngine, NumpyTestEngineOpener
 
 
 @pytest.fixture(autouse=True)

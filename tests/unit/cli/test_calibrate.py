@@ -21,7 +21,7 @@ from rlxweb.calibration.calibration_store import (
     calibration_file_name,
     calibration_store,
 )
-from rlxweb.calibration.engine_calibrations import known_record, measure_now
+from rlxweb.calibration.engine_calibration_lookup import known_record, measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import format_rate
@@ -30,7 +30,7 @@ from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import MeasuredPoint
 from rlxweb.devices.device_place import CPU_PLACE, engine_identity, parse_place
 from rlxweb.gpu.port import AdapterRequest
-from tests.command_line import CommandResult, CommandRunner, run_forked
+from tests.cli_runners import CommandResult, CommandRunner, run_forked
 from tests.unit.cli.fake_calibrations import (
     POINTS,
     adapter_place,
@@ -149,8 +149,8 @@ def test_show_without_records_advises_calibrate(
 def test_show_measures_nothing(
     call: CommandRunner, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Command `calibrate --show` prints the records in the files, also those of other
-    versions.
+    """Command `measure_engine --show` prints the records in the files, also those of
+    other versions.
     """
     fail_if_called = Mock(side_effect=AssertionError("nothing should be measured"))
     monkeypatch.setattr(calibrate_command, "measure_now", fail_if_called)

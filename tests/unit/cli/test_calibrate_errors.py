@@ -11,14 +11,14 @@ import pytest
 
 from rlxweb.calibration import measure_engine as calibrate
 from rlxweb.calibration.calibration_jobs import CalibrationJob
-from rlxweb.calibration.engine_calibrations import measure_now
+from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.cli import calibrate_command
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.device import Device
 from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
 from rlxweb.errors import DeviceLost, OutOfMemory
-from tests.command_line import CommandRunner, check_rejected, run_forked
+from tests.cli_runners import CommandRunner, check_rejected, run_forked
 from tests.unit.cli.fake_calibrations import cpu_record, save_to_files
 
 STOP_SCRIPT = """

@@ -16,7 +16,7 @@ from rlxweb.cli.welch_command import run_welch_job
 from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.dask import connect, recordings
 from rlxweb.errors import ClusterError, RecordingError, UnknownDevice, UsageError
-from rlxweb.jobs.file_jobs import analyse_sequentially
+from rlxweb.jobs.file_job_protocol import analyse_sequentially
 from rlxweb.jobs.settings import Settings
 
 

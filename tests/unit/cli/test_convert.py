@@ -13,9 +13,9 @@ import pytest
 
 from rlxweb.errors import UsageError
 from rlxweb.io import Recording, open_recording, prepared
-from rlxweb.jobs.conversion import ConversionJob
-from tests.command_line import CommandRunner, check_rejected, run_cli, running_program
-from tests.recordings import save_recording, write_recording
+from rlxweb.jobs.recording_conversion import ConversionJob
+from tests.cli_runners import CommandRunner, check_rejected, run_cli, running_program
+from tests.edf_bdf_recordings import save_recording, write_recording
 
 PARQUET = pytest.param("parquet", marks=pytest.mark.needs("pyarrow"))
 

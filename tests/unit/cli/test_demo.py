@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlxweb.io import write_demo_recording
-from tests.command_line import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner, check_rejected
 
 
 def test_the_demo_finds_its_own_rhythms(tmp_path: Path, call: CommandRunner) -> None:

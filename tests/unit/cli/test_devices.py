@@ -18,9 +18,9 @@ from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.adapter_selection import adapter_missing_error
 from rlxweb.gpu.port import AdapterRequest
-from tests.command_line import CommandRunner, check_rejected, run_cli
-from tests.numpy_engine import NumpyTestEngineOpener
-from tests.terminal import run_in_terminal
+from tests.cli_runners import CommandRunner, check_rejected, run_cli
+from tests.numpy_test_engine import NumpyTestEngineOpener
+from tests.pseudo_terminal import run_in_terminal
 
 
 def test_the_report_names_every_device(call: CommandRunner) -> None:

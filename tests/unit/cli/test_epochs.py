@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 import rlxweb as rlx
 from rlxweb.io import epoch_selection, epochs
-from rlxweb.jobs import averaging, epoch_spectrogram
-from tests.command_line import CommandRunner, check_rejected
+from rlxweb.jobs import channel_group_power, epoch_spectrogram
+from tests.cli_runners import CommandRunner, check_rejected
 
 FS = 200.0
 NAMES = ("Cz", "Pz", "Oz")
@@ -109,7 +109,7 @@ def test_segments_stay_in_their_epochs(
 ) -> None:
     """Segments stay in their epochs, also in blocks that end within an epoch."""
     if small_blocks:
-        monkeypatch.setattr(averaging, "BLOCK_NBYTES", 8 * 3 * 200)
+        monkeypatch.setattr(channel_group_power, "BLOCK_NBYTES", 8 * 3 * 200)
         monkeypatch.setattr(epoch_selection, "_MAX_READ_NBYTES", 8 * 3 * 90)
     got = run_to_arrays(
         call, tmp_path, "welch", path, *STIM_ARGS, "--preset", "scipy", *flags

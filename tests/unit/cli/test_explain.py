@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.calibration.corrections import corrections
+from rlxweb.calibration.observed_run_corrections import corrections
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli import explain_command
 from rlxweb.cost import Terms
@@ -23,7 +23,7 @@ from rlxweb.errors import OutOfMemory
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.rlx import estimate_welch_peaks_costs
 from rlxweb.signal.welch_job import engine_for_candidate
-from tests.command_line import CommandResult, CommandRunner
+from tests.cli_runners import CommandResult, CommandRunner
 from tests.unit.cli.fake_calibrations import adapter_place, save_calibration
 
 TERMS = {f.name for f in fields(Terms)} | {"total_ns"}

@@ -14,8 +14,8 @@ import pytest
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
 from rlxweb.devices.device_place import CPU_PLACE
 from rlxweb.gpu.port import AdapterRequest
-from tests.command_line import CommandResult, CommandRunner, check_rejected
-from tests.recordings import write_recording
+from tests.cli_runners import CommandResult, CommandRunner, check_rejected
+from tests.edf_bdf_recordings import write_recording
 from tests.unit.cli.fake_calibrations import adapter_place, save_calibration
 from tests.unit.cli.test_explain import check_candidates
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from tests.command_line import CommandRunner, check_rejected
-from tests.plan_replay import PlanReplay, WelchPlanReplay
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.exported_plan_replay import PlanReplay, WelchPlanReplay
 
 USER_MODULE = """
 import numpy as np

@@ -14,10 +14,10 @@ from matplotlib import image
 
 from rlxweb.cli import welch_plot
 from rlxweb.io import open_recording
-from rlxweb.jobs.analysis import analyse
+from rlxweb.jobs.recording_analysis import analyse
 from rlxweb.jobs.settings import Settings
 from rlxweb.plot.font_selection import DEFAULT_FONTS
-from tests.command_line import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner, check_rejected
 
 FS = 100.0
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.info_command import _format_clock
-from tests.command_line import CommandRunner, check_rejected
-from tests.recordings import write_recording
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.edf_bdf_recordings import write_recording
 
 NOTES = [(1.0, None, "go"), (2.5, 1.5, "Größe"), (3.0, None, "go"), (3.5, 0.5, "Größe")]
 

@@ -18,8 +18,8 @@ from rlxweb.cli.console import make_console
 from rlxweb.cli.process_pool import ProcessPool
 from rlxweb.cli.recording_progress import RecordingProgress
 from rlxweb.host.thread_tasks import usable_cpus
-from tests.command_line import CommandResult, CommandRunner, check_rejected, drop_times
-from tests.recordings import save_recording
+from tests.cli_runners import CommandResult, CommandRunner, check_rejected, drop_times
+from tests.edf_bdf_recordings import save_recording
 
 FILES = [f"r{n}.npz" for n in range(4)]
 CPU_ARGS = "--device", "cpu", "-q"

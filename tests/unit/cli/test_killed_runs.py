@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rlxweb.jobs.journal import Journal
-from tests.command_line import (
+from tests.cli_runners import (
     CommandResult,
     CommandRunner,
     check_rejected,
@@ -39,9 +39,9 @@ __all__ = ["night", "uninterrupted_output"]
 KILLED_SCRIPT = """
 import os, signal, sys
 from rlxweb.cli.main import main
-from rlxweb.jobs import analysis, journal
+from rlxweb.jobs import journal, recording_analysis
 word, at, share = sys.argv.pop(1), int(sys.argv.pop(1)), float(sys.argv.pop(1))
-write, really = journal.Journal._write_bytes, analysis.analyse
+write, really = journal.Journal._write_bytes, recording_analysis.analyse
 writes = 0
 def dying(self, place, data):
     global writes
@@ -54,7 +54,7 @@ def analyse(recording, *rest):
     with open("done.txt", "a") as file:
         print(recording.path, file=file)
     return really(recording, *rest)
-journal.Journal._write_bytes, analysis.analyse = dying, analyse
+journal.Journal._write_bytes, recording_analysis.analyse = dying, analyse
 main(sys.argv[1:])
 """
 HEADER_MARK, FACTS_MARK, FILE_MARK = "process", '{"facts"', '{"file"'
@@ -158,12 +158,12 @@ def test_two_runs_of_one_output_do_not_mix(
     """The second run is rejected with the process of the first, and changes nothing."""
     waiting_script = (
         "import sys\nfrom rlxweb.cli.main import main\n"
-        "from rlxweb.jobs import analysis\n"
-        "really = analysis.analyse\n"
+        "from rlxweb.jobs import recording_analysis\n"
+        "really = recording_analysis.analyse\n"
         "def analyse(*args):\n"
         "    print('at work', flush=True); sys.stdin.readline()\n"
         "    return really(*args)\n"
-        "analysis.analyse = analyse\nmain(sys.argv[1:])"
+        "recording_analysis.analyse = analyse\nmain(sys.argv[1:])"
     )
     with running_program("-c", waiting_script, *WELCH_ARGS, *OUT_ARGS) as process:
         assert next_line(process.stdout, "its state") == "at work\n"

@@ -12,8 +12,8 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.signal.learned import pruning
-from tests.command_line import CommandRunner, check_rejected
-from tests.recordings import save_recording
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.edf_bdf_recordings import save_recording
 from tests.unit.signal.learned.red_noise import FS, red_noise
 
 BASE_ARGS = ("--n-fft", 64, "--band", "32:200", "--k", 3, "--error", 0.05, "--steps", 6)

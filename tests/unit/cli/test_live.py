@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.command_line import CommandResult, CommandRunner, check_rejected, run_cli
-from tests.recordings import write_recording
-from tests.terminal import Terminal
+from tests.cli_runners import CommandResult, CommandRunner, check_rejected, run_cli
+from tests.edf_bdf_recordings import write_recording
+from tests.pseudo_terminal import Terminal
 
 FS = 128
 T = np.arange(20 * FS) / FS

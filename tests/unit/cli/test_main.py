@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.main import COMMANDS
-from tests.command_line import (
+from tests.cli_runners import (
     CommandRunner,
     check_rejected,
     run_cli,
@@ -27,7 +27,7 @@ from tests.command_line import (
 
 INTERRUPTED_RUN = """
 import os, signal, sys
-import rlxweb.jobs.averaging as averaging
+import rlxweb.jobs.channel_group_power as averaging
 from rlxweb.cli.main import main
 check = averaging.check_finite
 def stop(*args):

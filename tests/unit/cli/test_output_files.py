@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli import output_files
-from tests.command_line import (
+from tests.cli_runners import (
     CommandRunner,
     check_rejected,
     run_cli,

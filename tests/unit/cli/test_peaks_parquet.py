@@ -16,10 +16,10 @@ from rlxweb.cli import peaks_parquet
 from rlxweb.cli.peaks_parquet import COLUMNS
 from rlxweb.cli.welch_command import run_welch_job
 from rlxweb.cli.welch_output_options import WelchOutputOptions
-from rlxweb.jobs.file_jobs import analyse_sequentially
+from rlxweb.jobs.file_job_protocol import analyse_sequentially
 from rlxweb.jobs.settings import Settings
-from tests.command_line import CommandRunner, check_rejected, run_forked
-from tests.recordings import write_recording
+from tests.cli_runners import CommandRunner, check_rejected, run_forked
+from tests.edf_bdf_recordings import write_recording
 
 FS = "--fs", 100
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rlxweb.cli.peaks_text_table import print_peaks
 from rlxweb.io import open_recording
-from rlxweb.jobs.analysis import analyse
+from rlxweb.jobs.recording_analysis import analyse
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings
 

@@ -11,7 +11,7 @@ import pytest
 
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot
 from rlxweb.errors import UsageError
-from tests.command_line import run_cli, run_forked
+from tests.cli_runners import run_cli, run_forked
 from tests.unit.cli.test_welch_plot import analyse_rows, draw, noise
 
 FS = 200.0

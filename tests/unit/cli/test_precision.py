@@ -1,4 +1,6 @@
-"""One rule of precision for the command line, the environment and Python."""
+"""Float precision follows one rule on the command line, in the environment variable and
+in Python.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ import rlxweb as rlx
 from rlxweb.errors import DTypeError, EnvironmentWarning
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.io import open_recording
-from tests.command_line import CommandRunner, check_rejected
-from tests.recordings import write_recording
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.edf_bdf_recordings import write_recording
 from tests.unit.signal.fake_gpu import DEVICE_LABEL, ENGINE_NAME, FakeGpu
 
 RNG = np.random.default_rng(7)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.jobs.analysis import analyse_file
+from rlxweb.jobs.recording_analysis import analyse_file
 from rlxweb.jobs.settings import Settings
 from rlxweb.jobs.stage_timing import StageTimer
-from tests.command_line import CommandRunner, check_rejected
-from tests.recordings import write_recording
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.edf_bdf_recordings import write_recording
 
 MODULE = """
 import numpy as np

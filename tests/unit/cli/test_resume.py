@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlxweb.cli import json_documents
-from rlxweb.jobs import analysis
+from rlxweb.jobs import recording_analysis
 from rlxweb.jobs.resumable_run import journal_path
-from tests.command_line import CommandRunner, check_rejected, drop_times
+from tests.cli_runners import CommandRunner, check_rejected, drop_times
 from tests.unit.cli.resumable_run import (
     FILES,
     JOURNAL_PATH,
@@ -75,13 +75,13 @@ def test_unfinished_run_needs_an_explicit_choice(
         check_rejected(result, 2, *words)
     assert JOURNAL_PATH.exists()
     analysed_paths: list[str] = []
-    original_analyse = analysis.analyse
+    original_analyse = recording_analysis.analyse
 
     def analyse(recording: object, *args: object) -> object:
         analysed_paths.append(recording.path)  # type: ignore[attr-defined]
         return original_analyse(recording, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(analysis, "analyse", analyse)
+    monkeypatch.setattr(recording_analysis, "analyse", analyse)
     assert call(*WELCH_ARGS, *OUT_ARGS, "--no-resume").code == 0
     assert analysed_paths == FILES
     assert Path("o.parquet").read_bytes() == uninterrupted_output
@@ -158,14 +158,14 @@ def test_results_of_old_settings_can_still_be_resumed(
 ) -> None:
     """A run with mistyped flags that is stopped at once loses nothing."""
     run_stopped_after(4, monkeypatch, call)
-    original_analyse = analysis.analyse
+    original_analyse = recording_analysis.analyse
 
     def stop(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(analysis, "analyse", stop)
+    monkeypatch.setattr(recording_analysis, "analyse", stop)
     assert call(*WELCH_ARGS, *OUT_ARGS, "--resume", "--k", 3).code == 130
-    monkeypatch.setattr(analysis, "analyse", original_analyse)
+    monkeypatch.setattr(recording_analysis, "analyse", original_analyse)
     result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
     assert "resuming: 4 of 5 recordings already done" in result.err
     assert Path("o.parquet").read_bytes() == uninterrupted_output

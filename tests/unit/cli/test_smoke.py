@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rlxweb.cli.smoke_console_report import print_report
-from tests.command_line import CommandRunner, check_rejected, run_cli
+from tests.cli_runners import CommandRunner, check_rejected, run_cli
 from tests.unit.smoke import report_factory as made
 
 pytestmark = pytest.mark.usefixtures("forked_children")

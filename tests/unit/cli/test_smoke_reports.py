@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner, check_rejected
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 EXP_SAMPLES = ("--quick", "--device", "cpu", "-k", "samples/exp/*")

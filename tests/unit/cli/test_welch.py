@@ -15,10 +15,10 @@ import soundfile
 from rlxweb.cli.welch_outputs import CSV_COLUMNS
 from rlxweb.gpu.wgpu_libraries import list_adapters
 from rlxweb.io import open_recording
-from rlxweb.jobs import averaging
-from tests.command_line import CommandRunner, check_rejected
+from rlxweb.jobs import channel_group_power
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.edf_bdf_recordings import write_recording
 from tests.numpy_references import reference_welch
-from tests.recordings import write_recording
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((3, 5000)) + 0.3
@@ -240,7 +240,7 @@ def test_small_blocks_give_the_same_spectra(
     """
     args = "welch", npy, "--fs", 9, "--nperseg", 300, "--noverlap", 111, "--npz"
     call(*args, tmp_path / "whole.npz")
-    monkeypatch.setattr(averaging, "BLOCK_NBYTES", nbytes)
+    monkeypatch.setattr(channel_group_power, "BLOCK_NBYTES", nbytes)
     call(*args, tmp_path / "parts.npz")
     with np.load(tmp_path / "whole.npz") as a, np.load(tmp_path / "parts.npz") as b:
         np.testing.assert_allclose(a["psd"], b["psd"], rtol=1e-12)

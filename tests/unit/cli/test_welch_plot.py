@@ -1,4 +1,4 @@
-"""Pictures of spectra: drawn for any input, with the right contents."""
+"""Plots of spectra by `rlxweb welch`: drawn for any input, with the right contents."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
 from rlxweb.cli.welch_plot import picture_format, write_spectra_picture
 from rlxweb.errors import PictureWarning
 from rlxweb.io import open_recording
-from rlxweb.jobs.analysis import analyse
+from rlxweb.jobs.recording_analysis import analyse
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.jobs.settings import Settings
 from rlxweb.plot import font_selection
 from rlxweb.plot.font_selection import DEFAULT_FONTS
-from rlxweb.plot.spectrum_rows import MAX_LINES, level_range, power_levels
+from rlxweb.plot.spectrum_plot_data import MAX_LINES, level_range, power_levels
 from rlxweb.plot.theme import style_settings
 
 T = np.arange(20_000) / 1000

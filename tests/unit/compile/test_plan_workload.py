@@ -16,13 +16,13 @@ from rlxweb.compile.plan_workload import plan_workload, profile_plan, step_items
 from rlxweb.compile.target import Target
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.workload import Workload
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import BufferRange, Dispatch
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
-from tests.fake_port import FakePort
-from tests.ports import open_fake_port
+from tests.fake_gpu_port import FakePort
+from tests.gpu_ports import open_fake_port
 
 DEVICE = Target(
     "test", frozenset({DType.F32, DType.BOOL, DType.I32}), lambda *rest: True

@@ -1,4 +1,4 @@
-"""RLX's counts of a graph: launches, waits and bytes."""
+"""IO profile of a graph, as RLX counts it: kernel launches, host waits and bytes."""
 
 from __future__ import annotations
 

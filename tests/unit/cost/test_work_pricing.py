@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from rlxweb import Graph
 from rlxweb.calibration.calibration_store import CalibrationStore
-from rlxweb.calibration.corrections import CorrectionStore
-from rlxweb.calibration.engine_calibrations import (
+from rlxweb.calibration.engine_calibration_lookup import (
     EngineCalibration,
     engine_calibration,
     fit_cached,
 )
+from rlxweb.calibration.observed_run_corrections import CorrectionStore
 from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_fastest, choose_place
 from rlxweb.choose.graph_job import GraphJob, fusion_gate_at
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
@@ -69,7 +69,7 @@ def records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CalibrationStore
     """An empty calibration store and no learned corrections."""
     store = CalibrationStore(tmp_path)
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibrations.calibration_store", store
+        "rlxweb.calibration.engine_calibration_lookup.calibration_store", store
     )
     empty_corrections = CorrectionStore(tmp_path)
     for module in ("graph_job", "chooser"):
@@ -191,9 +191,10 @@ def test_only_hardware_is_guessed_at(
     engine = SimpleNamespace(software=software)
     stub_pool = SimpleNamespace(backend=lambda d, a: engine)
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibrations.known_record", lambda d, a="": None
+        "rlxweb.calibration.engine_calibration_lookup.known_record",
+        lambda d, a="": None,
     )
-    monkeypatch.setattr("rlxweb.calibration.engine_calibrations.pool", stub_pool)
+    monkeypatch.setattr("rlxweb.calibration.engine_calibration_lookup.pool", stub_pool)
     calibration = engine_calibration(GPU, ("submit",))
     if software:
         assert calibration == (

@@ -15,8 +15,8 @@ import rlxweb as rlx
 from rlxweb.errors import ModelError
 from rlxweb.runtime import bound_graph_cache
 from rlxweb.runtime.dynamic_compiled_graph import DynamicCompiledGraph
-from tests.unit.examples import tiny_encoder
-from tests.unit.examples.site_modules import load_site_module
+from tests.unit.examples import tiny_sentence_encoder
+from tests.unit.examples.site_module_loader import load_site_module
 
 minilm = load_site_module("examples/minilm")
 wordpiece = load_site_module("demo/search/wordpiece")
@@ -31,14 +31,14 @@ TEXTS = [
     "東 zebra",
     "the mat " * 12,
 ]
-TOKENIZER = wordpiece.WordPiece(tiny_encoder.TOKENIZER)
+TOKENIZER = wordpiece.WordPiece(tiny_sentence_encoder.TOKENIZER)
 MAX_LENGTH = 32
 
 
 def compile_encoder(device: str = "cpu", **changes: Any) -> rlx.CompiledGraph:
     """Return the compiled encoder with the weights of a file."""
-    graph = minilm.encoder_graph(tiny_encoder.CONFIG)
-    raw = tiny_encoder.tiny_model_files(**changes)["model.safetensors"]
+    graph = minilm.encoder_graph(tiny_sentence_encoder.CONFIG)
+    raw = tiny_sentence_encoder.tiny_model_files(**changes)["model.safetensors"]
     encoder = rlx.Session(device).compile(graph)
     weights = rlx.load_weights(graph, raw, rename=minilm.UNUSED, convert=True)
     for name, weight in weights.items():
@@ -60,7 +60,9 @@ def encoder() -> rlx.CompiledGraph:
 
 
 def test_words_are_split_into_the_longest_pieces() -> None:
-    words = {token_id: word for word, token_id in tiny_encoder.VOCABULARY.items()}
+    words = {
+        token_id: word for word, token_id in tiny_sentence_encoder.VOCABULARY.items()
+    }
     expected = {
         "The cats": "[CLS] the cat ##s [SEP]",
         "matter,unable": "[CLS] mat ##ter , un ##able [SEP]",
@@ -75,7 +77,7 @@ def test_words_are_split_into_the_longest_pieces() -> None:
 
 def test_vectors_match_float64(encoder: rlx.CompiledGraph) -> None:
     for text, vector in zip(TEXTS, embed(TEXTS, encoder), strict=True):
-        want = tiny_encoder.reference_embedding(TOKENIZER.encode(text))
+        want = tiny_sentence_encoder.reference_embedding(TOKENIZER.encode(text))
         np.testing.assert_allclose(vector, want, atol=1e-5)
 
 
@@ -142,7 +144,9 @@ def test_threads_may_share_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_half_precision_weights_are_widened(encoder: rlx.CompiledGraph) -> None:
-    half = {n: a.astype(np.float16) for n, a in tiny_encoder.tiny_weights().items()}
+    half = {
+        n: a.astype(np.float16) for n, a in tiny_sentence_encoder.tiny_weights().items()
+    }
     vectors = embed(["the cat"], compile_encoder(weights=half))
     np.testing.assert_allclose(vectors, embed(["the cat"], encoder), atol=0.02)
 
@@ -153,13 +157,18 @@ def added_token(**changes: Any) -> dict[str, Any]:
 
 
 def max_word_characters(max_count: float) -> dict[str, Any]:
-    model = tiny_encoder.TOKENIZER["model"]
+    model = tiny_sentence_encoder.TOKENIZER["model"]
     return {"model": {**model, "max_input_chars_per_word": max_count}}  # type: ignore[dict-item]
 
 
 def test_an_added_token_is_matched_literally() -> None:
-    tokenizer = wordpiece.WordPiece(tiny_encoder.TOKENIZER | added_token())
-    assert tokenizer.encode("the<x>") == [2, tiny_encoder.VOCABULARY["the"], 4, 3]
+    tokenizer = wordpiece.WordPiece(tiny_sentence_encoder.TOKENIZER | added_token())
+    assert tokenizer.encode("the<x>") == [
+        2,
+        tiny_sentence_encoder.VOCABULARY["the"],
+        4,
+        3,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +184,7 @@ def test_an_added_token_is_matched_literally() -> None:
 )
 def test_unsupported_networks_are_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        minilm.encoder_graph(tiny_encoder.CONFIG | config)
+        minilm.encoder_graph(tiny_sentence_encoder.CONFIG | config)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +208,7 @@ def test_unsupported_tokenizers_are_refused(
     changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
-        wordpiece.WordPiece(tiny_encoder.TOKENIZER | changes)
+        wordpiece.WordPiece(tiny_sentence_encoder.TOKENIZER | changes)
 
 
 def test_very_long_words_and_texts_are_tokenized() -> None:
@@ -221,7 +230,7 @@ def test_the_demo_refuses_broken_files() -> None:
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         for raw in (b"", b"{", b"[1]", b"\xff\xfe", b"[" * 10**5):
             with pytest.raises(ModelError):
-                search.Model({**tiny_encoder.tiny_model_files(), name: raw})
-    small = json.dumps(tiny_encoder.CONFIG | {"vocab_size": 5}).encode()
+                search.Model({**tiny_sentence_encoder.tiny_model_files(), name: raw})
+    small = json.dumps(tiny_sentence_encoder.CONFIG | {"vocab_size": 5}).encode()
     with pytest.raises(ModelError, match="the token id"):
-        search.Model({**tiny_encoder.tiny_model_files(), "config.json": small})
+        search.Model({**tiny_sentence_encoder.tiny_model_files(), "config.json": small})

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 import rlxweb as rlx
-from tests.unit.examples.model_packages import package_folder
-from tests.unit.examples.site_modules import load_site_module
+from tests.unit.examples.installed_model_packages import package_folder
+from tests.unit.examples.site_module_loader import load_site_module
 
 pytestmark = pytest.mark.full
 

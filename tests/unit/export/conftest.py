@@ -10,7 +10,7 @@ import pytest
 
 from rlxweb import Graph
 from rlxweb.export.web_export import ExportJob, write_export
-from tests.plan_replay import PlanReplay
+from tests.exported_plan_replay import PlanReplay
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import pytest
 from rlxweb import Graph, export_welch
 from rlxweb.errors import LimitExceeded, NotWritten, UsageError
 from rlxweb.export import atomic_folder as of_folder
-from rlxweb.export import binary_file as of_weights
-from rlxweb.export.js_module import insert_plan_types, runtime_source
+from rlxweb.export import binary_array_file as of_weights
+from rlxweb.export.js_runtime_files import insert_plan_types, runtime_source
 from rlxweb.export.npm_package import NpmPackage
 from rlxweb.export.web_export import ExportJob, ExportSummary, write_export
 from rlxweb.gpu.recording_port import RecordedWrite

@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 
 from rlxweb import Graph, register_custom
 from rlxweb.errors import DTypeError, InputError, LimitExceeded, RlxError, Unsupported
-from rlxweb.export.binary_file import BinaryFile
+from rlxweb.export.binary_array_file import BinaryFile
+from rlxweb.export.browser_graph_compilation import record_graph
 from rlxweb.export.plan_json import PlanSerializer
-from rlxweb.export.recorded_graph import record_graph
 from rlxweb.export.required_limits import workgroup_size, workgroup_storage_nbytes
 from rlxweb.export.web_export import ExportJob, write_export
-from rlxweb.gpu.blocking import run_blocking
-from rlxweb.gpu.browser_bridge import webgpu_limit
+from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.gpu.js_bridge_conversion import webgpu_limit
 from rlxweb.gpu.port import AdapterRequest, Dispatch
 from rlxweb.gpu.recording_port import RecordedPipeline, RecordingPort
 from rlxweb.ir.op import registry
 from rlxweb.limits import Limits, tiny_limits
 from rlxweb.smoke.random_graphs import random_graph
 from tests.engines_under_test import reference_outputs
-from tests.plan_replay import PlanReplay
+from tests.exported_plan_replay import PlanReplay
 
 Export = Callable[..., PlanReplay]
 pytestmark = pytest.mark.requires_wgpu

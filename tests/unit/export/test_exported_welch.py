@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.errors import LimitExceeded, Unsupported, UsageError
 from rlxweb.signal.welch_export import export_welch
-from tests.plan_replay import WelchPlanReplay
-from tests.tiers import thin_out_cases
+from tests.exported_plan_replay import WelchPlanReplay
+from tests.suite_tiers import thin_out_cases
 
 pytestmark = pytest.mark.requires_wgpu
 

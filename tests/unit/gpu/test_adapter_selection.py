@@ -10,7 +10,7 @@ import pytest
 from rlxweb.gpu import adapter_selection as choice
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.limits import Limits, tiny_limits
-from tests.command_line import run_python
+from tests.cli_runners import run_python
 
 
 def fake_adapter(
@@ -150,7 +150,7 @@ WITHOUT_WGPU = """
 import sys
 sys.modules["wgpu"] = None
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_libraries import list_adapters
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.gpu.port import AdapterRequest

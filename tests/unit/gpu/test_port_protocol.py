@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 
 GPU = ROOT / "rlxweb" / "gpu"
 PORT_FILES = {
     "WgpuPort": GPU / "wgpu_port.py",
     "BrowserPort": GPU / "browser_port.py",
-    "FakePort": ROOT / "tests" / "fake_port.py",
+    "FakePort": ROOT / "tests" / "fake_gpu_port.py",
 }
 
 

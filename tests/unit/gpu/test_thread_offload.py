@@ -14,7 +14,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.cancellation import Cancelled, cancellation_scope, raise_if_cancelled
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.gpu.thread_offload import MAX_THREADS, run_in_thread
 from rlxweb.signal import welch_engine

@@ -16,7 +16,7 @@ from rlxweb.errors import (
     LimitExceeded,
     ShaderRejected,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import (
     AdapterRequest,
     BufferClear,
@@ -28,8 +28,8 @@ from rlxweb.gpu.port import (
 from rlxweb.gpu.wgpu_libraries import list_adapters
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.limits import Limits, tiny_limits
-from tests.command_line import run_python
-from tests.ports import check_closed_port, check_not_open, open_native_port
+from tests.cli_runners import run_python
+from tests.gpu_ports import check_closed_port, check_not_open, open_native_port
 from tests.threads import run_concurrently, submitting_threads
 
 ADD = """
@@ -132,10 +132,8 @@ def addition_workload(port: WgpuPort) -> tuple[tuple[Command, ...], int]:
 
 def test_bytes_come_back_at_any_offset_and_length(clean: WgpuPort) -> None:
     values = np.frombuffer(np.random.default_rng(1).bytes(4096), np.uint8)
-    storage, back = (
-        clean.create_buffer(4096, "storage"),
-        clean.create_buffer(4096, "readback"),
-    )
+    storage = clean.create_buffer(4096, "storage")
+    back = clean.create_buffer(4096, "readback")
     clean.write(storage, 0, memoryview(values))
     clean.submit([BufferCopy(BufferRange(storage, 0, 4096), back)])
     for handle in (storage, back):

@@ -12,7 +12,12 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import GraphFileError, ShapeError
-from tests.unit.graphfile.sample_files import KEY, pack_file, save_to_bytes, split_file
+from tests.unit.graphfile.sample_graph_files import (
+    KEY,
+    pack_file,
+    save_to_bytes,
+    split_file,
+)
 
 W = np.linspace(-1, 1, 300, dtype=np.float32).reshape(4, 75)
 

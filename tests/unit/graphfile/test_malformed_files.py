@@ -12,7 +12,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import GraphFileError
-from tests.unit.graphfile.sample_files import (
+from tests.unit.graphfile.sample_graph_files import (
     KEY,
     first_node,
     mlp_graph,

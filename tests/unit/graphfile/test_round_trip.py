@@ -23,11 +23,11 @@ from rlxweb.errors import (
     UsageError,
     VerifyError,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import cast_array
 from rlxweb.ir.op import Op, registry
 from rlxweb.runtime.device_graph_cache import DeviceGraphCache
-from tests.unit.graphfile.sample_files import (
+from tests.unit.graphfile.sample_graph_files import (
     KEY,
     mlp_graph,
     mlp_weights,

@@ -33,13 +33,13 @@ from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.machine.llvm_builder import TYPE_NBYTES
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
-from rlxweb.machine.power_sums import LanePowerSums, RowPowerSums
-from rlxweb.machine.top_k_search import register_count
-from rlxweb.machine.welch_kernel import WelchKernel
+from rlxweb.machine.llvm_power_sums import LanePowerSums, RowPowerSums
+from rlxweb.machine.llvm_top_k_search import register_count
+from rlxweb.machine.llvm_welch_kernel import WelchKernel
 from tests.numpy_references import rank_bins
-from tests.tiers import thin_out_cases
-from tests.unit.host.spec_factory import resolve_spec
+from tests.suite_tiers import thin_out_cases
 from tests.unit.host.test_welch_spectrum import noise, relative_error
+from tests.unit.host.welch_spec_factory import resolve_spec
 
 pytestmark = pytest.mark.requires_fast
 

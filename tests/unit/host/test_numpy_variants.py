@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.host.blocked_ops import is_large
+from rlxweb.host.cache_blocked_ops import is_large
 from rlxweb.host.numpy_variants import NUMPY_VARIANTS, ArrayVariant
 from rlxweb.ir.op import TensorType, registry
 from tests.engines_under_test import Engine, engine
@@ -52,7 +52,8 @@ def test_variants_have_distinct_names_and_registered_ops() -> None:
 def test_some_sample_runs_the_variant(variant: ArrayVariant) -> None:
     """No gate raises, and the agreement tests have a sample that each gate accepts.
 
-    But for parts of what is larger than any sample: `test_in_parts.py` has some.
+    But for parts of what is larger than any sample: `test_cache_blocked_ops.py` has
+    some.
     """
     assert any([can_run_case(variant, case) for case in sample_cases(variant.op)])
 

@@ -72,10 +72,8 @@ def test_convolutions_of_any_size(data: st.DataObject) -> None:
 
     groups, c, m = draw_integer(1, 3), draw_integer(1, 9), draw_integer(1, 14)
     kernel = draw_integer(1, 5), draw_integer(1, 5)
-    strides, dilations = (
-        (draw_integer(1, 3), draw_integer(1, 3)),
-        (draw_integer(1, 2), draw_integer(1, 2)),
-    )
+    strides = (draw_integer(1, 3), draw_integer(1, 3))
+    dilations = (draw_integer(1, 2), draw_integer(1, 2))
     pads = draw_integer(0, 2)
     size = draw_integer(3, 20), draw_integer(3, 24)
     dilated_kernel = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]

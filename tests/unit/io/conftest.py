@@ -1,4 +1,4 @@
-"""Fixtures shared by the tests of hostile recordings."""
+"""Fixture that lowers the limit of unpacked data, for tests of hostile recordings."""
 
 from __future__ import annotations
 

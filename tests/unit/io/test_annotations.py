@@ -19,7 +19,7 @@ import rlxweb as rlx
 from rlxweb.errors import RecordingWarning, UnknownName, UsageError
 from rlxweb.io import Annotation, epochs
 from rlxweb.io.annotations import parse_annotations
-from tests.command_line import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner, check_rejected
 
 FS = 100.0
 X = np.random.default_rng(3).normal(0, 50, (2, 6000))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlxweb.array_input import describe_type
 from rlxweb.errors import RecordingError, RecordingWarning, RlxError, UsageError
 from rlxweb.io import byte_source, open_recording
-from tests.recordings import EDFIO_TYPES, check_unreadable, read_with_warning
+from tests.edf_bdf_recordings import EDFIO_TYPES, check_unreadable, read_with_warning
 
 SUFFIXES = ["edf", "bdf", "wav", "npy", "npz", "csv"]
 

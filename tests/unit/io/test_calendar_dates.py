@@ -11,7 +11,7 @@ import pytest
 from rlxweb.errors import RecordingWarning, UsageError
 from rlxweb.io import open_recording
 from rlxweb.io.calendar_dates import parse_edf_date, parse_iso_date, shift_date
-from tests.recordings import save_recording
+from tests.edf_bdf_recordings import save_recording
 
 DATE = datetime.date(2002, 2, 28)
 X = np.random.default_rng(3).normal(0, 50, (2, 2560))

@@ -15,7 +15,7 @@ from rlxweb.io.channel_selection import (
     is_trigger,
     unique_names,
 )
-from rlxweb.io.file_contents import FileChannel
+from rlxweb.io.format_reader_interface import FileChannel
 
 LABELS = ["EEG Fp1", "EEG Fp2", "EEG Fp1", "ECG", "Status", "X [1]"]
 FILE_CHANNELS = [

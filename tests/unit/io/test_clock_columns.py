@@ -18,8 +18,8 @@ import pytest
 
 from rlxweb.errors import RecordingError, RecordingWarning
 from rlxweb.io import open_recording
-from rlxweb.io.clock_names import ClockName, parse_clock_name
-from rlxweb.io.time_text import parse_times
+from rlxweb.io.clock_column_names import ClockName, parse_clock_name
+from rlxweb.io.time_parsing import parse_times
 
 T = np.arange(600) / 100.0
 X = np.sin(20 * np.pi * T)

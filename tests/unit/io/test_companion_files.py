@@ -18,7 +18,7 @@ from rlxweb.io import open_recording
 from rlxweb.io.companion_files import find_header, is_companion, recording_files
 from rlxweb.io.formats import has_recording_suffix
 from rlxweb.io.modification_stamp import modification_stamp
-from tests.recordings import check_unreadable
+from tests.edf_bdf_recordings import check_unreadable
 from tests.unit.io.test_mne_reader import X, write_brainvision, write_eeglab
 
 

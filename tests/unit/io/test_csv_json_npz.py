@@ -1,6 +1,4 @@
-"""Output files are written atomically; CSV, JSON and NPZ content is read back
-exactly.
-"""
+"""Output files in CSV, JSON and NPZ: written atomically, and read back exactly."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from rlxweb import atomic_file
 from rlxweb.atomic_file import AtomicFiles
 from rlxweb.errors import NotWritten, RecordingError, UsageError
 from rlxweb.io import atomic_path, write_csv, write_json, write_npz
-from tests.command_line import run_python
+from tests.cli_runners import run_python
 from tests.threads import start_threads
 
 

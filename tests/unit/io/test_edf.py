@@ -16,8 +16,8 @@ import rlxweb as rlx
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import edf as edf_module
 from rlxweb.io import open_recording
-from tests.command_line import CommandRunner, check_rejected
-from tests.recordings import (
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.edf_bdf_recordings import (
     check_unreadable,
     read_with_edfio,
     read_with_warning,

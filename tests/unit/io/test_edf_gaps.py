@@ -15,12 +15,12 @@ from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, RecordingWarning, UsageError
 from rlxweb.io import Recording, epochs, file_limits, open_recording, prepared
 from rlxweb.io.annotations import Annotation
-from rlxweb.jobs.analysis import analyse
-from rlxweb.jobs.epoching import EpochOptions
+from rlxweb.jobs.channel_group_spectrogram import SpectrogramSettings, group_spectrogram
+from rlxweb.jobs.epoch_options import EpochOptions
+from rlxweb.jobs.recording_analysis import analyse
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.spectrogram import SpectrogramSettings, group_spectrogram
-from tests.command_line import CommandRunner
-from tests.recordings import (
+from tests.cli_runners import CommandRunner
+from tests.edf_bdf_recordings import (
     check_unreadable,
     make_discontinuous,
     read_with_edfio,

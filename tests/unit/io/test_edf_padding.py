@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlxweb.io import open_recording
-from tests.recordings import save_recording
+from tests.edf_bdf_recordings import save_recording
 from tests.unit.io.test_recording_writer import read_float64
 
 

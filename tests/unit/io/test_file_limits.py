@@ -18,7 +18,7 @@ import pytest
 from rlxweb.errors import NotWritten, RecordingError, RlxError
 from rlxweb.io import file_limits, open_recording
 from rlxweb.io.channel_selection import unique_names
-from tests.recordings import check_unreadable
+from tests.edf_bdf_recordings import check_unreadable
 
 MAX_NBYTES = 50 << 20
 # Pyodide's Python comes without LZMA; there bz2 stands for it.
@@ -264,7 +264,7 @@ def test_an_array_larger_than_the_free_space_is_not_unpacked(
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros(2 << 20))
     disk_usage = Mock(return_value=Mock(free=1000))
-    monkeypatch.setattr("rlxweb.io.temporary_storage.shutil.disk_usage", disk_usage)
+    monkeypatch.setattr("rlxweb.io.decompression_storage.shutil.disk_usage", disk_usage)
     with pytest.raises(NotWritten, match="it needs 16777344 bytes, 1000 are free"):
         open_recording(path, fs=1)
     assert NotWritten.exit_code == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlxweb.io import open_recording
-from tests.recordings import check_unreadable, try_reading
+from tests.edf_bdf_recordings import check_unreadable, try_reading
 
 mne.set_log_level("ERROR")
 FS, N = 256.0, 4096

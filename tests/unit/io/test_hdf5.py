@@ -17,8 +17,8 @@ from pynwb.ecephys import ElectricalSeries
 import rlxweb as rlx
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, Unsupported
 from rlxweb.io import open_recording
-from tests.command_line import run_python
-from tests.recordings import check_unreadable, read_with_warning, try_reading
+from tests.cli_runners import run_python
+from tests.edf_bdf_recordings import check_unreadable, read_with_warning, try_reading
 
 N, FS = 3000, 250.0
 X = np.random.default_rng(5).normal(size=(3, N)).astype(np.float32)

@@ -15,10 +15,14 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import RecordingError, RecordingWarning
-from rlxweb.io import hdf5_access, hdf5_virtual_datasets, open_recording
+from rlxweb.io import (
+    hdf5_checked_access,
+    hdf5_virtual_dataset_detection,
+    open_recording,
+)
 from rlxweb.io.byte_source import open_source
+from tests.edf_bdf_recordings import check_unreadable
 from tests.memory_growth import limit_memory_growth
-from tests.recordings import check_unreadable
 from tests.unit.io.test_hdf5 import FS, X, write_hdf5
 
 SECRET = b"root:x:0:0:\n" * 6
@@ -460,9 +464,9 @@ def test_a_file_is_searched_for_its_texts_once(
         for node in (file, file["eeg"]):
             node.attrs["units"] = "uV"
             node.attrs["channels"] = ["a", "b", "c"]
-    searched, search_heaps = [], hdf5_access._scan_heaps
+    searched, search_heaps = [], hdf5_checked_access._scan_heaps
     monkeypatch.setattr(
-        hdf5_access,
+        hdf5_checked_access,
         "_scan_heaps",
         lambda source: searched.append(source) or search_heaps(source),
     )
@@ -552,10 +556,12 @@ def test_a_virtual_array_is_recognised_by_its_header(
         group = file[prefix or "/"]
         for name in ("eeg", "view", "fs"):
             address = group.id.links.get_info(name.encode()).u
-            is_virtual = hdf5_virtual_datasets.is_virtual(source, file, address)
+            is_virtual = hdf5_virtual_dataset_detection.is_virtual(
+                source, file, address
+            )
             assert is_virtual is (name == "view"), name
         with pytest.raises(RecordingError, match=OTHER_FILE_MESSAGE):
-            hdf5_access.get_child(source, group, "link")
+            hdf5_checked_access.get_child(source, group, "link")
     check_unreadable(path, OTHER_FILE_MESSAGE, array=f"{prefix}view")
     with pytest.warns(
         RecordingWarning, match="view' is stored in other files; the array is ignored"

@@ -24,9 +24,9 @@ import rlxweb as rlx
 from rlxweb.cli.main import main
 from rlxweb.errors import RecordingError, RecordingWarning, Unsupported
 from rlxweb.io import open_recording
-from rlxweb.io.state_fingerprint import state_fingerprint
+from rlxweb.io.recording_state_fingerprint import state_fingerprint
 from rlxweb.live.file_source import RecordingReplay
-from tests.recordings import check_unreadable, try_reading
+from tests.edf_bdf_recordings import check_unreadable, try_reading
 
 mne.set_log_level("ERROR")
 FS, N = 256.0, 4096

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import RecordingWarning, UnknownName, UsageError
 from rlxweb.io import npy, npz, open_recording
-from tests.recordings import check_unreadable, read_with_warning
+from tests.edf_bdf_recordings import check_unreadable, read_with_warning
 
 DTYPES = "i1 u1 <i2 >i2 <u2 >i4 u4 i8 u8 f4 >f4 f8 >f8".split()
 

@@ -18,7 +18,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RecordingError, Unsupported
 from rlxweb.io import check_finite, open_recording
-from tests.recordings import check_unreadable, read_with_warning, try_reading
+from tests.edf_bdf_recordings import check_unreadable, read_with_warning, try_reading
 
 N, FS = 20_000, 250.0
 X = np.random.default_rng(3).normal(size=(4, N))

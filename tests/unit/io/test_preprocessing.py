@@ -20,8 +20,8 @@ import rlxweb as rlx
 from rlxweb.errors import RecordingWarning, UnknownName, Unsupported, UsageError
 from rlxweb.io import Group, prepared
 from rlxweb.io.recording import Channel
-from tests.command_line import CommandRunner, check_rejected
-from tests.recordings import save_recording, write_recording
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.edf_bdf_recordings import save_recording, write_recording
 
 FS = 200.0
 N = 60_000

@@ -1,4 +1,6 @@
-"""Groups are read in blocks within bounded memory and checked for finite samples."""
+"""Recordings: groups are read in blocks within bounded memory and checked for finite
+samples.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import NotFinite, RecordingError, UsageError
 from rlxweb.io import check_finite, npz, open_recording
-from tests.recordings import EDFIO_TYPES
+from tests.edf_bdf_recordings import EDFIO_TYPES
 
 MEBI = 1 << 20
 

@@ -26,7 +26,7 @@ from rlxweb.errors import (
 )
 from rlxweb.io import Annotation, Recording, open_recording, prepared
 from rlxweb.io.formats import WRITERS
-from tests.recordings import (
+from tests.edf_bdf_recordings import (
     EDFIO_TYPES,
     read_with_edfio,
     save_recording,

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import Recording, check_finite, open_recording
-from rlxweb.io.file_contents import FileContents
+from rlxweb.io.format_reader_interface import FileContents
 from rlxweb.io.time_range import parse_moment, slice_group
-from tests.command_line import CommandRunner, check_rejected
-from tests.recordings import save_recording
+from tests.cli_runners import CommandRunner, check_rejected
+from tests.edf_bdf_recordings import save_recording
 
 NO_CONTENTS = FileContents("NPY", (), ())
 FS = 50.0

@@ -15,7 +15,7 @@ from scipy.io import wavfile
 
 from rlxweb.errors import RecordingWarning
 from rlxweb.io import open_recording
-from tests.recordings import check_unreadable, read_with_warning
+from tests.edf_bdf_recordings import check_unreadable, read_with_warning
 
 TRAILING_CHUNK = b"LIST" + struct.pack("<I", 4) + b"adtl"
 

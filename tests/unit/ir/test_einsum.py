@@ -12,7 +12,7 @@ import pytest
 
 from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
 from rlxweb.ir.graph import Graph
-from tests.unit.ir.graph_runner import run_graph
+from tests.unit.ir.reference_graph_runner import run_graph
 
 RNG = np.random.default_rng(11)
 SIZES = {c: 2 + at % 4 for at, c in enumerate("abcdefghijklmnopqrstuvwxyzAC")}

@@ -14,7 +14,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr, Leaf
 from rlxweb.ir.op import Attr, Op, Registry, TensorType, registry
 from rlxweb.ir.sample import Drawn, Sample
-from tests.command_line import run_python
+from tests.cli_runners import run_python
 from tests.op_factory import make_op
 
 OPS = sorted(registry, key=lambda op: op.name)

@@ -172,7 +172,7 @@ def test_running_out_of_memory_is_reported(
     def fails(*_: object) -> object:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("rlxweb.ir.size_trace.TraceReplay.run_call", fails)
+    monkeypatch.setattr("rlxweb.ir.builder_call_trace.TraceReplay.run_call", fails)
     with pytest.raises(OutOfMemory, match=r"n=1000000000: .*no room"):
         g.bind(n=10**9)
 

@@ -1,4 +1,6 @@
-"""Tensors with NumPy arrays, in Python statements and with invalid arguments."""
+"""Tensor operators with NumPy arrays and scalars, and refused uses of a tensor in
+Python statements.
+"""
 
 from __future__ import annotations
 

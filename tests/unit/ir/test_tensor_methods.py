@@ -1,4 +1,4 @@
-"""Tensor's methods: the graph's own, under NumPy's names."""
+"""Tensor's methods that have NumPy's names give what the graph's methods give."""
 
 from __future__ import annotations
 

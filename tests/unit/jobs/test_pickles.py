@@ -1,4 +1,6 @@
-"""Objects sent to another process are unchanged by pickling."""
+"""Errors, warnings, settings and results sent to another process are unchanged by
+pickling.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ import numpy as np
 import pytest
 
 from rlxweb import errors
-from rlxweb.advice import Advice, Blank
+from rlxweb.argument_hints import Advice, Blank
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.errors import RlxError, RlxWarning, UsageError
-from rlxweb.jobs.analysis import analyse_file
+from rlxweb.jobs.recording_analysis import analyse_file
 from rlxweb.jobs.results import Failure
 from rlxweb.jobs.settings import Settings
 

@@ -1,4 +1,6 @@
-"""Generated shaders: exact constants, operands in place, none of the user's text."""
+"""Generated WGSL of elementwise regions: exact constants, operands in place, none of
+the user's text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches as plain data: uniform bytes, binding ranges, grids, merged reads."""
+"""Kernel launches as plain data: uniform bytes, binding ranges, grids, merged reads."""
 
 from __future__ import annotations
 

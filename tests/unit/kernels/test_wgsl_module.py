@@ -1,4 +1,6 @@
-"""The prelude of a module, checked by its text and by a driver that compiles it."""
+"""WGSL modules: the generated prelude, checked by its text and by a driver that
+compiles it.
+"""
 
 from __future__ import annotations
 

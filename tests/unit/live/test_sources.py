@@ -19,10 +19,10 @@ import pytest
 from rlxweb.errors import RecordingError, Unsupported, UsageError
 from rlxweb.live.file_source import GrowingFile, RecordingReplay
 from rlxweb.live.lsl_source import LslSource
-from rlxweb.live.microphone import MicrophoneSource
-from rlxweb.live.raw_source import SAMPLE_FORMATS, RawPipeSource
+from rlxweb.live.microphone_source import MicrophoneSource
+from rlxweb.live.raw_pipe_source import SAMPLE_FORMATS, RawPipeSource
 from rlxweb.live.source import SampleChunk, SignalSource, SourceListener, StreamInfo
-from tests.recordings import write_recording
+from tests.edf_bdf_recordings import write_recording
 
 X = np.arange(48).reshape(2, 24)
 

@@ -1,4 +1,6 @@
-"""Arithmetic, comparison, where and cast: references, shape rules, refusals."""
+"""Elementwise ops (arithmetic, comparison, where, cast): references, shape rules,
+refusals.
+"""
 
 from __future__ import annotations
 

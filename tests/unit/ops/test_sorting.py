@@ -15,7 +15,7 @@ from rlxweb.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.recipes.merge_sort_variants import BLOCK_SIZE, MergeSortPlanner
-from rlxweb.recipes.sort_plans import SortLines, plan_sort
+from rlxweb.recipes.sort_searchsorted_plans import SortLines, plan_sort
 from tests.engines_under_test import reference_outputs
 from tests.unit.ops.single_op import build_op, run, run_composition
 

@@ -1,4 +1,6 @@
-"""Pictures of results show what is in them, and leave matplotlib as it was."""
+"""Plots of results by matplotlib show what is in the results, and leave matplotlib as
+it was.
+"""
 
 from __future__ import annotations
 

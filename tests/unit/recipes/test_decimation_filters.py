@@ -20,7 +20,7 @@ from rlxweb.recipes.decimation_filters import (
     symmetric_response,
     white_noise_error,
 )
-from rlxweb.signal.band_decimation import band_decimation_plans
+from rlxweb.signal.band_decimation_plan import band_decimation_plans
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.presets import spec_from_preset
 

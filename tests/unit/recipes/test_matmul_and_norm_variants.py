@@ -1,5 +1,5 @@
-"""Variants of matmul and the norms: same iteration box, another tile, refusals where
-they do not fit.
+"""Kernel variants of matmul and the norms: same iteration box, another tile, refusals
+where they do not fit.
 """
 
 from __future__ import annotations

@@ -197,10 +197,8 @@ def strategy_costs(
     gpu = device != "cpu"
     ultra, fast = host_ns(batch, n, k, 1, cpu_model), host_ns(batch, n, k, 2, cpu_model)
     if gpu:
-        ultra, fast = (
-            adjust_host_ns(ultra, device, batch),
-            adjust_host_ns(fast, device, batch),
-        )
+        ultra = adjust_host_ns(ultra, device, batch)
+        fast = adjust_host_ns(fast, device, batch)
     if gpu and batch > 128:
         ultra = math.inf
     is_gate_open = io_gate_score(device, batch, n, k)[0] >= FUSION_GATES[device][6]

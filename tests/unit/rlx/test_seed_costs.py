@@ -265,11 +265,9 @@ def test_useful_bytes_and_bandwidth() -> None:
 
 def test_presets() -> None:
     """Presets have RLX's segments, hop and frame length, and k of at least 1."""
-    ultra_fast, fast, reference = (
-        WelchPeakParams.ultra_fast(256, 0),
-        FAST,
-        WelchPeakParams.reference(256, 16),
-    )
+    ultra_fast = WelchPeakParams.ultra_fast(256, 0)
+    fast = FAST
+    reference = WelchPeakParams.reference(256, 16)
     assert (ultra_fast.n_segments, fast.n_segments, reference.n_segments) == (1, 2, 8)
     assert [p.frame_length for p in (ultra_fast, fast, reference)] == [256, 384, 1152]
     assert (ultra_fast.k, fast.hop, fast.n_bins) == (1, 128, 129)

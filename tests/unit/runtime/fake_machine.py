@@ -18,10 +18,10 @@ from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.choose.retry import DEVICE_LOST
+from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.compile.plan import Plan
 from rlxweb.device import Device
-from tests.numpy_engine import NumpyTestEngine, PreparedNumpyPlan
+from tests.numpy_test_engine import NumpyTestEngine, PreparedNumpyPlan
 
 X = {"x": np.array([1, 2], np.float32)}
 THREE_DEVICES = (Device.CPU, Device.VULKAN, Device.OPENGL)

@@ -35,7 +35,7 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType, DTypeLike
 from tests.unit.runtime.fake_machine import FakeMachine, add_graph, make_graph_devices
 from tests.unit.runtime.fake_machine import machine as machine

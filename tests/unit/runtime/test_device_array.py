@@ -26,8 +26,8 @@ from rlxweb.errors import (
 )
 from rlxweb.limits import tiny_limits
 from rlxweb.signal.presets import spec_from_preset
-from rlxweb.signal.welch_average import WelchAverage
-from tests.command_line import run_python
+from rlxweb.signal.welch_blockwise_average import WelchAverage
+from tests.cli_runners import run_python
 from tests.threads import run_concurrently, run_in_event_loop
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)

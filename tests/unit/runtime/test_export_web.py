@@ -21,8 +21,8 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.gpu.blocking import run_blocking
-from tests.plan_replay import PlanReplay
+from rlxweb.gpu.coroutine_runner import run_blocking
+from tests.exported_plan_replay import PlanReplay
 from tests.unit.backends.test_protocol import MinimalBackend, prepare_doubling_program
 
 pytestmark = pytest.mark.requires_wgpu

@@ -24,18 +24,18 @@ from rlxweb.errors import (
     SessionClosed,
     UsageError,
 )
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import TIMESTAMP_FEATURE, AdapterRequest
 from rlxweb.runtime.profile import Profile, profile_program
-from tests.fake_port import InjectedFailure
-from tests.numpy_engine import NumpyTestEngine
-from tests.ports import (
+from tests.fake_gpu_port import InjectedFailure
+from tests.gpu_ports import (
     compute_scaled,
     open_fake_port,
     open_native_port,
     scaled_graph,
     shader_source,
 )
+from tests.numpy_test_engine import NumpyTestEngine
 from tests.threads import run_in_event_loop
 
 X = np.linspace(-2, 2, 64 * 32, dtype=np.float32).reshape(64, 32)

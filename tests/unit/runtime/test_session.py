@@ -1,4 +1,4 @@
-"""Sessions on NumPy: life cycle of a compiled graph, params, names and ownership."""
+"""Sessions and their compiled graphs: life cycle, params, names and ownership."""
 
 from __future__ import annotations
 

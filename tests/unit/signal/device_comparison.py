@@ -1,4 +1,6 @@
-"""Comparison of results, and the arguments that name an adapter."""
+"""Helpers of device tests: closeness of two results, and the arguments that name an
+adapter.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peaks of a band in Python: the same as in the whole spectrum, on every engine."""
+"""Peaks of a frequency band are those of the whole spectrum, on every engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import scipy.signal
 import rlxweb as rlx
 from rlxweb.device import Device
 from rlxweb.errors import UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.signal import welch_engine
 from rlxweb.signal.bin_range import BinRange
@@ -78,10 +78,8 @@ def test_every_device_execution_gives_the_same_bins(
     monkeypatch.setattr(welch_engine, "MAX_BATCH_BYTES", batch)
     x = X.reshape(6, -1)[:, :2000].astype(np.float32)
     spec = spec_from_preset("scipy", 2000, fs=256, nperseg=512, dtype=np.float32)
-    band, graph_engine = (
-        BinRange(11, 80),
-        device_engine(Device(adapter.backends[0]), adapter.name, execution),
-    )
+    band = BinRange(11, 80)
+    graph_engine = device_engine(Device(adapter.backends[0]), adapter.name, execution)
     (bins, power), band_power = (
         run_blocking(graph_engine.strongest_bins(x, spec, 3, band)),
         run_blocking(graph_engine.power(x, spec, band)),

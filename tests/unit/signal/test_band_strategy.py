@@ -14,7 +14,7 @@ from rlxweb.decision.cost_terms import Terms
 from rlxweb.errors import Inexact, UsageError
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.signal import band_strategy
-from rlxweb.signal.accuracy import spectrum_error
+from rlxweb.signal.spectrum_accuracy import spectrum_error
 from tests.unit.signal.device_comparison import adapter_arguments
 
 FS = 1024.0

@@ -16,7 +16,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends import library_detection
 from rlxweb.backends.registry import clear_detection_caches
-from rlxweb.calibration.corrections import corrections
+from rlxweb.calibration.observed_run_corrections import corrections
 from rlxweb.choose.chooser import choose_fastest, choose_place
 from rlxweb.choose.recent_picks import PickCache
 from rlxweb.device import Device
@@ -31,8 +31,8 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.port import AdapterRequest
-from rlxweb.signal.crossover import welch_candidates
-from tests.fake_port import InjectedFailure
+from rlxweb.signal.batch_size_crossover import welch_candidates
+from tests.fake_gpu_port import InjectedFailure
 from tests.threads import run_concurrently
 from tests.unit.signal.fake_gpu import (
     CPU_AND_GPU,

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.advice import Advice
-from rlxweb.backends import webgpu_bindings
+from rlxweb.argument_hints import Advice
+from rlxweb.backends import webgpu_input_bindings
 from rlxweb.backends.pool import pool
 from rlxweb.cost.calibration_record import MeasuredPoint
 from rlxweb.errors import (
@@ -112,7 +112,7 @@ def test_samples_are_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batches_are_bound_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of an odd length, in batches, are not copied on the device."""
     monkeypatch.setattr(welch_engine, "MAX_BATCH_BYTES", 4 * 33 * 100)
-    monkeypatch.setattr(webgpu_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
     x = np.random.default_rng(1).standard_normal((200, 33)).astype(np.float32)
     device_x = rlx.put(x, "vulkan")
     port: Any = pool.backend("vulkan").port

@@ -16,11 +16,11 @@ import scipy.signal
 
 import rlxweb as rlx
 from rlxweb.errors import RecordingWarning, UsageError
-from rlxweb.jobs.analysis import analyse_file
+from rlxweb.jobs.channel_group_spectrogram import SpectrogramSettings
+from rlxweb.jobs.recording_analysis import analyse_file
 from rlxweb.jobs.recording_spectrogram import SpectrogramJob
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.spectrogram import SpectrogramSettings
-from tests.recordings import write_recording
+from tests.edf_bdf_recordings import write_recording
 
 X = np.random.default_rng(3).standard_normal((2, 4000))
 FS = 64.0

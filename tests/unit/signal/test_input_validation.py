@@ -19,7 +19,7 @@ import scipy.signal
 import rlxweb as rlx
 from rlxweb.errors import DTypeError, NotFinite, RlxError, ShapeError, UsageError
 from rlxweb.signal.presets import spec_from_preset
-from rlxweb.signal.welch_average import WelchAverage
+from rlxweb.signal.welch_blockwise_average import WelchAverage
 from tests.threads import run_in_event_loop
 
 X = np.random.default_rng(3).standard_normal((2, 600))

@@ -15,14 +15,14 @@ import rlxweb as rlx
 from rlxweb.device import Device
 from rlxweb.digital import Digital
 from rlxweb.errors import DTypeError, ShapeError, UsageError
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.io import open_recording
 from rlxweb.signal.integer_centering import center_integer_rows
 from rlxweb.signal.presets import spec_from_preset
-from rlxweb.signal.welch_average import WelchAverage
+from rlxweb.signal.welch_blockwise_average import WelchAverage
 from rlxweb.signal.welch_engine import NUMPY_ENGINE, device_engine
 
 PRESETS = ("rlx", "scipy", "mne")

@@ -1,4 +1,4 @@
-"""Each preset is the estimate of the library it is named after."""
+"""Welch presets: each gives the estimate of the library it is named after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Cached picks, which keep small repeated jobs quick."""
+"""Cache of device picks, which keeps small repeated jobs quick: lifetime and
+eviction.
+"""
 
 from __future__ import annotations
 

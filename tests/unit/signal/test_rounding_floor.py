@@ -1,4 +1,6 @@
-"""Rounding noise is no peak; components of the samples are."""
+"""Rounding floor of spectra: rounding noise is no peak, components of the samples
+are.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import rlxweb as rlx
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.spectrum_peaks import find_spectrum_peaks
-from rlxweb.signal.welch_average import WelchAverage
+from rlxweb.signal.welch_blockwise_average import WelchAverage
 from tests.threads import run_in_event_loop
 
 FS = 256.0

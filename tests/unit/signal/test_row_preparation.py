@@ -1,5 +1,5 @@
-"""Finite samples have a finite power, or an error with the reason; on every engine
-alike.
+"""Row preparation for Welch estimates: finite samples have a finite power, or an error
+with the reason, on every engine alike.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlxweb.gpu.port import AdapterRequest
 from rlxweb.signal import row_preparation
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.row_preparation import NanPolicy
-from rlxweb.signal.welch_average import WelchAverage
+from rlxweb.signal.welch_blockwise_average import WelchAverage
 from rlxweb.signal.welch_request import WelchRequest
 
 DRAW = np.random.default_rng(11)

@@ -21,7 +21,7 @@ from rlxweb.gpu.port import AdapterRequest
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.windows import get_window
-from tests.tiers import Sampler
+from tests.suite_tiers import Sampler
 from tests.unit.signal.device_comparison import adapter_arguments
 
 FS = 256.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlxweb.calibration.profitability import ProfitabilityPolicy
 from rlxweb.choose.chooser import choose_fastest
-from rlxweb.choose.seed_choice import seed_candidates
+from rlxweb.choose.rlx_constants_choice import seed_candidates
 from rlxweb.cost.calibration_record import MeasuredPoint
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
@@ -21,8 +21,8 @@ from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
 from rlxweb.errors import UsageError
 from rlxweb.rlx import estimate_welch_peaks_costs
 from rlxweb.signal import welch_engine
+from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates
 from rlxweb.signal.bin_range import BinRange
-from rlxweb.signal.crossover import crossover_text, welch_candidates
 from rlxweb.signal.welch_engine import NUMPY_ENGINE, WelchGraphEngine
 from rlxweb.signal.welch_job import WelchJob, engine_for_candidate
 from tests.unit.signal.fake_gpu import (
@@ -121,10 +121,8 @@ def test_only_the_band_is_read_back(two: FakeGpu) -> None:
         "fused block_fft_host",
         "ultra host",
     ]
-    band_terms, full_terms = (
-        candidates["fused band_fft_host"].terms,
-        candidates["fused block_fft_host"].terms,
-    )
+    band_terms = candidates["fused band_fft_host"].terms
+    full_terms = candidates["fused block_fft_host"].terms
     assert band_terms is not None
     assert full_terms is not None
     assert (
@@ -319,7 +317,9 @@ def test_large_jobs_calibrate_unknown_engines(
     def measure(device: Device, adapter: str, points: Any, budget_s: float) -> None:
         requests.append((DevicePlace(device, adapter), points))
 
-    monkeypatch.setattr("rlxweb.calibration.engine_calibrations.record_for", measure)
+    monkeypatch.setattr(
+        "rlxweb.calibration.engine_calibration_lookup.record_for", measure
+    )
     choose_fastest(
         make_job(9999), places=CPU_AND_GPU, profitability=ProfitabilityPolicy()
     )

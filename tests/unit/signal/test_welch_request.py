@@ -1,4 +1,6 @@
-"""Defaults and refusals are those of scipy.signal.welch, and a little stricter."""
+"""Arguments of a Welch request: defaults and refusals are those of scipy.signal.welch,
+and a little stricter.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.welch_spec import sample_dtype
 from rlxweb.recipes.welch_parameters import segment_count
 from rlxweb.signal.welch_request import WelchRequest
-from tests.unit.host.spec_factory import resolve_spec
+from tests.unit.host.welch_spec_factory import resolve_spec
 
 
 def test_defaults_are_scipys() -> None:

@@ -67,10 +67,8 @@ def test_every_frame_agrees_with_numpy(
     device_stream = rlx.WelchStream(FS, **options, **adapter_arguments(adapter))
     sizes = (7, 130, 64, 0, 31 + 32 * (MAX_DEVICE_SEGMENTS + 1), 20)
     sizes = sizes if shape["nperseg"] != 45 else (7, 20, MAX_DEVICE_SEGMENTS + 60)
-    got, want = (
-        push_chunks(device_stream, x, sizes),
-        push_chunks(host_stream, x.astype(np.float64), sizes),
-    )
+    got = push_chunks(device_stream, x, sizes)
+    want = push_chunks(host_stream, x.astype(np.float64), sizes)
     assert device_stream.lies_on
     assert not host_stream.lies_on
     assert len(got) == len(want) == device_stream.n_segments
@@ -93,10 +91,8 @@ def test_gaps_on_device(adapter: AdapterRequest, average: str, nan: Any) -> None
     host_stream = rlx.WelchStream(FS, **options)
     device_stream = rlx.WelchStream(FS, **options, **adapter_arguments(adapter))
     x = GAPPY[:, :950]
-    got, want = (
-        push_chunks(device_stream, x, (50, 7)),
-        push_chunks(host_stream, x.astype(np.float64), (50, 7)),
-    )
+    got = push_chunks(device_stream, x, (50, 7))
+    want = push_chunks(host_stream, x.astype(np.float64), (50, 7))
     assert device_stream.lies_on
     for frame, expected_frame in zip(got, want, strict=True):
         is_nan = np.isnan(expected_frame.power)
@@ -148,10 +144,8 @@ def test_a_saved_stream_is_restored_on_another_device(
         stream = rlx.WelchStream.load(tmp_path / "stream.npz", **place)
         np.testing.assert_allclose(stream.power, before, rtol=1e-6)
         x = GAPPY[:, 300 * index : 300 * (index + 1)]
-        got, want = (
-            push_chunks(stream, x, (90,)),
-            push_chunks(uninterrupted, x.astype(float), (90,)),
-        )
+        got = push_chunks(stream, x, (90,))
+        want = push_chunks(uninterrupted, x.astype(float), (90,))
         for frame, other in zip(got, want, strict=True):
             is_nan = np.isnan(other.power)
             np.testing.assert_array_equal(np.isnan(frame.power), is_nan)

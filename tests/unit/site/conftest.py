@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 
-from tests import site_build
-from tests.site_build import built_site
-from tests.unit.site.manual import manual
+from tests import built_site_fixture
+from tests.built_site_fixture import built_site
+from tests.unit.site.built_manual import manual
 
 __all__ = ["built_site", "manual"]
 
-assert str(site_build.ASSEMBLE.parent)  # importing it makes `assembly` importable
+assert str(
+    built_site_fixture.ASSEMBLE.parent
+)  # importing it makes `assembly` importable
 
 WHEEL_METADATA = """\
 Metadata-Version: 2.4

@@ -17,7 +17,7 @@ from assembly.manual import build_manual, copy_folder
 from assembly.pyodide_files import FileSources
 from assembly.wheel import build_wheel, hash_tagged_name
 
-from tests.site_build import ROOT
+from tests.built_site_fixture import ROOT
 from tests.unit.site.conftest import (
     NUMPY_FILE,
     SmallPyodide,

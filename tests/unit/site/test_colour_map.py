@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from rlxweb.plot.theme import SEQUENTIAL_COLORMAP
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 
 DEMO = ROOT / "site" / "demo"
 

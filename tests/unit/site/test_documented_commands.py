@@ -11,7 +11,7 @@ import click
 import pytest
 
 from rlxweb.cli.main import cli
-from tests.unit.site.manual import ROOT, SOURCE_PAGES
+from tests.unit.site.built_manual import ROOT, SOURCE_PAGES
 
 FENCE = re.compile(r"^ *```(?:sh|console|text)[^\n]*\n(.*?)^ *```$", re.M | re.S)
 INLINE_CODE = re.compile(r"`(rlxweb [^`]+)`")

@@ -10,23 +10,23 @@ import re
 
 import pytest
 
-from rlxweb.backends import cpu_numpy_regions, webgpu_bindings
+from rlxweb.backends import cpu_numpy_regions, webgpu_input_bindings
 from rlxweb.calibration.profitability import NS_PER_MS, NS_PER_S, ProfitabilityPolicy
 from rlxweb.cli.peaks_parquet import MIN_GROUP_ROWS
 from rlxweb.dask import connect, task_packing
 from rlxweb.host import (
-    blocked_ops,
+    array_tiles,
+    cache_blocked_ops,
     compiled_welch,
-    mixed_precision_sums,
-    result_pool,
-    tiles,
+    numpy_fast_float32_sums,
+    result_buffer_pool,
     welch_spectrum,
 )
 from rlxweb.io import chunked_reader, http_ranges, npz, read_ahead
-from rlxweb.live import lsl_source, update_board, watch
+from rlxweb.live import continuous_analysis, latest_update, lsl_source
 from rlxweb.pages import local_server
 from rlxweb.signal import band_power
-from tests.unit.site.manual import PAGES
+from tests.unit.site.built_manual import PAGES
 
 MIB = 1 << 20
 _COMPILED_PAGE = "concepts/compiled.md"
@@ -59,20 +59,24 @@ DOCUMENTED_CONSTANTS = [
         _PROFITABILITY.measure_sum_ns / (2 * NS_PER_S),
     ),
     (_COMPILED_PAGE, "any `nfft` up to #", compiled_welch.MAX_TRANSFORM_LENGTH),
-    (_COMPILED_PAGE, "is kept, # MiB at most", result_pool.MAX_POOLED_BYTES / MIB),
+    (
+        _COMPILED_PAGE,
+        "is kept, # MiB at most",
+        result_buffer_pool.MAX_POOLED_BYTES / MIB,
+    ),
     (_COMPILED_PAGE, "in blocks of # elements", cpu_numpy_regions._BLOCK_ELEMENTS),
-    (_COMPILED_PAGE, "elements, of # on threads", tiles.TILE_ELEMENTS),
+    (_COMPILED_PAGE, "elements, of # on threads", array_tiles.TILE_ELEMENTS),
     (
         _COMPILED_PAGE,
         "transforms of # elements or more",
-        blocked_ops.MIN_BLOCKED_ELEMENTS,
+        cache_blocked_ops.MIN_BLOCKED_ELEMENTS,
     ),
     (
         _COMPILED_PAGE,
         "sum, mean of float32, # elements or more",
-        mixed_precision_sums._MIN_ELEMENTS,
+        numpy_fast_float32_sums._MIN_ELEMENTS,
     ),
-    (_COMPILED_PAGE, "runs of # in float32", mixed_precision_sums.RUN_LENGTH),
+    (_COMPILED_PAGE, "runs of # in float32", numpy_fast_float32_sums.RUN_LENGTH),
     (_COMPILED_PAGE, "on threads from # samples on", welch_spectrum.THREADED_SAMPLES),
     ("howto/bands.md", "hold two cycles of the lowest edge", band_power.MIN_CYCLES / 2),
     ("howto/cluster.md", "or up to # small ones", task_packing.MAX_RECORDINGS_PER_TASK),
@@ -81,9 +85,13 @@ DOCUMENTED_CONSTANTS = [
     (
         "howto/keep-data.md",
         "WGSL binds it: from # MiB",
-        webgpu_bindings.MIN_BIND_BYTES / MIB,
+        webgpu_input_bindings.MIN_BIND_BYTES / MIB,
     ),
-    ("howto/live.md", "none came for two seconds", watch.STALL_TIMEOUT_S / 2),
+    (
+        "howto/live.md",
+        "none came for two seconds",
+        continuous_analysis.STALL_TIMEOUT_S / 2,
+    ),
     (
         "howto/live.md",
         "no stream within five seconds",
@@ -107,7 +115,7 @@ DOCUMENTED_CONSTANTS = [
         chunked_reader.MAX_CACHED_NBYTES / MIB,
     ),
     ("security.md", "At most # connections", local_server._MAX_CONNECTIONS),
-    ("security.md", "connections and # viewers", update_board.MAX_VIEWERS),
+    ("security.md", "connections and # viewers", latest_update.MAX_VIEWERS),
 ]
 
 

@@ -13,8 +13,8 @@ import pytest
 from output_comparison import outputs_match
 
 import rlxweb as rlx
-from tests.command_line import CommandRunner
-from tests.unit.site.manual import PAGES, ROOT
+from tests.cli_runners import CommandRunner
+from tests.unit.site.built_manual import PAGES, ROOT
 
 UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 

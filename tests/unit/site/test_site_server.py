@@ -16,8 +16,8 @@ from assembly.errors import SiteError
 from assembly.http_headers import file_kind, headers
 from assembly.serve import SiteServer, open_server
 
-from tests.command_line import running_process
-from tests.site_build import ASSEMBLE
+from tests.built_site_fixture import ASSEMBLE
+from tests.cli_runners import running_process
 from tests.threads import WAIT_S, start_threads
 from tests.waiting import next_line
 

@@ -14,7 +14,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import GraphFileError, InputError
 from tests.threads import run_in_event_loop
-from tests.training_demo import training_demo
+from tests.training_demo_loader import training_demo
 
 TRAINING_SETTINGS = {
     "kind": "adam",

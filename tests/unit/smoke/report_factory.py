@@ -1,4 +1,6 @@
-"""Synthetic reports of schema `rlxweb.smoke/1`, for code that only reads them."""
+"""Synthetic smoke reports (schema `rlxweb.smoke/1`) for tests of code that reads
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Files served to a browser tab and messages received from it; a browser test runs a
-real one.
+"""Browser tab of a smoke run: files served to it and messages received from it; a
+browser test runs a real one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlxweb.smoke.tab.browser_launch import find_browser
 from rlxweb.smoke.tab.package_zip import zip_package
 from rlxweb.smoke.tab.pyodide_folder import find_pyodide_folder
 from rlxweb.smoke.tab.tab_server import TabServer
-from tests.command_line import run_python
+from tests.cli_runners import run_python
 
 
 @pytest.fixture

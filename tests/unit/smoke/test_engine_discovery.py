@@ -1,4 +1,6 @@
-"""Discovered engines: every adapter once, and a reason for each missing one."""
+"""Engine discovery of the smoke check: every adapter once, and a reason for each
+missing one.
+"""
 
 from __future__ import annotations
 

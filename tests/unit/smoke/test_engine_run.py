@@ -1,4 +1,6 @@
-"""A failing engine is a row of the report: each kind of failure, in a real process."""
+"""Smoke run of one engine: each kind of failure becomes a row of the report, in a real
+process.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.op import registry
 from rlxweb.smoke import case_runner
 from rlxweb.smoke.case import sample_cases

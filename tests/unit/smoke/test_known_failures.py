@@ -1,4 +1,6 @@
-"""Known failures: the cases an entry covers, its effect on a report, and its file."""
+"""Known failures of the smoke check: the cases an entry covers, its effect on a report,
+and its file.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from rlxweb.smoke.known_failure_files import (
     packaged_failures,
     parse_known_failures,
 )
-from rlxweb.smoke.known_failures import KnownFailure, mark_known_failures
+from rlxweb.smoke.known_failure_matching import KnownFailure, mark_known_failures
 from tests.unit.smoke.report_factory import make_engine, make_report, make_row
 
 ENTRY_TOML = """\

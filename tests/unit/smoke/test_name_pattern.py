@@ -1,4 +1,4 @@
-"""Cases that a name pattern selects, and patterns that are refused."""
+"""Name patterns that select smoke cases, and patterns that are refused."""
 
 from __future__ import annotations
 

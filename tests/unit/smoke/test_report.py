@@ -1,4 +1,4 @@
-"""The document of a run: words, counts, disagreeing engines and the exit code."""
+"""Smoke report document: words, counts, disagreeing engines and the exit code."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.smoke.report_comparison import compare_reports
-from rlxweb.smoke.report_file import read_report
+from rlxweb.smoke.report_reader import read_report
 from tests.unit.smoke.report_factory import make_engine, make_report, make_row
 
 
@@ -79,10 +79,8 @@ def test_slower_cases_are_reported_beyond_a_ratio_and_a_floor() -> None:
 def test_cases_appear_and_disappear_where_both_runs_completed() -> None:
     """A variant is a case of its own; cases that a crash omitted did not disappear."""
     a, b = make_row("samples/fft/1"), make_row("samples/fft/1", variant="fft.rows")
-    old, new = (
-        make_report(make_engine("vulkan", a)),
-        make_report(make_engine("vulkan", b)),
-    )
+    old = make_report(make_engine("vulkan", a))
+    new = make_report(make_engine("vulkan", b))
     assert change_keys(old, new) == [
         ("appeared", "vulkan", "samples/fft/1 (fft.rows)"),
         ("disappeared", "vulkan", "samples/fft/1"),

@@ -1,4 +1,4 @@
-"""The report's page as a file; a browser test covers its look and behaviour."""
+"""Smoke report as an HTML file; a browser test covers its look and behaviour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlxweb.errors import RlxError
 from rlxweb.pages.site_files import PACKAGED_SITE_DIR
 from rlxweb.smoke import report_page as module
 from rlxweb.smoke.report_page import SCRIPTS, STYLES, render_report_page
-from tests.command_line import ROOT
+from tests.cli_runners import ROOT
 from tests.unit.smoke.report_factory import make_engine, make_report, make_row
 
 

@@ -1,4 +1,4 @@
-"""One case on one engine: the verdict's word, its reason and its numbers."""
+"""Verdict of one smoke case on one engine: its word, its reason and its numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.reference_comparison import compare_to_reference
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import DeviceLost, DTypeError, Unsupported
-from rlxweb.gpu.blocking import run_blocking
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import EXACT, Tolerance, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.custom import register_custom
+from rlxweb.ops.custom_op_registration import register_custom
 from rlxweb.smoke.case import SmokeCase, case_of, checked_ops
 from rlxweb.smoke.verdict import Verdict, check_case
 

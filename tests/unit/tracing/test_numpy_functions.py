@@ -1,4 +1,4 @@
-"""Every function of NumPy that can be traced gives NumPy's numbers and dtypes."""
+"""NumPy functions that can be traced: each gives NumPy's numbers and dtypes."""
 
 from __future__ import annotations
 

@@ -12,8 +12,6 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import InputError, NotFinite, UsageError
-from rlxweb.signal.accuracy import spectrum_error
-from rlxweb.signal.learned.examples import TEST_SEGMENTS
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram, cheapest_program
 from rlxweb.signal.learned.pruning import (
     Pruning,
@@ -22,7 +20,9 @@ from rlxweb.signal.learned.pruning import (
     pareto_front,
     peak_recall,
 )
+from rlxweb.signal.learned.training_examples import TEST_SEGMENTS
 from rlxweb.signal.learned.transform import band_power_by_numpy
+from rlxweb.signal.spectrum_accuracy import spectrum_error
 from tests.unit.signal.learned.red_noise import (
     FS,
     LEARN_OPTIONS,
@@ -258,10 +258,8 @@ def test_within_refuses_errors_out_of_range(error: Any) -> None:
 
 def test_welch_peaks_accepts_a_training_result() -> None:
     """`welch_peaks` accepts a training result just as its transform."""
-    x, options = (
-        training_recordings(),
-        {"fs": FS, "nperseg": N, "preset": "scipy", "k": 4},
-    )
+    x = training_recordings()
+    options = {"fs": FS, "nperseg": N, "preset": "scipy", "k": 4}
     by_result, by_transform = (
         rlx.welch_peaks(
             x, **options, fmin=16.0, fmax=200.0, strategy="learned", model=m

@@ -1,5 +1,5 @@
-"""The strategy "learned" of welch_peaks: right for the kind of recordings it was
-trained for, and refused for everything else.
+"""Strategy "learned" of welch_peaks: right for the kind of recordings it was trained
+for, and refused for everything else.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rlxweb.decision.cost_terms import Terms
 from rlxweb.device import Device
 from rlxweb.errors import Inexact, UsageError
 from rlxweb.gpu.port import AdapterRequest
-from rlxweb.signal.accuracy import spectrum_error
 from rlxweb.signal.learned import strategy
+from rlxweb.signal.spectrum_accuracy import spectrum_error
 from tests.unit.signal.device_comparison import adapter_arguments
 from tests.unit.signal.learned.red_noise import (
     FS,

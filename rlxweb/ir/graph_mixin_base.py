@@ -1,0 +1,56 @@
+"""Abstract base of the mix-ins of Graph: the methods that they call on each other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from rlxweb.ir.dtype import DType, DTypeLike
+from rlxweb.ir.tensor import Tensor
+
+
+class OpBuilder(ABC):
+    """Abstract methods that one mix-in of Graph calls and another part of Graph
+    defines.
+    """
+
+    @abstractmethod
+    def apply(
+        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
+    ) -> Tensor:
+        """Add a node; see Graph.apply."""
+
+    @abstractmethod
+    def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor:
+        """Add an array; see Graph.constant."""
+
+    @abstractmethod
+    def node(self, at: int) -> Any:
+        """Return a node by its id; see Graph.node."""
+
+    @abstractmethod
+    def operand(self, value: Any, dtype: DType) -> Tensor:
+        """Turn a value into a tensor of the graph; see Builder.operand."""
+
+    @abstractmethod
+    def _pair(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+        """Turn two operands into tensors of the graph; see Builder."""
+
+    @abstractmethod
+    def where(self, condition: Tensor, x: Any, y: Any) -> Tensor:
+        """Select elements by a condition; see Builder.where."""
+
+    @abstractmethod
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """Reshape a tensor; see Builder."""
+
+    @abstractmethod
+    def norm(
+        self, x: Tensor, p: float = 2.0, axes: Any = None, keep_dim: bool = False
+    ) -> Tensor:
+        """Return the p-norm over axes; see ReduceBuilder.norm."""
+
+    @abstractmethod
+    def count_nonzero(self, x: Tensor) -> Tensor:
+        """Count the nonzero elements; see ReduceBuilder.count_nonzero."""

@@ -1,0 +1,281 @@
+"""Builder methods for normalizations, over the ops `layer_norm` and `rms_norm`.
+
+Lines of several axes are laid out as one; those of images, groups and channels too, and
+what is multiplied and added after is elementwise and joins the step of whatever is next
+to it. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph_mixin_base import OpBuilder
+from rlxweb.ir.shape import (
+    Shape,
+    as_tuple,
+    broadcast,
+    format_shape,
+    normalize_sorted_axes,
+)
+from rlxweb.ir.tensor import Tensor
+
+Axes = int | Sequence[int]
+
+
+class NormBuilder(OpBuilder):
+    """Builder methods for normalizations; mixed into Graph."""
+
+    def layer_norm(
+        self,
+        x: Tensor,
+        gamma: Tensor | None = None,
+        beta: Tensor | None = None,
+        axis: Axes = -1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Return (x - mean) / sqrt(variance + eps) · gamma + beta along one axis or
+        several.
+
+        gamma, beta   of the shape of those axes, or what broadcasts to it; None: 1, 0
+        Errors   ShapeError, AttributeRefused, DTypeError.
+        """
+        return self._normalize_axes("layer_norm", x, (gamma, beta), axis, eps)
+
+    def rms_norm(
+        self,
+        x: Tensor,
+        gamma: Tensor | None = None,
+        beta: Tensor | None = None,
+        axis: Axes = -1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Return x / sqrt(mean of x² + eps) · gamma + beta: layer norm without the
+        mean.
+        """
+        return self._normalize_axes("rms_norm", x, (gamma, beta), axis, eps)
+
+    def _normalize_axes(
+        self,
+        op: str,
+        x: Tensor,
+        gamma_beta: tuple[Tensor | None, Tensor | None],
+        axis: Axes,
+        eps: float,
+    ) -> Tensor:
+        """Apply a normalization op along one axis or several, which are merged into
+        one.
+        """
+        axes = normalize_sorted_axes(as_tuple(axis) or (), x.rank)
+        if not axes:
+            raise AttributeRefused(f"{op} along axis={axis}", "no axis is given")
+        sizes = tuple(x.shape[a] for a in axes)
+        n, rank, original = prod(sizes), x.rank, x
+        if len(axes) > 1:  # as one, the last
+            rest = tuple(a for a in range(rank) if a not in axes)
+            x = self._transpose_if_needed(x, (*rest, *axes))
+            outer_shape = x.shape[: len(rest)]
+            x = self.apply("reshape", x, shape=(*outer_shape, n))
+        gamma, beta = (
+            self._row_parameter(op, original, parameter, value, sizes)
+            for parameter, value in zip(gamma_beta, (1.0, 0.0), strict=True)
+        )
+        norm_axis = axes[0] if len(axes) == 1 else -1
+        result = self.apply(op, x, gamma, beta, axis=norm_axis, eps=eps)
+        if len(axes) == 1:
+            return result
+        result = self.apply("reshape", result, shape=(*outer_shape, *sizes))
+        inverse_perm = [0] * rank
+        for position, a in enumerate((*rest, *axes)):
+            inverse_perm[a] = position
+        return self._transpose_if_needed(result, tuple(inverse_perm))
+
+    def _transpose_if_needed(self, x: Tensor, perm: tuple[int, ...]) -> Tensor:
+        is_identity = perm == tuple(range(x.rank))
+        return x if is_identity else self.apply("transpose", x, perm=perm)
+
+    def _row_parameter(
+        self, op: str, x: Tensor, parameter: Tensor | None, value: float, sizes: Shape
+    ) -> Tensor:
+        """Return gamma or beta as one number for each element of a row; `value`
+        everywhere if it is None.
+        """
+        if parameter is None:
+            parameter = self.constant(value, x.dtype)
+        elif parameter.shape == sizes:
+            return self._reshape_if_needed(parameter, (prod(sizes),))
+        elif broadcast(parameter.shape, sizes) != sizes:
+            raise ShapeError(
+                f"{op} of {format_shape(x.shape)}",
+                f"gamma or beta is {format_shape(parameter.shape)}",
+                f"it must broadcast to the normalized axes, {format_shape(sizes)}",
+            )
+        return self._reshape_if_needed(
+            self.apply("expand", parameter, shape=sizes), (prod(sizes),)
+        )
+
+    def _reshape_if_needed(self, x: Tensor, shape: Shape) -> Tensor:
+        return x if x.shape == shape else self.apply("reshape", x, shape=shape)
+
+    def inv_std(self, x: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
+        """Return 1 / sqrt(variance + eps) along axes, which are kept with one element
+        each.
+        """
+        _, variance = self._moments(self._upcast_f16(x), tuple(as_tuple(axis) or ()))
+        return self._cast_like(self.apply("rsqrt", variance + eps), x)
+
+    def _moments(self, x: Tensor, axes: Shape) -> tuple[Tensor, Tensor]:
+        """Return mean and variance along axes, which are kept with one element each."""
+        mean = self.apply("mean", x, axes=axes, keep_dim=True)
+        deviation = x - mean
+        return mean, self.apply("mean", deviation * deviation, axes=axes, keep_dim=True)
+
+    def _upcast_f16(self, x: Tensor) -> Tensor:
+        """Cast f16 to f32, because squares may overflow f16."""
+        return self.apply("cast", x, to=DType.F32) if x.dtype is DType.F16 else x
+
+    def _cast_like(self, x: Tensor, like: Tensor) -> Tensor:
+        if x.dtype is like.dtype:
+            return x
+        return self.apply("cast", x, to=like.dtype)
+
+    def batch_norm(
+        self,
+        x: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Return (x - mean) / sqrt(var + eps) · weight + bias with one number of each
+        per channel.
+
+        What it is at inference: [N, C, …] and vectors of C elements.
+        Errors   ShapeError, DTypeError.
+        """
+        scale = self.apply("rsqrt", running_var + eps)
+        scale = scale if weight is None else scale * weight
+        shift = -running_mean * scale
+        shift = shift if bias is None else shift + bias
+        return self._scale_and_shift(x, scale, shift)
+
+    def batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance (divided by n, not n - 1) of each channel of [N, C,
+        …], which `batch_norm` takes during training.
+        """
+        axes = tuple(a for a in range(x.rank) if a != 1)
+        mean, variance = (
+            self._cast_like(self._reshape_if_needed(moment, x.shape[1:2]), x)
+            for moment in self._moments(self._upcast_f16(x), axes)
+        )
+        return mean, variance
+
+    def _scale_and_shift(
+        self, x: Tensor, scale: Tensor | None, shift: Tensor | None
+    ) -> Tensor:
+        """Return x · scale + shift, with one number of each for each channel of [N, C,
+        …].
+        """
+        for op, factor in (("mul", scale), ("add", shift)):
+            if factor is None:
+                continue
+            if x.rank < 2 or factor.shape != x.shape[1:2]:
+                raise ShapeError(
+                    f"a normalisation of {format_shape(x.shape)}",
+                    f"the scale or bias is {format_shape(factor.shape)}",
+                    f"expected one number per channel, {format_shape(x.shape[1:2])}",
+                )
+            x = self.apply(
+                op,
+                x,
+                self._reshape_if_needed(factor, (*factor.shape, *(1,) * (x.rank - 2))),
+            )
+        return x
+
+    def group_norm(
+        self,
+        x: Tensor,
+        num_groups: int,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Normalize each group of channels of [N, C, …] over all its elements, then
+        apply · weight + bias for each channel.
+
+        Errors   ShapeError, AttributeRefused, DTypeError.
+        """
+        if x.rank < 2 or num_groups < 1 or x.shape[1] % num_groups:
+            raise AttributeRefused(
+                f"group_norm of {format_shape(x.shape)}",
+                f"num_groups={num_groups}",
+                "it must be at least 1 and divide the number of channels",
+            )
+        group_size = prod(x.shape[1:]) // num_groups
+        rows = self._reshape_if_needed(x, (x.shape[0], num_groups, group_size))
+        normalized = self._reshape_if_needed(self.layer_norm(rows, eps=eps), x.shape)
+        return self._scale_and_shift(normalized, weight, bias)
+
+    def instance_norm(
+        self,
+        x: Tensor,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Normalize each channel by itself: `group_norm` with one channel per group."""
+        return self.group_norm(x, max(1, *x.shape[1:2]), weight, bias, eps)
+
+    def local_response_norm(
+        self,
+        x: Tensor,
+        size: int,
+        alpha: float = 1e-4,
+        beta: float = 0.75,
+        k: float = 1.0,
+        before: int | None = None,
+    ) -> Tensor:
+        """Return x / (k + alpha · mean of x² over `size` channels around each)^beta.
+
+        before   channels of the window in front of its own; None: size // 2, as
+                 PyTorch has it
+        """
+        front = size // 2 if before is None else before
+        if size < 1 or not 0 <= front < size or x.rank < 3:
+            raise AttributeRefused(
+                f"local_response_norm of {format_shape(x.shape)}",
+                f"size={size}, before={front}",
+                "expected size >= 1, 0 <= before < size and an array [N, C, …]",
+            )
+        n, c = x.shape[:2]
+        upcast = self._upcast_f16(x)
+        square = self._reshape_if_needed(upcast * upcast, (n, 1, c, prod(x.shape[2:])))
+        pads = (front, 0, size - 1 - front, 0)
+        sums = self.apply("sum_pool", square, kernel=(size, 1), pads=pads)
+        result = upcast / self.apply(
+            "pow",
+            self._reshape_if_needed(sums, x.shape) * (alpha / size) + k,
+            self.constant(beta, upcast.dtype),
+        )
+        return self._cast_like(result, x)
+
+    def normalize(
+        self, x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12
+    ) -> Tensor:
+        """Return x / max(p-norm, eps) along an axis.
+
+        p   > 0; of infinity the norm is the largest |x|
+
+        A line of zeros stays zeros, and its slope is 1 / eps, as in PyTorch.
+        Errors   AttributeRefused, ShapeError, DTypeError.
+        """
+        if not p > 0:
+            context = f"normalize {format_shape(x.shape)}"
+            raise AttributeRefused(context, f"p={p}", "p must be > 0 or infinity")
+        upcast = self._upcast_f16(x)
+        norm = self.norm(upcast, p, axis, keep_dim=True)
+        result = upcast / self.apply("maximum", norm, self.constant(eps, upcast.dtype))
+        return self._cast_like(result, x)

@@ -1,0 +1,108 @@
+"""Pool of open backends: opened once, failures cached, closed for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.pool import BackendPool
+from rlxweb.backends.registry import ROWS, Row, absence_reason
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.errors import AdapterMissing, Unsupported
+from rlxweb.gpu.port import AdapterRequest
+from rlxweb.limits import tiny_limits
+from tests.fake_gpu_port import FakePort, InjectedFailure
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replace device 'vulkan' by a fake, and list each opening."""
+    names: list[str] = []
+
+    async def open_fake(adapter: str) -> Any:
+        names.append(adapter)
+        fail = (InjectedFailure("open", "no-adapter"),) if adapter == "absent" else ()
+        port = FakePort(fail)
+        await port.open(AdapterRequest())
+        return WebGpuBackend(port)
+
+    monkeypatch.setitem(ROWS, "vulkan", Row(open_fake))
+    return names
+
+
+def test_a_backend_is_opened_once(opened: list[str]) -> None:
+    """A backend is opened once per device and adapter name, whatever its case."""
+    pool = BackendPool()
+    first = pool.backend("vulkan", "llvmpipe")
+    assert pool.backend("vulkan", "LLVMpipe") is first
+    assert pool.backend("vulkan") is not first
+    assert opened == ["llvmpipe", ""]
+
+
+def test_failed_opening_is_cached(opened: list[str]) -> None:
+    """A failed opening is not tried again until the pool is closed."""
+    pool = BackendPool()
+    for _ in range(2):
+        with pytest.raises(AdapterMissing, match="no adapter was found"):
+            pool.backend("vulkan", "absent")
+    assert opened == ["absent"]
+    pool.close_all()
+    with pytest.raises(AdapterMissing):
+        pool.backend("vulkan", "absent")
+    assert opened == ["absent", "absent"]
+
+
+def test_limited_backends_share_the_port(opened: list[str]) -> None:
+    """Each set of limits has one backend; NumPy has no limits to restrict."""
+    pool = BackendPool()
+    small = pool.backend_with_limits("vulkan", "", tiny_limits())
+    assert pool.backend_with_limits("vulkan", "", tiny_limits()) is small
+    assert small.port is pool.backend("vulkan").port
+    assert small.limits == tiny_limits().intersect(small.facts.limits)
+    with pytest.raises(Unsupported, match="only wgpu devices"):
+        pool.backend_with_limits("cpu", "", tiny_limits())
+
+
+def test_close_all_closes_every_port(opened: list[str]) -> None:
+    """Closing closes all ports, restricted ones too; closing an empty pool is fine."""
+    pool = BackendPool()
+    small = pool.backend_with_limits("vulkan", "", tiny_limits())
+    pool.close_all()
+    pool.close_all()
+    assert small.is_closed
+    assert not small.port.live_handles
+
+
+def test_devices_without_registry_row_are_missing_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device without a registry row is missing with a reason, and never opened or
+    guessed.
+    """
+    monkeypatch.delitem(ROWS, "tpu")
+    assert "no backend" in absence_reason("tpu")
+    with pytest.raises(AdapterMissing, match="open device 'tpu'"):
+        BackendPool().backend("tpu")
+    assert isinstance(BackendPool().backend("cpu"), CpuBackend)
+
+
+@pytest.mark.parametrize(
+    ("platform", "label", "words"),
+    [
+        ("linux", "metal", "only on macOS"),
+        ("linux", "directx", "only on Windows"),
+        ("emscripten", "vulkan", "use 'webgpu'"),
+        ("darwin", "metal", ""),
+        ("emscripten", "cpu", ""),
+    ],
+)
+def test_some_devices_exist_on_some_platforms(
+    platform: str, label: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason why a device is not on this platform names the platform."""
+    monkeypatch.setattr("sys.platform", platform)
+    reason = absence_reason(label)
+    assert words in reason
+    assert bool(reason) == bool(words)
